@@ -274,12 +274,6 @@ static PyObject *batch_header(PyObject *owner, Py_ssize_t start, Py_ssize_t end,
     return header;
 }
 
-static PyObject *untrack(PyObject *module, PyObject *container) {
-    (void)module;
-    if (PyObject_IS_GC(container)) PyObject_GC_UnTrack(container);
-    Py_RETURN_NONE;
-}
-
 static PyObject *usual_batch(PyObject *module, PyObject *data) {
     (void)module;
     Py_buffer view;
@@ -848,7 +842,6 @@ static PyMethodDef methods[] = {
     {"right_body", (PyCFunction)(void (*)(void))right_body, METH_FASTCALL, "See records/usual.py."},
     {"turn", (PyCFunction)(void (*)(void))turn, METH_FASTCALL, "See runtime/turn.py."},
     {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, "See records/usual.py."},
-    {"untrack", untrack, METH_O, "See base/freeing.py."},
     {"usual_batch", usual_batch, METH_O, "See records/usual.py."},
     {"usual_records", (PyCFunction)(void (*)(void))usual_records, METH_FASTCALL, "See records/usual.py."},
     {"usual_request", (PyCFunction)(void (*)(void))usual_request, METH_FASTCALL, "See api/usual.py."},

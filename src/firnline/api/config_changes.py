@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
 from firnline.api.portions import grouped, in_portions, together
-from firnline.api.slices import Slices, a_step_a_slice, cut, in_slices
+from firnline.api.slices import Slices, a_step_a_slice, cut, emptied, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.base.freeing import Rows
 from firnline.metadata.image import ConfigResource, ResourceType
 from firnline.metadata.result import ControllerResult
 
@@ -97,8 +96,8 @@ def _alter(
 ) -> Slices:
     """Decide on so many resources at a time; what is said of one must not be said twice."""
     resources = request.resources
-    answers: list[KafkaError | None] = Rows()
-    taken: list[int] = Rows()
+    answers: list[KafkaError | None] = []
+    taken: list[int] = []
     for some in cut(resources, _ROWS_PER_SLICE):
         if answers:
             now_ms = yield []
@@ -135,13 +134,14 @@ def _alter(
 def _answer(
     context: RequestContext, shape: Shape, resources: list[Any], answers: list[KafkaError | None]
 ) -> Slices:
-    responses: list[Any] = Rows()
-    for some in cut(resources, _ROWS_PER_SLICE):
+    responses: list[Any] = []
+    for some in emptied(resources, _ROWS_PER_SLICE):
         if responses:
             yield []
         for resource in some:
             place = len(responses)
             responses.append(_row(shape, resource, answers[place]))
+            answers[place] = None
     return [context.reply(shape.response(responses=responses))]
 
 

@@ -5,12 +5,11 @@ or refuses what is named twice. Where each mention is answered nothing is folded
 (runtime/bounds/answers) is what protects the node. Compared with Kafka: tests/compat/test_duplicates.py.
 """
 
-from collections.abc import Callable, Collection, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from enum import Enum
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from firnline.base.freeing import FEW, Rows, Table
 from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID
 
 T = TypeVar("T")
@@ -35,23 +34,19 @@ def _itself(row: Any) -> Hashable:
     return found
 
 
-def _as_rows(found: Collection[Any]) -> list[Any]:
-    return Rows(found) if len(found) > FEW else list(found)
-
-
 def _once(rows: Sequence[Any]) -> Steps[list[Any]]:
     """Each value once, at the place where it was first."""
-    return _as_rows((yield from _by_key(rows, _itself)))
+    return list((yield from _by_key(rows, _itself)))
 
 
 def _last_of(rows: list[Any], key: Key) -> Steps[list[Any]]:
     """Each once, at the place where it was named first, as it was named last."""
     found = yield from _by_key(rows, key)
-    return rows if len(found) == len(rows) else _as_rows(found.values())
+    return rows if len(found) == len(rows) else list(found.values())
 
 
 def _by_key(rows: Sequence[Any], key: Key) -> Steps[dict[Hashable, Any]]:
-    found: dict[Hashable, Any] = Table() if len(rows) > FEW else {}
+    found: dict[Hashable, Any] = {}
     for first in range(0, len(rows), _ROWS_PER_SLICE):
         if first:
             yield
@@ -65,14 +60,14 @@ def _joined(rows: list[Any], key: Key, field: str) -> Steps[list[Any]]:
     found = yield from _by_key(rows, key)
     if len(found) == len(rows):
         return rows  # as nearly always
-    joined: dict[Hashable, tuple[Any, list[Any]]] = Table()
+    joined: dict[Hashable, tuple[Any, list[Any]]] = {}
     for count, row in enumerate(rows, 1):
         joined.setdefault(key(row), (row, []))[1].extend(getattr(row, field))
         if count % _ROWS_PER_SLICE == 0:
             yield
-    once: list[Any] = Rows()
+    once: list[Any] = []
     for row, inner in joined.values():
-        setattr(row, field, _as_rows(inner))
+        setattr(row, field, inner)
         once.append(row)
         if len(once) % _ROWS_PER_SLICE == 0:
             yield

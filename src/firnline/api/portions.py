@@ -4,6 +4,7 @@ Each portion is decided on the newest image and written at once, as a batch of i
 ask in between is decided between two portions, and each of its rows is answered on its own. Decision 0018.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -12,7 +13,6 @@ from firnline.api.slices import Outstanding, Slices, a_step_a_slice
 from firnline.base.background import whole
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
-from firnline.base.freeing import Table
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
 
@@ -103,12 +103,17 @@ def grouped(
     rows: Iterable[Row], key: Callable[[Row], Hashable]
 ) -> Generator[None, None, Iterator[list[Row]]]:
     """Group rows of the same key, in the order of their first ones; yields after some rows at a time."""
-    groups: dict[Hashable, list[Row]] = Table()
+    groups: OrderedDict[Hashable, list[Row]] = OrderedDict()
     for place, row in enumerate(rows, 1):
         groups.setdefault(key(row), []).append(row)
         if place % _GROUPED_PER_SLICE == 0:
             yield
-    return iter(groups.values())
+    return _each_once(groups)
+
+
+def _each_once(groups: OrderedDict[Hashable, list[Row]]) -> Iterator[list[Row]]:
+    while groups:
+        yield groups.popitem(last=False)[1]  # to free all of them in the end would take long
 
 
 def together(

@@ -6,7 +6,7 @@ request is, is done as if there were no slices. A partition is looked up in the 
 two of them a leader may resign, and a topic go. Decision 0018.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Slices = Generator[Effects, int, Effects]
 # The same, of which some are what threads are to do before the next slice.
 SlicesWithPauses = Generator[Effects | Beside, int, Effects]
+# Of so many no step that lets go of them takes long.
+_KEPT_ROWS = 1_000
 Row = TypeVar("Row")
 Found = TypeVar("Found")
 
@@ -111,6 +113,30 @@ def cut(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
     """Cut rows into portions of that size, the last one smaller; one without rows where there are none."""
     for first in range(0, max(len(rows), 1), size):
         yield rows[first : first + size]
+
+
+def taken_out(rows: Sequence[Row]) -> Iterable[Row]:
+    """Give the rows of a request; of very many let go of each: of all at once that takes milliseconds."""
+    if len(rows) <= _KEPT_ROWS:
+        return rows
+    assert isinstance(rows, list)  # as all that is read
+    return _taken_out(rows)
+
+
+def _taken_out(rows: list[Row]) -> Iterator[Row]:
+    rows.reverse()
+    while rows:
+        yield rows.pop()
+
+
+def emptied(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
+    """Cut as `cut` does, and take each portion out of a list: to free very many rows takes long, too."""
+    left: Any = rows
+    for first in range(0, max(len(rows), 1), size):
+        some = rows[first : first + size]
+        if type(left) is list:  # a tuple has nothing but numbers, or nothing
+            left[first : first + size] = [None] * len(some)
+        yield some
 
 
 def a_step_a_slice(

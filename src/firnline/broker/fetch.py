@@ -10,7 +10,7 @@ several partitions of one request at once (better than T37), and whatever is rea
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, ProtocolError
@@ -307,9 +307,6 @@ Large = Callable[[Fetching, FetchAsk, FetchContext, Answer], "OneFetch"]
 class OneFetch:
     """One request from its first read to its answer."""
 
-    # What has a row for each partition.
-    _new_list: type[list[Any]] = list
-
     __slots__ = (
         "_answer",
         "_ask",
@@ -345,7 +342,7 @@ class OneFetch:
         self._wanted: Sequence[Wanted] = context.wanted  # without those that rest
         self._resting: Sequence[Wanted] = ()
         self._waits_at: list[FetchWaiters] = []
-        self._outcomes: list[ReadOutcome] = self._new_list()
+        self._outcomes: list[ReadOutcome] = []
         self._remote: dict[int, ReadOutcome] = {}
         self._remote_left = 0
         self._waiter: FetchWaiter | None = None
@@ -417,7 +414,7 @@ class OneFetch:
         self._total_bytes = 0
         self._is_first = True
         self._may_wait, self._must_answer = bool(self._resting), False
-        self._outcomes = self._new_list()
+        self._outcomes = []
         self._below = []
 
     def _read_some(self, portion: Sequence[Wanted]) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
-from firnline.base.freeing import Rows
 from firnline.broker.fetch import (
     PARTITIONS_PER_SLICE,
     Answer,
@@ -42,7 +41,6 @@ class LargeFetch(OneFetch):
     """
 
     __slots__ = ("_answer_in_slices", "_is_due", "_run")
-    _new_list = Rows
 
     def __init__(
         self,
@@ -171,7 +169,7 @@ class LargeFetch(OneFetch):
 
     def _finish_in_slices(self) -> Slices:
         self._put_remote()
-        all_told: Answered = Rows()
+        all_told: Answered = []
         for first in range(0, len(self._wanted), PARTITIONS_PER_SLICE):
             if first:
                 yield []

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
-from firnline.base.freeing import Rows, Table
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.records.batch import NO_TIMESTAMP
 from firnline.replica.partition import Partition
@@ -236,12 +235,12 @@ class _Pending:
     __slots__ = ("_answer", "_isolation", "_version", "asks", "outcomes", "remote", "timer")
 
     def __init__(self, isolation: int, version: int, answer: Answer) -> None:
-        self.asks: list[OffsetAsk] = Rows()
+        self.asks: list[OffsetAsk] = []
         self._isolation = isolation
         self._version = version
         self._answer = answer
-        self.outcomes: list[Outcome] = Rows()
-        self.remote: dict[int, None] = Table()
+        self.outcomes: list[Outcome] = []
+        self.remote: dict[int, None] = {}
         self.timer: tuple[str, int] | None = None
 
     def add(self, ask: OffsetAsk, outcome: Outcome | None) -> None:

@@ -17,7 +17,6 @@ from typing import Any, Literal
 from firnline.base.background import Beside
 from firnline.base.effects import Appended, CancelTimer, Effects, Flush, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
-from firnline.base.freeing import Rows, Table
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, SYSTEM_TOPICS
 from firnline.base.ports import File
 from firnline.base.units import KIB, MIB
@@ -146,7 +145,7 @@ class Producing:
         is waited for from then on, so that nothing between two slices is missed. Each list is emptied when it
         is done.
         """
-        outcomes: list[Outcome] = Rows()
+        outcomes: list[Outcome] = []
         pending = _Pending(outcomes, answer, self._on_storage_error)
         pending.left = 1  # the answer does not come before the last slice
         until_ms = now_ms + timeout_ms
@@ -301,7 +300,7 @@ class _Pending:
         self.answer = answer
         self.left = 0
         self.timer: tuple[str, int] | None = None
-        self.uncommitted: dict[int, None] = Table()
+        self.uncommitted: dict[int, None] = {}
         self._on_storage_error = on_storage_error
 
     def add(self, writes: Sequence[Write]) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from firnline.base.errors import ProtocolError
-from firnline.base.freeing import FEW, Rows
 from firnline.base.limits import ARRAY_ELEMENTS_MAX
 from firnline.base.slices import FileRecords
 from firnline.protocol.primitives import (
@@ -59,7 +58,6 @@ _slicing: dict[tuple[type[Message], int], SlicingWriter] = {}
 # counts as one more for each 512 bytes, so that a slice is not much more than 256 KiB.
 ELEMENTS_PER_SLICE = 500
 _BYTES_OF_AN_ELEMENT_BITS = 9
-_NUMBERS_PER_SLICE = 5_000
 
 
 def reader(cls: type[Message], version: int) -> Reader:
@@ -217,7 +215,6 @@ def _compile_reader(
 
 _READER_NAMES: dict[str, Any] = {
     "new": object.__new__,
-    "Rows": Rows,
     "uvarint": read_uvarint,
     "string_length": read_string_length,
     "after": check_length,
@@ -348,10 +345,14 @@ def _read_array(
     # A single element costs no more than what holds it, and is found missing when it is read.
     src.add(f"if {n} > 1 or {n} < 0: count_of({n}, {least}, e - p, k)")
     if isinstance(element, str) and element in FIXED:
-        _read_numbers(src, target, n, *FIXED[element])
+        letter, size = FIXED[element]
+        few = src.bind("few", _unpackers(letter))
+        src.add(f"if {n} < {_FEW}: {target} = {few}[{n}](b, p)")
+        src.add(f"else: {target} = unpack('>' + '{letter}' * {n}, b, p)")
+        src.add(f"p += {size} * {n}")
     else:
         items, item = src.local("items"), src.local("item")
-        src.add(f"{items} = Rows() if {n} > {FEW} else []" if src.in_slices else f"{items} = []")
+        src.add(f"{items} = []")
         src.add(f"for _ in range({n}):")
         src.indent += 1
         if src.in_slices:
@@ -363,23 +364,6 @@ def _read_array(
         src.add(f"{target} = {items}")
     if nullable:
         src.indent -= 1
-
-
-def _read_numbers(src: _Source, target: str, n: str, letter: str, size: int) -> None:
-    """Read an array of numbers: a tuple, but for one that is long, where it is read in slices."""
-    few = src.bind("few", _unpackers(letter))
-    src.add(f"if {n} < {_FEW}: {target} = {few}[{n}](b, p)")
-    if src.in_slices:
-        items, first, count = src.local("items"), src.local("first"), src.local("count")
-        src.add(f"elif {n} > {ELEMENTS_PER_SLICE}:")
-        src.add(f"    {items} = Rows()")
-        src.add(f"    for {first} in range(0, {n}, {_NUMBERS_PER_SLICE}):")
-        src.add(f"        {count} = min({n} - {first}, {_NUMBERS_PER_SLICE})")
-        src.add(f"        {items} += unpack('>' + '{letter}' * {count}, b, p + {size} * {first})")
-        src.add("        yield")
-        src.add(f"    {target} = {items}")
-    src.add(f"else: {target} = unpack('>' + '{letter}' * {n}, b, p)")
-    src.add(f"p += {size} * {n}")
 
 
 # --------------------------------------------------------------------------------------- writers

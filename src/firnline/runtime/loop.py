@@ -5,7 +5,6 @@ other nodes from `runtime/links`, time from the loop. Effects are executed in li
 a sibling inside the node (Append, EnsureTopic) goes back to the node, which knows the wiring.
 """
 
-import gc
 import logging
 import queue
 import time
@@ -30,7 +29,6 @@ from firnline.base.effects import (
     Warn,
 )
 from firnline.base.errors import ConfigError, StorageError
-from firnline.base.freeing import BACKLOG
 from firnline.base.units import MIB
 from firnline.protocol.schema import Part
 from firnline.runtime.bounds.admission import Admission
@@ -52,8 +50,6 @@ log = logging.getLogger("firnline")
 _HOUSEKEEPING_S = 5.0
 # Threads that read what consumers of old segments are sent next: as many disks seek at a time.
 _PAGE_READERS = 4
-# Of large messages so many are freed before a look for cycles: at what is made meanwhile, a millisecond.
-_PORTIONS_PER_LOOK = 4
 # Yields bytes that were encoded; returns the frame.
 Encoding = Generator[int, None, list[Part]]
 
@@ -119,8 +115,6 @@ class Runtime:
             Warn: self._warn,
         }
         close_off_the_loop()
-        self._freed_portions = 0
-        BACKLOG.begin(self._wake_to_free)
         self._housekeeping = loop.call_later(_HOUSEKEEPING_S, self._keep_house)
 
     def start(self) -> None:
@@ -216,7 +210,6 @@ class Runtime:
         for pool in self._pools.values():
             pool.close()
         self._doorbell.close()
-        BACKLOG.end(self._wake_to_free)
 
     # ---- effects
 
@@ -301,21 +294,6 @@ class Runtime:
                 self.resume(flush.then, problem_of(flush, result))
         else:
             self.resume(then, result)
-
-    def _wake_to_free(self) -> None:
-        self.loop.call_soon(self._free_some)
-
-    def _free_some(self) -> None:
-        """Free a portion of what is left of large messages.
-
-        CPython looks for cycles when so many more objects were made than freed. While very many are freed it
-        would not look at all, and then go over all that was made meanwhile.
-        """
-        if BACKLOG.free_some():
-            self._wake_to_free()
-        self._freed_portions += 1
-        if self._freed_portions % _PORTIONS_PER_LOOK == 0 and gc.isenabled():
-            gc.collect(1)
 
     def _keep_house(self) -> None:
         self._housekeeping = self.loop.call_later(_HOUSEKEEPING_S, self._keep_house)

@@ -1,30 +1,35 @@
-"""CPython's collector of cycles, kept away from what is large. WORLD.
+"""CPython's collector of cycles, kept away from the image of the cluster. WORLD.
 
-It goes over all objects that may be part of a cycle, and nobody is answered meanwhile: hundreds of
-milliseconds for an image of a million partitions, 60 for a request of 300,000 rows, and nothing of either is
-in a cycle. So what is young is looked at in small portions, as CPython does it. What outlived that is old:
-it is looked at every LOOK_S, and frozen where it has become more than such a look can go over. Figures, and
-what that costs: docs/decisions/0010.
+An image of a million partitions is some million objects and not one cycle, and every full collection would
+look at each of them again: hundreds of milliseconds in which nobody is answered. So what the image has grown
+to is taken out of the collector's sight (`gc.freeze`) each time it has grown by a tenth, and looks at what is
+young are small. Consumer groups, which are some ten objects each, are counted with its partitions. Whatever
+else grows is frozen by the first look at all of it that takes long, so that there is no second one. Figures,
+and what that costs: docs/decisions/0010.
 """
 
 import gc
-from typing import Protocol
+import time
+from typing import Any, Protocol
 
 # Young objects at which it looks, and how many such looks make one at the survivors of them all: below 1 ms
-# and 3 ms. It never looks at all by itself: by what is allocated it cannot know how much that is.
-THRESHOLDS = (2_000, 2, 1_000_000_000)
+# and 3 ms. The third is for what grows and is not the image.
+THRESHOLDS = (2_000, 2, 700)
 LOOK_S = 2.0
-# Of so many old objects a look takes 3 ms.
-OLD_MAX = 20_000
-# Of those so many may be left, to be looked at again.
-LEFT_MAX = 10_000
+# A look at all that is not frozen may take so much CPU: the next one is spared what this one went over.
+LONG_S = 0.003
+# Partitions and groups that have come at least before it is worth the while.
+GROWTH_MIN = 1_000
+_TENTH = 10
 # Young objects after a load that is worth a freeze; a few records that a follower is behind are none.
 _MUCH = 10 * THRESHOLDS[0]
-_YOUNG, _OLD = 1, 2  # generations: a look at one goes over those before it, too
+_ALL = 2  # the generation of a look at all that is not frozen
 
 
 class Loading(Protocol):
     """What there is to know of the metadata; `MetadataQuorum` has it."""
+
+    census: Any  # metadata.census.Census
 
     @property
     def is_loading(self) -> bool:
@@ -36,32 +41,32 @@ class Collector:
     """Looks after the collector of this process. Off from the start until the metadata is loaded."""
 
     def __init__(self) -> None:
+        self._count = 0  # of partitions and groups, when it froze last
         self._has_loaded = False
-        self._old = 0  # at most so many are old and not frozen
-        self._young = 0
+        self._began_s = 0.0
         gc.set_threshold(*THRESHOLDS)
         gc.disable()
         gc.callbacks.append(self._on_look)
 
-    def look(self, metadata: Loading) -> None:
-        """Call every LOOK_S.
+    def look(self, metadata: Loading, groups: int = 0) -> None:
+        """Call every LOOK_S; `groups` are the consumer groups that this node keeps.
 
-        What is in a cycle lives no longer than that, whatever it holds: a socket, a file.
+        What is young and in a cycle lives no longer than that, whatever it holds: a socket, a file.
         """
         if metadata.is_loading:
             gc.disable()
             return
+        count = metadata.census.partitions + groups
         if not gc.isenabled():
             if not self._has_loaded or gc.get_count()[0] > _MUCH:
                 self._has_loaded = True
-                self._freeze()  # without a look: all that was loaded is young
+                self._freeze(count)  # without a look: all that was loaded is young
             gc.enable()
             return
-        gc.collect(_YOUNG)
-        gc.collect(_OLD)
-        self._old = len(gc.get_objects(_OLD))
-        if self._old > LEFT_MAX:
-            self._freeze()
+        # Also where too little is allocated for a look: what is of no use must not be kept for ever.
+        gc.collect(1)
+        if count >= self._count + max(self._count // _TENTH, GROWTH_MIN):
+            self._freeze(count)
 
     def close(self) -> None:
         """Give all back as it was."""
@@ -70,15 +75,14 @@ class Collector:
         gc.enable()
 
     def _on_look(self, phase: str, facts: dict[str, int]) -> None:
-        if facts["generation"] != _YOUNG:
+        if facts["generation"] < _ALL:
             return
+        now_s = time.thread_time()
         if phase == "start":
-            self._young = len(gc.get_objects(0)) + len(gc.get_objects(_YOUNG))
-            return
-        self._old += self._young - facts["collected"]
-        if self._old > OLD_MAX:
-            self._freeze()
+            self._began_s = now_s
+        elif now_s - self._began_s > LONG_S:
+            gc.freeze()
 
-    def _freeze(self) -> None:
+    def _freeze(self, count: int) -> None:
         gc.freeze()
-        self._old = 0
+        self._count = count

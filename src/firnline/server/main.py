@@ -198,7 +198,9 @@ class _Process:
     def _look_after_garbage(self) -> None:
         self._loop.call_later(LOOK_S, self._look_after_garbage)
         assert self._runtime is not None
-        self._collector.look(self._runtime.node.quorum)
+        node = self._runtime.node
+        groups = node.groups.group_count if isinstance(node, BrokerNode) else 0
+        self._collector.look(node.quorum, groups)
 
     def _image(self) -> ClusterImage:
         assert self._runtime is not None

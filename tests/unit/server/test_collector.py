@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from firnline.server.collector import LEFT_MAX, LOOK_S, OLD_MAX, THRESHOLDS, Collector
+from firnline.metadata.census import Census
+from firnline.server.collector import GROWTH_MIN, LONG_S, LOOK_S, THRESHOLDS, Collector
 from tests.unit.broker.harness import Harness
 
 
 class Metadata:
     def __init__(self) -> None:
+        self.census = Census()
         self.is_loading = True
 
 
@@ -43,93 +45,36 @@ def test_what_is_loaded_is_not_looked_at_while_it_is_loaded_and_never_after(
     image = [[number] for number in range(20_000)]
     collector.look(metadata)
     assert not gc.isenabled()
-    metadata.is_loading = False
+    metadata.census.partitions, metadata.is_loading = 20_000, False
     collector.look(metadata)
     assert gc.isenabled()
     assert gc.get_freeze_count() >= len(image)
 
 
-def test_what_grows_is_taken_out_of_sight_before_a_look_at_it_takes_long(
-    metadata: Metadata,
-) -> None:
-    """An image, groups, connections, a large request: whatever it is, and however fast it comes."""
-    longest = 0
-
-    def note(phase: str, facts: dict[str, int]) -> None:
-        nonlocal longest
-        if phase == "start":
-            seen = sum(len(gc.get_objects(n)) for n in range(facts["generation"] + 1))
-            longest = max(longest, seen)
-
+def test_what_an_image_grew_by_is_taken_out_of_sight_too(metadata: Metadata) -> None:
     collector = Collector()
-    metadata.is_loading = False
+    metadata.census.partitions, metadata.is_loading = 100_000, False
     collector.look(metadata)
     frozen = gc.get_freeze_count()
-    gc.callbacks.append(note)
-    grown: list[list[int]] = []
-    for number in range(300_000):
-        grown.append([number])
-        if number % 50_000 == 0:
-            collector.look(metadata)
+    more = [[number] for number in range(20_000)]
+    metadata.census.partitions += 9_999
     collector.look(metadata)
-    assert longest <= OLD_MAX + 5 * THRESHOLDS[0]
-    assert gc.get_freeze_count() >= frozen + len(grown) - LEFT_MAX
-    collector.close()
-
-
-def test_what_is_left_of_a_look_is_not_gone_over_again_where_it_is_much(metadata: Metadata) -> None:
-    collector = Collector()
-    metadata.is_loading = False
+    assert gc.get_freeze_count() <= frozen, "not for every topic"
+    metadata.census.partitions += 1
     collector.look(metadata)
-    frozen = gc.get_freeze_count()
-    grown = [[number] for number in range(LEFT_MAX + 1_000)]
-    assert gc.get_freeze_count() <= frozen, "it may be gone soon"
-    collector.look(metadata)
-    assert gc.get_freeze_count() >= frozen + len(grown)
-    collector.close()
+    assert gc.get_freeze_count() >= frozen + len(more)
 
 
 def test_small_clusters_freeze_once(metadata: Metadata) -> None:
-    """So that whatever is in a cycle, and however long it lived, is found in them."""
     collector = Collector()
     metadata.is_loading = False
     collector.look(metadata)
     frozen = gc.get_freeze_count()
-    kept: list[list[int]] = []
-    for _ in range(20):
-        knot = Knot()
-        seen = weakref.ref(knot)
-        for number in range(20_000):  # what comes and goes
-            kept.append([number])
-            if len(kept) >= LEFT_MAX // 2:
-                kept.clear()
-        collector.look(metadata)
-        assert seen() is not None
-        del knot
-        collector.look(metadata)
-        assert seen() is None
-    assert gc.get_freeze_count() <= frozen
-    collector.close()
-
-
-def test_cpython_looks_at_all_there_is_never_by_itself(metadata: Metadata) -> None:
-    looks: list[int] = []
-
-    def note(phase: str, facts: dict[str, int]) -> None:
-        looks.append(facts["generation"])
-
-    collector = Collector()
-    metadata.is_loading = False
+    more = [[number] for number in range(1_000)]
+    metadata.census.partitions = GROWTH_MIN - 1
     collector.look(metadata)
-    gc.callbacks.append(note)
-    kept: list[list[int]] = []
-    for number in range(800):
-        kept.append([number])
-        gc.collect(1)
-    kept += [[number] for number in range(3 * THRESHOLDS[0])]
-    assert looks.count(0) >= 2
-    assert 2 not in looks
-    collector.close()
+    assert gc.get_freeze_count() <= frozen
+    assert more
 
 
 def test_garbage_is_still_found_after_a_look(metadata: Metadata) -> None:
@@ -175,6 +120,33 @@ def test_a_few_records_that_a_follower_is_behind_freeze_nothing(metadata: Metada
         assert gc.get_freeze_count() <= frozen
         gc.collect()
         assert knot() is None
+    collector.close()
+
+
+def test_what_grows_and_is_not_the_image_is_gone_over_at_length_once(metadata: Metadata) -> None:
+    """Connections, sessions, waiters: the next look at all of it is spared what the last one found alive."""
+    collector = Collector()
+    metadata.is_loading = False
+    collector.look(metadata)
+    frozen = gc.get_freeze_count()
+    grown = [[number] for number in range(300_000)]
+    gc.collect()
+    assert gc.get_freeze_count() >= frozen + len(grown)
+    began_s = time.thread_time()
+    gc.collect()
+    assert time.thread_time() - began_s < LONG_S
+    collector.close()
+
+
+def test_small_looks_freeze_nothing(metadata: Metadata) -> None:
+    collector = Collector()
+    metadata.is_loading = False
+    collector.look(metadata)
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    for _ in range(5):
+        gc.collect()
+    assert gc.get_freeze_count() <= frozen
     collector.close()
 
 
@@ -224,3 +196,13 @@ def test_looks_over_a_busy_short_minute_are_many_and_none_holds_up_the_loop(
     assert len(took_s[1]) >= 30, "and by the clock"
     longest_s = max(map(max, filter(None, took_s.values())))
     assert longest_s < 0.008
+
+
+def test_consumer_groups_are_taken_out_of_sight_like_partitions(metadata: Metadata) -> None:
+    collector = Collector()
+    metadata.is_loading = False
+    collector.look(metadata)
+    frozen = gc.get_freeze_count()
+    loaded = [[number] for number in range(20_000)]
+    collector.look(metadata, GROWTH_MIN)
+    assert gc.get_freeze_count() >= frozen + len(loaded)

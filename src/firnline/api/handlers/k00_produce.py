@@ -14,7 +14,6 @@ from firnline.api.slices import Slices, in_slices
 from firnline.api.usual import Fields
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.base.freeing import FEW, Rows
 from firnline.base.ids import NO_OFFSET, Uuid
 from firnline.base.limits import WAIT_MAX_MS
 from firnline.broker.produce import Outcome, Recompression, Write
@@ -212,13 +211,12 @@ def _told(
     request: ProduceRequest,
     outcomes: list[Outcome],
 ) -> Slices:
-    new: type[list[Any]] = Rows if len(outcomes) > FEW else list
-    responses: list[TopicProduceResponse] = new()
+    responses = []
     leaders: dict[int, None] = {}
     rest = iter(outcomes)
     left = _TOLD_PER_SLICE
     for topic in request.topic_data:
-        partitions: list[PartitionProduceResponse] = new()
+        partitions = []
         for data in topic.partition_data:
             outcome = next(rest)
             left -= 1

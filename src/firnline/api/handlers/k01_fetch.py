@@ -14,7 +14,6 @@ from firnline.api.slices import Slices, in_slices
 from firnline.api.usual import Fields
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.base.freeing import FEW, Rows
 from firnline.base.ids import NO_OFFSET, ZERO_UUID, Uuid
 from firnline.base.limits import WAIT_MAX_MS
 from firnline.base.slices import EMPTY_RECORDS
@@ -63,8 +62,7 @@ def handle(
     """Read what is asked; answer now or when there is enough."""
     topics = request.topics
     context.is_urgent = _replica_id(context, request) >= 0
-    is_large = context.owns_bytes  # it was read in slices
-    if is_large or sum([len(topic.partitions) for topic in topics]) > PARTITIONS_PER_SLICE:
+    if sum([len(topic.partitions) for topic in topics]) > PARTITIONS_PER_SLICE:
         slices = _ask_in_slices(node, context, request)
         return in_slices(node, context, slices, now_ms, held_bytes=0)
     wanted: list[Wanted] = []
@@ -80,7 +78,7 @@ def _replica_id(context: RequestContext, request: FetchRequest) -> int:
 
 
 def _ask_in_slices(node: "BrokerNode", context: RequestContext, request: FetchRequest) -> Slices:
-    wanted: list[Wanted] = Rows()
+    wanted: list[Wanted] = []
     uses_ids = context.api_version >= _TOPIC_ID_VERSION
     yield []  # to decode them took as long as a slice
     due = _ROWS_PER_SLICE
@@ -252,7 +250,7 @@ def _answer(node: "BrokerNode", context: RequestContext, answer: FetchAnswer) ->
 
 
 def _answer_in_slices(node: "BrokerNode", context: RequestContext, answer: FetchAnswer) -> Slices:
-    topics: list[FetchableTopicResponse] = Rows()
+    topics: list[FetchableTopicResponse] = []
     leaders: dict[int, None] = {}
     for first in range(0, len(answer.outcomes), _ROWS_PER_SLICE):
         if first:
@@ -270,8 +268,7 @@ def _tell(
     leaders: dict[int, None],
 ) -> None:
     """Add `outcomes` to the answer, those of one topic that follow one another under one name."""
-    new: type[list[FetchablePartitionResponse]] = Rows if len(outcomes) > FEW else list
-    partitions = new()
+    partitions: list[FetchablePartitionResponse] = []
     last: str | bytes | None = None
     if topics:
         partitions = topics[-1].partitions  # type: ignore[assignment]
@@ -280,7 +277,7 @@ def _tell(
         topic = wanted.topic_id if wanted.topic is None else wanted.topic
         if topic != last:
             last = topic
-            partitions = new()
+            partitions = []
             found: FetchableTopicResponse = _new(FetchableTopicResponse)
             found.topic = wanted.topic or ""
             found.topic_id = wanted.topic_id

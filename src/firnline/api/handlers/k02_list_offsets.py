@@ -6,7 +6,6 @@ from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.base.freeing import Distinct, Rows, Table
 from firnline.base.limits import WAIT_MAX_MS
 from firnline.base.units import KIB
 from firnline.broker.list_offsets import OffsetAsk, Outcome
@@ -40,7 +39,7 @@ def handle(
 def _ask(
     node: "BrokerNode", context: RequestContext, request: ListOffsetsRequest, now_ms: int
 ) -> Slices:
-    times_named: dict[tuple[str, int], int] = Table()
+    times_named: dict[tuple[str, int], int] = {}
     left = _NAMED_PER_SLICE
     for topic in request.topics:
         for part in topic.partitions:
@@ -98,11 +97,11 @@ def _answer(
 
 
 def _told(context: RequestContext, request: ListOffsetsRequest, outcomes: list[Outcome]) -> Slices:
-    by_topic: dict[str, list[ListOffsetsPartitionResponse]] = Table()
-    refused: set[tuple[str, int]] = Distinct()
+    by_topic: dict[str, list[ListOffsetsPartitionResponse]] = {}
+    refused: set[tuple[str, int]] = set()
     count = 0
     for topic in request.topics:
-        rows = by_topic.setdefault(topic.name, Rows())
+        rows = by_topic.setdefault(topic.name, [])
         for part in topic.partitions:
             if count and count % _ROWS_PER_SLICE == 0:
                 yield []
@@ -113,7 +112,7 @@ def _told(context: RequestContext, request: ListOffsetsRequest, outcomes: list[O
                     continue
                 refused.add((topic.name, part.partition_index))
             rows.append(_one(part.partition_index, outcome))
-    topics = Rows(ListOffsetsTopicResponse(name=n, partitions=rows) for n, rows in by_topic.items())
+    topics = [ListOffsetsTopicResponse(name=n, partitions=rows) for n, rows in by_topic.items()]
     return [context.reply(ListOffsetsResponse(topics=topics))]
 
 

@@ -12,7 +12,6 @@ from firnline.api.handlers.k60_describe_cluster import ALL_CLUSTER_OPERATIONS
 from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects, EnsureTopic
 from firnline.base.errors import Code, KafkaError
-from firnline.base.freeing import Rows
 from firnline.base.ids import INTERNAL_TOPICS, ZERO_UUID
 from firnline.broker.leaders import any_broker
 from firnline.controller.topic_names import creation_problem, name_problem
@@ -133,7 +132,7 @@ def _answer(
         found = (image.topics_by_name[name] for name in sorted(image.topics_by_name))
     else:
         found = (_asked(image, context, topic, errors) for topic in wanted)
-    topics: list[MetadataResponseTopic] = Rows()
+    topics = []
     count = 0
     for each in found:
         if count >= _ROWS_PER_SLICE:
@@ -145,7 +144,7 @@ def _answer(
             continue
         topic = _topic(each)
         topics.append(topic)
-        rows: list[MetadataResponsePartition] = Rows()
+        rows: list[MetadataResponsePartition] = []
         topic.partitions = rows
         for number in sorted(each.partitions):
             rows.append(_partition(image, context, reachable, number, each.partitions[number]))

@@ -5,10 +5,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Outstanding, Slices, in_slices
+from firnline.api.slices import Outstanding, Slices, in_slices, taken_out
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
-from firnline.base.freeing import Rows
 from firnline.coordinator.groups import CommitRequest, NewCommit
 from firnline.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -48,7 +47,7 @@ def _commit(
     Who is fenced in between hears so about those that are left, and about them alone.
     """
     by_id = context.api_version >= _TOPIC_ID_VERSION
-    answers: list[OffsetCommitResponseTopic] = Rows()
+    answers: list[OffsetCommitResponseTopic] = []
     places: list[OffsetCommitResponsePartition] = []  # where the coordinator's codes go, in order
     commits: list[NewCommit] = []
     outstanding = Outstanding(context.makes_replies(partial(_finish, context, answers)))
@@ -61,18 +60,18 @@ def _commit(
         return node.groups.commit(asked, partial(_settle, places, outstanding), at_ms)
 
     count = 0
-    for wanted in request.topics:
+    for wanted in taken_out(request.topics):
         if count >= _ROWS_PER_SLICE:
             now_ms = yield write(now_ms)
             places, commits, count = [], [], 0
         count += 1
         topic = _find(node.image, wanted, by_id)
         unknown = Code.UNKNOWN_TOPIC_ID if by_id and topic is None else _UNKNOWN
-        rows: list[OffsetCommitResponsePartition] = Rows()
+        rows: list[OffsetCommitResponsePartition] = []
         answers.append(
             OffsetCommitResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partitions=rows)
         )
-        for part in wanted.partitions:
+        for part in taken_out(wanted.partitions):
             count += 1
             row = OffsetCommitResponsePartition(
                 partition_index=part.partition_index, error_code=unknown

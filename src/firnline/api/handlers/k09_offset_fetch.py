@@ -7,7 +7,6 @@ from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
-from firnline.base.freeing import Rows
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
 from firnline.coordinator.groups import FetchedOffset
 from firnline.protocol.messages.k09_offset_fetch import (
@@ -46,7 +45,7 @@ def handle(
 
 def _groups(node: "BrokerNode", context: RequestContext, request: OffsetFetchRequest) -> Slices:
     by_id = context.api_version >= _TOPIC_ID_VERSION
-    groups: list[OffsetFetchResponseGroup] = Rows()
+    groups = []
     count = 0
     for asked in request.groups:
         if count >= _OFFSETS_PER_SLICE:
@@ -54,16 +53,16 @@ def _groups(node: "BrokerNode", context: RequestContext, request: OffsetFetchReq
             yield []
         group = yield from _group(node, context, asked, request.require_stable, by_id)
         groups.append(group)
-        count += 1 + sum([len(t.partitions) for t in group.topics[:_OFFSETS_PER_SLICE]])
+        count += 1 + sum([len(topic.partitions) for topic in group.topics])
     return [context.reply(OffsetFetchResponse(groups=groups))]
 
 
 def _one_group(node: "BrokerNode", context: RequestContext, request: OffsetFetchRequest) -> Slices:
     asked = request.topics
-    topics: list[OffsetFetchResponseTopic] = Rows()
+    topics: list[OffsetFetchResponseTopic] = []
 
     def tell(name: str, rows: Sequence[FetchedOffset]) -> None:
-        partitions = Rows(
+        partitions = [
             OffsetFetchResponsePartition(
                 partition_index=row.partition,
                 committed_offset=row.commit.offset if row.commit else NO_OFFSET,
@@ -72,13 +71,13 @@ def _one_group(node: "BrokerNode", context: RequestContext, request: OffsetFetch
                 error_code=row.code,
             )
             for row in rows
-        )
+        ]
         if topics and topics[-1].name == name:
-            topics[-1].partitions += partitions  # type: ignore[operator]
+            topics[-1].partitions = [*topics[-1].partitions, *partitions]
         else:
             topics.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
 
-    wanted = None if asked is None else Rows((t.name, t.partition_indexes) for t in asked)
+    wanted = None if asked is None else [(t.name, t.partition_indexes) for t in asked]
     group_id, is_stable = request.group_id, request.require_stable
     code = yield from _fetch(node, context, group_id, wanted, is_stable, tell)
     if code is not Code.NONE and context.api_version >= _GROUP_ERROR_VERSION:
@@ -147,18 +146,16 @@ def _group(
     require_stable: bool,
     by_id: bool,
 ) -> Generator[Effects, int, OffsetFetchResponseGroup]:
-    names: list[tuple[str, Sequence[int]]] = Rows()
-    unknown: list[OffsetFetchResponseGroupTopic] = Rows()
-    for count, t in enumerate(asked.topics or (), 1):
-        if count % _OFFSETS_PER_SLICE == 0:
-            yield []
+    names: list[tuple[str, Sequence[int]]] = []
+    unknown: list[OffsetFetchResponseGroupTopic] = []
+    for t in asked.topics or ():
         topic = node.image.topics_by_id.get(bytes(t.topic_id)) if by_id else None
         if by_id and topic is None:
             rows = [FetchedOffset(p, None, Code.UNKNOWN_TOPIC_ID) for p in t.partition_indexes]
             unknown.append(_topic("", bytes(t.topic_id), rows))
         else:
             names.append((t.name if topic is None else topic.name, t.partition_indexes))
-    topics: list[OffsetFetchResponseGroupTopic] = Rows()
+    topics: list[OffsetFetchResponseGroupTopic] = []
 
     def tell(name: str, rows: Sequence[FetchedOffset]) -> None:
         known = node.image.topics_by_name.get(name)
@@ -167,7 +164,7 @@ def _group(
         topic_id = known.topic_id if by_id and known is not None else ZERO_UUID
         found = _topic(name, topic_id, rows)
         if topics and topics[-1].name == name and topics[-1].topic_id == topic_id:
-            topics[-1].partitions += found.partitions  # type: ignore[operator]
+            topics[-1].partitions = [*topics[-1].partitions, *found.partitions]
         else:
             topics.append(found)
 
@@ -175,14 +172,13 @@ def _group(
     code = yield from _fetch(node, context, asked.group_id, wanted, require_stable, tell)
     if code is not Code.NONE:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
-    topics += unknown
-    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics + unknown)
 
 
 def _topic(
     name: str, topic_id: Uuid, rows: Sequence[FetchedOffset]
 ) -> OffsetFetchResponseGroupTopic:
-    partitions: list[OffsetFetchResponseGroupPartition] = Rows()
+    partitions = []
     for row in rows:
         commit = row.commit
         # A commit for an earlier topic of the same name says nothing of this one.

@@ -12,7 +12,6 @@ from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, cut, in_slices
 from firnline.base.effects import Effects, EnsureTopic
 from firnline.base.errors import Code, KafkaError
-from firnline.base.freeing import Rows
 from firnline.base.ids import OFFSETS_TOPIC
 from firnline.protocol.messages.k10_find_coordinator import (
     Coordinator,
@@ -70,7 +69,7 @@ def _refusing(refusal: KafkaError) -> Find:
 
 
 def _answer(context: RequestContext, keys: Sequence[str], find: Find) -> Slices:
-    found: list[Coordinator] = Rows()
+    found: list[Coordinator] = []
     for some in cut(keys, _KEYS_PER_SLICE):
         if found:
             yield []

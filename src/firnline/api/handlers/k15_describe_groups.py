@@ -6,7 +6,6 @@ from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.base.freeing import Rows, Table
 from firnline.coordinator import membership
 from firnline.protocol.messages.k15_describe_groups import (
     DescribedGroup,
@@ -39,8 +38,8 @@ def handle(
 
 def _answer(node: "BrokerNode", context: RequestContext, request: DescribeGroupsRequest) -> Slices:
     operations = _ALL_OPERATIONS if request.include_authorized_operations else _NOT_ASKED
-    groups: list[DescribedGroup] = Rows()
-    found: dict[str, DescribedGroup] = Table()
+    groups = []
+    found: dict[str, DescribedGroup] = {}
     count = 0
     for group_id in request.groups:
         if count >= _ROWS_PER_SLICE:
@@ -74,7 +73,7 @@ def _wire(group: membership.DescribedGroup, operations: int) -> DescribedGroup:
         group_state=group.state,
         protocol_type=group.protocol_type,
         protocol_data=group.protocol_data,
-        members=Rows(
+        members=[
             DescribedGroupMember(
                 member_id=m.member_id,
                 group_instance_id=m.instance_id,
@@ -84,6 +83,6 @@ def _wire(group: membership.DescribedGroup, operations: int) -> DescribedGroup:
                 member_assignment=m.assignment,
             )
             for m in group.members
-        ),
+        ],
         authorized_operations=operations if group.code is Code.NONE else _NOT_ASKED,
     )

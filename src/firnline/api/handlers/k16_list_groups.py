@@ -7,7 +7,6 @@ from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
-from firnline.base.freeing import Rows
 from firnline.coordinator import membership
 from firnline.protocol.messages.k16_list_groups import (
     ListedGroup,
@@ -34,7 +33,7 @@ def handle(
 def _answer(
     context: RequestContext, code: Code, groups: Iterator[membership.ListedGroup | None]
 ) -> Slices:
-    listed: list[ListedGroup] = Rows()
+    listed: list[ListedGroup] = []
     for place, g in enumerate(groups, 1):
         if g is not None:
             row = ListedGroup(

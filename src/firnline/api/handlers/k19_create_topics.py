@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
 from firnline.api.portions import on_newest
-from firnline.api.slices import Outstanding, Slices, a_step_a_slice, cut, in_slices
+from firnline.api.slices import Outstanding, Slices, a_step_a_slice, cut, emptied, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
-from firnline.base.freeing import Rows, Table
 from firnline.config.layers import Entry, describe_topic
 from firnline.controller.topics import PARTITIONS_PER_REQUEST_MAX, CreatedTopic, NewTopic
 from firnline.metadata.census import metric_name
@@ -57,7 +57,7 @@ def _decide(
     node: "AnyNode", context: RequestContext, request: CreateTopicsRequest, now_ms: int
 ) -> Slices:
     """Refuse more than a request may ask for as a whole; else create."""
-    counts: list[int] = Rows()
+    counts: list[int] = []
     rows: Any
     for rows in cut(request.topics, _ROWS_PER_SLICE):
         if counts:
@@ -66,8 +66,8 @@ def _decide(
     if sum(counts) > PARTITIONS_PER_REQUEST_MAX:
         names, now_ms = yield from a_step_a_slice(_names(request.topics), now_ms)
         return _refuse(node, context, names, sum(counts), request.validate_only, now_ms)
-    wanted: list[NewTopic] = Rows()
-    for rows in cut(request.topics, _ROWS_PER_SLICE):
+    wanted: list[NewTopic] = []
+    for rows in emptied(request.topics, _ROWS_PER_SLICE):
         if wanted:
             now_ms = yield []
         wanted += map(_new_topic, rows)
@@ -75,11 +75,19 @@ def _decide(
 
 
 def _names(topics: Sequence[CreatableTopic]) -> Generator[None, None, list[str]]:
-    """Return the names of topics; yields after some at a time."""
-    names: list[str] = Rows()
-    for some in cut(topics, _ROWS_PER_SLICE):
-        names += [topic.name for topic in some]
-        yield
+    """Return the names of topics, and let go of all else."""
+    names: list[str] = []
+    count = 0
+    for topic in chain.from_iterable(emptied(topics, 1)):
+        names.append(topic.name)
+        rows: Sequence[Any]
+        for rows in chain(
+            emptied(topic.assignments, _ROWS_PER_SLICE), emptied(topic.configs, _ROWS_PER_SLICE)
+        ):
+            count += 1 + len(rows)
+            if count >= _ROWS_PER_SLICE:
+                count = 0
+                yield
     return names
 
 
@@ -116,12 +124,12 @@ def _create(
 
     One topic is one decision, and one batch, however many partitions it has.
     """
-    answers: dict[int, Answer] = Table()
+    answers: dict[int, Answer] = {}
     latest_ms = now_ms
 
     @context.makes_replies
     def finish() -> Effects:
-        names = Rows(topic.name for topic in wanted)
+        names = [topic.name for topic in wanted]
         slices = _answer(node, context, names, answers.__getitem__)
         return in_slices(node, context, slices, latest_ms)
 
@@ -153,7 +161,7 @@ def _create(
 
 def _portions(wanted: Sequence[NewTopic], counts: Sequence[int]) -> Iterator[tuple[list[int], int]]:
     """Cut the places of `wanted`, with the cost of each portion; names that may collide stay together."""
-    by_name: dict[str, list[int]] = Table()
+    by_name: dict[str, list[int]] = {}
     for place, topic in enumerate(wanted):
         by_name.setdefault(metric_name(topic.name), []).append(place)
     portion: list[int] = []
@@ -175,12 +183,12 @@ def _answer(
     answer_to: Callable[[int], Answer],
 ) -> Slices:
     """Answer the topics of these names, in this order; one that was asked for twice once."""
-    results: dict[str, CreatableTopicResult] = Table()
+    results: dict[str, CreatableTopicResult] = {}
     for place, name in enumerate(names):
         if place and place % _RESULTS_PER_SLICE == 0:
             yield []
         results[name] = _result(node, name, answer_to(place))
-    return [context.reply(CreateTopicsResponse(topics=Rows(results.values())))]
+    return [context.reply(CreateTopicsResponse(topics=list(results.values())))]
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:

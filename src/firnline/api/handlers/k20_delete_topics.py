@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
 from firnline.api.portions import grouped, in_portions, together
-from firnline.api.slices import Slices, a_step_a_slice, cut, in_slices
+from firnline.api.slices import Slices, a_step_a_slice, emptied, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.base.freeing import Rows, Table
 from firnline.base.ids import ZERO_UUID, Uuid
 from firnline.controller.topics import TopicRef, find_topic
 from firnline.protocol.messages.k20_delete_topics import (
@@ -58,9 +56,9 @@ def _delete(
     now_ms: int,
 ) -> Slices:
     """Decide on so many topics at a time; a topic that is named twice is decided on once."""
-    refused: list[DeletableTopicResult] = Rows()
-    wanted: list[TopicRef] = Rows()
-    answers: dict[int, Answer] = Table()
+    refused: list[DeletableTopicResult] = []
+    wanted: list[TopicRef] = []
+    answers: dict[int, Answer] = {}
 
     def told(portion: Sequence[int], outcome: Sequence[Answer] | KafkaError) -> None:
         found = [outcome] * len(portion) if isinstance(outcome, KafkaError) else outcome
@@ -70,10 +68,10 @@ def _delete(
         return in_slices(node, context, _answer(context, refused, wanted, answers), at_ms)
 
     image = node.quorum.newest
-    keys: list[TopicRef] = Rows()
-    costs: list[int] = Rows()
+    keys: list[TopicRef] = []
+    costs: list[int] = []
     rows: Sequence[DeleteTopicState | str] = request.topics or request.topic_names
-    for some in cut(rows, _LOOKED_UP_PER_SLICE):
+    for some in emptied(rows, _LOOKED_UP_PER_SLICE):
         if keys or refused:
             now_ms = yield []
         malformed, refs = _sorted_out(some)
@@ -120,12 +118,12 @@ def _answer(
     answers: dict[int, Answer],
 ) -> Slices:
     # A topic that was named twice is answered once, as the last time.
-    results: dict[TopicRef, DeletableTopicResult] = Table()
+    results: dict[TopicRef, DeletableTopicResult] = {}
     for place, ref in enumerate(wanted):
         results[ref] = _result(ref, answers.pop(place), context.api_version)
         if (place + 1) % _RESULTS_PER_SLICE == 0:
             yield []
-    return [context.reply(DeleteTopicsResponse(responses=Rows(chain(refused, results.values()))))]
+    return [context.reply(DeleteTopicsResponse(responses=[*refused, *results.values()]))]
 
 
 def _malformed(state: DeleteTopicState) -> DeletableTopicResult:

@@ -5,10 +5,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, in_slices
+from firnline.api.slices import Slices, in_slices, taken_out
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.base.freeing import Rows
 from firnline.base.ids import NO_OFFSET
 from firnline.base.limits import WAIT_MAX_MS
 from firnline.protocol.messages.k21_delete_records import (
@@ -41,8 +40,8 @@ def handle(
 def _delete(
     node: "BrokerNode", context: RequestContext, request: DeleteRecordsRequest, now_ms: int
 ) -> Slices:
-    topics: list[DeleteRecordsTopicResult] = Rows()
-    waiting: list[Waiting] = Rows()
+    topics: list[DeleteRecordsTopicResult] = []
+    waiting: list[Waiting] = []
 
     @context.makes_replies
     def replicated(waiting: Sequence[Waiting], lows: list[int | KafkaError], at_ms: int) -> Effects:
@@ -66,14 +65,14 @@ def _delete(
         )
 
     count = 0
-    for topic in request.topics:
-        rows: list[DeleteRecordsPartitionResult] = Rows()
+    for topic in taken_out(request.topics):
+        rows: list[DeleteRecordsPartitionResult] = []
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=rows))
         if count >= _ROWS_PER_SLICE:
             now_ms = yield []
             count = 0
         count += 1
-        for part in topic.partitions:
+        for part in taken_out(topic.partitions):
             if count >= _ROWS_PER_SLICE:
                 now_ms = yield []
                 count = 0
@@ -102,7 +101,7 @@ def _refuse(
     waiting: Sequence[Waiting], refusal: Callable[[Deleted], KafkaError | None]
 ) -> list[Waiting]:
     """Say what refuses them now to those where something does; return the others."""
-    left: list[Waiting] = Rows()
+    left = []
     for row, each in waiting:
         error = refusal(each)
         if error is None:

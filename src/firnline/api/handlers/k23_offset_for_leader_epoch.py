@@ -6,7 +6,6 @@ from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
-from firnline.base.freeing import Rows
 from firnline.protocol.messages.k23_offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -35,10 +34,10 @@ def handle(
 def _answer(
     node: "BrokerNode", context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> Slices:
-    topics: list[OffsetForLeaderTopicResult] = Rows()
+    topics = []
     count = 0
     for topic in request.topics:
-        rows: list[EpochEndOffset] = Rows()
+        rows: list[EpochEndOffset] = []
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
         for part in topic.partitions:
             rows.append(_one(node, topic.topic, part))

@@ -7,10 +7,9 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, cut, in_slices
+from firnline.api.slices import Slices, emptied, in_slices, taken_out
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.base.freeing import Rows, Table
 from firnline.base.ids import METADATA_TOPIC
 from firnline.config.define import TYPE_IDS
 from firnline.config.layers import (
@@ -67,10 +66,10 @@ def handle(
 
 def _answer(node: "AnyNode", context: RequestContext, request: DescribeConfigsRequest) -> Slices:
     """A resource that is named again is answered again, as in Kafka, with what was found the first time."""
-    results: list[DescribeConfigsResult] = Rows()
-    found: dict[tuple[object, ...], DescribeConfigsResult] = Table()
+    results: list[DescribeConfigsResult] = []
+    found: dict[tuple[object, ...], DescribeConfigsResult] = {}
     count = 0
-    for resource in request.resources:
+    for resource in taken_out(request.resources):
         if count >= _SETTINGS_PER_SLICE:
             count = 0
             yield []
@@ -87,9 +86,9 @@ def _answer(node: "AnyNode", context: RequestContext, request: DescribeConfigsRe
             else:
                 count += len(entries) + len(keys) // _SETTINGS_PER_KEYS
                 names = yield from _names(entries, keys)
-                result.configs = Rows(
+                result.configs = [
                     _config(entry, request) for entry in entries if entry.name in names
-                )
+                ]
                 synonyms = sum([len(config.synonyms) for config in result.configs])
                 context.grow(_SETTING_BYTES * len(result.configs) + _SYNONYM_BYTES * synonyms)
                 if wanted is not None:
@@ -104,7 +103,7 @@ def _names(entries: Sequence[Entry], keys: Sequence[str]) -> Generator[Effects, 
     if not keys:
         return known
     names: set[str] = set()
-    for count, some in enumerate(cut(keys, _KEYS_PER_SLICE)):
+    for count, some in enumerate(emptied(keys, _KEYS_PER_SLICE)):
         if count:
             yield []
         names |= known.intersection(some)

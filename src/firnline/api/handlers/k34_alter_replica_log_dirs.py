@@ -1,12 +1,10 @@
 """AlterReplicaLogDirs: where new replicas go; those that are there do not move. PURE. Source: KIP-113."""
 
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, in_slices
+from firnline.api.slices import Slices, cut, in_slices
 from firnline.base.effects import Effects
-from firnline.base.freeing import Rows, Table
 from firnline.base.ids import TopicPartition
 from firnline.protocol.messages.k34_alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -32,23 +30,22 @@ def handle(
 def _prefer(
     node: "BrokerNode", context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> Slices:
-    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = Table()
-    asked = (
+    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    asked = [
         (directory.path, topic.name, index)
         for directory in request.dirs
         for topic in directory.topics
         for index in topic.partitions
-    )
-    while some := list(islice(asked, _PARTITIONS_PER_SLICE)):
+    ]
+    for some in cut(asked, _PARTITIONS_PER_SLICE):
         if results:
             yield []
         for path, name, index in some:
             code = node.storage.prefer(TopicPartition(name, index), path)
             row = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
-            results.setdefault(name, Rows()).append(row)
-    rows: list[AlterReplicaLogDirTopicResult] = Rows()
-    for name, partitions in results.items():
-        rows.append(AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions))
-        if len(rows) % _PARTITIONS_PER_SLICE == 0:
-            yield []
+            results.setdefault(name, []).append(row)
+    rows = [
+        AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
+        for name, partitions in results.items()
+    ]
     return [context.reply(AlterReplicaLogDirsResponse(results=rows))]

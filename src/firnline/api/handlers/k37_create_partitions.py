@@ -2,17 +2,16 @@
 
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
 from firnline.api.portions import Steps, grouped, in_portions, on_newest, together
-from firnline.api.slices import Slices, a_step_a_slice, cut, in_slices
+from firnline.api.slices import Slices, a_step_a_slice, cut, emptied, in_slices
 from firnline.base.background import whole
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
-from firnline.base.freeing import Rows, Table
 from firnline.controller.topics import NewPartitions, new_partitions
 from firnline.metadata.result import ControllerResult
 from firnline.protocol.messages.k37_create_partitions import (
@@ -54,8 +53,8 @@ def _create(
 ) -> Slices:
     """Decide on so many new partitions at a time; all of one topic come with one batch."""
     wanted, now_ms = yield from a_step_a_slice(_growths(request.topics), now_ms)
-    answers: list[KafkaError | None] = Rows(repeat(None, len(wanted)))
-    sizes: list[int] = Rows()
+    answers: list[KafkaError | None] = [None] * len(wanted)
+    sizes: list[int] = []
     for some in cut(wanted, _ROWS_PER_SLICE):
         if sizes:
             now_ms = yield []
@@ -107,11 +106,11 @@ def _create(
 
 def _growths(topics: Sequence[CreatePartitionsTopic]) -> Generator[None, None, list[NewPartitions]]:
     """Return what is asked for; yields after some rows at a time."""
-    wanted: list[NewPartitions] = Rows()
+    wanted: list[NewPartitions] = []
     count = 0
-    for topic in topics:
-        lists: list[tuple[int, ...]] = Rows()
-        for rows in cut(topic.assignments or [], _ROWS_PER_SLICE):
+    for topic in chain.from_iterable(emptied(topics, 1)):
+        lists: list[tuple[int, ...]] = []
+        for rows in emptied(topic.assignments or [], _ROWS_PER_SLICE):
             lists += [tuple(row.broker_ids) for row in rows]
             count += 1 + len(rows)
             if count >= _ROWS_PER_SLICE:
@@ -127,15 +126,16 @@ def _answer(
     context: RequestContext, wanted: list[NewPartitions], answers: list[KafkaError | None]
 ) -> Slices:
     # A topic that was named twice is answered once, as the last time.
-    results: dict[str, CreatePartitionsTopicResult] = Table()
+    results: dict[str, CreatePartitionsTopicResult] = {}
     place = 0
-    for some in cut(wanted, _ROWS_PER_SLICE):
+    for some in emptied(wanted, _ROWS_PER_SLICE):
         if place:
             yield []
         for growth in some:
             results[growth.name] = _result(growth.name, answers[place])
+            answers[place] = None
             place += 1
-    return [context.reply(CreatePartitionsResponse(results=Rows(results.values())))]
+    return [context.reply(CreatePartitionsResponse(results=list(results.values())))]
 
 
 def _result(name: str, answer: KafkaError | None) -> CreatePartitionsTopicResult:

@@ -7,7 +7,6 @@ from firnline.api.context import RequestContext
 from firnline.api.slices import Outstanding, Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
-from firnline.base.freeing import Rows
 from firnline.protocol.messages.k42_delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -33,7 +32,7 @@ def handle(
 def _delete(
     node: "BrokerNode", context: RequestContext, request: DeleteGroupsRequest, now_ms: int
 ) -> Slices:
-    rows: list[DeletableGroupResult] = Rows()
+    rows: list[DeletableGroupResult] = []
 
     @context.makes_replies
     def finish() -> Effects:

@@ -11,7 +11,6 @@ from firnline.api.portions import in_portions
 from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.base.freeing import Rows
 from firnline.controller.elections import CHANGES_PER_REQUEST_MAX, Elected
 from firnline.protocol.messages.k43_elect_leaders import (
     ElectedPartition,
@@ -27,7 +26,6 @@ Named = tuple[str, int]
 # A millisecond or two.
 _PARTITIONS_PER_SLICE = 100
 _RESULTS_PER_SLICE = 1_000
-_COUNTED_PER_SLICE = 40  # portions
 
 
 def handle(
@@ -46,7 +44,7 @@ def _elect(
 ) -> Slices:
     kind = request.election_type
     names_all = request.topic_partitions is None
-    elected: list[Elected] = Rows()
+    elected: list[Elected] = []
     problems: list[KafkaError] = []
 
     def told(portion: Sequence[Named], outcome: list[Elected] | KafkaError) -> None:
@@ -80,11 +78,7 @@ def _elect(
 
 def _is_too_much(node: "AnyNode", request: ElectLeadersRequest) -> Generator[Effects, int, bool]:
     """Whether the whole request is refused: nothing of it is done, then."""
-    count = 0
-    for place, portion in enumerate(_portions(node, request), 1):
-        count += len(portion)
-        if place % _COUNTED_PER_SLICE == 0:
-            yield []
+    count = sum(len(portion) for portion in _portions(node, request))
     if count <= CHANGES_PER_REQUEST_MAX:
         return False
     changes = 0
@@ -117,13 +111,13 @@ def _refusal(request: ElectLeadersRequest, problem: KafkaError) -> ElectLeadersR
 
 
 def _answer(context: RequestContext, elected: Sequence[Elected]) -> Slices:
-    topics: list[ElectedTopic] = Rows()
-    rows: list[ElectedPartition] = Rows()
+    topics: list[ElectedTopic] = []
+    rows: list[ElectedPartition] = []
     for count, each in enumerate(elected):
         if count and count % _RESULTS_PER_SLICE == 0:
             yield []
         if not topics or topics[-1].topic != each.topic:
-            rows = Rows()
+            rows = []
             topics.append(ElectedTopic(topic=each.topic, partition_result=rows))
         rows.append(_row(each))
     return [context.reply(ElectLeadersResponse(replica_election_results=topics))]

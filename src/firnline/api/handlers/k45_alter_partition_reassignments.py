@@ -11,7 +11,6 @@ from firnline.api.portions import in_portions
 from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
-from firnline.base.freeing import Rows
 from firnline.controller.reassignments import Reassignment
 from firnline.metadata.result import ControllerResult
 from firnline.protocol.messages.k45_alter_partition_reassignments import (
@@ -59,7 +58,7 @@ def _alter(
 ) -> Slices:
     may_change_factor = request.allow_replication_factor_change
 
-    rows: list[ReassignedPartition] = Rows()
+    rows: list[ReassignedPartition] = []
     problems: list[KafkaError] = []
     changes = 0
 
@@ -89,7 +88,7 @@ def _alter(
             error_message=None,
             responses=[
                 ReassignedTopic(
-                    name=topic.name, partitions=Rows(islice(in_order, len(topic.partitions)))
+                    name=topic.name, partitions=list(islice(in_order, len(topic.partitions)))
                 )
                 for topic in request.topics
             ],

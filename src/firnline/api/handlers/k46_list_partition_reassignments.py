@@ -8,7 +8,6 @@ from firnline.api.forwarding import forward
 from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
-from firnline.base.freeing import Rows
 from firnline.controller.reassignments import list_reassignments
 from firnline.metadata.result import ControllerResult
 from firnline.protocol.messages.k46_list_partition_reassignments import (
@@ -54,8 +53,8 @@ def _listing(
     """Answer with what moves in one version of the image, however many slices it takes."""
     asked = request.topics
     wanted = None if asked is None else [(each.name, each.partition_indexes) for each in asked]
-    topics: list[MovingTopic] = Rows()
-    of_topic: list[MovingPartition] = Rows()
+    topics: list[MovingTopic] = []
+    of_topic: list[MovingPartition] = []
     is_first = True
     for found in list_reassignments(node.image, wanted):
         if not is_first:
@@ -63,7 +62,7 @@ def _listing(
         is_first = False
         for each in found:
             if not topics or topics[-1].name != each.topic:
-                of_topic = Rows()
+                of_topic = []
                 topics.append(MovingTopic(name=each.topic, partitions=of_topic))
             row = MovingPartition(
                 partition_index=each.partition,

@@ -8,7 +8,6 @@ from firnline.api.context import RequestContext
 from firnline.api.slices import Outstanding, Slices, a_step_a_slice, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
-from firnline.base.freeing import Rows
 from firnline.base.ids import TopicPartition
 from firnline.protocol.messages.k47_offset_delete import (
     OffsetDeleteRequest,
@@ -36,7 +35,7 @@ def _delete(
     node: "BrokerNode", context: RequestContext, request: OffsetDeleteRequest, now_ms: int
 ) -> Slices:
     """Delete so many at a time, each time as one batch. An error of the group is the whole answer."""
-    topics: list[OffsetDeleteResponseTopic] = Rows()
+    topics: list[OffsetDeleteResponseTopic] = []
     response = OffsetDeleteResponse(topics=topics)
     rows: list[OffsetDeleteResponsePartition] = []  # where the coordinator's codes go, in order
     gone: list[TopicPartition] = []
@@ -66,7 +65,7 @@ def _delete(
     subscribed, now_ms = yield from a_step_a_slice(steps, now_ms)
     count = 0
     for wanted in request.topics:
-        parts: list[OffsetDeleteResponsePartition] = Rows()
+        parts: list[OffsetDeleteResponsePartition] = []
         topics.append(OffsetDeleteResponseTopic(name=wanted.name, partitions=parts))
         for part in wanted.partitions:
             index = part.partition_index
