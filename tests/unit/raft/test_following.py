@@ -620,25 +620,6 @@ def test_an_observer_whose_leader_is_silent_asks_others_and_stays_a_follower() -
     assert net[9].node.epoch > 1
 
 
-def test_an_observer_finds_a_leader_that_is_back_and_is_no_bootstrap_server() -> None:
-    """The others say only that the same one leads: it would ask them for as long as that is so."""
-    net = Net(observer_ids=[9]).start()
-    leader = net.elect()
-    other = next(n for n in (1, 2, 3) if n != leader.node_id)
-    net[9].crash()
-    net[9].options = {"bootstrap": peers(net)[other - 1 : other]}
-    net[9].start()
-    net.run_for(1_000)
-    net.cuts = {(9, leader.node_id), (leader.node_id, 9)}
-    net.run_for(5_000)
-    net.heal()
-    behind = net[9].node.log.end_offset
-    leader.propose(b"later")
-    net.run_for(5_000)
-    assert net[9].stands == (Role.FOLLOWER, leader.node.epoch, leader.node_id)
-    assert net[9].node.log.end_offset > behind
-
-
 def test_an_observer_whose_leader_is_back_asks_it_alone_again() -> None:
     """Others would answer that they do not lead, and every second record would come late."""
     net = Net(range(1, 6), observer_ids=[9])
