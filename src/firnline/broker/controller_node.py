@@ -195,12 +195,16 @@ class ControllerNode:
         return [*self.quorum.stop(now_ms), *self._leave(now_ms)]
 
     def _leave(self, now_ms: int) -> Effects:
-        """Wait until the others know, or long enough."""
+        """Wait until the others know, or long enough; for a thread that writes, as long as it takes.
+
+        The process cannot end before it, and its directory is to be nobody else's: a vote that it saves late
+        would take the place of one that another process gave since, which could then vote twice.
+        """
         assert self._leaves_until_ms is not None
         if self._is_closed:
             return []
         raft = self.quorum.raft
-        if (not raft.is_stopped or raft.is_writing) and now_ms < self._leaves_until_ms:
+        if raft.is_writing or (not raft.is_stopped and now_ms < self._leaves_until_ms):
             at_ms = now_ms + _LEAVING_LOOK_MS
             return [SetTimer(key=_LEAVING, at_ms=at_ms, then=self._leave)]
         self.close()

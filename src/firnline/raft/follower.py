@@ -97,11 +97,17 @@ class Follower:
         return [] if peer is None else self._fetch(peer)
 
     def _somebody(self, now_ms: int) -> Peer | None:
-        """Anybody who may know the leader, but for those who were no use just now."""
+        """Anybody who may know the leader, but for those who were no use just now.
+
+        The leader that is known is one of them: it may be back, and no bootstrap server.
+        """
         standing = self._standing
+        known, leader = standing.bootstrap, standing.leader
+        if leader is not None and leader not in known:
+            known = (*known, leader)
         ready = [
             peer
-            for peer in standing.bootstrap
+            for peer in known
             if peer.node_id != standing.node_id and standing.calls.is_ready(peer.node_id, now_ms)
         ]
         return ready[standing.rng.below(len(ready))] if ready else None

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from firnline.protocol.messages.k00_produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -108,3 +110,22 @@ def test_a_hang_that_never_ends_costs_the_quorum_one_voter_and_is_said() -> None
     assert answers == []
     (line,) = [line for line in member.warnings if "not on disk after 5 s" in line]
     assert "look at the disk" in line
+
+
+@pytest.mark.parametrize("role", ["controller", "broker,controller"])
+def test_a_controller_that_leaves_keeps_its_directory_until_its_vote_is_written(role: str) -> None:
+    """A process started meanwhile would vote, lose that to the older vote, and vote again in the epoch."""
+    rig = Rig(dict.fromkeys(BOTH, role)).start()
+    rig.until(lambda: rig.active() is not None)
+    member = rig[next(n for n in BOTH if n != rig.active())]
+    member.hung_pool = "votes"
+    ask_for_a_vote(rig, member)
+    rig.pass_time(1_000)
+    node = member.node
+    assert node is not None
+    member.run(node.shutdown(rig.now_ms))
+    rig.pass_time(60_000)
+    assert len(member.hung) == 1
+    assert not member.is_stopped
+    member.end_hang()
+    rig.until(lambda: member.is_stopped)

@@ -172,3 +172,15 @@ def test_with_the_last_directory_the_broker_itself_goes(disks: Disks) -> None:
     assert disks.fail(GOOD, BAD, WORSE) == 0
     assert not disks.controller.is_sweeping
     assert disks.knowing(1) == 0
+
+
+def test_a_controller_that_is_active_again_finishes_when_it_is_told_again(disks: Disks) -> None:
+    """Another was in between, which may have done nothing: what was begun before is forgotten."""
+    disks.fail(WORSE)
+    disks.controller.deactivate()
+    disks.controller.activate(disks.cluster.loop.now_ms)
+    disks.sweep_all()
+    assert disks.led_in(WORSE) > 0
+    disks.fail(WORSE)
+    disks.sweep_all()
+    assert disks.led_in(WORSE) == 0

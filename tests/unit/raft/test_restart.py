@@ -9,7 +9,7 @@ from firnline.raft import wire
 from firnline.raft.election_state import ElectionState
 from firnline.raft.role import Role
 from firnline.raft.settings import QuorumSettings
-from tests.raft_rig import Member, Net, alone, part, vote
+from tests.raft_rig import Member, Net, alone, part, peers, vote
 
 SAVED_AND_ROLE = [
     # what quorum-state says of epoch 7              role             leader it knows, vote it holds
@@ -206,3 +206,22 @@ def test_a_start_alone_sends_nothing_but_fetches() -> None:
     """Who leads is asked before anybody is disturbed by an election."""
     net, _ = alone()
     assert [f.name for f in net.flights] == ["FetchRequest"]
+
+
+def test_an_observer_finds_a_leader_that_is_back_and_is_no_bootstrap_server() -> None:
+    """The others say only that the same one leads: it would ask them for as long as that is so."""
+    net = Net(observer_ids=[9]).start()
+    leader = net.elect()
+    other = next(n for n in (1, 2, 3) if n != leader.node_id)
+    net[9].crash()
+    net[9].options = {"bootstrap": peers(net)[other - 1 : other]}
+    net[9].start()
+    net.run_for(1_000)
+    net.cuts = {(9, leader.node_id), (leader.node_id, 9)}
+    net.run_for(5_000)
+    net.heal()
+    behind = net[9].node.log.end_offset
+    leader.propose(b"later")
+    net.run_for(5_000)
+    assert net[9].stands == (Role.FOLLOWER, leader.node.epoch, leader.node_id)
+    assert net[9].node.log.end_offset > behind

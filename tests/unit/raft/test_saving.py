@@ -9,7 +9,10 @@ from firnline.raft import wire
 from firnline.raft.calls import SLOW_SAVE_MS, WAITING_MAX
 from firnline.raft.election_state import ElectionState
 from firnline.raft.role import Role
-from tests.raft_rig import Member, Net, alone, begin, fetch, part, vote
+from tests.raft_rig import Member, Net, alone, begin, fetch, one_record, part, vote
+
+from .test_cutting import cutting
+from .test_following import answer, following, records
 
 FAILED = StorageError("input/output error")
 
@@ -247,3 +250,30 @@ def test_what_others_tell_of_the_quorum_waits_as_well() -> None:
     member.ask(vote(3, 2))
     assert member.node.tell("later") == []
     assert member.node._standing.gate._held[-1] == "later"
+
+
+def test_a_sync_that_ends_while_a_vote_is_saved_asks_nobody() -> None:
+    """The next Fetch would tell of an epoch that the disk has not got."""
+    net, member = following()
+    member.holds_flushes = True
+    answer(net, member, records(one_record(0, 4, b"a")))
+    assert (net.flights, len(member.flushes)) == ([], 1)
+    member.disk.holds_saves = True
+    member.ask(vote(9, 3))
+    member.sync()
+    assert (net.flights, member.disk.synced_offset) == ([], 0)
+    member.end_save()
+    member.fire("next")
+    assert member.disk.synced_offset == 1
+    assert {part(f.request).current_leader_epoch for f in net.flights} == {9}
+
+
+def test_a_cut_that_ends_while_a_vote_is_saved_asks_nobody() -> None:
+    net, member = cutting()
+    member.disk.holds_saves = True
+    member.ask(vote(9, 3))
+    member.end_cut()
+    assert net.flights == []
+    member.end_save()
+    member.fire("next")
+    assert {part(f.request).current_leader_epoch for f in net.flights} == {9}
