@@ -91,7 +91,7 @@ class PartitionChanges:
         self.records: list[Message] = []
         self._config = config
         self._is_unclean_by_default: bool | None = None
-        self._is_active = is_active or self._is_active_broker
+        self._is_active = is_active  # a method of ours would be a cycle for each decision
         self._changed: dict[tuple[Uuid, int], PartitionImage] = {}
 
     def partition(self, topic_id: Uuid, number: int) -> PartitionImage | None:
@@ -153,7 +153,8 @@ class PartitionChanges:
 
     def may_lead(self, partition: PartitionImage, node_id: int) -> bool:
         """Is this broker active, and the directory of its replica in use? KIP-858."""
-        if not self._is_active(node_id):
+        is_active = self._is_active or self._is_active_broker
+        if not is_active(node_id):
             return False
         directory = directory_of(partition, node_id)
         if directory is None:

@@ -594,6 +594,7 @@ def latest_snapshot(
         path = snapshot_path(directory, offset)
         try:
             return offset, snapshot_entries(read_whole(fs, path) or b"", path=path)
-        except StorageError:
-            fs.remove(path)
+        except StorageError as problem:
+            if not problem.is_want_of_descriptors:  # it may be sound, and is read another time
+                fs.remove(path)
     return None

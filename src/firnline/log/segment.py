@@ -12,6 +12,7 @@ when it is used (0032).
 
 import weakref
 from collections.abc import Callable, Generator, Iterator
+from itertools import takewhile
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
@@ -652,19 +653,16 @@ class Segment:
     def cut_memory(self, offset: int) -> tuple[int, list[FileCut]]:
         """Forget every batch that reaches `offset` or beyond; return (where the log then ends, what to cut).
 
-        A batch that holds `offset` in its middle goes as a whole: the end is then its base offset. Nothing
-        that was cut is read from now on. The files are cut by whoever may wait for the disk, the last one
-        being that of the batches; `cut_is_done` then. IndexDamaged, and nothing is forgotten, where an
-        index is of no use.
+        A batch that holds `offset` in its middle goes as a whole. The log ends with what is left, before
+        `offset` where some are missing there. Nothing that was cut is read from now on. Whoever may wait for
+        the disk cuts the files, that of the batches last; `cut_is_done` then. IndexDamaged, and nothing is
+        forgotten, where an index is of no use.
         """
         self.ensure_indexed()
         if self.is_closed:
             self._load_times()
         position = self.locate(offset)
-        straddling = next(self.headers(position), None)
-        end_offset = offset
-        if straddling is not None and straddling.base_offset < offset:
-            end_offset = straddling.base_offset
+        end_offset = min(offset, self._end_before(position))
         cuts = [
             FileCut(self.index.path, self._ask(self.index.truncate_to, end_offset)),
             FileCut(self.time_index.path, self._ask(self.time_index.truncate_to, end_offset)),
@@ -676,6 +674,14 @@ class Segment:
         self._forget_places()
         self.is_closed = False
         return end_offset, cuts
+
+    def _end_before(self, position: int) -> int:
+        """Return the offset after the last batch before `position`; the base offset where there is none."""
+        end = self.base_offset
+        start = self._ask(self.index.entry_below, position - 1)[0] if position else 0
+        for header in takewhile(lambda each: each.position < position, self.headers(start)):
+            end = header.next_offset
+        return end
 
     def cut_is_done(self) -> None:
         """Take batches again, at the end of the file as it is now."""

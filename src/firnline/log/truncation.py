@@ -232,8 +232,9 @@ class CutTo:
     def forget(self) -> None:
         # What will be the last one goes first: where its index is of no use, all stays as it is.
         last = self._segments.from_offset(self.keeps_below - 1)[0]
-        self._end_offset, self._cuts = last.cut_memory(self.keeps_below)
-        self._ledger.truncated_to(self.keeps_below)
+        end_offset, self._cuts = last.cut_memory(self.keeps_below)
+        self._end_offset = max(end_offset, min(self._log.log_start_offset, self.keeps_below))
+        self._ledger.truncated_to(self._end_offset)
         self._gone = self._segments.drop_after(self.keeps_below)
         self._ledger.removed([*self._gone, last])
         self._log.note_cut(self._end_offset)

@@ -506,7 +506,8 @@ def with_first_gap(found: LogDirectory) -> TopicPartition:
     other = TopicPartition("t", 1)
     log = found.open(other, TOPIC_ID, TopicConfig(), NOW)
     log.append_as_follower(batch("a"), leader_epoch=0, now_ms=NOW)
-    log.append_as_follower(batch("b", base_offset=7), leader_epoch=0, now_ms=NOW)
+    for _ in range(2):
+        log.append_as_follower(batch("b", base_offset=7), leader_epoch=0, now_ms=NOW)
     log.sync_now()
     assert log.compaction.may_have_gaps
     return other

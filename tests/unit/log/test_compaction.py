@@ -539,6 +539,8 @@ def test_gaps_are_announced_for_good(fs: CrashableFs) -> None:
     assert not plain.compaction.may_have_gaps
     gap = batch("x", base_offset=10, leader_epoch=0)
     plain.append_as_follower(gap, leader_epoch=0, now_ms=NOW)
+    assert not plain.compaction.may_have_gaps
+    plain.append_as_follower(gap, leader_epoch=0, now_ms=NOW)
     assert plain.compaction.may_have_gaps
 
 

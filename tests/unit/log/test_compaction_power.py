@@ -142,7 +142,8 @@ def with_a_first_gap() -> tuple[EveryOrder, LogDirectory, Log]:
     log = opened(directory, TopicConfig())
     directory.checkpoint()
     log.append_as_follower(batch("a"), leader_epoch=0, now_ms=NOW)
-    log.append_as_follower(batch("b", base_offset=7), leader_epoch=0, now_ms=NOW)
+    for _ in range(2):
+        log.append_as_follower(batch("b", base_offset=7), leader_epoch=0, now_ms=NOW)
     log.sync_now()
     world.judged = 0
     return world, directory, log

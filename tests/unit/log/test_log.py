@@ -419,3 +419,52 @@ def test_a_stop_right_after_a_start_syncs_nothing() -> None:
     before = fs.syncs
     again.close()
     assert fs.syncs == before
+
+
+# -- offsets that are missing ----------------------------------------------------------------------
+
+
+def damaged(base_offset: int) -> bytearray:
+    """A batch as a leader sends it, whose base offset was damaged on the way: its CRC is right."""
+    return batch("x", "y", base_offset=base_offset, leader_epoch=0)
+
+
+def test_a_base_offset_that_was_damaged_on_the_way_is_not_taken_for_a_gap(log: Log) -> None:
+    """The log would end far behind its leader's, and what it was about to get would be missing for good."""
+    append(log, batch("a", "b"))
+    for far in (2 + (1 << 40), 2 + (1 << 20)):
+        found = log.append_as_follower(damaged(far), leader_epoch=0, now_ms=NOW)
+        assert isinstance(found, KafkaError)
+        assert found.code is Code.CORRUPT_MESSAGE
+        assert f"2 to {far - 1} are missing" in found.why
+    assert log.log_end_offset == 2
+    assert not log.compaction.may_have_gaps
+    log.append_as_follower(damaged(2), leader_epoch=0, now_ms=NOW)
+    assert log.log_end_offset == 4
+
+
+def test_a_gap_that_the_leader_tells_twice_is_one(log: Log) -> None:
+    """As of a topic that is not compacted any more."""
+    append(log, batch("a"))
+    for expected in (1, 12):
+        log.append_as_follower(damaged(10), leader_epoch=0, now_ms=NOW)
+        assert log.log_end_offset == expected
+    log.append_as_follower(damaged(20), leader_epoch=0, now_ms=NOW)
+    assert log.log_end_offset == 22
+
+
+def test_a_log_of_a_compacted_topic_takes_gaps_at_once() -> None:
+    log = opened(CrashableFs(), small(cleanup_policy="compact"))
+    append(log, batch("a"))
+    log.append_as_follower(damaged(10), leader_epoch=0, now_ms=NOW)
+    assert log.log_end_offset == 12
+
+
+@pytest.mark.parametrize("target", [3, 5, 10, 1 << 21])
+def test_a_log_that_loses_its_end_ends_with_what_is_left(log: Log, target: int) -> None:
+    """Where offsets are missing before the cut it went on behind them, and nobody asked for them again."""
+    append(log, batch("a", "b"))
+    for _ in range(2):
+        log.append_as_follower(damaged(1 << 20), leader_epoch=0, now_ms=NOW)
+    log.truncate_to(target)
+    assert log.log_end_offset == (2 if target < 1 << 20 else (1 << 20) + 2)

@@ -335,3 +335,16 @@ def test_who_wrote_nothing_costs_a_roll_nothing(log: Log, monkeypatch: pytest.Mo
     monkeypatch.undo()
     found = read_latest_snapshot(log._fs, PATH, upto_offset=log.log_end_offset)
     assert found == (log.log_end_offset, log.producers.entries())
+
+
+def test_a_snapshot_that_no_descriptor_is_left_for_is_not_taken_for_damaged(log: Log) -> None:
+    """What it says may be in the log no more: producers would be forgotten for good."""
+    append(log, batch("a", pid=7, seq=0))
+    log.close()
+    fs = log._fs
+    assert isinstance(fs, CrashableFs)
+    fs.fail("open", ".snapshot", "EMFILE")
+    assert read_latest_snapshot(fs, PATH, upto_offset=log.log_end_offset) is None
+    found = read_latest_snapshot(fs, PATH, upto_offset=log.log_end_offset)
+    assert found is not None
+    assert found[0] == 1

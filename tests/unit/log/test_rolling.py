@@ -63,7 +63,7 @@ def test_a_segment_rolls_when_an_index_is_full() -> None:
 
 
 def test_a_segment_rolls_when_an_offset_cannot_be_told_from_its_base() -> None:
-    log = opened(CrashableFs())
+    log = opened(CrashableFs(), small(cleanup_policy="compact"))
     far = batch("b")
     struct.pack_into(">q", far, 0, 2**31)
     assert isinstance(log.append_as_follower(batch("a"), leader_epoch=0, now_ms=NOW), Appended)

@@ -532,6 +532,17 @@ def test_damaged_records_are_not_written_and_are_asked_for_again() -> None:
     assert (p.log.log_end_offset, p.log.high_watermark) == (1, 1)
 
 
+def test_a_damaged_base_offset_costs_another_question_and_no_record() -> None:
+    """The follower went on behind what it had not got, and its leader took it for acknowledged."""
+    p = replica((3, "a"))
+    leader = Leader(p)
+    leader.answer(fetched(data=records((3, "b"), start=9), high_watermark=1))
+    assert "1 to 8 are missing" in leader.said[0]
+    leader.pass_time()
+    leader.answer(fetched(data=records((3, "b"), start=1), high_watermark=2))
+    assert (p.log.log_end_offset, p.log.high_watermark) == (2, 2)
+
+
 def test_batches_of_a_leader_that_came_later_are_not_taken() -> None:
     """KAFKA-18723: a leader that was deposed while it sent its answer had its log cut and filled again by its
     successor. What the follower got of both would look like one history to the successor later on."""

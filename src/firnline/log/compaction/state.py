@@ -71,6 +71,7 @@ class Compaction:
         "_log",
         "_segments",
         "_swapped_at",
+        "_told_gap",
         "first_dirty_offset",
         "swaps",
     )
@@ -83,6 +84,7 @@ class Compaction:
         self.first_dirty_offset = NO_OFFSET
         self._dirty_before = NO_OFFSET  # the rounds whose swaps a power cut may undo
         self._swapped_at = 0  # the change of the directory by which the last round was whole
+        self._told_gap: tuple[int, int] | None = None
         self.swaps = 0  # groups that were put in, since the log was opened
 
     @property
@@ -118,6 +120,19 @@ class Compaction:
     def expect_gaps(self) -> None:
         """This log will be compacted, or takes batches of one that was."""
         self.first_dirty_offset = max(self.first_dirty_offset, 0)
+
+    def takes_gap(self, expected_offset: int, base_offset: int) -> bool:
+        """Whether a batch that a leader sent may follow there, with offsets missing before it.
+
+        A base offset is outside its batch's CRC: one that was damaged on the way looks like a gap, and moves
+        the end of the log with it. So a log that was never compacted believes a gap that is told twice.
+        """
+        gap = expected_offset, base_offset
+        if not self.may_have_gaps and gap != self._told_gap:
+            self._told_gap = gap
+            return False
+        self.expect_gaps()
+        return True
 
     def found(self, first_dirty_offset: int) -> None:
         """Take over what the checkpoint says; an offset beyond the end says that everything is dirty."""
