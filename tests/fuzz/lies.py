@@ -392,6 +392,7 @@ class Stage:
                     self.follower.start(wait=False)
         for liar in self.liars.values():
             liar.is_lying = False
+        time.sleep(_OUT_OF_SYNC_S)  # whoever is in an ISR by then is in sync
         self._until_in_sync()
         grown = _rss_bytes(self.follower) - self._rss_bytes
         if grown > GROWN_BYTES_MAX:

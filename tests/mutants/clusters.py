@@ -33,8 +33,11 @@ CLUSTERS = (
     Mutant(
         "rel-R4, in a cluster: metadata is acted on once it has the own registration",
         "broker.lifecycle:Lifecycle.on_metadata",
-        "self._image().offset >= self.broker_epoch",
-        "True",
+        "elif self.stage is Stage.REGISTERED and image.offset >= self.broker_epoch:\n"
+        "        return self._was_not_registered(now_ms)",
+        "elif self.stage is Stage.REGISTERED:\n"
+        "        self.stage = Stage.FENCED\n"
+        "        return self._on_registered(self._taken, now_ms)",
         seeds=SEEDS,
         seconds=25,
         profile="r4",

@@ -196,8 +196,11 @@ RACES = (
     Mutant(
         "rel-R4: a broker acts on no metadata from before its registration",
         "broker.lifecycle:Lifecycle.on_metadata",
-        "self._image().offset >= self.broker_epoch",
-        "True",
+        "elif self.stage is Stage.REGISTERED and image.offset >= self.broker_epoch:\n"
+        "        return self._was_not_registered(now_ms)",
+        "elif self.stage is Stage.REGISTERED:\n"
+        "        self.stage = Stage.FENCED\n"
+        "        return self._on_registered(self._taken, now_ms)",
         tests=(_CLUSTER + "test_nothing_is_hosted_before_the_image_has_the_registration",),
     ),
     Mutant(

@@ -533,7 +533,7 @@ MUTANTS = (
     ),
     Mutant(
         "rel-Q13: a follower shows what is committed",
-        "metadata.quorum:MetadataQuorum._step",
+        "metadata.quorum:MetadataQuorum._follow",
         "end_offset=end_offset",
         "end_offset=None",
         tests=(_FACADE + "test_a_follower_shows_what_is_committed_and_nothing_more",),

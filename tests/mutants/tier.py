@@ -84,7 +84,7 @@ TIER = (
     ),
     Mutant(
         "T62: nobody expires on metadata that explains less",
-        "tiered.expiry:Expiry.run",
+        "tiered.expiry:Expiry._refuse",
         "not self._catalog.explains_all()",
         "False",
         tests=(_GUARD + "test_metadata_that_shrinks_under_a_leader_stops_it",),
