@@ -62,7 +62,8 @@ def written(tag: str, *, is_old: bool) -> Node:
     for offset in (0, 1, 5, 6, 40, 41) if not is_old else range(6):
         batch = bytearray(build_batch([NewRecord(b"k", f"{tag}{offset}".encode(), T0 + offset)]))
         set_offset_and_epoch(batch, 0, offset, 3)
-        node.log.append_as_follower(batch, leader_epoch=3, now_ms=node.cluster.now_ms)
+        while node.log.log_end_offset <= offset:  # missing offsets are told twice
+            node.log.append_as_follower(batch, leader_epoch=3, now_ms=node.cluster.now_ms)
     node.log.advance_high_watermark(node.log.log_end_offset)
     node.log.roll(node.cluster.now_ms)
     node.lead(4)

@@ -24,9 +24,10 @@ def test_every_handler_that_works_in_slices_says_how_much_goes_into_one() -> Non
     users = [each for each in list(sys.modules.values()) if "in_slices" in vars(each)]
     names = {each.__name__ for each in users if each.__name__.startswith("firnline.api.")}
     assert len(names) > 10
-    # The mechanism; and handlers whose slices are of a machine.
+    # The mechanism; what is written as it was read; and handlers whose slices are of a machine.
     assert names - found == {
         "firnline.api.slices",
+        "firnline.api.forwarding",
         "firnline.api.handlers.k13_leave_group",
         "firnline.api.handlers.k46_list_partition_reassignments",
     }
