@@ -23,7 +23,7 @@ from tests.fuzz.play import Outcome, command, play, shrink
 
 FORM = "requests"
 ROUNDS = 4
-BURSTS = 40_000  # some 170,000 requests, and a restart after each quarter of them
+BURSTS = 40_000  # some 360,000 requests, and a restart after each quarter of them
 FIRST_SEED = 1_000_000  # below it are those of the test
 _SAID_CHARS_MAX = 1500
 Play = Callable[[Path, int, range], Outcome]
