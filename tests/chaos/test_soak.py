@@ -1,10 +1,14 @@
 """The ledger of the long runs adds up, survives being cut off, and keeps what went wrong."""
 
+import sys
+import tempfile
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.chaos.kill import Report
-from tests.chaos.soak import PIECE, read_ledger, soak
+from tests.chaos.soak import OUTSIDE, PIECE, ROOT, append, read_ledger, soak
 
 Calls = list[tuple[int, int]]
 
@@ -83,3 +87,25 @@ def test_no_piece_is_begun_when_time_is_up(tmp_path: Path) -> None:
     calls: Calls = []
     soak({"kill": 3}, ledger=tmp_path / "l", at="abc", until_s=0.0, forms=forms(calls, []))
     assert calls == []
+
+
+def test_a_ledger_tells_nothing_of_the_machine(tmp_path: Path) -> None:
+    """A violation brought the traceback of a node with it."""
+    ledger = tmp_path / "soak.jsonl"
+    files = [ROOT / "src/loop.py", Path(sys.prefix) / "json.py", Path("/else/where.py")]
+    told = [f'  File "{file}", line 3, in f\n' for file in files]
+    append(ledger, {"commit": "abc", "violations": [*told, f"{tempfile.gettempdir()}/run-3/log"]})
+    [row] = read_ledger(ledger, "abc")
+    names = ["src/loop.py", "json.py", "where.py"]
+    assert row["violations"] == [
+        *(f'  File "{name}", line 3, in f\n' for name in names),
+        "run-3/log",
+    ]
+
+
+@pytest.mark.parametrize("ledger", sorted(ROOT.glob("docs/*.jsonl")), ids=lambda path: path.name)
+def test_no_line_of_a_ledger_names_a_place(ledger: Path) -> None:
+    places = (f"{ROOT}/", f"{tempfile.gettempdir()}/", f"{Path.home()}/")
+    for number, line in enumerate(ledger.read_text().splitlines(), 1):
+        assert not OUTSIDE.search(line), number
+        assert not any(place in line for place in places), number
