@@ -84,7 +84,7 @@ def raise_open_files_limit() -> None:
 
 
 def check_open_files(config: BrokerConfig, descriptors: Descriptors) -> None:
-    """Raise ConfigError where the node has more logs than it may open files.
+    """Raise ConfigError where the limit of open files is too low for the logs of the node.
 
     Nothing is in use yet: the next start finds all as this one did.
     """
@@ -92,11 +92,14 @@ def check_open_files(config: BrokerConfig, descriptors: Descriptors) -> None:
     for path in config.directories if "broker" in config.process_roles else ():
         found = fs.list_dir(path) if fs.exists(path) else []
         logs += sum(parse_partition_dir(name) is not None for name in found)
-    if logs > descriptors.limit:
+    limit = descriptors.limit
+    # Logs share half of all; there may be as many logs as descriptors (decision 0032).
+    needed = min(logs, limit // 2) + descriptors.used() + descriptors.reserved
+    if max(logs, needed) > limit:
         raise ConfigError(
-            f"the limit of open files is {descriptors.limit}, and this node has {logs} logs: there may be as"
-            " many as that. Raise the limit (ulimit -n, LimitNOFILE of the service, --ulimit nofile of the"
-            " container), to twice as many and one for each connection where most of them are in use"
+            f"the limit of open files is {limit}, and this node has {logs} logs: it needs"
+            f" {max(logs, needed)} at least. Raise the limit (ulimit -n, LimitNOFILE of the service, --ulimit"
+            " nofile of the container), to twice as many as there are logs and one for each connection"
         )
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from firnline.base.errors import ConfigError
 from firnline.base.ids import TopicPartition
+from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.log.checkpoint import format_directory
 from firnline.log.directory import LogDirectory
 from firnline.runtime.disk import RealFs
-from firnline.server.main import raise_open_files_limit
+from firnline.server.main import check_open_files, raise_open_files_limit
 from tests.log_world import NOW, append, batch
 
 
@@ -42,6 +44,37 @@ def test_a_limit_that_must_not_be_raised_stops_nobody(
     with monkeypatch.context() as patched:
         patched.setattr(resource, "setrlimit", refuse)
         raise_open_files_limit()
+
+
+class Given:
+    """Descriptors of a process that uses 40 and keeps 25 back."""
+
+    reserved = 25
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def used(self) -> int:
+        return 40
+
+
+@pytest.mark.parametrize(
+    ("limit", "logs", "needed"),
+    [(90, 91, 110), (128, 90, 129), (200, 201, 201), (129, 129, 0), (129, 90, 0), (66, 1, 0)],
+)
+def test_a_start_is_refused_where_the_node_would_have_no_descriptor_left(
+    tmp_path: Path, limit: int, logs: int, needed: int
+) -> None:
+    """Logs share half of all. What the process has open itself and keeps back comes on top."""
+    for number in range(logs):
+        (tmp_path / f"t-{number}").mkdir()
+    config = BrokerConfig(log_dirs=(str(tmp_path),))
+    if not needed:
+        check_open_files(config, Given(limit))  # type: ignore[arg-type]
+        return
+    told = f"is {limit}, and this node has {logs} logs: it needs {needed} at least"
+    with pytest.raises(ConfigError, match=told):
+        check_open_files(config, Given(limit))  # type: ignore[arg-type]
 
 
 def files_below(path: str) -> int:
