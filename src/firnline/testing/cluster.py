@@ -218,7 +218,7 @@ def _is_alive(pid: int) -> bool:
     """A process that ended and that nobody waited for yet is not."""
     try:
         return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it was gone before the file was open, or read
         return False
 
 

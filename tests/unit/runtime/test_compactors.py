@@ -53,6 +53,13 @@ class Ground:
         return self.results.pop()
 
 
+@pytest.fixture(autouse=True)
+def as_others(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that is busy a niced process waits for minutes; that it is niced is one test's matter."""
+    if "niced" not in request.node.name:
+        monkeypatch.setattr(compactors, "_NICE", 0)
+
+
 @pytest.fixture
 def ground() -> Iterator[Ground]:
     made = Ground()
@@ -254,20 +261,18 @@ def test_the_process_is_niced_before_it_begins_and_beside_the_broker(
 
 def test_the_process_ends_with_the_broker(log: Log) -> None:
     ground = Ground()
-    seen: list[int] = []
+    ended: list[int] = []
 
     def on_group(group: CleanedGroup, now_ms: int) -> Effects | None:
-        pid = child_of(ground)
-        seen.append(os.getpriority(os.PRIO_PROCESS, pid))
         process = next(iter(ground.compactors._rounds.values()))._process
         assert process is not None
         assert process.stdin is not None
         process.stdin.close()  # as the death of the broker does
-        process.wait(timeout=20)
+        ended.append(process.wait(timeout=20))
         return []
 
     found = ground.run(job_of(log), on_group)
-    assert seen == [19]
+    assert len(ended) == 1
     assert isinstance(found, StorageError)
 
 
