@@ -1,0 +1,22 @@
+"""What a test of a whole cluster may rely on, without the cluster."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from firnline.testing import cluster
+
+
+@pytest.mark.parametrize("problem", [FileNotFoundError, ProcessLookupError])
+def test_a_process_that_ends_while_it_is_looked_at_is_gone(
+    monkeypatch: pytest.MonkeyPatch, problem: type[OSError]
+) -> None:
+    """Its file in /proc is not there, or is open already and cannot be read any more."""
+
+    def gone(path: Path) -> str:
+        raise problem
+
+    assert cluster._is_alive(os.getpid())
+    monkeypatch.setattr(Path, "read_text", gone)
+    assert not cluster._is_alive(os.getpid())
