@@ -8,8 +8,7 @@ from pathlib import Path
 
 from firnline.records.build import NewRecord, build_batch
 from firnline.testing.plugin import Broker
-from tests.chaos.workload import Workload, make_topic, read_all, violations
-from tests.wire.line import Target
+from tests.chaos.workload import Workload, append, make_topic, read_all, violations
 
 TOPIC, PARTITIONS = "killed", 3
 # A broker that waited for its own dead session would not come back within the test.
@@ -70,7 +69,6 @@ def run_kills(directory: Path, cycles: int, seed: int) -> Report:
 
 
 def probe(broker: Broker) -> None:
-    """Have one record acknowledged, without a client's own delays."""
-    target = Target("firnline", broker.bootstrap, broker.pid, Path())
-    answer = target.produce("probe", build_batch([NewRecord(b"k", b"v", 1)]))
+    """Have one record acknowledged."""
+    answer = append(broker, "probe", build_batch([NewRecord(b"k", b"v", 1)]))
     assert answer.error_code == 0, answer

@@ -18,8 +18,7 @@ import pytest
 
 from firnline.records.build import NewRecord, build_batch
 from firnline.testing.plugin import Broker
-from tests.chaos.workload import make_topic, read_all
-from tests.wire.line import Target
+from tests.chaos.workload import append, make_topic, read_all
 
 HERE = Path(__file__).parent
 RECORDS = 20
@@ -28,10 +27,9 @@ DAY_S = 86_400
 
 def produce(broker: Broker, topic: str, first: int, count: int = RECORDS) -> None:
     """Write numbered records, each a batch of its own, with the time of now."""
-    target = Target("firnline", broker.bootstrap, broker.pid, Path())
     for number in range(first, first + count):
         record = NewRecord(None, b"%d %s" % (number, b"x" * 1000), int(time.time() * 1000))
-        answer = target.produce(topic, build_batch([record]))
+        answer = append(broker, topic, build_batch([record]))
         assert answer.error_code == 0, answer
 
 
