@@ -103,7 +103,7 @@ def test_damage_is_told_as_damage_with_its_place(ground: Ground, log: Log) -> No
 
 def child_of(ground: Ground) -> int:
     """The id of the process of the only round, when there is one."""
-    for _ in range(600):
+    for _ in range(6_000):
         for one in ground.compactors._rounds.values():
             if one._process is not None:
                 return one._process.pid
