@@ -26,6 +26,14 @@ from firnline.runtime.disk import RealFs
 from tests.compaction_world import RULES, compacted, put, rows, settled
 from tests.log_world import NOW, TOPIC_ID
 
+NICE = compactors._NICE
+
+
+@pytest.fixture(autouse=True)
+def _as_quick_as_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every CPU is busy a niced process takes minutes to load its modules."""
+    monkeypatch.setattr(compactors, "_NICE", os.getpriority(os.PRIO_PROCESS, 0))
+
 
 class Ground:
     """A loop that is a queue, and what came of one round."""
@@ -237,6 +245,7 @@ def test_the_process_is_niced_before_it_begins_and_beside_the_broker(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It loaded its modules at the broker's priority; and in a session of its own `nice` did nothing."""
+    monkeypatch.setattr(compactors, "_NICE", NICE)
     monkeypatch.setattr(compactors, "_COMMAND", ["sleep", "60"])
     ground = Ground()
     ground.compactors.add(
@@ -257,8 +266,7 @@ def test_the_process_ends_with_the_broker(log: Log) -> None:
     seen: list[int] = []
 
     def on_group(group: CleanedGroup, now_ms: int) -> Effects | None:
-        pid = child_of(ground)
-        seen.append(os.getpriority(os.PRIO_PROCESS, pid))
+        seen.append(child_of(ground))
         process = next(iter(ground.compactors._rounds.values()))._process
         assert process is not None
         assert process.stdin is not None
@@ -267,7 +275,7 @@ def test_the_process_ends_with_the_broker(log: Log) -> None:
         return []
 
     found = ground.run(job_of(log), on_group)
-    assert seen == [19]
+    assert len(seen) == 1
     assert isinstance(found, StorageError)
 
 
