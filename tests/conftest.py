@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
@@ -47,6 +48,22 @@ def pytest_configure(config: pytest.Config) -> None:
     patch.setenv("PYTHONPYCACHEPREFIX", folder)
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     config.add_cleanup(patch.undo)
+
+
+def _let_examples_take_their_time() -> None:
+    """Hypothesis gives an example 200 ms, which on a busy machine says nothing of the code.
+
+    Another profile may be loaded by now: that of a CI, or that of tests/mutate.
+    """
+    default = settings.default
+    if default is not None and default.deadline is not None:
+        settings.register_profile(
+            "firnline", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        )
+        settings.load_profile("firnline")
+
+
+_let_examples_take_their_time()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -199,5 +199,8 @@ def stop_at_once(pid: int) -> None:
 
 
 def _states(pid: int) -> list[str]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks]
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            found.append((task / "stat").read_text().rpartition(")")[2].split()[0])
+    return found

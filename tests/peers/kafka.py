@@ -341,7 +341,8 @@ def stop(directory: str | Path, *, at_once: bool = False) -> None:
     while remaining := list(_alive(base, known["pids"])):
         if time.monotonic() > deadline:
             for pid in remaining:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
     state.write_text(json.dumps({**known, "pids": []}))
 

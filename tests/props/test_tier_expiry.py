@@ -1,6 +1,7 @@
 """What expires, decided from what changed and in steps, is what a look at every segment says."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -215,17 +216,33 @@ MOVE = st.tuples(
 )
 
 
+@contextmanager
+def short_steps() -> Iterator[None]:
+    """Three segments are placed in a step, and two judged."""
+    with (
+        mock.patch.object(retained, "PLACED_IN_STEP", 3),
+        mock.patch.object(expiry, "JUDGED_IN_STEP", 2),
+    ):
+        yield
+
+
+def of_thirty(oldest_age: int, **limit: int) -> World:
+    """Thirty segments of a longer log were copied; each is younger by one than the one before it."""
+    world = World()
+    world.append(400)
+    for number in range(30):
+        world.copy_next(oldest_age - number)
+    world.log.config = topic_config(**limit)
+    return world
+
+
 @settings(max_examples=400, deadline=None)
 @given(moves=st.lists(MOVE, max_size=70), kept=st.sampled_from([1, 5, 4096]))
 def test_what_changed_gives_the_decision_that_all_segments_give(
     moves: list[tuple[str, int, bool]], kept: int
 ) -> None:
     """Whatever happened since the last look: other histories, copies of two leaders, deletions."""
-    with (
-        mock.patch.object(retained, "PLACED_IN_STEP", 3),
-        mock.patch.object(expiry, "JUDGED_IN_STEP", 2),
-        mock.patch.object(cache_module, "CHANGES_KEPT", kept),
-    ):
+    with short_steps(), mock.patch.object(cache_module, "CHANGES_KEPT", kept):
         world = World()
         for what, number, is_asked in [*moves, ("append", 1, True)]:
             world.step(what, number)
@@ -246,15 +263,8 @@ def test_what_changes_between_two_steps_has_nothing_expire_that_would_stay(
     limit: dict[str, int],
 ) -> None:
     """What is decided in the last step is due then, by a look at all of them."""
-    with (
-        mock.patch.object(retained, "PLACED_IN_STEP", 3),
-        mock.patch.object(expiry, "JUDGED_IN_STEP", 2),
-    ):
-        world = World()
-        world.append(400)
-        for number in range(30):
-            world.copy_next(60 - number)
-        world.log.config = topic_config(**limit)
+    with short_steps():
+        world = of_thirty(60, **limit)
         for what, number, _ in before:
             world.step(what, number)
         if not before:  # all is known, and the limits are what takes its time
@@ -274,15 +284,8 @@ def test_what_changes_between_two_steps_has_nothing_expire_that_would_stay(
 @pytest.fixture
 def many() -> Iterator[World]:
     """Thirty segments are known, and half of them are due; two are judged in a step."""
-    with (
-        mock.patch.object(retained, "PLACED_IN_STEP", 3),
-        mock.patch.object(expiry, "JUDGED_IN_STEP", 2),
-    ):
-        world = World()
-        world.append(400)
-        for number in range(30):
-            world.copy_next(45 - number)
-        world.log.config = topic_config(retention_ms=30)
+    with short_steps():
+        world = of_thirty(45, retention_ms=30)
         whole(world.retained.bring_up_to_date())
         yield world
 

@@ -103,21 +103,27 @@ def test_a_broker_killed_and_started_at_once_waits_for_its_own_session_to_end() 
     assert any("DUPLICATE_BROKER_REGISTRATION" in line for line in rig[4].warnings)
 
 
-def test_an_answer_that_nobody_can_mean_does_not_end_a_broker_that_registers() -> None:
-    """One byte of it flipped on the way, or whoever answered was no controller: it asks again."""
-    rig = Rig({**THREE, 4: "broker"}).start()
-    rig[4].kill()
-    answers = [Code.UNKNOWN_SERVER_ERROR, Code.OFFSET_OUT_OF_RANGE, Code.BROKER_ID_NOT_REGISTERED]
+def answer_first(rig: Rig, answers: list[BrokerRegistrationResponse]) -> None:
+    """Answer the next requests of broker 4 to be registered so, and have nobody decide on them."""
     ask = rig.send
 
     def spoilt(asker: Member, effect: Send) -> None:
         if asker.node_id == 4 and isinstance(effect.request, BrokerRegistrationRequest) and answers:
-            answer = BrokerRegistrationResponse(error_code=answers.pop())
+            answer = answers.pop(0)
             rig.at(rig.now_ms + 1, lambda _: asker.run(effect.then(answer, rig.now_ms)))
         else:
             ask(asker, effect)
 
     rig.send = spoilt  # type: ignore[method-assign]
+
+
+def test_an_answer_that_nobody_can_mean_does_not_end_a_broker_that_registers() -> None:
+    """One byte of it flipped on the way, or whoever answered was no controller: it asks again."""
+    rig = Rig({**THREE, 4: "broker"}).start()
+    rig[4].kill()
+    codes = [Code.BROKER_ID_NOT_REGISTERED, Code.OFFSET_OUT_OF_RANGE, Code.UNKNOWN_SERVER_ERROR]
+    answers = [BrokerRegistrationResponse(error_code=code) for code in codes]
+    answer_first(rig, answers)
     rig[4].start()
     rig.until(lambda: rig[4].is_running)
     assert not answers
@@ -153,20 +159,36 @@ def test_a_broker_that_was_told_in_vain_that_it_is_registered_asks_again(epoch: 
     """Its last incarnation is still there: it took that for another process in its place."""
     rig = Rig({**THREE, 4: "broker"}).start()
     rig[4].kill()
-    ask, told = rig.send, [epoch]
-
-    def spoilt(asker: Member, effect: Send) -> None:
-        if asker.node_id == 4 and isinstance(effect.request, BrokerRegistrationRequest) and told:
-            answer = BrokerRegistrationResponse(broker_epoch=told.pop())
-            rig.at(rig.now_ms + 1, lambda _: asker.run(effect.then(answer, rig.now_ms)))
-        else:
-            ask(asker, effect)
-
-    rig.send = spoilt  # type: ignore[method-assign]
+    answers = [BrokerRegistrationResponse(broker_epoch=epoch)]
+    answer_first(rig, answers)
     rig[4].start()
     rig.until(lambda: rig[4].is_running, 3 * SESSION_MS)
-    assert not told
+    assert not answers
     assert not superseded(rig)
+
+
+def test_a_broker_that_was_told_in_vain_for_long_has_all_its_time_to_be_registered_again() -> None:
+    """The time was that since its start: it was over, and the first refusal ended the process."""
+    rig = Rig({**THREE, 4: "broker"}, initial_broker_registration_timeout_ms="10000")
+    for node_id in THREE:
+        rig[node_id].start()
+    rig.until(lambda: rig.active() is not None)
+    answers = [
+        BrokerRegistrationResponse(broker_epoch=1 << 40),
+        BrokerRegistrationResponse(error_code=Code.UNKNOWN_SERVER_ERROR),
+    ]
+    answer_first(rig, answers)
+    rig[4].start()
+    rig.until(lambda: len(answers) == 1)
+    rig.cut = {(4, n) for n in THREE}  # nobody says that the epoch is wrong
+    rig.pass_time(11_000)
+    assert len(answers) == 1
+    rig.cut = set()
+    rig.until(lambda: not answers)
+    rig.cut = {(4, n) for n in THREE}
+    rig.pass_time(9_000)
+    rig.cut = set()
+    rig.until(lambda: rig[4].is_running)
 
 
 def silent_and_replaced(*topics: str) -> Rig:

@@ -53,11 +53,16 @@ def ask_for_a_vote(rig: Rig, asked: Member) -> list[Any]:
     return answers
 
 
-def test_partitions_are_served_while_a_vote_waits_for_its_disk_and_it_is_told_to_nobody() -> None:
+def with_a_vote_that_hangs() -> tuple[Rig, Member, int, list[Any]]:
+    """The rig, a voter whose vote its disk does not take, the partition it leads, who hears of the vote."""
     rig = Rig(BOTH).start()
     member, index = a_voter_that_follows(rig)
     member.hung_pool = "votes"
-    answers = ask_for_a_vote(rig, member)
+    return rig, member, index, ask_for_a_vote(rig, member)
+
+
+def test_partitions_are_served_while_a_vote_waits_for_its_disk_and_it_is_told_to_nobody() -> None:
+    rig, member, index, answers = with_a_vote_that_hangs()
     rig.pass_time(1_000)
     assert len(member.hung) == 1, "one save, and no second before it is done"
 
@@ -101,10 +106,7 @@ def test_partitions_are_served_while_a_vote_waits_for_its_disk_and_it_is_told_to
 
 
 def test_a_hang_that_never_ends_costs_the_quorum_one_voter_and_is_said() -> None:
-    rig = Rig(BOTH).start()
-    member, _ = a_voter_that_follows(rig)
-    member.hung_pool = "votes"
-    answers = ask_for_a_vote(rig, member)
+    rig, member, _, answers = with_a_vote_that_hangs()
     rig.pass_time(8_000)
     assert rig.active() not in (None, member.node_id)
     assert answers == []

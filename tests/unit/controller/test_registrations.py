@@ -75,6 +75,17 @@ def test_the_incarnations_that_are_remembered_are_few(cluster: Cluster) -> None:
     assert isinstance(cluster.register(1, 999), int), "it asks still"
 
 
+def test_late_copies_of_the_last_sixteen_incarnations_are_refused(cluster: Cluster) -> None:
+    """A broker that starts again and again: each time it asks while the one before counts as alive."""
+    for incarnation in range(10, 27):
+        cluster.register(1, incarnation)
+        cluster.loop.now_ms += SESSION_MS
+        assert isinstance(cluster.register(1, incarnation), int)
+    cluster.loop.now_ms += SESSION_MS
+    for earlier in range(10, 26):
+        assert is_duplicate(cluster.register(1, earlier))
+
+
 def test_an_incarnation_that_died_before_it_was_counted_in_holds_nobody_up_for_long(
     cluster: Cluster,
 ) -> None:

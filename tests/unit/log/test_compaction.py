@@ -10,7 +10,7 @@ from firnline.base.errors import StorageError
 from firnline.base.units import INT64_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import names
-from firnline.log.compaction.rounds import compact
+from firnline.log.compaction.rounds import CleanedGroup, RoundDone, compact
 from firnline.log.compaction.walk import CHUNK_BYTES
 from firnline.log.log import Log
 from firnline.log.recovery import open_log
@@ -501,27 +501,48 @@ def test_files_that_compaction_replaced_are_not_held_open(tmp_path: Path) -> Non
     assert [name for name in held if name.endswith(names.DELETED)] == []
 
 
-def test_a_round_that_began_before_a_truncation_is_void(fs: CrashableFs) -> None:
-    log = new_log(fs)
+def written_anew(log: Log) -> None:
+    """Twelve values of one key, in closed segments and on disk."""
     for number in range(12):
         put(log, "k", f"v{number}")
     settled(log)
+
+
+def cleaned(fs: CrashableFs, log: Log) -> tuple[CleanedGroup, RoundDone]:
+    """What a round over the log brings, and nothing of it was put in place."""
     job = log.compaction.job(log.compaction.dirt(NOW), RULES, NOW)
-    cuts, running = log.compaction.cuts, compact(fs, job)
-    group, outcome = next(running), None
-    try:
-        while True:
-            next(running)
-    except StopIteration as stop:
-        outcome = stop.value
+    groups, running = [], compact(fs, job)
+    while True:
+        try:
+            groups.append(next(running))
+        except StopIteration as stop:
+            return groups[0], stop.value
+
+
+def test_a_round_that_began_before_a_truncation_is_void(fs: CrashableFs) -> None:
+    log = new_log(fs)
+    written_anew(log)
+    cuts, (group, outcome) = log.compaction.cuts, cleaned(fs, log)
     log.truncate_to(11)
     put(log, "k", "another")
     assert log.compaction.put(group, cuts, NOW) is None
-    assert outcome is not None
     assert not log.compaction.done(outcome, cuts)
     assert log.compaction.first_dirty_offset == 0, "nothing of it is compacted"
     log.truncate_to(11)
     assert [row[0] for row in rows(log)] == list(range(11))
+
+
+def test_a_round_that_began_before_the_log_began_anew_is_void(fs: CrashableFs) -> None:
+    """A replica took the same offsets again: none of them is what the round cleaned."""
+    log = new_log(fs)
+    written_anew(log)
+    cuts, (group, outcome) = log.compaction.cuts, cleaned(fs, log)
+    log.truncate_fully(0)
+    written_anew(log)
+    assert log.compaction.put(group, cuts, NOW) is None
+    assert not log.compaction.done(outcome, cuts)
+    assert log.compaction.first_dirty_offset == 0, "nothing of it is compacted"
+    assert [row[0] for row in rows(log)] == list(range(12))
 
 
 def test_a_truncation_makes_what_follows_dirty_again(fs: CrashableFs) -> None:

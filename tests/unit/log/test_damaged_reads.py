@@ -8,6 +8,8 @@ from firnline.base.errors import StorageError
 from firnline.config.topic import TopicConfig
 from firnline.log import names, sparse_index
 from firnline.log.log import Log
+from firnline.log.segment import Segment
+from firnline.log.sparse_index import IndexDamaged
 from firnline.records.batch import headers
 from firnline.sim.disk import CrashableFs
 from tests.log_world import NOW, PATH, append, batch, offset_at_time, opened
@@ -141,6 +143,22 @@ def test_a_flipped_base_offset_is_an_error_and_the_rest_is_served(
                 continue
             # A longer read hands the file's bytes on as they are: its first batch is the wanted one.
             assert found[0] == whole[0], (bit, one)
+
+
+def test_an_index_that_is_damaged_whenever_it_was_built_is_not_built_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a disk that gives back other bytes than were written: the loop would do nothing else."""
+    log, asked = reopened(written()), [0]
+
+    def damaged(segment: Segment, offset: int) -> int:
+        asked[0] += 1
+        assert asked[0] <= 5
+        raise IndexDamaged(segment)
+
+    monkeypatch.setattr(Segment, "locate", damaged)
+    with pytest.raises(IndexDamaged):
+        log.read(4, max_bytes=1, upto_offset=log.log_end_offset)
 
 
 @pytest.mark.parametrize("suffix", [names.INDEX, names.TIME_INDEX])

@@ -648,6 +648,25 @@ def test_what_the_power_took_from_the_middle_of_a_log_does_not_pass_for_compacte
     assert offsets == list(range(len(offsets)))
 
 
+def test_a_log_that_is_served_again_in_one_run_knows_what_was_committed_in_it(
+    fs: CrashableFs,
+) -> None:
+    """Consumers would be told of an end far behind what they had read."""
+    directory = started(fs)
+    log = opened(directory, A)
+    append(log, batch("a"))
+    log.advance_high_watermark(1)
+    directory.close()
+    directory = started(fs)
+    log = opened(directory, A)
+    for value in "bcd":
+        append(log, batch(value))
+    log.advance_high_watermark(4)
+    directory.checkpoint()
+    carry_out(directory.let_go(log))
+    assert opened(directory, A).high_watermark == 4
+
+
 def test_a_log_that_is_served_no_longer_is_closed_beside_the_loop_where_a_file_is_open() -> None:
     """To close thousands that rest would fill the pool with work that is none."""
     fs = CrashableFs()

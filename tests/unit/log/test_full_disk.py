@@ -123,6 +123,23 @@ def test_what_retention_renamed_is_removed_though_the_next_segment_has_no_room()
     assert not log.closed_segments()
 
 
+def test_retention_that_has_no_room_does_not_try_again_before_its_next_look() -> None:
+    """A disk that stays full would keep the loop, and the node, for as long."""
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 30)
+    log.advance_high_watermark(log.log_end_offset)
+    log.config = small(retention_ms=0)
+    fs.fail("open", f"{30:020d}.log", "ENOSPC", times=3)
+    assert _retain(log)
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            _retain(log)
+    assert log.size_bytes
+    assert _retain(log)
+    assert not log.size_bytes
+
+
 def _descriptors() -> int:
     gc.collect()
     return len(os.listdir("/proc/self/fd"))

@@ -354,6 +354,30 @@ def test_an_offset_and_a_time_are_found_without_a_walk_over_their_segment() -> N
     assert fs.read_bytes - before < few_bytes
 
 
+def test_a_reader_at_the_end_of_a_log_searches_neither_index_nor_file() -> None:
+    """Each consumer that is not behind asks there, again and again."""
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 9)
+    before = fs.read_bytes
+    found = log.read(8, max_bytes=1 << 20, upto_offset=9)
+    assert fs.read_bytes == before
+    assert [header.base_offset for header in headers(found.read())] == [8]
+
+
+def test_a_look_at_the_times_of_all_segments_keeps_none_of_their_indexes_in_memory() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    for number in range(60):
+        append(log, batch("x" * 40, time_ms=NOW + number))
+    log.close()
+    log = opened(fs, was_clean=True)
+    closed = log._segments.all()[:-1]
+    assert len(closed) > 5
+    assert greatest_time(log) == (59, NOW + 59)
+    assert [len(segment.time_index) for segment in closed] == [0] * len(closed)
+
+
 def test_records_without_a_time_are_not_found_by_time(log: Log) -> None:
     append(log, batch("a", time_ms=-1))
     assert offset_at_time(log, 0) is None

@@ -124,6 +124,31 @@ def test_what_is_forgotten_expired_or_deleted_makes_room_again(flooded: Flooded)
     assert len(log.producers) == 90
 
 
+def test_nobody_is_forgotten_where_others_have_just_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two counts, too: a producer that is forgotten can write a batch twice."""
+    monkeypatch.setattr(producer_state, "_COUNTED_AFTER", 10)
+    flooded = Flooded(5)
+    log = flooded.log()
+    flooded.flood(log, 10)
+    assert (len(log.producers), flooded.table.forgotten) == (5, 5)
+    assert log.producers.expire(NOW + 1_000, 1_000) == 5
+    flooded.flood(log, 5)
+    assert (len(log.producers), flooded.table.forgotten) == (5, 5)
+
+
+def test_transactions_that_stay_open_do_not_keep_others_from_being_forgotten(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same few were looked at each time, all of them busy, and the bound held nobody."""
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 50)
+    for pid in range(producer_state._LOOKED_AT):
+        append(log, batch("open", pid=pid, seq=0, is_transactional=True))
+    for pid in range(1_000, 1_200):
+        append(log, batch("flood", pid=pid, seq=0))
+    assert 50 <= len(log.producers) < 60
+    assert all(log.producers.has_open_transaction(pid, 0) for pid in range(16))
+
+
 def test_a_start_after_a_crash_or_a_truncation_does_not_pass_the_bound(flooded: Flooded) -> None:
     """A log that is opened replays what was written, and remembers what it may."""
     for _ in range(10):

@@ -567,13 +567,17 @@ def test_an_answer_that_names_a_second_leader_is_not_believed() -> None:
     assert "in epoch 4 node 2 leads, and 3 is said to" in member.warnings[-1]
 
 
+def told_to_lead(net: Net, member: Member, epoch: int) -> None:
+    """Its fetch is answered by one that takes it for the leader."""
+    known = wire.Known(epoch, 1, Peer(1, "host-1", 9001))
+    refused = wire.fetch_response(Code.FENCED_LEADER_EPOCH, known, log_start_offset=0)
+    member.run(net.flights[0].send.then(refused, net.now_ms))
+
+
 def test_a_disk_that_forgot_it_led_neither_leads_nor_votes_in_that_epoch() -> None:
     """The node led epoch 6, its disk was replaced, and the others still follow it."""
     net, member = alone()
-    flight = net.flights[0]
-    known = wire.Known(6, 1, Peer(1, "host-1", 9001))
-    refused = wire.fetch_response(Code.FENCED_LEADER_EPOCH, known, log_start_offset=0)
-    member.run(flight.send.then(refused, net.now_ms))
+    told_to_lead(net, member, epoch=6)
     assert (member.node.role, member.node.epoch) == (Role.RESIGNED, 6)
     assert member.disk.saved[-1] == ElectionState(6, leader_id=1)
     assert not granted(member, vote(6, 3))
@@ -581,6 +585,24 @@ def test_a_disk_that_forgot_it_led_neither_leads_nor_votes_in_that_epoch() -> No
     member.start()
     assert not granted(member, vote(6, 3))
     assert granted(member, vote(7, 3))
+
+
+@pytest.mark.parametrize(
+    ("saved", "role"),
+    [(ElectionState(6), Role.RESIGNED), (ElectionState(6, voted_id=3), Role.UNATTACHED)],
+)
+def test_a_disk_that_knows_the_epoch_forgot_that_it_led_there_unless_it_voted_for_another(
+    saved: ElectionState, role: Role
+) -> None:
+    """Who voted for another cannot have led: a vote that was given is not taken back for hearsay."""
+    net = Net()
+    member = net[1]
+    member.disk.save(saved)
+    member.start()
+    told_to_lead(net, member, epoch=6)
+    assert (member.node.role, member.node.epoch) == (role, 6)
+    assert member.node.voted_id == saved.voted_id
+    assert granted(member, vote(6, 3)) == (role is Role.UNATTACHED)
 
 
 @pytest.mark.parametrize(

@@ -424,7 +424,7 @@ def test_a_round_that_finds_no_descriptor_to_look_again_stops_no_broker() -> Non
     before = log.size_bytes
 
     def kept(log: Log, then: Kept) -> Effects:
-        harness.fs.fail("open", ".timeindex", "EMFILE", times=1000)
+        harness.fs.fail("open", ".timeindex", "EMFILE")  # the next look at all logs finds one
         for segment in log._segments.all()[:-1]:
             segment._max_time_ms = -2  # as after a start: not looked at yet
         return then(None, harness.now_ms)

@@ -19,6 +19,7 @@ from tests.unit.runtime.echo import LIMIT, Running, frame, is_closed, read_frame
 
 FLOOD, FRIEND = "127.0.0.2", "127.0.0.3"
 BOUND = 8 * MIB
+TURNS = 20  # of the loop: who is read from is in one of them
 
 
 @pytest.fixture
@@ -47,11 +48,28 @@ def unfinished(
     """Send a frame of `size` bytes but for its last ones; where it is not taken, as far as that goes."""
     sock = node.connect(host)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * KIB)
-    sock.settimeout(20 if is_taken else 0.03)
-    with contextlib.suppress(TimeoutError):
-        sock.sendall(struct.pack(">i", size) + b"e" * (size - less))
     sock.settimeout(20)
+    data = struct.pack(">i", size) + b"e" * (size - less)
+    if is_taken:
+        sock.sendall(data)
+    else:
+        with contextlib.suppress(ConnectionError):  # closed for it: that was as far as it goes
+            send_what_is_read(node, sock, data)
+        sock.settimeout(20)
     return sock
+
+
+def send_what_is_read(node: Running, sock: socket.socket, data: bytes) -> None:
+    """Send until the node has had some turns and read nothing more."""
+    sock.setblocking(False)
+    sent, turns = 0, 0
+    while sent < len(data) and turns < TURNS:
+        try:
+            sent += sock.send(data[sent : sent + 64 * KIB])
+            turns = 0
+        except BlockingIOError:
+            node.on_loop(lambda: None)
+            turns += 1
 
 
 def came_bytes(node: Running) -> int:

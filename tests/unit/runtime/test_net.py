@@ -67,7 +67,7 @@ def test_bytes_that_come_in_the_turn_of_an_answer_do_not_overtake_those_before(
             held.connection._on_ready(READABLE)  # as epoll tells it, in the same turn
 
         node.on_loop(one_turn)
-        client.settimeout(5)
+        client.settimeout(20)
         assert read_frame(client) == b"hold it!"
         assert read_frame(client) == b"e" + b"2" * 2000
 

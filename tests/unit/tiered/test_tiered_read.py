@@ -9,6 +9,7 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import uuid_text
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
+from firnline.records.control import ControlType, encode_key
 from firnline.tiered import reader
 from firnline.tiered.index_cache import (
     Place,
@@ -424,6 +425,27 @@ def test_the_first_record_of_a_time_is_found_in_the_tier() -> None:
     assert at_time(node, begin + 31) is None, "only local files can have it"
     node.log.advance_log_start(1)
     assert at_time(node, begin) == RemoteOffset(1, begin, 0)
+
+
+def test_the_end_of_a_transaction_is_no_record_of_a_time() -> None:
+    """A consumer that begins at a time would begin at an offset that no record has."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    begin = cluster.now_ms
+    of_txn = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+    node.produce(0, "a", roll=False, base_sequence=0, **of_txn)
+    cluster.now_ms += 10
+    end = build_batch(
+        [NewRecord(encode_key(ControlType.COMMIT), bytes(6), cluster.now_ms)],
+        is_control=True,
+        **of_txn,  # type: ignore[arg-type]
+    )
+    node.log.append_as_leader(end, leader_epoch=0, now_ms=cluster.now_ms, origin="coordinator")
+    cluster.now_ms += 10
+    node.produce(0, "b")
+    node.advance(1000)
+    node.expire_local()
+    assert at_time(node, begin + 1) == RemoteOffset(2, begin + 20, 0)
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
