@@ -12,8 +12,8 @@ from itertools import chain, islice
 from typing import Any, NamedTuple, NoReturn
 
 from firnline.base.background import Background, Work
-from firnline.base.effects import Effects, SetTimer, Submit, Warn, with_cause
-from firnline.base.errors import Code, StorageError
+from firnline.base.effects import SYNC_THREADS, Effects, SetTimer, Submit, Warn, with_cause
+from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.ports import File, Fs, Rng
 from firnline.base.units import INT64_MAX
@@ -26,7 +26,7 @@ from firnline.log.producer_state import ProducerTable
 from firnline.log.recovery import Steps
 from firnline.log.retention import closing
 from firnline.replica.directories import put_strays_aside, told_of_strays, where_it_lies
-from firnline.replica.hosted import HostedPartitions
+from firnline.replica.hosted import HostedPartitions, Room, Sweep
 from firnline.replica.opening import SLICE, sync_in_pool
 from firnline.replica.partition import Partition
 
@@ -36,12 +36,9 @@ _FLUSH_CHECK_MS = 1000
 _LOOKS = 500
 # Logs of a failed directory that are given up in one go: about 1 ms of the loop.
 _CLOSED = 100
-
-
-# A slice of a job ends when this much is done, about 4 ms of the loop: a partition that was looked at counts
-# one, each effect that came of it many, because it took files to be opened or renamed.
-_SLICE_COST = 300
-_EFFECT_COST = 30
+# Logs that are synced at a time while nobody waits for it. Each holds its files open until then: a sixteenth
+# of 1,024 descriptors, and as many again after a new epoch. The threads of the pool have enough to do.
+_SYNCS_MAX = 8 * SYNC_THREADS
 
 _Place = tuple[LogDirectory, Log]
 # Takes a partition, what to do about a failure of its files, and the time.
@@ -100,7 +97,7 @@ class Storage:
         # Where an operator wants replicas that are not here yet.
         self._preferred: dict[TopicPartition, str] = {}
         self._opening: dict[TopicPartition, None] = {}
-        self._syncing: dict[str, None] = {}
+        self._syncs = Room("storage syncs", _SYNCS_MAX)  # of logs, by path
         self._synced_ms: dict[str, int] = {}  # of logs with flush.ms
         self._is_settling = False  # the last syncs are under way: no more jobs
 
@@ -434,22 +431,19 @@ class Storage:
         """
         config = self._config
         local_ms = config.firnline_local_retention_check_interval_ms
-        jobs: tuple[tuple[str, int, _Work], ...] = (
-            *((("local retention", local_ms, self._retain_local),) if local_ms else ()),
-            ("retention", config.log_retention_check_interval_ms, self._retain),
-            ("sync", config.log_flush_offset_checkpoint_interval_ms, self._sync_one),
-            ("flush.ms", _FLUSH_CHECK_MS, self._sync_due),
-            ("producers", config.producer_id_expiration_check_interval_ms, self._expire_producers),
+        sync_ms = config.log_flush_offset_checkpoint_interval_ms
+        expire_ms = config.producer_id_expiration_check_interval_ms
+        jobs: tuple[tuple[str, int, _Work, Room | None], ...] = (
+            *((("local retention", local_ms, self._retain_local, None),) if local_ms else ()),
+            ("retention", config.log_retention_check_interval_ms, self._retain, None),
+            ("sync", sync_ms, self._sync_one, self._syncs),
+            ("flush.ms", _FLUSH_CHECK_MS, self._sync_due, self._syncs),
+            ("producers", expire_ms, self._expire_producers, None),
         )
-        effects: Effects = [
-            _job(
-                name,
-                interval_ms,
-                _Sweep(name, hosted, partial(self._work, work, on_failure)),
-                now_ms,
-            )
-            for name, interval_ms, work in jobs
-        ]
+        effects: Effects = []
+        for name, interval_ms, work, room in jobs:
+            sweep = Sweep(name, hosted, partial(self._work, work, on_failure), room)
+            effects.append(_job(name, interval_ms, sweep, now_ms))
         interval_ms = config.replica_high_watermark_checkpoint_interval_ms
         return [*effects, _job("checkpoint", interval_ms, self._checkpoint, now_ms)]
 
@@ -502,12 +496,12 @@ class Storage:
     ) -> Effects:
         """Sync what no acks=all asked for: it bounds what a start after a crash must scan (rel-P5)."""
         log = partition.log
-        if log.path in self._syncing:
+        if log.path in self._syncs:
             return []
         files = list(log.dirty_files())
         if not files:
             return []
-        self._syncing[log.path] = None
+        self._syncs.take(log.path)
         return [
             Submit(
                 name=f"sync {partition.topic_partition}",
@@ -525,15 +519,17 @@ class Storage:
         result: Any,
         now_ms: int,
     ) -> Effects:
-        self._syncing.pop(partition.log.path, None)
+        later_ms = _FLUSH_CHECK_MS if isinstance(result, KafkaError) else 0  # the pool is full
+        effects = self._syncs.give_back(partition.log.path, now_ms + later_ms)
         if not isinstance(result, Exception):
             try:
                 partition.log.flushed(end_offset)
             except StorageError as problem:
                 result = None if problem.is_passing else problem
-        if isinstance(result, StorageError) and not result.is_want_of_descriptors:
-            return [] if partition.is_offline else with_cause(result, on_failure(partition, now_ms))
-        return []
+        has_failed = isinstance(result, StorageError) and not result.is_want_of_descriptors
+        if has_failed and not partition.is_offline:
+            effects += with_cause(result, on_failure(partition, now_ms))
+        return effects
 
     def _checkpoint(self, now_ms: int) -> Effects:
         """Write recovery points, log starts and high watermarks of each directory (rel-P6)."""
@@ -641,35 +637,6 @@ class Storage:
             except StorageError as problem:
                 self._offline[directory.path] = problem
                 directory.abandon()
-
-
-class _Sweep:
-    """Goes over all hosted partitions in slices; one that is not hosted any more is left out."""
-
-    def __init__(
-        self, name: str, hosted: HostedPartitions, work: Callable[[Partition, int], Effects]
-    ) -> None:
-        self._name = name
-        self._hosted = hosted
-        self._work = work
-
-    def __call__(self, now_ms: int) -> Effects:
-        """Begin a new round; one that has not ended is given up."""
-        return self._slice(iter(self._hosted), now_ms)
-
-    def _slice(self, rest: Iterator[Partition], now_ms: int) -> Effects:
-        effects: Effects = []
-        cost = 0
-        for partition in rest:
-            if self._hosted.by_name.get(partition.topic_partition) is partition:
-                found = self._work(partition, now_ms)
-                cost += 1 + _EFFECT_COST * len(found)
-                effects += found
-            if cost >= _SLICE_COST:
-                go_on = partial(self._slice, rest)
-                key = ("storage", self._name, "slice")
-                return [*effects, SetTimer(key=key, at_ms=now_ms, then=go_on)]
-        return effects
 
 
 def _job(name: str, interval_ms: int, work: Callable[[int], Effects], now_ms: int) -> SetTimer:

@@ -36,6 +36,7 @@ from firnline.log.producer_state import (
 from firnline.log.segment import IndexRules, Segment, index_rules
 from firnline.log.segments import Segments, note_producer, remove_durably
 from firnline.log.sync_ledger import PathSync
+from firnline.records.batch import crc_is_right
 
 
 @dataclass(slots=True)
@@ -322,7 +323,7 @@ class _Opening:
             # ended at the recovery point once, which is amid the last batch, or amid the gap before it.
             self.upto = self.recovery_point
             return False
-        return last is None or active.crc_is_right(last)
+        return last is None or crc_is_right(active.read_batch(last), last._replace(position=0))
 
     def first_to_scan(self, segments: Segments) -> Steps[Segment | None]:
         """The oldest segment that has to be verified, None when none has to."""

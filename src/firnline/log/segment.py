@@ -34,7 +34,6 @@ from firnline.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     BatchHeader,
-    crc_is_right,
     parse_header,
 )
 from firnline.records.file_scan import FoundBatch, good_batches, whole_batches
@@ -82,6 +81,7 @@ class Segment:
         "_directory",
         "_fs",
         "_hints",
+        "_is_index_due",
         "_is_indexed",
         "_max_time_ms",
         "_max_time_offset",
@@ -128,6 +128,7 @@ class Segment:
         self._max_time_offset = base_offset
         self._unindexed_bytes = 0
         self._is_indexed = False
+        self._is_index_due = False  # a block of entries waits: the next append writes it
         self._hints: dict[int, int] = {}  # offset -> where the batch that holds it begins
         self._whole_ends: dict[int, int] = {}  # position -> end of the last batch that ends by it
 
@@ -137,7 +138,7 @@ class Segment:
     ) -> "Segment":
         """Make the file of a new, active segment; what a crash left under its names goes.
 
-        The index files come with `finish`.
+        The index files come with the first entries that are written.
         """
         segment = cls(fs, directory, base_offset, rules=rules, now_ms=now_ms)
         file = fs.open(segment.stem_path + names.LOG, create=True)
@@ -202,6 +203,10 @@ class Segment:
 
     def append(self, data: Buffer) -> int:
         """Write whole batches with one call; return where they begin. Tell `note` of each after it."""
+        if self._is_index_due:
+            self._is_index_due = False
+            self.index.write_early()
+            self.time_index.write_early()
         position = (self.file or self._opened()).append(data)
         if position != self.size_bytes:
             path = self.stem_path + names.LOG
@@ -209,10 +214,7 @@ class Segment:
         return position
 
     def note(self, position: int, size_bytes: int, last_offset: int, max_time_ms: int) -> None:
-        """Take note of one batch that was appended at `position`; index it when it is time.
-
-        The index files are written when the segment is finished: an append costs one write.
-        """
+        """Take note of one batch that was appended at `position`; index it when it is time."""
         if max_time_ms > self._max_time_ms:
             self._max_time_ms = max_time_ms
             self._max_time_offset = last_offset
@@ -223,6 +225,7 @@ class Segment:
             self.time_index.maybe_add(self._max_time_ms, self._max_time_offset)
             self._unindexed_bytes = 0
             self.is_full = not self.has_room_in_indexes()
+            self._is_index_due = self.index.has_block_waiting()
         self._unindexed_bytes += size_bytes
         self.size_bytes = end = position + size_bytes
         # A reader at the tail asks for exactly this next.
@@ -293,9 +296,8 @@ class Segment:
             return None
         if end - position > max_bytes:
             end = self._whole_ends.get(position + max_bytes, -1)
-        return (
-            _new_tuple(FileSlice, (self.file, position, end - position)) if end > position else None
-        )
+        found = (self.file, position, end - position)
+        return _new_tuple(FileSlice, found) if end > position else None
 
     def locate(self, offset: int) -> int:
         """Return where the first batch begins whose last offset is at or after `offset`; else the size.
@@ -435,9 +437,19 @@ class Segment:
         """Load the offset index; IndexDamaged when it cannot be this segment's."""
         if self._is_indexed:
             return
-        if not self.index.load(self.size_bytes):
+        if not self._load_index():
             raise IndexDamaged(self)
         self._is_indexed = True
+
+    def _load_index(self) -> bool:
+        """Load the offset index; False when it cannot be this segment's, or is empty and should not be."""
+        if not self.index.load(self.size_bytes):
+            return False
+        if len(self.index) or self.size_bytes <= self.rules.interval_bytes:
+            return True
+        position, _ = self.walk(0, until_position=self.rules.interval_bytes)
+        found = self._peek(position)  # a batch after this one has an entry: `note`
+        return found is None or position + found[1] + LOG_OVERHEAD_BYTES >= self.size_bytes
 
     def _ask(self, look: Callable[[int], T], wanted: int) -> T:
         """Return what an index has of `wanted`; IndexDamaged where what it would say cannot be."""
@@ -445,11 +457,6 @@ class Segment:
             return look(wanted)
         except EntriesDamaged:
             raise IndexDamaged(self) from None
-
-    def rebuild(self) -> None:
-        """`rebuild_steps`, all at once."""
-        for _ in self.rebuild_steps():
-            pass
 
     def rebuild_steps(self) -> Iterator[None]:
         """Build the indexes again from the batches; yields after some of them.
@@ -504,7 +511,7 @@ class Segment:
         the file does not end with a batch.
         """
         self.is_closed = False  # of a closed one, what is built of the times would be forgotten
-        if not (self.index.load(self.size_bytes) and self.time_index.load()):
+        if not (self._load_index() and self.time_index.load()):
             yield from self.rebuild_steps()
         self._is_indexed = True
         return self._begin_active()
@@ -520,10 +527,6 @@ class Segment:
             end = last.next_offset if last else end
             last = header
         return end, last
-
-    def crc_is_right(self, header: BatchHeader) -> bool:
-        """Whether the CRC of a batch that is here is right."""
-        return crc_is_right(self.read_batch(header), header._replace(position=0))
 
     def _begin_active(self) -> int:
         self._opened()
@@ -548,12 +551,9 @@ class Segment:
     def max_time_ms(self) -> int:
         """Greatest timestamp of a batch in the segment, -1 when none has one; IndexDamaged."""
         if self._max_time_ms == _UNKNOWN:
-            self._learn_times()
+            self._load_times()
+            self._drop_times()
         return self._max_time_ms
-
-    def _learn_times(self) -> None:
-        self._load_times()
-        self._drop_times()
 
     def _load_times(self) -> None:
         if not self.time_index.load() or (self.size_bytes and not len(self.time_index)):

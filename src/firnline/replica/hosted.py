@@ -1,11 +1,14 @@
 """The partitions this node hosts, by name and by id, and the error for those it does not. PURE.
 
+Periodic work goes over all of them in slices: `Sweep`. What it has the disk do holds files open, and a disk
+may be slow, or hang: so much may be under way at a time, and the sweep waits for room where it is (`Room`).
 Source: spec C14 (100, 103), C13; KIP-516 (topic ids), KIP-951 (who leads instead).
 """
 
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID, Uuid
 from firnline.replica.delete_records import Deletions
@@ -14,6 +17,11 @@ from firnline.replica.partition import Partition
 
 # Keys are TopicPartitions; any pair of (name, partition) finds them, which saves making one.
 ByName = dict[tuple[str, int], Partition]
+
+# A slice of a sweep ends when this much is done, about 4 ms of the loop: a partition that was looked at
+# counts one, each effect that came of it many, because it took files to be opened or renamed.
+_SLICE_COST = 300
+_EFFECT_COST = 30
 
 
 class HostedPartitions:
@@ -97,6 +105,100 @@ class HostedPartitions:
     def name_of(self, topic_id: Uuid) -> str | None:
         """Return the name that goes with a topic id, or None."""
         return self._name_of(topic_id)
+
+
+class Room:
+    """What may be under way at a time of the works of some sweeps: `size` of them, each by its key.
+
+    owner  who has it: no two of a node have the same name
+    """
+
+    def __init__(self, owner: str, size: int) -> None:
+        self._timer = (owner, "room")
+        self._size = size
+        self._taken: dict[str, None] = {}
+        # Of sweeps that found no room, by name: how they go on. Those that came first are first.
+        self._waiting: dict[str, Callable[[int], Effects]] = {}
+
+    def __contains__(self, key: str) -> bool:
+        """Whether the work of that key is under way."""
+        return key in self._taken
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._taken) >= self._size
+
+    def take(self, key: str) -> None:
+        """The work of that key is under way."""
+        self._taken[key] = None
+
+    def give_back(self, key: str, at_ms: int) -> Effects:
+        """It is no more; whoever waits goes on at that time."""
+        self._taken.pop(key, None)
+        return self._go_on_at(at_ms)
+
+    def wait(self, name: str, go_on: Callable[[int], Effects]) -> None:
+        """Have the sweep of that name go on when there is room."""
+        self._waiting[name] = go_on
+
+    def _go_on_at(self, at_ms: int) -> Effects:
+        if self.is_full or not self._waiting:
+            return []
+        return [SetTimer(key=self._timer, at_ms=at_ms, then=self._go_on)]
+
+    def _go_on(self, now_ms: int) -> Effects:
+        if self.is_full or not self._waiting:
+            return []
+        go_on = self._waiting.pop(next(iter(self._waiting)))
+        return go_on(now_ms) + self._go_on_at(now_ms)
+
+
+class Sweep:
+    """Goes over all hosted partitions in slices; one that is not hosted any more is left out.
+
+    work  what to do with each
+    room  where works of it take room: it goes on only while there is some
+    """
+
+    def __init__(
+        self,
+        name: str,
+        hosted: HostedPartitions,
+        work: Callable[[Partition, int], Effects],
+        room: Room | None = None,
+    ) -> None:
+        self._name = name
+        self._hosted = hosted
+        self._work = work
+        self._room = room
+        self._is_under_way = False
+
+    def __call__(self, now_ms: int) -> Effects:
+        """Begin a new round, unless one is under way: those that it has not come to have their turn first."""
+        if self._is_under_way:
+            return []
+        self._is_under_way = True
+        return self._slice(iter(list(self._hosted.by_name)), now_ms)
+
+    def _slice(self, rest: Iterator[tuple[str, int]], now_ms: int) -> Effects:
+        effects: Effects = []
+        cost = 0
+        go_on = partial(self._slice, rest)
+        while self._room is None or not self._room.is_full:
+            name = next(rest, None)
+            if name is None:
+                self._is_under_way = False
+                return effects
+            partition = self._hosted.by_name.get(name)
+            if partition is not None:
+                found = self._work(partition, now_ms)
+                cost += 1 + _EFFECT_COST * len(found)
+                effects += found
+            if cost >= _SLICE_COST:
+                key = ("storage", self._name, "slice")
+                return [*effects, SetTimer(key=key, at_ms=now_ms, then=go_on)]
+        self._room.wait(self._name, go_on)
+        return effects
 
 
 def _nobody_opens(topic: str, index: int) -> None:

@@ -5,13 +5,19 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, SetTimer, Warn
+from firnline.base.effects import Effects, SetTimer, Submit, Warn
+from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition
+from firnline.base.units import INT64_MAX
+from firnline.broker.storage import _SYNCS_MAX
 from firnline.log.log import Log
+from firnline.log.sync_ledger import DirSync
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
+from firnline.replica.hosted import Room
 from tests.unit.broker.harness import Harness, batch
 
 COUNT = 1000
+NEVER = str(INT64_MAX)  # flush.ms of who has none
 # What each job asks of every log.
 ASKS = {
     "retention": "delete_due_segments",
@@ -22,10 +28,10 @@ ASKS = {
 }
 
 
-def node_with_partitions() -> Harness:
+def node_with_partitions(flush_ms: str = "1") -> Harness:
     """A node with many partitions that have something to sync."""
     harness = Harness()
-    harness.create_topic(partitions=COUNT, flush_ms="1")
+    harness.create_topic(partitions=COUNT, flush_ms=flush_ms)
     for partition in harness.node.hosted:
         partition.log.append_as_leader(batch("x"), leader_epoch=0, now_ms=harness.now_ms)
     return harness
@@ -66,8 +72,10 @@ def test_a_job_over_all_partitions_lets_requests_in_between(
     sizes, todo = [], [timer]
     while todo:
         before = len(asked)
-        todo += at_once(todo.pop(0).then(timer.at_ms), timer)
+        effects = todo.pop(0).then(timer.at_ms)
         sizes.append(len(asked) - before)
+        done = [e.then(None, timer.at_ms) for e in effects if isinstance(e, Submit)]
+        todo += at_once(sum(done, effects), timer)
     assert sum(sizes) == COUNT
     assert max(sizes) <= COUNT // 2
 
@@ -80,6 +88,81 @@ def test_a_partition_that_is_deleted_between_two_slices_is_left_alone() -> None:
     harness.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 1)
     assert len(harness.node.hosted) == 0
     assert go_on.then(timer.at_ms) == []
+
+
+def syncs(harness: Harness) -> list[Submit]:
+    """Those of the jobs that wait for the disk."""
+    return [work for work in harness.work if work.name.startswith("sync t-")]
+
+
+def unsynced(harness: Harness) -> list[Log]:
+    logs = [partition.log for partition in harness.node.hosted]
+    return [log for log in logs if log.recovery_point < log.log_end_offset]
+
+
+def ended(harness: Harness, work: Submit, result: object = None) -> None:
+    """A sync that waits is done, or refused."""
+    harness.work.remove(work)
+    harness.run(work.then(work.work() if result is None else result, harness.now_ms))
+    harness.pass_time(0)
+
+
+@pytest.mark.parametrize("flush_ms", ["1", NEVER])
+def test_a_disk_that_hangs_holds_the_files_of_some_logs_and_not_of_all(flush_ms: str) -> None:
+    """Goal: connections and appends find a descriptor while syncs of very many logs wait for the disk.
+    Method: a thousand logs with something to sync, minutes of jobs, and a pool that ends nothing."""
+    harness = node_with_partitions(flush_ms)
+    harness.holds_work = True
+    for _ in range(5):
+        harness.pass_time(60_000)
+    held = [file for work in syncs(harness) for file in work.work.args[0]]  # type: ignore[attr-defined]
+    assert len(syncs(harness)) == _SYNCS_MAX
+    assert sum(not isinstance(file, DirSync) for file in held) <= 2 * _SYNCS_MAX
+    assert harness.produced("v", acks=-1).error_code == 0, "who waits has its own"
+    while syncs(harness):
+        assert len(syncs(harness)) <= _SYNCS_MAX
+        ended(harness, syncs(harness)[0])
+    assert unsynced(harness) == []
+
+
+def test_a_slow_disk_comes_to_each_log_though_the_first_are_written_to_all_the_time() -> None:
+    """Each log is synced every minute, but the disk takes longer for all of them."""
+    harness = node_with_partitions(NEVER)
+    harness.holds_work = True
+    first = list(harness.node.hosted)[: 2 * _SYNCS_MAX]
+    left = {partition.log.path for partition in harness.node.hosted}
+    harness.pass_time(60_000)
+    for turn in range(COUNT):
+        work = syncs(harness)[0]
+        left.discard(work.work.args[0][0].path.rpartition("/")[0])  # type: ignore[attr-defined]
+        ended(harness, work)
+        log = first[turn % len(first)].log
+        log.append_as_leader(batch("x"), leader_epoch=0, now_ms=harness.now_ms)
+        harness.pass_time(1_000)
+    assert left == set()
+
+
+def test_syncs_that_a_full_pool_refuses_are_asked_for_again_later() -> None:
+    harness = node_with_partitions(NEVER)
+    harness.holds_work = True
+    harness.pass_time(60_000)
+    refusal = KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "too much waits here")
+    for work in syncs(harness):
+        ended(harness, work, refusal)
+    assert syncs(harness) == [], "not in the same moment"
+    harness.pass_time(1_000)
+    assert len(syncs(harness)) == _SYNCS_MAX
+
+
+def test_a_partition_that_is_deleted_while_its_sync_waits_for_room_is_left_alone() -> None:
+    harness = node_with_partitions(NEVER)
+    harness.holds_work = True
+    harness.pass_time(60_000)
+    begun = syncs(harness)
+    harness.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 1)
+    for work in begun:
+        ended(harness, work)
+    assert syncs(harness) == []
 
 
 def test_a_partition_that_is_deleted_while_it_is_synced_is_no_failed_disk() -> None:
@@ -130,3 +213,16 @@ def test_what_is_put_aside_while_the_node_runs_is_named_once() -> None:
 
 def said(effect: Any) -> list[str]:
     return [effect.line] if isinstance(effect, Warn) else []
+
+
+def test_whoever_waits_for_room_goes_on_though_the_one_before_needs_none() -> None:
+    """What was under way ends at the same moment, and nothing more does that would wake the second."""
+    room, went_on = Room("test", 2), []
+    for key in ("a", "b"):
+        room.take(key)
+    for name in ("first", "second"):
+        room.wait(name, lambda now_ms, name=name: went_on.append(name) or [])  # type: ignore[misc,func-returns-value]
+    [timer] = [*room.give_back("a", 5), *room.give_back("b", 5)][-1:]
+    while timer is not None:
+        timer = next(iter(timer.then(5)), None)
+    assert went_on == ["first", "second"]

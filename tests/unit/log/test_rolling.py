@@ -3,25 +3,28 @@
 import contextlib
 import os
 import struct
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from firnline.base.effects import Appended
 from firnline.base.errors import StorageError
-from firnline.log import names
+from firnline.config.topic import TopicConfig
+from firnline.log import names, sparse_index
 from firnline.log.log import Log
 from firnline.log.recovery import open_log
 from firnline.log.segments import OPEN_SEGMENTS_MAX
 from firnline.log.txn_index import AbortedTxn, encode_entries
 from firnline.runtime.disk import RealFs
-from firnline.sim.disk import CrashableFs
+from firnline.sim.disk import CrashableFs, Keep
 from tests.log_world import (
     ABORT,
     NOW,
     PATH,
     TOPIC_ID,
     TP,
+    SeededRng,
     append,
     batch,
     end_txn,
@@ -179,6 +182,176 @@ def test_what_a_crash_left_under_the_names_of_a_new_segment_is_not_taken_for_its
     log.roll(NOW)
     fill(log, 3)
     assert log.aborted_transactions(0, 6) == []
+
+
+# -- indexes, on their way to the disk -------------------------------------------------------------
+
+BLOCK = 4  # entries that are written at a time
+
+
+def one_entry_each(monkeypatch: pytest.MonkeyPatch, fs: CrashableFs) -> Log:
+    """A log of which nearly every batch has an entry in either index; they are written in small blocks."""
+    monkeypatch.setattr(sparse_index, "_BLOCK", BLOCK)
+    return opened(fs, one_entry())
+
+
+def one_entry() -> TopicConfig:
+    return small(segment_bytes=10**6, segment_index_bytes=10**6, index_interval_bytes=1)
+
+
+def grow(log: Log, count: int) -> None:
+    """Append so many batches, each with a time of its own, for an entry."""
+    for _ in range(count):
+        append(log, batch("x", time_ms=NOW + log.log_end_offset))
+
+
+def index_bytes(fs: CrashableFs, base_offset: int = 0) -> list[bytes]:
+    """The two index files of a segment; b"" for one that is not there."""
+    paths = [PATH + "/" + names.stem(base_offset) + end for end in (".index", ".timeindex")]
+    return [fs.open(path).read(0, 1 << 20) if fs.exists(path) else b"" for path in paths]
+
+
+def expected(fs: CrashableFs, log: Log) -> list[bytes]:
+    """What they have to be, by the batches."""
+    rows = [(each.last_offset, each.position) for each in found_headers(log, 0)]
+    offsets = b"".join(struct.pack(">ii", *row) for row in rows[1:])
+    times = b"".join(struct.pack(">qi", NOW + offset, offset) for offset, _ in rows[1:])
+    return [offsets, times]
+
+
+def test_no_append_writes_the_indexes_of_a_full_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that rolled wrote half a million entries: 20 ms in which nobody else was served."""
+    fs = CrashableFs()
+    log = one_entry_each(monkeypatch, fs)
+    sizes = [0]
+    for _ in range(10 * BLOCK):
+        grow(log, 1)
+        sizes.append(sum(map(len, index_bytes(fs))))
+    assert log.roll(NOW)
+    sizes.append(sum(map(len, index_bytes(fs))))
+    steps = [after - before for before, after in pairwise(sizes)]
+    assert max(steps) == BLOCK * (8 + 12)
+    assert sum(step > 0 for step in steps) == 10, "and most append nothing but their batch"
+    assert index_bytes(fs) == expected(fs, log)
+
+
+@pytest.mark.parametrize("index", [".index", ".timeindex"])
+@pytest.mark.parametrize("error", ["ENOSPC", "EMFILE"])
+def test_an_append_goes_on_where_only_its_index_finds_no_room(
+    monkeypatch: pytest.MonkeyPatch, index: str, error: str
+) -> None:
+    """The roll is told of it, as ever, and the next one makes up for it."""
+    fs = CrashableFs()
+    log = one_entry_each(monkeypatch, fs)
+    fs.fail("append" if error == "ENOSPC" else "open", index, error, times=1000)
+    grow(log, 5 * BLOCK)
+    with pytest.raises(StorageError):
+        log.roll(NOW)
+    grow(log, BLOCK)
+    fs.forgive()
+    assert log.roll(NOW)
+    assert index_bytes(fs) == expected(fs, log)
+    assert log.log_end_offset == 6 * BLOCK
+
+
+@pytest.mark.parametrize("index", [".index", ".timeindex"])
+def test_an_append_whose_index_finds_a_failed_disk_is_refused_and_not_half_done(
+    monkeypatch: pytest.MonkeyPatch, index: str
+) -> None:
+    fs = CrashableFs()
+    log = one_entry_each(monkeypatch, fs)
+    fs.fail("append", index, "EIO")
+    with pytest.raises(StorageError):
+        grow(log, 2 * BLOCK)
+    end = log.log_end_offset
+    assert len(found_headers(log)) == end
+    grow(log, 3 * BLOCK)
+    assert log.roll(NOW)
+    assert index_bytes(fs) == expected(fs, log)
+
+
+@pytest.mark.parametrize("keep", ["none", "some", "all"])
+def test_an_index_of_which_a_crash_left_the_first_blocks_is_built_anew(
+    monkeypatch: pytest.MonkeyPatch, keep: Keep
+) -> None:
+    """One that ends early would have retention take the segment for older than it is."""
+    fs = CrashableFs()
+    log = one_entry_each(monkeypatch, fs)
+    for path in ("/", "/data"):
+        fs.sync_dir(path)
+    grow(log, 2 * BLOCK)
+    flush(log)
+    grow(log, 3 * BLOCK)
+    recovery_point = log.recovery_point
+    fs = fs.crash(SeededRng(3), keep=keep)
+    again = opened(fs, one_entry(), recovery_point=recovery_point)
+    assert 2 * BLOCK <= again.log_end_offset <= 5 * BLOCK
+    assert index_bytes(fs) == expected(fs, again)
+    grow(again, 2 * BLOCK)
+    assert again.roll(NOW)
+    assert index_bytes(fs) == expected(fs, again)
+    assert again.closed_segments()[0].largest_time_ms() == NOW + again.log_end_offset - 1
+
+
+def test_an_index_that_is_cut_grows_on_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kept in range(1, 4 * BLOCK):
+        fs = CrashableFs()
+        log = one_entry_each(monkeypatch, fs)
+        grow(log, 4 * BLOCK + 1)
+        log.truncate_to(kept)
+        grow(log, 2 * BLOCK + 1)
+        assert log.roll(NOW)
+        assert index_bytes(fs) == expected(fs, log)
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_who_takes_an_index_away_from_an_open_segment_has_all_of_it_written_at_its_end(
+    monkeypatch: pytest.MonkeyPatch, is_removed: bool
+) -> None:
+    """And not in the append that comes next, which would write all there was."""
+    fs = CrashableFs()
+    log = one_entry_each(monkeypatch, fs)
+    grow(log, 4 * BLOCK)
+    path = f"{PATH}/{names.stem(0)}.index"
+    if is_removed:
+        fs.remove(path)
+    else:
+        fs.open(path).truncate(8)
+    grow(log, 2 * BLOCK)
+    assert len(index_bytes(fs)[0]) <= 8
+    assert log.roll(NOW)
+    assert index_bytes(fs) == expected(fs, log)
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_an_empty_index_beside_a_large_segment_is_not_believed(is_closed: bool) -> None:
+    """Each look for a place would go over the segment from its beginning, for seconds."""
+    fs = CrashableFs()
+    log = opened(fs, one_entry())
+    grow(log, 20)
+    if is_closed:
+        log.roll(NOW)
+    log.close()
+    whole = index_bytes(fs)
+    fs.open(f"{PATH}/{names.stem(0)}.index").truncate(0)
+    again = opened(fs, one_entry(), was_clean=True, recovery_point=20)
+    assert [each.base_offset for each in found_headers(again, 15)] == [15, 16, 17, 18, 19]
+    assert index_bytes(fs) == whole
+
+
+def test_the_empty_index_of_a_segment_that_needs_none_is_left_alone() -> None:
+    """Batches up to the first interval, and the one that goes beyond it, have no entry."""
+    fs = CrashableFs()
+    config = small(segment_bytes=10**6, index_interval_bytes=200)
+    log = opened(fs, config)
+    fill(log, 1, size=40)
+    fill(log, 1, size=1000)
+    log.roll(NOW)
+    log.close()
+    assert index_bytes(fs)[0] == b""
+    again = opened(fs, config, was_clean=True, recovery_point=2)
+    assert len(found_headers(again)) == 2
+    assert not any(segment.is_rebuilt for segment in again._segments.all())
 
 
 def open_files(path: str) -> set[str]:
