@@ -87,7 +87,7 @@ def in_slices(
     context.is_large = context.is_in_turns = True
     go_on = partial(_go_on, node, context, slices, share, held_bytes, to_the_end=to_the_end)
     if isinstance(effects, Beside):
-        return [effects.submit(go_on)]
+        return [effects.submit(go_on, context.peer_host)]
     return effects + go_on(now_ms)
 
 
@@ -178,7 +178,8 @@ def _rest(
             if isinstance(effects, Beside):
                 is_over = False
                 go_on = partial(_go_on, node, context, slices, share, held_bytes)
-                return [effects.submit(partial(go_on, to_the_end=to_the_end))]
+                go_on = partial(go_on, to_the_end=to_the_end)
+                return [effects.submit(go_on, context.peer_host)]
             now_ms = yield effects
     except StopIteration as done:
         return done.value

@@ -31,12 +31,12 @@ class Beside:
         self.work = work
         self.result: Any = None
 
-    def submit(self, then: Callable[[int], Effects]) -> Submit:
+    def submit(self, then: Callable[[int], Effects], owner: str = "") -> Submit:
         def done(result: object, now_ms: int) -> Effects:
             self.result = result
             return then(now_ms)
 
-        return Submit(name=self.name, pool=self.pool, work=self.work, then=done)
+        return Submit(name=self.name, pool=self.pool, work=self.work, then=done, owner=owner)
 
 
 # Each yield gets the time; what it returns is carried out, too, if it is effects. The first yield gives

@@ -35,12 +35,15 @@ class Submit:
 
     `work` takes nothing that the loop may change meanwhile. A full pool answers at once with
     KafkaError(THROTTLING_QUOTA_EXCEEDED).
+
+    owner  whose it is: those who have work in a pool take turns, and each has his own done in order
     """
 
     name: str
     pool: Pool
     work: Callable[[], Any]
     then: Callable[[Any, int], Effects]
+    owner: str = ""
 
 
 @event

@@ -5,7 +5,7 @@ this node's own registration is in the image (rel-R4). Who needs to know that we
 longer do, is told here: coordinators, the tier. Source: KIP-631; house, walks through the broker.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -167,7 +167,7 @@ class Hosting:
         self._is_stopped = False
         self._being_cut: dict[TopicPartition, None] = {}  # and there is news of them
         self._lost_before: dict[Key, None] = {}  # and not known yet whether it is here
-        self._opening = Opening(self._begin, self._finish)
+        self._opening = Opening(self._begin, self._finish, self._place)
         hosted.on_missing = self._asked_for
         self._topic_config: tuple[ClusterImage, str, TopicConfig] | None = None
         self._altered: tuple[Mapping[str, str], Mapping[str, str], BrokerConfig] | None = None
@@ -374,6 +374,11 @@ class Hosting:
         if topic is None or state is None or self._node_id not in state.replicas:
             return None
         return topic, state
+
+    def _place(self, key: Key) -> Hashable:
+        """Which name its files have: a topic that is deleted may be made again while its log is opened."""
+        topic = self._image.topics_by_id.get(key[0])
+        return key if topic is None else (topic.name, key[1])
 
     def _begin(self, key: Key, now_ms: int) -> Begun:
         """Open the log of a partition."""

@@ -134,10 +134,15 @@ def begin_recovery_points(fs: Fs, directory: str) -> bool:
 
 
 def lowest(
-    found: Mapping[TopicPartition, int], recovery_points: Mapping[TopicPartition, int]
+    unopened: Iterable[TopicPartition],
+    noted: Mapping[TopicPartition, int],
+    recovery_points: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Return high watermarks that were `found`, none above what a power cut is sure to have left."""
-    return {tp: min(offset, recovery_points.get(tp, 0)) for tp, offset in found.items()}
+    """Return high watermarks of logs, none above what a power cut is sure to have left.
+
+    Nor above what was noted: of one that is just being opened, that is how short it turned out to be.
+    """
+    return {tp: min(noted.get(tp, 0), recovery_points.get(tp, 0)) for tp in unopened}
 
 
 def parse_clean_shutdown(data: bytes) -> int:

@@ -245,9 +245,9 @@ class LogDirectory:
         The watermark would hold for the records that take the place of those that are lost: killed before the
         next checkpoint, the node would call them committed. One write serves all that are not open yet.
         """
-        name, tp = checkpoint.HIGH_WATERMARKS, log.topic_partition
-        self._high_watermarks |= checkpoint.lowest(self._found_high, self._recovery_points)
-        self._high_watermarks[tp] = log.high_watermark
+        name, tp, noted = checkpoint.HIGH_WATERMARKS, log.topic_partition, self._high_watermarks
+        noted |= checkpoint.lowest(self._found_high, noted, self._recovery_points)
+        noted[tp] = log.high_watermark
         said = self._said.get(name)
         if said is not None and name not in self._keeping and said.get(tp, 0) <= log.log_end_offset:
             return

@@ -2,17 +2,15 @@
 
 A slice is what the loop does in one go: make or open some logs. What then has to be on disk before a
 partition is served is synced in the disk pool, and the next slice begins when that is done; requests are
-answered in between. A slice ends before the next one begins. What a client asked for meanwhile is opened
-first, then what is likely to be asked for, then the rest, each in the order it was added. Source:
-reliability d 50.
+answered in between. What a client asked for is opened first, then what is likely to be asked for, then the
+rest, each in the order it was added. A log that waits for the disk, or whose recovery takes long, is set
+aside: it goes on in turns with those that clients ask for, and before all others. Source: reliability d 50.
 """
 
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from itertools import islice
 from typing import Generic, TypeVar
 
 from firnline.base.effects import SYNC_THREADS, CancelTimer, Effects, SetTimer, Submit
@@ -22,10 +20,16 @@ from firnline.base.ports import File
 from firnline.base.waits import Wait
 from firnline.replica.partition import Partition
 
-# As many logs wait for the disk together.
+# As many logs wait for the disk together, or some more.
 SLICE = 8
 # And as many are opened in one go: some milliseconds of the loop.
 _OPENED_AT_ONCE = 4
+# A recovery of more slices is a long one.
+_LONG_SLICES = 8
+# So many logs at most are set aside: each holds what an open one does, and the files that are gone over.
+_ASIDE_MAX = 8
+# They have one turn of so many, whatever a client asks for.
+_ASIDE_EVERY = 4
 _RETRY_MS = 100
 # So often without a descriptor: a stop is to come to its end.
 _TRIES_MAX = 100
@@ -58,6 +62,21 @@ Begun = Generator[Wait | None, None, Job | Effects]
 _TIMER = ("opening", "go on")
 
 
+@dataclass(slots=True, eq=False)
+class _UnderWay:
+    """A log that is being opened; `problem` is what went wrong with what it waited for."""
+
+    key: Key
+    steps: Begun
+    slices: int = 0
+    is_waiting: bool = False  # for the disk
+    problem: Exception | None = None
+
+    @property
+    def is_long(self) -> bool:
+        return self.is_waiting or self.slices > _LONG_SLICES
+
+
 @dataclass(slots=True)
 class _Waiter:
     """Someone who waits until every key is done with that was added by the time of `target`."""
@@ -72,22 +91,26 @@ class Opening:
 
     begin(key, now_ms)             open the log, in slices, and say what it needs; effects for nothing
     finish(job, problem, now_ms)   all of it is on disk, or not
+    place(key)                     where its files are: no two logs of one place are under way together
     """
 
     def __init__(
         self,
         begin: Callable[[Key, int], Begun],
         finish: Callable[[Job, StorageError | None, int], Effects],
+        place: Callable[[Key], Hashable] = lambda key: key,
     ) -> None:
         self._begin = begin
         self._finish = finish
+        self._place = place
         self._queues: dict[Urgency, dict[Key, None]] = {urgency: {} for urgency in Urgency}
         self._pending: dict[Key, int] = {}  # which addition it was, ascending
-        self._keys: deque[Key] = deque()  # of the slice that is being opened
+        self._places: dict[Key, Hashable] = {}  # of what is begun and not finished
+        self._current: _UnderWay | None = None
+        self._aside: list[_UnderWay] = []  # the first that can goes on first
+        self._turns = 0
+        self._begun = 0  # in this slice
         self._jobs: list[Job] = []  # what it has come to
-        self._current: Begun | None = None  # the log that is recovered, a slice at a time
-        self._problem: Exception | None = None  # with what that one waited for
-        self._is_waiting = False  # it waits for the disk
         self._is_due = False  # the next turn goes on
         self._unfinished: list[Job] = []  # of the slice that is being synced
         self._added = 0
@@ -96,7 +119,7 @@ class Opening:
         self._is_stopped = False
 
     def __contains__(self, key: Key) -> bool:
-        """Whether `key` waits for a slice that has not begun."""
+        """Whether `key` waits to be begun, maybe once more."""
         return any(key in queue for queue in self._queues.values())
 
     def add(self, key: Key, urgency: Urgency = Urgency.LIKELY) -> None:
@@ -112,112 +135,158 @@ class Opening:
             if key in self._queues[urgency]:
                 del self._queues[urgency][key]
                 self._queues[Urgency.ASKED_FOR][key] = None
+        self._aside.sort(key=lambda each: each.key != key)
 
     def gives_up(self, key: Key) -> bool:
         """It is nobody's any more: True when its log is not open, and nobody has begun to open it."""
+        if key in self._places or key not in self:
+            return False
         for queue in self._queues.values():
-            if key in queue and key not in self._keys:
-                del queue[key]
-                self._pending.pop(key, None)
-                return True
-        # What is next in its slice is begun in vain.
-        return key in islice(self._keys, self._current is not None, None)
-
-    @property
-    def _waits(self) -> bool:
-        return any(self._queues.values())
-
-    def _take_slice(self) -> None:
-        for queue in self._queues.values():
-            while queue and len(self._keys) < SLICE:
-                key = next(iter(queue))
-                del queue[key]
-                self._keys.append(key)
+            queue.pop(key, None)
+        self._pending.pop(key, None)
+        return True
 
     def go(self, now_ms: int) -> Effects:
         """Begin the next slice, unless one is under way."""
-        return [] if self._is_due or self._is_waiting else self._go_on(now_ms)
+        return [] if self._is_due else self._go_on(now_ms)
 
     def _later(self, now_ms: int) -> Effects:
+        if self._is_due or self._is_stopped:
+            return []
         self._is_due = True
         return [SetTimer(key=_TIMER, at_ms=now_ms, then=self._go_on)]
 
     def _go_on(self, now_ms: int) -> Effects:
+        """Open some logs, or do a slice of one that takes longer than others can wait."""
         self._is_due = False
         effects: Effects = []
-        while (self._waits or self._keys) and not self._unfinished and not self._is_stopped:
-            if not self._open_slice(effects, now_ms):
-                return effects if self._is_waiting else effects + self._later(now_ms)
-            jobs, self._jobs = self._jobs, []
-            if not any(job.files for job in jobs):
-                for job in jobs:
-                    effects += self._finish(job, None, now_ms)
-                jobs.clear()
-            self._unfinished = jobs
-            needs = [(job, job.files) for job in jobs]
-            effects += sync_in_pool("open logs", needs, self._synced)
-            if self._waits and not jobs:
-                return effects + self._later(now_ms)
-        return effects if self._unfinished else effects + self._tell_waiters(now_ms)
-
-    def _open_slice(self, effects: Effects, now_ms: int) -> bool:
-        """Open some logs; what there is to say of those that cannot be goes to `effects`.
-
-        False when that takes longer than others can wait: it goes on in the next turn, or when the disk is
-        done.
-        """
-        if not self._keys:
-            self._take_slice()
+        if self._unfinished or self._is_stopped:
+            return effects
         for _ in range(_OPENED_AT_ONCE):
-            current = self._current or self._begin(self._keys[0], now_ms)
-            problem, self._problem = self._problem, None
-            try:
-                wait = next(current) if problem is None else current.throw(problem)
-            except StopIteration as end:
-                self._current = None
-                begun = end.value
+            chosen = self._choose(now_ms)
+            if chosen is None or not self._is_opened(chosen, effects, now_ms):
+                break
+        if self._is_slice_over():
+            effects += self._end_slice(now_ms)
+        return effects + self._end_turn(now_ms)
+
+    def _choose(self, now_ms: int) -> _UnderWay | None:
+        """What goes on now; None where all wait for the disk."""
+        self._turns += 1
+        ready = self._ready_aside()
+        if ready is not None and self._turns % _ASIDE_EVERY == 0:
+            return ready
+        if self._current is not None:
+            return ready if self._current.is_waiting else self._current
+        key = self._next_key()
+        if key is None:
+            return ready
+        for queue in self._queues.values():
+            queue.pop(key, None)
+        self._begun += 1
+        self._places[key] = self._place(key)
+        self._current = _UnderWay(key, self._begin(key, now_ms))
+        return self._current
+
+    def _ready_aside(self) -> _UnderWay | None:
+        return next((each for each in self._aside if not each.is_waiting), None)
+
+    def _next_key(self) -> Key | None:
+        """What may be begun next: nothing that nobody asked for while what was begun can go on."""
+        urgencies = Urgency if self._ready_aside() is None else (Urgency.ASKED_FOR,)
+        for urgency in urgencies:
+            for key in self._queues[urgency]:
+                if key not in self._places and self._place(key) not in self._places.values():
+                    return key
+        return None
+
+    def _is_opened(self, log: _UnderWay, effects: Effects, now_ms: int) -> bool:
+        """Go on with a log; what there is to say of one that cannot be opened goes to `effects`.
+
+        False when that takes longer: it goes on in another turn, or when the disk is done.
+        """
+        problem, log.problem = log.problem, None
+        try:
+            wait = next(log.steps) if problem is None else log.steps.throw(problem)
+        except StopIteration as end:
+            self._is_done_with(log)
+            if isinstance(end.value, Job):
+                self._jobs.append(end.value)
             else:
-                self._current = current
-                if wait is not None:
-                    self._is_waiting = True
-                    effects += wait.begin(self._waited, now_ms)
-                return False
-            self._is_done_with(self._keys.popleft())
-            if isinstance(begun, Job):
-                self._jobs.append(begun)
-            else:
-                effects += begun
-            if not self._keys:
-                return True
+                del self._places[log.key]
+                effects += end.value
+            return True
+        log.slices += 1
+        if wait is not None:
+            log.is_waiting = True
+            effects += wait.begin(partial(self._waited, log), now_ms)
+        if log is self._current and log.is_long and len(self._aside) < _ASIDE_MAX:
+            self._current = None
+            self._aside.append(log)
         return False
 
-    def _is_done_with(self, key: Key) -> None:
-        if key not in self:  # it was added again while it was opened
-            self._pending.pop(key, None)
+    def _is_done_with(self, log: _UnderWay) -> None:
+        if log is self._current:
+            self._current = None
+        else:
+            self._aside.remove(log)
+        if log.key not in self:  # it was added again while it was opened
+            self._pending.pop(log.key, None)
 
-    def _waited(self, problem: Exception | None, now_ms: int) -> Effects:
-        """The disk has done what the log that is opened asked for, or could not."""
-        self._is_waiting, self._problem = False, problem
-        return [] if self._is_stopped or self._is_due else self._go_on(now_ms)
+    def _waited(self, log: _UnderWay, problem: Exception | None, now_ms: int) -> Effects:
+        """The disk has done what a log that is opened asked for, or could not."""
+        log.is_waiting, log.problem = False, problem
+        return self._later(now_ms)
+
+    def _is_slice_over(self) -> bool:
+        """What is open is not to wait for a log that takes long."""
+        if self._current is not None:
+            return self._current.is_long
+        return self._begun >= SLICE or self._next_key() is None
+
+    def _end_slice(self, now_ms: int) -> Effects:
+        jobs, self._jobs, self._begun = self._jobs, [], 0
+        if any(job.files for job in jobs):
+            self._unfinished = jobs
+            return sync_in_pool("open logs", [(job, job.files) for job in jobs], self._synced)
+        return self._finish_all([(job, None) for job in jobs], now_ms)
 
     def _synced(self, jobs: list[tuple[Job, StorageError | None]], now_ms: int) -> Effects:
         if self._is_stopped:
             return []
+        effects = self._finish_all(jobs, now_ms)
+        self._unfinished = []
+        return effects + self._end_turn(now_ms)
+
+    def _finish_all(self, jobs: Sequence[tuple[Job, StorageError | None]], now_ms: int) -> Effects:
         effects: Effects = []
         for job, problem in jobs:
+            del self._places[job.key]
             effects += self._finish(job, problem, now_ms)
-        self._unfinished = []
-        effects += self._tell_waiters(now_ms)
-        return effects + self._later(now_ms) if self._waits and not self._is_due else effects
+        return effects
+
+    def _end_turn(self, now_ms: int) -> Effects:
+        """Tell who waited for what is done, and have the next turn go on if there is anything to do in it."""
+        if self._unfinished:
+            return []
+        effects = [] if self._jobs else self._tell_waiters(now_ms)
+        is_current_ready = self._current is not None and not self._current.is_waiting
+        may_begin = self._current is None and self._next_key() is not None
+        if is_current_ready or may_begin or self._ready_aside() is not None:
+            effects += self._later(now_ms)
+        return effects
 
     def stop(self) -> list[Job]:
         """Open nothing more; what is under way is forgotten. Return what may not be on disk."""
         self._is_stopped = True
         if self._current is not None:
-            self._current.close()
+            self._aside.append(self._current)
+            self._current = None
+        for log in self._aside:
+            log.steps.close()
         for queue in self._queues.values():
             queue.clear()
-        self._keys.clear()
+        self._aside.clear()
         self._waiters.clear()
         return [*self._jobs, *self._unfinished]
 
@@ -225,7 +294,7 @@ class Opening:
         """Run `then(now_ms)` once all that was added so far is open, or after `at_most_ms`."""
         if self._is_stopped:
             return []
-        if not self._waits and not self._keys and not self._unfinished:
+        if not (self._pending or self._unfinished):
             return then(now_ms)
         waiter = _Waiter(self._added, then)
         self._waiters.append(waiter)

@@ -11,6 +11,7 @@ import queue
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -175,14 +176,18 @@ def problem_of(flush: Flush, problems: dict[str, StorageError]) -> StorageError 
 
 
 class Pool:
-    """Up to `threads` threads, started when there is work for them, with a bounded queue."""
+    """Up to `threads` threads, started when there is work for them, with a bounded queue.
+
+    Owners of work take turns: whoever has much to be done keeps nobody waiting for all of it.
+    """
 
     def __init__(self, name: str, threads: int, doorbell: Doorbell) -> None:
         self._name = name
         self._doorbell = doorbell
         self._queue_max = POOL_QUEUE_MAX[name]
         self._threads_max = threads
-        self._work: queue.SimpleQueue[Submit | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True for each that waits
+        self._waiting: dict[str, deque[Submit]] = {}  # by owner; the first has the next turn
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._unfinished = 0
@@ -194,6 +199,7 @@ class Pool:
                 Code.THROTTLING_QUOTA_EXCEEDED, "too much waits here", work=submit.name
             )
         with self._lock:
+            self._waiting.setdefault(submit.owner, deque()).append(submit)
             self._unfinished += 1
             is_short = self._unfinished > len(self._threads) < self._threads_max
         if is_short:
@@ -201,11 +207,20 @@ class Pool:
             thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
-        self._work.put(submit)
+        self._work.put(True)
         return None
 
+    def _take(self) -> Submit:
+        with self._lock:
+            owner = next(iter(self._waiting))
+            waiting = self._waiting.pop(owner)
+            if len(waiting) > 1:
+                self._waiting[owner] = waiting  # behind all others
+            return waiting.popleft()
+
     def _run(self) -> None:
-        while (submit := self._work.get()) is not None:
+        while self._work.get():
+            submit = self._take()
             try:
                 result = submit.work()
             except Exception as problem:  # noqa: BLE001 - the continuation decides what it means
@@ -222,7 +237,7 @@ class Pool:
             while is_useless:
                 self._work.get_nowait()
         for _ in self._threads:
-            self._work.put(None)
+            self._work.put(False)
         until = time.monotonic() + _LEAVE_S
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()) if is_useless else None)

@@ -1,8 +1,11 @@
 """A change of many partitions is acted on in slices, and nothing is lost or acknowledged in between."""
 
+import pytest
+
 from firnline.base.effects import Effects
+from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition
-from firnline.broker.hosting import AT_ONCE
+from firnline.broker.hosting import AT_ONCE, _Unserved
 from firnline.metadata import records as r
 from tests.unit.broker.hosting_node import ID, OTHER_ID, Node, moved, placed, topic
 from tests.unit.replica.list_log import NODE_ID, log_of
@@ -157,3 +160,32 @@ def test_a_node_that_stops_drops_first_what_was_deleted_and_lets_others_have_the
     assert len(node.store.dropped) == MANY
     assert [name for name, _ in node.told].count("on_not_leading") == 2 * MANY
     assert seen == [3 * MANY]
+
+
+@pytest.mark.parametrize("had_failed", [False, True])
+def test_a_topic_made_again_while_the_log_of_the_old_one_is_recovered_waits_for_it(
+    had_failed: bool,
+) -> None:
+    """Also where a client asks for it, and the old one was set aside: they have the same directory."""
+    node = Node()
+    node.holds_work = True
+    node.store.slices = 200
+    node.commit(topic(), placed(0))
+    if had_failed:  # and it is tried again
+        node.hosting.failed[(ID, 0)] = _Unserved(TopicPartition("t", 0), StorageError("in vain"))
+    for _ in range(20):
+        node.go_on()
+    node.store.slices = 0
+    node.commit(r.RemoveTopicRecord(topic_id=ID), topic(topic_id=OTHER_ID))
+    node.commit(*(placed(index, topic_id=OTHER_ID) for index in (0, 1)))
+    for index in (0, 1):
+        node.hosted.on_missing("t", index)
+    for _ in range(40):
+        node.go_on()
+    assert [found for found, _ in node.store.opened] == [TopicPartition("t", 1)]
+    while node.work:
+        node.go_on()
+    assert node.store.opened[1:] == [(TopicPartition("t", 0), each) for each in (ID, OTHER_ID)]
+    assert node.store.dropped == [TopicPartition("t", 0)]
+    assert node.store.given_up == []
+    assert node.partition().topic_id == OTHER_ID

@@ -238,12 +238,13 @@ def test_many_batches_of_one_request_let_others_go_first(node: Harness) -> None:
     node.holds_work = True
     many = node.send(request(*[of() for _ in range(40)], topic="wide"), VERSION)
     [long] = node.work
+    assert long.owner == Connection.peer_host, "addresses take turns"
     one = send(node, of())
     node.work.remove(long)
     node.run(long.then(long.work(), node.now_ms))
     node.pass_time(0)
     assert sum(partition_of(node, n, "wide").log.log_end_offset for n in range(40)) == 8
-    assert len(node.work) == 2
+    assert [submit.owner for submit in node.work] == [Connection.peer_host] * 2
     work(node)
     assert said(one) == [(0, 0)]
     assert said(many) == [(0, 0)] * 40

@@ -1,5 +1,7 @@
 """What a checkpoint said of a log that was cut does not hold for the log that takes the place of the rest."""
 
+from typing import Any
+
 import pytest
 
 from firnline.base.effects import Effects
@@ -182,6 +184,41 @@ def test_one_write_lowers_the_watermarks_of_all_logs_that_a_power_cut_has_shorte
     flush(again)
     after = opened(started(found._fs.kill()), partition=1)
     assert (after.log_end_offset, after.high_watermark <= 4) == (7, True)
+
+
+def test_two_logs_that_are_opened_in_turns_both_have_their_watermark_lowered() -> None:
+    """One of them is gone: its recovery point says more than it has."""
+    fs = CrashableFs()
+    format_directory(fs, "/data", cluster_id="c", node_id=1, directory_id=SeededRng(2).uuid())
+    found = started(fs)
+    for partition, synced in ((0, 10), (1, 4)):
+        log = opened(found, partition=partition)
+        for number in range(10):
+            append(log, batch("old"))
+            if number < synced:
+                flush(log)
+        log.advance_high_watermark(10)
+    found.checkpoint()
+    fs = fs.crash(SeededRng(), keep="none")
+    fs.remove("/data/t-0/00000000000000000000.log")
+    found = started(fs)
+    waiting: list[tuple[Any, Effects]] = []
+    for partition in (0, 1):
+        tp = TP._replace(partition=partition)
+        steps = found.open_steps(tp, TOPIC_ID, small(), NOW)
+        for wait in filter(None, steps):
+            effects = wait.begin(lambda problem, now_ms: [], NOW)
+            if HIGH_WATERMARKS in found._keeping:
+                waiting.append((steps, effects))
+                break
+            carry_out(effects)
+    assert len(waiting) == 2
+    for steps, effects in waiting:
+        carry_out(effects)
+        assert list(steps) == []
+    assert [log.high_watermark for log in found.logs.values()] == [0, 4]
+    said = read_offsets(fs, f"/data/{HIGH_WATERMARKS}")
+    assert [said[TP._replace(partition=partition)] for partition in (0, 1)] == [0, 4]
 
 
 def test_a_log_whose_watermark_cannot_be_lowered_is_not_served() -> None:

@@ -1,13 +1,15 @@
 """Partitions are opened in slices: who waits for them, and for how long."""
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from firnline.base.effects import SetTimer, Submit
+from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.waits import off_loop
-from firnline.replica.opening import SLICE, Begun, Opening, Urgency, sync_in_pool
+from firnline.replica.opening import SLICE, Begun, Job, Key, Opening, Urgency, sync_in_pool
 
 ID = bytes(16)
 
@@ -32,21 +34,31 @@ def finishes(seen: list[object]) -> Opening:
     return Opening(begin, lambda job, problem, now_ms: [])
 
 
+def carried_out(effects: Effects) -> Effects:
+    """Let timers come that are due at once; return what needs the disk, or another time."""
+    left: Effects = []
+    while effects:
+        effect = effects.pop(0)
+        if isinstance(effect, SetTimer) and effect.at_ms == 0:
+            effects += effect.then(0)
+        else:
+            left.append(effect)
+    return left
+
+
 def test_a_log_that_waits_for_the_disk_keeps_nobody_waiting_and_goes_on_when_that_is_done() -> None:
     seen: list[object] = []
     opening = finishes(seen)
     opening.add((bytes(16), 0))
-    opening.add((bytes(16), 1))
-    (submit,) = opening.go(0)
+    (submit,) = carried_out(opening.go(0))
     assert isinstance(submit, Submit)
-    assert (seen, opening.go(0)) == ([], []), "the next one waits for its turn"
+    assert (seen, opening.go(0)) == ([], []), "it waits"
     submit.work()
     (timer,) = submit.then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "too much waits"), 0)
+    assert timer.at_ms > 0
     (submit,) = timer.then(timer.at_ms)
-    (submit,) = submit.then(None, 100)
+    assert carried_out(submit.then(None, 0)) == []
     assert seen == ["written", "open"]
-    submit.then(None, 100)
-    assert seen == ["written", "open", "open"]
 
 
 def test_a_log_hears_that_the_disk_failed_what_it_waited_for() -> None:
@@ -55,7 +67,7 @@ def test_a_log_hears_that_the_disk_failed_what_it_waited_for() -> None:
     opening.add((bytes(16), 0))
     (submit,) = opening.go(0)
     problem = StorageError("the device failed")
-    submit.then(problem, 0)
+    carried_out(submit.then(problem, 0))
     assert seen == [problem, "open"]
 
 
@@ -113,11 +125,11 @@ def test_what_is_likely_to_be_asked_for_is_opened_before_what_is_idle() -> None:
     assert seen == [20, *range(20)]
 
 
-def test_a_client_waits_for_the_logs_that_are_being_opened_and_not_for_thousands() -> None:
+def test_a_log_that_a_client_asks_for_is_opened_next_and_not_after_thousands() -> None:
     likely = [(number, Urgency.LIKELY) for number in range(50)]
     idle = [(number, Urgency.IDLE) for number in range(50, 100)]
     seen = in_order(*likely, *idle, asked={0: 99, 1: 40})
-    assert seen[SLICE : SLICE + 2] == [99, 40]
+    assert seen[:4] == [0, 99, 1, 40]
     assert sorted(seen) == list(range(100))
 
 
@@ -196,3 +208,228 @@ def test_an_error_of_ours_in_the_pool_is_told_as_it_was() -> None:
     assert isinstance(submit, Submit)
     with pytest.raises(ZeroDivisionError):
         submit.then(ZeroDivisionError(), 0)
+
+
+# ------------------------------------------------------------------------ while one takes long
+
+LONG = 200
+
+
+class Logs:
+    """An `Opening` whose logs take as many slices as is said; it notes what is done, a turn at a time."""
+
+    def __init__(self, slices: dict[int, int], disk: dict[int, object] | None = None) -> None:
+        self.slices, self.disk = slices, disk or {}
+        self.begun: list[int] = []
+        self.steps: list[int] = []
+        self.served: list[int] = []
+        self.closed: list[int] = []
+        self.written: list[int] = []
+        self.under_way: list[int] = []
+        self.most_under_way = 0
+        self.effects: Effects = []
+        self.submits: list[Submit] = []
+        self.opening = Opening(self.begin, self.finish, self.place)
+
+    def place(self, key: Key) -> object:
+        return key[1]
+
+    def begin(self, key: Key, now_ms: int) -> Begun:
+        number = key[1]
+        assert number not in self.under_way, "two in one place"
+        self.begun.append(number)
+        self.under_way.append(number)
+        self.most_under_way = max(self.most_under_way, len(self.under_way))
+        try:
+            if number in self.disk:
+                yield off_loop(f"write {number}", partial(self.written.append, number))
+            for _ in range(self.slices.get(number, 0)):
+                self.steps.append(number)
+                yield None
+        except GeneratorExit:
+            self.closed.append(number)
+            raise
+        return Job(key, None, ())  # type: ignore[arg-type]
+
+    def finish(self, job: Job, problem: object, now_ms: int) -> Effects:
+        self.under_way.remove(job.key[1])
+        self.served.append(job.key[1])
+        return []
+
+    def go(self) -> "Logs":
+        self.effects += self.opening.go(0)
+        return self
+
+    def turns(self) -> Iterator[int]:
+        """The turns of the loop there are until nothing is left but what waits for the disk."""
+        count = 0
+        while True:
+            self.submits += [e for e in self.effects if isinstance(e, Submit)]
+            self.effects = [e for e in self.effects if isinstance(e, SetTimer)]
+            if not self.effects:
+                return
+            self.effects += self.effects.pop(0).then(0)
+            count += 1
+            yield count
+
+    def to_the_end(self) -> None:
+        for _ in self.turns():
+            pass
+
+
+def test_a_log_that_a_client_asks_for_does_not_wait_for_the_recovery_of_another_one() -> None:
+    logs = Logs({0: LONG})
+    for number in range(50):
+        logs.opening.add((ID, number), Urgency.IDLE)
+    logs.go()
+    for turn in logs.turns():
+        if turn == 20:
+            logs.opening.prefer((ID, 49))
+        if 49 in logs.served:
+            assert turn < 30
+            break
+    assert logs.served == [49]
+    logs.to_the_end()
+    assert sorted(logs.served) == list(range(50))
+    assert logs.served[:2] == [49, 0], "what was begun ends before what nobody asked for begins"
+
+
+def test_a_log_that_is_open_does_not_wait_for_the_long_recovery_of_another_one() -> None:
+    logs = Logs({2: LONG})
+    for number in range(3):
+        logs.opening.add((ID, number))
+    for turn in logs.go().turns():
+        if logs.served:
+            assert turn < 20
+            break
+    assert logs.served == [0, 1]
+
+
+def test_a_long_recovery_goes_on_whatever_clients_ask_for() -> None:
+    logs = Logs({0: LONG})
+    logs.opening.add((ID, 0))
+    added = 1
+    for turn in logs.go().turns():
+        while added < 20 * turn and turn < 3 * LONG:
+            logs.opening.add((ID, added), Urgency.ASKED_FOR)
+            added += 1
+        if 0 in logs.served:
+            break
+    assert turn < 2 * LONG, "others have some turns, and it has some"
+    assert len(logs.served) > LONG
+
+
+def test_few_logs_are_under_way_at_a_time_however_many_take_long() -> None:
+    logs = Logs(dict.fromkeys(range(100), 30))
+    for number in range(100):
+        logs.opening.add((ID, number), Urgency.ASKED_FOR)
+    logs.go().to_the_end()
+    assert logs.served == list(dict.fromkeys(logs.served))
+    assert sorted(logs.served) == list(range(100))
+    assert SLICE < logs.most_under_way <= 2 * SLICE
+
+
+def test_the_one_of_two_long_recoveries_that_a_client_asks_for_goes_on_first() -> None:
+    logs = Logs({0: LONG, 1: LONG})
+    for number in (0, 1, 2):
+        logs.opening.add((ID, number), Urgency.ASKED_FOR)
+    for turn in logs.go().turns():
+        if turn == 60:
+            assert logs.begun == [0, 1, 2]
+            logs.opening.prefer((ID, 1))
+    assert logs.served == [2, 1, 0]
+
+
+def test_a_disk_that_hangs_holds_up_no_log_of_another_one() -> None:
+    """Unless as many logs wait for it as may be under way."""
+    logs = Logs({}, disk={0: True, 1: True})
+    for number in range(20):
+        logs.opening.add((ID, number))
+    told: list[int] = []
+    logs.go()
+    logs.opening.when_done(lambda now_ms: told.append(now_ms) or [], 0)  # type: ignore[func-returns-value]
+    logs.to_the_end()
+    assert logs.served == list(range(2, 20))
+    assert told == [], "two are not open"
+    for submit in logs.submits:
+        logs.effects += submit.then(submit.work(), 0)
+    logs.to_the_end()
+    assert (logs.written, logs.served[18:], told) == ([0, 1], [0, 1], [0])
+
+
+def test_no_more_logs_wait_for_a_disk_that_hangs_than_may_be_under_way() -> None:
+    logs = Logs({}, disk=dict.fromkeys(range(100)))
+    for number in range(100):
+        logs.opening.add((ID, number))
+    logs.go().to_the_end()
+    assert len(logs.begun) == len(logs.submits) <= 2 * SLICE
+    assert logs.opening.go(0) == [], "nothing turns in vain meanwhile"
+    while logs.submits:
+        submit = logs.submits.pop()
+        logs.effects += submit.then(submit.work(), 0)
+        logs.to_the_end()
+    assert sorted(logs.served) == list(range(100))
+
+
+def test_a_log_that_is_set_aside_is_not_begun_once_more_nor_is_its_successor_in_that_place() -> (
+    None
+):
+    """It is added again with each change of its metadata; and its topic may be deleted, and made again."""
+    logs = Logs({0: LONG})
+    logs.opening.add((ID, 0))
+    successor = (b"\x01" * 16, 0)
+    for turn in logs.go().turns():
+        if turn == 20:
+            for key in ((ID, 0), successor, (ID, 1)):
+                logs.opening.add(key, Urgency.ASKED_FOR)
+        if turn == 30:
+            assert (logs.begun, logs.served) == ([0, 1], [1])
+            assert not logs.opening.gives_up((ID, 0)), "it is under way"
+            assert (ID, 0) in logs.opening, "and it was added again"
+            assert logs.opening.gives_up(successor)
+            logs.opening.add(successor, Urgency.ASKED_FOR)
+    assert logs.begun == [0, 1, 0, 0]
+    assert logs.served == [1, 0, 0, 0]
+
+
+def test_whoever_waits_for_all_waits_for_a_log_that_is_set_aside() -> None:
+    logs = Logs({0: LONG})
+    logs.opening.add((ID, 0))
+    logs.opening.add((ID, 1))
+    logs.go()
+    told: list[list[int]] = []
+    logs.opening.when_done(lambda now_ms: told.append(list(logs.served)) or [], 0)  # type: ignore[func-returns-value]
+    for turn in logs.turns():
+        if turn == 20:
+            logs.opening.prefer((ID, 1))
+        if turn == 30:
+            assert logs.served == [1]
+            logs.opening.when_done(lambda now_ms: told.append(list(logs.served)) or [], 0)  # type: ignore[func-returns-value]
+            assert told == []
+    assert told == [[1, 0], [1, 0]]
+
+
+def test_nobody_is_told_of_a_log_that_is_open_and_not_served_yet() -> None:
+    """Another one of its slice goes on."""
+    logs = Logs({1: 3})
+    told: list[list[int]] = []
+    logs.opening.add((ID, 0))
+    logs.opening.when_done(lambda now_ms: told.append(list(logs.served)) or [], 0)  # type: ignore[func-returns-value]
+    logs.opening.add((ID, 1))
+    logs.go().to_the_end()
+    assert told == [[0, 1]]
+
+
+def test_a_stop_ends_what_is_set_aside_and_what_is_under_way() -> None:
+    logs = Logs({0: LONG, 1: LONG}, disk={2: True})
+    for number in range(3):
+        logs.opening.add((ID, number), Urgency.ASKED_FOR)
+    for turn in logs.go().turns():
+        if turn == 40:
+            break
+    assert logs.begun == [0, 1, 2]
+    logs.opening.stop()
+    assert sorted(logs.closed) == [0, 1, 2]
+    for effect in (*logs.effects, *logs.submits):
+        assert (effect.then(0) if isinstance(effect, SetTimer) else effect.then(None, 0)) == []
+    assert logs.served == []

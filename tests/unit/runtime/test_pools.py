@@ -23,8 +23,8 @@ def bell() -> Iterator[Doorbell]:
     loop.close()
 
 
-def submit(pool: PoolName, work: Any) -> Submit:
-    return Submit(name="work", pool=pool, work=work, then=lambda result, now_ms: [])
+def submit(pool: PoolName, work: Any, owner: str = "") -> Submit:
+    return Submit(name="work", pool=pool, work=work, then=lambda result, now_ms: [], owner=owner)
 
 
 @pytest.mark.parametrize("name", ["codec", "read"])
@@ -63,3 +63,29 @@ def test_what_is_stored_is_stored_before_the_end(bell: Doorbell, name: PoolName)
     pool.close()
     bell.close()
     assert sorted(done) == [0, 1, 2, 3, 4]
+
+
+def test_who_has_much_to_be_done_keeps_nobody_waiting_for_all_of_it(bell: Doorbell) -> None:
+    """A client with hundreds of connections had hundreds of batches compressed before anybody else's."""
+    pool = Pool("disk", 1, bell)
+    begun, may_end = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def first() -> None:
+        begun.set()
+        may_end.wait(DEADLINE_S)
+
+    pool.add(submit("disk", first, "many"))
+    assert begun.wait(DEADLINE_S)
+    for owner, count in (("many", 5), ("few", 2), ("one", 1), ("many", 2)):
+        for number in range(count):
+            work = f"{owner} {number}"
+            pool.add(submit("disk", lambda work=work: done.append(work), owner))
+    may_end.set()
+    pool.close()
+    bell.close()
+    assert done == [
+        *("many 0", "few 0", "one 0", "many 1", "few 1"),
+        *("many 2", "many 3", "many 4", "many 0", "many 1"),
+    ]
+    assert pool._waiting == {}
