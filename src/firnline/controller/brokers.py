@@ -189,7 +189,7 @@ class Brokers:
         asked.pop(wanted.incarnation_id, None)
         if existing is not None:
             asked[existing.incarnation_id] = True
-        self._asked[wanted.broker_id] = dict.fromkeys(asked, True)
+        self._asked[wanted.broker_id] = dict.fromkeys(list(asked)[-_ASKED_KEPT:], True)
 
     def _settle_first(self, existing: BrokerImage) -> ControllerResult[int | KafkaError]:
         """Fence a dead incarnation that led so much that it takes several parts; the next one asks again."""

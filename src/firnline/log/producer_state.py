@@ -359,6 +359,8 @@ class ProducerStates:
         if producer is None:
             if len(self._producers) >= PRODUCERS_MAX:
                 self.forget_one()
+                if len(self._producers) >= PRODUCERS_MAX:  # none could be forgotten, now or before
+                    self.forget_one()
             elif self.table is not None:
                 self.table.make_room(self)
             producer = self._producers[producer_id] = Producer(producer_id)

@@ -86,6 +86,19 @@ def test_late_copies_of_the_last_sixteen_incarnations_are_refused(cluster: Clust
         assert is_duplicate(cluster.register(1, earlier))
 
 
+def test_incarnations_that_left_in_order_are_not_remembered_without_number(
+    cluster: Cluster,
+) -> None:
+    """A broker that is started again every night: each takes the place of the one before at once."""
+    for incarnation in range(10, 60):
+        epoch = cluster.register(1, incarnation)
+        assert isinstance(epoch, int)
+        cluster.beat(1)
+        assert cluster.beat(1, want_shut_down=True).should_shut_down
+    asked = cluster.controller._brokers._asked[1]
+    assert len(asked) <= 16
+
+
 def test_an_incarnation_that_died_before_it_was_counted_in_holds_nobody_up_for_long(
     cluster: Cluster,
 ) -> None:

@@ -145,7 +145,7 @@ def test_transactions_that_stay_open_do_not_keep_others_from_being_forgotten(
         append(log, batch("open", pid=pid, seq=0, is_transactional=True))
     for pid in range(1_000, 1_200):
         append(log, batch("flood", pid=pid, seq=0))
-    assert 50 <= len(log.producers) < 60
+    assert len(log.producers) == 50, "what passed the bound meanwhile went with the next ones"
     assert all(log.producers.has_open_transaction(pid, 0) for pid in range(16))
 
 
