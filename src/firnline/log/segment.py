@@ -43,6 +43,7 @@ _PEEK = Struct(">qi11xi")  # base offset, batch length, last offset delta
 _PEEK_BYTES = 27
 WALK_BYTES = 4096
 _HINTS_MAX = 64
+_ENTRIES_AT_ONCE = 1024  # of an index, written with one call: 0.1 ms
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
 _UNKNOWN = -2
 T = TypeVar("T")
@@ -124,11 +125,10 @@ class Segment:
         self.time_index = TimeIndex(fs, self.stem_path + names.TIME_INDEX, base_offset)
         self.txn_index = TxnIndex(fs, self.stem_path + names.TXN_INDEX)
         self.first_time_ms = -1  # of the first batch, -1 when it has none or is not known yet
-        self._max_time_ms = -1
-        self._max_time_offset = base_offset
+        self._max_time_ms, self._max_time_offset = -1, base_offset
         self._unindexed_bytes = 0
         self._is_indexed = False
-        self._is_index_due = False  # a block of entries waits: the next append writes it
+        self._is_index_due = False  # that many entries wait: the next append writes them
         self._hints: dict[int, int] = {}  # offset -> where the batch that holds it begins
         self._whole_ends: dict[int, int] = {}  # position -> end of the last batch that ends by it
 
@@ -216,16 +216,16 @@ class Segment:
     def note(self, position: int, size_bytes: int, last_offset: int, max_time_ms: int) -> None:
         """Take note of one batch that was appended at `position`; index it when it is time."""
         if max_time_ms > self._max_time_ms:
-            self._max_time_ms = max_time_ms
-            self._max_time_offset = last_offset
+            self._max_time_ms, self._max_time_offset = max_time_ms, last_offset
         if position == 0:
             self.first_time_ms = max_time_ms
         if self._unindexed_bytes > self.rules.interval_bytes:
             self.index.add(last_offset, position)
             self.time_index.maybe_add(self._max_time_ms, self._max_time_offset)
             self._unindexed_bytes = 0
-            self.is_full = not self.has_room_in_indexes()
-            self._is_index_due = self.index.has_block_waiting()
+            count = len(self.index)
+            self.is_full = self._is_index_full(count)
+            self._is_index_due |= count % _ENTRIES_AT_ONCE == 0
         self._unindexed_bytes += size_bytes
         self.size_bytes = end = position + size_bytes
         # A reader at the tail asks for exactly this next.
@@ -240,10 +240,10 @@ class Segment:
             return time_ms - self.first_time_ms
         return now_ms - self.created_ms
 
-    def has_room_in_indexes(self) -> bool:
-        """False when an index takes no more entries."""
+    def _is_index_full(self, count: int) -> bool:
+        """Whether an index takes no more entries; that of offsets has `count`."""
         rules = self.rules
-        return len(self.index) < rules.entries_max and len(self.time_index) < rules.time_entries_max
+        return count >= rules.entries_max or len(self.time_index) >= rules.time_entries_max
 
     def may_hold(self, offset: int) -> bool:
         """True when `offset` can be expressed relative to the base."""
@@ -533,7 +533,7 @@ class Segment:
         self._max_time_ms = self.time_index.last_time_ms
         self._max_time_offset = self.time_index.last_offset
         self._unindexed_bytes = 0
-        self.is_full = not self.has_room_in_indexes()
+        self.is_full = self._is_index_full(len(self.index))
         position = end = self.index.last_position()
         next_offset = self.base_offset
         for header in self.headers(position):

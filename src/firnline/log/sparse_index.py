@@ -247,10 +247,6 @@ class SparseIndex:
         self.clear_memory()
         self._written = _AS_ON_DISK
 
-    def has_block_waiting(self) -> bool:
-        """Whether a block of entries is in memory alone."""
-        return len(self) - self._written >= _BLOCK
-
     def write_early(self) -> None:
         """Append what waits, if the file is as it was left, and has room; else `write` does it, and says so.
 

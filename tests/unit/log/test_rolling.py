@@ -11,7 +11,7 @@ import pytest
 from firnline.base.effects import Appended
 from firnline.base.errors import StorageError
 from firnline.config.topic import TopicConfig
-from firnline.log import names, sparse_index
+from firnline.log import names
 from firnline.log.log import Log
 from firnline.log.recovery import open_log
 from firnline.log.segments import OPEN_SEGMENTS_MAX
@@ -34,6 +34,7 @@ from tests.log_world import (
     found_records,
     offset_at_time,
     opened,
+    patched,
     small,
 )
 
@@ -191,7 +192,7 @@ BLOCK = 4  # entries that are written at a time
 
 def one_entry_each(monkeypatch: pytest.MonkeyPatch, fs: CrashableFs) -> Log:
     """A log of which nearly every batch has an entry in either index; they are written in small blocks."""
-    monkeypatch.setattr(sparse_index, "_BLOCK", BLOCK)
+    monkeypatch.setattr("firnline.log.segment._ENTRIES_AT_ONCE", BLOCK)
     return opened(fs, one_entry())
 
 
@@ -233,6 +234,19 @@ def test_no_append_writes_the_indexes_of_a_full_segment(monkeypatch: pytest.Monk
     assert max(steps) == BLOCK * (8 + 12)
     assert sum(step > 0 for step in steps) == 10, "and most append nothing but their batch"
     assert index_bytes(fs) == expected(fs, log)
+
+
+def test_what_a_follower_appends_at_once_is_written_with_its_next_append(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fs = CrashableFs()
+    log = one_entry_each(monkeypatch, fs)
+    for first, end in ((0, 2 * BLOCK + 2), (2 * BLOCK + 2, 2 * BLOCK + 3)):
+        data = bytearray()
+        for offset in range(first, end):
+            data += patched(batch("x", time_ms=NOW + offset), ">q", 0, offset, fix_crc=False)
+        assert isinstance(log.append_as_follower(data, leader_epoch=0, now_ms=NOW), Appended)
+    assert len(index_bytes(fs)[0]) == (2 * BLOCK + 1) * 8
 
 
 @pytest.mark.parametrize("index", [".index", ".timeindex"])
