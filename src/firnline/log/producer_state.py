@@ -38,6 +38,8 @@ _CRC_END = 6
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
 BATCHES_KEPT = 5
 _PRODUCERS_PER_STEP = 500
+# So many entries at most are packed when a snapshot is taken, which the append that rolls waits for: 1 ms.
+_UNPACKED_MAX = 500
 # Producers that a partition remembers, whatever ids clients make up; all of them are in each snapshot.
 PRODUCERS_MAX = 20_000
 _COUNTED_AFTER = 10_000  # new producers; a count of 20,000 partitions takes 3 ms
@@ -140,6 +142,11 @@ class Producer:
             self.txn_first_offset,
         )
 
+    def pack(self) -> bytes:
+        """Pack its entry, until anything is noted; return it."""
+        self.packed = _ENTRY.pack(*self.entry())
+        return self.packed
+
 
 class ProducerTable:
     """How many producers the partitions of a node remember, all together: `producers_max`.
@@ -196,16 +203,27 @@ class ProducerStates:
     """All producers of one partition; `table` bounds them and those of the node's other partitions.
 
     Invariants: `_open` holds exactly the producers with a `txn_first_offset`, in ascending order of it;
-    `end_offset` is the end of what has been noted.
+    `end_offset` is the end of what has been noted; whose entry is not packed is in `_unpacked`.
     """
 
-    __slots__ = ("__weakref__", "_ended", "_open", "_producers", "end_offset", "table")
+    __slots__ = (
+        "__weakref__",
+        "_ended",
+        "_open",
+        "_producers",
+        "_unpacked",
+        "end_offset",
+        "table",
+    )
 
     def __init__(self, table: ProducerTable | None = None) -> None:
         self.table = table
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # producer id -> first offset, oldest transaction first
         self._ended: list[CompletedTxn] = []  # marker not below the high watermark yet
+        self._unpacked: dict[
+            int, None
+        ] = {}  # the one that wrote first is first; some are known no more
         self.end_offset = 0
         if table is not None:
             table.add(self)
@@ -364,11 +382,25 @@ class ProducerStates:
             elif self.table is not None:
                 self.table.make_room(self)
             producer = self._producers[producer_id] = Producer(producer_id)
-        producer.packed = b""
+            self._is_unpacked(producer_id)
+        elif producer.packed:
+            producer.packed = b""
+            self._is_unpacked(producer_id)
         if producer.producer_epoch != epoch:
             producer.producer_epoch = epoch
             producer.batches.clear()
         return producer
+
+    def _is_unpacked(self, producer_id: int) -> None:
+        """Note whose entry is not packed. Where those are many pack one of them, which may change again."""
+        unpacked = self._unpacked
+        unpacked[producer_id] = None
+        if len(unpacked) > _UNPACKED_MAX:
+            first = next(iter(unpacked))
+            del unpacked[first]
+            producer = self._producers.get(first)
+            if producer is not None:
+                producer.pack()
 
     def forget_one(self) -> bool:
         """Forget one that wrote longest ago, of those looked at: each time others are, in turn.
@@ -422,11 +454,8 @@ class ProducerStates:
 
     def snapshot(self) -> bytes:
         """Return the file of `entries`; those that wrote nothing since the last one are not packed again."""
-        rows = []
-        for producer in self.all():
-            if not producer.packed:
-                producer.packed = _ENTRY.pack(*producer.entry())
-            rows.append(producer.packed)
+        rows = [producer.packed or producer.pack() for producer in self.all()]
+        self._unpacked.clear()
         return _sealed(rows)
 
     def load(self, entries: Iterable[SnapshotEntry], end_offset: int) -> None:
@@ -454,6 +483,7 @@ class ProducerStates:
                         entry.timestamp_ms,
                     )
                 )
+            producer.pack()
             if self.table is not None:
                 self.table.make_room(self)
             self._producers[entry.producer_id] = producer
@@ -466,6 +496,7 @@ class ProducerStates:
         self._producers.clear()
         self._open.clear()
         self._ended.clear()
+        self._unpacked.clear()
         self.end_offset = end_offset
 
 

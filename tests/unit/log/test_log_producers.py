@@ -2,6 +2,7 @@
 
 import gc
 import random
+from unittest import mock
 
 import pytest
 from crc32c import crc32c
@@ -11,6 +12,7 @@ from firnline.log import producer_state
 from firnline.log.log import Log
 from firnline.log.producer_state import (
     Producer,
+    ProducerStates,
     ProducerTable,
     SnapshotEntry,
     decode_snapshot,
@@ -373,3 +375,29 @@ def test_a_snapshot_that_no_descriptor_is_left_for_is_not_taken_for_damaged(log:
     found = read_latest_snapshot(fs, PATH, upto_offset=log.log_end_offset)
     assert found is not None
     assert found[0] == 1
+
+
+def test_no_append_packs_the_entries_of_all_producers(log: Log) -> None:
+    """The one that rolled waited for 20,000 of them: 42 ms. Nor does the first one after a start."""
+    packed = [0]
+
+    def count(producer: Producer) -> bytes:
+        packed[0] += 1
+        return pack(producer)
+
+    pack, longest = Producer.pack, 0
+    with mock.patch.object(Producer, "pack", count):
+        for seq in range(2):
+            for pid in range(2_000):
+                before = packed[0]
+                append(log, batch("x", pid=pid, seq=seq))
+                longest = max(longest, packed[0] - before)
+        before = packed[0]
+        data = log.producers.snapshot()
+        assert max(longest, packed[0] - before) <= 500
+        assert decode_snapshot(data) == log.producers.entries()
+        loaded = ProducerStates()
+        loaded.load(decode_snapshot(data), log.log_end_offset)
+        before = packed[0]
+        assert loaded.snapshot() == data
+        assert packed[0] == before
