@@ -24,6 +24,8 @@ Slices = Generator[Effects, int, Effects]
 SlicesWithPauses = Generator[Effects | Beside, int, Effects]
 # Of so many no step that lets go of them takes long.
 _KEPT_ROWS = 1_000
+# Half a millisecond.
+_LOOKED_AT_PER_SLICE = 5_000
 Row = TypeVar("Row")
 Found = TypeVar("Found")
 
@@ -115,6 +117,24 @@ def cut(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
         yield rows[first : first + size]
 
 
+def naming_any(
+    topics: Sequence[Row], rows_of: Callable[[Row], Sequence[Any]], *, takes_out: bool = False
+) -> Generator[None, None, list[Row]]:
+    """Return those that have rows; yields after so many.
+
+    Who goes over rows alone, and counts them, would go over all that have none in one step.
+
+    takes_out  all are taken out of the request, as by `emptied`
+    """
+    found: list[Row] = []
+    portions = (emptied if takes_out else cut)(topics, _LOOKED_AT_PER_SLICE)
+    for place, some in enumerate(portions):
+        if place:
+            yield
+        found += [topic for topic in some if rows_of(topic)]
+    return found
+
+
 def taken_out(rows: Sequence[Row]) -> Iterable[Row]:
     """Give the rows of a request; of very many let go of each: of all at once that takes milliseconds."""
     if len(rows) <= _KEPT_ROWS:
@@ -127,6 +147,15 @@ def _taken_out(rows: list[Row]) -> Iterator[Row]:
     rows.reverse()
     while rows:
         yield rows.pop()
+
+
+def let_go(rows: Sequence[Row]) -> Slices:
+    """Free the rows of a list that nobody wants any more, some at a time."""
+    left: Any = rows
+    while type(left) is list and len(left) > _KEPT_ROWS:
+        del left[-_KEPT_ROWS:]
+        yield []
+    return []
 
 
 def emptied(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
