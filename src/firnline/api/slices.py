@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from firnline.base.background import Beside, Work
+from firnline.base.background import Beside, HungUp, Work
 from firnline.base.effects import Effects
 from firnline.base.limits import SLICE_HELD_BYTES
 
@@ -209,8 +209,12 @@ def _rest(
                 go_on = partial(_go_on, node, context, slices, share, held_bytes)
                 return [effects.submit(partial(go_on, to_the_end=to_the_end))]
             now_ms = yield effects
+        if is_begun:
+            slices.throw(HungUp())
     except StopIteration as done:
         return done.value
+    except HungUp:
+        return []
     except Exception as problem:  # noqa: BLE001 - as in the first slice
         return [context.failed(problem)]
     finally:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, a_step_a_slice, in_slices, naming_any
 from firnline.api.usual import Fields
+from firnline.base.background import Work
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_OFFSET, ZERO_UUID, Uuid
@@ -173,7 +174,12 @@ def _large(
 ) -> LargeFetch:
     run = partial(in_slices, node, context, held_bytes=0)
     sliced = partial(_answer_in_slices, node, context)
-    return LargeFetch(run, sliced, fetching, ask, fetch_context, answer)
+    aside = partial(_begin_aside, node, context)
+    return LargeFetch(run, aside, sliced, fetching, ask, fetch_context, answer)
+
+
+def _begin_aside(node: "BrokerNode", context: RequestContext, work: Work, now_ms: int) -> Effects:
+    return node.in_turns.begin(work, now_ms, is_urgent=context.is_urgent)
 
 
 def at_once(
