@@ -87,8 +87,10 @@ def _one_group(node: "BrokerNode", context: RequestContext, request: OffsetFetch
     if code is not Code.NONE:
         # Version 1 can state an error per partition only.
         topics.clear()
-        for portion in _portions((t.name, t.partition_indexes) for t in asked or ()):
-            yield []
+        every = ((t.name, t.partition_indexes) for t in asked or ())
+        for place, portion in enumerate(_portions(every)):
+            if place:
+                yield []
             for name, indexes in portion:
                 tell(name, [FetchedOffset(p, None, code) for p in indexes])
     yield from let_go(asked or ())
@@ -187,8 +189,9 @@ def _group(
     code = yield from _fetch(node, context, asked.group_id, wanted, require_stable, tell)
     if code is not Code.NONE:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
-    for portion in _portions(unknown) if unknown else ():
-        yield []
+    for place, portion in enumerate(_portions(unknown)):
+        if place:
+            yield []
         for topic_id, indexes in portion:
             add("", topic_id, [FetchedOffset(p, None, Code.UNKNOWN_TOPIC_ID) for p in indexes])
     yield from let_go(unknown)
