@@ -153,6 +153,11 @@ def freeze(log: MetaLog, snapshot_id: OffsetAndEpoch) -> None:
     log.register(part)
 
 
+def retire(log: MetaLog, offset: int) -> Effects:
+    """Raise the log start, durably; return what is left for later."""
+    return carry_out(log.retire_snapshots(offset, now_ms=NOW))
+
+
 def install(log: MetaLog, snapshot_id: OffsetAndEpoch) -> Effects:
     """Install to the end; return what is left for later."""
     return carry_out(log.install(part_of(log, snapshot_id), _unheard, _unhurt, NOW))

@@ -477,9 +477,9 @@ MUTANTS = (
     ),
     Mutant(
         "rel-Q15: the snapshot at the log start is not deleted",
-        "metadata.snapshot_store:SnapshotStore.retire_before",
-        "snapshot_id.offset < log_start_offset",
-        "snapshot_id.offset <= log_start_offset",
+        "metadata.snapshot_store:SnapshotStore.take_before",
+        "each.offset < log_start_offset",
+        "each.offset <= log_start_offset",
         seeds=(1, 2, 3, 4),
         seconds=30,
         options=_SNAPSHOTS,

@@ -25,6 +25,7 @@ from tests.meta_log_world import (
     install,
     opened,
     perform,
+    retire,
     snapshot_bytes,
     sync,
     truncate,
@@ -145,7 +146,9 @@ class MetaLogMachine(RuleBasedStateMachine):
     def retire(self, which: int, is_late: bool) -> None:
         """Let the log start at one of the snapshots."""
         chosen = self.snapshots[which % len(self.snapshots)]
-        effects = self.log.retire_snapshots(chosen.offset, now_ms=NOW)
+        effects = retire(self.log, chosen.offset)
+        if chosen.offset > self.start:
+            self.synced = self.end  # all of the log is synced with it
         self.start_at(chosen.offset)
         if is_late:
             perform(effects)
@@ -202,7 +205,7 @@ class MetaLogMachine(RuleBasedStateMachine):
                 install(self.log, target)
                 self.installed(target)
             else:
-                self.log.retire_snapshots(newest.offset, now_ms=NOW)
+                retire(self.log, newest.offset)
                 self.start_at(newest.offset)
         except PowerCut:
             pass

@@ -108,7 +108,9 @@ def _delete_records(request: Any) -> Steps[None]:
 
 def _move_to_directories(request: Any) -> Steps[None]:
     request.dirs = yield from _joined(request.dirs, attrgetter("path"), "topics")
-    for directory in request.dirs:
+    for count, directory in enumerate(request.dirs, 1):
+        if count % _ROWS_PER_SLICE == 0:
+            yield
         directory.topics = yield from _fold_topics(directory.topics, attrgetter("name"))
 
 
@@ -128,7 +130,9 @@ def _topic_names(request: Any) -> Steps[None]:
 
 def _flush_tier(request: Any) -> Steps[None]:
     request.topics = yield from _last_of(request.topics, attrgetter("name"))
-    for topic in request.topics:
+    for count, topic in enumerate(request.topics, 1):
+        if count % _ROWS_PER_SLICE == 0:
+            yield
         topic.partitions = yield from _once(topic.partitions)
 
 

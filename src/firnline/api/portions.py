@@ -7,6 +7,7 @@ ask in between is decided between two portions, and each of its rows is answered
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from firnline.api.slices import Outstanding, Slices, a_step_a_slice
@@ -114,6 +115,14 @@ def grouped(
 def _each_once(groups: OrderedDict[Hashable, list[Row]]) -> Iterator[list[Row]]:
     while groups:
         yield groups.popitem(last=False)[1]  # to free all of them in the end would take long
+
+
+def portions_of(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    """Cut what is asked for; the first portion is there even where that is nothing."""
+    left = iter(rows)
+    yield list(islice(left, size))
+    while portion := list(islice(left, size)):
+        yield portion
 
 
 def together(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from firnline.base.background import Beside, Work
+from firnline.base.background import Beside, HungUp, Work
 from firnline.base.effects import Effects
 from firnline.base.limits import SLICE_HELD_BYTES
 
@@ -24,6 +24,8 @@ Slices = Generator[Effects, int, Effects]
 SlicesWithPauses = Generator[Effects | Beside, int, Effects]
 # Of so many no step that lets go of them takes long.
 _KEPT_ROWS = 1_000
+# Half a millisecond.
+_LOOKED_AT_PER_SLICE = 5_000
 Row = TypeVar("Row")
 Found = TypeVar("Found")
 
@@ -115,6 +117,24 @@ def cut(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
         yield rows[first : first + size]
 
 
+def naming_any(
+    topics: Sequence[Row], rows_of: Callable[[Row], Sequence[Any]], *, takes_out: bool = False
+) -> Generator[None, None, list[Row]]:
+    """Return those that have rows; yields after so many.
+
+    Who goes over rows alone, and counts them, would go over all that have none in one step.
+
+    takes_out  all are taken out of the request, as by `emptied`
+    """
+    found: list[Row] = []
+    portions = (emptied if takes_out else cut)(topics, _LOOKED_AT_PER_SLICE)
+    for place, some in enumerate(portions):
+        if place:
+            yield
+        found += [topic for topic in some if rows_of(topic)]
+    return found
+
+
 def taken_out(rows: Sequence[Row]) -> Iterable[Row]:
     """Give the rows of a request; of very many let go of each: of all at once that takes milliseconds."""
     if len(rows) <= _KEPT_ROWS:
@@ -127,6 +147,15 @@ def _taken_out(rows: list[Row]) -> Iterator[Row]:
     rows.reverse()
     while rows:
         yield rows.pop()
+
+
+def let_go(rows: Sequence[Row]) -> Slices:
+    """Free the rows of a list that nobody wants any more, some at a time."""
+    left: Any = rows
+    while type(left) is list and len(left) > _KEPT_ROWS:
+        del left[-_KEPT_ROWS:]
+        yield []
+    return []
 
 
 def emptied(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
@@ -181,8 +210,12 @@ def _rest(
                 go_on = partial(go_on, to_the_end=to_the_end)
                 return [effects.submit(go_on, context.peer_host)]
             now_ms = yield effects
+        if is_begun:
+            slices.throw(HungUp())
     except StopIteration as done:
         return done.value
+    except HungUp:
+        return []
     except Exception as problem:  # noqa: BLE001 - as in the first slice
         return [context.failed(problem)]
     finally:

@@ -39,6 +39,13 @@ class Beside:
         return Submit(name=self.name, pool=self.pool, work=self.work, then=done, owner=owner)
 
 
+class HungUp(BaseException):
+    """Is raised in a request that is done in slices when nobody waits for its answer any more.
+
+    It may return effects then; else it ends.
+    """
+
+
 # Each yield gets the time; what it returns is carried out, too, if it is effects. The first yield gives
 # nothing, unless the first slice is done by whoever has the rest done (`begin`).
 Work = Generator[Effects, int, Any]

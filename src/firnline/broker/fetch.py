@@ -627,15 +627,23 @@ class OneFetch:
         waiter.is_done = True
         for waiters in self._waits_at:
             waiters.discard(waiter)
+        self._waits_at = []
         self._waiter = None
+
+    def _stop_waiting_aside(self, now_ms: int) -> Effects:
+        """As `_stop_waiting`: of many partitions the step that stops leaves them to later ones."""
+        self._stop_waiting()
+        return []
 
     def _abandon(self, now_ms: int) -> Effects:
         """Nobody waits for the answer any more: keep nothing of the request."""
         if self._is_answered:
             return []
         self._is_answered = True
-        self._stop_waiting()
-        return [CancelTimer(key=("fetch", self._serial))]
+        return [
+            CancelTimer(key=("fetch", self._serial)),
+            *self._stop_waiting_aside(now_ms),
+        ]
 
     def _woken(self, now_ms: int) -> Effects:
         """Enough came, or a partition changed: read again and answer."""

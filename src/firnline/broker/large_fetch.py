@@ -6,6 +6,7 @@ with each of their requests. Decision 0018.
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 
+from firnline.base.background import HungUp, Work
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.broker.fetch import (
@@ -17,7 +18,10 @@ from firnline.broker.fetch import (
     OneFetch,
 )
 from firnline.broker.fetch_session import Answered, FetchContext, Wanted
+from firnline.replica.waiters import FetchWaiter, FetchWaiters
 
+# To stop waiting at a partition takes a quarter of a microsecond; more where nobody looked at it of late.
+_LEFT_PER_SLICE = 2_000
 # The tier is asked for so many at a time, some 50 us each.
 _REMOTE_PER_SLICE = 20
 # What is known of a partition that was read, and said of it in the answer: its records stay in files.
@@ -27,6 +31,8 @@ Slices = Generator[Effects, int, Effects]
 # Does a slice at a time, with others in between, unless who asked has hung up.
 Run = Callable[[Slices, int], Effects]
 SlicedAnswer = Callable[[FetchAnswer], Slices]
+# Does a work a slice at a time, whoever hangs up.
+Aside = Callable[[Work, int], Effects]
 
 
 class LargeFetch(OneFetch):
@@ -37,14 +43,16 @@ class LargeFetch(OneFetch):
     most of a follower's partitions rest, the others are read in one step.
 
     run               has slices of it done
+    aside             has done what is left of the request when nobody waits for it
     answer_in_slices  as `answer`, which is used where one step does it
     """
 
-    __slots__ = ("_answer_in_slices", "_is_due", "_run")
+    __slots__ = ("_answer_in_slices", "_aside", "_is_due", "_run")
 
     def __init__(
         self,
         run: Run,
+        aside: Aside,
         answer_in_slices: SlicedAnswer,
         fetching: Fetching,
         ask: FetchAsk,
@@ -53,6 +61,7 @@ class LargeFetch(OneFetch):
     ) -> None:
         super().__init__(fetching, ask, context, answer)
         self._run = run
+        self._aside = aside
         self._answer_in_slices = answer_in_slices
         self._is_due = False
 
@@ -80,14 +89,16 @@ class LargeFetch(OneFetch):
                 effects = [] if ask.replica_id < 0 else self._note_follower(first, now_ms)
                 if self._waiter is not None:
                     self._wait_at(portion)
-        except BaseException:  # who asked has hung up, or there is a defect
+        except HungUp:
+            return self._stop_waiting_aside(now_ms)
+        except BaseException:  # there is a defect, or the node ends
             self._stop_waiting()
             raise
         if self._below:
-            self._stop_waiting()
+            effects += self._stop_waiting_aside(now_ms)
             return effects + (yield from self._read_remote_in_slices(now_ms))
         if self._is_enough():
-            self._stop_waiting()
+            effects += self._stop_waiting_aside(now_ms)
             return effects + self._finish(now_ms)
         waiter = self._waiter
         assert waiter is not None
@@ -96,7 +107,7 @@ class LargeFetch(OneFetch):
             return effects + self._wait_over(now_ms)
         others = self._fetching.large_waiters.in_place_of(self._address, len(self._wanted))
         if others is None:
-            self._stop_waiting()
+            effects += self._stop_waiting_aside(now_ms)
             return effects + self._finish(now_ms)
         for other in others:
             effects += other.complete(now_ms)
@@ -116,6 +127,16 @@ class LargeFetch(OneFetch):
         if self._waiter is not None:
             self._fetching.large_waiters.remove(self._address, self._waiter)
         super()._stop_waiting()
+
+    def _stop_waiting_aside(self, now_ms: int) -> Effects:
+        """Nobody is told any more from here on; the partitions let go of the waiter a slice at a time."""
+        waiter, waits_at = self._waiter, self._waits_at
+        if waiter is None or len(waits_at) <= PARTITIONS_PER_SLICE:
+            self._stop_waiting()
+            return []
+        self._waits_at = []
+        self._stop_waiting()
+        return self._aside(_left(waiter, waits_at), now_ms)
 
     def _came_early(self, now_ms: int) -> Effects:
         """Enough came before all was read."""
@@ -140,12 +161,12 @@ class LargeFetch(OneFetch):
     def _wait_over(self, now_ms: int) -> Effects:
         if self._is_answered:
             return []
-        self._stop_waiting()
+        effects = self._stop_waiting_aside(now_ms)
         self._begin_reading()
         if self._is_small():
             self._read_some(self._wanted)
-            return self._finish(now_ms)
-        return self._run(self._read_again(), now_ms)
+            return effects + self._finish(now_ms)
+        return effects + self._run(self._read_again(), now_ms)
 
     def _read_again(self) -> Slices:
         now_ms = yield []  # this is in the step of who woke us
@@ -182,3 +203,14 @@ class LargeFetch(OneFetch):
             all_told += told
         answer = FetchAnswer(None, self._context.session_id, all_told)
         return (yield from self._answer_in_slices(answer))
+
+
+def _left(waiter: FetchWaiter, waits_at: list[FetchWaiters]) -> Work:
+    """Have partitions let go of who has stopped waiting. Meanwhile they pass it over, as it is done."""
+    yield []
+    while waits_at:
+        for waiters in waits_at[-_LEFT_PER_SLICE:]:
+            waiters.discard(waiter)
+        del waits_at[-_LEFT_PER_SLICE:]
+        if waits_at:
+            yield []

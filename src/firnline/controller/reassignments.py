@@ -4,7 +4,7 @@ A move first adds the new replicas; when all that are to stay are in sync (`part
 it), those on their way out go. Source: KIP-455, KIP-860; codes as Apache Kafka 4.3.1's.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -81,7 +81,7 @@ def alter_reassignments(
 
 
 def list_reassignments(
-    image: ClusterImage, wanted: Sequence[tuple[str, Sequence[int]]] | None
+    image: ClusterImage, wanted: Iterable[tuple[str, Sequence[int]]] | None
 ) -> Generator[list[Moving], None, None]:
     """Yield what is on the move among partitions (topic, numbers), or among all; unknown ones are not.
 

@@ -23,6 +23,7 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64_INT32 = struct.Struct(">qi")
 _TIMEOUTS = struct.Struct(">ii")
+_TIMEOUTS_INT32 = struct.Struct(">iii")
 _NULL_STRING = b"\xff\xff"
 # A member has five lengths and two times at least.
 _MEMBER_BYTES_MIN = 24
@@ -59,16 +60,19 @@ def generation_value(
         _string(leader),
         _INT64_INT32.pack(state_since_ms, len(members)),
     ]
-    int32 = _INT32.pack
+    int16, int32, sizes = _INT16.pack, _INT32.pack, _TIMEOUTS_INT32.pack
+    known: dict[str | None, bytes] = {None: _NULL_STRING}  # members of one client are many
     for member, assignment in members:
         subscription = member.metadata_for(protocol_name)
+        member_id = member.member_id.encode()
+        client_id, host, instance_id = member.client_id, member.client_host, member.instance_id
         parts += (
-            _string(member.member_id),
-            _string(member.instance_id),
-            _string(member.client_id),
-            _string(member.client_host),
-            _TIMEOUTS.pack(member.rebalance_timeout_ms, member.session_timeout_ms),
-            int32(len(subscription)),
+            int16(len(member_id)),
+            member_id,
+            _NULL_STRING if instance_id is None else _string(instance_id),
+            known.get(client_id) or known.setdefault(client_id, _string(client_id)),
+            known.get(host) or known.setdefault(host, _string(host)),
+            sizes(member.rebalance_timeout_ms, member.session_timeout_ms, len(subscription)),
             subscription,
             int32(len(assignment)),
             assignment,

@@ -304,7 +304,10 @@ class Member:
 
     def metadata_for(self, protocol_name: str | None) -> bytes:
         """Return the subscription the member sent for that assignor, or nothing."""
-        return next((p.metadata for p in self.protocols if p.name == protocol_name), b"")
+        for protocol in self.protocols:
+            if protocol.name == protocol_name:
+                return protocol.metadata
+        return b""
 
 
 def size_of(protocols: Sequence[Protocol]) -> int:

@@ -40,6 +40,7 @@ class LeaderEpochs:
         "_epochs",
         "_fs",
         "_kept",
+        "_keeps_start",
         "_path",
         "_placed",
         "_starts",
@@ -54,6 +55,7 @@ class LeaderEpochs:
         self._starts: list[int] = []
         self._kept: Entries = ()  # what the file says, also after a power cut
         self._aside: _Aside | None = None
+        self._keeps_start = False  # the file is to follow `truncate_from_start` soon
         self._placed: Entries | None = None  # has taken the name, which is not synced yet
         self.is_damaged = False  # the file could not be read: recovery has to look at the batches
         # The first offset whose epoch a power cut may take from the file: recovery begins there.
@@ -164,6 +166,19 @@ class LeaderEpochs:
         self._starts = [start for _, start in rest]
 
     # -- the file ----------------------------------------------------------------------------------
+
+    def keep_start(self) -> None:
+        """Have the next sync of the log carry along where the lineage begins, until that `is_start_kept`."""
+        self._keeps_start = not self.is_start_kept
+
+    @property
+    def is_start_kept(self) -> bool:
+        """The file begins where the lineage does, also after a power cut."""
+        return self._kept[:1] == self.entries()[:1]
+
+    def is_behind(self, log_end_offset: int) -> bool:
+        """Whether a sync of the log, which ends there, is to carry the file along."""
+        return self.unkept_from < log_end_offset or (self._keeps_start and not self.is_start_kept)
 
     def write(self) -> None:
         """Replace the file durably, here and now."""

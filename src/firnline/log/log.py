@@ -635,7 +635,7 @@ class Log:
         """
         ledger, active = self._ledger, self._segments.active
         has_news = self.log_end_offset > ledger.recovery_point and active.size_bytes > 0
-        is_behind = self.epochs.unkept_from < self.log_end_offset
+        is_behind = self.epochs.is_behind(self.log_end_offset)
         if not (has_news or is_behind or ledger.unsynced or ledger.is_dir_dirty):
             return []
         if self.truncation is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NoReturn
 
-from firnline.base.effects import Effects, Flush
+from firnline.base.effects import Effects, Flush, SetTimer
 from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
 from firnline.base.ports import File, Fs
@@ -54,6 +54,7 @@ from firnline.records.batch import headers
 
 QUORUM_STATE = "quorum-state"
 _READ_BYTES = MIB
+_RETIRE_AGAIN_MS = 100
 _PARTITION = TopicPartition(METADATA_TOPIC, 0)
 _REMEDY = (
     "restore the directory from a copy; where other voters have the whole log, empty it and start this"
@@ -196,6 +197,8 @@ class MetaLog:
         self._fs = fs
         self._log = log
         self._log_dir = log_dir
+        self._is_retiring = False
+        self._condemned: list[tuple[OffsetAndEpoch, str]] = []
         self.damaged = dict(examined.damaged)
         # What begins in the middle, without a snapshot to begin from, is kept and not used: others may have
         # to be repaired by it, until a leader shows that they have no need of it.
@@ -507,10 +510,34 @@ class MetaLog:
         assert new_start_offset in ends, "a log starts where a snapshot ends (X15)"
         if not self._log.advance_log_start(new_start_offset):
             return []
-        # Durable before anything goes: the next start begins here again (rel-Q14).
-        self._log.epochs.write()
-        effects = self._snapshots.retire_before(new_start_offset, now_ms=now_ms)
-        return effects + self._log.delete_due_segments(now_ms)
+        self._condemned += self._snapshots.take_before(new_start_offset)
+        if self._is_retiring:
+            return []  # whoever is at it goes on to this start
+        self._is_retiring = True
+        return self._retire(now_ms)
+
+    def _retire(self, now_ms: int) -> Effects:
+        """Remove what lies before the log start once that is durable: the next start begins here again, or
+        finds all that was here (rel-Q14). It is synced with what else of the log is not, off the loop."""
+        log = self._log
+        if log.epochs.is_start_kept:
+            self._is_retiring = False
+            condemned, self._condemned = self._condemned, []
+            effects = self._snapshots.condemn(condemned, self.start_offset, now_ms=now_ms)
+            return effects + log.delete_due_segments(now_ms)
+        log.epochs.keep_start()
+        files, end_offset = log.dirty_files(), log.log_end_offset
+        if not files:  # the log is being cut, or begins anew
+            key = ("retire-snapshots", log.path)
+            return [SetTimer(key=key, at_ms=now_ms + _RETIRE_AGAIN_MS, then=self._retire)]
+
+        def synced(problem: StorageError | None, at_ms: int) -> Effects:
+            if problem is not None:
+                raise problem
+            self.synced(end_offset)
+            return self._retire(at_ms)
+
+        return [Flush(files=files, then=synced)]
 
     # -- start and end -----------------------------------------------------------------------------
 

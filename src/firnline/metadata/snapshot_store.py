@@ -165,17 +165,25 @@ class SnapshotStore:
 
     def retire_before(self, log_start_offset: int, *, now_ms: int) -> Effects:
         """Condemn every snapshot that ends before the log starts; the effects remove the files later."""
+        return self.condemn(self.take_before(log_start_offset), log_start_offset, now_ms=now_ms)
+
+    def take_before(self, log_start_offset: int) -> list[tuple[OffsetAndEpoch, str]]:
+        """Have those that end before the log starts count no more; return them with their files."""
+        gone = [each for each in self.ids() if each.offset < log_start_offset]
+        for snapshot_id in gone:
+            self._facts.pop(snapshot_id, None)
+        return [(each, self._path(self._take(each))) for each in gone]
+
+    def condemn(
+        self, gone: Sequence[tuple[OffsetAndEpoch, str]], log_start_offset: int, *, now_ms: int
+    ) -> Effects:
+        """Rename the files of snapshots that count no more; the effects remove them later."""
         condemned: list[str] = []
         told: Effects = []
-        for snapshot_id in self.ids():
-            if snapshot_id.offset < log_start_offset:
-                told.append(
-                    Note(line=_RETIRED.format(snapshot_name(snapshot_id), log_start_offset))
-                )
-                path = self._path(self._take(snapshot_id))
-                self._facts.pop(snapshot_id, None)
-                self._fs.rename(path, path + DELETED)
-                condemned.append(path + DELETED)
+        for snapshot_id, path in gone:
+            told.append(Note(line=_RETIRED.format(snapshot_name(snapshot_id), log_start_offset)))
+            self._fs.rename(path, path + DELETED)
+            condemned.append(path + DELETED)
         if not condemned:
             return []
         fs = self._fs

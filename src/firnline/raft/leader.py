@@ -3,9 +3,10 @@
 Source: KIP-595, KIP-630, KIP-836, KIP-1166; spec 1.6, 1.7, Q23-Q29, DescribeQuorum of 1.5.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any, NamedTuple
 
+from firnline.base.background import whole
 from firnline.base.effects import Effect, Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import METADATA_TOPIC, NO_OFFSET, ZERO_UUID, OffsetAndEpoch, Uuid
@@ -32,6 +33,8 @@ _NEVER_MS = -1
 OTHERS_MAX = 1_000
 # Others than voters that are remembered: a client may claim any id.
 OBSERVERS_MAX = 1_000
+# Some three microseconds each.
+_REFUSED_PER_STEP = 300
 
 
 class Proposed(NamedTuple):
@@ -480,7 +483,7 @@ class Leader:
         """Say how far every replica is (KIP-595 DescribeQuorum, KIP-836 times, KIP-853 addresses)."""
         standing = self._standing
         if wire.only_partition(request) is None:
-            return [answer(_describe_refusal(request))]
+            return [answer(whole(refusing_to_describe(request)))]
         if standing.role is not Role.LEADER:
             error = k55.DescribeQuorumPartitionResult(
                 error_code=Code.NOT_LEADER_OR_FOLLOWER,
@@ -599,20 +602,27 @@ def _described(result: Any, nodes: list[Any]) -> Any:
     return wire.DescribeQuorumResponse(error_message=None, topics=[topic], nodes=nodes)
 
 
-def _describe_refusal(request: Any) -> Any:
-    """Every partition that was asked for is unknown here."""
-    topics = [
-        k55.DescribeQuorumTopicResult(
-            topic_name=topic.topic_name,
-            partitions=[
+def refusing_to_describe(request: Any) -> Generator[None, None, Any]:
+    """Return that every partition that was asked for is unknown here; yields after so many."""
+    topics = []
+    left = _REFUSED_PER_STEP
+    for topic in request.topics:
+        rows: list[Any] = []
+        topics.append(k55.DescribeQuorumTopicResult(topic_name=topic.topic_name, partitions=rows))
+        left -= 1
+        for partition in topic.partitions:
+            if left <= 0:
+                yield
+                left = _REFUSED_PER_STEP
+            left -= 1
+            rows.append(
                 k55.DescribeQuorumPartitionResult(
                     partition_index=partition.partition_index,
                     error_code=Code.UNKNOWN_TOPIC_OR_PARTITION,
                     error_message="only the metadata log has a quorum",
                 )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in request.topics
-    ]
+            )
+        if left <= 0:
+            yield
+            left = _REFUSED_PER_STEP
     return wire.DescribeQuorumResponse(error_message=None, topics=topics)

@@ -176,7 +176,8 @@ class ReplicatedLog(Protocol):
     def retire_snapshots(self, new_start_offset: int, *, now_ms: int) -> Effects:
         """Advance the log start to the end of a snapshot that is here; remove what lies before (Q40-Q42).
 
-        Files are renamed at once and removed after the delete delay, so that open readers finish.
+        Files are renamed once the start is durable, and removed after the delete delay, so that open readers
+        finish.
         """
         ...
 

@@ -9,11 +9,13 @@ from firnline.base.errors import Code
 from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from firnline.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from firnline.protocol.messages.k13_leave_group import LeaveGroupRequest, MemberIdentity
+from firnline.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from firnline.protocol.messages.k15_describe_groups import DescribeGroupsRequest
 
 from .large import NAMES, LargeNode
 
 MEMBERS = 500
+CALLS_MAX = 15_000
 
 
 @pytest.fixture
@@ -72,3 +74,41 @@ def test_a_coordinator_that_goes_says_of_nobody_that_it_left(small: LargeNode) -
     small.finish()
     [answer] = connection.answers
     assert (answer.error_code, answer.members) == (Code.NOT_COORDINATOR, [])
+
+
+@pytest.mark.parametrize("goes", [None, "a member", "the coordinator"])
+def test_an_assignment_of_very_many_members_is_taken_out_of_its_request_in_slices(
+    small: LargeNode, goes: str | None
+) -> None:
+    """Goal: nobody waits for it. Method: count the calls of each step; the group changes in between."""
+    ids = begin_members(small, 3)
+    rows = [*ids, *(f"nobody-{n}" for n in range(30_000))]
+
+    def sync(member_id: str, *assigned: str) -> SyncGroupRequest:
+        parts = [
+            SyncGroupRequestAssignment(member_id=each, assignment=each.encode())
+            for each in assigned
+        ]
+        return SyncGroupRequest(
+            group_id="g", generation_id=1, member_id=member_id, assignments=parts
+        )
+
+    others = [small.begin(sync(each), 3) for each in ids[1:]]
+    leader = small.begin(sync(ids[0], *rows), 3)
+    while not small.node.in_turns.step_name().startswith("_sync_many"):
+        assert small.one_more()
+    assert leader.answers == []
+    if goes == "a member":
+        small.send_only(leave(ids[2:]), 5)
+    elif goes == "the coordinator":
+        groups = small.node.groups
+        small.run(groups.unload_partition(groups.partition_for("g"), small.now_ms))
+    small.finish()
+    assert max(small.steps) < CALLS_MAX, sorted(small.steps)[-5:]
+    told = [connection.answers[0] for connection in (leader, *others) if connection.answers]
+    if goes is None:
+        assert [answer.assignment for answer in told] == [each.encode() for each in ids]
+    elif goes == "a member":
+        assert leader.answers[0].error_code == Code.REBALANCE_IN_PROGRESS
+    else:
+        assert {answer.error_code for answer in told} == {Code.NOT_COORDINATOR}

@@ -34,6 +34,7 @@ from tests.meta_log_world import (
     opened,
     part_of,
     perform,
+    retire,
     snapshot_bytes,
     sync,
     truncate,
@@ -244,7 +245,7 @@ def test_who_reads_a_snapshot_reads_on_while_it_is_replaced(tmp_path: object) ->
         reader = log.open_snapshot(AT_4)
         assert reader is not None
         first = reader.read(0, 50)
-        effects = log.retire_snapshots(8, now_ms=NOW)
+        effects = retire(log, 8)
         assert log.open_snapshot(AT_4) is None
         perform(effects)
         assert first + reader.read(50, reader.size_bytes) == snapshot_bytes(AT_4)
@@ -313,7 +314,7 @@ def test_the_log_start_goes_to_the_end_of_a_snapshot_and_takes_all_before_it_alo
     freeze(log, AT_4)
     freeze(log, AT_8)
     size_bytes = log.size_bytes
-    effects = log.retire_snapshots(8, now_ms=NOW)
+    effects = retire(log, 8)
     assert log.start_offset == 8
     assert ids(log) == [AT_8]
     assert log.size_bytes < size_bytes, "segments wholly below go too"
@@ -322,7 +323,7 @@ def test_the_log_start_goes_to_the_end_of_a_snapshot_and_takes_all_before_it_alo
     assert all(timer.at_ms == NOW + 60_000 for timer in timers)
     assert len([n for n in fs.list_dir(DIR) if n.endswith(".checkpoint.deleted")]) == 1
     check(log, fs)
-    assert log.retire_snapshots(8, now_ms=NOW) == []
+    assert retire(log, 8) == []
 
 
 def test_a_log_starts_where_a_snapshot_ends_and_nowhere_else() -> None:
@@ -330,7 +331,7 @@ def test_a_log_starts_where_a_snapshot_ends_and_nowhere_else() -> None:
     freeze(log, AT_8)
     for offset in (4, 7, 9, 10):
         with pytest.raises(AssertionError, match="a snapshot ends"):
-            log.retire_snapshots(offset, now_ms=NOW)
+            retire(log, offset)
 
 
 @pytest.mark.parametrize("keep", ["all", "some", "none"])
@@ -340,7 +341,7 @@ def test_the_log_start_does_not_go_back_over_a_restart(keep: str) -> None:
         fs = a_disk()
         log = a_log(fs)
         freeze(log, OffsetAndEpoch(end, 2))
-        log.retire_snapshots(end, now_ms=NOW)
+        retire(log, end)
         for _ in range(3):
             fs = fs.crash(Dice(end), keep=keep)
             again = opened(fs)
@@ -354,7 +355,7 @@ def test_a_log_that_begins_in_the_middle_of_nowhere_starts_at_the_next_snapshot(
     fs = a_disk()
     log = a_log(fs)
     freeze(log, AT_8)
-    log.retire_snapshots(8, now_ms=NOW)
+    retire(log, 8)
     assert log.log.first_base_offset == 6
     fs.remove(f"{DIR}/leader-epoch-checkpoint")
     again = opened(fs)
@@ -374,7 +375,7 @@ def test_both_widths_of_the_epoch_are_one_snapshot() -> None:
     assert reader is not None
     assert reader.read(0, 10_000) == snapshot_bytes(AT_8)
     freeze(again, OffsetAndEpoch(10, 2))
-    again.retire_snapshots(10, now_ms=NOW)
+    retire(again, 10)
     check(again, fs)
 
 
@@ -392,7 +393,7 @@ def test_what_was_not_finished_and_what_was_condemned_goes_at_the_start() -> Non
     fs = a_disk()  # Q43
     log = a_log(fs)
     freeze(log, AT_8)
-    log.retire_snapshots(8, now_ms=NOW)
+    retire(log, 8)
     log.close()
     put(fs, "00000000000000000009-0000000002-77.checkpoint.part", b"half")
     put(fs, snapshot_name(AT_4), snapshot_bytes(AT_4))
@@ -494,7 +495,7 @@ def story_of_an_install(log: MetaLog) -> None:
 
 def story_of_a_retirement(log: MetaLog) -> None:
     freeze(log, AT_8)
-    log.retire_snapshots(8, now_ms=NOW)
+    retire(log, 8)
 
 
 def story_of_a_repair(log: MetaLog) -> None:

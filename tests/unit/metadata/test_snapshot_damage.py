@@ -30,6 +30,7 @@ from tests.meta_log_world import (
     in_use,
     install,
     part_of,
+    retire,
     snapshot_bytes,
     sync,
 )
@@ -73,7 +74,7 @@ def flip(fs: CrashableFs, snapshot_id: OffsetAndEpoch, at: int = 200) -> None:
 def without_beginning(fs: CrashableFs) -> MetaLog:
     """A log that begins at offset 8, as its only snapshot says, which is damaged now."""
     log = a_log(fs, AT_8)
-    log.retire_snapshots(8, now_ms=NOW)
+    retire(log, 8)
     for name in fs.list_dir(DIR):
         if name.endswith(".deleted"):
             fs.remove(f"{DIR}/{name}")
@@ -130,7 +131,7 @@ def test_a_log_that_is_used_from_its_beginning_again_knows_its_epochs_from_there
     extend(log, *[1] * 4, *[2] * 3, *[5] * 3)
     commit(log)
     freeze(log, OffsetAndEpoch(8, 5))
-    log.retire_snapshots(8, now_ms=NOW)
+    retire(log, 8)
     assert log.end_offset_for(2) == OffsetAndEpoch(8, 5)
     log.close()
     flip(fs, OffsetAndEpoch(8, 5))
@@ -149,7 +150,7 @@ def test_a_log_that_began_at_a_damaged_snapshot_begins_at_the_next_one() -> None
     commit(log)
     freeze(log, OffsetAndEpoch(6, 2))
     freeze(log, OffsetAndEpoch(8, 5))
-    log.retire_snapshots(6, now_ms=NOW)
+    retire(log, 6)
     log.close()
     flip(fs, OffsetAndEpoch(6, 2))
     for _ in range(2):
@@ -173,7 +174,7 @@ def test_what_was_set_aside_goes_when_the_log_has_outrun_it() -> None:
     a_log(fs, AT_4, AT_8).close()
     flip(fs, AT_4)
     again = opened(fs, has_peers=False)
-    again.retire_snapshots(8, now_ms=NOW)
+    retire(again, 8)
     again.close()
     opened(fs, has_peers=False)
     assert not [name for name in fs.list_dir(DIR) if name.endswith(DAMAGED)]
@@ -361,7 +362,7 @@ def test_flipped_bits_cost_no_record_and_no_promise(seed: int) -> None:
                 commit(log)
         stored = ids(log)
         if stored and chance.random() < 0.5:
-            log.retire_snapshots(chance.choice(stored).offset, now_ms=NOW)
+            retire(log, chance.choice(stored).offset)
     end = OffsetAndEpoch(log.end_offset, log.last_epoch)
     had = found(log)
     sound = set(ids(log))

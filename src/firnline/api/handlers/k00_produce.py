@@ -4,13 +4,21 @@ acks=0 has no answer; an error under acks=0 closes the connection, which is how 
 it. Source: spec C13, KIP-951.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
+from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, in_slices
+from firnline.api.slices import (
+    Slices,
+    SlicesWithPauses,
+    a_step_a_slice,
+    in_slices,
+    naming_any,
+    taken_out,
+)
 from firnline.api.usual import Fields
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError
@@ -57,9 +65,17 @@ def handle(
     answer = context.makes_replies(partial(_answer, node, context, request))
     origin = node.producing.origin_at(context.listener)
     version = context.api_version
-    slices: Iterable[list[Write]]
-    if context.owns_bytes or _is_large(topics):
-        slices = _in_slices(node, version, topics, owns_bytes=context.owns_bytes)
+    append = partial(
+        node.producing.produce_in_slices,
+        acks=request.acks,
+        timeout_ms=min(request.timeout_ms, WAIT_MAX_MS),
+        answer=answer,
+        origin=origin,
+    )
+    if context.owns_bytes:
+        appends = _append_many(node, version, topics, append, now_ms)
+    elif _is_large(topics):
+        appends = append(_in_slices(node, version, topics, owns_bytes=False), now_ms=now_ms)
     else:
         writes = [
             _write(node, version, topic, data) for topic in topics for data in topic.partition_data
@@ -73,17 +89,23 @@ def handle(
                 now_ms=now_ms,
                 origin=origin,
             )
-        slices = (writes,)
-    appends = node.producing.produce_in_slices(
-        slices,
-        acks=request.acks,
-        timeout_ms=min(request.timeout_ms, WAIT_MAX_MS),
-        answer=answer,
-        now_ms=now_ms,
-        origin=origin,
-    )
+        appends = append((writes,), now_ms=now_ms)
     # Whoever wants no answer may have hung up already.
     return in_slices(node, context, appends, now_ms, to_the_end=True)
+
+
+def _append_many(
+    node: "BrokerNode",
+    version: int,
+    topics: Sequence[TopicProduceData],
+    append: Callable[..., SlicesWithPauses],
+    now_ms: int,
+) -> SlicesWithPauses:
+    """Append what came in a request that was read in slices."""
+    steps = naming_any(topics, attrgetter("partition_data"))
+    named, now_ms = yield from a_step_a_slice(steps, now_ms)
+    slices = _in_slices(node, version, named, owns_bytes=True)
+    return (yield from append(slices, now_ms=now_ms))
 
 
 def _is_large(topics: Sequence[TopicProduceData]) -> bool:
@@ -215,7 +237,11 @@ def _told(
     leaders: dict[int, None] = {}
     rest = iter(outcomes)
     left = _TOLD_PER_SLICE
-    for topic in request.topic_data:
+    for topic in taken_out(request.topic_data):
+        left -= 1
+        if left < 0:
+            yield []
+            left = _TOLD_PER_SLICE
         partitions = []
         for data in topic.partition_data:
             outcome = next(rest)

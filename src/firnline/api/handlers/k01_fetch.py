@@ -6,12 +6,14 @@ KIP-227, KIP-392, KIP-516, KIP-903, KIP-951; the high watermark tag of version 1
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, in_slices
+from firnline.api.slices import Slices, a_step_a_slice, in_slices, naming_any
 from firnline.api.usual import Fields
+from firnline.base.background import Work
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_OFFSET, ZERO_UUID, Uuid
@@ -29,6 +31,7 @@ from firnline.protocol.messages.k01_fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    ForgottenTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
 )
@@ -62,14 +65,18 @@ def handle(
     """Read what is asked; answer now or when there is enough."""
     topics = request.topics
     context.is_urgent = _replica_id(context, request) >= 0
-    if sum([len(topic.partitions) for topic in topics]) > PARTITIONS_PER_SLICE:
+    named = len(topics) + len(request.forgotten_topics_data)
+    if (
+        named > PARTITIONS_PER_SLICE
+        or sum([len(topic.partitions) for topic in topics]) > PARTITIONS_PER_SLICE
+    ):
         slices = _ask_in_slices(node, context, request)
         return in_slices(node, context, slices, now_ms, held_bytes=0)
     wanted: list[Wanted] = []
     uses_ids = context.api_version >= _TOPIC_ID_VERSION
     for topic in topics:
         _want(wanted, topic, topic.partitions, uses_ids)
-    return _fetch(node, context, request, wanted, now_ms)
+    return _fetch(node, context, request, wanted, request.forgotten_topics_data, now_ms)
 
 
 def _replica_id(context: RequestContext, request: FetchRequest) -> int:
@@ -82,15 +89,21 @@ def _ask_in_slices(node: "BrokerNode", context: RequestContext, request: FetchRe
     uses_ids = context.api_version >= _TOPIC_ID_VERSION
     yield []  # to decode them took as long as a slice
     due = _ROWS_PER_SLICE
-    for topic in request.topics:
+    steps = naming_any(request.topics, attrgetter("partitions"), takes_out=True)
+    topics, _ = yield from a_step_a_slice(steps, 0)
+    for topic in topics:
         for first in range(0, len(topic.partitions), _ROWS_PER_SLICE):
             _want(wanted, topic, topic.partitions[first : first + _ROWS_PER_SLICE], uses_ids)
             if len(wanted) >= due:
                 due = len(wanted) + _ROWS_PER_SLICE
                 context.hold(_ROWS_PER_SLICE * _WANTED_BYTES)
                 yield []
+    steps_of_rest = naming_any(
+        request.forgotten_topics_data, attrgetter("partitions"), takes_out=True
+    )
+    forgotten, _ = yield from a_step_a_slice(steps_of_rest, 0)
     now_ms = yield []
-    return _fetch(node, context, request, wanted, now_ms)
+    return _fetch(node, context, request, wanted, forgotten, now_ms)
 
 
 def _want(
@@ -117,6 +130,7 @@ def _fetch(
     context: RequestContext,
     request: FetchRequest,
     wanted: list[Wanted],
+    forgotten: Sequence[ForgottenTopic],
     now_ms: int,
 ) -> Effects:
     version = context.api_version
@@ -139,10 +153,10 @@ def _fetch(
     )
     if version >= _RACK_VERSION and ask.replica_id < 0:
         ask.is_any_replica, ask.rack, ask.listener = True, request.rack_id, context.listener
-    if request.forgotten_topics_data:
+    if forgotten:
         ask.forgotten = [
             (topic.topic_id if uses_ids else topic.topic, index)
-            for topic in request.forgotten_topics_data
+            for topic in forgotten
             for index in topic.partitions
         ]
     large = partial(_large, node, context)
@@ -160,7 +174,12 @@ def _large(
 ) -> LargeFetch:
     run = partial(in_slices, node, context, held_bytes=0)
     sliced = partial(_answer_in_slices, node, context)
-    return LargeFetch(run, sliced, fetching, ask, fetch_context, answer)
+    aside = partial(_begin_aside, node, context)
+    return LargeFetch(run, aside, sliced, fetching, ask, fetch_context, answer)
+
+
+def _begin_aside(node: "BrokerNode", context: RequestContext, work: Work, now_ms: int) -> Effects:
+    return node.in_turns.begin(work, now_ms, is_urgent=context.is_urgent)
 
 
 def at_once(

@@ -1,9 +1,10 @@
 """ListOffsets: wishes and times in, offsets out. PURE. Source: spec 3.16."""
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, in_slices
+from firnline.api.slices import Slices, a_step_a_slice, in_slices, naming_any, taken_out
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.limits import WAIT_MAX_MS
@@ -41,7 +42,9 @@ def _ask(
 ) -> Slices:
     times_named: dict[tuple[str, int], int] = {}
     left = _NAMED_PER_SLICE
-    for topic in request.topics:
+    steps = naming_any(request.topics, attrgetter("partitions"))
+    topics, now_ms = yield from a_step_a_slice(steps, now_ms)
+    for topic in topics:
         for part in topic.partitions:
             key = (topic.name, part.partition_index)
             times_named[key] = times_named.get(key, 0) + 1
@@ -57,7 +60,7 @@ def _ask(
             part.timestamp,
             part.current_leader_epoch,
         )
-        for topic in request.topics
+        for topic in topics
         for part in topic.partitions
     )
     is_told = False
@@ -98,21 +101,30 @@ def _answer(
 
 def _told(context: RequestContext, request: ListOffsetsRequest, outcomes: list[Outcome]) -> Slices:
     by_topic: dict[str, list[ListOffsetsPartitionResponse]] = {}
+    topics: list[ListOffsetsTopicResponse] = []
     refused: set[tuple[str, int]] = set()
-    count = 0
-    for topic in request.topics:
-        rows = by_topic.setdefault(topic.name, [])
+    in_order = iter(outcomes)
+    left = _ROWS_PER_SLICE
+    for topic in taken_out(request.topics):
+        if left <= 0:
+            yield []
+            left = _ROWS_PER_SLICE
+        left -= 1
+        rows = by_topic.get(topic.name)
+        if rows is None:
+            rows = by_topic[topic.name] = []
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
         for part in topic.partitions:
-            if count and count % _ROWS_PER_SLICE == 0:
+            if left <= 0:
                 yield []
-            outcome = outcomes[count]
-            count += 1
+                left = _ROWS_PER_SLICE
+            left -= 1
+            outcome = next(in_order)
             if outcome is _TWICE:
                 if (topic.name, part.partition_index) in refused:
                     continue
                 refused.add((topic.name, part.partition_index))
             rows.append(_one(part.partition_index, outcome))
-    topics = [ListOffsetsTopicResponse(name=n, partitions=rows) for n, rows in by_topic.items()]
     return [context.reply(ListOffsetsResponse(topics=topics))]
 
 

@@ -1,10 +1,10 @@
 """OffsetFetch: a group's committed positions out. PURE. Source: KIP-447, KIP-709, KIP-848; C15."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, in_slices
+from firnline.api.slices import Slices, in_slices, let_go, taken_out
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
@@ -32,7 +32,8 @@ _TOPIC_ID_VERSION = 10
 _OFFSETS_PER_SLICE = 500
 # What a row holds (measured: 250 bytes), but for the metadata of its commit.
 _ROW_BYTES = 300
-Wanted = Sequence[tuple[str, Sequence[int]]]
+Wanted = Iterable[tuple[str, Sequence[int]]]
+TopicName = TypeVar("TopicName", str, Uuid)
 
 
 def handle(
@@ -53,7 +54,8 @@ def _groups(node: "BrokerNode", context: RequestContext, request: OffsetFetchReq
             yield []
         group = yield from _group(node, context, asked, request.require_stable, by_id)
         groups.append(group)
-        count += 1 + sum([len(topic.partitions) for topic in group.topics])
+        count += len(group.topics)
+        count += 1 + sum([len(topic.partitions) for topic in group.topics[:_OFFSETS_PER_SLICE]])
     return [context.reply(OffsetFetchResponse(groups=groups))]
 
 
@@ -77,7 +79,7 @@ def _one_group(node: "BrokerNode", context: RequestContext, request: OffsetFetch
         else:
             topics.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
 
-    wanted = None if asked is None else [(t.name, t.partition_indexes) for t in asked]
+    wanted = None if asked is None else ((t.name, t.partition_indexes) for t in asked)
     group_id, is_stable = request.group_id, request.require_stable
     code = yield from _fetch(node, context, group_id, wanted, is_stable, tell)
     if code is not Code.NONE and context.api_version >= _GROUP_ERROR_VERSION:
@@ -85,8 +87,13 @@ def _one_group(node: "BrokerNode", context: RequestContext, request: OffsetFetch
     if code is not Code.NONE:
         # Version 1 can state an error per partition only.
         topics.clear()
-        for t in asked or ():
-            tell(t.name, [FetchedOffset(p, None, code) for p in t.partition_indexes])
+        every = ((t.name, t.partition_indexes) for t in asked or ())
+        for place, portion in enumerate(_portions(every)):
+            if place:
+                yield []
+            for name, indexes in portion:
+                tell(name, [FetchedOffset(p, None, code) for p in indexes])
+    yield from let_go(asked or ())
     return [context.reply(OffsetFetchResponse(topics=topics))]
 
 
@@ -124,18 +131,24 @@ def _held_bytes(row: FetchedOffset) -> int:
     return _ROW_BYTES + len(text) * (1 if text.isascii() else 4)
 
 
-def _portions(wanted: Wanted) -> Iterator[Wanted]:
-    """Cut what is wanted; one portion at least."""
-    portion: list[tuple[str, Sequence[int]]] = []
+def _portions(
+    wanted: Iterable[tuple[TopicName, Sequence[int]]],
+) -> Iterator[list[tuple[TopicName, Sequence[int]]]]:
+    """Cut what is wanted; one portion at least. A topic counts as one of its partitions does."""
+    portion: list[tuple[TopicName, Sequence[int]]] = []
     room = _OFFSETS_PER_SLICE
     for name, partitions in wanted:
+        if room <= 0:
+            yield portion
+            portion, room = [], _OFFSETS_PER_SLICE
         first = 0
         while len(partitions) - first > room:
-            yield [*portion, (name, partitions[first : first + room])]
+            portion.append((name, partitions[first : first + room]))
+            yield portion
             first += room
             portion, room = [], _OFFSETS_PER_SLICE
         portion.append((name, partitions[first:] if first else partitions))
-        room -= len(partitions) - first
+        room -= 1 + len(partitions) - first
     yield portion
 
 
@@ -146,33 +159,44 @@ def _group(
     require_stable: bool,
     by_id: bool,
 ) -> Generator[Effects, int, OffsetFetchResponseGroup]:
+    all_is_wanted = asked.topics is None
     names: list[tuple[str, Sequence[int]]] = []
-    unknown: list[OffsetFetchResponseGroupTopic] = []
-    for t in asked.topics or ():
+    unknown: list[tuple[Uuid, Sequence[int]]] = []
+    for place, t in enumerate(taken_out(asked.topics or ()), 1):
         topic = node.image.topics_by_id.get(bytes(t.topic_id)) if by_id else None
         if by_id and topic is None:
-            rows = [FetchedOffset(p, None, Code.UNKNOWN_TOPIC_ID) for p in t.partition_indexes]
-            unknown.append(_topic("", bytes(t.topic_id), rows))
+            unknown.append((bytes(t.topic_id), t.partition_indexes))
         else:
             names.append((t.name if topic is None else topic.name, t.partition_indexes))
+        if place % _OFFSETS_PER_SLICE == 0:
+            yield []
     topics: list[OffsetFetchResponseGroupTopic] = []
 
     def tell(name: str, rows: Sequence[FetchedOffset]) -> None:
         known = node.image.topics_by_name.get(name)
         if by_id and known is None:
             return  # all were asked for, and this topic is no more
-        topic_id = known.topic_id if by_id and known is not None else ZERO_UUID
+        add(name, known.topic_id if by_id and known is not None else ZERO_UUID, rows)
+
+    def add(name: str, topic_id: Uuid, rows: Sequence[FetchedOffset]) -> None:
         found = _topic(name, topic_id, rows)
         if topics and topics[-1].name == name and topics[-1].topic_id == topic_id:
             topics[-1].partitions = [*topics[-1].partitions, *found.partitions]
         else:
             topics.append(found)
 
-    wanted = None if asked.topics is None else names
+    wanted = None if all_is_wanted else names
     code = yield from _fetch(node, context, asked.group_id, wanted, require_stable, tell)
     if code is not Code.NONE:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
-    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics + unknown)
+    for place, portion in enumerate(_portions(unknown)):
+        if place:
+            yield []
+        for topic_id, indexes in portion:
+            add("", topic_id, [FetchedOffset(p, None, Code.UNKNOWN_TOPIC_ID) for p in indexes])
+    yield from let_go(unknown)
+    yield from let_go(names)
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
 def _topic(

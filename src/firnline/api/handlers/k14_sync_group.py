@@ -1,8 +1,10 @@
 """SyncGroup: the leader's assignment in, each member's part out. PURE. Source: KIP-345, KIP-559."""
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext, UntilGone
+from firnline.api.slices import Slices, in_slices, taken_out
 from firnline.base.effects import Effect, Effects
 from firnline.base.errors import Code
 from firnline.coordinator.membership import SyncRequest, SyncResult
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
 _PROTOCOL_VERSION = 5
+# Half a millisecond.
+_ROWS_PER_SLICE = 1_000
 
 
 def handle(
@@ -31,6 +35,38 @@ def handle(
     unnamed = request.protocol_type is None or request.protocol_name is None
     if context.api_version >= _PROTOCOL_VERSION and unnamed:
         return [answer(SyncResult(code=Code.INCONSISTENT_GROUP_PROTOCOL))]
+    rows = request.assignments
+    if len(rows) <= _ROWS_PER_SLICE:
+        found = {row.member_id: bytes(row.assignment) for row in rows}
+        return _sync(node, context, request, found, answer, now_ms)
+    slices = _sync_many(node, context, request, answer, now_ms)
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
+
+
+def _sync_many(
+    node: "BrokerNode",
+    context: RequestContext,
+    request: SyncGroupRequest,
+    answer: Callable[[SyncResult], Effect],
+    now_ms: int,
+) -> Slices:
+    """Take the rows of many members out of the request, then sync as the group is by then."""
+    found: dict[str, bytes] = {}
+    for place, row in enumerate(taken_out(request.assignments), 1):
+        found[row.member_id] = bytes(row.assignment)
+        if place % _ROWS_PER_SLICE == 0:
+            now_ms = yield []
+    return _sync(node, context, request, found, answer, now_ms)
+
+
+def _sync(
+    node: "BrokerNode",
+    context: RequestContext,
+    request: SyncGroupRequest,
+    assignments: Mapping[str, bytes],
+    answer: Callable[[SyncResult], Effect],
+    now_ms: int,
+) -> Effects:
     asked = SyncRequest(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -38,7 +74,7 @@ def handle(
         generation_id=request.generation_id,
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
-        assignments={a.member_id: bytes(a.assignment) for a in request.assignments},
+        assignments=assignments,
     )
     waiting = UntilGone(answer)
     effects = node.groups.sync(asked, waiting, now_ms)

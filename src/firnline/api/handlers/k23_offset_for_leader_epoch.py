@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, in_slices
+from firnline.api.slices import Slices, in_slices, taken_out
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.protocol.messages.k23_offset_for_leader_epoch import (
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
 # A millisecond.
-_PARTITIONS_PER_SLICE = 500
+_ROWS_PER_SLICE = 500
 
 
 def handle(
@@ -35,15 +35,20 @@ def _answer(
     node: "BrokerNode", context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> Slices:
     topics = []
-    count = 0
-    for topic in request.topics:
+    left = _ROWS_PER_SLICE
+    for topic in taken_out(request.topics):
+        if left <= 0:
+            yield []
+            left = _ROWS_PER_SLICE
+        left -= 1
         rows: list[EpochEndOffset] = []
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
         for part in topic.partitions:
-            rows.append(_one(node, topic.topic, part))
-            count += 1
-            if count % _PARTITIONS_PER_SLICE == 0:
+            if left <= 0:
                 yield []
+                left = _ROWS_PER_SLICE
+            left -= 1
+            rows.append(_one(node, topic.topic, part))
     return [context.reply(OffsetForLeaderEpochResponse(topics=topics))]
 
 

@@ -59,7 +59,11 @@ def _answer(
             topic.partitions.append(_partition(hosted, row))  # type: ignore[attr-defined]
     if names is None:
         return [context.reply(TierStatusResponse(topics=list(found.values())))]
-    topics = [found.get(name) or _without_rows(node, name) for name in names]
+    topics: list[TierStatusTopic] = []
+    for some_names in cut(names, _PARTITIONS_PER_SLICE):
+        if topics:
+            yield []
+        topics += [found.get(name) or _without_rows(node, name) for name in some_names]
     return [context.reply(TierStatusResponse(topics=topics))]
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.handlers.k32001_tier_status import NO_TIER, is_tiered
+from firnline.api.slices import Slices, emptied, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.protocol.messages.k32002_tier_flush import (
@@ -20,6 +21,10 @@ from firnline.tiered.remote_log import RemoteLog
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
+# What is refused costs some microseconds; a topic that is flushed as much as a slice.
+_COST_PER_SLICE = _FLUSH_COST = 200
+_TOLD_PER_SLICE = 1_000
+
 Outcomes = dict[int, FirnlineError | None]
 
 
@@ -29,21 +34,31 @@ def handle(
     """Answer when every partition asked for is in the tier and in the catalog, or has failed."""
     if not request.topics:
         return [context.reply(TierFlushResponse())]
-    wanted = {topic.name: topic for topic in request.topics}  # each once, whoever names it twice
-    names = list(wanted)
+    return in_slices(node, context, _flush(node, context, request, now_ms), now_ms, to_the_end=True)
+
+
+def _flush(
+    node: "BrokerNode", context: RequestContext, request: TierFlushRequest, now_ms: int
+) -> Slices:
     results: dict[str, TierFlushTopicResult] = {}
     effects: Effects = []
-    for asked in wanted.values():
+    cost = 0
+    for asked in request.topics:
+        if cost >= _COST_PER_SLICE:
+            now_ms = yield effects
+            effects, cost = [], 0
         topic = node.image.topic(asked.name)
         tier = node.tier
-        done = context.makes_replies(partial(_one_done, context, names, results))
+        done = context.makes_replies(partial(_one_done, node, context, request, results, now_ms))
         if tier is None or topic is None:
             why = NO_TIER if topic is not None else "no such topic"
             code = Code.INVALID_CONFIG if topic is not None else Code.UNKNOWN_TOPIC_OR_PARTITION
             effects += done(_refused(asked, KafkaError(code, why)))
+            cost += 1 + len(asked.partitions or ())
             continue
         then = partial(_flushed, node, tier, asked, topic.topic_id, done)
         effects += tier.flush(topic.topic_id, then, now_ms)
+        cost += _FLUSH_COST
     return effects
 
 
@@ -81,15 +96,28 @@ def _flushed(
 
 
 def _one_done(
+    node: "BrokerNode",
     context: RequestContext,
-    names: list[str],
+    request: TierFlushRequest,
     results: dict[str, TierFlushTopicResult],
+    now_ms: int,
     result: TierFlushTopicResult,
 ) -> Effects:
     results[result.name] = result
-    if len(results) < len(names):
+    if len(results) < len(request.topics):  # each is named once: they are folded
         return []
-    return [context.reply(TierFlushResponse(topics=[results[name] for name in names]))]
+    return in_slices(node, context, _told(context, request, results), now_ms)
+
+
+def _told(
+    context: RequestContext, request: TierFlushRequest, results: dict[str, TierFlushTopicResult]
+) -> Slices:
+    topics: list[TierFlushTopicResult] = []
+    for some in emptied(request.topics, _TOLD_PER_SLICE):
+        if topics:
+            yield []
+        topics += [results.pop(topic.name) for topic in some]
+    return [context.reply(TierFlushResponse(topics=topics))]
 
 
 def _refused(asked: TierFlushTopic, error: KafkaError) -> TierFlushTopicResult:

@@ -44,6 +44,9 @@ def _answer(
     topics: list[ClusterStatusTopic] = []
     count = 0
     for name in names:
+        if count >= _PARTITIONS_PER_SLICE:
+            count = 0
+            now_ms = yield []
         topic = image.topic(name)
         if topic is None:
             code = Code.UNKNOWN_TOPIC_OR_PARTITION

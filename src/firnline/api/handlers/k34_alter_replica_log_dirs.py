@@ -1,9 +1,10 @@
 """AlterReplicaLogDirs: where new replicas go; those that are there do not move. PURE. Source: KIP-113."""
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, cut, in_slices
+from firnline.api.slices import Slices, cut, in_slices, taken_out
 from firnline.base.effects import Effects
 from firnline.base.ids import TopicPartition
 from firnline.protocol.messages.k34_alter_replica_log_dirs import (
@@ -30,22 +31,32 @@ def handle(
 def _prefer(
     node: "BrokerNode", context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> Slices:
-    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-    asked = [
-        (directory.path, topic.name, index)
-        for directory in request.dirs
-        for topic in directory.topics
-        for index in topic.partitions
-    ]
-    for some in cut(asked, _PARTITIONS_PER_SLICE):
-        if results:
-            yield []
-        for path, name, index in some:
-            code = node.storage.prefer(TopicPartition(name, index), path)
-            row = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
-            results.setdefault(name, []).append(row)
-    rows = [
-        AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
-        for name, partitions in results.items()
-    ]
-    return [context.reply(AlterReplicaLogDirsResponse(results=rows))]
+    by_topic: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    results: list[AlterReplicaLogDirTopicResult] = []
+    count = 0
+    for path, name, indexes in _named(request):
+        count += 1
+        for some in cut(indexes, _PARTITIONS_PER_SLICE):
+            if count >= _PARTITIONS_PER_SLICE:
+                count = 0
+                yield []
+            count += len(some)
+            for index in some:
+                rows = by_topic.get(name)
+                if rows is None:
+                    rows = by_topic[name] = []
+                    results.append(AlterReplicaLogDirTopicResult(topic_name=name, partitions=rows))
+                code = node.storage.prefer(TopicPartition(name, index), path)
+                rows.append(
+                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                )
+    return [context.reply(AlterReplicaLogDirsResponse(results=results))]
+
+
+def _named(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[str, str, Sequence[int]]]:
+    """Go over directories and their topics; one that has none counts as one that has."""
+    for directory in taken_out(request.dirs):
+        for topic in taken_out(directory.topics):
+            yield directory.path, topic.name, topic.partitions
+        if not directory.topics:
+            yield directory.path, "", ()

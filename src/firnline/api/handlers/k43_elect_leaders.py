@@ -2,19 +2,21 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
-from firnline.api.portions import in_portions
-from firnline.api.slices import Slices, in_slices
+from firnline.api.portions import in_portions, portions_of
+from firnline.api.slices import Slices, a_step_a_slice, in_slices, let_go, naming_any
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.controller.elections import CHANGES_PER_REQUEST_MAX, Elected
 from firnline.protocol.messages.k43_elect_leaders import (
     ElectedPartition,
     ElectedTopic,
+    ElectionTopic,
     ElectLeadersRequest,
     ElectLeadersResponse,
 )
@@ -58,15 +60,19 @@ def _elect(
     def finish(at_ms: int) -> Effects:
         if problems:
             return [context.reply(_refusal(request, problems[0]))]
-        return in_slices(node, context, _answer(context, elected), at_ms)
+        return in_slices(node, context, _answer(context, request, elected), at_ms)
 
-    if (yield from _is_too_much(node, request)):
+    topics: Sequence[ElectionTopic] | None = None
+    if request.topic_partitions is not None:
+        steps = naming_any(request.topic_partitions, attrgetter("partitions"))
+        topics, now_ms = yield from a_step_a_slice(steps, now_ms)
+    if (yield from _is_too_much(node, kind, topics)):
         why = "more than 10,000 changes in one request"
         return [context.reply(_refusal(request, KafkaError(Code.POLICY_VIOLATION, why)))]
     return (
         yield from in_portions(
             context,
-            _portions(node, request),
+            _portions(node, kind, topics),
             decide=partial(node.controller.elect_leaders, kind),
             write=node.quorum.write,
             told=told,
@@ -76,31 +82,35 @@ def _elect(
     )
 
 
-def _is_too_much(node: "AnyNode", request: ElectLeadersRequest) -> Generator[Effects, int, bool]:
+def _is_too_much(
+    node: "AnyNode", kind: int, topics: Sequence[ElectionTopic] | None
+) -> Generator[Effects, int, bool]:
     """Whether the whole request is refused: nothing of it is done, then."""
-    count = sum(len(portion) for portion in _portions(node, request))
-    if count <= CHANGES_PER_REQUEST_MAX:
+    count = 0
+    for portion in _portions(node, kind, topics):
+        count += len(portion)
+        if count > CHANGES_PER_REQUEST_MAX:
+            break
+    else:
         return False
     changes = 0
-    for portion in _portions(node, request):
-        changes += len(node.controller.elect_leaders(request.election_type, portion).records)
+    for portion in _portions(node, kind, topics):
+        changes += len(node.controller.elect_leaders(kind, portion).records)
         if changes > CHANGES_PER_REQUEST_MAX:
             return True
         yield []
     return False
 
 
-def _portions(node: "AnyNode", request: ElectLeadersRequest) -> Iterator[list[Named]]:
-    """Cut what is asked for; the first portion is there even where that is nothing."""
-    asked = request.topic_partitions
-    if asked is None:
+def _portions(
+    node: "AnyNode", kind: int, topics: Sequence[ElectionTopic] | None
+) -> Iterator[list[Named]]:
+    if topics is None:
         # Those at rest need nothing, and nothing is said of them.
-        named = node.controller.in_need_of_election(request.election_type)
+        named = node.controller.in_need_of_election(kind)
     else:
-        named = ((topic.topic, number) for topic in asked for number in topic.partitions)
-    yield list(islice(named, _PARTITIONS_PER_SLICE))
-    while portion := list(islice(named, _PARTITIONS_PER_SLICE)):
-        yield portion
+        named = ((topic.topic, number) for topic in topics for number in topic.partitions)
+    return portions_of(named, _PARTITIONS_PER_SLICE)
 
 
 def _refusal(request: ElectLeadersRequest, problem: KafkaError) -> ElectLeadersResponse:
@@ -110,7 +120,10 @@ def _refusal(request: ElectLeadersRequest, problem: KafkaError) -> ElectLeadersR
     return ElectLeadersResponse(error_code=problem.code, replica_election_results=_by_topic(rows))
 
 
-def _answer(context: RequestContext, elected: Sequence[Elected]) -> Slices:
+def _answer(
+    context: RequestContext, request: ElectLeadersRequest, elected: Sequence[Elected]
+) -> Slices:
+    yield from let_go(request.topic_partitions or ())
     topics: list[ElectedTopic] = []
     rows: list[ElectedPartition] = []
     for count, each in enumerate(elected):

@@ -1,14 +1,15 @@
 """AlterPartitionReassignments: move partitions, or call moves off. PURE. Source: KIP-455, KIP-860."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
-from firnline.api.portions import in_portions
-from firnline.api.slices import Slices, in_slices
+from firnline.api.portions import in_portions, portions_of
+from firnline.api.slices import Slices, a_step_a_slice, in_slices, naming_any, taken_out
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.controller.reassignments import Reassignment
@@ -16,6 +17,7 @@ from firnline.metadata.result import ControllerResult
 from firnline.protocol.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignableTopic,
     ReassignedPartition,
     ReassignedTopic,
 )
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 # A millisecond or two.
 _PARTITIONS_PER_SLICE = 40
+_RESULTS_PER_SLICE = 1_000
 
 
 def handle(
@@ -77,52 +80,65 @@ def _alter(
             problems.append(outcome)
         else:  # decisions are committed in the order they were made
             asked = zip(portion, outcome, strict=True)
-            rows.extend([_answer(each.partition, problem) for each, problem in asked])
+            rows.extend([_row(each.partition, problem) for each, problem in asked])
 
     def finish(at_ms: int) -> Effects:
         if problems:
             return [context.reply(_refusal(request, problems[0]))]
-        in_order = iter(rows)
-        response = AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=may_change_factor,
-            error_message=None,
-            responses=[
-                ReassignedTopic(
-                    name=topic.name, partitions=list(islice(in_order, len(topic.partitions)))
-                )
-                for topic in request.topics
-            ],
-        )
-        return [context.reply(response)]
+        return in_slices(node, context, _answer(context, request, rows), at_ms)
 
-    return in_portions(
-        context,
-        _portions(request),
-        decide=decide,
-        write=node.quorum.write,
-        told=told,
-        finish=finish,
-        now_ms=now_ms,
+    steps = naming_any(request.topics, attrgetter("partitions"))
+    topics, now_ms = yield from a_step_a_slice(steps, now_ms)
+    return (
+        yield from in_portions(
+            context,
+            portions_of(_wanted(topics), _PARTITIONS_PER_SLICE),
+            decide=decide,
+            write=node.quorum.write,
+            told=told,
+            finish=finish,
+            now_ms=now_ms,
+        )
     )
 
 
-def _portions(request: AlterPartitionReassignmentsRequest) -> Iterator[list[Reassignment]]:
-    """Cut what is asked for; the first portion is there even where that is nothing."""
-    wanted = (
+def _wanted(topics: Sequence[ReassignableTopic]) -> Iterable[Reassignment]:
+    return (
         Reassignment(
             topic.name,
             each.partition_index,
             None if each.replicas is None else tuple(each.replicas),
         )
-        for topic in request.topics
+        for topic in topics
         for each in topic.partitions
     )
-    yield list(islice(wanted, _PARTITIONS_PER_SLICE))
-    while portion := list(islice(wanted, _PARTITIONS_PER_SLICE)):
-        yield portion
 
 
-def _answer(number: int, problem: KafkaError | None) -> ReassignedPartition:
+def _answer(
+    context: RequestContext,
+    request: AlterPartitionReassignmentsRequest,
+    rows: Sequence[ReassignedPartition],
+) -> Slices:
+    """Give each partition its row, in the shape of the request."""
+    in_order = iter(rows)
+    topics: list[ReassignedTopic] = []
+    left = _RESULTS_PER_SLICE
+    for topic in taken_out(request.topics):
+        if left <= 0:
+            yield []
+            left = _RESULTS_PER_SLICE
+        found = list(islice(in_order, len(topic.partitions)))
+        topics.append(ReassignedTopic(name=topic.name, partitions=found))
+        left -= 1 + len(found)
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_message=None,
+        responses=topics,
+    )
+    return [context.reply(response)]
+
+
+def _row(number: int, problem: KafkaError | None) -> ReassignedPartition:
     if problem is None:
         return ReassignedPartition(partition_index=number, error_message=None)
     return ReassignedPartition(

@@ -1,11 +1,12 @@
 """ListPartitionReassignments: what is on the move. PURE. Source: KIP-455."""
 
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
-from firnline.api.slices import Slices, in_slices
+from firnline.api.slices import Slices, a_step_a_slice, in_slices, naming_any
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.controller.reassignments import list_reassignments
@@ -51,12 +52,16 @@ def _listing(
     node: "AnyNode", context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> Slices:
     """Answer with what moves in one version of the image, however many slices it takes."""
-    asked = request.topics
-    wanted = None if asked is None else [(each.name, each.partition_indexes) for each in asked]
+    wanted = None
+    if request.topics is not None:
+        steps = naming_any(request.topics, attrgetter("partition_indexes"), takes_out=True)
+        asked, _ = yield from a_step_a_slice(steps, 0)
+        wanted = ((each.name, each.partition_indexes) for each in asked)
+    image = node.image
     topics: list[MovingTopic] = []
     of_topic: list[MovingPartition] = []
     is_first = True
-    for found in list_reassignments(node.image, wanted):
+    for found in list_reassignments(image, wanted):
         if not is_first:
             yield []
         is_first = False

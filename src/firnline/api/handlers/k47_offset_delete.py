@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Outstanding, Slices, a_step_a_slice, in_slices
+from firnline.api.slices import Outstanding, Slices, a_step_a_slice, in_slices, let_go, taken_out
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.base.ids import TopicPartition
@@ -42,8 +42,12 @@ def _delete(
 
     @context.makes_replies
     def finish() -> Effects:
+        return in_slices(node, context, told(), now_ms)
+
+    def told() -> Slices:
         if response.error_code:
             response.topics = []
+            yield from let_go(topics)
         return [context.reply(response)]
 
     def settle(
@@ -64,7 +68,11 @@ def _delete(
     steps = node.groups.find_subscribed(request.group_id, node.image.topics_by_name)
     subscribed, now_ms = yield from a_step_a_slice(steps, now_ms)
     count = 0
-    for wanted in request.topics:
+    for wanted in taken_out(request.topics):
+        if count >= _ROWS_PER_SLICE:
+            now_ms = yield delete(now_ms)
+            rows, gone, count = [], [], 0
+        count += 1
         parts: list[OffsetDeleteResponsePartition] = []
         topics.append(OffsetDeleteResponseTopic(name=wanted.name, partitions=parts))
         for part in wanted.partitions:
@@ -72,9 +80,9 @@ def _delete(
             row = OffsetDeleteResponsePartition(partition_index=index)
             parts.append(row)
             count += 1
-            if len(gone) >= _TOMBS_PER_SLICE or count % _ROWS_PER_SLICE == 0:
+            if len(gone) >= _TOMBS_PER_SLICE or count > _ROWS_PER_SLICE:
                 now_ms = yield delete(now_ms)
-                rows, gone = [], []
+                rows, gone, count = [], [], 0
             topic = node.image.topics_by_name.get(wanted.name)
             if topic is None or index not in topic.partitions:
                 row.error_code = Code.UNKNOWN_TOPIC_OR_PARTITION

@@ -5,11 +5,13 @@ none is checked (I10).
 """
 
 from collections.abc import Sequence
+from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
-from firnline.api.portions import in_portions
-from firnline.api.slices import cut, in_slices
+from firnline.api.portions import in_portions, portions_of
+from firnline.api.slices import Slices, a_step_a_slice, in_slices, naming_any, taken_out
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.base.ids import Uuid
@@ -31,6 +33,7 @@ Asked = tuple[Uuid, ProposedPartition]
 _EPOCHS_SINCE = 3
 # A millisecond or two.
 _PARTITIONS_PER_SLICE = 80
+_RESULTS_PER_SLICE = 1_000
 
 
 def handle(
@@ -41,7 +44,13 @@ def handle(
     Where one of the decisions could not be committed the answer says so of the whole request, as nobody
     can know what became of it; the leader asks again (rel-R7).
     """
-    asked = [(topic.topic_id, row) for topic in request.topics for row in topic.partitions]
+    slices = _alter(node, context, request, now_ms)
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
+
+
+def _alter(
+    node: "ControllerNode", context: RequestContext, request: AlterPartitionRequest, now_ms: int
+) -> Slices:
     answers: list[AlteredPartition] = []
     problems: list[KafkaError] = []
 
@@ -59,30 +68,44 @@ def handle(
             problems.append(outcome)
         else:  # decisions are committed in the order they were made
             rows = zip(portion, outcome, strict=True)
-            answers.extend([_answer(row, found) for (_, row), found in rows])
+            answers.extend([_row(row, found) for (_, row), found in rows])
 
     def finish(at_ms: int) -> Effects:
         if problems:
             return [context.reply(AlterPartitionResponse(error_code=problems[0].code))]
-        in_order = iter(answers)
-        topics = [
-            AlterPartitionTopicResult(
-                topic_id=topic.topic_id, partitions=[next(in_order) for _ in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-        return [context.reply(AlterPartitionResponse(topics=topics))]
+        return in_slices(node, context, _answer(context, request, answers), at_ms)
 
-    slices = in_portions(
-        context,
-        cut(asked, _PARTITIONS_PER_SLICE),
-        decide=decide,
-        write=node.quorum.write,
-        told=told,
-        finish=finish,
-        now_ms=now_ms,
+    steps = naming_any(request.topics, attrgetter("partitions"))
+    topics, now_ms = yield from a_step_a_slice(steps, now_ms)
+    asked = ((topic.topic_id, row) for topic in topics for row in topic.partitions)
+    return (
+        yield from in_portions(
+            context,
+            portions_of(asked, _PARTITIONS_PER_SLICE),
+            decide=decide,
+            write=node.quorum.write,
+            told=told,
+            finish=finish,
+            now_ms=now_ms,
+        )
     )
-    return in_slices(node, context, slices, now_ms, to_the_end=True)
+
+
+def _answer(
+    context: RequestContext, request: AlterPartitionRequest, answers: Sequence[AlteredPartition]
+) -> Slices:
+    """Give each partition its row, in the shape of the request."""
+    in_order = iter(answers)
+    topics: list[AlterPartitionTopicResult] = []
+    left = _RESULTS_PER_SLICE
+    for topic in taken_out(request.topics):
+        if left <= 0:
+            yield []
+            left = _RESULTS_PER_SLICE
+        rows = list(islice(in_order, len(topic.partitions)))
+        topics.append(AlterPartitionTopicResult(topic_id=topic.topic_id, partitions=rows))
+        left -= 1 + len(rows)
+    return [context.reply(AlterPartitionResponse(topics=topics))]
 
 
 def _change(topic_id: Uuid, row: ProposedPartition, version: int) -> IsrChange:
@@ -104,7 +127,7 @@ def _members(partition: ProposedPartition, version: int) -> tuple[IsrMember, ...
     )
 
 
-def _answer(partition: ProposedPartition, outcome: PartitionImage | KafkaError) -> AlteredPartition:
+def _row(partition: ProposedPartition, outcome: PartitionImage | KafkaError) -> AlteredPartition:
     if isinstance(outcome, KafkaError):
         return AlteredPartition(partition_index=partition.partition_index, error_code=outcome.code)
     return AlteredPartition(

@@ -1,17 +1,20 @@
 """AssignReplicasToDirs: a broker says in which of its directories replicas are. PURE. Source: KIP-858."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.portions import in_portions
-from firnline.api.slices import Slices, cut, in_slices
+from firnline.api.portions import in_portions, portions_of
+from firnline.api.slices import Slices, a_step_a_slice, in_slices, naming_any, taken_out
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import Uuid
 from firnline.controller.directories import Place
 from firnline.protocol.messages.k73_assign_replicas_to_dirs import (
     AssignedDirectoryResult,
     AssignedPartitionResult,
+    AssignedTopic,
     AssignedTopicResult,
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
@@ -31,12 +34,28 @@ def handle(
     request: AssignReplicasToDirsRequest,
     now_ms: int,
 ) -> Effects:
-    wanted = [
-        Place(topic.topic_id, partition.partition_index, directory.id)
-        for directory in request.directories
-        for topic in directory.topics
+    slices = _assign(node, context, request, now_ms)
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
+
+
+def _assign(
+    node: "ControllerNode",
+    context: RequestContext,
+    request: AssignReplicasToDirsRequest,
+    now_ms: int,
+) -> Slices:
+    named: list[tuple[Uuid, AssignedTopic]] = []
+    for count, directory in enumerate(request.directories):
+        if count and count % _RESULTS_PER_SLICE == 0:
+            now_ms = yield []
+        steps = naming_any(directory.topics, attrgetter("partitions"))
+        topics, now_ms = yield from a_step_a_slice(steps, now_ms)
+        named += [(directory.id, topic) for topic in topics]
+    wanted = (
+        Place(topic.topic_id, partition.partition_index, directory_id)
+        for directory_id, topic in named
         for partition in topic.partitions
-    ]
+    )
     codes: list[Code] = []
     problems: list[KafkaError] = []
 
@@ -51,18 +70,19 @@ def handle(
             return [context.reply(AssignReplicasToDirsResponse(error_code=problems[0].code))]
         return in_slices(node, context, _answer(context, request, codes), at_ms)
 
-    slices = in_portions(
-        context,
-        cut(wanted, _PARTITIONS_PER_SLICE),
-        decide=lambda portion: node.controller.assign_directories(
-            broker_id=request.broker_id, broker_epoch=request.broker_epoch, wanted=portion
-        ),
-        write=node.quorum.write,
-        told=told,
-        finish=finish,
-        now_ms=now_ms,
+    return (
+        yield from in_portions(
+            context,
+            portions_of(wanted, _PARTITIONS_PER_SLICE),
+            decide=lambda portion: node.controller.assign_directories(
+                broker_id=request.broker_id, broker_epoch=request.broker_epoch, wanted=portion
+            ),
+            write=node.quorum.write,
+            told=told,
+            finish=finish,
+            now_ms=now_ms,
+        )
     )
-    return in_slices(node, context, slices, now_ms, to_the_end=True)
 
 
 def _answer(
@@ -73,9 +93,13 @@ def _answer(
     directories: list[AssignedDirectoryResult] = []
     count = 0
     for directory in request.directories:
+        if count >= _RESULTS_PER_SLICE:
+            count = 0
+            yield []
+        count += 1
         topics: list[AssignedTopicResult] = []
         directories.append(AssignedDirectoryResult(id=directory.id, topics=topics))
-        for topic in directory.topics:
+        for topic in taken_out(directory.topics):
             rows = [
                 AssignedPartitionResult(
                     partition_index=partition.partition_index, error_code=next(in_order)
@@ -83,7 +107,7 @@ def _answer(
                 for partition in topic.partitions
             ]
             topics.append(AssignedTopicResult(topic_id=topic.topic_id, partitions=rows))
-            count += len(rows)
+            count += 1 + len(rows)
             if count >= _RESULTS_PER_SLICE:
                 count = 0
                 yield []
