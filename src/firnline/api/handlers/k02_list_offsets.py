@@ -47,7 +47,7 @@ def _ask(
             times_named[key] = times_named.get(key, 0) + 1
             left -= 1
             if left < 0:
-                now_ms = yield []
+                now_ms = yield context.keeps(times_named)
                 left = _NAMED_PER_SLICE
     asks = (
         OffsetAsk(
@@ -104,7 +104,7 @@ def _told(context: RequestContext, request: ListOffsetsRequest, outcomes: list[O
         rows = by_topic.setdefault(topic.name, [])
         for part in topic.partitions:
             if count and count % _ROWS_PER_SLICE == 0:
-                yield []
+                yield context.keeps(outcomes, by_topic)
             outcome = outcomes[count]
             count += 1
             if outcome is _TWICE:
