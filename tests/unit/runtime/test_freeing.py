@@ -164,6 +164,14 @@ def test_a_container_that_is_kept_twice_is_freed_once(node: Node) -> None:
     assert node.alive == 0
 
 
+def test_a_list_that_is_kept_and_is_in_a_message_too_is_nobody_elses(node: Node) -> None:
+    rows = node.leaves(MANY)
+    over(node, rows, Tree(leaves=rows))
+    del rows
+    assert max(node.turns()) <= ROWS_PER_PORTION
+    assert node.alive == 0
+
+
 def test_nothing_is_freed_while_its_request_is_under_way(node: Node) -> None:
     kept = node.freeing.begin()
     kept.add(node.leaves(MANY))

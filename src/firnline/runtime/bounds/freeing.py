@@ -174,7 +174,12 @@ class Freeing:
         self._soon()
 
     def _look_later(self, kept: Kept) -> None:
-        """Look again at what others have, unless that is nothing, or was looked at often."""
+        """Look again at what others have, unless there is none, or that was done often."""
+        once = {id(each): each for each in kept.others}
+        if len(once) < len(kept.others):  # it was kept, and is in a message, too: that was us
+            kept.stack, kept.others = list(once.values()), []
+            self._over.append(kept)
+            return
         kept.looks += 1
         if not kept.others or kept.looks > LOOKS_MAX:
             self._begun.pop(kept, None)
