@@ -43,7 +43,7 @@ def _answer(
             rows.append(_one(node, topic.topic, part))
             count += 1
             if count % _PARTITIONS_PER_SLICE == 0:
-                yield []
+                yield context.keeps(topics)
     return [context.reply(OffsetForLeaderEpochResponse(topics=topics))]
 
 
