@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from firnline.base.units import MIB
 from firnline.protocol.schema import Message, Struct, f
 from firnline.runtime.bounds import freeing
 from firnline.runtime.bounds.freeing import LOOKS_MAX, ROWS_PER_PORTION, Freeing
@@ -192,17 +193,17 @@ def test_what_is_to_be_freed_counts_until_it_is() -> None:
     """Goal: large requests, one after the other, cannot outrun it. Method: the next answer waits."""
     world = World()
     first, second = world.peer("first"), world.peer("second")
+    first.share.hold(MIB)
     first.share.keeps([Leaf() for _ in range(MANY)])
-    first.share.hold(1_000)
     second.share.grow(1)
     first.share.made()
     world.wait(second)
-    assert world.answers.held_bytes == 1_001
+    assert world.answers.held_bytes == MIB + 1
     assert world.peer("third").share.must_wait() is False, "one always goes on"
     assert second.share.must_wait()
     for _ in range(MANY // ROWS_PER_PORTION - 1):
         world.loop.calls.pop(0)()
-    assert world.answers.held_bytes == 1_001
+    assert world.answers.held_bytes == MIB + 1
     world.loop.run()
     assert world.answers.held_bytes == 1
     assert world.went_on == ["second"]
@@ -212,8 +213,8 @@ def test_what_waits_for_minutes_does_not_count_and_is_freed_after_its_answer() -
     world = World()
     peer = world.peer("a")
     rows = [Leaf() for _ in range(MANY)]
+    peer.share.hold(MIB)
     peer.share.keeps(rows)
-    peer.share.hold(1_000)
     peer.share.waits()
     world.loop.run()
     assert world.answers.held_bytes == 0
@@ -231,6 +232,7 @@ def test_a_change_that_goes_on_after_its_client_hung_up_is_freed_in_portions_too
     peer = world.peer("a")
     rows: list[Any] = [Leaf() for _ in range(MANY)]
     more: list[Any] = [Leaf() for _ in range(MANY)]
+    peer.share.hold(MIB)
     peer.share.keeps(rows)
     peer.share.close()
     world.loop.run()
@@ -260,3 +262,12 @@ def test_young_objects_are_looked_at_while_more_is_freed_than_made(
     node.freeing.end(kept, 0)
     node.loop.seconds(2)
     assert node.loop.timers == [], "an idle node has no such timer"
+
+
+def test_a_request_of_a_thousand_rows_has_nothing_kept() -> None:
+    """It would pay for it, and is freed in no time."""
+    world = World()
+    peer = world.peer("a")
+    peer.share.hold(300_000)
+    peer.share.keeps([Leaf() for _ in range(1_000)])
+    assert not world.answers.freeing.is_busy
