@@ -15,6 +15,7 @@ import gc
 from collections import deque
 from collections.abc import Callable
 from functools import cache, partial
+from itertools import repeat, starmap
 from operator import attrgetter
 from sys import getrefcount
 from typing import Any
@@ -96,13 +97,13 @@ class Kept:
             self.stack.append(container)  # before what was in it, which goes first
             if is_deep:
                 count += self._open(some)
-        elif kind is dict:
+        elif kind is dict and type(next(iter(container.values()))) is list:
             values = [container.popitem()[1] for _ in range(count)]
             self.stack.append(container)
             self.stack += [each for each in values if type(each) is list and len(each) > _FEW]
         else:
-            for _ in range(count):
-                container.pop()
+            take = container.pop if kind is set else container.popitem
+            deque(starmap(take, repeat((), count)), maxlen=0)
             self.stack.append(container)
         return 1 + count
 
