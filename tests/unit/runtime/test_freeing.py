@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from firnline.api.context import RequestContext
 from firnline.base.units import MIB
 from firnline.protocol.schema import Message, Struct, f
 from firnline.runtime.bounds import freeing
@@ -215,12 +216,16 @@ def test_what_waits_for_minutes_does_not_count_and_is_freed_after_its_answer() -
     rows = [Leaf() for _ in range(MANY)]
     peer.share.hold(MIB)
     peer.share.keeps(rows)
-    peer.share.waits()
+    connection: Any = peer
+    context = RequestContext(connection, 1, 12, 0, None, 0)
+    context.when_gone(lambda now_ms: [])
     world.loop.run()
     assert world.answers.held_bytes == 0
     assert world.answers.freeing.is_busy
     last = weakref.ref(rows[0])
     del rows
+    world.loop.run()
+    assert last() is not None
     peer.share.made()
     world.loop.run()
     assert last() is None
@@ -234,6 +239,7 @@ def test_a_change_that_goes_on_after_its_client_hung_up_is_freed_in_portions_too
     more: list[Any] = [Leaf() for _ in range(MANY)]
     peer.share.hold(MIB)
     peer.share.keeps(rows)
+    peer.share.keeps(more)
     peer.share.close()
     world.loop.run()
     for _ in range(3):

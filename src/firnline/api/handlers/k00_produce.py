@@ -211,17 +211,17 @@ def _told(
     request: ProduceRequest,
     outcomes: list[Outcome],
 ) -> Slices:
-    responses: list[TopicProduceResponse] = []
+    responses = []
     leaders: dict[int, None] = {}
     rest = iter(outcomes)
     left = _TOLD_PER_SLICE
     for topic in request.topic_data:
-        partitions: list[PartitionProduceResponse] = []
+        partitions = []
         for data in topic.partition_data:
             outcome = next(rest)
             left -= 1
             if left < 0:
-                yield context.keeps(responses, partitions, outcomes)
+                yield context.keeps(outcomes)
                 left = _TOLD_PER_SLICE
             if type(outcome) is Appended:
                 # Filled field by field: keywords cost three times as much, and this is the hot path.

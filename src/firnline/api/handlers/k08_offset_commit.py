@@ -62,7 +62,7 @@ def _commit(
     count = 0
     for wanted in taken_out(request.topics):
         if count >= _ROWS_PER_SLICE:
-            now_ms = yield write(now_ms) + context.keeps(answers)
+            now_ms = yield write(now_ms)
             places, commits, count = [], [], 0
         count += 1
         topic = _find(node.image, wanted, by_id)
@@ -78,7 +78,7 @@ def _commit(
             )
             rows.append(row)
             if len(commits) >= _COMMITS_PER_SLICE or count > _ROWS_PER_SLICE:
-                now_ms = yield write(now_ms) + context.keeps(answers)
+                now_ms = yield write(now_ms)
                 places, commits, count = [], [], 0
                 topic = _find(node.image, wanted, by_id)  # it may have gone
             if topic is None or part.partition_index not in topic.partitions:
