@@ -206,7 +206,7 @@ def test_no_step_frees_all_of_a_large_request(node: Freeing, name: str) -> None:
     assert gc.collect() < 100
 
 
-@pytest.mark.parametrize("slices", [15, 60, 130, 400])
+@pytest.mark.parametrize("slices", [15, 60, 130, 270])
 @pytest.mark.parametrize("name", ALL)
 def test_nor_of_one_whose_client_hangs_up(node: Freeing, name: str, slices: int) -> None:
     """While it is read, while it is handled, while it is answered."""
