@@ -41,8 +41,8 @@ _SLICE_READ_BYTES = ELEMENTS_PER_SLICE * ELEMENT_HELD_BYTES
 _SIZE_BYTES = 4
 _unpack_start = REQUEST_START.unpack_from
 _frame_size = struct.Struct(">i").unpack_from
-# Reads a request, a slice each; at last the request.
-Steps = Generator[None, None, Any]
+# Reads a request, a slice each; gives what it makes as far as that is made, or nothing. At last the request.
+Steps = Generator[Any, None, Any]
 
 
 class RequestCount(NamedTuple):
@@ -158,7 +158,9 @@ class Dispatcher:
                     is_over = False
                     share.wait(partial(self._read_on, api, context, steps, size))
                     return []
-                next(steps)
+                made = next(steps)
+                if made is not None:
+                    context.keeps(made)
                 context.hold(_SLICE_READ_BYTES)
                 now_ms = yield []
         except StopIteration as done:

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID
 
 T = TypeVar("T")
-Steps = Generator[None, None, T]
+# They yield what was made of very many rows, once it is not needed any more, or nothing.
+Steps = Generator[Any, None, T]
 Fold = Callable[[Any], Steps[None]]
 Key = Callable[[Any], Hashable]
 # A slice of a large request: a fraction of a millisecond.
@@ -49,7 +50,7 @@ def _by_key(rows: Sequence[Any], key: Key) -> Steps[dict[Hashable, Any]]:
     found: dict[Hashable, Any] = {}
     for first in range(0, len(rows), _ROWS_PER_SLICE):
         if first:
-            yield
+            yield rows if first == _ROWS_PER_SLICE else found
         some = rows[first : first + _ROWS_PER_SLICE]
         found.update(zip(map(key, some), some, strict=True))  # a map that keeps its order
     return found
@@ -64,7 +65,7 @@ def _joined(rows: list[Any], key: Key, field: str) -> Steps[list[Any]]:
     for count, row in enumerate(rows, 1):
         joined.setdefault(key(row), (row, []))[1].extend(getattr(row, field))
         if count % _ROWS_PER_SLICE == 0:
-            yield
+            yield joined
     once: list[Any] = []
     for row, inner in joined.values():
         setattr(row, field, inner)

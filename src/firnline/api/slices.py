@@ -169,12 +169,17 @@ def emptied(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
 
 
 def a_step_a_slice(
-    steps: Generator[None, None, Found], now_ms: int
+    steps: Generator[Any, None, Found], now_ms: int, context: "RequestContext | None" = None
 ) -> Generator[Effects, int, tuple[Found, int]]:
-    """Take each step in a slice of its own; return what they lead to, and the time."""
+    """Take each step in a slice of its own; return what they lead to, and the time.
+
+    What they yield is kept for `context` (`RequestContext.keeps`).
+    """
     while True:
         try:
-            next(steps)
+            made = next(steps)
+            if made is not None and context is not None:
+                context.keeps(made)
         except StopIteration as done:
             return done.value, now_ms
         now_ms = yield []

@@ -52,7 +52,7 @@ Work = Generator[Effects, int, Any]
 Found = TypeVar("Found")
 
 
-def whole(steps: Generator[None, None, Found]) -> Found:
+def whole(steps: Generator[Any, None, Found]) -> Found:
     """Take all steps at once; return what they lead to."""
     while True:
         try:

@@ -75,8 +75,8 @@ class Held(Protocol):
         """The answer holds so many more. ProtocolError: more than one may."""
         ...
 
-    def made(self) -> None:
-        """It holds none any more."""
+    def waits(self) -> None:
+        """It holds none any more, for the time being."""
         ...
 
 
@@ -615,7 +615,7 @@ class OneFetch:
         # All is read again then: nothing is held for a client that may wait for minutes.
         self._outcomes = []
         if self._ask.held is not None:
-            self._ask.held.made()
+            self._ask.held.waits()
         if self._ask.when_gone is not None:
             self._ask.when_gone(self._abandon)
         return [SetTimer(key=("fetch", self._serial), at_ms=at_ms, then=self._wait_over)]

@@ -117,7 +117,7 @@ class ListingOffsets:
                 effects = []
                 if not pending.remote:
                     break  # it took too long
-            ask = pending.asks[index]
+            ask = pending.remote[index]
             found = ask.partition
             assert isinstance(found, Partition)
             effects += self.remote(
@@ -232,22 +232,20 @@ def _earliest_pending_upload(log: "Log") -> OffsetFound:
 class _Pending:
     """One request with partitions that the tier is searched for."""
 
-    __slots__ = ("_answer", "_isolation", "_version", "asks", "outcomes", "remote", "timer")
+    __slots__ = ("_answer", "_isolation", "_version", "outcomes", "remote", "timer")
 
     def __init__(self, isolation: int, version: int, answer: Answer) -> None:
-        self.asks: list[OffsetAsk] = []
         self._isolation = isolation
         self._version = version
         self._answer = answer
         self.outcomes: list[Outcome] = []
-        self.remote: dict[int, None] = {}
+        self.remote: dict[int, OffsetAsk] = {}  # what the tier is asked, by its place
         self.timer: tuple[str, int] | None = None
 
     def add(self, ask: OffsetAsk, outcome: Outcome | None) -> None:
         """Note one question with its outcome; None: the tier is to be asked."""
         if outcome is None:
-            self.remote[len(self.asks)] = None
-        self.asks.append(ask)
+            self.remote[len(self.outcomes)] = ask
         self.outcomes.append(_TIMED_OUT if outcome is None else outcome)
 
     def came(self, index: int, found: OffsetFound | KafkaError | None, now_ms: int) -> Effects:
@@ -255,12 +253,11 @@ class _Pending:
             return []  # after the time-out
         if found is not None:
             return self._done(index, found, now_ms)
-        partition = self.asks[index].partition
+        ask = self.remote[index]
+        partition = ask.partition
         assert isinstance(partition, Partition)
         log = partition.log
-        steps = search(
-            log, log.time_steps(self.asks[index].timestamp, may_wait=True), self._isolation
-        )
+        steps = search(log, log.time_steps(ask.timestamp, may_wait=True), self._isolation)
         return self._step(index, partition, steps, now_ms)
 
     def _step(

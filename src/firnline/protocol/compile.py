@@ -31,7 +31,7 @@ from firnline.protocol.schema import Field, Message, Struct
 
 Reader = Callable[[Any, int, int, list[int]], tuple[Any, int]]
 Writer = Callable[[Any, Callable[[Any], None]], None]
-SlicingReader = Callable[[Any, int, int, list[int]], Generator[None, None, tuple[Any, int]]]
+SlicingReader = Callable[[Any, int, int, list[int]], Generator[Any, None, tuple[Any, int]]]
 SlicingWriter = Callable[[Any, Callable[[Any], None]], Iterator[None]]
 
 # kind -> (struct letter, bytes)
@@ -97,7 +97,10 @@ def unguarded_reader(cls: type[Message], version: int) -> Reader:
 
 
 def slicing_reader(cls: type[Message], version: int) -> SlicingReader:
-    """Return an unguarded reader that is a generator, and yields after each ELEMENTS_PER_SLICE of arrays."""
+    """Return an unguarded reader that is a generator, and yields after each ELEMENTS_PER_SLICE of arrays.
+
+    What it yields is the message, in which is all that was read of it: whoever gives it up has it freed.
+    """
     key = (cls, version)
     found = _slicing_readers.get(key)
     if found is None:
@@ -224,9 +227,16 @@ _READER_NAMES: dict[str, Any] = {
 }
 
 
-def _read_struct(src: _Source, o: str, cls: type[Struct], version: int, flexible: bool) -> None:
-    """Emit the reading of a struct into the local `o`: inline, for a call costs as much as a field."""
+def _read_struct(
+    src: _Source, o: str, cls: type[Struct], version: int, flexible: bool, place: str = ""
+) -> None:
+    """Emit the reading of a struct into the local `o`: inline, for a call costs as much as a field.
+
+    place  a statement that puts it where it belongs, before anything is read of it
+    """
     src.add(f"{o} = new({src.bind('cls', cls)})")
+    if place:
+        src.add(place)
     run: list[tuple[str, str]] = []
     for name, field in _present(cls, version):
         if isinstance(field.kind, str) and field.kind in FIXED:
@@ -303,8 +313,7 @@ def _read_value(
             src.add("else:")
             src.indent += 1
         inner = src.local("o")
-        _read_struct(src, inner, kind, version, flexible)
-        src.add(f"{target} = {inner}")
+        _read_struct(src, inner, kind, version, flexible, f"{target} = {inner}")
         if nullable:
             src.indent -= 1
 
@@ -352,16 +361,20 @@ def _read_array(
         src.add(f"p += {size} * {n}")
     else:
         items, item = src.local("items"), src.local("item")
-        src.add(f"{items} = []")
+        src.add(f"{items} = {target} = []" if src.in_slices else f"{items} = []")
         src.add(f"for _ in range({n}):")
         src.indent += 1
         if src.in_slices:
             src.add("left -= 1")
-            src.add(f"if left <= 0: yield; left = {ELEMENTS_PER_SLICE}")
-        _read_value(src, item, element, False, version, flexible)
-        src.add(f"{items}.append({item})")
+            src.add(f"if left <= 0: yield o; left = {ELEMENTS_PER_SLICE}")
+        if src.in_slices and isinstance(element, type):
+            _read_struct(src, item, element, version, flexible, f"{items}.append({item})")
+        else:
+            _read_value(src, item, element, False, version, flexible)
+            src.add(f"{items}.append({item})")
         src.indent -= 1
-        src.add(f"{target} = {items}")
+        if not src.in_slices:
+            src.add(f"{target} = {items}")
     if nullable:
         src.indent -= 1
 

@@ -218,8 +218,10 @@ class Runtime:
         if effect.message is None:
             connection.answer(None, effect.context.turn)
         elif connection.closed:
-            return
+            if effect.context.is_large:
+                connection.share.keeps(effect.message)
         elif effect.context.is_large:
+            connection.share.keeps(effect.message)
             encoding = connection.dispatcher.encoding(effect)
             self.execute(self._encode_on(effect, encoding, self.now_ms()))
         else:

@@ -203,7 +203,8 @@ class _Process:
         assert self._runtime is not None
         node = self._runtime.node
         groups = node.groups.group_count if isinstance(node, BrokerNode) else 0
-        self._collector.look(node.quorum, groups)
+        is_busy = self._runtime.answers.freeing.is_busy
+        self._collector.look(node.quorum, groups, is_busy=is_busy)
 
     def _image(self) -> ClusterImage:
         assert self._runtime is not None

@@ -58,7 +58,8 @@ def first_partition(message: Any) -> Any | None:
     topics = getattr(message, "topics", None)
     if topics is None:
         topics = message.responses
-    return topics[0].partitions[0] if topics and topics[0].partitions else None
+    first = topics[0] if topics else None  # of a large request whoever answers has taken them out
+    return first.partitions[0] if first is not None and first.partitions else None
 
 
 def _error(code: int) -> str:

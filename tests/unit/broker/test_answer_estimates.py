@@ -42,8 +42,12 @@ class Counted:
 
     def give_way(self) -> None: ...
 
+    def keeps(self, container: Any) -> None: ...
+
     def made(self) -> None:
         self.bytes = 0
+
+    waits = made
 
     def must_wait(self) -> bool:
         return False

@@ -280,9 +280,11 @@ def test_whoever_asks_and_stays_is_answered_once_and_nothing_stays_counted(seed:
     for _ in range(300):
         node.finish()
         node.loop.run()
+        node.loop.seconds(1)
         node.now_ms += 100
     assert [c.name for c in node.clients if not c.closed and len(c.answers) != 1] == []
     assert (node.answers.making_bytes, node.answers.waiting) == (0, 0)
+    assert (node.answers.freeing.held_bytes, node.answers.freeing.is_busy) == (0, False)
     assert all(c.share.making_bytes == c.share.asking_bytes == 0 for c in node.clients)
     assert waiters.partitions == 0
     hosted = [p for p in node.node.hosted.by_name.values() if isinstance(p, Partition)]

@@ -363,7 +363,7 @@ class Bounded:
         if self.bytes > 100:
             raise ProtocolError("its answer is larger than all answers may be")
 
-    def made(self) -> None:
+    def waits(self) -> None:
         self.bytes = 0
 
 

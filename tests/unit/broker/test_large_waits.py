@@ -40,8 +40,12 @@ class Room:
     def give_way(self) -> None:
         self.ways_given += 1
 
+    def keeps(self, container: Any) -> None: ...
+
     def made(self) -> None:
         self.making_bytes = 0
+
+    waits = made
 
     def must_wait(self) -> bool:
         return self.is_full

@@ -1,11 +1,13 @@
 """Large requests and answers, a slice at a time: others go on, and order stays."""
 
+import time
 from typing import Any
 
 import pytest
 
 from firnline.base.effects import Reply
 from firnline.runtime import net
+from firnline.runtime.bounds.freeing import ROWS_PER_PORTION
 from tests.unit.runtime.echo import PRODUCE, Running, frame, is_closed, produced, read_frame, reply
 
 
@@ -90,3 +92,40 @@ def test_records_behind_a_produce_in_slices_are_not_appended_before_its_last_one
         _, second = produced(node, 2)
         reply(node, second)
         assert read_frame(sock) == second.body
+
+
+def test_the_rows_of_a_large_answer_are_freed_in_portions_when_it_has_left(node: Running) -> None:
+    """And when its connection closed before it was there."""
+    echo: Any = node.runtime.dispatcher
+    echo.is_encoded = True
+    freeing = node.runtime.answers.freeing
+    portions: list[int] = []
+    free_some = freeing.free_some
+
+    def counted() -> None:
+        portions.append(1)
+        free_some()
+
+    freeing.free_some = counted  # type: ignore[method-assign]
+
+    def answer() -> None:
+        ticket = echo.produced.pop()
+        ticket.is_large, ticket.body = True, b"e-a large one"
+        ticket.connection.share.making_bytes = 1 << 30
+        rows = [[] for _ in range(3 * ROWS_PER_PORTION)]  # type: ignore[var-annotated]
+        node.runtime.execute([Reply(context=ticket, message=rows)])
+
+    for closes in (False, True):
+        portions.clear()
+        with node.connect() as sock:
+            sock.sendall(frame(PRODUCE))
+            produced(node, 1)
+            if closes:
+                node.on_loop(lambda: [c.close() for c in list(node.server._connections.values())])
+            node.on_loop(answer)
+            assert is_closed(sock) if closes else read_frame(sock)
+        deadline = time.monotonic() + 20
+        while freeing.is_busy or not portions:
+            assert time.monotonic() < deadline
+            node.on_loop(lambda: None)
+        assert len(portions) >= 3

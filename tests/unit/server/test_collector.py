@@ -8,7 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from firnline.metadata.census import Census
-from firnline.server.collector import GROWTH_MIN, LONG_S, LOOK_S, THRESHOLDS, Collector
+from firnline.server.collector import (
+    GROWTH_MIN,
+    LONG_S,
+    LOOK_S,
+    OLD_AFTER,
+    PUT_OFF_MAX,
+    THRESHOLDS,
+    Collector,
+)
 from tests.unit.broker.harness import Harness
 
 
@@ -196,6 +204,54 @@ def test_looks_over_a_busy_short_minute_are_many_and_none_holds_up_the_loop(
     assert len(took_s[1]) >= 30, "and by the clock"
     longest_s = max(map(max, filter(None, took_s.values())))
     assert longest_s < 0.008
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Generations that were looked at on request; as if many young objects had become old."""
+    found: list[int] = []
+    monkeypatch.setattr(gc, "collect", found.append)
+    monkeypatch.setattr(gc, "get_count", lambda: (0, 0, OLD_AFTER))
+    return found
+
+
+def test_old_objects_are_looked_at_when_many_came(metadata: Metadata, looks: list[int]) -> None:
+    collector = Collector()
+    metadata.is_loading = False
+    for _ in range(3):
+        collector.look(metadata)
+    assert looks == [2, 2], "the first one freezes"
+
+
+def test_no_look_goes_over_the_rows_of_a_large_request(
+    metadata: Metadata, looks: list[int]
+) -> None:
+    collector = Collector()
+    metadata.is_loading = False
+    collector.look(metadata)
+    for _ in range(3):
+        collector.look(metadata, is_busy=True)
+    collector.look(metadata)
+    assert looks == [1, 1, 1, 2]
+
+
+def test_a_flood_of_large_requests_does_not_keep_garbage_for_ever(
+    metadata: Metadata, looks: list[int]
+) -> None:
+    collector = Collector()
+    metadata.is_loading = False
+    collector.look(metadata)
+    for _ in range(PUT_OFF_MAX + 2):
+        collector.look(metadata, is_busy=True)
+    assert looks == [1] * PUT_OFF_MAX + [2, 1]
+
+
+def test_what_is_allocated_never_leads_to_a_look_at_all_there_is(metadata: Metadata) -> None:
+    collector = Collector()
+    metadata.is_loading = False
+    collector.look(metadata)
+    assert gc.get_threshold()[2] > 1_000_000
+    collector.close()
 
 
 def test_consumer_groups_are_taken_out_of_sight_like_partitions(metadata: Metadata) -> None:

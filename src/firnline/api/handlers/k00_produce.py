@@ -247,7 +247,7 @@ def _told(
             outcome = next(rest)
             left -= 1
             if left < 0:
-                yield []
+                yield context.keeps(outcomes)
                 left = _TOLD_PER_SLICE
             if type(outcome) is Appended:
                 # Filled field by field: keywords cost three times as much, and this is the hot path.

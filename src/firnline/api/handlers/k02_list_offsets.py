@@ -50,7 +50,7 @@ def _ask(
             times_named[key] = times_named.get(key, 0) + 1
             left -= 1
             if left < 0:
-                now_ms = yield []
+                now_ms = yield context.keeps(times_named)
                 left = _NAMED_PER_SLICE
     asks = (
         OffsetAsk(
@@ -107,7 +107,7 @@ def _told(context: RequestContext, request: ListOffsetsRequest, outcomes: list[O
     left = _ROWS_PER_SLICE
     for topic in taken_out(request.topics):
         if left <= 0:
-            yield []
+            yield context.keeps(outcomes, by_topic, topics)
             left = _ROWS_PER_SLICE
         left -= 1
         rows = by_topic.get(topic.name)
@@ -116,7 +116,7 @@ def _told(context: RequestContext, request: ListOffsetsRequest, outcomes: list[O
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
         for part in topic.partitions:
             if left <= 0:
-                yield []
+                yield context.keeps(outcomes, by_topic, topics)
                 left = _ROWS_PER_SLICE
             left -= 1
             outcome = next(in_order)

@@ -132,12 +132,12 @@ def _answer(
         found = (image.topics_by_name[name] for name in sorted(image.topics_by_name))
     else:
         found = (_asked(image, context, topic, errors) for topic in wanted)
-    topics = []
+    topics: list[MetadataResponseTopic] = []
     count = 0
     for each in found:
         if count >= _ROWS_PER_SLICE:
             count = 0
-            yield []
+            yield context.keeps(topics)
         count += 1
         if isinstance(each, MetadataResponseTopic):
             topics.append(each)
@@ -151,7 +151,7 @@ def _answer(
             count += 1
             if count >= _ROWS_PER_SLICE:
                 count = 0
-                yield []
+                yield context.keeps(topics)
         if request.include_topic_authorized_operations:
             topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
     response = MetadataResponse(

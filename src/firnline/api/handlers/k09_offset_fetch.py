@@ -1,7 +1,7 @@
 """OffsetFetch: a group's committed positions out. PURE. Source: KIP-447, KIP-709, KIP-848; C15."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, in_slices, let_go, taken_out
@@ -75,13 +75,13 @@ def _one_group(node: "BrokerNode", context: RequestContext, request: OffsetFetch
             for row in rows
         ]
         if topics and topics[-1].name == name:
-            topics[-1].partitions = [*topics[-1].partitions, *partitions]
+            topics[-1].partitions += partitions  # type: ignore[operator]
         else:
             topics.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
 
     wanted = None if asked is None else ((t.name, t.partition_indexes) for t in asked)
     group_id, is_stable = request.group_id, request.require_stable
-    code = yield from _fetch(node, context, group_id, wanted, is_stable, tell)
+    code = yield from _fetch(node, context, group_id, wanted, is_stable, tell, topics)
     if code is not Code.NONE and context.api_version >= _GROUP_ERROR_VERSION:
         return [context.reply(OffsetFetchResponse(error_code=code))]
     if code is not Code.NONE:
@@ -104,17 +104,18 @@ def _fetch(
     wanted: Wanted | None,
     require_stable: bool,
     tell: Callable[[str, Sequence[FetchedOffset]], None],
+    *made: list[Any],
 ) -> Generator[Effects, int, Code]:
     """`tell` what a group has committed, so many partitions at a time; return the code of the group.
 
     Each is told as it is when its turn comes. What was told is void where the code is an error: another node
-    answers for the group by now.
+    answers for the group by now. `made` is kept meanwhile.
     """
     if wanted is None:
         wanted = node.groups.committed(group_id)
     for place, portion in enumerate(_portions(wanted)):
         if place:
-            yield []
+            yield context.keeps(*made)
         found = node.groups.fetch(group_id, portion, require_stable=require_stable)
         if found.code is not Code.NONE:
             return found.code
@@ -169,7 +170,7 @@ def _group(
         else:
             names.append((t.name if topic is None else topic.name, t.partition_indexes))
         if place % _OFFSETS_PER_SLICE == 0:
-            yield []
+            yield context.keeps(names, unknown)
     topics: list[OffsetFetchResponseGroupTopic] = []
 
     def tell(name: str, rows: Sequence[FetchedOffset]) -> None:
@@ -181,17 +182,19 @@ def _group(
     def add(name: str, topic_id: Uuid, rows: Sequence[FetchedOffset]) -> None:
         found = _topic(name, topic_id, rows)
         if topics and topics[-1].name == name and topics[-1].topic_id == topic_id:
-            topics[-1].partitions = [*topics[-1].partitions, *found.partitions]
+            topics[-1].partitions += found.partitions  # type: ignore[operator]
         else:
             topics.append(found)
 
     wanted = None if all_is_wanted else names
-    code = yield from _fetch(node, context, asked.group_id, wanted, require_stable, tell)
+    code = yield from _fetch(
+        node, context, asked.group_id, wanted, require_stable, tell, topics, names
+    )
     if code is not Code.NONE:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
     for place, portion in enumerate(_portions(unknown)):
         if place:
-            yield []
+            yield context.keeps(topics, unknown)
         for topic_id, indexes in portion:
             add("", topic_id, [FetchedOffset(p, None, Code.UNKNOWN_TOPIC_ID) for p in indexes])
     yield from let_go(unknown)

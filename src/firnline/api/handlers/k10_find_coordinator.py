@@ -72,7 +72,7 @@ def _answer(context: RequestContext, keys: Sequence[str], find: Find) -> Slices:
     found: list[Coordinator] = []
     for some in cut(keys, _KEYS_PER_SLICE):
         if found:
-            yield []
+            yield context.keeps(found)
         found += [find(key) for key in some]
     return [_reply(context, found)]
 

@@ -38,13 +38,13 @@ def handle(
 
 def _answer(node: "BrokerNode", context: RequestContext, request: DescribeGroupsRequest) -> Slices:
     operations = _ALL_OPERATIONS if request.include_authorized_operations else _NOT_ASKED
-    groups = []
+    groups: list[DescribedGroup] = []
     found: dict[str, DescribedGroup] = {}
     count = 0
     for group_id in request.groups:
         if count >= _ROWS_PER_SLICE:
             count = 0
-            yield []
+            yield context.keeps(groups, found)
         count += 1
         known = found.get(group_id)
         if known is not None:  # answered again, as in Kafka

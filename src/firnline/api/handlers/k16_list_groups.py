@@ -44,5 +44,5 @@ def _answer(
             )
             listed.append(row)
         if place % _GROUPS_PER_SLICE == 0:
-            yield []
+            yield context.keeps(listed)
     return [context.reply(ListGroupsResponse(error_code=code, groups=listed))]

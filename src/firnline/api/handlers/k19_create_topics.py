@@ -69,7 +69,7 @@ def _decide(
     wanted: list[NewTopic] = []
     for rows in emptied(request.topics, _ROWS_PER_SLICE):
         if wanted:
-            now_ms = yield []
+            now_ms = yield context.keeps(wanted)
         wanted += map(_new_topic, rows)
     return (yield from _create(node, context, wanted, counts, request.validate_only, now_ms))
 
@@ -186,7 +186,7 @@ def _answer(
     results: dict[str, CreatableTopicResult] = {}
     for place, name in enumerate(names):
         if place and place % _RESULTS_PER_SLICE == 0:
-            yield []
+            yield context.keeps(results)
         results[name] = _result(node, name, answer_to(place))
     return [context.reply(CreateTopicsResponse(topics=list(results.values())))]
 

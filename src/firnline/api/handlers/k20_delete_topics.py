@@ -122,7 +122,7 @@ def _answer(
     for place, ref in enumerate(wanted):
         results[ref] = _result(ref, answers.pop(place), context.api_version)
         if (place + 1) % _RESULTS_PER_SLICE == 0:
-            yield []
+            yield context.keeps(results)
     return [context.reply(DeleteTopicsResponse(responses=[*refused, *results.values()]))]
 
 

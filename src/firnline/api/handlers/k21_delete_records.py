@@ -69,12 +69,12 @@ def _delete(
         rows: list[DeleteRecordsPartitionResult] = []
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=rows))
         if count >= _ROWS_PER_SLICE:
-            now_ms = yield []
+            now_ms = yield context.keeps(topics)
             count = 0
         count += 1
         for part in taken_out(topic.partitions):
             if count >= _ROWS_PER_SLICE:
-                now_ms = yield []
+                now_ms = yield context.keeps(topics)
                 count = 0
             count += 1
             index = part.partition_index

@@ -34,18 +34,18 @@ def handle(
 def _answer(
     node: "BrokerNode", context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> Slices:
-    topics = []
+    topics: list[OffsetForLeaderTopicResult] = []
     left = _ROWS_PER_SLICE
     for topic in taken_out(request.topics):
         if left <= 0:
-            yield []
+            yield context.keeps(topics)
             left = _ROWS_PER_SLICE
         left -= 1
         rows: list[EpochEndOffset] = []
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
         for part in topic.partitions:
             if left <= 0:
-                yield []
+                yield context.keeps(topics)
                 left = _ROWS_PER_SLICE
             left -= 1
             rows.append(_one(node, topic.topic, part))

@@ -72,7 +72,7 @@ def _answer(node: "AnyNode", context: RequestContext, request: DescribeConfigsRe
     for resource in taken_out(request.resources):
         if count >= _SETTINGS_PER_SLICE:
             count = 0
-            yield []
+            yield context.keeps(results)
         keys = resource.configuration_keys or ()
         wanted = tuple(keys) if len(keys) <= _FEW_KEYS else None
         named = (resource.resource_type, resource.resource_name, wanted)

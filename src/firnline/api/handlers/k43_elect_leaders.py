@@ -128,7 +128,7 @@ def _answer(
     rows: list[ElectedPartition] = []
     for count, each in enumerate(elected):
         if count and count % _RESULTS_PER_SLICE == 0:
-            yield []
+            yield context.keeps(topics, rows)
         if not topics or topics[-1].topic != each.topic:
             rows = []
             topics.append(ElectedTopic(topic=each.topic, partition_result=rows))

@@ -65,7 +65,7 @@ def _read(
 ) -> Slices:
     """Read a large request, then do what it asks; whoever brought it hears of one that cannot be read."""
     try:
-        wrapped, now_ms = yield from a_step_a_slice(steps, now_ms)
+        wrapped, now_ms = yield from a_step_a_slice(steps, now_ms, inner)
     except ProtocolError:
         return [inner.refuse(Code.UNSUPPORTED_VERSION)]
     return _handle(node, inner, api, wrapped, now_ms)
@@ -105,6 +105,7 @@ class WrappedContext(RequestContext):
             return self.refuse(Code.NOT_CONTROLLER)
         if self.is_large:
             self._outer.is_large = True
+            self.keeps(message)
             wrapped = Wrapped(self._api, self.correlation_id, message, _outer)
             return self._outer.reply(wrapped)
         header = ResponseHeader(correlation_id=self.correlation_id)

@@ -6,18 +6,20 @@ bound is reached one answer goes on, so that there is always one that can end, a
 two of their slices. A quarter above it no answer begins that may be large. A connection whose peer does not
 read what waits for it is closed then, the one with the most bytes first. Decision 0026.
 
-The objects of a large request count with its answer. What says that it comes from a replica or a broker does
-not wait for clients: it has as much room again (decision 0027), and is never too large.
+The objects of a large request count with its answer, until they are freed (runtime/bounds/freeing). What says
+that it comes from a replica or a broker does not wait for clients: it has as much room again (decision 0027),
+and is never too large.
 """
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 from firnline.base.effects import Effects
 from firnline.base.errors import ProtocolError
 from firnline.base.limits import READER_BYTES_PER_LOOK
 from firnline.base.units import MIB
+from firnline.runtime.bounds.freeing import Freeing, Kept
 from firnline.runtime.bounds.looks import Looks, slow_ones
 from firnline.runtime.poll import PollLoop
 
@@ -25,6 +27,8 @@ ANSWERS_BYTES_MAX = 512 * MIB
 # Looks after which a reader is closed: where one answer can go on, where none can, and where none may begin.
 _LOOKS_OF_A_SLOW_READER, _LOOKS_WHILE_NONE_GOES_ON, _LOOKS_WITHOUT_ROOM = 10, 3, 1
 _CLOSED_PER_LOOK = 100
+# Some 12,000 rows: they are freed in 2 ms.
+_KEPT_BYTES_MIN = 4 * MIB
 # Up to so many times the bound replicas and brokers go on.
 _ROOM_OF_BROKERS = 2
 Again = Callable[[int], Effects]
@@ -49,6 +53,7 @@ class Share:
 
     __slots__ = (
         "_answers",
+        "_kept",
         "_seen_taken",
         "asking_bytes",
         "is_urgent",
@@ -66,6 +71,21 @@ class Share:
         self.taken = self._seen_taken = 0  # bytes that the socket took of what had to wait
         self.looks = 0  # how many found that it took next to nothing
         self.is_urgent = False
+        self._kept: Kept | None = None
+
+    def keeps(self, container: Any) -> None:
+        """Free what the request, or its answer, has in `container` in portions, when it is over.
+
+        Not where they hold so little that one step does it.
+        """
+        freeing = self._answers.freeing
+        if self._kept is None or self._kept.is_freed:
+            if self.making_bytes < _KEPT_BYTES_MIN and self.reader is not None:
+                return
+            self._kept = freeing.begin()
+        self._kept.add(container)
+        if self.reader is None:
+            freeing.end(self._kept, 0)
 
     def grow(self, size_bytes: int) -> None:
         """The answer that is being made holds so much more. ProtocolError: that is more than one may."""
@@ -102,6 +122,13 @@ class Share:
 
     def made(self) -> None:
         """The answer is whole, or there will be none: from here on what is unsent of it counts."""
+        if self._kept is not None:
+            self._answers.freeing.end(self._kept, self.making_bytes)
+            self._kept = None
+        self.waits()
+
+    def waits(self) -> None:
+        """The request waits for what may take long: what it holds does not count meanwhile."""
         if self.making_bytes or self._answers.one is self:
             held, self.making_bytes, self.asking_bytes = self.making_bytes, 0, 0
             self._answers.making_shrank(self, held)
@@ -115,8 +142,10 @@ class Share:
         self._answers.unsent_changed(self, more)
 
     def close(self) -> None:
-        """Its connection has gone, and all that it held."""
+        """Its connection has gone. What changes something goes on, and may keep more."""
+        kept = self._kept
         self.made()
+        self._kept = kept
         self.unsent(0)
         self._answers.forget(self)
         self.reader = None  # it refers to us: memory comes back at once
@@ -149,10 +178,11 @@ class Answers:
         self._was_urgent = False  # the last one that was let in
         self._is_due = False
         self._looks = Looks(loop, self._look)
+        self.freeing = Freeing(loop, self._go_on)
 
     @property
     def held_bytes(self) -> int:
-        return self.making_bytes + self.unsent_bytes
+        return self.making_bytes + self.unsent_bytes + self.freeing.held_bytes
 
     @property
     def waiting(self) -> int:
@@ -285,6 +315,7 @@ class Answers:
 
     def close(self) -> None:
         self._looks.close()
+        self.freeing.close()
 
 
 def _both(first: Again, second: Again) -> Again:
