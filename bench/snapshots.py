@@ -22,7 +22,7 @@ from crc32c import crc32c
 
 from bench.measure import report
 from bench.metadata import LEVEL, content
-from firnline.base.effects import Effects, Note, SetTimer, Submit
+from firnline.base.effects import Effects, Flush, Note, SetTimer, Submit
 from firnline.base.ids import OffsetAndEpoch
 from firnline.config.load import load
 from firnline.metadata import records as r
@@ -133,6 +133,10 @@ class Node:
         limits = QuorumSettings(retention_max_bytes=0)
         while (start := next_start_offset(self.log, settings=limits, now_ms=NOW)) is not None:
             effects = self.log.retire_snapshots(start, now_ms=NOW)
+            for flush in [each for each in effects if isinstance(each, Flush)]:
+                for file in flush.files:
+                    file.sync()
+                effects = effects + flush.then(None, NOW)
             for timer in [each for each in effects if isinstance(each, SetTimer)]:
                 for submit in timer.then(NOW):
                     submit.work()

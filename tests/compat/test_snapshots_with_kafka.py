@@ -25,6 +25,7 @@ from tests.compat.test_metadata_with_kafka import (
     dumped,
     formatted,
 )
+from tests.meta_log_world import carry_out
 from tests.peers import kafka
 from tests.peers.nodes import eventually
 from tests.peers.ports import free_ports
@@ -105,7 +106,7 @@ def test_kafka_runs_on_a_log_of_ours_that_begins_at_a_snapshot(tmp_path: Path) -
     ours = Ours(config)
     ours.live()
     snapshot_id = take_snapshot(ours)
-    ours.log.retire_snapshots(snapshot_id.offset, now_ms=ours.loop.now_ms)
+    carry_out(ours.log.retire_snapshots(snapshot_id.offset, now_ms=ours.loop.now_ms))
     ours.close()
     known = {"cluster_id": CLUSTER, "ports": [ports], "pids": []}
     (tmp_path / "peer.json").write_text(json.dumps(known))

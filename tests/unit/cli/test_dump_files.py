@@ -18,7 +18,7 @@ from firnline.metadata.meta_log import open_meta_log
 from firnline.records.batch import headers
 from firnline.runtime.disk import RealFs
 from tests.log_world import ABORT, NOW, SeededRng, append, batch, end_txn, small
-from tests.meta_log_world import commit, extend, freeze
+from tests.meta_log_world import carry_out, commit, extend, freeze, retire
 from tests.quorum_rig import broker_config
 
 ID = bytes(range(16))
@@ -147,10 +147,9 @@ def metadata_directory(tmp_path: Path) -> Path:
     extend(log, *[1] * 10)
     commit(log)
     freeze(log, OffsetAndEpoch(8, 1))
-    for effect in log.retire_snapshots(8, now_ms=NOW):
+    for effect in retire(log, 8):
         if isinstance(effect, SetTimer):
-            for submit in effect.then(effect.at_ms):
-                submit.work()
+            carry_out(effect.then(effect.at_ms))
     log.close()
     return tmp_path / "__cluster_metadata-0"
 
