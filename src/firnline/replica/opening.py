@@ -220,16 +220,22 @@ class Opening:
         if wait is not None:
             log.is_waiting = True
             effects += wait.begin(partial(self._waited, log), now_ms)
-        if log is self._current and log.is_long and len(self._aside) < _ASIDE_MAX:
-            self._current = None
-            self._aside.append(log)
+        self._set_aside()
         return False
+
+    def _set_aside(self) -> None:
+        """Others have their turn meanwhile, if the log that was begun last takes long and there is room."""
+        current = self._current
+        if current is not None and current.is_long and len(self._aside) < _ASIDE_MAX:
+            self._current = None
+            self._aside.append(current)
 
     def _is_done_with(self, log: _UnderWay) -> None:
         if log is self._current:
             self._current = None
         else:
             self._aside.remove(log)
+            self._set_aside()
         if log.key not in self:  # it was added again while it was opened
             self._pending.pop(log.key, None)
 
