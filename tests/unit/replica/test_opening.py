@@ -406,16 +406,19 @@ def test_no_more_logs_wait_for_a_disk_that_hangs_than_may_be_under_way() -> None
     assert sorted(logs.served) == list(range(100))
 
 
-def test_a_disk_that_hangs_holds_nobody_up_once_another_one_of_those_that_take_long_is_open() -> (
-    None
-):
-    """Goal: nobody waits for the one that hangs. Method: it is begun when all places are taken."""
-    logs = Logs(dict.fromkeys(range(8), 30), disk={8: True})
+@pytest.mark.parametrize("hanging", [range(8, 9), range(1, 9)])
+def test_a_disk_that_hangs_holds_nobody_up_once_another_one_of_those_that_take_long_is_open(
+    hanging: Sequence[int],
+) -> None:
+    """Goal: nobody waits for the last one, which hangs. Method: it is begun when all places are taken."""
+    logs = Logs(
+        {number: 30 for number in range(8) if number not in hanging}, disk=dict.fromkeys(hanging)
+    )
     for number in range(20):
         logs.opening.add((ID, number), Urgency.ASKED_FOR)
     logs.go().to_the_end()
     assert logs.begun[:9] == list(range(9))
-    assert sorted(logs.served) == [number for number in range(20) if number != 8]
+    assert sorted(logs.served) == [number for number in range(20) if number not in hanging]
 
 
 def test_a_log_that_is_set_aside_is_not_begun_once_more_nor_is_its_successor_in_that_place() -> (
