@@ -424,8 +424,13 @@ class MetaLog:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the log's segments, without snapshots."""
-        return self._log.size_bytes
+        """Bytes of the log's segments, without snapshots.
+
+        Those before its start do not count: who retires snapshots by size would go on until they are gone.
+        """
+        log = self._log
+        before = [one for one in log.closed_segments() if one.end_offset < log.log_start_offset]
+        return log.size_bytes - sum(one.size_bytes for one in before)
 
     # -- snapshots ---------------------------------------------------------------------------------
 

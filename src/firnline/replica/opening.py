@@ -1,10 +1,11 @@
 """Opens logs in slices, so that ten thousand new partitions keep nobody waiting. PURE.
 
 A slice is what the loop does in one go: make or open some logs. What then has to be on disk before a
-partition is served is synced in the disk pool, and the next slice begins when that is done; requests are
-answered in between. What a client asked for is opened first, then what is likely to be asked for, then the
-rest, each in the order it was added. A log that waits for the disk, or whose recovery takes long, is set
-aside: it goes on in turns with those that clients ask for, and before all others. Source: reliability d 50.
+partition is served is synced in the disk pool, that of each log on its own; while as many logs as a slice
+has are synced, nothing else is opened. Requests are answered in between. What a client asked for is opened
+first, then what is likely to be asked for, then the rest, each in the order it was added. A log that waits
+for the disk, or whose recovery takes long, is set aside: it goes on in turns with those that clients ask
+for, and before all others. Source: reliability d 50.
 """
 
 from collections.abc import Callable, Generator, Hashable, Sequence
@@ -112,7 +113,7 @@ class Opening:
         self._begun = 0  # in this slice
         self._jobs: list[Job] = []  # what it has come to
         self._is_due = False  # the next turn goes on
-        self._unfinished: list[Job] = []  # of the slice that is being synced
+        self._unfinished: dict[Key, Job] = {}  # they are being synced
         self._added = 0
         self._waiters: list[_Waiter] = []
         self._serial = 0
@@ -160,7 +161,7 @@ class Opening:
         """Open some logs, or do a slice of one that takes longer than others can wait."""
         self._is_due = False
         effects: Effects = []
-        if self._unfinished or self._is_stopped:
+        if self._is_disk_behind or self._is_stopped:
             return effects
         for _ in range(_OPENED_AT_ONCE):
             chosen = self._choose(now_ms)
@@ -213,25 +214,34 @@ class Opening:
             if isinstance(end.value, Job):
                 self._jobs.append(end.value)
             else:
-                del self._places[log.key]
+                self._is_dealt_with(log.key)
                 effects += end.value
             return True
         log.slices += 1
         if wait is not None:
             log.is_waiting = True
             effects += wait.begin(partial(self._waited, log), now_ms)
-        if log is self._current and log.is_long and len(self._aside) < _ASIDE_MAX:
-            self._current = None
-            self._aside.append(log)
+        self._set_aside()
         return False
+
+    def _set_aside(self) -> None:
+        """Others have their turn meanwhile, if the log that was begun last takes long and there is room."""
+        current = self._current
+        if current is not None and current.is_long and len(self._aside) < _ASIDE_MAX:
+            self._current = None
+            self._aside.append(current)
 
     def _is_done_with(self, log: _UnderWay) -> None:
         if log is self._current:
             self._current = None
         else:
             self._aside.remove(log)
-        if log.key not in self:  # it was added again while it was opened
-            self._pending.pop(log.key, None)
+            self._set_aside()
+
+    def _is_dealt_with(self, key: Key) -> None:
+        del self._places[key]
+        if key not in self:  # it was added again while it was opened
+            self._pending.pop(key, None)
 
     def _waited(self, log: _UnderWay, problem: Exception | None, now_ms: int) -> Effects:
         """The disk has done what a log that is opened asked for, or could not."""
@@ -244,32 +254,40 @@ class Opening:
             return self._current.is_long
         return self._begun >= SLICE or self._next_key() is None
 
+    @property
+    def _is_disk_behind(self) -> bool:
+        return len(self._unfinished) >= SLICE
+
     def _end_slice(self, now_ms: int) -> Effects:
         jobs, self._jobs, self._begun = self._jobs, [], 0
-        if any(job.files for job in jobs):
-            self._unfinished = jobs
-            return sync_in_pool("open logs", [(job, job.files) for job in jobs], self._synced)
-        return self._finish_all([(job, None) for job in jobs], now_ms)
+        effects: Effects = []
+        for job in jobs:
+            if job.files:
+                self._unfinished[job.key] = job
+                name = f"open {job.key[0].hex()}-{job.key[1]}"
+                effects += sync_in_pool(name, [(job, job.files)], self._synced)
+            else:
+                effects += self._serve(job, None, now_ms)
+        return effects
 
     def _synced(self, jobs: list[tuple[Job, StorageError | None]], now_ms: int) -> Effects:
         if self._is_stopped:
             return []
-        effects = self._finish_all(jobs, now_ms)
-        self._unfinished = []
-        return effects + self._end_turn(now_ms)
-
-    def _finish_all(self, jobs: Sequence[tuple[Job, StorageError | None]], now_ms: int) -> Effects:
         effects: Effects = []
         for job, problem in jobs:
-            del self._places[job.key]
-            effects += self._finish(job, problem, now_ms)
-        return effects
+            del self._unfinished[job.key]
+            effects += self._serve(job, problem, now_ms)
+        return effects + self._end_turn(now_ms)
+
+    def _serve(self, job: Job, problem: StorageError | None, now_ms: int) -> Effects:
+        self._is_dealt_with(job.key)
+        return self._finish(job, problem, now_ms)
 
     def _end_turn(self, now_ms: int) -> Effects:
         """Tell who waited for what is done, and have the next turn go on if there is anything to do in it."""
-        if self._unfinished:
-            return []
-        effects = [] if self._jobs else self._tell_waiters(now_ms)
+        effects = self._tell_waiters(now_ms)
+        if self._is_disk_behind:
+            return effects
         is_current_ready = self._current is not None and not self._current.is_waiting
         may_begin = self._current is None and self._next_key() is not None
         if is_current_ready or may_begin or self._ready_aside() is not None:
@@ -288,13 +306,13 @@ class Opening:
             queue.clear()
         self._aside.clear()
         self._waiters.clear()
-        return [*self._jobs, *self._unfinished]
+        return [*self._jobs, *self._unfinished.values()]
 
     def when_done(self, then: Then, now_ms: int, *, at_most_ms: int | None = None) -> Effects:
         """Run `then(now_ms)` once all that was added so far is open, or after `at_most_ms`."""
         if self._is_stopped:
             return []
-        if not (self._pending or self._unfinished):
+        if not self._pending:
             return then(now_ms)
         waiter = _Waiter(self._added, then)
         self._waiters.append(waiter)

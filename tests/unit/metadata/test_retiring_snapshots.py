@@ -5,6 +5,8 @@ import pytest
 from firnline.base.effects import Note, SetTimer
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata.snapshot_file import snapshot_name
+from firnline.raft.settings import QuorumSettings
+from firnline.raft.snapshot_rules import next_start_offset
 from tests.meta_log_world import (
     DIR,
     NOW,
@@ -13,6 +15,7 @@ from tests.meta_log_world import (
     a_disk,
     carry_out,
     check,
+    commit,
     extend,
     found,
     freeze,
@@ -84,6 +87,28 @@ def test_a_log_start_that_goes_on_while_one_is_synced_is_durable_too() -> None:
     again = opened(fs)
     assert again.start_offset == again.end_offset == 10
     check(again, fs)
+
+
+def test_no_more_snapshots_are_retired_by_size_than_before_segments_went_with_the_disk() -> None:
+    """Goal: a follower that is not far behind finds its place in the log. Method: one pair is too large."""
+    fs = a_disk()
+    log = opened(fs)
+    extend(log, *[1] * 40)
+    commit(log)
+    for offset in (4, 8, 20, 30):
+        freeze(log, OffsetAndEpoch(offset, 1))
+    sizes = [size for _, size, _ in log.snapshot_sizes()]
+    settings = QuorumSettings(
+        retention_max_bytes=log.size_bytes + sum(sizes[1:]) - 1, retention_max_ms=-1
+    )
+    starts, effects = [], []
+    while (start := next_start_offset(log, settings=settings, now_ms=NOW)) is not None:
+        starts.append(start)
+        effects += log.retire_snapshots(start, now_ms=NOW)
+    size_bytes = log.size_bytes
+    carry_out(effects)
+    assert starts == [8]
+    assert log.size_bytes == size_bytes, "what is before the start was not counted any more"
 
 
 @pytest.mark.parametrize("meanwhile", ["cut", "replaced", "extended", "closed"])

@@ -1,6 +1,6 @@
 """Partitions are opened in slices: who waits for them, and for how long."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,7 +9,9 @@ import pytest
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.waits import off_loop
+from firnline.log.sync_ledger import DirSync
 from firnline.replica.opening import SLICE, Begun, Job, Key, Opening, Urgency, sync_in_pool
+from firnline.sim.disk import CrashableFs
 
 ID = bytes(16)
 
@@ -218,8 +220,13 @@ LONG = 200
 class Logs:
     """An `Opening` whose logs take as many slices as is said; it notes what is done, a turn at a time."""
 
-    def __init__(self, slices: dict[int, int], disk: dict[int, object] | None = None) -> None:
-        self.slices, self.disk = slices, disk or {}
+    def __init__(
+        self,
+        slices: dict[int, int],
+        disk: dict[int, object] | None = None,
+        unsynced: Sequence[int] = (),
+    ) -> None:
+        self.slices, self.disk, self.unsynced = slices, disk or {}, unsynced
         self.begun: list[int] = []
         self.steps: list[int] = []
         self.served: list[int] = []
@@ -249,7 +256,8 @@ class Logs:
         except GeneratorExit:
             self.closed.append(number)
             raise
-        return Job(key, None, ())  # type: ignore[arg-type]
+        files = [DirSync(CrashableFs(), "/")] if number in self.unsynced else []
+        return Job(key, None, files)  # type: ignore[arg-type]
 
     def finish(self, job: Job, problem: object, now_ms: int) -> Effects:
         self.under_way.remove(job.key[1])
@@ -357,6 +365,33 @@ def test_a_disk_that_hangs_holds_up_no_log_of_another_one() -> None:
     assert (logs.written, logs.served[18:], told) == ([0, 1], [0, 1], [0])
 
 
+def test_new_logs_of_a_disk_that_hangs_hold_up_nobody_but_who_waits_for_all() -> None:
+    """Unless so many are synced that no more may be."""
+    logs = Logs({}, unsynced=range(2))
+    for number in range(20):
+        logs.opening.add((ID, number))
+    told: list[int] = []
+    logs.go()
+    logs.opening.when_done(lambda now_ms: told.append(now_ms) or [], 0)  # type: ignore[func-returns-value]
+    logs.to_the_end()
+    assert (logs.served, told) == (list(range(2, 20)), [])
+    assert [job.key[1] for job in logs.opening.stop()] == [0, 1]
+
+
+def test_no_more_new_logs_wait_for_a_disk_that_hangs_than_are_opened_in_a_slice() -> None:
+    logs = Logs({}, unsynced=range(100))
+    for number in range(100):
+        logs.opening.add((ID, number))
+    logs.go().to_the_end()
+    assert len(logs.begun) == len(logs.submits) == SLICE
+    while logs.submits:
+        submit = logs.submits.pop()
+        logs.effects += submit.then(submit.work(), 0)
+        logs.to_the_end()
+        assert len(logs.submits) < 2 * SLICE
+    assert sorted(logs.served) == list(range(100))
+
+
 def test_no_more_logs_wait_for_a_disk_that_hangs_than_may_be_under_way() -> None:
     logs = Logs({}, disk=dict.fromkeys(range(100)))
     for number in range(100):
@@ -369,6 +404,21 @@ def test_no_more_logs_wait_for_a_disk_that_hangs_than_may_be_under_way() -> None
         logs.effects += submit.then(submit.work(), 0)
         logs.to_the_end()
     assert sorted(logs.served) == list(range(100))
+
+
+@pytest.mark.parametrize("hanging", [range(8, 9), range(1, 9)])
+def test_a_disk_that_hangs_holds_nobody_up_once_another_one_of_those_that_take_long_is_open(
+    hanging: Sequence[int],
+) -> None:
+    """Goal: nobody waits for the last one, which hangs. Method: it is begun when all places are taken."""
+    logs = Logs(
+        {number: 30 for number in range(8) if number not in hanging}, disk=dict.fromkeys(hanging)
+    )
+    for number in range(20):
+        logs.opening.add((ID, number), Urgency.ASKED_FOR)
+    logs.go().to_the_end()
+    assert logs.begun[:9] == list(range(9))
+    assert sorted(logs.served) == [number for number in range(20) if number not in hanging]
 
 
 def test_a_log_that_is_set_aside_is_not_begun_once_more_nor_is_its_successor_in_that_place() -> (
