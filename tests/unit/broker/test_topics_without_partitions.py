@@ -131,6 +131,16 @@ CASES = {
         NONE,
         None,
     ),
+    "fetch, forgotten partitions": (
+        12,
+        lambda names: k1.FetchRequest(
+            session_epoch=-1,
+            topics=[],
+            forgotten_topics_data=[k1.ForgottenTopic(topic="x", partitions=range(len(names)))],
+        ),
+        NONE,
+        None,
+    ),
     "list_offsets": (
         7,
         lambda names: k2.ListOffsetsRequest(

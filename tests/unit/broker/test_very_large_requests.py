@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
+from firnline.api.handlers import k09_offset_fetch
 from firnline.base.errors import Code
+from firnline.protocol.messages.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+    OffsetFetchRequestTopic,
+)
+from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from firnline.protocol.messages.k19_create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -179,3 +187,38 @@ def test_settings_that_are_asked_for_one_at_a_time_are_looked_for_in_slices() ->
     assert [[config.name for config in result.configs] for result in results] == [
         ["cleanup.policy"]
     ] * len(rows)
+
+
+def _of_groups(**names: Any) -> OffsetFetchRequest:
+    rows = [OffsetFetchRequestGroupTopic(partition_indexes=[n], **names) for n in range(MANY)]
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=rows)])
+
+
+def _of_one_group() -> OffsetFetchRequest:
+    rows = [OffsetFetchRequestTopic(name=NONE[0], partition_indexes=[n]) for n in range(MANY)]
+    return OffsetFetchRequest(group_id="g", topics=rows)
+
+
+@pytest.mark.parametrize(
+    ("version", "request_"),
+    [(7, _of_one_group()), (8, _of_groups(name=NONE[0])), (10, _of_groups(topic_id=b"\1" * 16))],
+)
+def test_a_topic_that_is_named_very_often_is_not_told_anew_each_time(
+    node: LargeNode, monkeypatch: pytest.MonkeyPatch, version: int, request_: OffsetFetchRequest
+) -> None:
+    """Method: count the rows of each list that a topic of the answer is given. To copy one calls nothing."""
+    given = 0
+
+    def give(self: Any, name: str, value: Any) -> None:
+        nonlocal given
+        given += len(value) if name == "partitions" else 0
+        object.__setattr__(self, name, value)
+
+    node.send(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    node.pass_time(2_000)
+    for name in ("OffsetFetchResponseTopic", "OffsetFetchResponseGroupTopic"):
+        monkeypatch.setattr(getattr(k09_offset_fetch, name), "__setattr__", give)
+    answer = node.ask(request_, version)
+    [topic] = answer.groups[0].topics if version >= 8 else answer.topics
+    assert [row.partition_index for row in topic.partitions] == list(range(MANY))
+    assert given <= 3 * MANY

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, a_step_a_slice, in_slices, naming_any
+from firnline.api.slices import Slices, a_step_a_slice, cut, in_slices, naming_any, taken_out
 from firnline.api.usual import Fields
 from firnline.base.background import Work
 from firnline.base.effects import Effects
@@ -20,7 +20,7 @@ from firnline.base.ids import NO_OFFSET, ZERO_UUID, Uuid
 from firnline.base.limits import WAIT_MAX_MS
 from firnline.base.slices import EMPTY_RECORDS
 from firnline.broker.fetch import PARTITIONS_PER_SLICE, Answer, FetchAnswer, FetchAsk, Fetching
-from firnline.broker.fetch_session import Answered, FetchContext, Wanted
+from firnline.broker.fetch_session import Answered, FetchContext, Key, Wanted
 from firnline.broker.large_fetch import LargeFetch
 from firnline.protocol.messages.k01_fetch import (
     AbortedTransaction,
@@ -51,6 +51,10 @@ _REPLICA_STATE_VERSION = 15
 _FLEXIBLE_VERSION = 12
 # Partitions asked for or answered, a microsecond and a half each.
 _ROWS_PER_SLICE = 500
+# Those that a session is to forget: half a millisecond.
+_FORGOTTEN_PER_SLICE = 3_000
+# A topic takes as long as so many partitions of it.
+_TOPIC_COST = 10
 # What is wanted of a partition, as an object beside that of the request.
 _WANTED_BYTES = 250
 _new = object.__new__
@@ -65,10 +69,11 @@ def handle(
     """Read what is asked; answer now or when there is enough."""
     topics = request.topics
     context.is_urgent = _replica_id(context, request) >= 0
-    named = len(topics) + len(request.forgotten_topics_data)
+    rest = request.forgotten_topics_data
     if (
-        named > PARTITIONS_PER_SLICE
+        len(topics) + len(rest) > PARTITIONS_PER_SLICE
         or sum([len(topic.partitions) for topic in topics]) > PARTITIONS_PER_SLICE
+        or (rest and sum([len(topic.partitions) for topic in rest]) > _FORGOTTEN_PER_SLICE)
     ):
         slices = _ask_in_slices(node, context, request)
         return in_slices(node, context, slices, now_ms, held_bytes=0)
@@ -76,7 +81,8 @@ def handle(
     uses_ids = context.api_version >= _TOPIC_ID_VERSION
     for topic in topics:
         _want(wanted, topic, topic.partitions, uses_ids)
-    return _fetch(node, context, request, wanted, request.forgotten_topics_data, now_ms)
+    forgotten = [key for topic in rest for key in _keys(topic, topic.partitions, uses_ids)]
+    return _fetch(node, context, request, wanted, forgotten, now_ms)
 
 
 def _replica_id(context: RequestContext, request: FetchRequest) -> int:
@@ -98,12 +104,22 @@ def _ask_in_slices(node: "BrokerNode", context: RequestContext, request: FetchRe
                 due = len(wanted) + _ROWS_PER_SLICE
                 context.hold(_ROWS_PER_SLICE * _WANTED_BYTES)
                 yield []
-    steps_of_rest = naming_any(
-        request.forgotten_topics_data, attrgetter("partitions"), takes_out=True
-    )
-    forgotten, _ = yield from a_step_a_slice(steps_of_rest, 0)
+    forgotten: list[Key] = []
+    left = _FORGOTTEN_PER_SLICE
+    for rest in taken_out(request.forgotten_topics_data):
+        for some in cut(rest.partitions, _FORGOTTEN_PER_SLICE):
+            if left <= 0:
+                yield []
+                left = _FORGOTTEN_PER_SLICE
+            left -= _TOPIC_COST + len(some)
+            forgotten += _keys(rest, some, uses_ids)
     now_ms = yield []
     return _fetch(node, context, request, wanted, forgotten, now_ms)
+
+
+def _keys(topic: ForgottenTopic, indexes: Sequence[int], uses_ids: bool) -> list[Key]:
+    name_or_id = topic.topic_id if uses_ids else topic.topic
+    return [(name_or_id, index) for index in indexes]
 
 
 def _want(
@@ -130,7 +146,7 @@ def _fetch(
     context: RequestContext,
     request: FetchRequest,
     wanted: list[Wanted],
-    forgotten: Sequence[ForgottenTopic],
+    forgotten: Sequence[Key],
     now_ms: int,
 ) -> Effects:
     version = context.api_version
@@ -153,12 +169,7 @@ def _fetch(
     )
     if version >= _RACK_VERSION and ask.replica_id < 0:
         ask.is_any_replica, ask.rack, ask.listener = True, request.rack_id, context.listener
-    if forgotten:
-        ask.forgotten = [
-            (topic.topic_id if uses_ids else topic.topic, index)
-            for topic in forgotten
-            for index in topic.partitions
-        ]
+    ask.forgotten = forgotten
     large = partial(_large, node, context)
     answer = context.makes_replies(partial(_answer, node, context))
     return node.fetching.fetch(ask, answer, now_ms, large)

@@ -62,8 +62,10 @@ def _groups(node: "BrokerNode", context: RequestContext, request: OffsetFetchReq
 def _one_group(node: "BrokerNode", context: RequestContext, request: OffsetFetchRequest) -> Slices:
     asked = request.topics
     topics: list[OffsetFetchResponseTopic] = []
+    latest: list[OffsetFetchResponsePartition] = []
 
     def tell(name: str, rows: Sequence[FetchedOffset]) -> None:
+        nonlocal latest
         partitions = [
             OffsetFetchResponsePartition(
                 partition_index=row.partition,
@@ -75,9 +77,10 @@ def _one_group(node: "BrokerNode", context: RequestContext, request: OffsetFetch
             for row in rows
         ]
         if topics and topics[-1].name == name:
-            topics[-1].partitions += partitions  # type: ignore[operator]
+            latest += partitions  # in place: a topic may be named very often
         else:
-            topics.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
+            latest = partitions
+            topics.append(OffsetFetchResponseTopic(name=name, partitions=latest))
 
     wanted = None if asked is None else ((t.name, t.partition_indexes) for t in asked)
     group_id, is_stable = request.group_id, request.require_stable
@@ -172,6 +175,7 @@ def _group(
         if place % _OFFSETS_PER_SLICE == 0:
             yield context.keeps(names, unknown)
     topics: list[OffsetFetchResponseGroupTopic] = []
+    latest: list[OffsetFetchResponseGroupPartition] = []
 
     def tell(name: str, rows: Sequence[FetchedOffset]) -> None:
         known = node.image.topics_by_name.get(name)
@@ -180,11 +184,15 @@ def _group(
         add(name, known.topic_id if by_id and known is not None else ZERO_UUID, rows)
 
     def add(name: str, topic_id: Uuid, rows: Sequence[FetchedOffset]) -> None:
-        found = _topic(name, topic_id, rows)
+        nonlocal latest
+        found = _partitions(topic_id, rows)
         if topics and topics[-1].name == name and topics[-1].topic_id == topic_id:
-            topics[-1].partitions += found.partitions  # type: ignore[operator]
+            latest += found  # as above
         else:
-            topics.append(found)
+            latest = found
+            topics.append(
+                OffsetFetchResponseGroupTopic(name=name, topic_id=topic_id, partitions=latest)
+            )
 
     wanted = None if all_is_wanted else names
     code = yield from _fetch(
@@ -202,9 +210,9 @@ def _group(
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
-def _topic(
-    name: str, topic_id: Uuid, rows: Sequence[FetchedOffset]
-) -> OffsetFetchResponseGroupTopic:
+def _partitions(
+    topic_id: Uuid, rows: Sequence[FetchedOffset]
+) -> list[OffsetFetchResponseGroupPartition]:
     partitions = []
     for row in rows:
         commit = row.commit
@@ -220,4 +228,4 @@ def _topic(
                 error_code=row.code,
             )
         )
-    return OffsetFetchResponseGroupTopic(name=name, topic_id=topic_id, partitions=partitions)
+    return partitions
