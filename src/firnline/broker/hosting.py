@@ -353,8 +353,10 @@ class Hosting:
         if state.directories[state.replicas.index(self._node_id)] == LOST_DIRECTORY:
             self._lost_before[(topic.topic_id, index)] = None
             return Urgency.ASKED_FOR
+        if topic.name in INTERNAL_TOPICS:
+            return Urgency.ASKED_FOR  # members of groups wait for it, and none of them names it
         had_records = self._had_records(TopicPartition(topic.name, index))
-        if had_records is None or topic.name in INTERNAL_TOPICS:
+        if had_records is None:
             return Urgency.LIKELY
         leaders = state.isr if state.leader == NO_LEADER else (state.leader,)
         return Urgency.LIKELY if had_records and self._node_id in leaders else Urgency.IDLE

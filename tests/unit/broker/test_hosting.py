@@ -169,6 +169,19 @@ def test_many_partitions_are_opened_a_few_at_a_time_and_in_order() -> None:
     assert len(node.hosted) == 100
 
 
+def test_groups_wait_for_no_log_but_their_own() -> None:
+    """No client names the topic that they are in: after a crash it was opened behind every long recovery."""
+    node = held(100)
+    node.commit(
+        topic("__consumer_offsets", topic_id=OTHER_ID),
+        placed(topic_id=OTHER_ID, replicas=(NODE_ID,)),
+    )
+    while node.work:
+        node.go_on()
+    names = [tp.topic for tp, _ in node.store.opened]
+    assert names.index("__consumer_offsets") <= 2 * SLICE
+
+
 def test_a_partition_is_not_served_before_it_is_on_disk() -> None:
     node = held()
     assert node.store.opened == [(TopicPartition("t", 0), ID)]
