@@ -61,6 +61,10 @@ ALL: dict[str, tuple[Message, int]] = {
         ),
         12,
     ),
+    "metadata that would make them": (
+        m03.MetadataRequest(topics=[m03.MetadataRequestTopic(name=name) for name in NONE]),
+        12,
+    ),
     "metadata of one name": (
         m03.MetadataRequest(
             topics=[m03.MetadataRequestTopic(name="none") for _ in NUMBERS],
