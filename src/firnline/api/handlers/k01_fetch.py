@@ -5,13 +5,14 @@ KIP-227, KIP-392, KIP-516, KIP-903, KIP-951; the high watermark tag of version 1
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import lru_cache, partial
 from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, a_step_a_slice, in_slices, naming_any
+from firnline.api.slices import Slices, a_step_a_slice, cut, in_slices, naming_any
 from firnline.api.usual import Fields
 from firnline.base.background import Work
 from firnline.base.effects import Effects
@@ -20,7 +21,7 @@ from firnline.base.ids import NO_OFFSET, ZERO_UUID, Uuid
 from firnline.base.limits import WAIT_MAX_MS
 from firnline.base.slices import EMPTY_RECORDS
 from firnline.broker.fetch import PARTITIONS_PER_SLICE, Answer, FetchAnswer, FetchAsk, Fetching
-from firnline.broker.fetch_session import Answered, FetchContext, Wanted
+from firnline.broker.fetch_session import Answered, FetchContext, Key, Wanted
 from firnline.broker.large_fetch import LargeFetch
 from firnline.protocol.messages.k01_fetch import (
     AbortedTransaction,
@@ -65,10 +66,12 @@ def handle(
     """Read what is asked; answer now or when there is enough."""
     topics = request.topics
     context.is_urgent = _replica_id(context, request) >= 0
-    named = len(topics) + len(request.forgotten_topics_data)
+    named: Sequence[FetchTopic | ForgottenTopic] = topics
+    if request.forgotten_topics_data:
+        named = [*topics, *request.forgotten_topics_data]
     if (
-        named > PARTITIONS_PER_SLICE
-        or sum([len(topic.partitions) for topic in topics]) > PARTITIONS_PER_SLICE
+        len(named) > PARTITIONS_PER_SLICE
+        or sum([len(topic.partitions) for topic in named]) > PARTITIONS_PER_SLICE
     ):
         slices = _ask_in_slices(node, context, request)
         return in_slices(node, context, slices, now_ms, held_bytes=0)
@@ -76,7 +79,12 @@ def handle(
     uses_ids = context.api_version >= _TOPIC_ID_VERSION
     for topic in topics:
         _want(wanted, topic, topic.partitions, uses_ids)
-    return _fetch(node, context, request, wanted, request.forgotten_topics_data, now_ms)
+    forgotten: list[Key] = []
+    for gone in request.forgotten_topics_data:
+        _forget(forgotten, gone, gone.partitions, uses_ids)
+    ask = _ask(context, request, wanted, forgotten)
+    answer = context.makes_replies(partial(_answer, node, context))
+    return node.fetching.fetch(ask, answer, now_ms, partial(_large, node, context))
 
 
 def _replica_id(context: RequestContext, request: FetchRequest) -> int:
@@ -97,13 +105,34 @@ def _ask_in_slices(node: "BrokerNode", context: RequestContext, request: FetchRe
             if len(wanted) >= due:
                 due = len(wanted) + _ROWS_PER_SLICE
                 context.hold(_ROWS_PER_SLICE * _WANTED_BYTES)
-                yield []
+                yield context.keeps(wanted)
     steps_of_rest = naming_any(
         request.forgotten_topics_data, attrgetter("partitions"), takes_out=True
     )
-    forgotten, _ = yield from a_step_a_slice(steps_of_rest, 0)
+    gone_topics, _ = yield from a_step_a_slice(steps_of_rest, 0)
+    forgotten: list[Key] = []
+    due = _ROWS_PER_SLICE
+    for gone in gone_topics:
+        for some in cut(gone.partitions, _ROWS_PER_SLICE):
+            _forget(forgotten, gone, some, uses_ids)
+            if len(forgotten) >= due:
+                due = len(forgotten) + _ROWS_PER_SLICE
+                yield context.keeps(forgotten)
     now_ms = yield []
-    return _fetch(node, context, request, wanted, forgotten, now_ms)
+    ask = _ask(context, request, wanted, forgotten)
+    in_steps = node.fetching.sessions.context_in_steps(
+        ask.session_id,
+        ask.session_epoch,
+        wanted,
+        forgotten,
+        uses_ids=uses_ids,
+        now_ms=now_ms,
+        owner=ask.owner,
+    )
+    with closing(in_steps):  # whoever asked may hang up meanwhile
+        found, now_ms = yield from a_step_a_slice(in_steps, now_ms)
+    answer = context.makes_replies(partial(_answer, node, context))
+    return node.fetching.fetch(ask, answer, now_ms, partial(_large, node, context), found)
 
 
 def _want(
@@ -125,16 +154,17 @@ def _want(
         )
 
 
-def _fetch(
-    node: "BrokerNode",
-    context: RequestContext,
-    request: FetchRequest,
-    wanted: list[Wanted],
-    forgotten: Sequence[ForgottenTopic],
-    now_ms: int,
-) -> Effects:
+def _forget(
+    forgotten: list[Key], topic: ForgottenTopic, numbers: Sequence[int], uses_ids: bool
+) -> None:
+    name: str | Uuid = topic.topic_id if uses_ids else topic.topic
+    forgotten += [(name, index) for index in numbers]
+
+
+def _ask(
+    context: RequestContext, request: FetchRequest, wanted: list[Wanted], forgotten: Sequence[Key]
+) -> FetchAsk:
     version = context.api_version
-    uses_ids = version >= _TOPIC_ID_VERSION
     knows_epochs = version >= _REPLICA_STATE_VERSION
     ask = FetchAsk(
         wanted,
@@ -147,21 +177,14 @@ def _fetch(
         session_id=request.session_id,
         session_epoch=request.session_epoch,
         owner=(context.principal, context.peer_host),
-        uses_ids=uses_ids,
+        forgotten=forgotten,
+        uses_ids=version >= _TOPIC_ID_VERSION,
         when_gone=context.when_gone,
         held=context.share,
     )
     if version >= _RACK_VERSION and ask.replica_id < 0:
         ask.is_any_replica, ask.rack, ask.listener = True, request.rack_id, context.listener
-    if forgotten:
-        ask.forgotten = [
-            (topic.topic_id if uses_ids else topic.topic, index)
-            for topic in forgotten
-            for index in topic.partitions
-        ]
-    large = partial(_large, node, context)
-    answer = context.makes_replies(partial(_answer, node, context))
-    return node.fetching.fetch(ask, answer, now_ms, large)
+    return ask
 
 
 def _large(
