@@ -84,8 +84,7 @@ class FetchAsk:
     """One Fetch request in our terms. Bytes and milliseconds.
 
     replica_id, replica_epoch  of a follower, its epoch -1 where the protocol has none; -1 for consumers
-    session_id, session_epoch  (0, -1): no session (KIP-227)
-    owner                      who asks: a session is theirs alone
+    session_id, session_epoch  (0, -1): no session (KIP-227); a session is the `owner`'s alone, who asks
     uses_ids                   topics are named by id: version 13 and later
     is_any_replica             of a consumer that may be answered by followers, or sent to one: version 11 on
     rack, listener             where that consumer is, and by what listener it came
@@ -202,18 +201,19 @@ class Fetching:
         self._serial = 0
 
     def fetch(
-        self, ask: FetchAsk, answer: Answer, now_ms: int, large: "Large | None" = None
+        self,
+        ask: FetchAsk,
+        answer: Answer,
+        now_ms: int,
+        large: "Large | None" = None,
+        context: FetchContext | KafkaError | None = None,
     ) -> Effects:
-        """Read, wait if need be, then `answer`; `large` does it where there are many partitions."""
-        context = self.sessions.context(
-            ask.session_id,
-            ask.session_epoch,
-            ask.wanted,
-            ask.forgotten,
-            uses_ids=ask.uses_ids,
-            now_ms=now_ms,
-            owner=ask.owner,
-        )
+        """Read, wait if need be, then `answer`; `large` does it, in its `context`, where there is much."""
+        if context is None:
+            context = self.sessions.context(
+                ask.session_id, ask.session_epoch, ask.wanted, ask.forgotten,
+                uses_ids=ask.uses_ids, now_ms=now_ms, owner=ask.owner,
+            )  # fmt: skip
         if isinstance(context, KafkaError):
             return answer(FetchAnswer(context, 0, []))
         if large is not None and len(context.wanted) > PARTITIONS_PER_SLICE:

@@ -7,7 +7,7 @@ which nothing happens rest: its next Fetch neither reads them nor notes anything
 Source: KIP-227; spec C14 (70/71/106).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
@@ -26,6 +26,8 @@ from firnline.replica.read import Local, ReadOutcome
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
+# A millisecond.
+_UPDATED_PER_SLICE = 1_000
 
 Key = tuple[str | Uuid, int]
 # Principal and address of who began a session: nobody else may go on with it, or end it. Kafka 4.3.1 serves
@@ -179,8 +181,9 @@ class Sessionless:
 class FetchSession:
     """The partitions of one client, in the order they are served.
 
-    clock   when it fetched, if it follows
-    weight  of all its partitions
+    clock        when it fetched, if it follows
+    weight       of all its partitions
+    is_changing  a request changes it, in steps: nobody else goes on with it
     """
 
     __slots__ = (
@@ -188,6 +191,7 @@ class FetchSession:
         "clock",
         "created_ms",
         "epoch",
+        "is_changing",
         "owner",
         "session_id",
         "used_ms",
@@ -208,6 +212,7 @@ class FetchSession:
         self.owner = owner
         self.clock = FetchClock()
         self.epoch = 1
+        self.is_changing = False
         self.uses_ids = uses_ids
         self.created_ms = now_ms
         self.used_ms = now_ms
@@ -235,6 +240,17 @@ class FetchSession:
             if gone is not None:
                 self.weight -= weight_of([gone])
                 gone.wake()
+
+    def update_in_steps(
+        self, wanted: Sequence[Wanted], forgotten: Sequence[Key]
+    ) -> Generator[None, None, None]:
+        """As `update`; yields after some partitions at a time."""
+        for first in range(0, len(wanted), _UPDATED_PER_SLICE):
+            self.update(wanted[first : first + _UPDATED_PER_SLICE], ())
+            yield
+        for first in range(0, len(forgotten), _UPDATED_PER_SLICE):
+            self.update((), forgotten[first : first + _UPDATED_PER_SLICE])
+            yield
 
     def advance(self) -> None:
         self.epoch = 1 if self.epoch == INT32_MAX else self.epoch + 1
@@ -330,33 +346,90 @@ class FetchSessions:
     ) -> FetchContext | KafkaError:
         """Return what this request stands in; FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH
         or FETCH_SESSION_TOPIC_ID_ERROR for the whole request. A session of another owner is not found."""
-        session = self._sessions.get(session_id)
-        if session is not None and session.owner != owner:
-            session = None
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            if session is not None:
-                self._drop(session)
-            if session_epoch == FINAL_EPOCH:
+            self._end(session_id, owner)
+            if session_epoch == FINAL_EPOCH or not wanted:
                 return Sessionless(wanted)
-            session = self._make(wanted, uses_ids=uses_ids, now_ms=now_ms, owner=owner)
-            return Sessionless(wanted) if session is None else Full(session)
-        if session is None:
+            new = FetchSession(NO_SESSION, wanted, uses_ids=uses_ids, now_ms=now_ms, owner=owner)
+            return self._begun(new, wanted, now_ms)
+        session = self._go_on(session_id, session_epoch, uses_ids, now_ms, owner)
+        if isinstance(session, KafkaError):
+            return session
+        weight = session.weight
+        session.update(wanted, forgotten)
+        return self._changed(session, weight, now_ms)
+
+    def context_in_steps(
+        self,
+        session_id: int,
+        session_epoch: int,
+        wanted: Sequence[Wanted],
+        forgotten: Sequence[Key],
+        *,
+        uses_ids: bool,
+        now_ms: int,
+        owner: Owner = NOBODY,
+    ) -> Generator[None, None, FetchContext | KafkaError]:
+        """Return what `context` does; yields after some partitions at a time.
+
+        A session begins when all of it is there. One that is changed is nobody else's meanwhile; where that
+        is not done to its end, as whoever asked has hung up, it is forgotten.
+        """
+        if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._end(session_id, owner)
+            if session_epoch == FINAL_EPOCH or not wanted:
+                return Sessionless(wanted)
+            new = FetchSession(NO_SESSION, (), uses_ids=uses_ids, now_ms=now_ms, owner=owner)
+            yield from new.update_in_steps(wanted, ())
+            return self._begun(new, wanted, now_ms)
+        session = self._go_on(session_id, session_epoch, uses_ids, now_ms, owner)
+        if isinstance(session, KafkaError):
+            return session
+        weight = session.weight
+        session.is_changing = True
+        try:
+            yield from session.update_in_steps(wanted, forgotten)
+            session.is_changing = False
+        finally:
+            if session.is_changing and self._has(session):
+                self._drop(session)
+        return self._changed(session, weight, now_ms) if self._has(session) else _NOT_FOUND
+
+    def _has(self, session: FetchSession) -> bool:
+        return self._sessions.get(session.session_id) is session
+
+    def _end(self, session_id: int, owner: Owner) -> None:
+        session = self._sessions.get(session_id)
+        if session is not None and session.owner == owner:
+            self._drop(session)
+
+    def _begun(self, session: FetchSession, wanted: Sequence[Wanted], now_ms: int) -> FetchContext:
+        return Full(session) if self._add(session, now_ms) else Sessionless(wanted)
+
+    def _go_on(
+        self, session_id: int, session_epoch: int, uses_ids: bool, now_ms: int, owner: Owner
+    ) -> FetchSession | KafkaError:
+        """Find the session of which this is the next request."""
+        session = self._sessions.get(session_id)
+        if session is None or session.owner != owner:
             return _NOT_FOUND
-        if session.epoch != session_epoch:
+        if session.epoch != session_epoch or session.is_changing:
             return _BAD_EPOCH
         if session.uses_ids != uses_ids:
             return _TOPIC_IDS
         session.used_ms = now_ms
         self._sessions[session_id] = self._sessions.pop(session_id)
-        if wanted or forgotten:
-            weight = session.weight
-            session.update(wanted, forgotten)
-            if session.weight != weight and not self._weigh_again(session, now_ms):
-                return _NOT_FOUND
+        session.advance()
+        return session
+
+    def _changed(
+        self, session: FetchSession, weight_before: int, now_ms: int
+    ) -> FetchContext | KafkaError:
+        if session.weight != weight_before and not self._weigh_again(session, now_ms):
+            return _NOT_FOUND
         if not len(session):
             self._drop(session)
             return Sessionless(())
-        session.advance()
         return Incremental(session)
 
     def of_one(
@@ -368,6 +441,7 @@ class FetchSessions:
             session is None
             or len(session) != 1
             or session.epoch != session_epoch
+            or session.is_changing
             or session.uses_ids != uses_ids
             or session.owner != owner
         ):
@@ -381,26 +455,23 @@ class FetchSessions:
         session.advance()
         self._sessions[session_id] = session
 
-    def _make(
-        self, wanted: Sequence[Wanted], *, uses_ids: bool, now_ms: int, owner: Owner
-    ) -> FetchSession | None:
-        if not wanted:
-            return None
-        address = owner[1]
+    def _add(self, session: FetchSession, now_ms: int) -> bool:
+        """Give a new session its id; False: there is no room for it."""
+        address = session.owner[1]
         if not (
-            self._has_room_for(weight_of(wanted), address, now_ms)
-            and self._has_place(len(wanted), address, now_ms)
+            self._has_room_for(session.weight, address, now_ms)
+            and self._has_place(len(session), address, now_ms)
         ):
             self.refused += 1
-            return None
-        session_id = 0
+            return False
+        session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = 1 + self._rng.below(INT32_MAX)
-        session = FetchSession(session_id, wanted, uses_ids=uses_ids, now_ms=now_ms, owner=owner)
+        session.session_id = session_id
         self._sessions[session_id] = session
         self._by_address.add(address, session_id)
         self._weights.add(address, session_id, session.weight)
-        return session
+        return True
 
     def _drop(self, session: FetchSession) -> None:
         del self._sessions[session.session_id]

@@ -133,6 +133,7 @@ class RemoteLog:
         self.remover = Remover(self.services, topic_exists)
         self.late_copies = LateCopies(self.services)
         self._tasks: dict[TopicIdPartition, _Tasks] = {}
+        self._by_topic: dict[Uuid, dict[TopicIdPartition, _Tasks]] = {}
         self._is_started = False
         # Followers that wait until all metadata of now is known here.
         self._wait_for_news: dict[TopicIdPartition, list[_NewsWaiter]] = {}
@@ -201,6 +202,7 @@ class RemoteLog:
             given_up = known.copier.give_up(now_ms)
         hosted = Hosted(log, is_leader=is_leader, leader_epoch=leader_epoch)
         tasks = self._tasks[where] = _Tasks(self.services, hosted, self.late_copies)
+        self._by_topic.setdefault(where.topic_id, {})[where] = tasks
         if known is not None:
             tasks.flushes, known.flushes = known.flushes, []
         return given_up + (self._begin(tasks, now_ms) if self._is_started else [])
@@ -227,6 +229,10 @@ class RemoteLog:
         tasks = self._tasks.pop(where, None)
         if tasks is None:
             return effects
+        of_topic = self._by_topic[where.topic_id]
+        del of_topic[where]
+        if not of_topic:
+            del self._by_topic[where.topic_id]
         tasks.hosted.is_over = True
         effects += tasks.copier.give_up(now_ms)
         self.services.metadata.unassign(where)
@@ -340,7 +346,7 @@ class RemoteLog:
         `then` gets one outcome per led partition: None, or why not. What is not below the last stable
         offset yet is waited for, a minute at most.
         """
-        led = [t for w, t in self._tasks.items() if w.topic_id == topic_id and t.hosted.leads]
+        led = [t for t in self._by_topic.get(topic_id, {}).values() if t.hosted.leads]
         outcomes: dict[int, FirnlineError | None] = {}
         if not led:
             return then(outcomes, now_ms)
@@ -482,9 +488,9 @@ class RemoteLog:
         """Return what `status` does; yields after some segments, so that others have their turn."""
         rows: list[StatusRow] = []
         seen = 0
-        for where in list(self._tasks):
+        for where in list(self._tasks if topic_id is None else self._by_topic.get(topic_id, {})):
             tasks = self._tasks.get(where)  # it may have left in between
-            if tasks is None or topic_id not in (None, where.topic_id):
+            if tasks is None:
                 continue
             row = yield from self._row_steps(tasks)
             rows.append(row)

@@ -91,3 +91,15 @@ def test_an_empty_segment_in_the_midst_of_a_log_takes_nothing_off_the_disk() -> 
     fs.sync_dir("/t-0")
     fs.sync_dir("/")
     assert durable_end(fs, "/t-0") == 12
+
+
+def test_a_batch_that_nobody_can_read_is_a_finding_and_not_the_end_of_the_simulation() -> None:
+    """A mutant that lets damage through was caught by a traceback, or by nobody."""
+    truth = PartitionTruth()
+    truth.is_compacted = True
+    data = _keyed(b"a", b"1", 0)
+    assert truth.extend(data, 1) is None
+    damaged = data[:-1] + b"\x08"  # so many headers follow
+    found = truth.keyed.differs(damaged, 0, 1, 1)
+    assert found is not None
+    assert "nobody can read" in found

@@ -5,13 +5,14 @@ KIP-227, KIP-392, KIP-516, KIP-903, KIP-951; the high watermark tag of version 1
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import lru_cache, partial
 from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, a_step_a_slice, cut, in_slices, naming_any, taken_out
+from firnline.api.slices import Slices, a_step_a_slice, cut, in_slices, naming_any
 from firnline.api.usual import Fields
 from firnline.base.background import Work
 from firnline.base.effects import Effects
@@ -51,10 +52,6 @@ _REPLICA_STATE_VERSION = 15
 _FLEXIBLE_VERSION = 12
 # Partitions asked for or answered, a microsecond and a half each.
 _ROWS_PER_SLICE = 500
-# Those that a session is to forget: half a millisecond.
-_FORGOTTEN_PER_SLICE = 3_000
-# A topic takes as long as so many partitions of it.
-_TOPIC_COST = 10
 # What is wanted of a partition, as an object beside that of the request.
 _WANTED_BYTES = 250
 _new = object.__new__
@@ -69,11 +66,12 @@ def handle(
     """Read what is asked; answer now or when there is enough."""
     topics = request.topics
     context.is_urgent = _replica_id(context, request) >= 0
-    rest = request.forgotten_topics_data
+    named: Sequence[FetchTopic | ForgottenTopic] = topics
+    if request.forgotten_topics_data:
+        named = [*topics, *request.forgotten_topics_data]
     if (
-        len(topics) + len(rest) > PARTITIONS_PER_SLICE
-        or sum([len(topic.partitions) for topic in topics]) > PARTITIONS_PER_SLICE
-        or (rest and sum([len(topic.partitions) for topic in rest]) > _FORGOTTEN_PER_SLICE)
+        len(named) > PARTITIONS_PER_SLICE
+        or sum([len(topic.partitions) for topic in named]) > PARTITIONS_PER_SLICE
     ):
         slices = _ask_in_slices(node, context, request)
         return in_slices(node, context, slices, now_ms, held_bytes=0)
@@ -81,8 +79,12 @@ def handle(
     uses_ids = context.api_version >= _TOPIC_ID_VERSION
     for topic in topics:
         _want(wanted, topic, topic.partitions, uses_ids)
-    forgotten = [key for topic in rest for key in _keys(topic, topic.partitions, uses_ids)]
-    return _fetch(node, context, request, wanted, forgotten, now_ms)
+    forgotten: list[Key] = []
+    for gone in request.forgotten_topics_data:
+        _forget(forgotten, gone, gone.partitions, uses_ids)
+    ask = _ask(context, request, wanted, forgotten)
+    answer = context.makes_replies(partial(_answer, node, context))
+    return node.fetching.fetch(ask, answer, now_ms, partial(_large, node, context))
 
 
 def _replica_id(context: RequestContext, request: FetchRequest) -> int:
@@ -103,23 +105,34 @@ def _ask_in_slices(node: "BrokerNode", context: RequestContext, request: FetchRe
             if len(wanted) >= due:
                 due = len(wanted) + _ROWS_PER_SLICE
                 context.hold(_ROWS_PER_SLICE * _WANTED_BYTES)
-                yield []
+                yield context.keeps(wanted)
+    steps_of_rest = naming_any(
+        request.forgotten_topics_data, attrgetter("partitions"), takes_out=True
+    )
+    gone_topics, _ = yield from a_step_a_slice(steps_of_rest, 0)
     forgotten: list[Key] = []
-    left = _FORGOTTEN_PER_SLICE
-    for rest in taken_out(request.forgotten_topics_data):
-        for some in cut(rest.partitions, _FORGOTTEN_PER_SLICE):
-            if left <= 0:
-                yield []
-                left = _FORGOTTEN_PER_SLICE
-            left -= _TOPIC_COST + len(some)
-            forgotten += _keys(rest, some, uses_ids)
+    due = _ROWS_PER_SLICE
+    for gone in gone_topics:
+        for some in cut(gone.partitions, _ROWS_PER_SLICE):
+            _forget(forgotten, gone, some, uses_ids)
+            if len(forgotten) >= due:
+                due = len(forgotten) + _ROWS_PER_SLICE
+                yield context.keeps(forgotten)
     now_ms = yield []
-    return _fetch(node, context, request, wanted, forgotten, now_ms)
-
-
-def _keys(topic: ForgottenTopic, indexes: Sequence[int], uses_ids: bool) -> list[Key]:
-    name_or_id = topic.topic_id if uses_ids else topic.topic
-    return [(name_or_id, index) for index in indexes]
+    ask = _ask(context, request, wanted, forgotten)
+    in_steps = node.fetching.sessions.context_in_steps(
+        ask.session_id,
+        ask.session_epoch,
+        wanted,
+        forgotten,
+        uses_ids=uses_ids,
+        now_ms=now_ms,
+        owner=ask.owner,
+    )
+    with closing(in_steps):  # whoever asked may hang up meanwhile
+        found, now_ms = yield from a_step_a_slice(in_steps, now_ms)
+    answer = context.makes_replies(partial(_answer, node, context))
+    return node.fetching.fetch(ask, answer, now_ms, partial(_large, node, context), found)
 
 
 def _want(
@@ -141,16 +154,17 @@ def _want(
         )
 
 
-def _fetch(
-    node: "BrokerNode",
-    context: RequestContext,
-    request: FetchRequest,
-    wanted: list[Wanted],
-    forgotten: Sequence[Key],
-    now_ms: int,
-) -> Effects:
+def _forget(
+    forgotten: list[Key], topic: ForgottenTopic, numbers: Sequence[int], uses_ids: bool
+) -> None:
+    name: str | Uuid = topic.topic_id if uses_ids else topic.topic
+    forgotten += [(name, index) for index in numbers]
+
+
+def _ask(
+    context: RequestContext, request: FetchRequest, wanted: list[Wanted], forgotten: Sequence[Key]
+) -> FetchAsk:
     version = context.api_version
-    uses_ids = version >= _TOPIC_ID_VERSION
     knows_epochs = version >= _REPLICA_STATE_VERSION
     ask = FetchAsk(
         wanted,
@@ -163,16 +177,14 @@ def _fetch(
         session_id=request.session_id,
         session_epoch=request.session_epoch,
         owner=(context.principal, context.peer_host),
-        uses_ids=uses_ids,
+        forgotten=forgotten,
+        uses_ids=version >= _TOPIC_ID_VERSION,
         when_gone=context.when_gone,
         held=context.share,
     )
     if version >= _RACK_VERSION and ask.replica_id < 0:
         ask.is_any_replica, ask.rack, ask.listener = True, request.rack_id, context.listener
-    ask.forgotten = forgotten
-    large = partial(_large, node, context)
-    answer = context.makes_replies(partial(_answer, node, context))
-    return node.fetching.fetch(ask, answer, now_ms, large)
+    return ask
 
 
 def _large(

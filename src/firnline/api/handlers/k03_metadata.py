@@ -4,18 +4,19 @@ A topic that is made here is answered once it is there, where Kafka answers at o
 and has the client ask again. Source: KIP-4, KIP-516; spec C12.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.handlers.k60_describe_cluster import ALL_CLUSTER_OPERATIONS
-from firnline.api.slices import Slices, in_slices
+from firnline.api.slices import Slices, cut, in_slices
 from firnline.base.effects import Effects, EnsureTopic
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import INTERNAL_TOPICS, ZERO_UUID
 from firnline.broker.leaders import any_broker
 from firnline.controller.topic_names import creation_problem, name_problem
-from firnline.controller.topics import NewTopic
+from firnline.controller.topics import PARTITIONS_PER_REQUEST_MAX, NewTopic
 from firnline.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from firnline.protocol.messages.k03_metadata import (
     MetadataRequest,
@@ -35,9 +36,13 @@ ALL_TOPIC_OPERATIONS = 3576
 _ROWS_PER_SLICE = 250
 _SLICE_BYTES = _ROWS_PER_SLICE * 500  # measured: 390 each
 _ASKING_BY_ID_SINCE, _NO_LISTENER_SINCE = 12, 6
-Errors = Mapping[str, KafkaError]
+# A millisecond, where all are missing.
+_LOOKED_UP_PER_SLICE = 500
+# Some 15 us each, and a topic itself as much as four.
+_PARTITIONS_PER_SLICE, _TOPIC_COST = 120, 4
 
 
+_TOO_MANY = KafkaError(Code.POLICY_VIOLATION, "more than 10,000 partitions in one request")
 _NOT_YET = KafkaError(Code.LEADER_NOT_AVAILABLE, "no controller is active at the moment")
 
 
@@ -46,47 +51,19 @@ def handle(
 ) -> Effects:
     """Answer from the committed image, after making what is missing and may be made."""
     wanted = _wanted(context, request)
-    errors: dict[str, KafkaError] = {}
-    missing = _to_create(node, wanted, request)
+    errors = _Errors()
 
     def answer(at_ms: int) -> Effects:
         slices = _answer(node, context, request, wanted, errors)
         return in_slices(node, context, slices, at_ms, held_bytes=_SLICE_BYTES)
 
-    if not missing:
-        # The functions below know each other, so the garbage collector has to find them: a request of a
-        # million names would stay in memory until it does.
+    may_create = request.allow_auto_topic_creation and node.config.auto_create_topics_enable
+    if not (wanted and may_create):
         return answer(now_ms)
-
-    def create_next(at_ms: int) -> Effects:
-        """The broker's own topics one after the other: each has its own plan."""
-        if not internal:
-            return answer(at_ms)
-        name = internal.pop()
-
-        @context.makes_replies
-        def made(error: KafkaError | None, later_ms: int) -> Effects:
-            if error is not None:
-                errors[name] = error
-            return create_next(later_ms)
-
-        return [EnsureTopic(name=name, then=made)]
-
-    internal = [name for name in missing if name in INTERNAL_TOPICS]
-    plain = [NewTopic(name) for name in missing if name not in INTERNAL_TOPICS]
-    if not plain:
-        return create_next(now_ms)
-
-    @context.makes_replies
-    def created(outcome: Sequence[KafkaError | None] | KafkaError, at_ms: int) -> Effects:
-        # Nobody decides at the moment: to a client that is a leader that is not there yet.
-        answers = [_NOT_YET] * len(plain) if isinstance(outcome, KafkaError) else outcome
-        for topic, one in zip(plain, answers, strict=True):
-            if one is not None and one.code != Code.TOPIC_ALREADY_EXISTS:
-                errors[topic.name] = one
-        return create_next(at_ms)
-
-    return node.create_topics(plain, created, now_ms)
+    if len(wanted) <= _LOOKED_UP_PER_SLICE and not _to_create(node, wanted):
+        return answer(now_ms)
+    slices = _create(node, context, wanted, errors, answer, now_ms)
+    return in_slices(node, context, slices, now_ms, held_bytes=0)
 
 
 def _wanted(
@@ -98,13 +75,7 @@ def _wanted(
     return request.topics
 
 
-def _to_create(
-    node: "BrokerNode",
-    wanted: Sequence[MetadataRequestTopic] | None,
-    request: MetadataRequest,
-) -> list[str]:
-    if not (wanted and request.allow_auto_topic_creation and node.config.auto_create_topics_enable):
-        return []
+def _to_create(node: "BrokerNode", wanted: Sequence[MetadataRequestTopic]) -> list[str]:
     return [
         topic.name
         for topic in wanted
@@ -115,12 +86,113 @@ def _to_create(
     ]
 
 
+def _create(
+    node: "BrokerNode",
+    context: RequestContext,
+    wanted: Sequence[MetadataRequestTopic],
+    errors: "_Errors",
+    answer: Callable[[int], Effects],
+    now_ms: int,
+) -> Slices:
+    """Find what is missing, have it made, and `answer`."""
+    missing: list[str] = []
+    for place, some in enumerate(cut(wanted, _LOOKED_UP_PER_SLICE)):
+        if place:
+            now_ms = yield []
+        missing += _to_create(node, some)
+    # As the controller refuses a request for so many.
+    if len(missing) * node.config.num_partitions > PARTITIONS_PER_REQUEST_MAX:
+        errors.of_all = _TOO_MANY
+        return answer(now_ms)
+    return _Creating(node, context, missing, errors, answer).go_on(now_ms)
+
+
+class _Errors:
+    """Why topics that were missing could not be made: each of its own, or all of them."""
+
+    __slots__ = ("by_name", "of_all")
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, KafkaError] = {}
+        self.of_all: KafkaError | None = None
+
+    def of(self, name: str) -> KafkaError | None:
+        if self.of_all is not None and creation_problem(name) is None:
+            return self.of_all
+        return self.by_name.get(name)
+
+
+class _Creating:
+    """Has missing topics made, so many at a time, each portion after the one before; then answers.
+
+    The broker's own topics come last, one after the other: each has its own plan.
+    """
+
+    # It is no closure: those would know each other, and a request of very many names would stay in memory
+    # until the garbage collector finds them.
+    __slots__ = ("_answer", "_context", "_errors", "_internal", "_node", "_plain")
+
+    def __init__(
+        self,
+        node: "BrokerNode",
+        context: RequestContext,
+        missing: Sequence[str],
+        errors: "_Errors",
+        answer: Callable[[int], Effects],
+    ) -> None:
+        self._node = node
+        self._context = context
+        self._errors = errors
+        self._answer = answer
+        self._internal = [name for name in missing if name in INTERNAL_TOPICS]
+        self._plain = [name for name in missing if name not in INTERNAL_TOPICS]
+
+    def go_on(self, now_ms: int) -> Effects:
+        """Have the next ones made; answer after the last."""
+        guarded = self._context.makes_replies
+        if self._plain:
+            count = max(
+                1, _PARTITIONS_PER_SLICE // (_TOPIC_COST + self._node.config.num_partitions)
+            )
+            names, self._plain = self._plain[:count], self._plain[count:]
+            created = guarded(partial(self._created, names))
+            return self._node.create_topics([NewTopic(name) for name in names], created, now_ms)
+        if self._internal:
+            name = self._internal.pop()
+            return [EnsureTopic(name=name, then=guarded(partial(self._made, name)))]
+        return self._answer(now_ms)
+
+    def _created(
+        self, names: Sequence[str], outcome: Sequence[KafkaError | None] | KafkaError, now_ms: int
+    ) -> Effects:
+        if isinstance(outcome, KafkaError):
+            # Nobody decides at the moment: to a client that is a leader that is not there yet.
+            self._errors.by_name.update(dict.fromkeys([*names, *self._plain], _NOT_YET))
+            self._plain = []
+            return self.go_on(now_ms)
+        for name, one in zip(names, outcome, strict=True):
+            if one is not None and one.code != Code.TOPIC_ALREADY_EXISTS:
+                self._errors.by_name[name] = one
+        if not self._plain:
+            return self.go_on(now_ms)
+        return in_slices(self._node, self._context, self._next(), now_ms, held_bytes=0)
+
+    def _next(self) -> Slices:
+        now_ms = yield []  # what nobody had to write is answered in the step that decided on it
+        return self.go_on(now_ms)
+
+    def _made(self, name: str, error: KafkaError | None, now_ms: int) -> Effects:
+        if error is not None:
+            self._errors.by_name[name] = error
+        return self.go_on(now_ms)
+
+
 def _answer(
     node: "BrokerNode",
     context: RequestContext,
     request: MetadataRequest,
     wanted: Sequence[MetadataRequestTopic] | None,
-    errors: Errors,
+    errors: "_Errors",
 ) -> Slices:
     """All of it is told as it is at the beginning, however many slices it takes."""
     image = node.image
@@ -169,7 +241,7 @@ def _answer(
 
 
 def _asked(
-    image: ClusterImage, context: RequestContext, asked: MetadataRequestTopic, errors: Errors
+    image: ClusterImage, context: RequestContext, asked: MetadataRequestTopic, errors: "_Errors"
 ) -> TopicImage | MetadataResponseTopic:
     """Return the topic, or the answer that there is none."""
     by_id, name = asked.topic_id != ZERO_UUID, asked.name or ""
@@ -185,8 +257,8 @@ def _asked(
         return topic
     if not by_id and name_problem(name) is not None:
         code = Code.INVALID_TOPIC_EXCEPTION
-    elif name in errors:
-        code = errors[name].code
+    elif (error := errors.of(name)) is not None:
+        code = error.code
     return _refusal(context, asked, code)
 
 

@@ -6,6 +6,7 @@ has is one that was committed, at the same offset, and the newest record of each
 
 from typing import TYPE_CHECKING
 
+from firnline.base.errors import KafkaError
 from firnline.base.units import DAY_MS
 from firnline.records.batch import BatchHeader, headers
 from firnline.records.record import records
@@ -89,7 +90,11 @@ class KeyedHistory:
         if known is not None:
             return known
         found: list[int] = []
-        for row in records(data, header):
+        try:
+            rows = list(records(data, header))
+        except KafkaError as problem:
+            return f"records at {header.base_offset} that nobody can read: {problem}"
+        for row in rows:
             if self._rows.get(row.offset) != (row.key, row.value):
                 return f"another record at {row.offset} (epoch {header.leader_epoch})"
             if found and row.offset <= found[-1]:
