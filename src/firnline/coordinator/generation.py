@@ -5,10 +5,12 @@ one record for all of them. All other versions are read by their schema in `coor
 """
 
 import struct
-from collections.abc import Generator, Iterable, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from firnline.base.errors import ProtocolError
+from firnline.base.units import MIB
 from firnline.coordinator.membership import Member, Protocol
 from firnline.coordinator.records import (
     GROUP_METADATA_VALUE_VERSION,
@@ -21,14 +23,17 @@ _KEY = GroupMetadataKey(group="")
 _VERSION_3 = GROUP_METADATA_VALUE_VERSION.to_bytes(2, "big")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
 _INT64_INT32 = struct.Struct(">qi")
 _TIMEOUTS = struct.Struct(">ii")
 _TIMEOUTS_INT32 = struct.Struct(">iii")
 _NULL_STRING = b"\xff\xff"
 # A member has five lengths and two times at least.
 _MEMBER_BYTES_MIN = 24
-# Half a millisecond.
+# Half a millisecond, to read them, and to give them their parts and write them.
 _MEMBERS_PER_SLICE = 200
+_WRITTEN_PER_SLICE = 250
+_BYTES_PER_SLICE = MIB
 
 
 class Generation(NamedTuple):
@@ -52,16 +57,69 @@ def generation_value(
     members: Sequence[tuple[Member, bytes]],
 ) -> bytes:
     """Return the value of a group's record, of members with their assignments, in version 3."""
-    parts = [
+    parts = [value_front(generation, protocol_type, protocol_name, leader, state_since_ms)]
+    parts.append(_INT32.pack(len(members)))
+    _write_members(parts, protocol_name, members, {None: _NULL_STRING})
+    return b"".join(parts)
+
+
+def value_front(
+    generation: int,
+    protocol_type: str,
+    protocol_name: str | None,
+    leader: str | None,
+    state_since_ms: int,
+) -> bytes:
+    """Return what a value says before the number of its members."""
+    parts = (
         _VERSION_3,
         _string(protocol_type),
         _INT32.pack(generation),
         _string(protocol_name),
         _string(leader),
-        _INT64_INT32.pack(state_since_ms, len(members)),
-    ]
+        _INT64.pack(state_since_ms),
+    )
+    return b"".join(parts)
+
+
+def generation_value_in_slices(
+    front: bytes, protocol_name: str | None, count: int, members: Iterable[Member]
+) -> Generator[None, None, deque[bytes]]:
+    """Return the value that `generation_value` does, in parts, of members that have their assignments.
+
+    Yields after some hundred members, or a megabyte. They are taken from `members` as they are written.
+    """
+    written = deque([front + _INT32.pack(count)])
+    known: dict[str | None, bytes] = {None: _NULL_STRING}
+    for some in _portions(protocol_name, members):
+        parts: list[bytes] = []
+        _write_members(parts, protocol_name, [(each, each.assignment) for each in some], known)
+        written.append(b"".join(parts))
+        yield
+    return written
+
+
+def _portions(protocol_name: str | None, members: Iterable[Member]) -> Iterator[list[Member]]:
+    some: list[Member] = []
+    size = 0
+    for member in members:
+        some.append(member)
+        size += len(member.metadata_for(protocol_name)) + len(member.assignment)
+        if len(some) >= _WRITTEN_PER_SLICE or size >= _BYTES_PER_SLICE:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def _write_members(
+    parts: list[bytes],
+    protocol_name: str | None,
+    members: Sequence[tuple[Member, bytes]],
+    known: dict[str | None, bytes],
+) -> None:
+    """Add the bytes of members; `known` keeps names, as members of one client are many."""
     int16, int32, sizes = _INT16.pack, _INT32.pack, _TIMEOUTS_INT32.pack
-    known: dict[str | None, bytes] = {None: _NULL_STRING}  # members of one client are many
     for member, assignment in members:
         subscription = member.metadata_for(protocol_name)
         member_id = member.member_id.encode()
@@ -77,7 +135,6 @@ def generation_value(
             int32(len(assignment)),
             assignment,
         )
-    return b"".join(parts)
 
 
 def read_generation(value: bytes) -> Generator[None, None, Generation]:

@@ -5,7 +5,7 @@ What survives a crash is one record per completed generation, written before its
 assignment. Source: KIP-62, KIP-134, KIP-345, KIP-394, KIP-814 as 4.3.1 runs them; spec C15, rel-C6.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer
@@ -34,20 +34,25 @@ from firnline.coordinator.membership import (
     SyncResult,
     Tally,
     made_member_id,
+    member_of,
 )
 from firnline.coordinator.policy import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupPolicy
 from firnline.coordinator.roster import Roster
-from firnline.coordinator.telling import Later, Telling, Told
+from firnline.coordinator.telling import Later, Telling, Told, answer_join, answer_sync
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 # A client may give itself next to no time to join again: nobody looks without pause until its session ends.
 _LOOK_AGAIN_MS = 1_000
+# So many members are given their assignments, and told of them, some at a time.
+_MANY_MEMBERS = 1_000
 # What an id that was handed out holds besides its letters: it is alone in its group, and has a timer.
 _PENDING_BYTES = 2_000
 
 # Writes the group with these assignments; calls back with NONE once committed, or why it is not.
 Written = Callable[[Code, int], Effects]
 Persist = Callable[["Group", Mapping[str, bytes], Written, int], Effects]
+# The same of these members and what they have, some at a time, as long as it is wanted.
+PersistInSlices = Callable[["Group", Iterator[Member], Callable[[], bool], Written, int], Effects]
 
 
 class Group:
@@ -55,7 +60,8 @@ class Group:
 
     Invariants (those of the members are the roster's):
       I3  a member waits for a join only while joining, or while its replacement is written.
-      I4  a member waits for a sync only in CompletingRebalance.
+      I4  a member waits for a sync of this generation alone, in CompletingRebalance or until it is told.
+      I5  in CompletingRebalance members and leader stay: any change of them begins a rebalance.
     """
 
     def __init__(
@@ -66,6 +72,7 @@ class Group:
         tally: Tally,
         new_id: Callable[[], str],
         persist: Persist,
+        persist_in_slices: PersistInSlices,
         on_unused: Callable[["Group", int], Effects],
         later: Later,
     ) -> None:
@@ -83,6 +90,7 @@ class Group:
         self._policy = policy
         self._new_id = new_id
         self._persist = persist
+        self._persist_in_slices = persist_in_slices
         self._on_unused = on_unused
         self._telling = Telling(later, self._begin_session)
 
@@ -119,12 +127,17 @@ class Group:
                 answer(self._synced(member)),
                 self._expect_heartbeat(member, now_ms),
             ]
-        effects += _answer_sync(member, SyncResult(code=Code.REBALANCE_IN_PROGRESS))
+        effects += answer_sync(member, SyncResult(code=Code.REBALANCE_IN_PROGRESS))
         member.sync_answer = answer
         # A leader that asks again while its assignment is being written changes nothing.
         if member.member_id != self.roster.leader or self._generation_in_writing == self.generation:
             return effects
         generation = self._generation_in_writing = self.generation
+        if len(self.roster.members) >= _MANY_MEMBERS:
+            members = self._given(request.assignments)
+            is_wanted = partial(self._is_completing, generation)
+            written = partial(self._on_assigned, generation, {})
+            return effects + self._persist_in_slices(self, members, is_wanted, written, now_ms)
         parts = {m: request.assignments.get(m, b"") for m in self.roster.members}
         return effects + self._persist(
             self, parts, lambda code, now: self._on_assigned(generation, parts, code, now), now_ms
@@ -301,7 +314,7 @@ class Group:
     def _add(
         self, member_id: str, request: JoinRequest, answer: JoinAnswer, now_ms: int
     ) -> Effects:
-        member = _member(member_id, request)
+        member = member_of(member_id, request)
         member.is_new = True
         member.join_answer = answer
         if not self.roster.members:
@@ -333,7 +346,7 @@ class Group:
 
     def _update(self, member: Member, request: JoinRequest, answer: JoinAnswer) -> Effects:
         # One member, one waiting join: the older request's connection is told to try again.
-        effects = _answer_join(member, JoinResult(code=Code.REBALANCE_IN_PROGRESS))
+        effects = answer_join(member, JoinResult(code=Code.REBALANCE_IN_PROGRESS))
         self.roster.subscribe(member, request.protocols)
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
@@ -348,7 +361,7 @@ class Group:
         old_id = self.roster.instances[request.instance_id]
         old, old_leader = self.roster.members[old_id], self.roster.leader
         effects = self._fence(old)
-        new = _member(member_id, request)
+        new = member_of(member_id, request)
         new.assignment = old.assignment
         new.join_answer = answer
         self.roster.replace(old_id, new)
@@ -383,7 +396,7 @@ class Group:
             return []  # a rebalance has begun and answers the join, or has
         session = self._expect_heartbeat(member, now_ms)
         if code is not Code.NONE:
-            return [session, *_answer_join(member, JoinResult(code=code))]
+            return [session, *answer_join(member, JoinResult(code=code))]
         is_leader = member.member_id == self.roster.leader
         result = JoinResult(
             code=Code.NONE,
@@ -395,15 +408,15 @@ class Group:
             skip_assignment=skips and is_leader,
             members=self.roster.seen_by_leader(self.protocol_name) if skips and is_leader else (),
         )
-        return [session, *_answer_join(member, result)]
+        return [session, *answer_join(member, result)]
 
     def _fence(self, old: Member) -> Effects:
         """Take the old incarnation of a static member out; whatever it waits for is fenced."""
         code = Code.FENCED_INSTANCE_ID
         return [
             CancelTimer(key=self._key("member", old.member_id)),
-            *_answer_join(old, JoinResult(code=code, member_id=old.member_id)),
-            *_answer_sync(old, SyncResult(code=code)),
+            *answer_join(old, JoinResult(code=code, member_id=old.member_id)),
+            *answer_sync(old, SyncResult(code=code)),
         ]
 
     # ------------------------------------------------------------------------------- rebalancing
@@ -467,6 +480,8 @@ class Group:
         for member in list(self.roster.members.values()):
             if member.join_answer is None and member.instance_id is None:
                 effects += self._remove(member.member_id, Code.UNKNOWN_MEMBER_ID)
+            if member.sync_answer is not None:  # of the generation before, and not told yet
+                effects += answer_sync(member, SyncResult(code=Code.REBALANCE_IN_PROGRESS))
         if self.roster.members and not self.roster.elect_leader_that_joined():
             # Only static members are left and none is here: their sessions decide.
             return [*effects, self._await_joins(now_ms, _LOOK_AGAIN_MS)]
@@ -537,18 +552,27 @@ class Group:
         self.unsynced.pop(member.member_id, None)
         return [] if self.unsynced else [CancelTimer(key=self._key("sync"))]
 
+    def _is_completing(self, generation: int) -> bool:
+        return self.state is COMPLETING and self.generation == generation
+
+    def _given(self, parts: dict[str, bytes]) -> Iterator[Member]:
+        """Give each member its part. Nobody sees it before the group is Stable."""
+        for member in list(self.roster.members.values()):
+            self.roster.assign(member, parts.pop(member.member_id, b""))
+            yield member
+
     def _on_assigned(
         self, generation: int, parts: Mapping[str, bytes], code: Code, now_ms: int
     ) -> Effects:
         """The assignment is committed, or cannot be."""
         if self._generation_in_writing == generation:
             self._generation_in_writing = -1
-        if self.state is not COMPLETING or self.generation != generation:
+        if not self._is_completing(generation):
             return []  # a rebalance has begun meanwhile, and its answers are out
         if code is not Code.NONE:
             return [*self._answer_all_syncs(code, now_ms), *self._rebalance(now_ms)]
-        for member_id, member in self.roster.members.items():
-            self.roster.assign(member, parts[member_id])
+        for member_id, part in parts.items():
+            self.roster.assign(self.roster.members[member_id], part)
         self._enter(Cause.ASSIGNED, now_ms)
         return self._answer_all_syncs(Code.NONE, now_ms)
 
@@ -558,13 +582,21 @@ class Group:
             synced = partial(
                 synced, protocol_type=self.protocol_type, protocol_name=self.protocol_name
             )
-        waiting: list[Told] = []
-        for member in self.roster.members.values():
-            answer, member.sync_answer = member.sync_answer, None
-            if answer is not None:
-                part = member.assignment if code is Code.NONE else b""
-                waiting.append((member, partial(_told_part, answer, synced, part)))
-        return self._telling.tell(waiting, now_ms)
+        members = list(self.roster.members.values())
+        take = partial(self._take_sync, self.generation, synced, code)
+        if len(members) >= _MANY_MEMBERS:
+            return self._telling.tell_many(members, take, now_ms)
+        return self._telling.tell([told for told in map(take, members) if told], now_ms)
+
+    def _take_sync(
+        self, generation: int, synced: Callable[..., SyncResult], code: Code, member: Member
+    ) -> Told | None:
+        """Take the sync that waits, to be told of its generation."""
+        if member.sync_answer is None or self.generation != generation:
+            return None
+        answer, member.sync_answer = member.sync_answer, None
+        part = member.assignment if code is Code.NONE else b""
+        return member, partial(_told_part, answer, synced, part)
 
     def _on_sync_timeout(self, generation: int, now_ms: int) -> Effects:
         """Members that joined and never synced are out."""
@@ -622,9 +654,9 @@ class Group:
             return effects
         # Mostly nobody waits, and a thousand may go at once: no answer is made that nobody gets.
         if member.join_answer is not None:
-            effects += _answer_join(member, JoinResult(code=code))
+            effects += answer_join(member, JoinResult(code=code))
         if member.sync_answer is not None:
-            effects += _answer_sync(member, SyncResult(code=code))
+            effects += answer_sync(member, SyncResult(code=code))
         return effects
 
     # ----------------------------------------------------------------------------------- answers
@@ -659,32 +691,9 @@ class Group:
         self.state_since_ms = now_ms
 
 
-def _member(member_id: str, request: JoinRequest) -> Member:
-    """Whoever asks to join, as a member of that id."""
-    return Member(
-        member_id,
-        instance_id=request.instance_id,
-        client_id=request.client_id,
-        client_host=request.client_host,
-        session_timeout_ms=request.session_timeout_ms,
-        rebalance_timeout_ms=request.rebalance_timeout_ms,
-        protocols=request.protocols,
-    )
-
-
 def _told(answer: JoinAnswer, joined: Callable[..., JoinResult], member_id: str) -> Effect:
     return answer(joined(member_id=member_id))
 
 
 def _told_part(answer: SyncAnswer, synced: Callable[..., SyncResult], part: bytes) -> Effect:
     return answer(synced(assignment=part))
-
-
-def _answer_join(member: Member, result: JoinResult) -> Effects:
-    answer, member.join_answer = member.join_answer, None
-    return [] if answer is None else [answer(result)]
-
-
-def _answer_sync(member: Member, result: SyncResult) -> Effects:
-    answer, member.sync_answer = member.sync_answer, None
-    return [] if answer is None else [answer(result)]

@@ -324,8 +324,7 @@ class GroupCoordinator:
         member = group.roster.members.get(request.member_id)
         if member is not None and request.assignments:
             # Those it replaces still count: an address at its bound may go on with what it has.
-            held = sum(len(each.assignment) for each in group.roster.members.values())
-            more_bytes = sum(map(len, request.assignments.values())) - held
+            more_bytes = request.assigned_bytes - group.roster.assigned_bytes
             if not self._has_room(member.client_host, more_bytes):
                 refused = answer(SyncResult(code=Code.COORDINATOR_NOT_AVAILABLE))
                 return [refused, *self._tally.refuse(member.client_host, now_ms)]

@@ -5,7 +5,7 @@ Times are milliseconds, metadata and assignments are the assignor's bytes and ne
 KIP-394 (known member ids), KIP-559 (protocol type and name), KIP-814 (skip assignment).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from firnline.base.effects import Effect, Effects, Warn
@@ -72,7 +72,11 @@ class JoinResult:
 
 @event
 class SyncRequest:
-    """One SyncGroup. Protocol type and name are None where the version has none."""
+    """One SyncGroup. Protocol type and name are None where the version has none.
+
+    assignments     by member; the group takes out what it uses
+    assigned_bytes  what they hold
+    """
 
     group_id: str
     member_id: str
@@ -80,7 +84,8 @@ class SyncRequest:
     generation_id: int
     protocol_type: str | None
     protocol_name: str | None
-    assignments: Mapping[str, bytes]
+    assignments: dict[str, bytes]
+    assigned_bytes: int
 
 
 @event
@@ -308,6 +313,19 @@ class Member:
             if protocol.name == protocol_name:
                 return protocol.metadata
         return b""
+
+
+def member_of(member_id: str, request: JoinRequest) -> Member:
+    """Return whoever asks to join as a member of that id."""
+    return Member(
+        member_id,
+        instance_id=request.instance_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        protocols=request.protocols,
+    )
 
 
 def size_of(protocols: Sequence[Protocol]) -> int:

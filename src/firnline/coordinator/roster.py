@@ -26,6 +26,7 @@ class Roster:
         "_static_count",
         "_supported",
         "_tally",
+        "assigned_bytes",
         "instances",
         "leader",
         "members",
@@ -37,6 +38,7 @@ class Roster:
         self.instances: dict[str, str] = {}  # instance id -> member id
         self.pending: dict[str, None] = {}  # ids handed out, nobody has come with them yet
         self.leader: str | None = None
+        self.assigned_bytes = 0  # what the assignments of the members hold
         self._tally = tally
         self._static_count = 0  # members with an instance id
         self._supported: dict[str, int] = {}  # assignor -> members that can run it
@@ -119,6 +121,7 @@ class Roster:
         self._note(member)
 
     def assign(self, member: Member, assignment: bytes) -> None:
+        self.assigned_bytes += len(assignment) - len(member.assignment)
         member.assignment = assignment
         self._tally.count(member)
 
@@ -162,6 +165,7 @@ class Roster:
         supported = self._supported
         for name in dict.fromkeys(p.name for p in member.protocols):
             supported[name] = supported.get(name, 0) + 1
+        self.assigned_bytes += len(member.assignment)
         self._tally.count(member)
 
     def _forget(self, member: Member) -> None:
@@ -170,6 +174,7 @@ class Roster:
             supported[name] -= 1
             if not supported[name]:
                 del supported[name]
+        self.assigned_bytes -= len(member.assignment)
         self._tally.discount(member)
 
     def _forget_pending(self, member_id: str) -> None:

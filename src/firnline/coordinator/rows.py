@@ -1,12 +1,17 @@
 """Commits and groups as records of `__consumer_offsets`, and back. PURE. Source: KIP-915; spec C15."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from firnline.base.ids import ZERO_UUID, TopicPartition
 from firnline.coordinator.commits import NO_EXPIRY, CommittedOffset
-from firnline.coordinator.generation import generation_value
+from firnline.coordinator.generation import (
+    generation_value,
+    generation_value_in_slices,
+    value_front,
+)
 from firnline.coordinator.group import Group
+from firnline.coordinator.membership import Member
 from firnline.coordinator.policy import TOMBSTONES_BYTES_MAX
 from firnline.coordinator.records import (
     OFFSET_COMMIT_VALUE_VERSION,
@@ -16,7 +21,8 @@ from firnline.coordinator.records import (
     encode_key,
     encode_value,
 )
-from firnline.records.build import NewRecord
+from firnline.records.build import NewRecord, build_batch, build_record_in_slices
+from firnline.records.compression import NONE
 
 # The one version whose commits state their own end, and the first that carries a topic id.
 _VERSION_WITH_EXPIRY = 1
@@ -62,6 +68,29 @@ def group_row(group: Group, assignments: Mapping[str, bytes], now_ms: int) -> Ne
     )
     key = encode_key(GroupMetadataKey(group=group.group_id))
     return NewRecord(key, value, now_ms)
+
+
+def group_batch_in_slices(
+    group: Group, members: Iterable[Member], codec: int, now_ms: int
+) -> Generator[None, None, bytearray]:
+    """Return the batch of `group_row`, of members that have their assignments; yields after some of them.
+
+    The group stays as it is meanwhile. What is to be compressed is so in one step.
+    """
+    front = value_front(
+        group.generation,
+        group.protocol_type or "",
+        group.protocol_name,
+        group.roster.leader,
+        group.state_since_ms,
+    )
+    value = yield from generation_value_in_slices(
+        front, group.protocol_name, len(group.roster.members), members
+    )
+    key = encode_key(GroupMetadataKey(group=group.group_id))
+    if codec != NONE:
+        return build_batch([NewRecord(key, b"".join(value), now_ms)], codec=codec)
+    return (yield from build_record_in_slices(key, value, now_ms))
 
 
 def tombstone(group_id: str, tp: TopicPartition | None, now_ms: int) -> NewRecord:

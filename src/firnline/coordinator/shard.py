@@ -20,10 +20,16 @@ from firnline.coordinator.commits import CommittedOffset
 from firnline.coordinator.group import Group, Written
 from firnline.coordinator.group_state import GroupState
 from firnline.coordinator.loading import Replay
-from firnline.coordinator.membership import CONSUMERS, Tally
+from firnline.coordinator.membership import CONSUMERS, Member, Tally
 from firnline.coordinator.offsets import Offsets, is_expired
 from firnline.coordinator.policy import GroupPolicy
-from firnline.coordinator.rows import commit_row, group_row, in_batches, tombstone
+from firnline.coordinator.rows import (
+    commit_row,
+    group_batch_in_slices,
+    group_row,
+    in_batches,
+    tombstone,
+)
 from firnline.coordinator.subscriptions import Subscribed, find_subscribed
 from firnline.coordinator.telling import Later
 from firnline.records.build import NewRecord, build_batch
@@ -113,6 +119,7 @@ class Shard:
                 tally=self._tally,
                 new_id=self._new_id,
                 persist=self._persist,
+                persist_in_slices=self._persist_in_slices,
                 on_unused=self._on_unused,
                 later=self._later,
             )
@@ -142,7 +149,9 @@ class Shard:
         if self.is_closed:
             return after(KafkaError(Code.NOT_COORDINATOR), now_ms)
         batch = build_batch(rows, codec=self._policy.topic_compression_codec)
+        return self._append(batch, after)
 
+    def _append(self, batch: bytearray, after: After) -> Effects:
         def done(result: Appended | KafkaError, now_ms: int) -> Effects:
             # Another node, or a later load here, answers for these groups now.
             gone = KafkaError(Code.NOT_COORDINATOR)
@@ -178,6 +187,35 @@ class Shard:
     ) -> Effects:
         row = group_row(group, assignments, now_ms)
         return self.write([row], lambda result, now: written(append_code(result), now), now_ms)
+
+    def _persist_in_slices(
+        self,
+        group: Group,
+        members: Iterator[Member],
+        is_wanted: Callable[[], bool],
+        written: Written,
+        now_ms: int,
+    ) -> Effects:
+        """As `_persist`, of members that have their assignments, unless the group wants it no more."""
+        return self._later(self._write_in_slices(group, members, is_wanted, written), now_ms)
+
+    def _write_in_slices(
+        self,
+        group: Group,
+        members: Iterator[Member],
+        is_wanted: Callable[[], bool],
+        written: Written,
+    ) -> Work:
+        now_ms = yield []
+        steps = group_batch_in_slices(group, members, self._policy.topic_compression_codec, now_ms)
+        # Where it is over, whoever ended it has an answer for those who wait: a rebalance, or `close`.
+        while is_wanted() and not self.is_closed:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return self._append(end.value, lambda r, now: written(append_code(r), now))
+            now_ms = yield []
+        return []
 
     # --------------------------------------------------------------------------- delete and expire
 

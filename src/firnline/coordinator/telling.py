@@ -1,10 +1,10 @@
 """Answers to all members of a group, who wait for one and the same event. PURE. Decision 0018."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from firnline.base.background import Work
 from firnline.base.effects import Effect, Effects
-from firnline.coordinator.membership import Member
+from firnline.coordinator.membership import JoinResult, Member, SyncResult
 
 # A member and its answer, to be made when it is sent; None: it waits for none.
 Told = tuple[Member, Callable[[], Effect] | None]
@@ -37,6 +37,23 @@ class Telling:
             member.is_being_told = True
         return self._later(self._in_slices(waiting), now_ms)
 
+    def tell_many(
+        self, members: Sequence[Member], take: Callable[[Member], Told | None], now_ms: int
+    ) -> Effects:
+        """As `tell`, of so many members that each is asked for its answer only when it is told.
+
+        take(member)  takes the answer that waits; None where there is none any more
+        """
+        return self._later(self._taken_in_slices(members, take), now_ms)
+
+    def _taken_in_slices(
+        self, members: Sequence[Member], take: Callable[[Member], Told | None]
+    ) -> Work:
+        now_ms = yield []
+        for first in range(0, len(members), _TOLD_PER_SLICE):
+            asked = map(take, members[first : first + _TOLD_PER_SLICE])
+            now_ms = yield self._tell_now([told for told in asked if told is not None], now_ms)
+
     def _in_slices(self, waiting: list[Told]) -> Work:
         now_ms = yield []
         for first in range(0, len(waiting), _TOLD_PER_SLICE):
@@ -50,3 +67,15 @@ class Telling:
                 effects.append(answer())
             effects += self._begin_session(member, now_ms)
         return effects
+
+
+def answer_join(member: Member, result: JoinResult) -> Effects:
+    """Answer the join of the member that waits, if one does."""
+    answer, member.join_answer = member.join_answer, None
+    return [] if answer is None else [answer(result)]
+
+
+def answer_sync(member: Member, result: SyncResult) -> Effects:
+    """Answer the sync of the member that waits, if one does."""
+    answer, member.sync_answer = member.sync_answer, None
+    return [] if answer is None else [answer(result)]

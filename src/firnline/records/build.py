@@ -1,10 +1,12 @@
 """Make batches: for coordinators, the metadata log, markers and tests. PURE."""
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
 
+from firnline.protocol.primitives import varint
 from firnline.records.batch import (
     CONTROL_MASK,
     CRC_START,
@@ -73,6 +75,32 @@ def build_batch_of(
     """Return what `build_batch` does of `count` values that are encoded already (`encode_values`)."""
     fields = (NO_PRODUCER_ID, -1, NO_SEQUENCE, count)
     return _framed(body, (0, leader_epoch), NONE, (timestamp_ms, timestamp_ms), fields)
+
+
+def build_record_in_slices(
+    key: bytes, value: deque[bytes], timestamp_ms: int
+) -> Generator[None, None, bytearray]:
+    """Return what `build_batch` does of one record whose value is in parts; yields after each of them.
+
+    Parts are taken out of `value`, so that none is held twice.
+    """
+    size = sum(map(len, value))
+    # Attributes, and the differences of time and offset, are 0.
+    record = b"\0\0\0" + varint(len(key)) + key + varint(size)
+    batch = bytearray(HEADER_BYTES)
+    batch += varint(len(record) + size + 1) + record
+    front = (0, len(batch) + size + 1 - LOG_OVERHEAD_BYTES, -1, 2)
+    fields = (NONE, 0, timestamp_ms, timestamp_ms, NO_PRODUCER_ID, -1, NO_SEQUENCE, 1)
+    HEADER.pack_into(batch, 0, *front, 0, *fields)
+    crc = crc32c(bytes(batch[CRC_START:]))
+    while value:
+        part = value.popleft()
+        batch += part
+        crc = crc32c(part, crc)
+        yield
+    batch += b"\0"  # no headers
+    HEADER.pack_into(batch, 0, *front, crc32c(b"\0", crc), *fields)
+    return batch
 
 
 def _framed(

@@ -1,6 +1,7 @@
 """A group of hundreds of members: whatever they do at once, no step of it holds up the node."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -112,3 +113,48 @@ def test_an_assignment_of_very_many_members_is_taken_out_of_its_request_in_slice
         assert leader.answers[0].error_code == Code.REBALANCE_IN_PROGRESS
     else:
         assert {answer.error_code for answer in told} == {Code.NOT_COORDINATOR}
+
+
+def test_an_assignment_of_a_thousand_members_is_no_long_step(small: LargeNode) -> None:
+    """Goal: nobody waits for it. Method: count the calls of each step: 35 for each member in one step."""
+    ids = begin_members(small, 1_500)
+    parts = [SyncGroupRequestAssignment(member_id=i, assignment=i.encode()) for i in ids]
+    others = [
+        small.begin(SyncGroupRequest(group_id="g", generation_id=1, member_id=each), 3)
+        for each in ids[1:]
+    ]
+    request = SyncGroupRequest(group_id="g", generation_id=1, member_id=ids[0], assignments=parts)
+    leader = small.begin(request, 3)
+    small.finish()
+    assert max(small.steps) < CALLS_MAX, sorted(small.steps)[-5:]
+    told = [connection.answers[0].assignment for connection in (leader, *others)]
+    assert told == [each.encode() for each in ids]
+
+
+@pytest.mark.parametrize("strangers", [0, 2_000])
+def test_what_members_may_hold_bounds_what_a_leader_gives_them(
+    small: LargeNode, strangers: int
+) -> None:
+    """Goal: memory is bounded. Of rows of the same member, which holds the last of them, one counts."""
+    [leader] = begin_members(small, 1)
+    groups = small.node.groups
+
+    def sync(size: int) -> Code:
+        rows = [
+            SyncGroupRequestAssignment(member_id=each, assignment=bytes(size))
+            for each in (leader, *([leader] * 20), *(f"nobody-{n}" for n in range(strangers)))
+        ]
+        request = SyncGroupRequest(
+            group_id="g", generation_id=1, member_id=leader, assignments=rows
+        )
+        return Code(small.ask(request, 3).error_code)
+
+    room = 400_000
+    groups.policy = replace(groups.policy, members_bytes_max=2 * groups.members_held_bytes + room)
+    names = strangers + 1
+    assert sync(room // names + 1) is Code.COORDINATOR_NOT_AVAILABLE
+    assert groups.refused_members == 1
+    assert sync(room // names) is Code.NONE
+    if not strangers:  # it replaces what it gave: as much again is no more
+        assert sync(room) is Code.NONE
+        assert sync(room + 1) is Code.COORDINATOR_NOT_AVAILABLE

@@ -277,7 +277,8 @@ class GroupWorld:
             generation_id=generation,
             protocol_type=protocol_type,
             protocol_name=protocol_name,
-            assignments=assignments or {},
+            assignments=dict(assignments or {}),
+            assigned_bytes=sum(map(len, (assignments or {}).values())),
         )
         self.run(self.groups.sync(request, lambda result: Told(who, result), self.now_ms))
 

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firnline.base.background import whole
 from firnline.base.errors import ProtocolError
-from firnline.coordinator.generation import Generation, generation_value, read_generation
+from firnline.base.units import MIB
+from firnline.coordinator.generation import (
+    Generation,
+    generation_value,
+    generation_value_in_slices,
+    read_generation,
+    value_front,
+)
 from firnline.coordinator.membership import Member, Protocol
 from firnline.coordinator.records import (
     GROUP_METADATA_VALUE_VERSION,
@@ -138,6 +146,13 @@ def test_a_generation_is_written_as_its_schema_says(row: GroupMetadataValue) -> 
         members=[(member, m.assignment) for member, m in zip(members, row.members, strict=True)],
     )
     assert value == encode_value(row, GROUP_METADATA_VALUE_VERSION)
+    for member, m in zip(members, row.members, strict=True):
+        member.assignment = m.assignment
+    front = value_front(
+        row.generation, row.protocol_type, row.protocol, row.leader, row.current_state_timestamp
+    )
+    steps = generation_value_in_slices(front, row.protocol, len(members), iter(members))
+    assert b"".join(whole(steps)) == value
 
 
 @given(ROW, st.data())
@@ -177,3 +192,23 @@ def test_a_large_generation_is_read_in_slices() -> None:
     )
     steps = read_generation(encode_value(row, 3))
     assert sum(1 for _ in steps) == 5
+
+
+def test_a_large_generation_is_written_in_parts_of_a_megabyte() -> None:
+    """A leader may give each member very much: no step copies all of it."""
+    members = [
+        Member(
+            f"m{n}",
+            instance_id=None,
+            client_id="c",
+            client_host="/h",
+            session_timeout_ms=1,
+            rebalance_timeout_ms=1,
+            protocols=[Protocol("range", bytes(50_000))],
+            assignment=bytes(50_000),
+        )
+        for n in range(100)
+    ]
+    parts = whole(generation_value_in_slices(b"", "range", 100, members))
+    assert len(parts) > 9
+    assert max(map(len, parts)) < 1.2 * MIB

@@ -15,6 +15,8 @@ from hypothesis.stateful import (
 )
 
 from firnline.base.errors import Code
+from firnline.coordinator import generation, telling
+from firnline.coordinator import group as group_module
 from firnline.coordinator.group import Group
 from firnline.coordinator.group_state import GroupState
 from firnline.coordinator.membership import JoinResult, SyncResult
@@ -52,6 +54,7 @@ class Life(RuleBasedStateMachine):
         self.serial = 0
         # An emptied group whose record failed is Empty here and as it was in the log: no promise.
         self.has_failed = False
+        self.completing: tuple[Any, ...] | None = None
         self.owners: dict[tuple[int, int], str] = {}  # (generation, partition) -> member id
         self.loaded, self.loaded_bytes = GroupWorld(), -1  # what a load of the log gives
 
@@ -157,6 +160,14 @@ class Life(RuleBasedStateMachine):
     def wait(self, seconds: int) -> None:
         self.world.advance(seconds * 1000)
         self.hear()
+
+    @rule()
+    def one_slice(self) -> None:
+        """Of what a large group has done in slices one is done."""
+        due = self.world.timers.pop(("group", "background"), None)
+        if due is not None:
+            self.world.run(due.then(self.world.now_ms))
+            self.hear()
 
     @rule()
     def hold(self) -> None:
@@ -276,6 +287,25 @@ class Life(RuleBasedStateMachine):
         for roster in rosters:
             names = [p.name for m in roster.members.values() for p in m.protocols]
             assert roster._supported == Counter(names)
+            assert roster.assigned_bytes == sum(
+                map(len, (m.assignment for m in roster.members.values()))
+            )
+
+    @invariant()
+    def members_stay_while_their_assignment_is_taken_in(self) -> None:
+        """A change of them begins a rebalance: what is written in slices is of one state of the group."""
+        if not hasattr(self, "world"):
+            return
+        group = self.world.groups._shards[0].groups.get(GROUP)
+        if group is None or group.state is not GroupState.COMPLETING_REBALANCE:
+            self.completing = None
+            return
+        members = [(m, m.protocols) for m in group.roster.members.values()]
+        now = (group, group.generation, group.roster.leader, group.state_since_ms, members)
+        before = self.completing
+        if before is not None and before[:2] == now[:2]:
+            assert before == now
+        self.completing = now
 
 
 def kept(group: Group) -> object:
@@ -290,13 +320,20 @@ def kept(group: Group) -> object:
     )
 
 
-@pytest.mark.parametrize("steps", [40])
-def test_whatever_happens_answers_stay_true(steps: int) -> None:
+@pytest.mark.parametrize("is_large", [False, True])
+def test_whatever_happens_answers_stay_true(
+    is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large group takes an assignment in, and tells of it, in slices: here each member is one."""
+    if is_large:
+        monkeypatch.setattr(group_module, "_MANY_MEMBERS", 1)
+        monkeypatch.setattr(generation, "_WRITTEN_PER_SLICE", 1)
+        monkeypatch.setattr(telling, "_TOLD_PER_SLICE", 1)
     run_state_machine_as_test(
         Life,
         settings=settings(
             max_examples=150,
-            stateful_step_count=steps,
+            stateful_step_count=40,
             deadline=None,
             derandomize=True,
             suppress_health_check=list(HealthCheck),

@@ -1,6 +1,6 @@
 """SyncGroup: the leader's assignment in, each member's part out. PURE. Source: KIP-345, KIP-559."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext, UntilGone
@@ -38,7 +38,8 @@ def handle(
     rows = request.assignments
     if len(rows) <= _ROWS_PER_SLICE:
         found = {row.member_id: bytes(row.assignment) for row in rows}
-        return _sync(node, context, request, found, answer, now_ms)
+        held_bytes = sum(map(len, found.values()))
+        return _sync(node, context, request, found, held_bytes, answer, now_ms)
     slices = _sync_many(node, context, request, answer, now_ms)
     return in_slices(node, context, slices, now_ms, to_the_end=True)
 
@@ -52,18 +53,21 @@ def _sync_many(
 ) -> Slices:
     """Take the rows of many members out of the request, then sync as the group is by then."""
     found: dict[str, bytes] = {}
+    held_bytes = 0
     for place, row in enumerate(taken_out(request.assignments), 1):
+        held_bytes += len(row.assignment) - len(found.get(row.member_id, b""))
         found[row.member_id] = bytes(row.assignment)
         if place % _ROWS_PER_SLICE == 0:
             now_ms = yield []
-    return _sync(node, context, request, found, answer, now_ms)
+    return _sync(node, context, request, found, held_bytes, answer, now_ms)
 
 
 def _sync(
     node: "BrokerNode",
     context: RequestContext,
     request: SyncGroupRequest,
-    assignments: Mapping[str, bytes],
+    assignments: dict[str, bytes],
+    assigned_bytes: int,
     answer: Callable[[SyncResult], Effect],
     now_ms: int,
 ) -> Effects:
@@ -75,6 +79,7 @@ def _sync(
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
         assignments=assignments,
+        assigned_bytes=assigned_bytes,
     )
     waiting = UntilGone(answer)
     effects = node.groups.sync(asked, waiting, now_ms)

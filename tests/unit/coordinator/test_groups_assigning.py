@@ -1,0 +1,271 @@
+"""A large group takes its assignment in, writes and tells it in slices: it may change between two of them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from firnline.base.errors import Code
+from firnline.coordinator.roster import Roster
+from tests.unit.coordinator.group_world import GROUP, GroupWorld
+
+COUNT = 1_000
+LEADER, LAST = "c0", f"c{COUNT - 1}"
+
+
+class LargeGroup(GroupWorld):
+    """A group of a thousand members that have all joined, the last of them static. `ids` by who asked."""
+
+    def __init__(self) -> None:
+        super().__init__(group_initial_rebalance_delay_ms=0)
+        self.ids = {f"c{n}": self.enter(f"c{n}") for n in range(COUNT - 1)}
+        self.join(LAST, instance="static")
+        self.advance(0)
+        self.ids[LAST] = self.answer_to(LAST).member_id
+        self.take_told()
+
+    def ask(self, who: str, generation: int = 1) -> None:
+        instance = "static" if who == LAST else None
+        parts = {member_id: name.encode() for name, member_id in self.ids.items() if name != "c1"}
+        parts["nobody"] = b"of a member that has gone"
+        self.sync(who, self.ids[who], generation, instance=instance, assignments=parts)
+
+    def parts(self) -> list[bytes]:
+        """What all have then, in their order: the leader forgot one."""
+        return [b"" if who == "c1" else who.encode() for who in self.ids]
+
+    def ask_all(self) -> None:
+        """Have all wait for their parts, the leader at last."""
+        for who in reversed(self.ids):
+            self.ask(who)
+
+    def background(self) -> bool:
+        """Do one slice of what is done in the background; False where nothing is."""
+        due = self.timers.pop(("group", "background"), None)
+        if due is not None:
+            self.run(due.then(self.now_ms))
+        return due is not None
+
+    def codes(self) -> set[Code]:
+        return {each.result.code for each in self.take_told()}
+
+
+@pytest.fixture
+def world() -> LargeGroup:
+    return LargeGroup()
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Whom the roster has given a part."""
+    members: list[str] = []
+    assign = Roster.assign
+
+    def noted(self: Roster, member: object, part: bytes) -> None:
+        members.append(member.member_id)  # type: ignore[attr-defined]
+        assign(self, member, part)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Roster, "assign", noted)
+    return members
+
+
+def test_no_step_has_more_than_some_hundred_members(world: LargeGroup, given: list[str]) -> None:
+    """Goal: nobody waits for it. Method: count whom each step gives a part, and whom it tells."""
+    world.ask_all()
+    assert (given, world.told) == ([], [])
+    steps, told = [], []
+    seen = 0
+    while world.background():
+        some = world.take_told()
+        steps.append((len(given) - seen, len(some)))
+        seen, told = len(given), told + some
+    assert given == list(world.ids.values())
+    assert max(steps)[0] == 250
+    assert max(count for _, count in steps) == 100
+    assert [each.who for each in told] == list(world.ids)
+    assert [each.result.assignment for each in told] == world.parts()
+    assert world.state() == "Stable"
+
+
+def test_what_was_written_in_slices_is_read_by_the_next_coordinator(world: LargeGroup) -> None:
+    world.ask_all()
+    world.advance(0)
+    before = world.groups.describe(GROUP)
+    assert [m.assignment for m in before.members] == world.parts()
+    world.crash()
+    assert world.groups.describe(GROUP) == before
+
+
+def leaves(world: LargeGroup) -> None:
+    assert world.leave((world.ids["c7"], None)) == [Code.NONE]
+
+
+def goes_silent(world: LargeGroup) -> None:
+    due = world.timers.pop(("group", GROUP, "sync", ""))
+    world.run(due.then(due.at_ms))
+
+
+def comes_back(world: LargeGroup) -> None:
+    world.join("again", instance="static")
+
+
+def is_new(world: LargeGroup) -> None:
+    world.enter("late")
+
+
+def subscribes_anew(world: LargeGroup) -> None:
+    world.join("again", world.ids["c7"], metadata=b"other")
+
+
+@pytest.mark.parametrize(
+    "changes", [leaves, goes_silent, comes_back, is_new, subscribes_anew], ids=lambda f: f.__name__
+)
+@pytest.mark.parametrize("slices", [1, 2, 3])
+def test_a_generation_that_is_over_meanwhile_is_not_written(
+    world: LargeGroup, changes: Callable[[LargeGroup], None], slices: int
+) -> None:
+    """Goal: the log never says of a member that left that it has a part. All are told to join again."""
+    size = len(world.log)
+    asked = [who for who in world.ids if who not in ("c5", "c7")]
+    for who in reversed(asked):
+        world.ask(who)
+    for _ in range(slices):
+        world.background()
+    assert (len(world.log), world.told) == (size, [])
+    changes(world)
+    while world.background():
+        pass
+    assert len(world.log) == size
+    told = {each.who: each.result.code for each in world.take_told() if each.who in asked}
+    fenced = {LAST: Code.FENCED_INSTANCE_ID} if changes is comes_back else {}
+    assert told == dict.fromkeys(asked, Code.REBALANCE_IN_PROGRESS) | fenced
+    assert world.state() == "PreparingRebalance"
+
+
+@pytest.mark.parametrize("slices", [0, 2])
+def test_an_assignment_of_the_generation_before_is_not_written_into_the_next(
+    world: LargeGroup, slices: int
+) -> None:
+    size = len(world.log)
+    world.ask_all()
+    for _ in range(slices):
+        world.background()
+    world.join("late", instance="another")
+    due = world.timers.pop(("group", GROUP, "join", ""))
+    world.run(due.then(due.at_ms))
+    assert (world.state(), world.generation()) == ("CompletingRebalance", 2)
+    while world.background():
+        pass
+    assert len(world.log) == size
+    assert (world.state(), world.generation()) == ("CompletingRebalance", 2)
+
+
+@pytest.mark.parametrize("slices", [0, 2])
+def test_a_coordinator_that_goes_meanwhile_writes_nothing(world: LargeGroup, slices: int) -> None:
+    size = len(world.log)
+    world.ask_all()
+    for _ in range(slices):
+        world.background()
+    world.unload()
+    assert len(world.log) == size
+    assert len(world.told) == COUNT
+    assert world.codes() == {Code.NOT_COORDINATOR}
+    assert {key for key in world.timers if key[:2] == ("group", GROUP)} == set()
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_leader_that_asks_again_meanwhile_is_answered_and_nothing_is_written_twice(
+    world: LargeGroup, is_written: bool
+) -> None:
+    world.is_holding = True
+    world.ask_all()
+    world.background()
+    while is_written and not world.held:
+        world.background()
+    world.ask(LEADER)
+    assert world.answer_to(LEADER).code is Code.REBALANCE_IN_PROGRESS
+    while world.background():
+        pass
+    assert len(world.held) == 1
+    world.is_holding = False
+    world.commit_appends()
+    while world.background():
+        pass
+    assert world.answer_to(LEADER).assignment == LEADER.encode()
+    assert world.codes() == {Code.NONE}
+
+
+def test_who_asks_while_others_are_given_their_parts_is_told_with_them(world: LargeGroup) -> None:
+    world.ask(LEADER)
+    world.background()
+    world.background()
+    world.ask("c3")
+    assert world.is_waiting("c3"), "nothing is written yet"
+    while world.background():
+        pass
+    assert world.answer_to("c3").assignment == b"c3"
+    world.ask("c4")
+    assert world.answer_to("c4").assignment == b"c4"
+
+
+def test_an_assignment_that_cannot_be_written_is_nobodys(world: LargeGroup) -> None:
+    world.ask_all()
+    world.is_holding = True
+    while world.background():
+        pass
+    assert world.told == []
+    world.fail_appends(Code.NOT_ENOUGH_REPLICAS)
+    while world.background():
+        pass
+    assert len(world.told) == COUNT
+    assert world.codes() == {Code.COORDINATOR_NOT_AVAILABLE}
+    assert world.state() == "PreparingRebalance"
+
+
+def test_who_is_not_told_yet_when_the_next_generation_begins_hears_nothing_of_its_parts(
+    world: LargeGroup,
+) -> None:
+    """A static member stays, though it does not join: its sync of before is no wish for the part of after."""
+    world.ask_all()
+    while world.state() != "Stable":
+        world.background()
+    world.join("late", instance="another")
+    assert world.told == []
+    due = world.timers.pop(("group", GROUP, "join", ""))
+    world.run(due.then(due.at_ms))
+    joined = world.answer_to("late")
+    assert (joined.generation_id, joined.leader) == (2, joined.member_id)
+    assert world.answer_to(LAST).code is Code.REBALANCE_IN_PROGRESS
+    assert world.codes() == {Code.UNKNOWN_MEMBER_ID}
+    world.ask(LAST, 2)
+    while world.background():
+        pass
+    assert world.is_waiting(LAST)
+    parts = {world.ids[LAST]: b"new", joined.member_id: b"mine"}
+    world.sync("late", joined.member_id, 2, instance="another", assignments=parts)
+    assert world.answer_to(LAST).assignment == b"new"
+
+
+def test_who_leaves_before_it_is_told_of_its_part_has_no_session(world: LargeGroup) -> None:
+    world.ask_all()
+    while world.state() != "Stable":
+        world.background()
+    assert world.leave((world.ids["c500"], None)) == [Code.NONE]
+    assert world.answer_to("c500").code is Code.UNKNOWN_MEMBER_ID
+    while world.background():
+        pass
+    assert len(world.told) == COUNT - 1
+    assert world.codes() == {Code.NONE}
+    assert ("group", GROUP, "member", world.ids["c500"]) not in world.timers
+    assert ("group", GROUP, "member", world.ids["c501"]) in world.timers
+
+
+def test_a_member_is_not_out_whose_part_only_waits_for_its_slice(world: LargeGroup) -> None:
+    world.ask_all()
+    while world.state() != "Stable":
+        world.background()
+    due = world.timers[("group", GROUP, "member", world.ids["c998"])]
+    world.run(due.then(due.at_ms))
+    while world.background():
+        pass
+    assert world.answer_to("c998").assignment == b"c998"
+    assert world.state() == "Stable"
