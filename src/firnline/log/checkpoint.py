@@ -173,9 +173,11 @@ def place_partition_metadata(fs: Fs, directory: str, topic_id: Uuid) -> File:
     Its directory is to be synced too, and nothing may be written to the log before both are.
     """
     file = open_partition_metadata(fs, directory)
-    if file.size():
+    wanted, size = _partition_metadata(topic_id), file.size()
+    if size and file.read(0, size) != wanted:
         file.truncate(0)
-    file.append(_partition_metadata(topic_id))
+    if not file.size():
+        file.append(wanted)
     return file
 
 

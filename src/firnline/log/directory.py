@@ -22,7 +22,7 @@ from firnline.config.topic import TopicConfig
 from firnline.log import checkpoint, names
 from firnline.log.log import Kept, Log
 from firnline.log.producer_state import ProducerTable
-from firnline.log.recovery import Steps, at_once, opening_steps
+from firnline.log.recovery import Steps, at_once, making_steps, opening_steps
 from firnline.log.retention import closing
 from firnline.log.sync_ledger import DirSync
 
@@ -200,11 +200,12 @@ class LogDirectory:
         found = self.owner(path)
         if found is not None and found != topic_id:
             self.put_aside(topic_partition)
+        log_start = self._log_starts.get(topic_partition, 0)
         is_new = found != topic_id and not self._fs.exists(path)
         if is_new:
             if topic_partition in self._forgotten:
                 yield Wait(self.checkpoint, self._keep_forgotten)
-            self._fs.make_dir(path)
+            yield from making_steps(self._fs, path, topic_id, log_start)
         if found != topic_id:
             file = checkpoint.place_partition_metadata(self._fs, path, topic_id)
             self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
@@ -220,12 +221,13 @@ class LogDirectory:
             now_ms=now_ms,
             was_clean=is_as_left or is_new,
             recovery_point=self._recovery_points.get(topic_partition, 0),
-            log_start_offset=self._log_starts.get(topic_partition, 0),
+            log_start_offset=log_start,
             high_watermark=found_high,
             before_truncation=partial(self._lower, topic_partition),
             producers=self._producers,
             first_dirty_offset=self._first_dirty.get(topic_partition, NO_OFFSET),
             is_recovery_point_known=self._has_recovery_points,
+            is_new=is_new,
         )
         if log.log_end_offset < found_high:
             yield from self._lower_high_watermark(log)
@@ -265,10 +267,7 @@ class LogDirectory:
         return checkpoint.owner(self._fs, path)
 
     def unsynced(self, log: Log) -> list[File]:
-        """Return, once, what has to be synced before a log is served: it is new, as far as we know.
-
-        Then tell the log that it was `flushed` up to its end.
-        """
+        """Return, once, what is synced before a log is served; then the log is `flushed` up to its end."""
         files = self._unsynced.pop(log.topic_partition, [])
         return [*log.dirty_files(), *files] if files else []
 

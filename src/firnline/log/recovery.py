@@ -21,7 +21,7 @@ from firnline.base.units import INT64_MAX, KIB
 from firnline.base.waits import Wait, off_loop
 from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
-from firnline.log.checkpoint import DAMAGE_REMEDY, LEADER_EPOCHS
+from firnline.log.checkpoint import DAMAGE_REMEDY, LEADER_EPOCHS, place_partition_metadata
 from firnline.log.compaction.swap import finish_renames
 from firnline.log.epochs import Entries, LeaderEpochs
 from firnline.log.log import Log
@@ -91,6 +91,25 @@ def at_once(steps: Steps[T]) -> T:
                 problem = said
 
 
+def making_steps(fs: Fs, path: str, topic_id: Uuid, base_offset: int) -> Steps[None]:
+    """Make the directory of a new log off the loop, and the empty files that belong to it.
+
+    To make a file takes a handle of the file system's journal, and the journal may wait for the disk.
+    """
+
+    def make() -> None:
+        fs.make_dir(path)
+        place_partition_metadata(fs, path, topic_id).close()
+        for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+            fs.open(f"{path}/{names.stem(base_offset)}{suffix}", create=True).close()
+
+    try:
+        yield off_loop(f"make {path}", make)
+    except StorageError:
+        # The loop can give descriptors back. Whatever else is wrong it comes upon itself.
+        fs.make_dir(path)
+
+
 def opening_steps(
     fs: Fs,
     path: str,
@@ -107,6 +126,7 @@ def opening_steps(
     producers: ProducerTable | None = None,
     first_dirty_offset: int = NO_OFFSET,
     is_recovery_point_known: bool = True,
+    is_new: bool = False,
 ) -> Steps[Log]:
     """Open the log in directory `path`, which is made if it is missing; its report is `log.recovery`.
 
@@ -118,12 +138,15 @@ def opening_steps(
     producers                what the node remembers of all partitions; None: a table of this log's own
     first_dirty_offset       what the cleaner's checkpoint says; -1: neither it nor its leader was compacted
     is_recovery_point_known  False when the checkpoint of the recovery points is lost, of all logs
+    is_new                   its files were made just now, and are on no disk
     """
-    fs.make_dir(path)
+    if not fs.exists(path):
+        fs.make_dir(path)
     has_gaps = first_dirty_offset >= 0 or "compact" in config.cleanup_policy
     table = producers or ProducerTable(PRODUCERS_MAX)
     rules = index_rules(config)
     opening = _Opening(fs, path, rules, now_ms, was_clean, recovery_point, has_gaps, table)
+    opening.is_changed = is_new
     if first_dirty_offset >= 0:
         # Compaction ends below the recovery point, which a Kafka that was killed may have written down late.
         opening.gaps_upto = max(recovery_point, first_dirty_offset)
@@ -188,8 +211,8 @@ class _Opening:
         before_truncation: Callable[[], None] | None,
     ) -> Steps[Log]:
         yield from self.list()
-        self.is_changed = yield from finish_renames(self.fs, self.path, self.found)
-        if self.is_changed:
+        if (yield from finish_renames(self.fs, self.path, self.found)):
+            self.is_changed = True
             yield from self.list()
         segments = yield from self.segments(log_start_offset)
         end = yield from self.end_offset(segments)

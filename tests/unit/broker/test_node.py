@@ -326,6 +326,7 @@ def test_a_new_topic_may_be_used_by_whoever_was_told_of_it() -> None:
     assert creating.answers == []
     while harness.work:
         harness.work_once()
+        harness.pass_time(0)
     assert len(creating.answers) == 1
     assert harness.produced("a", index=2).error_code == 0
 

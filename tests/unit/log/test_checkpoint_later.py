@@ -16,6 +16,8 @@ from firnline.log.checkpoint import (
     write_offsets,
 )
 from firnline.log.directory import LogDirectory
+from firnline.log.log import Log
+from firnline.log.recovery import Steps
 from firnline.sim.disk import CrashableFs
 from tests.log_world import NOW, TOPIC_ID, TP, SeededRng, batch
 from tests.meta_log_world import carry_out
@@ -568,11 +570,19 @@ def test_a_topic_made_again_waits_for_no_disk_and_no_checkpoint_speaks_of_the_ol
     assert points(found) == {}
     carry_out(stale)
     assert points(found) == {}, "what was being written when it was dropped takes no name any more"
-    with pytest.raises(StopIteration):
-        next(steps)
+    assert names_of_waits(steps) == [f"make /data/{TP}"]
     again = found.open_steps(TopicPartition("t", 77), TOPIC_ID, TopicConfig(), NOW)
-    with pytest.raises(StopIteration):
-        next(again)  # one that was never here waits for nothing
+    assert names_of_waits(again) == ["make /data/t-77"], "nothing of it is in a checkpoint"
+
+
+def names_of_waits(steps: Steps[Log]) -> list[str]:
+    """Open a log to the end; return what it had done by threads."""
+    found = []
+    for wait in steps:
+        if wait is not None:
+            found.append(only(wait.begin(lambda problem, now_ms: [], NOW)).name)
+            wait.at_once()
+    return found
 
 
 def later_at_once(found: LogDirectory) -> Effects:
@@ -613,3 +623,30 @@ def test_a_topic_made_again_hears_nothing_of_the_old_one_that_was_only_being_wri
     assert wait is not None
     carry_out([*wait.begin(lambda problem, now_ms: [], NOW), *stale])
     assert points(found) == {TP: 1}
+
+
+def test_a_topic_of_the_name_of_another_does_not_begin_where_that_one_began() -> None:
+    found = directory()
+    log = found.logs[TP]
+    log.append_as_leader(batch("b"), leader_epoch=0, now_ms=NOW)
+    log.advance_high_watermark(log.log_end_offset)
+    log.advance_log_start(1)
+    found.checkpoint()
+    found.close()
+    again = LogDirectory(found._fs, "/data", cluster_id="c", node_id=1, unique=SeededRng().uuid)
+    again.start()
+    new = again.open(TP, bytes(15) + b"9", TopicConfig(), NOW)
+    assert (new.log_start_offset, new.log_end_offset) == (0, 0)
+    assert len(again.put_aside_as) == 1
+
+
+def test_a_thread_without_a_descriptor_keeps_no_log_from_being_made() -> None:
+    """The loop can give some back, a thread cannot."""
+    found, other = directory(), TopicPartition("t", 77)
+    steps = found.open_steps(other, TOPIC_ID, TopicConfig(), NOW)
+    assert next(steps) is not None
+    with pytest.raises(StopIteration) as end:
+        steps.throw(StorageError("cannot open", error="EMFILE"))
+    log = end.value.value
+    assert found.logs[other] is log
+    assert "/data" in {file.path for file in found.unsynced(log)}

@@ -3,7 +3,8 @@
 Each call that is made in the loop's own steps is noted, and so is whether it is of the kind that gives blocks
 back, waits for the disk by its nature, or grows with a directory. None of those is allowed. What is:
 
-open, create        a new segment, and the files of indexes, which are written to the page cache
+open, create        a new segment, and the files of indexes, which are written to the page cache; the files of
+                    a new log are made off the loop
 append, read        the page cache; a reader of cold pages is another matter (docs/decisions/0029)
 exists, modified    names and times
 remove nothing      `Segment.create` makes sure that no index of that name is left: there is none
@@ -72,6 +73,7 @@ class NotingFs:
 
     def open(self, path: str, *, create: bool = False) -> Any:
         self.calls["open"] += self.is_loop
+        self.calls["made"] += self.is_loop and create and not self.fs.exists(path)
         return NotedFile(self, self.fs.open(path, create=create))
 
     def keep(self, file: Any, let_go: Callable[[], None]) -> None:
@@ -132,6 +134,21 @@ class Loop:
             for file in effect.files:
                 file.sync()
             self.step(lambda: effect.then(None, NOW))
+
+
+def make(loop: Loop) -> None:
+    steps = loop.directory.open_steps(OTHER, TOPIC_ID, TopicConfig(), NOW)
+
+    def go_on() -> Effects:
+        wait = next(steps, None)
+        return wait.begin(lambda problem, now_ms: go_on(), NOW) if wait else []
+
+    loop.step(go_on)
+    log = loop.directory.logs[OTHER]
+    assert {"made", "make_dir"}.isdisjoint(name for step in loop.steps for name in step)
+    named = {file.path for file in loop.directory.unsynced(log)}
+    loop.fs.where.remove(f"names {log.path}")  # of a directory that was made a moment ago
+    assert named == {"/data", log.path, f"{log.path}/partition.metadata"}, "it is on no disk yet"
 
 
 def roll(loop: Loop) -> None:
@@ -201,7 +218,9 @@ def sync(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize(
-    "deed", [roll, retain, delete_topic, checkpoint, truncate, swap, sync], ids=lambda d: d.__name__
+    "deed",
+    [make, roll, retain, delete_topic, checkpoint, truncate, swap, sync],
+    ids=lambda d: d.__name__,
 )
 def test_nothing_that_may_wait_for_the_disk_is_done_on_the_loop(
     deed: Callable[[Loop], None],
