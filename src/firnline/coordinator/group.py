@@ -494,8 +494,8 @@ class Group:
             return effects + self._persist(self, {}, lambda code, now: [], now_ms)
         self.protocol_name = self.roster.choose_protocol()
         self._enter(Cause.ALL_JOINED, now_ms)
-        tell = partial(self._tell_of_generation, self.generation)
-        effects += for_each(list(self.roster.members.values()), tell, self._later, now_ms)
+        members = list(self.roster.members.values())
+        effects += for_each(members, self._tell_of_generation, self._later, now_ms)
         generation = self.generation
         effects.append(
             SetTimer(
@@ -531,13 +531,13 @@ class Group:
 
         return for_each(members, drop, self._later, now_ms, then)
 
-    def _tell_of_generation(self, generation: int, member: Member, now_ms: int) -> Effects:
-        """Answer the join of a member, and begin its session.
+    def _tell_of_generation(self, member: Member, now_ms: int) -> Effects:
+        """Answer the join of a member with the generation of now, and begin its session.
 
         Where a rebalance has begun meanwhile its join counts for that one, and waits.
         """
         is_in = self.roster.members.get(member.member_id) is member
-        if self.generation != generation or not is_in or self.state not in (COMPLETING, STABLE):
+        if not is_in or self.state not in (COMPLETING, STABLE):
             return []
         member.is_new = False
         session = self._expect_heartbeat(member, now_ms)

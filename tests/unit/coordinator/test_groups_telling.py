@@ -178,6 +178,7 @@ def test_a_thousand_join_and_join_again_without_a_look_at_all_members_for_each(
     members.looks = 0
     for who, member_id in world.ids.items():  # the leader begins, the last one ends the join phase
         world.join(who, member_id)
+        assert members.looks == 0 or who == list(world.ids)[-1]
     world.advance(0)
     assert {each.result.generation_id for each in world.take_told()} == {2}
     for n in range(2 * COUNT, 3 * COUNT):  # while others are expected
@@ -298,6 +299,25 @@ def test_the_wait_for_joins_is_not_that_of_a_member_that_is_out(world: LargeGrou
     fire(world, "sync")
     slices(world)
     assert world.timers["group", GROUP, "join", ""].at_ms == world.now_ms + 60_000
+
+
+def test_a_join_phase_that_is_over_before_all_who_never_synced_are_out_waits_for_nobody(
+    world: LargeGroup,
+) -> None:
+    world.settle()
+    world.take_told()
+    for who, member_id in world.ids.items():
+        world.join(who, member_id)
+    world.advance(0)
+    world.take_told()
+    fire(world, "sync")
+    for who, member_id in world.ids.items():
+        world.join(who, member_id)
+    assert (world.state(), world.generation()) == ("CompletingRebalance", 3)
+    slices(world)
+    assert {each.result.generation_id for each in world.take_told()} == {3}
+    assert ("group", GROUP, "join", "") not in world.timers
+    assert len(world.members()) == COUNT
 
 
 def test_a_large_group_is_left_and_loaded_some_members_at_a_time(world: LargeGroup) -> None:
