@@ -7,7 +7,7 @@ import pytest
 
 from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, in_slices
-from firnline.base.background import Background
+from firnline.base.background import Background, Work
 from firnline.base.effects import CloseConnection, SetTimer
 
 
@@ -60,3 +60,31 @@ def test_what_is_done_in_its_first_slice_is_no_request_in_turns() -> None:
     context = asking()
     assert in_slices(Node(), context, steps(0), 0) == []  # type: ignore[arg-type]
     assert not context.is_in_turns
+
+
+def test_work_goes_on_though_the_timer_of_one_was_lost_with_a_request_that_failed() -> None:
+    """Goal: a bug in one request does not end groups, or all large requests, for good and without a word."""
+    done: list[str] = []
+
+    def work(name: str) -> Work:
+        yield []
+        done.append(name)
+
+    background = Background("test")
+    background.begin(
+        work("lost"), 0
+    )  # whoever began it failed, and what it returned is not carried out
+    run(background.begin(work("next"), 0))
+    assert done == ["lost", "next"]
+
+
+def test_a_work_that_fails_is_not_passed_over_in_silence() -> None:
+    """It ends the node (`runtime.loop`): one that goes on without its expiry would not say so."""
+
+    def work() -> Work:
+        yield []
+        raise KeyError("a bug")
+
+    background = Background("test")
+    with pytest.raises(KeyError):
+        run(background.begin(work(), 0))

@@ -325,6 +325,34 @@ def test_offsets_of_a_topic_that_was_made_anew_are_not_the_new_ones(wire: Wire) 
     assert answer.groups[0].topics[0].partitions[0].committed_offset == -1
 
 
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_topic_that_goes_while_its_offsets_are_fetched_is_named_unknown(
+    wire: Wire, is_made_anew: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: whoever asks by id hears of each partition. Method: delete the topic before the second slice."""
+    monkeypatch.setattr(k09_offset_fetch, "_OFFSETS_PER_SLICE", 1)
+    wire.ask(k08_offset_commit, commit_request(10, ("t", T_ID, 0), ("t", T_ID, 1)), 10)
+    slices = []
+    fetch = wire.node.groups.fetch
+
+    def noted(*args: Any, **more: Any) -> Any:
+        slices.append(args)
+        if len(slices) == 2:
+            wire.node.image = cluster(*[topic_image("t", OTHER_ID, 2)] * is_made_anew)
+        return fetch(*args, **more)
+
+    monkeypatch.setattr(wire.node.groups, "fetch", noted)
+    wanted = OffsetFetchRequestGroupTopic(topic_id=T_ID, partition_indexes=[0, 1])
+    group = OffsetFetchRequestGroup(group_id="g", topics=[wanted])
+    wire.send(k09_offset_fetch, OffsetFetchRequest(groups=[group]), 10)
+    wire.world.advance(0)
+    answer = wire.answer()
+    rows = [(t.topic_id, p) for t in answer.groups[0].topics for p in t.partitions]
+    assert {topic_id for topic_id, _ in rows} == {T_ID}
+    found = [(p.partition_index, p.committed_offset, p.error_code) for _, p in rows]
+    assert found == [(0, 41, 0), (1, -1, Code.UNKNOWN_TOPIC_ID)]
+
+
 # --------------------------------------------------------------------------- finding the coordinator
 
 
