@@ -520,12 +520,7 @@ class Group:
         generation = self.generation
 
         def drop(member: Member, _: int) -> Effects:
-            is_in = self.roster.members.get(member.member_id) is member
-            if (
-                not is_in
-                or member.join_answer is not None
-                or not self._is_joining_after(generation)
-            ):
+            if member.join_answer is not None or not self._is_joining_after(generation):
                 return []
             return self._remove(member.member_id, Code.UNKNOWN_MEMBER_ID)
 

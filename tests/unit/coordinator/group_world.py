@@ -12,6 +12,7 @@ from firnline.coordinator.membership import (
     Identity,
     JoinRequest,
     JoinResult,
+    Left,
     ListedGroup,
     Protocol,
     SyncRequest,
@@ -321,11 +322,12 @@ class GroupWorld:
 
     def leave(self, *leavers: tuple[str, str | None], group: str = GROUP) -> list[Code]:
         identities = [Identity(*leaver) for leaver in leavers]
+        left: list[Left] = []
         slices = self.groups.leave(
-            group, identities, lambda code, left: Told("leave", (code, left)), self.now_ms
+            group, identities, left.extend, lambda code: Told("leave", code), self.now_ms
         )
         self.run(in_one_go(slices, self.now_ms))
-        code, left = self.answer_to("leave")
+        code = self.answer_to("leave")
         return [one.code for one in left] if code is Code.NONE else [code]
 
     def commit(

@@ -362,6 +362,8 @@ def test_two_static_members_that_return_at_about_the_same_time_are_both_written(
     assert two.code is Code.NONE
     before = static.groups.describe(GROUP)
     assert static.groups._shards[0].groups[GROUP].roster.instances[second] == two.member_id
+    sessions = {key[3] for key in static.timers if key[:3] == ("group", GROUP, "member")}
+    assert sessions == {member.member_id for member in before.members}
     static.crash()
     assert static.groups.describe(GROUP) == before
 

@@ -1,5 +1,8 @@
 """All members of a large group wait for one event, and are answered in slices: nobody is lost between two."""
 
+from itertools import pairwise
+from typing import Any
+
 import pytest
 
 from firnline.base.effects import Effects
@@ -190,12 +193,17 @@ def test_a_thousand_join_and_join_again_without_a_look_at_all_members_for_each(
 def slices(world: LargeGroup) -> list[int]:
     """Do what is to be done now; return how many members each slice took out."""
     counts = []
-    while (key := ("group", "background")) in world.timers:
+    while ("group", "background") in world.timers:
         before = len(world.members())
-        world.run(world.timers.pop(key).then(world.now_ms))
+        one(world)
         check_counts(world.groups)
         counts.append(before - len(world.members()))
     return counts
+
+
+def one(world: LargeGroup) -> None:
+    """Do one slice, whatever timers are due."""
+    world.run(world.timers.pop(("group", "background")).then(world.now_ms))
 
 
 def fire(world: LargeGroup, what: str) -> None:
@@ -223,7 +231,7 @@ def test_who_comes_while_others_are_taken_out_stays(world: LargeGroup) -> None:
     world.take_told()
     world.join("c0", world.ids["c0"])
     fire(world, "join")
-    world.one_slice()
+    one(world)
     world.join("c249", world.ids["c249"])
     world.enter("late")
     slices(world)
@@ -241,7 +249,7 @@ def test_a_join_phase_that_ends_while_others_are_taken_out_is_not_ended_twice(
     world.take_told()
     world.join("c0", world.ids["c0"])
     fire(world, "join")
-    world.one_slice()
+    one(world)
     absent = world.members() - {world.ids["c0"]}
     world.leave(*[(each, None) for each in absent])
     assert world.generation() == 2
@@ -253,6 +261,23 @@ def test_a_join_phase_that_ends_while_others_are_taken_out_is_not_ended_twice(
     assert (world.state(), world.generation()) == ("PreparingRebalance", 2)
 
 
+def test_who_came_in_time_is_not_taken_out_of_the_next_generation(world: LargeGroup) -> None:
+    """Few are left, and told at once: what is left of the slices finds them absent in the next join phase."""
+    world.settle()
+    world.take_told()
+    world.join("c0", world.ids["c0"])
+    fire(world, "join")
+    one(world)
+    one(world)
+    for who in [who for who, member_id in world.ids.items() if member_id in world.members()]:
+        if who != "c0":
+            world.join(who, world.ids[who])
+    assert {each.result.generation_id for each in world.take_told()} == {2}
+    world.enter("late")
+    slices(world)
+    assert len(world.members()) == 51
+
+
 def test_a_group_that_is_left_while_absent_members_are_taken_out_writes_nothing_more(
     world: LargeGroup,
 ) -> None:
@@ -260,7 +285,7 @@ def test_a_group_that_is_left_while_absent_members_are_taken_out_writes_nothing_
     world.take_told()
     world.join("c0", world.ids["c0"])
     fire(world, "join")
-    world.one_slice()
+    one(world)
     size = len(world.log)
     world.unload()
     assert [each.who for each in world.told] == ["c0"]
@@ -318,6 +343,29 @@ def test_a_join_phase_that_is_over_before_all_who_never_synced_are_out_waits_for
     assert {each.result.generation_id for each in world.take_told()} == {3}
     assert ("group", GROUP, "join", "") not in world.timers
     assert len(world.members()) == COUNT
+
+
+def test_members_are_taken_from_a_record_some_at_a_time(
+    world: LargeGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.settle()
+    added: list[object] = []
+    add = Roster.add
+
+    def noted(self: Roster, member: Any) -> None:
+        added.append(member)
+        add(self, member)
+
+    monkeypatch.setattr(Roster, "add", noted)
+    world.unload()
+    world.run(world.groups.load_partition(0, [bytes(world.log)], lambda p, now: [], world.now_ms))
+    counts = [0]
+    while ("group", "background") in world.timers:
+        one(world)
+        counts.append(len(added))
+    steps = [after - before for before, after in pairwise(counts)]
+    assert (sum(steps), max(steps)) == (COUNT, 200)
+    assert world.members() == set(world.ids.values())
 
 
 def test_a_large_group_is_left_and_loaded_some_members_at_a_time(world: LargeGroup) -> None:

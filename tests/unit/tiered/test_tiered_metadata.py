@@ -181,6 +181,18 @@ def test_an_offset_in_a_hole_is_not_looked_for_in_all_segments_before_it() -> No
     assert view.ids.looks + view._ends.looks + view._tops.looks < 10
 
 
+def test_a_long_segment_that_is_gone_makes_no_offset_be_looked_for_below() -> None:
+    cache = MetadataCache()
+    finished(cache, segment(1, 0, 100_000))
+    finished(cache, *(segment(n, 10 * n, 10 * n + 4) for n in range(2, 1_000)))
+    assert cache.lookup(0, 9_007) is not None
+    cache.update(change(1, DELETING))
+    view = cache._by_epoch[0]
+    view.ids, view._ends, view._tops = Places(view.ids), Places(view._ends), Places(view._tops)
+    assert cache.lookup(0, 9_007) is None
+    assert view.ids.looks + view._ends.looks + view._tops.looks < 10
+
+
 def test_whatever_segments_come_and_go_the_nearest_that_holds_an_offset_is_found() -> None:
     """Method: compare with a look at all that are mapped."""
     chance = random.Random(7)

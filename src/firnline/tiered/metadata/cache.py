@@ -57,7 +57,7 @@ class _EpochView:
             self.ids.insert(at, segment_id)
             self._ends.insert(at, end_offset)
             self._tops.insert(at, NO_OFFSET)
-            self._raise_tops(at)
+            self._find_tops(at)
             self.unreferenced.pop(segment_id, None)
         self.highest_offset = max(self.highest_offset, end_offset)
 
@@ -74,9 +74,9 @@ class _EpochView:
         at = bisect_left(self.starts, start_offset)  # no two begin at the same offset
         if at < len(self.ids) and self.ids[at] == segment_id:
             del self.ids[at], self.starts[at], self._ends[at], self._tops[at]
-            self._raise_tops(at)
+            self._find_tops(at)
 
-    def _raise_tops(self, at: int) -> None:
+    def _find_tops(self, at: int) -> None:
         """Find them again from one on, as far as they differ."""
         top = self._tops[at - 1] if at else NO_OFFSET
         for place in range(at, len(self._tops)):
