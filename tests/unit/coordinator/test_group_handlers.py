@@ -1,5 +1,6 @@
 """The wire side of groups, offsets and producer ids, in every version that is served. Spec C15, C2, C8."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,7 @@ from firnline.base.background import Background
 from firnline.base.effects import EnsureTopic, Reply
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, ZERO_UUID
+from firnline.coordinator.membership import DescribedGroup, DescribedMember
 from firnline.coordinator.producer_ids import ProducerIdBlock, ProducerIds
 from firnline.metadata.image import (
     BrokerImage,
@@ -351,6 +353,31 @@ def test_a_topic_that_goes_while_its_offsets_are_fetched_is_named_unknown(
     assert {topic_id for topic_id, _ in rows} == {T_ID}
     found = [(p.partition_index, p.committed_offset, p.error_code) for _, p in rows]
     assert found == [(0, 41, 0), (1, -1, Code.UNKNOWN_TOPIC_ID)]
+
+
+def test_a_large_group_is_described_some_members_at_a_time(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    of_wire = k15_describe_groups._wire_member
+
+    def noted(member: DescribedMember) -> Any:
+        told.append(member.member_id)
+        return of_wire(member)
+
+    names = [f"m{n}" for n in range(1_000)]
+    members = tuple(DescribedMember(name, None, "c", "/h", b"s", b"a") for name in names)
+    large = DescribedGroup(code=Code.NONE, group_id="g", state="Stable", members=members)
+    monkeypatch.setattr(wire.node.groups, "describe", lambda group_id: large)
+    monkeypatch.setattr(k15_describe_groups, "_wire_member", noted)
+    wire.send(k15_describe_groups, DescribeGroupsRequest(groups=["g", "h"]), 5)
+    counts = [len(told)]
+    while not wire.answers:
+        wire.world.one_slice()
+        counts.append(len(told))
+    assert max(after - before for before, after in pairwise([0, *counts])) <= 300
+    found = [[m.member_id for m in group.members] for group in wire.answer().groups]
+    assert found == [names, names]
 
 
 # --------------------------------------------------------------------------- finding the coordinator
