@@ -92,6 +92,7 @@ class Background:
     """
 
     __slots__ = (
+        "_due_ms",
         "_latest",
         "_takes_turns",
         "_timer",
@@ -106,6 +107,7 @@ class Background:
         self._urgent: deque[Work] = deque()
         self._usual: deque[Work] = deque()
         self._urgent_in_a_row = 0
+        self._due_ms: int | None = None
         self._latest: Work | None = None
 
     def step_name(self) -> str:
@@ -126,12 +128,14 @@ class Background:
                 queue.remove(work)
 
     def _go_on(self, now_ms: int) -> Effects:
-        """Set the timer, though it may be set: one that was lost with a failed request is set by the next."""
-        if not (self._urgent or self._usual):
+        """Set the timer, unless that was just done: one that was lost with a failed request is set anew."""
+        if not (self._urgent or self._usual) or self._due_ms == now_ms:
             return []
+        self._due_ms = now_ms
         return [SetTimer(key=self._timer, at_ms=now_ms, then=self._next)]
 
     def _next(self, now_ms: int) -> Effects:
+        self._due_ms = None
         queue = self._choose()
         if not queue:
             return []

@@ -1,12 +1,13 @@
 """A request in slices tells whoever keeps its bytes when the last of them is done, however it ends."""
 
+from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, in_slices
+from firnline.api.slices import Slices, a_step_a_slice, in_slices
 from firnline.base.background import Background, Work
 from firnline.base.effects import CloseConnection, SetTimer
 
@@ -74,7 +75,7 @@ def test_work_goes_on_though_the_timer_of_one_was_lost_with_a_request_that_faile
     background.begin(
         work("lost"), 0
     )  # whoever began it failed, and what it returned is not carried out
-    run(background.begin(work("next"), 0))
+    run(background.begin(work("next"), 1))
     assert done == ["lost", "next"]
 
 
@@ -88,3 +89,23 @@ def test_a_work_that_fails_is_not_passed_over_in_silence() -> None:
     background = Background("test")
     with pytest.raises(KeyError):
         run(background.begin(work(), 0))
+
+
+@pytest.mark.parametrize("table", [[1], {1: 2}, {1}, "no table"])
+def test_a_table_that_steps_lead_to_is_freed_in_portions(table: Any) -> None:
+    """Whoever makes one need not say so. Method: see what is kept for the request."""
+    context, kept = asking(), list[Any]()
+    context.connection.share = SimpleNamespace(keeps=kept.append)
+
+    def steps() -> Generator[Any, None, Any]:
+        yield "made so far"
+        yield None
+        return table
+
+    slices = a_step_a_slice(steps(), 0, context)
+    next(slices)
+    slices.send(1)
+    with pytest.raises(StopIteration) as done:
+        slices.send(2)
+    assert done.value.value == (table, 2)
+    assert kept == ["made so far", *([table] if table != "no table" else [])]
