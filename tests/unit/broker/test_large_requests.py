@@ -28,7 +28,6 @@ from firnline.protocol.messages.k09_offset_fetch import (
     OffsetFetchRequestGroup,
 )
 from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
-from firnline.protocol.messages.k13_leave_group import LeaveGroupRequest, MemberIdentity
 from firnline.protocol.messages.k15_describe_groups import DescribeGroupsRequest
 from firnline.protocol.messages.k16_list_groups import ListGroupsRequest
 from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
@@ -687,17 +686,3 @@ def test_more_partitions_than_a_request_may_ask_for_are_all_refused(small: Large
     answer = small.ask(creating("a", "b", "c", partitions=4_000), 7)
     assert {row.error_code for row in answer.topics} == {Code.POLICY_VIOLATION}
     assert "a" not in small.node.image.topics_by_name
-
-
-def test_very_many_members_leave_in_slices(small: LargeNode) -> None:
-    """Each is answered, though none of them is there."""
-    begin_groups(small, 0)
-    names = [f"member-{n}" for n in range(15_000)]
-    members = [MemberIdentity(member_id=name) for name in names]
-    small.ask(LeaveGroupRequest(group_id="g", members=members[:2]), 5)
-    answer = small.ask(LeaveGroupRequest(group_id="g", members=members), 5)
-    assert max(small.steps) < CALLS_MAX, sorted(small.steps)[-9:]
-    assert [each.member_id for each in answer.members] == names
-    assert {each.error_code for each in answer.members} == {Code.UNKNOWN_MEMBER_ID}
-    alone = small.ask(LeaveGroupRequest(group_id="g", member_id="member-1"), 2)
-    assert alone.error_code == Code.UNKNOWN_MEMBER_ID

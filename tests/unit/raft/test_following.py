@@ -656,20 +656,6 @@ def test_an_answer_of_another_cluster_is_told_to_the_operator_once() -> None:
     assert "host-2:9002" in member.warnings[0]
 
 
-@pytest.mark.parametrize("is_observer", [False, True])
-def test_a_node_that_has_not_started_yet_is_nothing_to_tell_the_operator(is_observer: bool) -> None:
-    """Goal: a node that starts beside others makes them log nothing. It is left alone for a while."""
-    net, member = following(observer_ids=[9])
-    if is_observer:
-        net.flights.clear()
-        member = net[9].start()
-    starting = wire.FetchResponse(error_code=Code.BROKER_NOT_AVAILABLE)
-    asked = only(net).target_id
-    answer(net, member, starting)
-    assert member.warnings == []
-    assert asked not in {flight.target_id for flight in net.flights}
-
-
 def test_a_peer_that_finds_our_request_invalid_is_told_to_the_operator() -> None:
     net, member = following()
     answer(net, member, wire.fetch_response(Code.INVALID_REQUEST, LEADER, log_start_offset=0))
