@@ -115,7 +115,7 @@ def _alter(
         return in_slices(node, context, _answer(context, shape, resources, answers), at_ms)
 
     steps = grouped(taken, lambda place: resource_of(resources[place]))
-    by_resource, now_ms = yield from a_step_a_slice(steps, now_ms)
+    by_resource, now_ms = yield from a_step_a_slice(steps, now_ms, context)
     return (
         yield from in_portions(
             context,

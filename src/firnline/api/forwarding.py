@@ -96,7 +96,7 @@ class _Forwarded:
         return self._sent(encode_request(self._request, **header)[_SIZE_BYTES:], now_ms)
 
     def _written(self, steps: Generator[None, None, bytes], now_ms: int) -> Slices:
-        data, now_ms = yield from a_step_a_slice(steps, now_ms)
+        data, now_ms = yield from a_step_a_slice(steps, now_ms, self._context)
         return self._sent(data, now_ms)
 
     def _sent(self, data: bytes, now_ms: int) -> Effects:

@@ -72,7 +72,7 @@ def in_portions(
         is_first = False
         result = decide(portion)
         if isinstance(result, Generator):
-            result, now_ms = yield from a_step_a_slice(result, now_ms)
+            result, now_ms = yield from a_step_a_slice(result, now_ms, context)
             latest_ms = now_ms
         outstanding.left += 1
         effects = write(result, partial(settle, portion), now_ms)

@@ -169,19 +169,22 @@ def emptied(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
 
 
 def a_step_a_slice(
-    steps: Generator[Any, None, Found], now_ms: int, context: "RequestContext | None" = None
+    steps: Generator[Any, None, Found], now_ms: int, context: "RequestContext"
 ) -> Generator[Effects, int, tuple[Found, int]]:
     """Take each step in a slice of its own; return what they lead to, and the time.
 
-    What they yield is kept for `context` (`RequestContext.keeps`).
+    What they yield, and a table that they lead to, is kept for `context` (`RequestContext.keeps`).
     """
     while True:
         try:
             made = next(steps)
-            if made is not None and context is not None:
+            if made is not None:
                 context.keeps(made)
         except StopIteration as done:
-            return done.value, now_ms
+            found: Found = done.value
+            if isinstance(found, list | dict | set):
+                context.keeps(found)
+            return found, now_ms
         now_ms = yield []
 
 

@@ -83,13 +83,16 @@ class Pace:
 class Background:
     """Works of one part of a node, urgent ones before all others.
 
+    A work that raises ends with that, and so does the node (`runtime.loop`), unless its part stops it: what
+    fails for who asked alone, or for one partition, it answers or notes itself.
+
     owner        who has them done: no two of a node have the same name
     takes_turns  each has a slice, then the next one, so that a short one does not wait for a long one's
                  end, and nobody for ever for urgent ones. Else one after the other, in the order they came
     """
 
     __slots__ = (
-        "_is_due",
+        "_due_ms",
         "_latest",
         "_takes_turns",
         "_timer",
@@ -104,7 +107,7 @@ class Background:
         self._urgent: deque[Work] = deque()
         self._usual: deque[Work] = deque()
         self._urgent_in_a_row = 0
-        self._is_due = False
+        self._due_ms: int | None = None
         self._latest: Work | None = None
 
     def step_name(self) -> str:
@@ -125,13 +128,14 @@ class Background:
                 queue.remove(work)
 
     def _go_on(self, now_ms: int) -> Effects:
-        if self._is_due or not (self._urgent or self._usual):
+        """Set the timer, unless that was just done: one that was lost with a failed request is set anew."""
+        if not (self._urgent or self._usual) or self._due_ms == now_ms:
             return []
-        self._is_due = True
+        self._due_ms = now_ms
         return [SetTimer(key=self._timer, at_ms=now_ms, then=self._next)]
 
     def _next(self, now_ms: int) -> Effects:
-        self._is_due = False
+        self._due_ms = None
         queue = self._choose()
         if not queue:
             return []

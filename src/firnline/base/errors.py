@@ -256,7 +256,7 @@ class StorageError(FirnlineError):
         return self.facts.get("error") in _PASSING
 
     @property
-    def is_want_of_descriptors(self) -> bool:
+    def has_lost_nothing(self) -> bool:
         """True where the process had no descriptor left: the disk was not asked, and has lost nothing.
 
         Of a sync nothing else passes: what a full disk refused then is gone from memory, too (rel-P9).
@@ -272,7 +272,7 @@ class RecordsCut(StorageError):
     """
 
     @property
-    def is_want_of_descriptors(self) -> bool:
+    def has_lost_nothing(self) -> bool:
         """True: here, too, the disk was not asked and has lost nothing."""
         return True
 

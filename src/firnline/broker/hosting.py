@@ -436,7 +436,7 @@ class Hosting:
                 problem = refused
         if problem is not None:
             name, effects = partition.topic_partition, self._store.let_go(log)
-            if problem.is_want_of_descriptors:
+            if problem.has_lost_nothing:
                 effects += self._not_served(job.key, name, problem, now_ms)
                 return [*effects, self._timer(now_ms)]
             effects += self._disk_failed(job.key, name, problem, now_ms)

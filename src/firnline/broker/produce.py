@@ -375,7 +375,7 @@ class _Pending:
                     self.outcomes[index] = partition.refusal or _EPOCH_OVER
                 continue
             self.outcomes[index] = _STORAGE_FAILED
-            is_asked_again = error is not None and error.is_want_of_descriptors
+            is_asked_again = error is not None and error.has_lost_nothing
             if not (partition.is_offline or is_asked_again):
                 partition.go_offline(error)
                 effects += self._on_storage_error(partition, now_ms)

@@ -367,7 +367,7 @@ class Storage:
 
     def on_refusal(self, hosted: HostedPartitions, said: StorageError, now_ms: int) -> Effects:
         """A disk refused while a log was opened or made durable; it says which path that was (rel-P9)."""
-        if said.is_want_of_descriptors:
+        if said.has_lost_nothing:
             return []  # the disk was not asked
         found = self._directory_at(said)
         return [] if found is None else self._fail(found, hosted, now_ms, cause=str(said))
@@ -526,7 +526,7 @@ class Storage:
                 partition.log.flushed(end_offset)
             except StorageError as problem:
                 result = None if problem.is_passing else problem
-        has_failed = isinstance(result, StorageError) and not result.is_want_of_descriptors
+        has_failed = isinstance(result, StorageError) and not result.has_lost_nothing
         if has_failed and not partition.is_offline:
             effects += with_cause(result, on_failure(partition, now_ms))
         return effects

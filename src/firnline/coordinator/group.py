@@ -5,10 +5,10 @@ What survives a crash is one record per completed generation, written before its
 assignment. Source: KIP-62, KIP-134, KIP-345, KIP-394, KIP-814 as 4.3.1 runs them; spec C15, rel-C6.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 
-from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer
+from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code
 from firnline.base.units import INT32_MAX
 from firnline.coordinator.group_state import (
@@ -22,7 +22,6 @@ from firnline.coordinator.group_state import (
 from firnline.coordinator.membership import (
     UNKNOWN_MEMBER,
     DescribedGroup,
-    DescribedMember,
     Identity,
     JoinAnswer,
     JoinRequest,
@@ -38,12 +37,12 @@ from firnline.coordinator.membership import (
 )
 from firnline.coordinator.policy import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupPolicy
 from firnline.coordinator.roster import Roster
-from firnline.coordinator.telling import Later, Telling, Told, answer_join, answer_sync
+from firnline.coordinator.telling import Later, answer_sync, for_each
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 # A client may give itself next to no time to join again: nobody looks without pause until its session ends.
 _LOOK_AGAIN_MS = 1_000
-# So many members are given their assignments, and told of them, some at a time.
+# The assignments of so many members are taken in, and written, some at a time.
 _MANY_MEMBERS = 1_000
 # What an id that was handed out holds besides its letters: it is alone in its group, and has a timer.
 _PENDING_BYTES = 2_000
@@ -59,8 +58,8 @@ class Group:
     """Members, generation and state of one group id.
 
     Invariants (those of the members are the roster's):
-      I3  a member waits for a join only while joining, or while its replacement is written.
-      I4  a member waits for a sync of this generation alone, in CompletingRebalance or until it is told.
+      I3  a member waits for a join only while joining, until it is told, or while its replacement is written.
+      I4  a member waits for a sync of this generation, in CompletingRebalance, or until it is told.
       I5  in CompletingRebalance members and leader stay: any change of them begins a rebalance.
     """
 
@@ -92,7 +91,7 @@ class Group:
         self._persist = persist
         self._persist_in_slices = persist_in_slices
         self._on_unused = on_unused
-        self._telling = Telling(later, self._begin_session)
+        self._later = later
 
     # ------------------------------------------------------------------------------------- asked
 
@@ -128,7 +127,7 @@ class Group:
                 self._expect_heartbeat(member, now_ms),
             ]
         effects += answer_sync(member, SyncResult(code=Code.REBALANCE_IN_PROGRESS))
-        member.sync_answer = answer
+        member.sync_answer, member.sync_generation = answer, self.generation
         # A leader that asks again while its assignment is being written changes nothing.
         if member.member_id != self.roster.leader or self._generation_in_writing == self.generation:
             return effects
@@ -204,24 +203,13 @@ class Group:
     def describe(self) -> DescribedGroup:
         """Return the group for DescribeGroups; subscriptions and assignments only when Stable."""
         stable = self.state is STABLE
-        members = tuple(
-            DescribedMember(
-                m.member_id,
-                m.instance_id,
-                m.client_id,
-                m.client_host,
-                m.metadata_for(self.protocol_name) if stable else b"",
-                m.assignment if stable else b"",
-            )
-            for m in self.roster.members.values()
-        )
         return DescribedGroup(
             code=Code.NONE,
             group_id=self.group_id,
             state=self.state.value,
             protocol_type=self.protocol_type or "",
             protocol_data=(self.protocol_name or "") if stable else "",
-            members=members,
+            members=self.roster.described(self.protocol_name, is_stable=stable),
         )
 
     @property
@@ -245,28 +233,34 @@ class Group:
         leader: str | None,
         state_since_ms: int,
         members: list[Member],
-    ) -> None:
-        """Become what a record says: Stable with those members, or Empty without."""
+    ) -> Generator[None, None, None]:
+        """Become what a record says: Stable with those members, or Empty without; yields after some."""
         self.generation = generation
         self.protocol_type = protocol_type
         self.protocol_name = protocol_name
         self.state_since_ms = state_since_ms
-        self.roster.fill(members, leader)
+        yield from self.roster.fill(members, leader)
         self.state = STABLE if members else EMPTY
 
-    def start(self, now_ms: int) -> Effects:
-        """Begin the sessions of the members that were loaded."""
-        effects: Effects = [self._expect_heartbeat(m, now_ms) for m in self.roster.members.values()]
-        if len(self.roster.members) > self._policy.max_size:
-            effects += self._rebalance(now_ms)
-        return effects
+    def begin_sessions(self, members: Sequence[Member], now_ms: int) -> Effects:
+        """Expect to hear from members that were loaded."""
+        return [self._expect_heartbeat(member, now_ms) for member in members]
 
-    def close(self, code: Code, now_ms: int) -> Effects:
-        """End: whoever waits hears `code`, and no timer fires any more."""
-        effects: Effects = [CancelTimer(key=self._key("join")), CancelTimer(key=self._key("sync"))]
-        for member_id in [*self.roster.members, *self.roster.pending]:
-            effects += self._remove(member_id, code)
+    def shrink(self, now_ms: int) -> Effects:
+        """Have a group that was loaded join again where it is larger than it may be."""
+        too_large = len(self.roster.members) > self._policy.max_size
+        return self._rebalance(now_ms) if too_large else []
+
+    def close(self, now_ms: int) -> Effects:
+        """End: nothing follows from its members any more. Those that there are, are to be dismissed."""
         self._enter(Cause.REMOVED, now_ms)
+        return [CancelTimer(key=self._key("join")), CancelTimer(key=self._key("sync"))]
+
+    def dismiss(self, member_ids: Sequence[str], code: Code) -> Effects:
+        """Of a group that was closed: who waits hears `code`, and no timer fires any more."""
+        effects: Effects = []
+        for member_id in member_ids:
+            effects += self._remove(member_id, code)
         return effects
 
     # ------------------------------------------------------------------------------ join, by case
@@ -316,12 +310,12 @@ class Group:
     ) -> Effects:
         member = member_of(member_id, request)
         member.is_new = True
-        member.join_answer = answer
         if not self.roster.members:
             self.protocol_type = request.protocol_type
         if self.state is PREPARING and self._is_first_rebalance:
             self._came_in_delay = True
         self.roster.add(member)
+        self.roster.await_join(member, answer)
         # It cannot heartbeat before it has its id, and nobody sees its connection go.
         session = self._expect_heartbeat(member, now_ms, NEW_MEMBER_JOIN_TIMEOUT_MS)
         return [session, *self._rebalance_or_settle(now_ms)]
@@ -346,11 +340,10 @@ class Group:
 
     def _update(self, member: Member, request: JoinRequest, answer: JoinAnswer) -> Effects:
         # One member, one waiting join: the older request's connection is told to try again.
-        effects = answer_join(member, JoinResult(code=Code.REBALANCE_IN_PROGRESS))
-        self.roster.subscribe(member, request.protocols)
+        effects = self.roster.answer_join(member, JoinResult(code=Code.REBALANCE_IN_PROGRESS))
+        self.roster.subscribe(member, request.protocols, request.rebalance_timeout_ms)
         member.session_timeout_ms = request.session_timeout_ms
-        member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        member.join_answer = answer
+        self.roster.await_join(member, answer)
         return effects
 
     def _replace_static(
@@ -363,40 +356,49 @@ class Group:
         effects = self._fence(old)
         new = member_of(member_id, request)
         new.assignment = old.assignment
-        new.join_answer = answer
         self.roster.replace(old_id, new)
+        self.roster.await_join(new, answer)
         if old_id in self.unsynced:
             self.unsynced[member_id] = self.unsynced.pop(old_id)
         effects.append(self._expect_heartbeat(new, now_ms))
         if self.state is STABLE and self.protocol_name == self.roster.choose_protocol():
             skips = request.may_skip_assignment
-            shown_leader = self.roster.leader if skips else old_leader
-            generation = self.generation
-            return effects + self._persist(
-                self,
-                {m.member_id: m.assignment for m in self.roster.members.values()},
-                lambda code, now: self._on_replaced(
-                    new, generation, shown_leader, skips, code, now
-                ),
-                now_ms,
-            )
+            leader = self.roster.leader if skips else old_leader
+            return effects + self._write_replaced(new, leader, skips, now_ms)
         # The leader may already hold the old id in its plan: only a new generation is safe.
         return effects + self._rebalance_or_settle(now_ms)
 
+    def _write_replaced(
+        self, new: Member, shown_leader: str | None, skips: bool, now_ms: int
+    ) -> Effects:
+        """Write the running generation with a new member in the place of the one it replaces."""
+        is_wanted = partial(self._is_being_replaced, new, self.generation)
+        written = partial(self._on_replaced, is_wanted, new, shown_leader, skips)
+        members = list(self.roster.members.values())
+        if len(members) >= _MANY_MEMBERS:
+            return self._persist_in_slices(self, iter(members), is_wanted, written, now_ms)
+        parts = {member.member_id: member.assignment for member in members}
+        return self._persist(self, parts, written, now_ms)
+
+    def _is_being_replaced(self, new: Member, generation: int) -> bool:
+        """Unless a rebalance has begun, which answers the join, or the next one has taken its place."""
+        is_same = self.state is STABLE and self.generation == generation
+        return is_same and new.join_answer is not None
+
     def _on_replaced(
         self,
+        is_wanted: Callable[[], bool],
         member: Member,
-        generation: int,
         shown_leader: str | None,
         skips: bool,
         code: Code,
         now_ms: int,
     ) -> Effects:
-        if member.join_answer is None or self.state is not STABLE or self.generation != generation:
-            return []  # a rebalance has begun and answers the join, or has
+        if not is_wanted():
+            return []
         session = self._expect_heartbeat(member, now_ms)
         if code is not Code.NONE:
-            return [session, *answer_join(member, JoinResult(code=code))]
+            return [session, *self.roster.answer_join(member, JoinResult(code=code))]
         is_leader = member.member_id == self.roster.leader
         result = JoinResult(
             code=Code.NONE,
@@ -408,14 +410,14 @@ class Group:
             skip_assignment=skips and is_leader,
             members=self.roster.seen_by_leader(self.protocol_name) if skips and is_leader else (),
         )
-        return [session, *answer_join(member, result)]
+        return [session, *self.roster.answer_join(member, result)]
 
     def _fence(self, old: Member) -> Effects:
         """Take the old incarnation of a static member out; whatever it waits for is fenced."""
         code = Code.FENCED_INSTANCE_ID
         return [
             CancelTimer(key=self._key("member", old.member_id)),
-            *answer_join(old, JoinResult(code=code, member_id=old.member_id)),
+            *self.roster.answer_join(old, JoinResult(code=code, member_id=old.member_id)),
             *answer_sync(old, SyncResult(code=code)),
         ]
 
@@ -477,24 +479,23 @@ class Group:
     def _end_join_phase(self, now_ms: int) -> Effects:
         """Drop who did not come, count the generation up, and tell everybody who leads."""
         effects: Effects = [CancelTimer(key=self._key("join"))]
-        for member in list(self.roster.members.values()):
-            if member.join_answer is None and member.instance_id is None:
-                effects += self._remove(member.member_id, Code.UNKNOWN_MEMBER_ID)
-            if member.sync_answer is not None:  # of the generation before, and not told yet
-                effects += answer_sync(member, SyncResult(code=Code.REBALANCE_IN_PROGRESS))
+        absent = self.roster.absent()
+        if absent:
+            then = partial(self._end_join_phase_of, self.generation)
+            return effects + self._drop_absent(absent, then, now_ms)
         if self.roster.members and not self.roster.elect_leader_that_joined():
             # Only static members are left and none is here: their sessions decide.
             return [*effects, self._await_joins(now_ms, _LOOK_AGAIN_MS)]
         self.generation = self.generation % INT32_MAX + 1
-        self.unsynced.clear()
+        self.unsynced = dict.fromkeys(self.roster.members)
         if not self.roster.members:
             self.protocol_name = None
             self._enter(Cause.DESERTED, now_ms)
             return effects + self._persist(self, {}, lambda code, now: [], now_ms)
-        members = list(self.roster.members.values())
         self.protocol_name = self.roster.choose_protocol()
         self._enter(Cause.ALL_JOINED, now_ms)
-        effects += self._telling.tell(self._all_joined(members), now_ms)
+        members = list(self.roster.members.values())
+        effects += for_each(members, self._tell_of_generation, self._later, now_ms)
         generation = self.generation
         effects.append(
             SetTimer(
@@ -505,28 +506,39 @@ class Group:
         )
         return effects
 
-    def _all_joined(self, members: list[Member]) -> list[Told]:
-        """Take the joins that wait; what is told is the generation that begins now."""
-        joined = partial(
-            JoinResult,
-            code=Code.NONE,
-            generation_id=self.generation,
-            protocol_type=self.protocol_type,
-            protocol_name=self.protocol_name,
-            leader=self.roster.leader or UNKNOWN_MEMBER,
-        )
-        waiting: list[Told] = []
-        for member in members:
-            answer, member.join_answer = member.join_answer, None
-            member.is_new = False
-            self.unsynced[member.member_id] = None
-            if answer is None:
-                waiting.append((member, None))
-            elif member.member_id == self.roster.leader:
-                waiting.append((member, partial(answer, self._joined(member))))
-            else:
-                waiting.append((member, partial(_told, answer, joined, member.member_id)))
-        return waiting
+    def _end_join_phase_of(self, generation: int, now_ms: int) -> Effects:
+        return self._end_join_phase(now_ms) if self._is_joining_after(generation) else []
+
+    def _is_joining_after(self, generation: int) -> bool:
+        """Whether the join phase that followed on that generation goes on."""
+        return self.state is PREPARING and self.generation == generation
+
+    def _drop_absent(
+        self, members: Sequence[Member], then: Callable[[int], Effects], now_ms: int
+    ) -> Effects:
+        """Take out members that have not joined, of many those who have not when it is their turn."""
+        generation = self.generation
+
+        def drop(member: Member, _: int) -> Effects:
+            if member.join_answer is not None or not self._is_joining_after(generation):
+                return []
+            return self._remove(member.member_id, Code.UNKNOWN_MEMBER_ID)
+
+        return for_each(members, drop, self._later, now_ms, then)
+
+    def _tell_of_generation(self, member: Member, now_ms: int) -> Effects:
+        """Answer the join of a member with the generation of now, and begin its session.
+
+        Where a rebalance has begun meanwhile its join counts for that one, and waits.
+        """
+        is_in = self.roster.members.get(member.member_id) is member
+        if not is_in or self.state not in (COMPLETING, STABLE):
+            return []
+        member.is_new = False
+        session = self._expect_heartbeat(member, now_ms)
+        if member.join_answer is None:
+            return [session]
+        return [*self.roster.answer_join(member, self._joined(member)), session]
 
     # -------------------------------------------------------------------------------- assignment
 
@@ -577,37 +589,34 @@ class Group:
         return self._answer_all_syncs(Code.NONE, now_ms)
 
     def _answer_all_syncs(self, code: Code, now_ms: int) -> Effects:
-        synced = partial(SyncResult, code=code)
-        if code is Code.NONE:
-            synced = partial(
-                synced, protocol_type=self.protocol_type, protocol_name=self.protocol_name
-            )
-        members = list(self.roster.members.values())
-        take = partial(self._take_sync, self.generation, synced, code)
-        if len(members) >= _MANY_MEMBERS:
-            return self._telling.tell_many(members, take, now_ms)
-        return self._telling.tell([told for told in map(take, members) if told], now_ms)
+        tell = partial(self._tell_of_sync, self.generation, code)
+        return for_each(list(self.roster.members.values()), tell, self._later, now_ms)
 
-    def _take_sync(
-        self, generation: int, synced: Callable[..., SyncResult], code: Code, member: Member
-    ) -> Told | None:
-        """Take the sync that waits, to be told of its generation."""
-        if member.sync_answer is None or self.generation != generation:
-            return None
-        answer, member.sync_answer = member.sync_answer, None
-        part = member.assignment if code is Code.NONE else b""
-        return member, partial(_told_part, answer, synced, part)
+    def _tell_of_sync(self, generation: int, code: Code, member: Member, now_ms: int) -> Effects:
+        """Answer the sync of a member for that generation, if one waits, and begin its session."""
+        if member.sync_answer is None or member.sync_generation != generation:
+            return []
+        if self.generation != generation:
+            code = Code.REBALANCE_IN_PROGRESS
+        result = self._synced(member) if code is Code.NONE else SyncResult(code=code)
+        return [*answer_sync(member, result), self._expect_heartbeat(member, now_ms)]
 
     def _on_sync_timeout(self, generation: int, now_ms: int) -> Effects:
         """Members that joined and never synced are out."""
         is_over = generation != self.generation or not self.unsynced
         if is_over or self.state not in (COMPLETING, STABLE):
             return []
-        effects: Effects = []
-        before = len(self.roster.members)
-        for member_id in list(self.unsynced):
-            effects += self._remove(member_id, Code.UNKNOWN_MEMBER_ID)
-        return effects + self._after_removal(before, now_ms)
+        absent = [self.roster.members[member_id] for member_id in self.unsynced]
+        # First of all, as members do not change in CompletingRebalance (I5).
+        effects = self._rebalance(now_ms)
+        then = partial(self._await_joins_of, generation)
+        return effects + self._drop_absent(absent, then, now_ms)
+
+    def _await_joins_of(self, generation: int, now_ms: int) -> Effects:
+        """Wait for those who are left."""
+        if not self._is_joining_after(generation):
+            return []
+        return self._end_join_phase_if_all_joined(now_ms) or [self._await_joins(now_ms)]
 
     # ------------------------------------------------------------------------ sessions and removal
 
@@ -620,12 +629,6 @@ class Group:
             at_ms=now_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms),
             then=lambda now: self._on_session_end(member_id, now),
         )
-
-    def _begin_session(self, member: Member, now_ms: int) -> Effects:
-        """A member that was told of its generation, or assignment, is to be heard from; not one that left."""
-        if self.roster.members.get(member.member_id) is not member:
-            return []
-        return [self._expect_heartbeat(member, now_ms)]
 
     def _on_session_end(self, member_id: str, now_ms: int) -> Effects:
         member = self.roster.members.get(member_id)
@@ -649,14 +652,13 @@ class Group:
         """Forget a member or a pending id; requests of it that wait hear `code`."""
         effects: Effects = [CancelTimer(key=self._key("member", member_id))]
         self.unsynced.pop(member_id, None)
-        member = self.roster.remove(member_id)
-        if member is None:
-            return effects
+        member = self.roster.members.get(member_id)
         # Mostly nobody waits, and a thousand may go at once: no answer is made that nobody gets.
-        if member.join_answer is not None:
-            effects += answer_join(member, JoinResult(code=code))
-        if member.sync_answer is not None:
+        if member is not None and member.join_answer is not None:
+            effects += self.roster.answer_join(member, JoinResult(code=code))
+        if member is not None and member.sync_answer is not None:
             effects += answer_sync(member, SyncResult(code=code))
+        self.roster.remove(member_id)
         return effects
 
     # ----------------------------------------------------------------------------------- answers
@@ -689,11 +691,3 @@ class Group:
     def _enter(self, cause: Cause, now_ms: int) -> None:
         self.state = next_state(self.state, cause)
         self.state_since_ms = now_ms
-
-
-def _told(answer: JoinAnswer, joined: Callable[..., JoinResult], member_id: str) -> Effect:
-    return answer(joined(member_id=member_id))
-
-
-def _told_part(answer: SyncAnswer, synced: Callable[..., SyncResult], part: bytes) -> Effect:
-    return answer(synced(assignment=part))

@@ -7,6 +7,7 @@ Source: spec C15; KIP-848 'Group Coordinator'; rel-C5, rel-C6.
 
 from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from firnline.base.background import Background, Work
@@ -359,31 +360,33 @@ class GroupCoordinator:
     def leave(
         self,
         group_id: str,
-        leavers: Sequence[Identity],
-        answer: Callable[[Code, list[Left]], Effect],
+        leavers: Iterable[Identity],
+        tell: Callable[[list[Left]], None],
+        answer: Callable[[Code], Effect],
         now_ms: int,
     ) -> Generator[Effects, int, Effects]:
-        """Take members out, a hundred in a slice; `answer` gets the request's code and one result per leaver.
+        """Take members out, a hundred in a slice; `tell` gets the result of each, `answer` the code of all.
 
         The first hundred begin a rebalance, which waits for those who leave after them: one follows for all.
         A coordinator that goes meanwhile says so of all of them: the next one knows them still.
         """
-        left: list[Left] = []
-        effects: Effects = []
-        for first in range(0, max(len(leavers), 1), _LEAVERS_PER_SLICE):
-            if first:
-                now_ms = yield effects
-            portion = leavers[first : first + _LEAVERS_PER_SLICE]
+        who_is_left = iter(leavers)
+        portion = list(islice(who_is_left, _LEAVERS_PER_SLICE))
+        while True:
             shard = self._shard_of(group_id) if group_id else Code.INVALID_GROUP_ID
             if isinstance(shard, Code):
-                return [answer(shard, [])]
+                return [answer(shard)]
             group = shard.groups.get(group_id)
+            effects: Effects = []
             if group is None:
-                results, effects = [Left(who, Code.UNKNOWN_MEMBER_ID) for who in portion], []
+                tell([Left(who, Code.UNKNOWN_MEMBER_ID) for who in portion])
             else:
                 results, effects = group.leave(portion, now_ms)
-            left += results
-        return [answer(Code.NONE, left), *effects]
+                tell(results)
+            portion = list(islice(who_is_left, _LEAVERS_PER_SLICE))
+            if not portion:
+                return [answer(Code.NONE), *effects]
+            now_ms = yield effects
 
     # ----------------------------------------------------------------------------------- offsets
 

@@ -219,7 +219,7 @@ class Replay:
             except ProtocolError as problem:  # its offsets are served; its members join again
                 self._aside.note(offset, offset, problem)
                 continue
-            self._group(group_id).restore(
+            yield from self._group(group_id).restore(
                 generation=found.generation,
                 protocol_type=found.protocol_type or None,
                 protocol_name=found.protocol_name,

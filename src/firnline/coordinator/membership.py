@@ -5,7 +5,7 @@ Times are milliseconds, metadata and assignments are the assignor's bytes and ne
 KIP-394 (known member ids), KIP-559 (protocol type and name), KIP-814 (skip assignment).
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from firnline.base.effects import Effect, Effects, Warn
@@ -251,7 +251,8 @@ class Tally:
 class Member:
     """One member of one group, and the requests of it that wait for an answer.
 
-    is_being_told  its answer is decided on, and goes out in one of the next slices
+    join_answer      is its roster's to set, which counts those who wait
+    sync_generation  the generation that its latest sync was for
     """
 
     __slots__ = (
@@ -260,7 +261,6 @@ class Member:
         "client_id",
         "counted_bytes",
         "instance_id",
-        "is_being_told",
         "is_new",
         "join_answer",
         "member_id",
@@ -268,6 +268,7 @@ class Member:
         "rebalance_timeout_ms",
         "session_timeout_ms",
         "sync_answer",
+        "sync_generation",
     )
 
     def __init__(
@@ -292,14 +293,13 @@ class Member:
         self.assignment = assignment
         self.counted_bytes = 0  # what the tally knows of it
         self.is_new = False
-        self.is_being_told = False
         self.join_answer: JoinAnswer | None = None
         self.sync_answer: SyncAnswer | None = None
+        self.sync_generation = NO_GENERATION
 
     @property
     def is_waiting(self) -> bool:
-        waits = self.join_answer is not None or self.sync_answer is not None
-        return waits or self.is_being_told
+        return self.join_answer is not None or self.sync_answer is not None
 
     @property
     def held_bytes(self) -> int:
@@ -345,16 +345,21 @@ def made_member_id(stem: str, unique: str) -> str:
     return f"{stem}-{unique}"
 
 
-def choose_protocol(members: Sequence[Member], leader_id: str, shared: Collection[str]) -> str:
+def choose_protocol(
+    wishes: Iterable[tuple[Sequence[str], int]],
+    named_by_leader: Sequence[str],
+    shared: Collection[str],
+) -> str:
     """Return the assignor that most members prefer among `shared`, those that all of them can run.
 
     Each member votes for the first of its list that all can run; a draw goes to the one the leader
     names first. There is one at least: nobody joins who shares none with the others.
+
+    wishes  lists of assignors, and how many members have each
     """
     assert shared, "members without a common protocol"
     votes = dict.fromkeys(shared, 0)
-    for member in members:
-        votes[next(p.name for p in member.protocols if p.name in votes)] += 1
-    leader = next((m for m in members if m.member_id == leader_id), members[0])
-    order = {p.name: place for place, p in reversed(list(enumerate(leader.protocols)))}
+    for names, count in wishes:
+        votes[next(name for name in names if name in votes)] += count
+    order = {name: place for place, name in reversed(list(enumerate(named_by_leader)))}
     return min(shared, key=lambda name: (-votes[name], order[name]))

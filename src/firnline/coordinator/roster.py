@@ -1,21 +1,32 @@
 """Who is in a group, who was told to come, and who leads. PURE. Source: KIP-345, KIP-394; rel-C6."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.coordinator.membership import (
+    DescribedMember,
     Ends,
+    JoinAnswer,
     JoinedMember,
+    JoinResult,
     Member,
     Protocol,
     Tally,
     choose_protocol,
 )
 
+# Half a millisecond.
+_FILLED_PER_SLICE = 200
+# What the members' common assignor and their time to join follow from: assignors, and that time.
+_Kind = tuple[tuple[str, ...], int]
+
 
 class Roster:
-    """The members of one group.
+    """The members of one group, and what follows from all of them, counted as each comes, goes or changes.
+
+    joined_count    members whose join waits for an answer
+    assigned_bytes  what the assignments of the members hold
 
     Invariants (checked after every change):
       I1  the leader is a member, and there is one whenever there are members.
@@ -23,11 +34,13 @@ class Roster:
     """
 
     __slots__ = (
+        "_kinds",
         "_static_count",
         "_supported",
         "_tally",
         "assigned_bytes",
         "instances",
+        "joined_count",
         "leader",
         "members",
         "pending",
@@ -38,10 +51,11 @@ class Roster:
         self.instances: dict[str, str] = {}  # instance id -> member id
         self.pending: dict[str, None] = {}  # ids handed out, nobody has come with them yet
         self.leader: str | None = None
-        self.assigned_bytes = 0  # what the assignments of the members hold
+        self.joined_count = self.assigned_bytes = 0
         self._tally = tally
         self._static_count = 0  # members with an instance id
         self._supported: dict[str, int] = {}  # assignor -> members that can run it
+        self._kinds: dict[_Kind, int] = {}  # -> members of that kind; mostly all are of one
 
     def stranger(self, member_id: str, instance_id: str | None) -> Code:
         """Return NONE for a member that is who it says it is, or what it is to hear."""
@@ -53,18 +67,15 @@ class Roster:
                 return Code.UNKNOWN_MEMBER_ID
         return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
 
-    def fill(self, members: Sequence[Member], leader: str | None) -> None:
-        """Become what a record says."""
-        for gone in self.members.values():
-            self._forget(gone)
-        self.members = {m.member_id: m for m in members}
-        for member in self.members.values():
-            self._note(member)
-        self.instances = {m.instance_id: m.member_id for m in members if m.instance_id is not None}
+    def fill(self, members: Sequence[Member], leader: str | None) -> Iterator[None]:
+        """Become what a record says; yields after some members."""
+        for place, member in enumerate(members, 1):
+            self.add(member)
+            if place % _FILLED_PER_SLICE == 0:
+                yield
         # A log of before KIP-394 may name a leader that had gone: any member will do.
-        self.leader = leader if leader in self.members else next(iter(self.members), None)
-        self._static_count = sum(m.instance_id is not None for m in self.members.values())
-        self._check()
+        if leader in self.members:
+            self.leader = leader
 
     def expect(self, member_id: str, *, host: str, size_bytes: int, ends: Ends) -> None:
         """Note an id that was handed out to an address; `ends` forgets it."""
@@ -91,7 +102,9 @@ class Roster:
     def replace(self, old_id: str, new: Member) -> None:
         """Put the new incarnation of a static member in the old one's place."""
         assert new.instance_id is not None
-        self._forget(self.members.pop(old_id))
+        old = self.members.pop(old_id)
+        assert old.join_answer is None, "it is answered first"
+        self._forget(old)
         self.members[new.member_id] = new
         self._note(new)
         self.instances[new.instance_id] = new.member_id
@@ -105,6 +118,7 @@ class Roster:
         member = self.members.pop(member_id, None)
         if member is None:
             return None
+        assert member.join_answer is None, "it is answered first"
         self._forget(member)
         if member.instance_id is not None:
             del self.instances[member.instance_id]
@@ -114,11 +128,28 @@ class Roster:
         self._check()
         return member
 
-    def subscribe(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
-        """It has come again, and brought other subscriptions."""
+    def subscribe(
+        self, member: Member, protocols: tuple[Protocol, ...], rebalance_timeout_ms: int
+    ) -> None:
+        """It has come again, and may have brought other subscriptions."""
         self._forget(member)
         member.protocols = protocols
+        member.rebalance_timeout_ms = rebalance_timeout_ms
         self._note(member)
+
+    def await_join(self, member: Member, answer: JoinAnswer) -> None:
+        """A member has joined, and is to be answered when its generation begins."""
+        assert member.join_answer is None, "answered before"
+        member.join_answer = answer
+        self.joined_count += 1
+
+    def answer_join(self, member: Member, result: JoinResult) -> Effects:
+        """Answer the join of a member that waits, if one does."""
+        answer, member.join_answer = member.join_answer, None
+        if answer is None:
+            return []
+        self.joined_count -= 1
+        return [answer(result)]
 
     def assign(self, member: Member, assignment: bytes) -> None:
         self.assigned_bytes += len(assignment) - len(member.assignment)
@@ -127,33 +158,40 @@ class Roster:
 
     def elect_leader_that_joined(self) -> bool:
         """Keep a leader that joined, or make the first that did the leader; False when none did."""
+        if not self.joined_count:
+            return False
         if self.leader is not None and self.members[self.leader].join_answer is not None:
             return True
         joined = (m.member_id for m in self.members.values() if m.join_answer is not None)
-        elected = next(joined, None)
-        self.leader = elected or self.leader
-        return elected is not None
+        self.leader = next(joined)
+        return True
 
     @property
     def all_joined(self) -> bool:
-        return not self.pending and all(m.join_answer is not None for m in self.members.values())
+        return not self.pending and self.joined_count == len(self.members)
 
-    @property
-    def joined_count(self) -> int:
-        return sum(m.join_answer is not None for m in self.members.values())
+    def absent(self) -> list[Member]:
+        """Return the members that have not joined, but for static ones: those may come back."""
+        if self.joined_count == len(self.members):
+            return []
+        members = self.members.values()
+        return [m for m in members if m.join_answer is None and m.instance_id is None]
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+        return max((timeout_ms for _, timeout_ms in self._kinds), default=0)
 
     def shares_a_protocol(self, protocols: Sequence[Protocol]) -> bool:
         count = len(self.members)
         return any(self._supported.get(p.name, 0) == count for p in protocols)
 
     def choose_protocol(self) -> str:
-        members = list(self.members.values())
-        shared = [p.name for p in members[0].protocols if self._supported[p.name] == len(members)]
-        return choose_protocol(members, self.leader or "", shared)
+        assert self.leader is not None
+        named_by_leader = [p.name for p in self.members[self.leader].protocols]
+        count = len(self.members)
+        shared = {name for name in named_by_leader if self._supported[name] == count}
+        wishes = ((names, count) for (names, _), count in self._kinds.items())
+        return choose_protocol(wishes, named_by_leader, shared)
 
     def seen_by_leader(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
         return tuple(
@@ -161,16 +199,38 @@ class Roster:
             for m in self.members.values()
         )
 
+    def described(
+        self, protocol_name: str | None, *, is_stable: bool
+    ) -> tuple[DescribedMember, ...]:
+        """Return the members for DescribeGroups; subscriptions and assignments only when Stable."""
+        return tuple(
+            DescribedMember(
+                m.member_id,
+                m.instance_id,
+                m.client_id,
+                m.client_host,
+                m.metadata_for(protocol_name) if is_stable else b"",
+                m.assignment if is_stable else b"",
+            )
+            for m in self.members.values()
+        )
+
     def _note(self, member: Member) -> None:
         supported = self._supported
-        for name in dict.fromkeys(p.name for p in member.protocols):
+        kind = _kind_of(member)
+        self._kinds[kind] = self._kinds.get(kind, 0) + 1
+        for name in dict.fromkeys(kind[0]):
             supported[name] = supported.get(name, 0) + 1
         self.assigned_bytes += len(member.assignment)
         self._tally.count(member)
 
     def _forget(self, member: Member) -> None:
         supported = self._supported
-        for name in dict.fromkeys(p.name for p in member.protocols):
+        kind = _kind_of(member)
+        self._kinds[kind] -= 1
+        if not self._kinds[kind]:
+            del self._kinds[kind]
+        for name in dict.fromkeys(kind[0]):
             supported[name] -= 1
             if not supported[name]:
                 del supported[name]
@@ -187,3 +247,7 @@ class Roster:
         assert (self.leader in self.members) == bool(self.members), "I1"
         assert changed not in self.pending or changed not in self.members, "I2"
         assert len(self.instances) == self._static_count, "I2"
+
+
+def _kind_of(member: Member) -> _Kind:
+    return tuple(p.name for p in member.protocols), member.rebalance_timeout_ms

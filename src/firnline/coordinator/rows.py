@@ -1,5 +1,6 @@
 """Commits and groups as records of `__consumer_offsets`, and back. PURE. Source: KIP-915; spec C15."""
 
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -73,9 +74,11 @@ def group_row(group: Group, assignments: Mapping[str, bytes], now_ms: int) -> Ne
 def group_batch_in_slices(
     group: Group, members: Iterable[Member], codec: int, now_ms: int
 ) -> Generator[None, None, bytearray]:
-    """Return the batch of `group_row`, of members that have their assignments; yields after some of them.
+    """Return the batch of `group_row`, of all members of now; their generator yields after some of them.
 
-    The group stays as it is meanwhile. What is to be compressed is so in one step.
+    members  gives them as they are when the slices begin; each has its assignment when it is given
+
+    What is to be compressed is so in one step.
     """
     front = value_front(
         group.generation,
@@ -84,10 +87,17 @@ def group_batch_in_slices(
         group.roster.leader,
         group.state_since_ms,
     )
-    value = yield from generation_value_in_slices(
-        front, group.protocol_name, len(group.roster.members), members
-    )
+    # All but the members is taken down now: a static one may be replaced before their first slice.
+    count = len(group.roster.members)
+    value = generation_value_in_slices(front, group.protocol_name, count, members)
     key = encode_key(GroupMetadataKey(group=group.group_id))
+    return _batch_in_slices(key, value, codec, now_ms)
+
+
+def _batch_in_slices(
+    key: bytes, parts: Generator[None, None, deque[bytes]], codec: int, now_ms: int
+) -> Generator[None, None, bytearray]:
+    value = yield from parts
     if codec != NONE:
         return build_batch([NewRecord(key, b"".join(value), now_ms)], codec=codec)
     return (yield from build_record_in_slices(key, value, now_ms))

@@ -10,8 +10,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from functools import partial
 from itertools import count as counting
 from itertools import pairwise
+from typing import TypeVar
 
-from firnline.base.background import Work
+from firnline.base.background import Work, whole
 from firnline.base.effects import Append, Appended, Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, TopicPartition
@@ -80,6 +81,14 @@ Tomb = tuple[str, TopicPartition | None]  # a group's offset, or None: the group
 Dead = tuple[
     Group | str, Sequence[TopicPartition]
 ]  # a group with its offsets, or some offsets of one
+
+
+T = TypeVar("T")
+
+
+def _portions(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for first in range(0, len(items), _EFFECTS_PER_SLICE):
+        yield items[first : first + _EFFECTS_PER_SLICE]
 
 
 def _nobody(_: Code) -> Effects:
@@ -196,25 +205,25 @@ class Shard:
         written: Written,
         now_ms: int,
     ) -> Effects:
-        """As `_persist`, of members that have their assignments, unless the group wants it no more."""
-        return self._later(self._write_in_slices(group, members, is_wanted, written), now_ms)
+        """As `_persist`, of all members, with their assignments, unless the group wants it no more."""
+        codec = self._policy.topic_compression_codec
+        steps = group_batch_in_slices(group, members, codec, now_ms)
+        return self._later(self._write_in_slices(steps, is_wanted, written), now_ms)
 
     def _write_in_slices(
         self,
-        group: Group,
-        members: Iterator[Member],
+        steps: Generator[None, None, bytearray],
         is_wanted: Callable[[], bool],
         written: Written,
     ) -> Work:
-        now_ms = yield []
-        steps = group_batch_in_slices(group, members, self._policy.topic_compression_codec, now_ms)
+        yield []
         # Where it is over, whoever ended it has an answer for those who wait: a rebalance, or `close`.
         while is_wanted() and not self.is_closed:
             try:
                 next(steps)
             except StopIteration as end:
                 return self._append(end.value, lambda r, now: written(append_code(r), now))
-            now_ms = yield []
+            yield []
         return []
 
     # --------------------------------------------------------------------------- delete and expire
@@ -290,7 +299,7 @@ class Shard:
         newest_offset = self.offsets.newest_offset
         under_way = list(self.offsets.under_way(group_id))
         # Out of reach from now on, as in `_bury`; its own tombstone comes last.
-        effects = group.close(Code.COORDINATOR_NOT_AVAILABLE, now_ms)
+        effects = group.close(now_ms)
         del self.groups[group_id]
         tombs: list[Tomb] = [(group_id, tp) for tp in under_way]
         for portion in list(self._portions(group_id)):
@@ -457,7 +466,7 @@ class Shard:
             if isinstance(group, Group):
                 tombs.append((name, None))
                 gone.append(group)
-                effects += group.close(Code.COORDINATOR_NOT_AVAILABLE, now_ms)
+                effects += group.close(now_ms)
                 del self.groups[name]
 
         def done(code: Code) -> Effects:
@@ -507,7 +516,7 @@ class Shard:
         for group in gone:
             if group.group_id not in self.groups:
                 fresh = self.group(group.group_id)
-                fresh.restore(
+                steps = fresh.restore(
                     generation=group.generation,
                     protocol_type=group.protocol_type,
                     protocol_name=None,
@@ -515,6 +524,7 @@ class Shard:
                     state_since_ms=group.state_since_ms,
                     members=[],
                 )
+                whole(steps)
 
     # ------------------------------------------------------------------------- to and from memory
 
@@ -526,10 +536,12 @@ class Shard:
         """Begin the sessions of what was loaded."""
         effects: Effects = []
         for group in list(self.groups.values()):
-            effects += group.start(now_ms)
-            if len(effects) >= _EFFECTS_PER_SLICE:
-                now_ms = yield effects
-                effects = []
+            for some in _portions(list(group.roster.members.values())):
+                effects += group.begin_sessions(some, now_ms)
+                if len(effects) >= _EFFECTS_PER_SLICE:
+                    now_ms = yield effects
+                    effects = []
+            effects += group.shrink(now_ms)
         now_ms = yield effects
         return now_ms
 
@@ -539,10 +551,12 @@ class Shard:
         effects: Effects = []
         while self.groups:
             _, group = self.groups.popitem()
-            effects += group.close(code, now_ms)
-            if len(effects) >= _EFFECTS_PER_SLICE:
-                now_ms = yield effects
-                effects = []
+            effects += group.close(now_ms)
+            for ids in _portions([*group.roster.members, *group.roster.pending]):
+                effects += group.dismiss(ids, code)
+                if len(effects) >= _EFFECTS_PER_SLICE:
+                    now_ms = yield effects
+                    effects = []
         count = 0
         by_group = self.offsets.by_group
         while by_group:

@@ -628,6 +628,6 @@ def latest_snapshot(
         try:
             return offset, snapshot_entries(read_whole(fs, path) or b"", path=path)
         except StorageError as problem:
-            if not problem.is_want_of_descriptors:  # it may be sound, and is read another time
+            if not problem.has_lost_nothing:  # it may be sound, and is read another time
                 fs.remove(path)
     return None

@@ -202,7 +202,7 @@ def _may_come(result: Any) -> bool:
     """Whether a thread had no descriptor: what was cut by then is cut again, and no disk has failed."""
     if isinstance(result, RecordsCut):
         return False
-    return isinstance(result, StorageError) and result.is_want_of_descriptors
+    return isinstance(result, StorageError) and result.has_lost_nothing
 
 
 def _nothing(problem: StorageError | None, now_ms: int) -> Effects:

@@ -529,7 +529,7 @@ class Standing:
         return [self.calls.ask(peer, request, then, version_min=version_min)]
 
     def _read(self, response: Any) -> Said | KafkaError | None:
-        """None: no answer came, which says nothing."""
+        """None: no answer came, which says nothing, or that of a node that is not ready to answer."""
         if isinstance(response, Unanswered):
             return None
         if response.error_code != Code.NONE:
@@ -584,12 +584,13 @@ class Standing:
 
 def refusal(said: Said) -> KafkaError | None:
     """The error of an answer, as the reason why it led nowhere."""
-    if said.error in (Code.NONE, Code.BROKER_NOT_AVAILABLE):
+    return None if said.error == Code.NONE else _refused_as(said.error)
+
+
+def _refused_as(number: int) -> KafkaError | None:
+    """The error as a reason to tell the operator: none where a node starts, or is busy with its disk."""
+    if number == Code.BROKER_NOT_AVAILABLE:
         return None
-    return _refused_as(said.error)
-
-
-def _refused_as(number: int) -> KafkaError:
     code = Code(number) if number in _CODES else Code.UNKNOWN_SERVER_ERROR
     return KafkaError(code, "it refused", code=number)
 

@@ -69,7 +69,7 @@ class LastCopies:
         self._is_syncing = False
         effects: Effects = []
         for (partition, end_offset), problem in results:
-            if problem is not None and problem.is_want_of_descriptors:
+            if problem is not None and problem.has_lost_nothing:
                 continue  # as above: the disk was not asked
             if problem is not None or not partition.note_flushed(end_offset):
                 effects += self._failed(partition, now_ms)

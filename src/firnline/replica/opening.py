@@ -407,7 +407,7 @@ class _PoolSync(Generic[_T]):
 def _may_come(problem: StorageError) -> bool:
     """Whether there may be a descriptor soon. A log that was given up never has one again, and those that are
     synced with it, or after it, must not wait for it: the records of some are on no other disk."""
-    return problem.is_want_of_descriptors and not isinstance(problem, RecordsCut)
+    return problem.has_lost_nothing and not isinstance(problem, RecordsCut)
 
 
 def _sync_all(needs: Sequence[Sequence[File]]) -> list[StorageError | None]:

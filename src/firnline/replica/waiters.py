@@ -6,7 +6,7 @@ from "ask again at every append" to "tell what came".
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import islice
 
@@ -157,7 +157,7 @@ class LargeWaiters:
 class ProduceWaiters:
     """acks=all appends of one partition that the high watermark has not passed yet.
 
-    They are told in a step of somebody else's, a follower's Fetch. Answers guard themselves
+    They are told in a step of somebody else's, as a follower's Fetch. Answers guard themselves
     (`RequestContext.makes_replies`), so what fails here is a machine, a coordinator's: it stops the node, and
     does not pass for a failed Fetch, which would cost the follower its connection alone.
     """
@@ -178,20 +178,25 @@ class ProduceWaiters:
 
     def passed(self, high_watermark: int, now_ms: int) -> Effects:
         """Release, in offset order, those whose records `high_watermark` covers."""
-        effects: Effects = []
-        try:
-            while self._heap and self._heap[0][0] <= high_watermark:
-                effects += heappop(self._heap)[2](now_ms)
-        except (Bug, StorageError):
-            raise
-        except Exception as problem:
-            raise Bug("who waited for a commit failed", problem=problem) from problem
-        return effects
+        return _told(self._due(high_watermark), now_ms)
+
+    def _due(self, high_watermark: int) -> Iterator[Callable[[int], Effects]]:
+        while self._heap and self._heap[0][0] <= high_watermark:
+            yield heappop(self._heap)[2]
 
     def all_at_once(self, now_ms: int) -> Effects:
         """Release everybody, committed or not: each looks at the partition and decides its answer."""
         heap, self._heap = self._heap, []
-        effects: Effects = []
-        for _, _, then in sorted(heap, key=lambda item: item[:2]):
+        return _told([then for _, _, then in sorted(heap, key=lambda item: item[:2])], now_ms)
+
+
+def _told(due: Iterable[Callable[[int], Effects]], now_ms: int) -> Effects:
+    effects: Effects = []
+    try:
+        for then in due:
             effects += then(now_ms)
-        return effects
+    except (Bug, StorageError):
+        raise
+    except Exception as problem:
+        raise Bug("who waited for a commit failed", problem=problem) from problem
+    return effects

@@ -252,7 +252,7 @@ class RealFs:
         try:
             return _opened(path, flags)
         except StorageError as problem:
-            if not problem.is_want_of_descriptors or not self._give_back():
+            if not problem.has_lost_nothing or not self._give_back():
                 raise
         return _opened(path, flags)
 

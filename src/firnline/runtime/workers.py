@@ -172,7 +172,7 @@ def problem_of(flush: Flush, problems: dict[str, StorageError]) -> StorageError 
         return None
     found = [problems[file.path] for file in flush.files if file.path in problems]
     # A failed disk counts before a want of descriptors.
-    return min(found, key=lambda problem: problem.is_want_of_descriptors, default=None)
+    return min(found, key=lambda problem: problem.has_lost_nothing, default=None)
 
 
 class Pool:

@@ -1,13 +1,14 @@
 """A request in slices tells whoever keeps its bytes when the last of them is done, however it ends."""
 
+from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, in_slices
-from firnline.base.background import Background
+from firnline.api.slices import Slices, a_step_a_slice, in_slices
+from firnline.base.background import Background, Work
 from firnline.base.effects import CloseConnection, SetTimer
 
 
@@ -60,3 +61,51 @@ def test_what_is_done_in_its_first_slice_is_no_request_in_turns() -> None:
     context = asking()
     assert in_slices(Node(), context, steps(0), 0) == []  # type: ignore[arg-type]
     assert not context.is_in_turns
+
+
+def test_work_goes_on_though_the_timer_of_one_was_lost_with_a_request_that_failed() -> None:
+    """Goal: a bug in one request does not end groups, or all large requests, for good and without a word."""
+    done: list[str] = []
+
+    def work(name: str) -> Work:
+        yield []
+        done.append(name)
+
+    background = Background("test")
+    background.begin(
+        work("lost"), 0
+    )  # whoever began it failed, and what it returned is not carried out
+    run(background.begin(work("next"), 1))
+    assert done == ["lost", "next"]
+
+
+def test_a_work_that_fails_is_not_passed_over_in_silence() -> None:
+    """It ends the node (`runtime.loop`): one that goes on without its expiry would not say so."""
+
+    def work() -> Work:
+        yield []
+        raise KeyError("a bug")
+
+    background = Background("test")
+    with pytest.raises(KeyError):
+        run(background.begin(work(), 0))
+
+
+@pytest.mark.parametrize("table", [[1], {1: 2}, {1}, "no table"])
+def test_a_table_that_steps_lead_to_is_freed_in_portions(table: Any) -> None:
+    """Whoever makes one need not say so. Method: see what is kept for the request."""
+    context, kept = asking(), list[Any]()
+    context.connection.share = SimpleNamespace(keeps=kept.append)
+
+    def steps() -> Generator[Any, None, Any]:
+        yield "made so far"
+        yield None
+        return table
+
+    slices = a_step_a_slice(steps(), 0, context)
+    next(slices)
+    slices.send(1)
+    with pytest.raises(StopIteration) as done:
+        slices.send(2)
+    assert done.value.value == (table, 2)
+    assert kept == ["made so far", *([table] if table != "no table" else [])]

@@ -15,6 +15,8 @@ from firnline.protocol.messages import k03_metadata as m03
 from firnline.protocol.messages import k08_offset_commit as m08
 from firnline.protocol.messages import k09_offset_fetch as m09
 from firnline.protocol.messages import k10_find_coordinator as m10
+from firnline.protocol.messages import k13_leave_group as m13
+from firnline.protocol.messages import k14_sync_group as m14
 from firnline.protocol.schema import Message
 from firnline.runtime.bounds.answers import Answers
 from tests.unit.runtime.test_answers import Loop
@@ -102,6 +104,24 @@ ALL: dict[str, tuple[Message, int]] = {
             ]
         ),
         8,
+    ),
+    "leave_group": (
+        m13.LeaveGroupRequest(
+            group_id="g", members=[m13.MemberIdentity(member_id=name) for name in NONE]
+        ),
+        5,
+    ),
+    "sync_group": (
+        m14.SyncGroupRequest(
+            group_id="g",
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=[
+                m14.SyncGroupRequestAssignment(member_id=name, assignment=name.encode())
+                for name in NONE
+            ],
+        ),
+        5,
     ),
     "find_coordinator": (m10.FindCoordinatorRequest(key_type=0, coordinator_keys=NONE), 4),
 }

@@ -158,3 +158,18 @@ def test_what_members_may_hold_bounds_what_a_leader_gives_them(
     if not strangers:  # it replaces what it gave: as much again is no more
         assert sync(room) is Code.NONE
         assert sync(room + 1) is Code.COORDINATOR_NOT_AVAILABLE
+
+
+def test_very_many_members_leave_in_slices(small: LargeNode) -> None:
+    """Each is answered, though none of them is there."""
+    small.send(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    small.pass_time(2_000)
+    names = [f"member-{n}" for n in range(15_000)]
+    members = [MemberIdentity(member_id=name) for name in names]
+    small.ask(LeaveGroupRequest(group_id="g", members=members[:2]), 5)
+    answer = small.ask(LeaveGroupRequest(group_id="g", members=members), 5)
+    assert max(small.steps) < CALLS_MAX, sorted(small.steps)[-9:]
+    assert [each.member_id for each in answer.members] == names
+    assert {each.error_code for each in answer.members} == {Code.UNKNOWN_MEMBER_ID}
+    alone = small.ask(LeaveGroupRequest(group_id="g", member_id="member-1"), 2)
+    assert alone.error_code == Code.UNKNOWN_MEMBER_ID

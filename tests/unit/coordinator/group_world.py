@@ -1,5 +1,6 @@
 """A group coordinator with its timers and its log, in which time passes when told."""
 
+from collections import Counter
 from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from firnline.coordinator.membership import (
     Identity,
     JoinRequest,
     JoinResult,
+    Left,
     ListedGroup,
     Protocol,
     SyncRequest,
@@ -93,6 +95,25 @@ def load_into(groups: GroupCoordinator, partition: int, *batches: bytes) -> None
         (timer,) = timers
         effects = timer.then(0)
     assert said == [None]
+
+
+def check_counts(groups: GroupCoordinator) -> None:
+    """Fail where what is counted of members as they come and go is not what a look at all of them finds."""
+    rosters = [group.roster for s in groups._shards.values() for group in s.groups.values()]
+    assert groups._tally.pending == sum(len(roster.pending) for roster in rosters)
+    held_bytes = 0
+    for roster in rosters:
+        members = list(roster.members.values())
+        held_bytes += sum(m.held_bytes for m in members)
+        assert roster.joined_count == sum(m.join_answer is not None for m in members)
+        kinds = [(tuple(p.name for p in m.protocols), m.rebalance_timeout_ms) for m in members]
+        assert roster._kinds == Counter(kinds)
+        assert roster._supported == Counter(name for names, _ in kinds for name in names)
+        assert roster.rebalance_timeout_ms == max((ms for _, ms in kinds), default=0)
+        assert roster.assigned_bytes == sum(len(m.assignment) for m in members)
+        static = {m.instance_id: m.member_id for m in members if m.instance_id is not None}
+        assert (roster.instances, roster._static_count) == (static, len(static))
+    assert groups.members_held_bytes == held_bytes
 
 
 class GroupWorld:
@@ -301,11 +322,12 @@ class GroupWorld:
 
     def leave(self, *leavers: tuple[str, str | None], group: str = GROUP) -> list[Code]:
         identities = [Identity(*leaver) for leaver in leavers]
+        left: list[Left] = []
         slices = self.groups.leave(
-            group, identities, lambda code, left: Told("leave", (code, left)), self.now_ms
+            group, identities, left.extend, lambda code: Told("leave", code), self.now_ms
         )
         self.run(in_one_go(slices, self.now_ms))
-        code, left = self.answer_to("leave")
+        code = self.answer_to("leave")
         return [one.code for one in left] if code is Code.NONE else [code]
 
     def commit(

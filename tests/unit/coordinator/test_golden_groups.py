@@ -18,7 +18,7 @@ from firnline.coordinator.records import (
 )
 from firnline.records.record import all_records
 from tests.datadriven import run_script
-from tests.unit.coordinator.group_world import GROUP, GroupWorld
+from tests.unit.coordinator.group_world import GROUP, GroupWorld, check_counts
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "golden" / "coordinator").glob("*.txt"))
 _ID = re.compile(r"00000000-0000-0000-0000-0*([0-9a-f]+)")
@@ -48,6 +48,7 @@ class Story:
         options = dict(w.split("=", 1) for w in words if "=" in w)
         names = [w for w in words if "=" not in w]
         printed = getattr(self, f"_{verb}")(names, options) or []
+        check_counts(self.world.groups)
         lines = [*printed, *self.written, *self._told()]
         self.written = []
         return "\n".join(_ID.sub(r"\1", text) for text in lines)

@@ -1,5 +1,6 @@
 """The wire side of groups, offsets and producer ids, in every version that is served. Spec C15, C2, C8."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,7 @@ from firnline.base.background import Background
 from firnline.base.effects import EnsureTopic, Reply
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, ZERO_UUID
+from firnline.coordinator.membership import DescribedGroup, DescribedMember
 from firnline.coordinator.producer_ids import ProducerIdBlock, ProducerIds
 from firnline.metadata.image import (
     BrokerImage,
@@ -323,6 +325,59 @@ def test_offsets_of_a_topic_that_was_made_anew_are_not_the_new_ones(wire: Wire) 
     group = OffsetFetchRequestGroup(group_id="g", topics=[wanted])
     answer = wire.ask(k09_offset_fetch, OffsetFetchRequest(groups=[group]), 10)
     assert answer.groups[0].topics[0].partitions[0].committed_offset == -1
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_topic_that_goes_while_its_offsets_are_fetched_is_named_unknown(
+    wire: Wire, is_made_anew: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: whoever asks by id hears of each partition. Method: delete the topic before the second slice."""
+    monkeypatch.setattr(k09_offset_fetch, "_OFFSETS_PER_SLICE", 1)
+    wire.ask(k08_offset_commit, commit_request(10, ("t", T_ID, 0), ("t", T_ID, 1)), 10)
+    slices = []
+    fetch = wire.node.groups.fetch
+
+    def noted(*args: Any, **more: Any) -> Any:
+        slices.append(args)
+        if len(slices) == 2:
+            wire.node.image = cluster(*[topic_image("t", OTHER_ID, 2)] * is_made_anew)
+        return fetch(*args, **more)
+
+    monkeypatch.setattr(wire.node.groups, "fetch", noted)
+    wanted = OffsetFetchRequestGroupTopic(topic_id=T_ID, partition_indexes=[0, 1])
+    group = OffsetFetchRequestGroup(group_id="g", topics=[wanted])
+    wire.send(k09_offset_fetch, OffsetFetchRequest(groups=[group]), 10)
+    wire.world.advance(0)
+    answer = wire.answer()
+    rows = [(t.topic_id, p) for t in answer.groups[0].topics for p in t.partitions]
+    assert {topic_id for topic_id, _ in rows} == {T_ID}
+    found = [(p.partition_index, p.committed_offset, p.error_code) for _, p in rows]
+    assert found == [(0, 41, 0), (1, -1, Code.UNKNOWN_TOPIC_ID)]
+
+
+def test_a_large_group_is_described_some_members_at_a_time(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    of_wire = k15_describe_groups._wire_member
+
+    def noted(member: DescribedMember) -> Any:
+        told.append(member.member_id)
+        return of_wire(member)
+
+    names = [f"m{n}" for n in range(1_000)]
+    members = tuple(DescribedMember(name, None, "c", "/h", b"s", b"a") for name in names)
+    large = DescribedGroup(code=Code.NONE, group_id="g", state="Stable", members=members)
+    monkeypatch.setattr(wire.node.groups, "describe", lambda group_id: large)
+    monkeypatch.setattr(k15_describe_groups, "_wire_member", noted)
+    wire.send(k15_describe_groups, DescribeGroupsRequest(groups=["g", "h"]), 5)
+    counts = [len(told)]
+    while not wire.answers:
+        wire.world.one_slice()
+        counts.append(len(told))
+    assert max(after - before for before, after in pairwise([0, *counts])) <= 300
+    found = [[m.member_id for m in group.members] for group in wire.answer().groups]
+    assert found == [names, names]
 
 
 # --------------------------------------------------------------------------- finding the coordinator

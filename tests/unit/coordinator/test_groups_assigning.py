@@ -5,7 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from firnline.base.errors import Code
+from firnline.coordinator import generation
+from firnline.coordinator.records import GroupMetadataValue, decode_key, decode_value
 from firnline.coordinator.roster import Roster
+from firnline.records.record import all_records
 from tests.unit.coordinator.group_world import GROUP, GroupWorld
 
 COUNT = 1_000
@@ -150,8 +153,8 @@ def test_an_assignment_of_the_generation_before_is_not_written_into_the_next(
     for _ in range(slices):
         world.background()
     world.join("late", instance="another")
-    due = world.timers.pop(("group", GROUP, "join", ""))
-    world.run(due.then(due.at_ms))
+    for who, member_id in world.ids.items():
+        world.join(who, member_id, instance="static" if who == LAST else None)
     assert (world.state(), world.generation()) == ("CompletingRebalance", 2)
     while world.background():
         pass
@@ -228,20 +231,24 @@ def test_who_is_not_told_yet_when_the_next_generation_begins_hears_nothing_of_it
     world.ask_all()
     while world.state() != "Stable":
         world.background()
-    world.join("late", instance="another")
+    for who, member_id in list(world.ids.items())[:-1]:
+        world.join(f"{who} again", member_id)
     assert world.told == []
     due = world.timers.pop(("group", GROUP, "join", ""))
     world.run(due.then(due.at_ms))
-    joined = world.answer_to("late")
-    assert (joined.generation_id, joined.leader) == (2, joined.member_id)
-    assert world.answer_to(LAST).code is Code.REBALANCE_IN_PROGRESS
-    assert world.codes() == {Code.UNKNOWN_MEMBER_ID}
+    assert (world.state(), world.generation()) == ("CompletingRebalance", 2)
+    world.background()
     world.ask(LAST, 2)
     while world.background():
         pass
-    assert world.is_waiting(LAST)
-    parts = {world.ids[LAST]: b"new", joined.member_id: b"mine"}
-    world.sync("late", joined.member_id, 2, instance="another", assignments=parts)
+    told = {each.who: each.result for each in world.take_told()}
+    synced = {who: told.pop(who).code for who in world.ids if who in told}
+    assert synced == dict.fromkeys(world.ids, Code.REBALANCE_IN_PROGRESS)
+    assert {each.generation_id for each in told.values()} == {2}
+    assert len(told) == COUNT - 1
+    world.sync(LEADER, world.ids[LEADER], 2, assignments={world.ids[LAST]: b"new"})
+    while world.background():
+        pass
     assert world.answer_to(LAST).assignment == b"new"
 
 
@@ -269,3 +276,137 @@ def test_a_member_is_not_out_whose_part_only_waits_for_its_slice(world: LargeGro
         pass
     assert world.answer_to("c998").assignment == b"c998"
     assert world.state() == "Stable"
+
+
+def all_static(world: GroupWorld, count: int = COUNT) -> dict[str, str]:
+    """Make a stable group of so many static members."""
+    for n in range(count):
+        world.join(f"c{n}", instance=f"i{n}")
+    world.advance(0)
+    ids = {each.who: each.result.member_id for each in world.take_told()}
+    for who in reversed(ids):
+        parts = {member_id: name.encode() for name, member_id in ids.items()}
+        world.sync(who, ids[who], 1, assignments=parts)
+    world.advance(0)
+    assert {each.result.code for each in world.take_told()} == {Code.NONE}
+    assert world.state() == "Stable"
+    return ids
+
+
+@pytest.fixture
+def static() -> GroupWorld:
+    return GroupWorld(group_initial_rebalance_delay_ms=0)
+
+
+def written_members(world: GroupWorld, size: int) -> list[str]:
+    """Who is in the group as the record says that was written at that place of the log."""
+    (record,) = all_records(world.log[size:])
+    assert record.key is not None
+    assert record.value is not None
+    key = decode_key(record.key)
+    assert key is not None
+    value = decode_value(key, record.value)
+    assert isinstance(value, GroupMetadataValue)
+    assert value.leader in {m.member_id for m in value.members}
+    return [m.member_id for m in value.members]
+
+
+def test_a_static_member_that_returns_is_written_with_some_hundred_others_at_a_time(
+    static: GroupWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: nobody waits for the record of all. Method: count whom each step writes."""
+    ids = all_static(static)
+    counts: list[int] = []
+    write = generation._write_members
+
+    def counted(parts: object, name: object, members: list[object], known: object) -> None:
+        counts.append(len(members))
+        write(parts, name, members, known)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(generation, "_write_members", counted)
+    size = len(static.log)
+    static.join("c5 again", instance="i5")
+    assert (counts, static.told, len(static.log)) == ([], [], size)
+    static.one_slice()
+    assert counts == [250]
+    static.advance(0)
+    assert counts == [250] * 4
+    answer = static.answer_to("c5 again")
+    assert (answer.code, answer.generation_id) == (Code.NONE, 1)
+    assert written_members(static, size) == [
+        *(member_id for who, member_id in ids.items() if who != "c5"),
+        answer.member_id,
+    ]
+    before = static.groups.describe(GROUP)
+    assert {m.member_id: m.assignment for m in before.members}[answer.member_id] == b"c5"
+    static.crash()
+    assert static.groups.describe(GROUP) == before
+
+
+@pytest.mark.parametrize("second", ["i5", "i7", "i0"])
+def test_two_static_members_that_return_at_about_the_same_time_are_both_written(
+    static: GroupWorld, second: str
+) -> None:
+    """Goal: each record is of one state of the group. Method: another one, the leader, or the same again."""
+    all_static(static)
+    sizes = [len(static.log)]
+    static.join("one", instance="i5")
+    static.join("two", instance=second)
+    while static.is_waiting("two"):
+        static.one_slice()
+        if len(static.log) > sizes[-1]:
+            written_members(static, sizes[-1])
+            sizes.append(len(static.log))
+    one, two = static.answer_to("one"), static.answer_to("two")
+    assert one.code is (Code.FENCED_INSTANCE_ID if second == "i5" else Code.NONE)
+    assert two.code is Code.NONE
+    before = static.groups.describe(GROUP)
+    assert static.groups._shards[0].groups[GROUP].roster.instances[second] == two.member_id
+    sessions = {key[3] for key in static.timers if key[:3] == ("group", GROUP, "member")}
+    assert sessions == {member.member_id for member in before.members}
+    static.crash()
+    assert static.groups.describe(GROUP) == before
+
+
+@pytest.mark.parametrize("slices", [0, 2])
+def test_a_static_member_whose_record_is_not_needed_any_more_hears_of_the_next_generation(
+    static: GroupWorld, slices: int
+) -> None:
+    ids = all_static(static)
+    size = len(static.log)
+    static.join("again", instance="i5")
+    for _ in range(slices):
+        static.one_slice()
+    assert static.leave((ids["c9"], "i9")) == [Code.NONE]
+    for who, member_id in ids.items():
+        if who not in ("c5", "c9"):
+            static.join(who, member_id, instance=f"i{who[1:]}")
+    static.advance(0)
+    assert len(static.log) == size
+    answer = static.answer_to("again")
+    assert (answer.code, answer.generation_id) == (Code.NONE, 2)
+
+
+def test_a_static_member_hears_that_its_record_could_not_be_written(static: GroupWorld) -> None:
+    all_static(static)
+    static.join("again", instance="i5")
+    static.is_holding = True
+    static.advance(0)
+    assert static.told == []
+    static.fail_appends(Code.NOT_ENOUGH_REPLICAS)
+    assert static.answer_to("again").code is Code.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("slices", [0, 2])
+def test_a_static_member_of_a_coordinator_that_goes_hears_so(
+    static: GroupWorld, slices: int
+) -> None:
+    all_static(static)
+    size = len(static.log)
+    static.join("again", instance="i5")
+    for _ in range(slices):
+        static.one_slice()
+    static.unload()
+    assert static.answer_to("again").code is Code.NOT_COORDINATOR
+    assert len(static.log) == size
+    assert {key for key in static.timers if key[:2] == ("group", GROUP)} == set()

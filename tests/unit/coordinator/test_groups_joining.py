@@ -5,7 +5,7 @@ from time import process_time
 import pytest
 
 from firnline.base.errors import Code
-from firnline.coordinator.membership import Member, Protocol, choose_protocol
+from firnline.coordinator.membership import choose_protocol
 from tests.unit.coordinator.group_world import GroupWorld
 
 
@@ -203,21 +203,11 @@ def test_the_protocol_most_members_prefer_among_the_shared_ones_wins(world: Grou
 
 
 def test_votes_decide_before_the_leaders_taste_and_the_leaders_taste_before_any_order() -> None:
-    def member(name: str, *protocols: str) -> Member:
-        return Member(
-            name,
-            instance_id=None,
-            client_id=name,
-            client_host="",
-            session_timeout_ms=1,
-            rebalance_timeout_ms=1,
-            protocols=[Protocol(p, b"") for p in protocols],
-        )
-
-    a, b, c = member("a", "x", "y"), member("b", "y", "x"), member("c", "y", "x")
-    assert choose_protocol([a, b, c], "a", ["x", "y"]) == "y"
-    assert choose_protocol([a, b], "a", ["x", "y"]) == "x"
-    assert choose_protocol([a, b], "b", ["y", "x"]) == "y"
+    xy, yx, shared = ("x", "y"), ("y", "x"), {"x", "y"}
+    assert choose_protocol([(xy, 1), (yx, 2)], xy, shared) == "y"
+    assert choose_protocol([(xy, 1), (yx, 1)], xy, shared) == "x"
+    assert choose_protocol([(xy, 1), (yx, 1)], yx, shared) == "y"
+    assert choose_protocol([(("z", *xy), 2), (yx, 1)], yx, shared) == "x", "not all can run z"
 
 
 def test_what_is_counted_of_members_goes_with_the_partition_and_comes_back_with_it(

@@ -12,7 +12,7 @@ from firnline.raft.role import Role
 from tests.raft_rig import Member, Net, alone, begin, fetch, one_record, part, vote
 
 from .test_cutting import cutting
-from .test_following import answer, following, records
+from .test_following import answer, following, only, records
 
 FAILED = StorageError("input/output error")
 
@@ -277,3 +277,17 @@ def test_a_cut_that_ends_while_a_vote_is_saved_asks_nobody() -> None:
     member.end_save()
     member.fire("next")
     assert {part(f.request).current_leader_epoch for f in net.flights} == {9}
+
+
+@pytest.mark.parametrize("is_observer", [False, True])
+def test_a_node_that_has_not_started_yet_is_nothing_to_tell_the_operator(is_observer: bool) -> None:
+    """Goal: a node that starts beside others makes them log nothing. It is left alone for a while."""
+    net, member = following(observer_ids=[9])
+    if is_observer:
+        net.flights.clear()
+        member = net[9].start()
+    starting = wire.FetchResponse(error_code=Code.BROKER_NOT_AVAILABLE)
+    asked = only(net).target_id
+    answer(net, member, starting)
+    assert member.warnings == []
+    assert asked not in {flight.target_id for flight in net.flights}

@@ -94,3 +94,6 @@ def test_a_coordinator_that_fails_stops_the_node_and_not_the_follower_whose_fetc
     assert waiters.passed(2, 1) == []
     with pytest.raises(Bug, match="group"):
         waiters.passed(3, 1)
+    waiters.add(3, then)
+    with pytest.raises(Bug, match="group"):
+        waiters.all_at_once(1)

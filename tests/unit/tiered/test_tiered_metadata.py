@@ -1,5 +1,6 @@
 """Metadata of remote segments: states, the cache per epoch, the topic. Spec 3.10-3.12."""
 
+import random
 from itertools import product
 from uuid import UUID
 
@@ -153,6 +154,67 @@ def test_a_shorter_copy_that_finishes_later_hides_nothing() -> None:
         finished(cache, segment(1, 5, 100), late)
         for offset in (5, 15, 21, 100):
             assert cache.lookup(0, offset) is not None, (late.base_offset, offset)
+
+
+class Places(list):  # type: ignore[type-arg]
+    """A list that counts what is looked at one by one."""
+
+    looks = 0
+
+    def __getitem__(self, at):  # type: ignore[no-untyped-def]
+        self.looks += 1
+        return super().__getitem__(at)
+
+
+def test_an_offset_in_a_hole_is_not_looked_for_in_all_segments_before_it() -> None:
+    """Goal: a consumer that reads there costs what another one does. Method: count the segments looked at."""
+    cache = MetadataCache()
+    finished(cache, *(segment(n + 1, 10 * n, 10 * n + 9) for n in range(1_000)))
+    for number in range(700, 800):
+        cache.update(change(number, DELETING))
+    view = cache._by_epoch[0]
+    view.ids, view._ends, view._tops = Places(view.ids), Places(view._ends), Places(view._tops)
+    assert cache.lookup(0, 7_500) is None
+    found = cache.lookup(0, 6_985)
+    assert found is not None
+    assert ids([found]) == [699]
+    assert view.ids.looks + view._ends.looks + view._tops.looks < 10
+
+
+def test_a_long_segment_that_is_gone_makes_no_offset_be_looked_for_below() -> None:
+    cache = MetadataCache()
+    finished(cache, segment(1, 0, 100_000))
+    finished(cache, *(segment(n, 10 * n, 10 * n + 4) for n in range(2, 1_000)))
+    assert cache.lookup(0, 9_007) is not None
+    cache.update(change(1, DELETING))
+    view = cache._by_epoch[0]
+    view.ids, view._ends, view._tops = Places(view.ids), Places(view._ends), Places(view._tops)
+    assert cache.lookup(0, 9_007) is None
+    assert view.ids.looks + view._ends.looks + view._tops.looks < 10
+
+
+def test_whatever_segments_come_and_go_the_nearest_that_holds_an_offset_is_found() -> None:
+    """Method: compare with a look at all that are mapped."""
+    chance = random.Random(7)
+    for _ in range(200):
+        cache = MetadataCache()
+        live: list[int] = []
+        for number in range(1, 30):
+            if live and chance.random() < 0.4:
+                gone = live.pop(chance.randrange(len(live)))
+                cache.update(change(gone, DELETING))
+                if chance.random() < 0.5:
+                    cache.update(change(gone, DELETED))
+            start = chance.randrange(60)
+            finished(cache, segment(number, start, start + chance.choice([0, 2, 5, 30])))
+            live.append(number)
+            view = cache._by_epoch[0]
+            mapped = [cache._by_id[each] for each in view.ids]
+            assert view.starts == sorted(m.base_offset for m in mapped)
+            for offset in range(0, 95, 3):
+                holding = [m for m in mapped if m.base_offset <= offset <= m.end_offset]
+                nearest = max(holding, key=lambda m: m.base_offset, default=None)
+                assert cache.lookup(0, offset) == nearest
 
 
 def test_the_highest_offset_of_an_epoch_never_shrinks() -> None:

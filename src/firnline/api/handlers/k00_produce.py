@@ -73,7 +73,7 @@ def handle(
         origin=origin,
     )
     if context.owns_bytes:
-        appends = _append_many(node, version, topics, append, now_ms)
+        appends = _append_many(node, context, topics, append, now_ms)
     elif _is_large(topics):
         appends = append(_in_slices(node, version, topics, owns_bytes=False), now_ms=now_ms)
     else:
@@ -96,15 +96,15 @@ def handle(
 
 def _append_many(
     node: "BrokerNode",
-    version: int,
+    context: RequestContext,
     topics: Sequence[TopicProduceData],
     append: Callable[..., SlicesWithPauses],
     now_ms: int,
 ) -> SlicesWithPauses:
     """Append what came in a request that was read in slices."""
     steps = naming_any(topics, attrgetter("partition_data"))
-    named, now_ms = yield from a_step_a_slice(steps, now_ms)
-    slices = _in_slices(node, version, named, owns_bytes=True)
+    named, now_ms = yield from a_step_a_slice(steps, now_ms, context)
+    slices = _in_slices(node, context.api_version, named, owns_bytes=True)
     return (yield from append(slices, now_ms=now_ms))
 
 

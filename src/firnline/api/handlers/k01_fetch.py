@@ -98,7 +98,7 @@ def _ask_in_slices(node: "BrokerNode", context: RequestContext, request: FetchRe
     yield []  # to decode them took as long as a slice
     due = _ROWS_PER_SLICE
     steps = naming_any(request.topics, attrgetter("partitions"), takes_out=True)
-    topics, _ = yield from a_step_a_slice(steps, 0)
+    topics, _ = yield from a_step_a_slice(steps, 0, context)
     for topic in topics:
         for first in range(0, len(topic.partitions), _ROWS_PER_SLICE):
             _want(wanted, topic, topic.partitions[first : first + _ROWS_PER_SLICE], uses_ids)
@@ -109,7 +109,7 @@ def _ask_in_slices(node: "BrokerNode", context: RequestContext, request: FetchRe
     steps_of_rest = naming_any(
         request.forgotten_topics_data, attrgetter("partitions"), takes_out=True
     )
-    gone_topics, _ = yield from a_step_a_slice(steps_of_rest, 0)
+    gone_topics, _ = yield from a_step_a_slice(steps_of_rest, 0, context)
     forgotten: list[Key] = []
     due = _ROWS_PER_SLICE
     for gone in gone_topics:
@@ -130,7 +130,7 @@ def _ask_in_slices(node: "BrokerNode", context: RequestContext, request: FetchRe
         owner=ask.owner,
     )
     with closing(in_steps):  # whoever asked may hang up meanwhile
-        found, now_ms = yield from a_step_a_slice(in_steps, now_ms)
+        found, now_ms = yield from a_step_a_slice(in_steps, now_ms, context)
     answer = context.makes_replies(partial(_answer, node, context))
     return node.fetching.fetch(ask, answer, now_ms, partial(_large, node, context), found)
 

@@ -43,7 +43,7 @@ def _ask(
     times_named: dict[tuple[str, int], int] = {}
     left = _NAMED_PER_SLICE
     steps = naming_any(request.topics, attrgetter("partitions"))
-    topics, now_ms = yield from a_step_a_slice(steps, now_ms)
+    topics, now_ms = yield from a_step_a_slice(steps, now_ms, context)
     for topic in topics:
         for part in topic.partitions:
             key = (topic.name, part.partition_index)

@@ -1,9 +1,10 @@
 """LeaveGroup: members go, one or many. PURE. Source: KIP-345 (batches, static members), KIP-800."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import in_slices
+from firnline.api.slices import in_slices, taken_out
 from firnline.base.effects import Effect, Effects
 from firnline.base.errors import Code
 from firnline.coordinator.membership import Identity, Left
@@ -23,24 +24,28 @@ def handle(
     node: "BrokerNode", context: RequestContext, request: LeaveGroupRequest, now_ms: int
 ) -> Effects:
     is_batch = context.api_version >= _MEMBERS_VERSION
-    leavers = [Identity(request.member_id, None)]
+    leavers: Iterable[Identity] = [Identity(request.member_id, None)]
     if is_batch:
-        leavers = [Identity(m.member_id, m.group_instance_id) for m in request.members]
+        members = taken_out(request.members)
+        leavers = (Identity(m.member_id, m.group_instance_id) for m in members)
+    rows: list[MemberResponse] = []
+
+    def tell(left: list[Left]) -> None:
+        for who, code in left:
+            rows.append(
+                MemberResponse(
+                    member_id=who.member_id,
+                    group_instance_id=who.instance_id,
+                    error_code=code,
+                )
+            )
 
     @context.makes_reply
-    def answer(code: Code, left: list[Left]) -> Effect:
+    def answer(code: Code) -> Effect:
         if not is_batch:
-            only = left[0].code if left else code
-            return context.reply(LeaveGroupResponse(error_code=only))
-        members = [
-            MemberResponse(
-                member_id=one.who.member_id,
-                group_instance_id=one.who.instance_id,
-                error_code=one.code,
-            )
-            for one in left
-        ]
+            return context.reply(LeaveGroupResponse(error_code=code or rows[0].error_code))
+        members = [] if code else rows
         return context.reply(LeaveGroupResponse(error_code=code, members=members))
 
-    slices = node.groups.leave(request.group_id, leavers, answer, now_ms)
+    slices = node.groups.leave(request.group_id, leavers, tell, answer, now_ms)
     return in_slices(node, context, slices, now_ms, to_the_end=True)

@@ -58,7 +58,7 @@ def _sync_many(
         held_bytes += len(row.assignment) - len(found.get(row.member_id, b""))
         found[row.member_id] = bytes(row.assignment)
         if place % _ROWS_PER_SLICE == 0:
-            now_ms = yield []
+            now_ms = yield context.keeps(found)
     return _sync(node, context, request, found, held_bytes, answer, now_ms)
 
 

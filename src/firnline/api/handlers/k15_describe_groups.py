@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, in_slices
+from firnline.api.slices import Slices, cut, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.coordinator import membership
@@ -50,15 +50,23 @@ def _answer(node: "BrokerNode", context: RequestContext, request: DescribeGroups
         if known is not None:  # answered again, as in Kafka
             groups.append(known)
             continue
-        group = found[group_id] = _wire(node.groups.describe(group_id), operations)
+        described = node.groups.describe(group_id)
+        group = found[group_id] = _wire(described, operations)
         if group.error_code == Code.GROUP_ID_NOT_FOUND:
             if context.api_version < _NOT_FOUND_VERSION:
                 group.error_code = Code.NONE  # state Dead says it
             else:
                 group.error_message = _not_found(group_id).why
         groups.append(group)
-        count += len(group.members)
-        context.grow(_MEMBER_BYTES * len(group.members))
+        context.grow(_MEMBER_BYTES * len(described.members))
+        members: list[DescribedGroupMember] = []
+        group.members = members
+        for some in cut(described.members, _ROWS_PER_SLICE):
+            if count + len(some) > _ROWS_PER_SLICE:
+                count = 0
+                yield context.keeps(groups, found)
+            count += len(some)
+            members += map(_wire_member, some)
     return [context.reply(DescribeGroupsResponse(groups=groups))]
 
 
@@ -67,22 +75,24 @@ def _not_found(group_id: str) -> KafkaError:
 
 
 def _wire(group: membership.DescribedGroup, operations: int) -> DescribedGroup:
+    """All but the members."""
     return DescribedGroup(
         error_code=group.code,
         group_id=group.group_id,
         group_state=group.state,
         protocol_type=group.protocol_type,
         protocol_data=group.protocol_data,
-        members=[
-            DescribedGroupMember(
-                member_id=m.member_id,
-                group_instance_id=m.instance_id,
-                client_id=m.client_id,
-                client_host=m.client_host,
-                member_metadata=m.metadata,
-                member_assignment=m.assignment,
-            )
-            for m in group.members
-        ],
+        members=[],
         authorized_operations=operations if group.code is Code.NONE else _NOT_ASKED,
+    )
+
+
+def _wire_member(member: membership.DescribedMember) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata,
+        member_assignment=member.assignment,
     )

@@ -64,7 +64,7 @@ def _decide(
             now_ms = yield []
         counts += node.controller.partitions_asked(rows)  # they have the fields that it looks at
     if sum(counts) > PARTITIONS_PER_REQUEST_MAX:
-        names, now_ms = yield from a_step_a_slice(_names(request.topics), now_ms)
+        names, now_ms = yield from a_step_a_slice(_names(request.topics), now_ms, context)
         return _refuse(node, context, names, sum(counts), request.validate_only, now_ms)
     wanted: list[NewTopic] = []
     for rows in emptied(request.topics, _ROWS_PER_SLICE):
@@ -152,7 +152,9 @@ def _create(
             result = node.controller.create_topics(some, validate_only=validate_only)
         else:
             decide = partial(node.controller.create_topics_steps, some, validate_only=validate_only)
-            result, now_ms = yield from a_step_a_slice(on_newest(node.quorum, decide), now_ms)
+            result, now_ms = yield from a_step_a_slice(
+                on_newest(node.quorum, decide), now_ms, context
+            )
             latest_ms = now_ms
         outstanding.left += 1
         effects = node.write_topics(result, partial(settle, portion), now_ms)

@@ -82,7 +82,7 @@ def _delete(
             keys.append(ref if topic is None else topic.topic_id)
             costs.append(_TOPIC_COST + (0 if topic is None else len(topic.partitions)))
     steps = grouped(range(len(wanted)), keys.__getitem__)
-    by_topic, now_ms = yield from a_step_a_slice(steps, now_ms)
+    by_topic, now_ms = yield from a_step_a_slice(steps, now_ms, context)
     return (
         yield from in_portions(
             context,

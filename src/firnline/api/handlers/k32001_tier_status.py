@@ -42,7 +42,7 @@ def _answer(
     names = request.topics
     only = node.image.topic(names[0]) if names is not None and len(names) == 1 else None
     looking = tier.status_steps(None if only is None else only.topic_id)
-    rows, _ = yield from a_step_a_slice(looking, 0)
+    rows, _ = yield from a_step_a_slice(looking, 0, context)
     found: dict[str, TierStatusTopic] = {}
     for some in cut(rows, _PARTITIONS_PER_SLICE):
         if found:

@@ -43,7 +43,7 @@ def _answer(
 ) -> Slices:
     wanted = None
     if topics is not None:
-        wanted, _ = yield from a_step_a_slice(_wanted(topics), now_ms)
+        wanted, _ = yield from a_step_a_slice(_wanted(topics), now_ms, context)
     results = []
     for report in reports:
         results.append((yield from _result(context, report, wanted)))

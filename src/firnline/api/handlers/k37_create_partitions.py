@@ -52,7 +52,7 @@ def _create(
     node: "AnyNode", context: RequestContext, request: CreatePartitionsRequest, now_ms: int
 ) -> Slices:
     """Decide on so many new partitions at a time; all of one topic come with one batch."""
-    wanted, now_ms = yield from a_step_a_slice(_growths(request.topics), now_ms)
+    wanted, now_ms = yield from a_step_a_slice(_growths(request.topics), now_ms, context)
     answers: list[KafkaError | None] = [None] * len(wanted)
     sizes: list[int] = []
     for some in cut(wanted, _ROWS_PER_SLICE):
@@ -90,7 +90,9 @@ def _create(
         return in_slices(node, context, _answer(context, wanted, answers), at_ms)
 
     steps = grouped(range(len(wanted)), lambda place: wanted[place].name)
-    by_name, now_ms = yield from a_step_a_slice(steps, now_ms)  # a topic must not be named twice
+    by_name, now_ms = yield from a_step_a_slice(
+        steps, now_ms, context
+    )  # a topic must not be named twice
     return (
         yield from in_portions(
             context,

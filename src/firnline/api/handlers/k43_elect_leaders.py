@@ -65,7 +65,7 @@ def _elect(
     topics: Sequence[ElectionTopic] | None = None
     if request.topic_partitions is not None:
         steps = naming_any(request.topic_partitions, attrgetter("partitions"))
-        topics, now_ms = yield from a_step_a_slice(steps, now_ms)
+        topics, now_ms = yield from a_step_a_slice(steps, now_ms, context)
     if (yield from _is_too_much(node, kind, topics)):
         why = "more than 10,000 changes in one request"
         return [context.reply(_refusal(request, KafkaError(Code.POLICY_VIOLATION, why)))]

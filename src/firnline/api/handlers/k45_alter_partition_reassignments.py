@@ -88,7 +88,7 @@ def _alter(
         return in_slices(node, context, _answer(context, request, rows), at_ms)
 
     steps = naming_any(request.topics, attrgetter("partitions"))
-    topics, now_ms = yield from a_step_a_slice(steps, now_ms)
+    topics, now_ms = yield from a_step_a_slice(steps, now_ms, context)
     return (
         yield from in_portions(
             context,

@@ -55,7 +55,7 @@ def _listing(
     wanted = None
     if request.topics is not None:
         steps = naming_any(request.topics, attrgetter("partition_indexes"), takes_out=True)
-        asked, _ = yield from a_step_a_slice(steps, 0)
+        asked, _ = yield from a_step_a_slice(steps, 0, context)
         wanted = ((each.name, each.partition_indexes) for each in asked)
     image = node.image
     topics: list[MovingTopic] = []

@@ -66,7 +66,7 @@ def _delete(
 
     outstanding = Outstanding(finish)
     steps = node.groups.find_subscribed(request.group_id, node.image.topics_by_name)
-    subscribed, now_ms = yield from a_step_a_slice(steps, now_ms)
+    subscribed, now_ms = yield from a_step_a_slice(steps, now_ms, context)
     count = 0
     for wanted in taken_out(request.topics):
         if count >= _ROWS_PER_SLICE:

@@ -37,6 +37,6 @@ def handle(
 
 
 def _refuse(context: RequestContext, request: DescribeQuorumRequest) -> Slices:
-    answer, _ = yield from a_step_a_slice(refusing_to_describe(request), 0)
+    answer, _ = yield from a_step_a_slice(refusing_to_describe(request), 0, context)
     yield from let_go(request.topics)
     return [context.reply(answer)]

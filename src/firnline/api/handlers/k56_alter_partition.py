@@ -76,7 +76,7 @@ def _alter(
         return in_slices(node, context, _answer(context, request, answers), at_ms)
 
     steps = naming_any(request.topics, attrgetter("partitions"))
-    topics, now_ms = yield from a_step_a_slice(steps, now_ms)
+    topics, now_ms = yield from a_step_a_slice(steps, now_ms, context)
     asked = ((topic.topic_id, row) for topic in topics for row in topic.partitions)
     return (
         yield from in_portions(

@@ -49,7 +49,7 @@ def _assign(
         if count and count % _RESULTS_PER_SLICE == 0:
             now_ms = yield []
         steps = naming_any(directory.topics, attrgetter("partitions"))
-        topics, now_ms = yield from a_step_a_slice(steps, now_ms)
+        topics, now_ms = yield from a_step_a_slice(steps, now_ms, context)
         named += [(directory.id, topic) for topic in topics]
     wanted = (
         Place(topic.topic_id, partition.partition_index, directory_id)

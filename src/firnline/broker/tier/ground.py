@@ -64,7 +64,7 @@ class TierGround:
             if error is None and partition.note_flushed(end_offset):
                 index = partition.topic_partition.partition
                 return self.tier.on_metadata_leadership(index, now_ms)
-            if error is not None and error.is_want_of_descriptors:
+            if error is not None and error.has_lost_nothing:
                 return self._later(partition, now_ms)
             return self._failed(partition, now_ms)
 

@@ -5,7 +5,6 @@ left behind gets cleaned. Source: KIP-405 'RemoteLogMetadataCache'; spec 3.11; t
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
 
 from firnline.base.ids import NO_OFFSET, Uuid
 from firnline.tiered.metadata.ordered import Ordered
@@ -28,13 +27,18 @@ CHANGES_KEPT = 4096
 
 
 class _EpochView:
-    """One leader epoch: finished segments by their first offset in it, and the rest by id."""
+    """One leader epoch: finished segments by their first offset in it, and the rest by id.
 
-    __slots__ = ("highest_offset", "ids", "starts", "unreferenced")
+    Segments mostly follow each other, so a change of `_tops` ends with the segment after it.
+    """
+
+    __slots__ = ("_ends", "_tops", "highest_offset", "ids", "starts", "unreferenced")
 
     def __init__(self) -> None:
-        self.starts: list[int] = []  # ascending; ids[i] begins at starts[i]
+        self.starts: list[int] = []  # ascending; ids[i] begins at starts[i], and ends at _ends[i]
         self.ids: list[Uuid] = []
+        self._ends: list[int] = []
+        self._tops: list[int] = []  # the highest of _ends[: i + 1]
         self.unreferenced: dict[Uuid, None] = {}
         self.highest_offset = NO_OFFSET
 
@@ -44,13 +48,16 @@ class _EpochView:
         What it covers to the end steps back.
         """
         while self.starts and self.starts[-1] >= start_offset and self.highest_offset <= end_offset:
-            self.starts.pop()
+            del self.starts[-1], self._ends[-1], self._tops[-1]
             self.unreferenced[self.ids.pop()] = None
         at = bisect_right(self.starts, start_offset)
         # A mapped one with the same start reaches beyond this one: taking its place would open a hole.
         if not at or self.starts[at - 1] != start_offset:
             self.starts.insert(at, start_offset)
             self.ids.insert(at, segment_id)
+            self._ends.insert(at, end_offset)
+            self._tops.insert(at, NO_OFFSET)
+            self._find_tops(at)
             self.unreferenced.pop(segment_id, None)
         self.highest_offset = max(self.highest_offset, end_offset)
 
@@ -66,12 +73,26 @@ class _EpochView:
     def _take_out(self, segment_id: Uuid, start_offset: int) -> None:
         at = bisect_left(self.starts, start_offset)  # no two begin at the same offset
         if at < len(self.ids) and self.ids[at] == segment_id:
-            del self.ids[at], self.starts[at]
+            del self.ids[at], self.starts[at], self._ends[at], self._tops[at]
+            self._find_tops(at)
 
-    def at_or_below(self, offset: int) -> Iterator[Uuid]:
-        """Iterate over the mapped segments that begin at or below `offset`, nearest first."""
-        for at in range(bisect_right(self.starts, offset) - 1, -1, -1):
-            yield self.ids[at]
+    def _find_tops(self, at: int) -> None:
+        """Find them again from one on, as far as they differ."""
+        top = self._tops[at - 1] if at else NO_OFFSET
+        for place in range(at, len(self._tops)):
+            top = max(top, self._ends[place])
+            if self._tops[place] == top:
+                return
+            self._tops[place] = top
+
+    def holder(self, offset: int) -> Uuid | None:
+        """Return the mapped segment that holds `offset`: of several the one that begins nearest to it."""
+        at = bisect_right(self.starts, offset) - 1
+        while at >= 0 and self._tops[at] >= offset:  # else it is in a hole
+            if self._ends[at] >= offset:
+                return self.ids[at]
+            at -= 1
+        return None
 
 
 def _by_base(segment: RemoteSegment) -> tuple[int, int, Uuid]:
@@ -229,13 +250,8 @@ class MetadataCache:
         which a later, shorter copy does not hide (Kafka 4.3.1 answers "none" there).
         """
         view = self._by_epoch.get(epoch)
-        if view is None or offset > view.highest_offset:
-            return None
-        for segment_id in view.at_or_below(offset):
-            segment = self._by_id[segment_id]
-            if offset <= epoch_end(segment, epoch):
-                return segment
-        return None
+        segment_id = None if view is None else view.holder(offset)
+        return None if segment_id is None else self._by_id[segment_id]
 
     def highest_offset(self, epoch: int) -> int | None:
         """Return the highest offset of `epoch` that was ever finished; it never shrinks."""
