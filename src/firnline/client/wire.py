@@ -7,8 +7,9 @@ import struct
 from collections.abc import Generator, Mapping
 
 from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.limits import ARRAY_ELEMENTS_MAX
 from firnline.base.ports import Buffer
-from firnline.protocol.compile import slicing_writer
+from firnline.protocol.compile import BAD_BYTES, slicing_reader, slicing_writer
 from firnline.protocol.messages import messages_of
 from firnline.protocol.messages.headers import RequestHeader, ResponseHeader
 from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -65,17 +66,42 @@ def decode_size(data: Buffer) -> int:
 
 def decode_answer(request: Message, version: int, frame: Buffer, *, correlation_id: int) -> Message:
     """Return the answer to `request` that `frame`, without its length, holds. Raises ProtocolError."""
+    position = _body_of(request, version, frame, correlation_id)
+    _, response = messages_of(request.key)
+    message, end = response.read(frame, version, position)
+    _check_end(request, version, frame, end)
+    return message
+
+
+def decode_answer_in_slices(
+    request: Message, version: int, frame: Buffer, *, correlation_id: int
+) -> Generator[Message, None, Message]:
+    """As `decode_answer`; yields the answer, as far as it is read, wherever others may go first."""
+    position = _body_of(request, version, frame, correlation_id)
+    _, response = messages_of(request.key)
+    read = slicing_reader(response, version)
+    try:
+        message, end = yield from read(frame, position, len(frame), [ARRAY_ELEMENTS_MAX])
+    except BAD_BYTES as problem:
+        raise ProtocolError("not an answer", key=request.key, problem=problem) from None
+    _check_end(request, version, frame, end)
+    return message  # type: ignore[no-any-return]
+
+
+def _body_of(request: Message, version: int, frame: Buffer, correlation_id: int) -> int:
+    """Return where the answer begins, after its header."""
     flexible = version in request.flexible and request.key != API_VERSIONS
     header, position = ResponseHeader.read(frame, 1 if flexible else 0)
     if header.correlation_id != correlation_id:
         raise ProtocolError(
             "an answer to another request", wanted=correlation_id, got=header.correlation_id
         )
-    _, response = messages_of(request.key)
-    message, end = response.read(frame, version, position)
+    return position
+
+
+def _check_end(request: Message, version: int, frame: Buffer, end: int) -> None:
     if end != len(frame):
         raise ProtocolError("bytes after the answer", key=request.key, version=version)
-    return message
 
 
 def greeting(correlation_id: int, client_id: str | None) -> bytes:
