@@ -14,6 +14,7 @@ from firnline.api.slices import Slices, a_step_a_slice, in_slices
 from firnline.base.background import whole
 from firnline.base.effects import Effects, Send, SetTimer, Unanswered
 from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.ports import Buffer
 from firnline.base.units import KIB
 from firnline.client.wire import (
     decode_answer,
@@ -159,23 +160,23 @@ class _Forwarded:
             is_version = answer.error_code == Code.UNSUPPORTED_VERSION
             code = Code.UNSUPPORTED_VERSION if is_version else Code.UNKNOWN_SERVER_ERROR
             return self._refuse(code, "the active controller does not take this", now_ms)
-        data = bytes(answer.response_data)
+        data = answer.response_data
         if len(data) > _LARGE_BYTES:
             self._context.is_large = True
             if self._finish is None:
                 return self._pass_on(data, now_ms)
         return self._reply(self._unwrapped(data), now_ms)
 
-    def _pass_on(self, data: bytes, now_ms: int) -> Effects:
+    def _pass_on(self, data: Buffer, now_ms: int) -> Effects:
         """A large answer as it came, in the version of the client's request: nothing is read of it."""
         tail = header_tail(type(self._request), self._context.api_version)
         start = self._context.correlation_id.to_bytes(4, "big", signed=True) + tail
-        if not data.startswith(start):
+        body = memoryview(data)[len(start) :]
+        if data[: len(start)] != start:
             return self._refuse(Code.UNKNOWN_SERVER_ERROR, _NOT_UNDERSTOOD, now_ms)
-        body = data[len(start) :]
-        return [self._context.reply(Encoded([body], len(body)))]
+        return [self._context.reply(Encoded([b"", body], len(body)))]
 
-    def _unwrapped(self, data: bytes) -> Steps:
+    def _unwrapped(self, data: Buffer) -> Steps:
         read: Any = {
             "version": self._context.api_version,
             "frame": data,

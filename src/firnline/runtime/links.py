@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from firnline.base.effects import Effects, Peer, Send, Submit, Unanswered
 from firnline.base.errors import KafkaError, ProtocolError
 from firnline.base.limits import LINK_REQUESTS_MAX
+from firnline.base.ports import Buffer
 from firnline.base.units import KIB, PORT_MAX
 from firnline.client.wire import (
     choose_version,
@@ -315,7 +316,9 @@ class Link:
                 size = sock.recv_into(self._frames.target())
                 frame = self._frames.received(size) if size else None
                 if frame is not None:
-                    data = bytes(frame[SIZE_BYTES:])
+                    data: Buffer = frame[SIZE_BYTES:]
+                    if not self._frames.is_kept:
+                        data = bytes(data)
                     frame.release()
                     self._frames.release()
                     self._on_frame(data)
@@ -341,7 +344,7 @@ class Link:
                 return
             self._on_frame(each)
 
-    def _on_frame(self, frame: bytes) -> None:
+    def _on_frame(self, frame: Buffer) -> None:
         self.last_active_ms = self._runtime.now_ms()
         if self.stage is Stage.GREETING:
             self._on_greeted(frame)
@@ -358,7 +361,7 @@ class Link:
         self._failures = 0
         self._runtime.resume(ask.effect.then, answer)
 
-    def _on_greeted(self, frame: bytes) -> None:
+    def _on_greeted(self, frame: Buffer) -> None:
         try:
             self._spoken = decode_versions(frame, correlation_id=self._correlation_id)
         except KafkaError as problem:

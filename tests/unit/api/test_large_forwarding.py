@@ -1,5 +1,6 @@
 """A large request on its way through a broker to the controller: no step of it holds either of them up."""
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -170,3 +171,38 @@ def test_settings_that_a_broker_refuses_all_reach_no_controller(rig: Rig) -> Non
     assert isinstance(reply, Reply)
     assert {row.error_code for row in reply.message.responses} == {Code.INVALID_REQUEST}
     assert len(reply.message.responses) == 1_200
+
+
+def test_a_large_answer_is_passed_on_in_the_buffer_that_it_came_in(rig: Rig) -> None:
+    """Goal: a broker copies no controller's answer of many megabytes. Method: whose bytes are sent."""
+    turns = at_broker(rig, deletion(), 6)
+    [send] = [each for each in turns.until().found if isinstance(each, Send)]
+    came = bytearray((7).to_bytes(4, "big") + b"\0" + b"rows" * 100_000)
+    [reply] = send.then(EnvelopeResponse(response_data=memoryview(came)), rig.now_ms)
+    parts = turns.line.dispatcher.encode(reply)
+    assert [part.obj for part in parts if isinstance(part, memoryview)] == [came]
+    assert b"".join(map(bytes, parts)) == len(came).to_bytes(4, "big") + came
+
+
+def test_a_large_envelope_is_read_where_it_came(rig: Rig) -> None:
+    """Goal: a controller copies no megabytes. Method: what its first step allocates; who has the buffer."""
+    states = [DeleteTopicState(name=f"none-{n:0200}") for n in range(MANY)]
+    sent = envelope(at_broker(rig, DeleteTopicsRequest(topics=states, timeout_ms=1_000), 6))
+    turns = at_controller(rig, sent)  # the first time its classes are compiled
+    turns.until()
+    frame = bytearray(encode_request(sent, version=0, correlation_id=7, client_id="c")[4:])
+    tracemalloc.start()
+    effects = turns.line.dispatcher.on_frame(
+        turns.line, memoryview(frame), rig.now_ms, owns_bytes=True
+    )
+    most_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most_bytes < len(frame) // 2
+    with pytest.raises(BufferError):
+        frame.clear()
+    turns._take(effects)
+    turns.found.clear()
+    turns.until()
+    frame.clear()
+    [reply] = turns.found
+    assert isinstance(reply, Reply)

@@ -16,6 +16,7 @@ from firnline.client.wire import encode_request
 from firnline.protocol.messages import messages_of
 from firnline.protocol.messages.headers import RequestHeader
 from firnline.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
+from firnline.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
 from firnline.protocol.messages.k63_broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -26,8 +27,8 @@ from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
 from tests.peers.ports import free_ports
 
-FRAME_LIMIT = 1 << 20
-BEAT = 63
+FRAME_LIMIT = 3 << 20
+BEAT, ENVELOPE = 63, 58
 
 
 class Idle:
@@ -99,11 +100,11 @@ class Peering:
             data += piece
         return data
 
-    def greet(self, highest: int = 2) -> None:
+    def greet(self, highest: int = 2, key: int = BEAT) -> None:
         """Answer ApiVersions: this peer serves BrokerHeartbeat up to `highest`, and nothing else."""
         header, _ = self.take()
         assert header.request_api_key == 18
-        rows = [ApiVersion(api_key=BEAT, min_version=0, max_version=highest)]
+        rows = [ApiVersion(api_key=key, min_version=0, max_version=highest)]
         body = ApiVersionsResponse(api_keys=rows).write(header.request_api_version)
         self.frame(struct.pack(">i", header.correlation_id) + body)
 
@@ -584,3 +585,24 @@ def test_a_name_that_is_not_found_is_told(asker: Asker, monkeypatch: pytest.Monk
 def test_the_client_id_and_the_header_are_those_of_the_version() -> None:
     frame = encode_request(beat(1), version=0, correlation_id=3, client_id="node-7")
     assert frame[4:] == struct.pack(">hhih", 63, 0, 3, 6) + b"node-7" + b"\0" + beat(1).write(0)
+
+
+def test_a_large_answer_is_not_copied_and_no_other_comes_into_its_buffer(
+    asker: Asker, play: Callable[..., Scripted]
+) -> None:
+    """Goal: a controller's answer of many megabytes holds nobody up. Method: three, of which one is small."""
+    bodies = [b"1" * (2 << 20), b"2" * (2 << 20), b"3" * 500_000]
+
+    def script(peer: Peering) -> None:
+        peer.greet(0, ENVELOPE)
+        for body in bodies:
+            header, _ = peer.take()
+            answer = EnvelopeResponse(response_data=body).write(0)
+            peer.frame(struct.pack(">ib", header.correlation_id, 0) + answer)
+
+    port = play(script).port
+    for _ in bodies:
+        asker.ask(port, EnvelopeRequest(request_data=b"x", client_host_address=b"addr"))
+    found = [each.response_data for each in asker.until_answered()]
+    assert list(map(bytes, found)) == bodies
+    assert list(map(type, found)) == [memoryview, memoryview, bytes]
