@@ -177,7 +177,7 @@ class Dispatcher:
                 effects = [context.failed(problem)]
             is_over = not context.is_in_turns
         except ProtocolError as problem:
-            # Not itself: its traceback leads here and to the request, which would stay until the collector looks.
+            # Not itself: its traceback leads here, and would keep the request until the collector looks.
             effects = [context.failed(ProtocolError(str(problem)))]
         finally:
             if is_over:

@@ -109,11 +109,11 @@ class _Forwarded:
             return in_slices(self._node, context, self._written(steps, now_ms), now_ms)
         return self._sent(encode_request(self._request, **header)[_SIZE_BYTES:], now_ms)
 
-    def _written(self, steps: Generator[None, None, bytes], now_ms: int) -> Slices:
+    def _written(self, steps: Generator[None, None, Buffer], now_ms: int) -> Slices:
         data, now_ms = yield from a_step_a_slice(steps, now_ms)
         return self._sent(data, now_ms)
 
-    def _sent(self, data: bytes, now_ms: int) -> Effects:
+    def _sent(self, data: Buffer, now_ms: int) -> Effects:
         self._envelope.request_data = data
         self._context.gives_way()
         return self.attempt(now_ms)

@@ -5,9 +5,10 @@ Source: KIP-35 (a client asks what the broker speaks), KIP-482 (headers); spec C
 
 import struct
 from collections.abc import Generator, Mapping
+from typing import Any
 
 from firnline.base.errors import Code, KafkaError, ProtocolError
-from firnline.base.limits import ARRAY_ELEMENTS_MAX
+from firnline.base.limits import ARRAY_ELEMENTS_MAX, JOIN_BYTES_MAX
 from firnline.base.ports import Buffer
 from firnline.protocol.compile import BAD_BYTES, slicing_reader, slicing_writer
 from firnline.protocol.messages import messages_of
@@ -33,17 +34,38 @@ def encode_request(
     return _SIZE.pack(len(body)) + body
 
 
+def encode_request_in_parts(
+    request: Message, *, version: int, correlation_id: int, client_id: str | None
+) -> list[Buffer]:
+    """As `encode_request`; bytes of a field that are many are a part of their own, and not copied."""
+    parts: Any = request.parts(version)  # without file slices: no request is made of files
+    parts.insert(0, _header(request, version, correlation_id, client_id))
+    size = _SIZE.pack(sum(map(len, parts)))
+    if max(map(len, parts)) <= JOIN_BYTES_MAX:
+        return [size + b"".join(parts)]
+    found: list[Buffer] = []
+    small: list[Buffer] = [size]
+    for part in parts:
+        if len(part) > JOIN_BYTES_MAX:
+            found += [b"".join(small), part]
+            small.clear()
+        else:
+            small.append(part)
+    return [*found, b"".join(small)]
+
+
 def encode_request_in_slices(
     request: Message, *, version: int, correlation_id: int, client_id: str | None
-) -> Generator[None, None, bytes]:
+) -> Generator[None, None, bytearray]:
     """As `encode_request`, without the length; yields where others may go first."""
-    pieces = [_header(request, version, correlation_id, client_id)]
+    found = bytearray(_header(request, version, correlation_id, client_id))
     news: list[bytes] = []
     for _ in slicing_writer(type(request), version)(request, news.append):
-        pieces.append(b"".join(news))
+        found += b"".join(news)
         news.clear()
         yield
-    return b"".join(pieces + news)
+    found += b"".join(news)
+    return found
 
 
 def _header(request: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:

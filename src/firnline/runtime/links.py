@@ -25,7 +25,7 @@ from firnline.client.wire import (
     choose_version,
     decode_answer,
     decode_versions,
-    encode_request,
+    encode_request_in_parts,
     greeting,
 )
 from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter
@@ -121,7 +121,7 @@ class Link:
         self._addresses: list[Address] = []
         self._sock: socket.socket | None = None
         self._frames = FrameSplitter(links.buffers, frame_bytes_max=links.frame_bytes_max)
-        self._out = bytearray()
+        self._out: deque[Buffer] = deque()
         self._is_blocked = False
         self._spoken: dict[int, Versions] = {}
         self._correlation_id = 0
@@ -173,14 +173,13 @@ class Link:
             return
         self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
         self._in_flight[self._correlation_id] = ask
-        self._write(
-            encode_request(
-                effect.request,
-                version=ask.version,
-                correlation_id=self._correlation_id,
-                client_id=self._links.client_id,
-            )
+        parts = encode_request_in_parts(
+            effect.request,
+            version=ask.version,
+            correlation_id=self._correlation_id,
+            client_id=self._links.client_id,
         )
+        self._write(*parts)
 
     def _on_timeout(self) -> None:
         self._drop("no answer in time")
@@ -279,22 +278,22 @@ class Link:
         if events & ~WRITABLE and self._sock is not None:
             self._receive()
 
-    def _write(self, data: bytes) -> None:
-        if self._out:
-            self._out += data
-            return
-        self._out += data
-        self._flush()
+    def _write(self, *parts: Buffer) -> None:
+        is_idle = not self._out
+        self._out.extend(parts)
+        if is_idle:
+            self._flush()
 
     def _flush(self) -> None:
-        sock = self._sock
+        sock, out = self._sock, self._out
         assert sock is not None
         was_blocked, self._is_blocked = self._is_blocked, False
         try:
-            while self._out:
-                with memoryview(self._out) as view:
-                    sent = sock.send(view)
-                del self._out[:sent]
+            while out:
+                sent = sock.send(out[0], socket.MSG_MORE if len(out) > 1 else 0)
+                part = out.popleft()
+                if sent < len(part):
+                    out.appendleft(memoryview(part)[sent:])
         except (BlockingIOError, InterruptedError):
             self._is_blocked = True
         except OSError as problem:

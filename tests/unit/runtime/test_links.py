@@ -5,6 +5,7 @@ import socket
 import struct
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -606,3 +607,36 @@ def test_a_large_answer_is_not_copied_and_no_other_comes_into_its_buffer(
     found = [each.response_data for each in asker.until_answered()]
     assert list(map(bytes, found)) == bodies
     assert list(map(type, found)) == [memoryview, memoryview, bytes]
+
+
+def test_a_large_request_leaves_in_the_bytes_that_it_is_made_of(
+    asker: Asker, play: Callable[..., Scripted]
+) -> None:
+    """Goal: what a broker forwards is not copied whole. Method: what sending allocates; others follow it."""
+    bodies = [b"1" * (5 << 20), b"2", b"3" * (5 << 20)]
+    heard: list[bytes] = []
+    go = threading.Event()
+
+    def script(peer: Peering) -> None:
+        peer.greet(0, ENVELOPE)
+        assert go.wait(20)
+        for _ in bodies:
+            header, request = peer.take()
+            heard.append(request.request_data)
+            answer = EnvelopeResponse(response_data=b"").write(0)
+            peer.frame(struct.pack(">ib", header.correlation_id, 0) + answer)
+
+    port = play(script).port
+    for body in bodies:
+        asker.ask(port, EnvelopeRequest(request_data=body, client_host_address=b"addr"))
+    [link] = asker.runtime.links._links.values()
+    asker.loop.call_later(0.3, asker.loop.stop)
+    tracemalloc.start()
+    asker.loop.run()
+    most_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert link.is_idle is False
+    assert most_bytes < 1 << 20
+    go.set()
+    asker.until_answered()
+    assert heard == bodies
