@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from firnline.base.units import KIB, PORT_MAX
 from firnline.client.wire import (
     choose_version,
     decode_answer,
+    decode_answer_in_slices,
     decode_versions,
     encode_request_in_parts,
     greeting,
@@ -352,6 +353,11 @@ class Link:
         if correlation_id is None:
             raise ProtocolError("an answer that nobody asked for")
         ask = self._in_flight[correlation_id]
+        if len(frame) > _RECEIVE_BYTES:
+            del self._in_flight[correlation_id]
+            ask.timer.cancel()
+            self._loop.take_in_turns(self._decoding(ask, correlation_id, frame))
+            return
         answer = decode_answer(
             ask.effect.request, ask.version, frame, correlation_id=correlation_id
         )
@@ -359,6 +365,27 @@ class Link:
         ask.timer.cancel()
         self._failures = 0
         self._runtime.resume(ask.effect.then, answer)
+
+    def _decoding(self, ask: _Ask, correlation_id: int, frame: Buffer) -> Iterator[None]:
+        """Decode a large answer, as of a Fetch of ten thousand partitions, and tell who asked.
+
+        It has come, whatever becomes of the connection meanwhile.
+        """
+        attempt = self._attempt
+        steps = decode_answer_in_slices(
+            ask.effect.request, ask.version, frame, correlation_id=correlation_id
+        )
+        try:
+            while True:
+                next(steps)
+                yield
+        except StopIteration as done:
+            self._failures = 0
+            self._runtime.resume(ask.effect.then, done.value)
+        except ProtocolError as problem:
+            if self._attempt == attempt:
+                self._drop(f"its answer is not understood: {problem}")
+            self._give_up(ask)
 
     def _on_greeted(self, frame: Buffer) -> None:
         try:

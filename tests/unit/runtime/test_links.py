@@ -14,6 +14,8 @@ import pytest
 from firnline.base import limits
 from firnline.base.effects import Peer, Send, Unanswered
 from firnline.client.wire import encode_request
+from firnline.protocol.compile import ELEMENTS_PER_SLICE
+from firnline.protocol.messages import k01_fetch as m01
 from firnline.protocol.messages import messages_of
 from firnline.protocol.messages.headers import RequestHeader
 from firnline.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
@@ -23,7 +25,7 @@ from firnline.protocol.messages.k63_broker_heartbeat import (
     BrokerHeartbeatResponse,
 )
 from firnline.protocol.messages.k67_allocate_producer_ids import AllocateProducerIdsRequest
-from firnline.runtime import links
+from firnline.runtime import links, poll
 from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
 from tests.peers.ports import free_ports
@@ -640,3 +642,69 @@ def test_a_large_request_leaves_in_the_bytes_that_it_is_made_of(
     go.set()
     asker.until_answered()
     assert heard == bodies
+
+
+FETCH, ROWS = 1, 20_000
+
+
+def fetched(correlation_id: int) -> bytes:
+    """The answer to a Fetch of very many partitions."""
+    rows = [m01.FetchablePartitionResponse(partition_index=n) for n in range(ROWS)]
+    answer = m01.FetchResponse(responses=[m01.FetchableTopicResponse(topic="t", partitions=rows)])
+    return struct.pack(">ib", correlation_id, 0) + answer.write(12)
+
+
+def test_an_answer_of_very_many_rows_is_read_in_slices(
+    asker: Asker, play: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: others are served meanwhile. Method: a step a turn, and what happens in between: also a second
+    answer, and the end of the connection."""
+    monkeypatch.setattr(poll, "_STEPS_S", 0)
+    turns: list[int] = []
+
+    def script(peer: Peering) -> None:
+        peer.greet(12, FETCH)
+        first, _ = peer.take()
+        second, _ = peer.take()
+        small = m01.FetchResponse(responses=[]).write(12)
+        peer.frame(fetched(first.correlation_id))
+        peer.frame(struct.pack(">ib", second.correlation_id, 0) + small)
+
+    def tick() -> None:
+        turns.append(len(asker.answers))
+        asker.loop.call_soon(tick)
+
+    decode = links.decode_answer_in_slices
+
+    def ticking(*args: Any, **more: Any) -> Any:
+        tick()
+        return decode(*args, **more)
+
+    monkeypatch.setattr(links, "decode_answer_in_slices", ticking)
+    port = play(script).port
+    for _ in range(2):
+        asker.ask(port, m01.FetchRequest(topics=[]), version_max=12)
+    found = asker.until_answered()
+    assert sorted(len(answer.responses) for answer in found) == [0, 1]
+    [large] = [answer for answer in found if answer.responses]
+    numbers = [row.partition_index for row in large.responses[0].partitions]
+    assert numbers == list(range(ROWS))
+    assert len(turns) >= ROWS // ELEMENTS_PER_SLICE - 1
+
+
+@pytest.mark.parametrize("cut", [1, 300_000])
+def test_a_large_answer_that_is_not_understood_is_none(
+    asker: Asker, play: Callable[..., Scripted], cut: int
+) -> None:
+    def script(peer: Peering) -> None:
+        peer.greet(12, FETCH)
+        header, _ = peer.take()
+        peer.take()
+        peer.frame(fetched(header.correlation_id)[:-cut])
+        peer.take()
+
+    port = play(script).port
+    for _ in range(2):
+        asker.ask(port, m01.FetchRequest(topics=[]), version_max=12)
+    found = asker.until_answered()
+    assert all("not understood" in unanswered(each) for each in found)
