@@ -127,7 +127,7 @@ class WrappedContext(RequestContext):
         return CloseConnection(context=self, problem=problem, instead=told)
 
 
-def _outer(data: bytes) -> EnvelopeResponse:
+def _outer(data: bytearray) -> EnvelopeResponse:
     return EnvelopeResponse(response_data=data)
 
 
