@@ -3,7 +3,7 @@
 Both ask the same of the same resources, in messages of two shapes. Source: KIP-133, KIP-339, KIP-590.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +23,7 @@ _BROKERS = 1
 # Two milliseconds.
 _RESOURCES_PER_SLICE = 40
 _ROWS_PER_SLICE = 500
+_LOOKED_AT_PER_SLICE = 5_000
 _NOT_SAID = KafkaError(Code.UNKNOWN_SERVER_ERROR, "the active controller did not say")
 Answers = Sequence[KafkaError | None]
 
@@ -67,26 +68,41 @@ def _forward(
     if len(refused) == places:
         return (yield from _alter(node, context, request, now_ms, shape))
 
-    def response(problem: KafkaError) -> Any:
-        rows = enumerate(resources)
-        responses = [_row(shape, resource, refused.get(place, problem)) for place, resource in rows]
-        return shape.response(responses=responses)
+    def response(problem: KafkaError) -> Generator[Any, None, Any]:
+        found = yield from in_steps(
+            lambda place, resource: _row(shape, resource, refused.get(place, problem))
+        )
+        return shape.response(responses=found)
 
-    def merged(answer: Any) -> Any:
+    def merged(answer: Any) -> Generator[Any, None, Any]:
         """Put what the active controller said of the rest between what was refused here."""
         answers = iter(answer.responses)
-        responses = [
-            _row(shape, resource, refused[place])
-            if place in refused
-            else next(answers, None) or _row(shape, resource, _NOT_SAID)
-            for place, resource in enumerate(resources)
-        ]
-        return shape.response(responses=responses)
+        found = yield from in_steps(
+            lambda place, resource: (
+                _row(shape, resource, refused[place])
+                if place in refused
+                else next(answers, None) or _row(shape, resource, _NOT_SAID)
+            )
+        )
+        return shape.response(responses=found)
+
+    def in_steps(row_of: Callable[[int, Any], Any]) -> Generator[list[Any], None, list[Any]]:
+        rows: list[Any] = []
+        for some in cut(resources, _ROWS_PER_SLICE):
+            if rows:
+                yield rows
+            rows += [row_of(place, resource) for place, resource in enumerate(some, len(rows))]
+        return rows
 
     here = partial(_here, node, context, request, shape)
     if not refused:
         return forward(node, context, request, response, now_ms, here=here)
-    taken = [resource for place, resource in enumerate(resources) if place not in refused]
+    taken: list[Any] = []
+    for first in range(0, places, _LOOKED_AT_PER_SLICE):
+        if first:
+            now_ms = yield context.keeps(taken, refused)
+        some = resources[first : first + _LOOKED_AT_PER_SLICE]
+        taken += [each for place, each in enumerate(some, first) if place not in refused]
     rest = shape.request(resources=taken, validate_only=request.validate_only)
     return forward(node, context, rest, response, now_ms, here=here, finish=merged)
 

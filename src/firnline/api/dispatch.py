@@ -18,6 +18,7 @@ from firnline.base.background import Work, whole
 from firnline.base.effects import Effects, Reply
 from firnline.base.errors import Bug, Code, KafkaError, ProtocolError, StorageError
 from firnline.base.limits import ARRAY_ELEMENTS_MAX, ELEMENT_HELD_BYTES
+from firnline.base.ports import Buffer
 from firnline.base.slices import FileSlice
 from firnline.protocol.compile import BAD_BYTES, ELEMENTS_PER_SLICE, slicing_reader
 from firnline.protocol.messages import MODULES, messages_of
@@ -78,12 +79,14 @@ class Dispatcher:
         """Which API a request is one of: list_offsets."""
         return self._rows[context.api_key].name
 
-    def on_frame(self, connection: Any, frame: memoryview, now_ms: int) -> Effects:
+    def on_frame(
+        self, connection: Any, frame: memoryview, now_ms: int, *, owns_bytes: bool = False
+    ) -> Effects:
         """Handle one request; return the effects of its handler.
 
-        `frame` is writable and valid during this call. Only Produce works on it in place; for the
-        others it is copied, so that what they keep stays what it was. Raises ProtocolError: the
-        connection is to be closed.
+        `frame` is writable, and valid during this call, or for as long as anybody refers to it where the
+        request is to own it. Else it is copied, but for Produce, which works on it in place, so that what
+        others keep stays what it was. Raises ProtocolError: the connection is to be closed.
         """
         self.in_turns = None
         try:
@@ -94,10 +97,11 @@ class Dispatcher:
         api = self._apis.get(key_and_version) or self._find(key_and_version >> 16, version)
         self._latest = api
         key = api.key
-        data: Any = frame if key == _PRODUCE_KEY else bytes(frame)
+        data: Any = frame if owns_bytes or key == _PRODUCE_KEY else bytes(frame)
         size = len(data)
         client_id, position = read_client_id(data, client_length)
         context = RequestContext(connection, key, version, correlation_id, client_id, now_ms)
+        context.owns_bytes = owns_bytes
         if api.flexible:
             if position < size and data[position] == 0:
                 position += 1
@@ -125,7 +129,7 @@ class Dispatcher:
         self, api: Api, context: RequestContext, data: Any, position: int
     ) -> Effects:
         """Have a request read in slices, and handled then."""
-        if api.key == _PRODUCE_KEY:
+        if api.key == _PRODUCE_KEY and not context.owns_bytes:
             data = memoryview(bytearray(data))  # it outlives the frame, and is worked on in place
         context.is_large = context.is_in_turns = context.owns_bytes = True
         context.is_urgent |= api.key == _FETCH_KEY  # it may be a follower's
@@ -173,7 +177,8 @@ class Dispatcher:
                 effects = [context.failed(problem)]
             is_over = not context.is_in_turns
         except ProtocolError as problem:
-            effects = [context.failed(problem)]
+            # Not itself: its traceback leads here, and would keep the request until the collector looks.
+            effects = [context.failed(ProtocolError(str(problem)))]
         finally:
             if is_over:
                 context.ends()
@@ -319,7 +324,7 @@ class Start(NamedTuple):
     body: int
 
 
-def start_of(data: bytes) -> Start:
+def start_of(data: Buffer) -> Start:
     """Read the header of a whole request. Raises ProtocolError; also for a key that has no messages."""
     try:
         key_and_version, correlation_id, client_length = _unpack_start(data)

@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, a_step_a_slice, in_slices
+from firnline.base.background import whole
 from firnline.base.effects import Effects, Send, SetTimer, Unanswered
 from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.ports import Buffer
 from firnline.base.units import KIB
-from firnline.client.wire import decode_answer, encode_request, encode_request_in_slices
+from firnline.client.wire import (
+    decode_answer,
+    decode_answer_in_slices,
+    encode_request,
+    encode_request_in_slices,
+)
 from firnline.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
 from firnline.protocol.messages.principal import encode_principal
 from firnline.protocol.schema import Message
@@ -27,7 +34,10 @@ if TYPE_CHECKING:
     # Who may serve changes of the cluster and questions about it: on which listener is the difference.
     AnyNode = BrokerNode | ControllerNode
 
-Refusal = Callable[[KafkaError], Message]
+# What leads to a message; yields what it has made so far wherever others may go first.
+Steps = Generator[Any, None, Message]
+Refusal = Callable[[KafkaError], Message | Steps]
+Finish = Callable[[Any], Steps]
 
 CHANNEL = "forwarding"
 _RETRY_MS = 50
@@ -36,6 +46,7 @@ _TIMEOUT_MS = 30_000
 _SIZE_BYTES = 4
 # To read it and to write it again takes some milliseconds.
 _LARGE_BYTES = 32 * KIB
+_NOT_UNDERSTOOD = "what the active controller answered is not understood"
 
 
 def forward(
@@ -46,9 +57,12 @@ def forward(
     now_ms: int,
     *,
     here: Callable[[int], Effects],
-    finish: Callable[[Any], Message] | None = None,
+    finish: Finish | None = None,
 ) -> Effects:
     """Have the active controller decide; answer what it says, or `refusal(error)` when nobody did in time.
+
+    A refusal that names what the request names is steps that lead to it: of a large request each of them is
+    a slice.
 
     here(now_ms)  handles the request on this node, should it be the active one by then
     finish        makes the client's answer of the controller's, where they are not the same
@@ -66,7 +80,7 @@ class _Forwarded:
         request: Message,
         refusal: Refusal,
         here: Callable[[int], Effects],
-        finish: Callable[[Any], Message] | None,
+        finish: Finish | None,
         now_ms: int,
     ) -> None:
         self._node = node
@@ -95,11 +109,11 @@ class _Forwarded:
             return in_slices(self._node, context, self._written(steps, now_ms), now_ms)
         return self._sent(encode_request(self._request, **header)[_SIZE_BYTES:], now_ms)
 
-    def _written(self, steps: Generator[None, None, bytes], now_ms: int) -> Slices:
+    def _written(self, steps: Generator[None, None, Buffer], now_ms: int) -> Slices:
         data, now_ms = yield from a_step_a_slice(steps, now_ms, self._context)
         return self._sent(data, now_ms)
 
-    def _sent(self, data: bytes, now_ms: int) -> Effects:
+    def _sent(self, data: Buffer, now_ms: int) -> Effects:
         self._envelope.request_data = data
         self._context.gives_way()
         return self.attempt(now_ms)
@@ -112,8 +126,7 @@ class _Forwarded:
             return self._here(now_ms)
         if now_ms >= self._until_ms:
             why = "no active controller answered in time"
-            refused = self._refusal(KafkaError(Code.REQUEST_TIMED_OUT, why))
-            return [self._context.reply(refused)]
+            return self._refuse(Code.REQUEST_TIMED_OUT, why, now_ms)
         leader = self._node.quorum.raft.leader_peer()
         if leader is None or leader.node_id == self._node.node_id:
             return self._later(now_ms)  # nobody yet, or us in a moment
@@ -137,44 +150,60 @@ class _Forwarded:
         if answer.error_code == Code.NOT_CONTROLLER:
             return self._later(now_ms)
         try:
-            return [self._context.reply(self._told(answer))]
+            return self._tell(answer, now_ms)
         except Exception as problem:  # noqa: BLE001 - it may be this answer alone
             return [self._context.failed(problem)]
 
-    def _told(self, answer: EnvelopeResponse) -> Message | Encoded:
+    def _tell(self, answer: EnvelopeResponse, now_ms: int) -> Effects:
         """Make the client's answer of the controller's."""
-        data = bytes(answer.response_data or b"")
-        if len(data) > _LARGE_BYTES:
-            self._context.is_large = True
-            if self._finish is None and not answer.error_code:
-                return self._passed_on(data)
-        return self._unwrapped(answer)
-
-    def _passed_on(self, data: bytes) -> Message | Encoded:
-        """A large answer as it came, in the version of the client's request: nothing is read of it."""
-        tail = header_tail(type(self._request), self._context.api_version)
-        start = self._context.correlation_id.to_bytes(4, "big", signed=True) + tail
-        if not data.startswith(start):
-            return self._not_understood()
-        body = data[len(start) :]
-        return Encoded([body], len(body))
-
-    def _unwrapped(self, answer: EnvelopeResponse) -> Message:
         if answer.error_code or answer.response_data is None:
             is_version = answer.error_code == Code.UNSUPPORTED_VERSION
             code = Code.UNSUPPORTED_VERSION if is_version else Code.UNKNOWN_SERVER_ERROR
-            return self._refusal(KafkaError(code, "the active controller does not take this"))
-        try:
-            message = decode_answer(
-                self._request,
-                self._context.api_version,
-                bytes(answer.response_data),
-                correlation_id=self._context.correlation_id,
-            )
-            return message if self._finish is None else self._finish(message)
-        except ProtocolError:
-            return self._not_understood()
+            return self._refuse(code, "the active controller does not take this", now_ms)
+        data = answer.response_data
+        if len(data) > _LARGE_BYTES:
+            self._context.is_large = True
+            if self._finish is None:
+                return self._pass_on(data, now_ms)
+        return self._reply(self._unwrapped(data), now_ms)
 
-    def _not_understood(self) -> Message:
-        why = "what the active controller answered is not understood"
-        return self._refusal(KafkaError(Code.UNKNOWN_SERVER_ERROR, why))
+    def _pass_on(self, data: Buffer, now_ms: int) -> Effects:
+        """A large answer as it came, in the version of the client's request: nothing is read of it."""
+        tail = header_tail(type(self._request), self._context.api_version)
+        start = self._context.correlation_id.to_bytes(4, "big", signed=True) + tail
+        body = memoryview(data)[len(start) :]
+        if data[: len(start)] != start:
+            return self._refuse(Code.UNKNOWN_SERVER_ERROR, _NOT_UNDERSTOOD, now_ms)
+        return [self._context.reply(Encoded([b"", body], len(body)))]
+
+    def _unwrapped(self, data: Buffer) -> Steps:
+        read: Any = {
+            "version": self._context.api_version,
+            "frame": data,
+            "correlation_id": self._context.correlation_id,
+        }
+        try:
+            if self._context.is_large:
+                message = yield from decode_answer_in_slices(self._request, **read)
+            else:
+                message = decode_answer(self._request, **read)
+        except ProtocolError:
+            told = self._refusal(KafkaError(Code.UNKNOWN_SERVER_ERROR, _NOT_UNDERSTOOD))
+            return (yield from told) if isinstance(told, Generator) else told
+        return message if self._finish is None else (yield from self._finish(message))
+
+    def _refuse(self, code: Code, why: str, now_ms: int) -> Effects:
+        return self._reply(self._refusal(KafkaError(code, why)), now_ms)
+
+    def _reply(self, told: Message | Steps, now_ms: int) -> Effects:
+        """Answer; of a large request each step that leads to the answer is a slice."""
+        context = self._context
+        if not isinstance(told, Generator):
+            return [context.reply(told)]
+        if not context.is_large:
+            return [context.reply(whole(told))]
+        return in_slices(self._node, context, self._replied(told, now_ms), now_ms)
+
+    def _replied(self, steps: Steps, now_ms: int) -> Slices:
+        message, _ = yield from a_step_a_slice(steps, now_ms, self._context)
+        return [self._context.reply(message)]

@@ -6,7 +6,7 @@ request is, is done as if there were no slices. A partition is looked up in the 
 two of them a leader may resign, and a topic go. Decision 0018.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -26,7 +26,10 @@ SlicesWithPauses = Generator[Effects | Beside, int, Effects]
 _KEPT_ROWS = 1_000
 # Half a millisecond.
 _LOOKED_AT_PER_SLICE = 5_000
+# A millisecond or two.
+_MADE_PER_SLICE = 500
 Row = TypeVar("Row")
+Key = TypeVar("Key", bound=Hashable)
 Found = TypeVar("Found")
 
 
@@ -166,6 +169,18 @@ def emptied(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
         if type(left) is list:  # a tuple has nothing but numbers, or nothing
             left[first : first + size] = [None] * len(some)
         yield some
+
+
+def a_row_for_each(
+    names: Iterable[Key], make: Callable[[Key], Row]
+) -> Generator[dict[Key, Row], None, list[Row]]:
+    """Return what `make` makes of each name, one for a name that comes twice; yields after so many."""
+    rows: dict[Key, Row] = {}
+    for count, name in enumerate(names, 1):
+        rows[name] = make(name)
+        if count % _MADE_PER_SLICE == 0:
+            yield rows
+    return list(rows.values())
 
 
 def a_step_a_slice(

@@ -5,10 +5,12 @@ Source: KIP-35 (a client asks what the broker speaks), KIP-482 (headers); spec C
 
 import struct
 from collections.abc import Generator, Mapping
+from typing import Any
 
 from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.limits import ARRAY_ELEMENTS_MAX, JOIN_BYTES_MAX
 from firnline.base.ports import Buffer
-from firnline.protocol.compile import slicing_writer
+from firnline.protocol.compile import BAD_BYTES, slicing_reader, slicing_writer
 from firnline.protocol.messages import messages_of
 from firnline.protocol.messages.headers import RequestHeader, ResponseHeader
 from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -32,17 +34,38 @@ def encode_request(
     return _SIZE.pack(len(body)) + body
 
 
+def encode_request_in_parts(
+    request: Message, *, version: int, correlation_id: int, client_id: str | None
+) -> list[Buffer]:
+    """As `encode_request`; bytes of a field that are many are a part of their own, and not copied."""
+    parts: Any = request.parts(version)  # without file slices: no request is made of files
+    parts.insert(0, _header(request, version, correlation_id, client_id))
+    size = _SIZE.pack(sum(map(len, parts)))
+    if max(map(len, parts)) <= JOIN_BYTES_MAX:
+        return [size + b"".join(parts)]
+    found: list[Buffer] = []
+    small: list[Buffer] = [size]
+    for part in parts:
+        if len(part) > JOIN_BYTES_MAX:
+            found += [b"".join(small), part]
+            small.clear()
+        else:
+            small.append(part)
+    return [*found, b"".join(small)]
+
+
 def encode_request_in_slices(
     request: Message, *, version: int, correlation_id: int, client_id: str | None
-) -> Generator[None, None, bytes]:
+) -> Generator[None, None, bytearray]:
     """As `encode_request`, without the length; yields where others may go first."""
-    pieces = [_header(request, version, correlation_id, client_id)]
+    found = bytearray(_header(request, version, correlation_id, client_id))
     news: list[bytes] = []
     for _ in slicing_writer(type(request), version)(request, news.append):
-        pieces.append(b"".join(news))
+        found += b"".join(news)
         news.clear()
         yield
-    return b"".join(pieces + news)
+    found += b"".join(news)
+    return found
 
 
 def _header(request: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
@@ -65,17 +88,42 @@ def decode_size(data: Buffer) -> int:
 
 def decode_answer(request: Message, version: int, frame: Buffer, *, correlation_id: int) -> Message:
     """Return the answer to `request` that `frame`, without its length, holds. Raises ProtocolError."""
+    position = _body_of(request, version, frame, correlation_id)
+    _, response = messages_of(request.key)
+    message, end = response.read(frame, version, position)
+    _check_end(request, version, frame, end)
+    return message
+
+
+def decode_answer_in_slices(
+    request: Message, version: int, frame: Buffer, *, correlation_id: int
+) -> Generator[Message, None, Message]:
+    """As `decode_answer`; yields the answer, as far as it is read, wherever others may go first."""
+    position = _body_of(request, version, frame, correlation_id)
+    _, response = messages_of(request.key)
+    read = slicing_reader(response, version)
+    try:
+        message, end = yield from read(frame, position, len(frame), [ARRAY_ELEMENTS_MAX])
+    except BAD_BYTES as problem:
+        raise ProtocolError("not an answer", key=request.key, problem=problem) from None
+    _check_end(request, version, frame, end)
+    return message  # type: ignore[no-any-return]
+
+
+def _body_of(request: Message, version: int, frame: Buffer, correlation_id: int) -> int:
+    """Return where the answer begins, after its header."""
     flexible = version in request.flexible and request.key != API_VERSIONS
     header, position = ResponseHeader.read(frame, 1 if flexible else 0)
     if header.correlation_id != correlation_id:
         raise ProtocolError(
             "an answer to another request", wanted=correlation_id, got=header.correlation_id
         )
-    _, response = messages_of(request.key)
-    message, end = response.read(frame, version, position)
+    return position
+
+
+def _check_end(request: Message, version: int, frame: Buffer, end: int) -> None:
     if end != len(frame):
         raise ProtocolError("bytes after the answer", key=request.key, version=version)
-    return message
 
 
 def greeting(correlation_id: int, client_id: str | None) -> bytes:

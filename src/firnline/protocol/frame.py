@@ -3,7 +3,8 @@
 Bytes are received into a buffer that the whole node shares. A frame that is whole there is handed out
 as a view of it; only the rest of a frame that is not whole is moved to a buffer of its own, which is
 borrowed from a pool and grows as bytes arrive, never by what a length claims (reliability d 1-9).
-A view is valid until the next call: whoever keeps bytes copies them.
+A view is valid until the next call: whoever keeps bytes copies them. But for a frame of more than a
+mebibyte: its buffer is not used again, so that whoever handles it may keep it, and none is copied whole.
 """
 
 import struct
@@ -93,6 +94,11 @@ class FrameSplitter:
     def held_bytes(self) -> int:
         """How much memory an incomplete frame has, or one that was handed out and is not handled."""
         return 0 if self.buffer is None else len(self.buffer)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the buffer is too large to be used again: the frame in it stays what it is."""
+        return self.buffer is not None and len(self.buffer) > POOLED_BYTES
 
     @property
     def growth_bytes(self) -> int:

@@ -121,7 +121,7 @@ class Wrapped:
     __slots__ = ("_api", "_correlation_id", "_made", "_message", "_outer")
 
     def __init__(
-        self, api: Api, correlation_id: int, message: Any, outer: Callable[[bytes], Any]
+        self, api: Api, correlation_id: int, message: Any, outer: Callable[[bytearray], Any]
     ) -> None:
         self._api = api
         self._correlation_id = correlation_id
@@ -141,9 +141,12 @@ class Wrapped:
 
     def steps(self) -> Generator[int, None, Any]:
         """Return the outer message; yields as `encode_in_slices` does."""
-        parts = yield from encode_in_slices(self._api, self._correlation_id, self._message)
-        frame = b"".join(p.read() if type(p) is FileSlice else p for p in parts)  # type: ignore[misc]
-        self._made = self._outer(frame[_SIZE_AND_CORRELATION.size - 4 :])
+        parts: Any = yield from encode_in_slices(self._api, self._correlation_id, self._message)
+        data = bytearray(parts[0][_SIZE_AND_CORRELATION.size - 4 :])
+        for part in parts[1:]:
+            yield 0  # it is counted
+            data += part.read() if type(part) is FileSlice else part
+        self._made = self._outer(data)
         return self._made
 
 
@@ -188,9 +191,13 @@ def encode_in_slices(
     return _framed(api, correlation_id, parts, joined_bytes_max=JOIN_BYTES_MAX)
 
 
+_NOT_JOINED = {FileSlice, bytearray}
+
+
 def _join_into(parts: list[Part], news: list[Part]) -> int:
-    """Move what is in `news`, as one piece where no file slice is among it; return its bytes of memory."""
-    if FileSlice in map(type, news):
+    """Move what is in `news`, as one piece unless a file slice is among it, or a whole answer; return its
+    bytes of memory."""
+    if not _NOT_JOINED.isdisjoint(map(type, news)):
         parts += news
         size = sum([0 if type(part) is FileSlice else len(part) for part in news])
     else:

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any
 from firnline.base.effects import Effects, Peer, Send, Submit, Unanswered
 from firnline.base.errors import KafkaError, ProtocolError
 from firnline.base.limits import LINK_REQUESTS_MAX
+from firnline.base.ports import Buffer
 from firnline.base.units import KIB, PORT_MAX
 from firnline.client.wire import (
     choose_version,
     decode_answer,
+    decode_answer_in_slices,
     decode_versions,
-    encode_request,
+    encode_request_in_parts,
     greeting,
 )
 from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter
@@ -120,7 +122,7 @@ class Link:
         self._addresses: list[Address] = []
         self._sock: socket.socket | None = None
         self._frames = FrameSplitter(links.buffers, frame_bytes_max=links.frame_bytes_max)
-        self._out = bytearray()
+        self._out: deque[Buffer] = deque()
         self._is_blocked = False
         self._spoken: dict[int, Versions] = {}
         self._correlation_id = 0
@@ -172,14 +174,13 @@ class Link:
             return
         self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
         self._in_flight[self._correlation_id] = ask
-        self._write(
-            encode_request(
-                effect.request,
-                version=ask.version,
-                correlation_id=self._correlation_id,
-                client_id=self._links.client_id,
-            )
+        parts = encode_request_in_parts(
+            effect.request,
+            version=ask.version,
+            correlation_id=self._correlation_id,
+            client_id=self._links.client_id,
         )
+        self._write(*parts)
 
     def _on_timeout(self) -> None:
         self._drop("no answer in time")
@@ -278,22 +279,22 @@ class Link:
         if events & ~WRITABLE and self._sock is not None:
             self._receive()
 
-    def _write(self, data: bytes) -> None:
-        if self._out:
-            self._out += data
-            return
-        self._out += data
-        self._flush()
+    def _write(self, *parts: Buffer) -> None:
+        is_idle = not self._out
+        self._out.extend(parts)
+        if is_idle:
+            self._flush()
 
     def _flush(self) -> None:
-        sock = self._sock
+        sock, out = self._sock, self._out
         assert sock is not None
         was_blocked, self._is_blocked = self._is_blocked, False
         try:
-            while self._out:
-                with memoryview(self._out) as view:
-                    sent = sock.send(view)
-                del self._out[:sent]
+            while out:
+                sent = sock.send(out[0], socket.MSG_MORE if len(out) > 1 else 0)
+                part = out.popleft()
+                if sent < len(part):
+                    out.appendleft(memoryview(part)[sent:])
         except (BlockingIOError, InterruptedError):
             self._is_blocked = True
         except OSError as problem:
@@ -315,7 +316,9 @@ class Link:
                 size = sock.recv_into(self._frames.target())
                 frame = self._frames.received(size) if size else None
                 if frame is not None:
-                    data = bytes(frame[SIZE_BYTES:])
+                    data: Buffer = frame[SIZE_BYTES:]
+                    if not self._frames.is_kept:
+                        data = bytes(data)
                     frame.release()
                     self._frames.release()
                     self._on_frame(data)
@@ -341,7 +344,7 @@ class Link:
                 return
             self._on_frame(each)
 
-    def _on_frame(self, frame: bytes) -> None:
+    def _on_frame(self, frame: Buffer) -> None:
         self.last_active_ms = self._runtime.now_ms()
         if self.stage is Stage.GREETING:
             self._on_greeted(frame)
@@ -350,6 +353,11 @@ class Link:
         if correlation_id is None:
             raise ProtocolError("an answer that nobody asked for")
         ask = self._in_flight[correlation_id]
+        if len(frame) > _RECEIVE_BYTES:
+            del self._in_flight[correlation_id]
+            ask.timer.cancel()
+            self._loop.take_in_turns(self._decoding(ask, correlation_id, frame))
+            return
         answer = decode_answer(
             ask.effect.request, ask.version, frame, correlation_id=correlation_id
         )
@@ -358,7 +366,28 @@ class Link:
         self._failures = 0
         self._runtime.resume(ask.effect.then, answer)
 
-    def _on_greeted(self, frame: bytes) -> None:
+    def _decoding(self, ask: _Ask, correlation_id: int, frame: Buffer) -> Iterator[None]:
+        """Decode a large answer, as of a Fetch of ten thousand partitions, and tell who asked.
+
+        It has come, whatever becomes of the connection meanwhile.
+        """
+        attempt = self._attempt
+        steps = decode_answer_in_slices(
+            ask.effect.request, ask.version, frame, correlation_id=correlation_id
+        )
+        try:
+            while True:
+                next(steps)
+                yield
+        except StopIteration as done:
+            self._failures = 0
+            self._runtime.resume(ask.effect.then, done.value)
+        except ProtocolError as problem:
+            if self._attempt == attempt:
+                self._drop(f"its answer is not understood: {problem}")
+            self._give_up(ask)
+
+    def _on_greeted(self, frame: Buffer) -> None:
         try:
             self._spoken = decode_versions(frame, correlation_id=self._correlation_id)
         except KafkaError as problem:

@@ -290,7 +290,7 @@ class Connection:
 
     def _on_whole(self, frame: memoryview) -> None:
         """Handle a frame that has a buffer of its own."""
-        self._on_frame(frame, len(frame))
+        self._on_frame(frame, len(frame), owns_bytes=self._frames.is_kept)
         frame.release()
         self._frames.release()
         self._note_held()
@@ -334,7 +334,7 @@ class Connection:
             self._on_frame(data, end)
             data = data[end:]
 
-    def _on_frame(self, data: memoryview, end: int) -> None:
+    def _on_frame(self, data: memoryview, end: int, *, owns_bytes: bool = False) -> None:
         """Handle the frame in `data[:end]`, its size included."""
         now_ms = self.last_active_ms = self._runtime.now_ms()
         try:
@@ -344,7 +344,7 @@ class Connection:
                 self._busy = True
                 frame = data[SIZE_BYTES:end]
                 may_overlap = frame[:2] == _PRODUCE_KEY
-                answer = self.dispatcher.on_frame(self, frame, now_ms)
+                answer = self.dispatcher.on_frame(self, frame, now_ms, owns_bytes=owns_bytes)
                 large = self.dispatcher.in_turns
                 if large is not None:
                     self._runtime.admission.hold(large, end)

@@ -1,6 +1,7 @@
 """A large request on its way through a broker to the controller: no step of it holds either of them up."""
 
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ CONTROLLER, BROKER = 1, 4
 MANY = 6_000
 OF_TOPIC, OF_BROKER = 2, 4
 NAMES = [f"none-{n}" for n in range(MANY)]
+_END = object()
 
 
 @pytest.fixture
@@ -170,3 +172,68 @@ def test_settings_that_a_broker_refuses_all_reach_no_controller(rig: Rig) -> Non
     assert isinstance(reply, Reply)
     assert {row.error_code for row in reply.message.responses} == {Code.INVALID_REQUEST}
     assert len(reply.message.responses) == 1_200
+
+
+def test_a_large_answer_is_passed_on_in_the_buffer_that_it_came_in(rig: Rig) -> None:
+    """Goal: a broker copies no controller's answer of many megabytes. Method: whose bytes are sent."""
+    turns = at_broker(rig, deletion(), 6)
+    [send] = [each for each in turns.until().found if isinstance(each, Send)]
+    came = bytearray((7).to_bytes(4, "big") + b"\0" + b"rows" * 100_000)
+    [reply] = send.then(EnvelopeResponse(response_data=memoryview(came)), rig.now_ms)
+    parts = turns.line.dispatcher.encode(reply)
+    assert [part.obj for part in parts if isinstance(part, memoryview)] == [came]
+    assert b"".join(map(bytes, parts)) == len(came).to_bytes(4, "big") + came
+
+
+def test_a_large_envelope_is_read_where_it_came(rig: Rig) -> None:
+    """Goal: a controller copies no megabytes. Method: what its first step allocates; who has the buffer."""
+    states = [DeleteTopicState(name=f"none-{n:0200}") for n in range(MANY)]
+    sent = envelope(at_broker(rig, DeleteTopicsRequest(topics=states, timeout_ms=1_000), 6))
+    turns = at_controller(rig, sent)  # the first time its classes are compiled
+    turns.until()
+    frame = bytearray(encode_request(sent, version=0, correlation_id=7, client_id="c")[4:])
+    tracemalloc.start()
+    effects = turns.line.dispatcher.on_frame(
+        turns.line, memoryview(frame), rig.now_ms, owns_bytes=True
+    )
+    most_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most_bytes < len(frame) // 2
+    with pytest.raises(BufferError):
+        frame.clear()
+    turns._take(effects)
+    turns.found.clear()
+    turns.until()
+    frame.clear()
+    [reply] = turns.found
+    assert isinstance(reply, Reply)
+
+
+def test_a_large_answer_is_put_into_its_envelope_in_slices(rig: Rig) -> None:
+    """Goal: a controller copies no megabytes in a step. Method: what each step of the encoding allocates."""
+    states = [DeleteTopicState(name=f"none-{n:0200}") for n in range(MANY)]
+    sent = envelope(at_broker(rig, DeleteTopicsRequest(topics=states, timeout_ms=1_000), 6))
+    turns = at_controller(rig, sent).until()
+    [reply] = turns.found
+    assert isinstance(reply, Reply)
+    whole = b"".join(map(bytes, turns.line.dispatcher.encode(reply)))
+    again = at_controller(rig, sent).until()
+    [reply] = again.found
+    assert isinstance(reply, Reply)
+    parts: list[Any] = []
+
+    def encoding() -> Iterator[int]:
+        parts.extend((yield from again.line.dispatcher.encoding(reply)))
+
+    most_bytes = []
+    steps = encoding()
+    is_over = False
+    tracemalloc.start()
+    while not is_over:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        is_over = next(steps, _END) is _END
+        most_bytes.append(tracemalloc.get_traced_memory()[1] - before)
+    tracemalloc.stop()
+    assert b"".join(map(bytes, parts)) == whole
+    assert max(most_bytes) < len(whole) // 2

@@ -105,3 +105,20 @@ def test_large_buffers_are_used_again() -> None:
     first = pool.take(POOLED_BYTES)
     pool.give(first)
     assert pool.take(1) is first
+
+
+@pytest.mark.parametrize(("size", "is_kept"), [(POOLED_BYTES, False), (POOLED_BYTES + 1, True)])
+def test_only_a_buffer_that_is_not_used_again_may_be_kept(size: int, is_kept: bool) -> None:
+    """Goal: who keeps a frame never sees another in it. Method: the largest used again, one more."""
+    pool = BufferPool()
+    frames = FrameSplitter(pool, frame_bytes_max=LIMIT)
+    assert not frames.is_kept
+    frames.keep(memoryview(struct.pack(">i", size - 4) + bytes(100_000)))
+    whole = None
+    while whole is None:
+        whole = frames.received(len(frames.target()))
+    assert len(whole) == size
+    assert frames.is_kept is is_kept
+    buffer = whole.obj
+    frames.release()
+    assert (pool.take(1) is buffer) is not is_kept

@@ -52,14 +52,19 @@ class Echo:
         self.file = RealFs().open(str(big))
         self.held: Ticket | None = None
         self.produced: list[Ticket] = []
+        self.owned: list[memoryview] = []  # frames that were handed over
         self.slices = 0
         self.is_encoded = False
 
     def at_once(self, connection: Any, data: memoryview, size: int, now_ms: int) -> None:
         """Nothing is usual here."""
 
-    def on_frame(self, connection: Any, frame: memoryview, now_ms: int) -> list[Any]:
+    def on_frame(
+        self, connection: Any, frame: memoryview, now_ms: int, *, owns_bytes: bool = False
+    ) -> list[Any]:
         ticket = Ticket(connection, bytes(frame))
+        if owns_bytes:
+            self.owned.append(frame)
         self.in_turns = None
         if ticket.body.startswith(PRODUCE):
             self.produced.append(ticket)

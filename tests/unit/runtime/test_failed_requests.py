@@ -30,7 +30,9 @@ class Clumsy(Echo):
     def name_of(self, context: Any) -> str:
         return "clumsy"
 
-    def on_frame(self, connection: Any, frame: memoryview, now_ms: int) -> list[Any]:
+    def on_frame(
+        self, connection: Any, frame: memoryview, now_ms: int, *, owns_bytes: bool = False
+    ) -> list[Any]:
         body = bytes(frame)
         context: Any = _Context(connection, body)
         command = body[:1]

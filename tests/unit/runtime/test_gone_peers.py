@@ -32,7 +32,9 @@ class Waiting(Echo):
         self.waiting: list[Any] = []
         self.given_up: list[bytes] = []
 
-    def on_frame(self, connection: Any, frame: memoryview, now_ms: int) -> list[Any]:
+    def on_frame(
+        self, connection: Any, frame: memoryview, now_ms: int, *, owns_bytes: bool = False
+    ) -> list[Any]:
         ticket = Ticket(connection, bytes(frame))
         command = ticket.body[:1]
         if command == b"e":

@@ -26,7 +26,7 @@ from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
 from tests.peers.ports import free_ports
 
-FRAME_LIMIT = 1 << 20
+FRAME_LIMIT = 3 << 20
 BEAT = 63
 
 
@@ -99,11 +99,11 @@ class Peering:
             data += piece
         return data
 
-    def greet(self, highest: int = 2) -> None:
+    def greet(self, highest: int = 2, key: int = BEAT) -> None:
         """Answer ApiVersions: this peer serves BrokerHeartbeat up to `highest`, and nothing else."""
         header, _ = self.take()
         assert header.request_api_key == 18
-        rows = [ApiVersion(api_key=BEAT, min_version=0, max_version=highest)]
+        rows = [ApiVersion(api_key=key, min_version=0, max_version=highest)]
         body = ApiVersionsResponse(api_keys=rows).write(header.request_api_version)
         self.frame(struct.pack(">i", header.correlation_id) + body)
 

@@ -72,10 +72,12 @@ def handle(
         answer=answer,
         origin=origin,
     )
-    if context.owns_bytes:
+    if context.is_large:  # it was read in slices
         appends = _append_many(node, context, topics, append, now_ms)
     elif _is_large(topics):
-        appends = append(_in_slices(node, version, topics, owns_bytes=False), now_ms=now_ms)
+        appends = append(
+            _in_slices(node, version, topics, owns_bytes=context.owns_bytes), now_ms=now_ms
+        )
     else:
         writes = [
             _write(node, version, topic, data) for topic in topics for data in topic.partition_data

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
 from firnline.api.portions import on_newest
-from firnline.api.slices import Outstanding, Slices, a_step_a_slice, cut, emptied, in_slices
+from firnline.api.slices import (
+    Outstanding,
+    Slices,
+    a_row_for_each,
+    a_step_a_slice,
+    cut,
+    emptied,
+    in_slices,
+)
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.config.layers import Entry, describe_topic
@@ -41,10 +49,10 @@ def handle(
 ) -> Effects:
     """Answer each topic once its records are committed, and for a while until its partitions are open."""
 
-    def refusal(problem: KafkaError) -> CreateTopicsResponse:
-        # A topic that was asked for twice is answered once.
-        names = dict.fromkeys(topic.name for topic in request.topics)
-        return CreateTopicsResponse(topics=[_result(node, name, problem) for name in names])
+    def refusal(problem: KafkaError) -> Generator[Any, None, CreateTopicsResponse]:
+        names = (topic.name for topic in request.topics)
+        rows = yield from a_row_for_each(names, lambda name: _result(node, name, problem))
+        return CreateTopicsResponse(topics=rows)
 
     if node.forwards:
         again = partial(handle, node, context, request)

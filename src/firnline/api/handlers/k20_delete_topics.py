@@ -1,13 +1,13 @@
 """DeleteTopics: by name, or from version 6 by name or id. PURE. Source: KIP-4, KIP-516."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
 from firnline.api.portions import grouped, in_portions, together
-from firnline.api.slices import Slices, a_step_a_slice, emptied, in_slices
+from firnline.api.slices import Slices, a_row_for_each, a_step_a_slice, cut, emptied, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID, Uuid
@@ -36,9 +36,19 @@ def handle(
 ) -> Effects:
     """Answer each topic once its removal is committed and this broker has seen it."""
 
-    def refusal(problem: KafkaError) -> DeleteTopicsResponse:
-        refused, wanted = _sorted_out(request.topics or request.topic_names)
-        results = [_result(ref, problem, context.api_version) for ref in dict.fromkeys(wanted)]
+    def refusal(problem: KafkaError) -> Generator[Any, None, DeleteTopicsResponse]:
+        rows: Sequence[DeleteTopicState | str] = request.topics or request.topic_names
+        refused: list[DeletableTopicResult] = []
+        wanted: list[TopicRef] = []
+        for some in cut(rows, _LOOKED_UP_PER_SLICE):
+            if wanted or refused:
+                yield refused
+                yield wanted
+            malformed, refs = _sorted_out(some)
+            refused += malformed
+            wanted += refs
+        version = context.api_version
+        results = yield from a_row_for_each(wanted, lambda ref: _result(ref, problem, version))
         return DeleteTopicsResponse(responses=refused + results)
 
     if node.forwards:

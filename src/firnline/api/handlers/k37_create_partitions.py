@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
 from firnline.api.portions import Steps, grouped, in_portions, on_newest, together
-from firnline.api.slices import Slices, a_step_a_slice, cut, emptied, in_slices
+from firnline.api.slices import (
+    Slices,
+    a_row_for_each,
+    a_step_a_slice,
+    cut,
+    emptied,
+    in_slices,
+)
 from firnline.base.background import whole
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
@@ -36,10 +43,10 @@ def handle(
 ) -> Effects:
     """Answer each topic once its new partitions are committed, and for a while until they are open."""
 
-    def refusal(problem: KafkaError) -> CreatePartitionsResponse:
-        # A topic that was named twice is answered once.
-        names = dict.fromkeys(topic.name for topic in request.topics)
-        return CreatePartitionsResponse(results=[_result(name, problem) for name in names])
+    def refusal(problem: KafkaError) -> Generator[Any, None, CreatePartitionsResponse]:
+        names = (topic.name for topic in request.topics)
+        rows = yield from a_row_for_each(names, lambda name: _result(name, problem))
+        return CreatePartitionsResponse(results=rows)
 
     if node.forwards:
         again = partial(handle, node, context, request)

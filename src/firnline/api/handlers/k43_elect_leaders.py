@@ -1,10 +1,9 @@
 """ElectLeaders: preferred leaders, or leaders at any price. PURE. Source: KIP-460."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 Named = tuple[str, int]
 # A millisecond or two.
 _PARTITIONS_PER_SLICE = 100
-_RESULTS_PER_SLICE = 1_000
+_RESULTS_PER_SLICE = 500
 
 
 def handle(
@@ -59,7 +58,7 @@ def _elect(
 
     def finish(at_ms: int) -> Effects:
         if problems:
-            return [context.reply(_refusal(request, problems[0]))]
+            return in_slices(node, context, _refuse(context, request, problems[0]), at_ms)
         return in_slices(node, context, _answer(context, request, elected), at_ms)
 
     topics: Sequence[ElectionTopic] | None = None
@@ -68,7 +67,7 @@ def _elect(
         topics, now_ms = yield from a_step_a_slice(steps, now_ms, context)
     if (yield from _is_too_much(node, kind, topics)):
         why = "more than 10,000 changes in one request"
-        return [context.reply(_refusal(request, KafkaError(Code.POLICY_VIOLATION, why)))]
+        return (yield from _refuse(context, request, KafkaError(Code.POLICY_VIOLATION, why)))
     return (
         yield from in_portions(
             context,
@@ -113,34 +112,42 @@ def _portions(
     return portions_of(named, _PARTITIONS_PER_SLICE)
 
 
-def _refusal(request: ElectLeadersRequest, problem: KafkaError) -> ElectLeadersResponse:
+def _refuse(context: RequestContext, request: ElectLeadersRequest, problem: KafkaError) -> Slices:
+    answer, _ = yield from a_step_a_slice(_refusal(request, problem), 0, context)
+    return [context.reply(answer)]
+
+
+def _refusal(
+    request: ElectLeadersRequest, problem: KafkaError
+) -> Generator[Any, None, ElectLeadersResponse]:
     # Version 0 says it with each partition only, later ones with the whole as well.
     asked = request.topic_partitions or ()
-    rows = [Elected(each.topic, number, problem) for each in asked for number in each.partitions]
-    return ElectLeadersResponse(error_code=problem.code, replica_election_results=_by_topic(rows))
+    rows = (Elected(each.topic, number, problem) for each in asked for number in each.partitions)
+    topics = yield from _by_topic(rows)
+    return ElectLeadersResponse(error_code=problem.code, replica_election_results=topics)
 
 
 def _answer(
     context: RequestContext, request: ElectLeadersRequest, elected: Sequence[Elected]
 ) -> Slices:
     yield from let_go(request.topic_partitions or ())
+    topics, _ = yield from a_step_a_slice(_by_topic(elected), 0, context)
+    return [context.reply(ElectLeadersResponse(replica_election_results=topics))]
+
+
+def _by_topic(
+    elected: Iterable[Elected],
+) -> Generator[list[ElectedTopic], None, list[ElectedTopic]]:
     topics: list[ElectedTopic] = []
     rows: list[ElectedPartition] = []
     for count, each in enumerate(elected):
         if count and count % _RESULTS_PER_SLICE == 0:
-            yield context.keeps(topics, rows)
+            yield topics
         if not topics or topics[-1].topic != each.topic:
             rows = []
             topics.append(ElectedTopic(topic=each.topic, partition_result=rows))
         rows.append(_row(each))
-    return [context.reply(ElectLeadersResponse(replica_election_results=topics))]
-
-
-def _by_topic(rows: Sequence[Elected]) -> list[ElectedTopic]:
-    return [
-        ElectedTopic(topic=topic, partition_result=[_row(each) for each in group])
-        for topic, group in groupby(rows, lambda each: each.topic)
-    ]
+    return topics
 
 
 def _row(each: Elected) -> ElectedPartition:

@@ -44,7 +44,9 @@ def handle(
         return refuse(Code.PRINCIPAL_DESERIALIZATION_FAILURE)
     if len(request.client_host_address) not in _ADDRESS_BYTES:
         return refuse(Code.INVALID_REQUEST)
-    data = bytes(request.request_data)
+    data = request.request_data
+    if not context.owns_bytes:
+        data = bytes(data)
     try:
         start = start_of(data)
         if start.key not in FORWARDABLE:
@@ -125,7 +127,7 @@ class WrappedContext(RequestContext):
         return CloseConnection(context=self, problem=problem, instead=told)
 
 
-def _outer(data: bytes) -> EnvelopeResponse:
+def _outer(data: bytearray) -> EnvelopeResponse:
     return EnvelopeResponse(response_data=data)
 
 
