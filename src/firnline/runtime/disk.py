@@ -48,6 +48,9 @@ _REMEDIES = {
 }
 
 
+# Whether files can be read without waiting for the disk, as far as we know.
+_is_supported = [hasattr(os, "RWF_NOWAIT")]
+_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 # Closing the last descriptor of a removed file gives its room back, which takes as long as the file is large.
 _CLOSED_AT_ONCE_BYTES = MIB
 _to_close: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -176,6 +179,34 @@ class RealFile:
         if position + size > self._cut:
             raise records_cut(self.path, position + size, self._cut)
         return data
+
+    def read_ready(self, position: int, size: int) -> Buffer | None:
+        if not _is_supported[0]:
+            return self.read(position, size)
+        room, got = bytearray(size), 0
+        try:
+            got = os.preadv(self._fd, (room,), position, os.RWF_NOWAIT)
+            if got < size:
+                with memoryview(room) as view:  # some of it is cold, or the file ends
+                    while got < size and (more := self._more_ready(view[got:], position + got)):
+                        got += more
+        except BlockingIOError:
+            return None
+        except OSError as problem:
+            if problem.errno not in _NOT_SUPPORTED:
+                raise storage_error("read", self.path, problem) from problem
+            found = self.read(position, size)
+            _is_supported[0] = False
+            return found
+        if position + size > self._cut:
+            raise records_cut(self.path, position + size, self._cut)
+        if got < size:
+            del room[got:]
+        return room
+
+    def _more_ready(self, room: memoryview, position: int) -> int:
+        with room:
+            return os.preadv(self._fd, (room,), position, os.RWF_NOWAIT)
 
     def read_into(self, position: int, room: memoryview) -> int:
         got = 0
@@ -380,7 +411,6 @@ class RealFs:
 
 # One look for each: the kernel reads ahead as much at a time.
 _EVERY_BYTES = 128 * KIB
-_is_supported = [hasattr(os, "RWF_NOWAIT")]
 
 
 class Pages:
@@ -450,7 +480,7 @@ def in_memory(fd: int, position: int, size: int) -> bool:
     except BlockingIOError:
         return False
     except OSError as problem:
-        if problem.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+        if problem.errno in _NOT_SUPPORTED:
             _is_supported[0] = False
     return True
 
