@@ -23,6 +23,7 @@ from firnline.base.units import KIB, MIB
 # What a thread reads at least, and at a time: as much as the kernel reads ahead, of an index most of it.
 WINDOW_BYTES = 128 * KIB
 INDEX_WINDOW_BYTES = MIB
+_CHUNK_BYTES = 4 * KIB
 _POOL: Pool = "pages"
 # How long who was told that they are there has to read them, and of how many that is kept in mind.
 _KEPT_MS = 2_000
@@ -30,7 +31,7 @@ _KEPT_MAX = 1_000
 # Of those who wait for the same pages: each reads again, which takes some 20 us or more.
 _TOLD_AT_ONCE = 20
 Then = Callable[[int], Effects]
-Key = tuple[str, int]
+Key = tuple[str, int, int]
 
 
 class Place(NamedTuple):
@@ -43,7 +44,7 @@ class Place(NamedTuple):
 
     @property
     def key(self) -> Key:
-        return self.path, self.position
+        return self.path, self.position, self.size_bytes
 
 
 class PagesCold(StorageError):
@@ -69,18 +70,23 @@ class _Brought(NamedTuple):
 class ColdPages:
     """What is read from the disks of a node for those who cannot wait in a step."""
 
-    __slots__ = ("_brought", "_serial", "_token", "_under_way")
+    __slots__ = ("_begin", "_brought", "_chunk", "_file", "_serial", "_token", "_under_way")
 
     def __init__(self) -> None:
         self._under_way: dict[Key, dict[object, Then]] = {}  # who waits for them
         self._brought: dict[Key, _Brought] = {}  # oldest first
         self._token: Token[ColdPages | None] | None = None
         self._serial = 0
+        # What was read last of one file: the next look is nearly always at what is there, too.
+        self._file: File | None = None
+        self._begin = 0
+        self._chunk: Buffer = b""
 
     def __enter__(self) -> None:
         self._token = _asked.set(self)
 
     def __exit__(self, *_: object) -> None:
+        self._file, self._chunk = None, b""
         assert self._token is not None
         _asked.reset(self._token)
 
@@ -135,7 +141,21 @@ class ColdPages:
             effects.append(SetTimer(key=("pages", self._serial), at_ms=now_ms, then=rest))
         return effects
 
-    def missing(self, place: Place, file: File, position: int, size_bytes: int) -> bytes:
+    def take(self, fs: Fs, file: File, position: int, size_bytes: int, window_bytes: int) -> Buffer:
+        """See `take`."""
+        at = position - self._begin
+        if file is self._file and at >= 0 and at + size_bytes <= len(self._chunk):
+            return self._chunk[at : at + size_bytes]
+        size = size_bytes if size_bytes > _CHUNK_BYTES else _CHUNK_BYTES
+        found = file.read_ready(position, size)
+        if found is None:
+            begin = position // window_bytes * window_bytes
+            end = max(begin + window_bytes, position + size)
+            found = self._missing(Place(fs, file.path, begin, end - begin), file, position, size)
+        self._file, self._begin, self._chunk = file, position, found
+        return found if size == size_bytes else found[:size_bytes]
+
+    def _missing(self, place: Place, file: File, position: int, size_bytes: int) -> bytes:
         """Read what is not in memory if it has just been brought there; else PagesCold."""
         brought = self._brought.pop(place.key, None)
         if brought is None:
@@ -155,12 +175,7 @@ def take(
     pages = _asked.get()
     if pages is None:
         return file.read(position, size_bytes)
-    found = file.read_ready(position, size_bytes)
-    if found is not None:
-        return found
-    begin = position // window_bytes * window_bytes
-    end = max(begin + window_bytes, position + size_bytes)
-    return pages.missing(Place(fs, file.path, begin, end - begin), file, position, size_bytes)
+    return pages.take(fs, file, position, size_bytes, window_bytes)
 
 
 @contextmanager

@@ -286,7 +286,7 @@ class OneFetch:
         # What a follower says of itself counts once, when it comes: what it waits for it does not have.
         noted = [] if ask.replica_id < 0 or is_noted else self._note_follower(0, now_ms)
         until_ms = self._began_ms + max(ask.max_wait_ms, _DISK_MS if self._cold else 0)
-        if self._is_enough() or until_ms <= now_ms:
+        if self._is_enough():
             return [*self._finish(now_ms), *noted]
         return [*self._wait(max(1, self._missing_bytes()), until_ms - now_ms, now_ms), *noted]
 

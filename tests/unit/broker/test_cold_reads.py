@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from firnline.base.cold_pages import PagesCold
 from firnline.base.effects import Submit
 from firnline.base.errors import Code
 from firnline.base.units import KIB
 from firnline.broker.coordination import batches_of
-from firnline.broker.fetch import PARTITIONS_PER_SLICE
+from firnline.broker.fetch import PARTITIONS_PER_SLICE, OneFetch
 from firnline.broker.fetch_session import FetchAsk, Wanted
 from firnline.log import names
 from firnline.log.log import Log
@@ -256,23 +257,30 @@ def test_appends_do_not_answer_a_reader_of_old_records_with_nothing(node: Cold) 
     assert rows(asked)["t"][1] > 0
 
 
-def test_who_hangs_up_is_kept_for_no_disk(node: Cold) -> None:
+def asked_by_many(node: Cold, count: int) -> tuple[list[Any], list[Callable[[int], Any]]]:
+    """What `count` consumers are told that fetch the same, and what to do when they hang up."""
+    answers: list[Any] = []
+    gone: list[Callable[[int], Any]] = []
+    for _ in range(count):
+        wanted = Wanted("t", bytes(16), 0, fetch_offset=7, max_bytes=1 << 20)
+        ask = FetchAsk(
+            [wanted], max_wait_ms=5_000, min_bytes=1, max_bytes=1 << 20, when_gone=gone.append
+        )
+        node.run(node.node.fetching.fetch(ask, lambda told: answers.append(told) or [], 0))  # type: ignore[func-returns-value]
+    return answers, gone
+
+
+def test_who_hangs_up_before_he_is_told_hears_nothing(node: Cold) -> None:
     node.chill()
     node.holds_work = True
-    fetching = node.node.fetching
-    partition = node.node.hosted.by_name["t", 0]
-    gone: list[Callable[[int], Any]] = []
-    wanted = Wanted("t", bytes(16), 0, fetch_offset=7, max_bytes=1 << 20)
-    ask = FetchAsk(
-        [wanted], max_wait_ms=5_000, min_bytes=1, max_bytes=1 << 20, when_gone=gone.append
-    )
-    answers: list[Any] = []
-    node.run(fetching.fetch(ask, lambda answer: answers.append(answer) or [], node.now_ms))  # type: ignore[func-returns-value]
-    node.run(gone[-1](node.now_ms))
+    answers, gone = asked_by_many(node, 50)
+    node.work_once()
+    for each in gone:
+        node.run(each(0))
+    node.pass_time(1_000)
     while node.work:
         node.work_once()
     assert answers == []
-    assert not partition.fetch_waiters.waiting
     assert node.node.hosted.pages._under_way == {}
 
 
@@ -431,6 +439,65 @@ def test_a_stop_waits_for_no_cold_read(node: Cold) -> None:
     node.run(held.then(held.work(), node.now_ms))  # the thread was at it
 
 
+def loaded_segment(node: Cold) -> Segment:
+    """The segment, with an index that is read again where it is looked into."""
+    segment = log_of(node)._segments.all()[0]
+    segment.rules = segment.rules._replace(interval_bytes=1)
+    for _ in segment.rebuild_steps():
+        pass
+    segment.release()
+    segment.ensure_indexed()
+    assert segment.index._below > 0
+    return segment
+
+
+def test_a_block_of_an_index_that_was_loaded_long_ago_is_not_waited_for(node: Cold) -> None:
+    segment, pages = loaded_segment(node), node.node.hosted.pages
+    node.fs.chill(PATH)
+    node.fs.cold_reads.clear()
+    with pytest.raises(PagesCold) as found, pages:
+        segment.locate(100)
+    assert found.value.place.path == segment.index.path
+    assert node.loop_reads == []
+
+
+def test_a_batch_that_a_time_is_looked_for_in_is_read_off_the_loop(node: Cold) -> None:
+    """It may be large, and cold behind its header."""
+    log = log_of(node)
+    data = batch("x" * 600_000, time_ms=START_MS + 10**6)
+    log.append_as_leader(data, leader_epoch=0, now_ms=START_MS)
+    log.advance_high_watermark(log.log_end_offset)
+    log.roll(START_MS)
+    sound = node.offset(START_MS + 10**6)
+    assert sound[0] == 0
+    node.chill("/t-0/")
+    assert node.offset(START_MS + 10**6) == sound
+    assert node.loop_reads == []
+
+
+def test_a_segment_that_nobody_came_back_for_is_closed_again(node: Cold) -> None:
+    node.chill()
+    node.holds_work = True
+    node.fetch(7, max_wait_ms=100, min_bytes=1)
+    segment = log_of(node)._segments.all()[0]
+    node.work_once()
+    assert segment.file is not None
+    node.pass_time(200)
+    for _ in range(2):
+        log_of(node)._segments.release_idle()
+    assert segment.file is None
+
+
+def test_who_builds_an_index_at_once_reads_to_the_end(node: Cold) -> None:
+    """As for a log that is hosted no more: nobody goes on half-way."""
+    log = log_of(node)
+    log.have_indexes_built(None)
+    node.chill()
+    node.fs.remove(f"{PATH}.index")
+    with node.node.hosted.pages:
+        assert len(log.read(7, max_bytes=1 << 20, upto_offset=100)) > 0
+
+
 # ------------------------------------------------------------------------------- large requests
 
 LARGE = PARTITIONS_PER_SLICE + 50
@@ -477,6 +544,26 @@ def test_a_fetch_of_many_cold_partitions_makes_no_step_wait(large: Cold) -> None
         found = sum(len(each.records) > 0 for each in answer.responses[0].partitions)
     assert found == LARGE
     assert large.loop_reads == []
+
+
+def test_no_step_begins_to_read_more_than_a_slice_of_cold_partitions(
+    large: Cold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
+    real = OneFetch._have_read
+
+    def noted(self: OneFetch, *, waits: bool) -> Any:
+        begun.append(len(self._cold))
+        return real(self, waits=waits)
+
+    monkeypatch.setattr(OneFetch, "_have_read", noted)
+    all_of(large, max_wait_ms=1_000, min_bytes=1)
+    large.pass_time(1_000)
+    assert sum(begun) >= LARGE
+    assert max(begun) <= PARTITIONS_PER_SLICE
+    assert {path.rpartition(".")[2] for path in large.thread_reads} == {"index", "log"}, (
+        "also what a look at the indexes led to is there for who asks next"
+    )
 
 
 def test_a_fetch_of_many_cold_partitions_is_answered_though_the_disk_hangs(large: Cold) -> None:
