@@ -26,7 +26,7 @@ INDEX_WINDOW_BYTES = MIB
 _CHUNK_BYTES = 4 * KIB
 _POOL: Pool = "pages"
 # How long who was told that they are there has to read them, and of how many that is kept in mind.
-_KEPT_MS = 2_000
+_KEPT_MS = 10_000
 _KEPT_MAX = 1_000
 # Of those who wait for the same pages: each reads again, which takes some 20 us or more.
 _TOLD_AT_ONCE = 20

@@ -349,16 +349,14 @@ class OneFetch:
 
     def _read_in_memory(self, portion: Sequence[Wanted]) -> None:
         ask = self._ask
-        hosted = self._fetching.hosted
+        hosted, isolation = self._fetching.hosted, ask.isolation
         left = self._bytes_left
-        isolation = ask.isolation
         is_consumer = ask.replica_id < 0
         prefers = self._fetching.prefer is not None and ask.is_any_replica
         is_first = self._is_first
         total = 0
         may_wait, must_answer = self._may_wait, self._must_answer
-        outcomes = self._outcomes
-        below = self._below
+        outcomes, below = self._outcomes, self._below
         for wanted in portion:
             found = wanted.hosted = _find(hosted, wanted)
             if isinstance(found, KafkaError):

@@ -310,7 +310,7 @@ def test_pages_that_are_gone_again_are_waited_for_once_and_the_reader_is_answere
 def test_what_was_brought_in_long_ago_is_not_waited_for_in_a_step(node: Cold) -> None:
     node.chill()
     node.values(7)
-    node.pass_time(10_000)
+    node.pass_time(20_000)
     node.chill()
     node.values(7)
     assert node.loop_reads == []

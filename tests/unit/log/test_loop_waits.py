@@ -4,7 +4,7 @@ Each call that is made in the loop's own steps is noted, and so is whether it is
 back, waits for the disk by its nature, or grows with a directory. None of those is allowed. What is:
 
 open, create        a new segment, and the files of indexes, which are written to the page cache
-append, read        the page cache; a reader of cold pages is another matter (docs/decisions/0029)
+append, read        the page cache; who reads for a client waits for no cold page: `test_cold_reads`
 exists, modified    names and times
 remove nothing      `Segment.create` makes sure that no index of that name is left: there is none
 rename              takes a handle of the journal, as an append does; how many in a step is bounded
