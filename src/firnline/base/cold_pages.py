@@ -2,8 +2,8 @@
 
 Whoever reads in a step of the loop, and can ask again, does it inside of `with cold_pages:`. Where the page
 cache has not all that is read there, `PagesCold` says so: a thread reads it, and whoever asked asks again.
-What was brought in so is then read without another look, once: where memory is short it may be gone by
-then, and nobody would ever be answered. Outside of it, and in other threads, a read waits as it always did.
+What was brought in so is then read without another look for some seconds: where memory is short it may be
+gone by then, and who has to look at many places would never be answered. Outside of it, and in other threads, a read waits as it always did.
 Source: docs/decisions/0029.
 """
 
@@ -157,10 +157,11 @@ class ColdPages:
 
     def _missing(self, place: Place, file: File, position: int, size_bytes: int) -> bytes:
         """Read what is not in memory if it has just been brought there; else PagesCold."""
-        brought = self._brought.pop(place.key, None)
+        brought = self._brought.get(place.key)
         if brought is None:
             raise PagesCold(place)
         if brought.problem is not None:
+            del self._brought[place.key]
             raise brought.problem.with_traceback(None)
         return file.read(position, size_bytes)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.cold_pages import PagesCold
+from firnline.base.cold_pages import WINDOW_BYTES, ColdPages, PagesCold, take
 from firnline.base.effects import Submit
 from firnline.base.errors import Code
 from firnline.base.units import KIB
@@ -305,6 +305,27 @@ def test_pages_that_are_gone_again_are_waited_for_once_and_the_reader_is_answere
     assert len(node.loop_reads) <= rounds + 1
     node.holds_work = False
     assert node.values(7) == sound
+
+
+def test_who_has_to_look_at_many_places_gets_to_the_end_though_memory_keeps_none(
+    node: Cold,
+) -> None:
+    """Of a replica that had to look at twenty segments some were always gone again: it never caught up."""
+    pages, rounds = ColdPages(), 0
+    file = node.fs.open(f"{PATH}.log")
+    places = range(0, file.size(), WINDOW_BYTES)
+    while True:
+        node.fs.chill(PATH)
+        try:
+            with pages:
+                for place in places:
+                    take(node.fs, file, place, 10)
+            break
+        except PagesCold as cold:
+            [submit] = pages.bring(cold.place, "who", None)
+            submit.then(submit.work(), 0)
+        rounds += 1
+        assert rounds <= len(places)
 
 
 def test_what_was_brought_in_long_ago_is_not_waited_for_in_a_step(node: Cold) -> None:
