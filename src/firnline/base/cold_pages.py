@@ -3,7 +3,8 @@
 Whoever reads in a step of the loop, and can ask again, does it inside of `with cold_pages:`. Where the page
 cache has not all that is read there, `PagesCold` says so: a thread reads it, and whoever asked asks again.
 What was brought in so is then read without another look for some seconds: where memory is short it may be
-gone by then, and who has to look at many places would never be answered. Outside of it, and in other threads, a read waits as it always did.
+gone by then, and who has to look at many places would never be answered. Outside of it, and in other
+threads, a read waits as it always did.
 Source: docs/decisions/0029.
 """
 
