@@ -71,6 +71,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> "LoadFile
     """Give the files of `--dist loadfile` to the workers in an order of our own."""
     if config.getvalue("dist") != "loadfile":
         return None
-    from tests.workers import FromBothEnds
+    from tests.workers import Lanes
 
-    return FromBothEnds(config, log)
+    return Lanes(config, log)
