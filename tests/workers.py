@@ -23,20 +23,17 @@ _REST = (
 
 def order(number: int, count: int) -> tuple[str, ...]:
     """Return the folders in the order in which worker `number` of `count` takes files from them."""
-    if number == count - 1 > 0:
-        return (*reversed(_REST), *(folder for lane in reversed(_LANES) for folder in reversed(lane)))
-    own, *others = _LANES[number % 2 :] + _LANES[: number % 2]
-    helped = tuple(folder for lane in others for folder in reversed(lane))
-    is_alone = count <= 2  # nobody else takes what waits
-    return (*own, *others[0], *_REST) if is_alone else (*own, *_REST, *helped)
+    if 0 < number == count - 1:
+        return tuple(reversed((*_LANES[0], *_LANES[1], *_REST)))
+    own, other = _LANES[number % 2], _LANES[1 - number % 2]
+    return (*own, *_REST, *reversed(other)) if count > 2 else (*own, *other, *_REST)
 
 
 def folder_of(scope: str, folders: tuple[str, ...]) -> int:
-    """Return which of the folders a file is in, by the longest name; that of all tests has what has none."""
+    """Return which of the folders a file is in, by the longest name."""
     return max(
         (number for number, folder in enumerate(folders) if scope.startswith(folder)),
         key=lambda number: len(folders[number]),
-        default=folders.index("tests/"),
     )
 
 

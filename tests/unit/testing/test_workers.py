@@ -80,11 +80,10 @@ def test_of_two_workers_one_begins_with_all_that_waits() -> None:
 
 
 @pytest.mark.parametrize(("number", "count"), [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)])
-def test_a_file_of_a_folder_that_has_no_place_stands_between_what_waits_and_what_computes(
-    number: int, count: int
-) -> None:
+def test_whatever_folder_a_file_is_in_some_place_is_its_own(number: int, count: int) -> None:
     folders = order(number, count)
-    between = folder_of("tests/new/test_n.py", folders)
-    waits, computes = (folder_of(f"tests/{f}/test_f.py", folders) for f in ("chaos", "unit/log"))
-    assert between in (waits + 1, computes + 1, computes - 1)
-    assert folder_of("tests/unit/native/test_n.py", folders) != computes
+    placed = {file: folders[folder_of(file, folders)] for file in (*FILES, "tests/new/test_n.py")}
+    assert placed["tests/new/test_n.py"] == placed["tests/test_docs.py"] == "tests/"
+    assert placed["tests/unit/raft/test_v.py"] == "tests/unit/"
+    assert placed["tests/unit/native/test_n.py"] == "tests/unit/native/"
+    assert placed["tests/chaos/test_c.py"] == "tests/chaos/"
