@@ -1,10 +1,10 @@
-"""Which test files a worker of `make test` gets: some begin with what waits, the last one with what computes.
+"""Which test files a worker of `make test` gets: some begin with what waits, the last with what computes.
 
-Tests that start processes wait for them half of the time, so with a worker more than there are cores no core
-is idle. Their files are in two lanes, each with a worker of its own, so that what a session starts once (Kafka
-in one lane, Spark in the other) is started once. The last worker takes the files that compute in their own
-process, from the end of the list. Whoever has done its own goes on with the rest, and helps the other lane at
-the very end; what is then left are short files. Decision 0014.
+Tests that start processes wait for them half of the time, so with a worker more than there are cores no
+core is idle. Their files are in two lanes, each with a worker of its own, so that what a session starts
+once (Kafka in one lane, Spark in the other) is started once. The last worker takes the files that compute
+in their own process, from the end of the list. Whoever has done its own goes on with the rest, and helps
+the other lane at the very end; what is left by then is short. Decision 0014.
 """
 
 from xdist.scheduler import LoadFileScheduling
