@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.peers.ports import free_ports, own_ports
 from tests.workers import Lanes, folder_of, order
 
 FILES = {
@@ -87,3 +88,15 @@ def test_whatever_folder_a_file_is_in_some_place_is_its_own(number: int, count: 
     assert placed["tests/unit/raft/test_v.py"] == "tests/unit/"
     assert placed["tests/unit/native/test_n.py"] == "tests/unit/native/"
     assert placed["tests/chaos/test_c.py"] == "tests/chaos/"
+
+
+def test_no_worker_takes_the_port_of_a_node_that_is_down_under_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken: list[set[int]] = []
+    for worker in ("gw0", "gw1", "gw2"):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
+        monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "3")
+        assert set(free_ports(50)) <= set(own_ports(worker, 3))
+        taken.append(set(own_ports(worker, 3)))
+    assert len(set.union(*taken)) == sum(map(len, taken)) == 21_999
