@@ -5,7 +5,7 @@ import os
 import random
 import socket
 
-_FIRST, _BEHIND = 10_000, 32_000
+_FIRST, _BEHIND = 10_000, 20_000  # beyond them `firnline dev --nodes` looks for its own
 
 
 def free_ports(count: int) -> list[int]:
