@@ -1,5 +1,6 @@
 """What all tests share: a broker, the Java that Spark starts, and the peers (`tests/peers/plugin.py`)."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -48,6 +49,14 @@ def pytest_configure(config: pytest.Config) -> None:
     patch.setenv("PYTHONPYCACHEPREFIX", folder)
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     config.add_cleanup(patch.undo)
+
+
+def pytest_collection_finish() -> None:
+    """Take what was collected, half a gigabyte, out of the collector's sight: it stays to the end.
+
+    Each full look at it costs half a second, and dozens of tests ask for some.
+    """
+    gc.freeze()
 
 
 def _let_examples_take_their_time() -> None:
