@@ -40,10 +40,11 @@ check: $(VENV)/installed
 	@$(PY) -m pytest -q -p no:cacheprovider tests/test_tidy.py tests/test_docs.py
 
 # FIRNLINE_FREEZE makes every event and effect immutable, so a test sees a machine that alters one.
-# The tests of a file stay with one worker (docs/decisions/0014). What both would fetch is fetched before.
+# The tests of a file stay with one worker (docs/decisions/0014). What several would fetch is fetched before.
+# Two workers wait for processes half of the time: of them and the one that computes no core is idle.
 # A test that nothing else ends says where it stands, and ends its worker and the run.
-# Bytecode is kept from run to run: some hundred processes are started, and both workers load every test.
-TEST_JOBS ?= 2
+# Bytecode is kept from run to run: some hundred processes are started, and all workers load every test.
+TEST_JOBS ?= 3
 HANGS_S := 960
 test: $(VENV)/installed $(VENV)/peers
 	@[ "$$FIRNLINE_PEERS" != 1 ] || $(PY) -m tests.peers.kafka fetch >/dev/null || true

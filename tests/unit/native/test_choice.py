@@ -49,7 +49,7 @@ def test_without_compiled_code_all_runs_in_python(tmp_path: Path) -> None:
     assert len(told) == 3
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_rooms_that_use_it_pass_their_tests_the_other_way_too() -> None:
     """With compiled code in this run they are run without it here, and the other way round."""
     other = "1" if os.environ.get("FIRNLINE_NATIVE") == "0" else "0"

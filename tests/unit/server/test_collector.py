@@ -36,12 +36,15 @@ class Knot:
 @pytest.fixture
 def metadata() -> Iterator[Metadata]:
     before = gc.get_threshold()
+    was_frozen = gc.get_freeze_count() > 0  # what pytest collected
     gc.unfreeze()
     callbacks = list(gc.callbacks)
     yield Metadata()
     gc.callbacks[:] = callbacks
     gc.set_threshold(*before)
     gc.unfreeze()
+    if was_frozen:
+        gc.freeze()
     gc.enable()
 
 
