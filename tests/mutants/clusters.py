@@ -165,6 +165,16 @@ CLUSTERS = (
         invariants=("rel-X2",),
     ),
     Mutant(
+        "rel-R18, in a cluster: what was read from the disk for a follower is there when it asks again",
+        "base.cold_pages:ColdPages._missing",
+        "self._brought.get(place.key)",
+        "self._brought.pop(place.key, None)",
+        seeds=(27, *SEEDS),
+        seconds=40,
+        profile="cold",
+        invariants=("rel-R18",),
+    ),
+    Mutant(
         "rel-C5, in a cluster: a commit is acknowledged when the ISR has it",
         "broker.node:BrokerNode._append",
         "acks=ACKS_ALL",

@@ -158,7 +158,9 @@ class CrashableFile:
         return bytes(found)
 
     def read_ready(self, position: int, size: int) -> Buffer | None:
-        return self.read(position, size) if self._inode.is_in_memory(position, size) else None
+        if self._fs.is_cold() or not self._inode.is_in_memory(position, size):
+            return None
+        return self.read(position, size)
 
     def read_into(self, position: int, room: memoryview) -> int:
         data = self.read(position, len(room))
@@ -202,6 +204,7 @@ class CrashableFs:
         self.syncs = 0
         self.read_bytes = 0  # by the node, so far
         self.cold_reads: list[str] = []  # of what was read that was not in memory
+        self.is_cold: Callable[[], bool] = bool  # whether the next read would wait, whatever it reads
         # Whoever looks at the disk from outside of the machine meets no fault, and uses none up.
         self.is_examined = False
         self.kept = OpenFiles(_KEPT_MAX)

@@ -399,6 +399,9 @@ class Host:
             return
         self.is_powered = True
         self.starts += 1
+        if self.options.cold_percent:
+            chance = self.world.chance("cold", self.node_id, self.starts)
+            self.fs.is_cold = partial(chance.happens, self.options.cold_percent)
         process = self.process = Process(self, self.starts)
         now_ms = process.now_ms()
         self.world.note(self.node_id, "starts")

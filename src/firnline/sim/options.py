@@ -84,6 +84,8 @@ class Options(NamedTuple):
     late_gap_us: tuple[int, int] = (2_000 * MS, 15_000 * MS)
     # What is done in one step where a thousand would be; 0: as in production.
     slice_items: int = 0
+    # Reads that nobody could wait for find the disk asleep so often, of a hundred.
+    cold_percent: int = 0
     # A whole cluster: the observers are brokers then. None: controllers, and brokers that only observe.
     cluster: "Shape | None" = None
 

@@ -171,6 +171,13 @@ def _slices(options: Options) -> Options:
     return bent._replace(fault_kinds=kinds, fault_gap_us=(500 * MS, 3_000 * MS), slice_items=1)
 
 
+def _cold(options: Options) -> Options:
+    """Memory is short everywhere: of what a Fetch reads, a part has to come from the disk first."""
+    kinds = ("kill", "elect", "elect", "stop", "power", "slow-link", "pause")
+    bent = _replicated(options)
+    return bent._replace(fault_kinds=kinds, fault_gap_us=(500 * MS, 4_000 * MS), cold_percent=30)
+
+
 def _directories(options: Options) -> Options:
     """Brokers with three log directories, of which one fails now and then."""
     kinds = ("kill", "elect", "stop", "pause", "cut")
@@ -202,6 +209,7 @@ PROFILES: dict[str, Callable[[Options], Options]] = {
     "raised": _raised,
     "directories": _directories,
     "slices": _slices,
+    "cold": _cold,
 }
 
 
