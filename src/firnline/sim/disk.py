@@ -204,7 +204,7 @@ class CrashableFs:
         self.syncs = 0
         self.read_bytes = 0  # by the node, so far
         self.cold_reads: list[str] = []  # of what was read that was not in memory
-        self.is_cold: Callable[[], bool] = bool  # whether the next read would wait, whatever it reads
+        self.is_cold: Callable[[], bool] = bool  # whether the next read would wait
         # Whoever looks at the disk from outside of the machine meets no fault, and uses none up.
         self.is_examined = False
         self.kept = OpenFiles(_KEPT_MAX)
