@@ -452,6 +452,30 @@ def test_a_new_log_goes_where_the_fewest_are_also_while_these_are_not_open_yet()
         assert at_once(steps).path.startswith("/two/")
 
 
+def test_logs_that_are_made_at_the_same_time_go_to_different_disks() -> None:
+    """A topic of four partitions would lie on one of four disks: none counts until a thread has made it."""
+    fs, rng = CrashableFs(), SeededRng(7)
+    for path in ("/one", "/two"):
+        format_disk(fs, rng, path)
+    harness = Harness(fs, log_dirs="/one")
+    fs = harness.stop()
+    config = replace(harness.config, log_dirs=("/one", "/two"))
+    storage = Storage(fs, config, rng=rng, cluster_id=CLUSTER_ID)
+    storage.start()
+    under_way = []
+    for index in range(4):
+        name = TopicPartition("u", index)
+        steps = storage.open_steps(name, b"u" * 16, TopicConfig(), START_MS)
+        wait = next(steps)
+        assert wait is not None
+        under_way.append((wait, steps))
+    paths = []
+    for wait, steps in under_way:
+        wait.at_once()
+        paths.append(at_once(steps).path)
+    assert sum(path.startswith("/two/") for path in paths) == 2
+
+
 def test_what_a_directory_that_failed_meanwhile_did_not_sync_is_not_acknowledged() -> None:
     """A closed segment is opened when its turn comes: without its files the log passed for synced."""
     harness = with_directories("/one", "/two")
