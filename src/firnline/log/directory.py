@@ -228,7 +228,7 @@ class LogDirectory:
             producers=self._producers,
             first_dirty_offset=self._first_dirty.get(topic_partition, NO_OFFSET),
             is_recovery_point_known=self._has_recovery_points,
-            is_new=is_new,
+            is_new=is_new or not was_served,
         )
         if log.log_end_offset < found_high:
             yield from self._lower_high_watermark(log)

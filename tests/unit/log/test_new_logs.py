@@ -27,7 +27,9 @@ def fs() -> CrashableFs:
 def is_kept(fs: CrashableFs, found: LogDirectory) -> bool:
     """Whether a record that is synced once the log is served survives a power cut."""
     log = found.open(TP, TOPIC_ID, TopicConfig(), NOW)
-    for file in found.unsynced(log):
+    files = found.unsynced(log)
+    assert {"/data", log.path, f"{log.path}/partition.metadata"} == {file.path for file in files}
+    for file in files:
         file.sync()
     log.flushed(log.log_end_offset)
     log.append_as_leader(batch("a"), leader_epoch=0, now_ms=NOW)
