@@ -225,7 +225,8 @@ class Storage:
             return Code.LOG_DIR_NOT_FOUND
         if path in self._offline:
             return Code.KAFKA_STORAGE_ERROR
-        holders = [d for d in self.directories if d.had(topic_partition)]
+        making = self._opening.get(topic_partition)
+        holders = [d for d in self.directories if d is making or d.had(topic_partition)]
         if not holders:
             self._preferred[topic_partition] = path
             return Code.REPLICA_NOT_AVAILABLE
