@@ -293,8 +293,10 @@ class Storage:
                 continue
             owner = directory.owner(path)
             # One that says nothing and has no log was being made when the disk refused.
-            is_begun = owner is None and not any(
-                name.endswith(names.LOG) for name in self._fs.list_dir(path)
+            is_begun = (
+                owner is None
+                and topic_partition not in self._opening
+                and not any(name.endswith(names.LOG) for name in self._fs.list_dir(path))
             )
             if topic_partition not in directory.logs and (owner == topic_id or is_begun):
                 effects += directory.condemn(topic_partition, now_ms)

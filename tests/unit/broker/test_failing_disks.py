@@ -478,6 +478,22 @@ def test_logs_that_are_made_at_the_same_time_go_to_different_disks() -> None:
     assert sum(path.startswith("/two/") for path in paths) == 2
 
 
+def test_what_is_left_of_a_deleted_topic_is_not_looked_for_in_what_a_thread_makes() -> None:
+    """The topic has its name again: a directory without a log would pass for one that could not be made."""
+    fs, rng = CrashableFs(), SeededRng(7)
+    format_disk(fs, rng, "/one")
+    harness = Harness(fs, log_dirs="/one")
+    fs = harness.stop()
+    storage = Storage(fs, harness.config, rng=rng, cluster_id=CLUSTER_ID)
+    storage.start()
+    name = TopicPartition("u", 0)
+    steps = storage.open_steps(name, b"u" * 16, TopicConfig(), START_MS)
+    assert next(steps) is not None
+    fs.make_dir("/one/u-0")  # so far the thread has come
+    assert storage.drop_unopened(name, b"o" * 16, START_MS) == []
+    assert fs.exists("/one/u-0")
+
+
 def test_what_a_directory_that_failed_meanwhile_did_not_sync_is_not_acknowledged() -> None:
     """A closed segment is opened when its turn comes: without its files the log passed for synced."""
     harness = with_directories("/one", "/two")
