@@ -85,3 +85,14 @@ def test_a_clean_start_syncs_no_log_that_was_served(fs: CrashableFs) -> None:
     found.close()
     found = started(fs)
     assert found.unsynced(found.open(TP, TOPIC_ID, TopicConfig(), NOW)) == []
+
+
+def test_a_log_that_a_checkpoint_speaks_of_before_it_is_synced_is_synced_after_a_kill(
+    fs: CrashableFs,
+) -> None:
+    """It is in checkpoints as soon as it is open. Only a clean stop syncs what it writes down."""
+    found = started(fs)
+    found.open(TP, TOPIC_ID, TopicConfig(), NOW)
+    found.checkpoint()
+    fs = fs.kill()
+    assert is_kept(fs, started(fs))
