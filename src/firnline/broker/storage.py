@@ -96,7 +96,7 @@ class Storage:
         self._offline: dict[str, StorageError] = {}
         # Where an operator wants replicas that are not here yet.
         self._preferred: dict[TopicPartition, str] = {}
-        self._opening: dict[TopicPartition, None] = {}
+        self._opening: dict[TopicPartition, LogDirectory] = {}
         self._syncs = Room("storage syncs", _SYNCS_MAX)  # of logs, by path
         self._synced_ms: dict[str, int] = {}  # of logs with flush.ms
         self._is_settling = False  # the last syncs are under way: no more jobs
@@ -185,8 +185,13 @@ class Storage:
         cordoned = self.cordoned_directories
         # Whoever chose this broker by hand may have found all of them cordoned.
         free = [d for d in healthy if d.directory_id not in cordoned] or healthy
-        chosen = min(free, key=lambda d: d.partition_count)
+        chosen = min(free, key=self._count_in)
         return (yield from self._open_in(chosen, topic_partition, topic_id, config, now_ms))
+
+    def _count_in(self, directory: LogDirectory) -> int:
+        """How many partitions are there, or are being made there."""
+        made = [tp for tp, where in self._opening.items() if where is directory]
+        return directory.partition_count + sum(not directory.had(tp) for tp in made)
 
     def _open_in(
         self,
@@ -197,7 +202,7 @@ class Storage:
         now_ms: int,
     ) -> Steps[Log]:
         """Open a log in a directory. Files that an operator moves away meanwhile are no failed disk."""
-        self._opening[topic_partition] = None
+        self._opening[topic_partition] = directory
         try:
             return (yield from directory.open_steps(topic_partition, topic_id, config, now_ms))
         except StorageError as problem:
@@ -220,7 +225,8 @@ class Storage:
             return Code.LOG_DIR_NOT_FOUND
         if path in self._offline:
             return Code.KAFKA_STORAGE_ERROR
-        holders = [d for d in self.directories if d.had(topic_partition)]
+        making = self._opening.get(topic_partition)
+        holders = [d for d in self.directories if d is making or d.had(topic_partition)]
         if not holders:
             self._preferred[topic_partition] = path
             return Code.REPLICA_NOT_AVAILABLE
@@ -287,8 +293,10 @@ class Storage:
                 continue
             owner = directory.owner(path)
             # One that says nothing and has no log was being made when the disk refused.
-            is_begun = owner is None and not any(
-                name.endswith(names.LOG) for name in self._fs.list_dir(path)
+            is_begun = (
+                owner is None
+                and topic_partition not in self._opening
+                and not any(name.endswith(names.LOG) for name in self._fs.list_dir(path))
             )
             if topic_partition not in directory.logs and (owner == topic_id or is_begun):
                 effects += directory.condemn(topic_partition, now_ms)

@@ -210,6 +210,7 @@ class LogDirectory:
             file = checkpoint.place_partition_metadata(self._fs, path, topic_id)
             self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
         is_as_left = self.was_clean and topic_partition not in self._let_go
+        was_served = is_as_left and topic_partition in self._recovery_points
         noted = self._high_watermarks.get(topic_partition, 0)  # if it was open before
         found_high = self._found_high.get(topic_partition, noted)
         log = yield from opening_steps(
@@ -227,7 +228,7 @@ class LogDirectory:
             producers=self._producers,
             first_dirty_offset=self._first_dirty.get(topic_partition, NO_OFFSET),
             is_recovery_point_known=self._has_recovery_points,
-            is_new=is_new,
+            is_new=is_new or not was_served,
         )
         if log.log_end_offset < found_high:
             yield from self._lower_high_watermark(log)
@@ -235,8 +236,8 @@ class LogDirectory:
         log.keep_lowered = partial(self._keep_lowered, topic_partition)
         self.logs[topic_partition] = log
         self._here[topic_partition] = None
-        if found == topic_id and log.log_end_offset == 0 and not is_as_left:
-            # Made before, and maybe never on disk; one with records was served.
+        if found == topic_id and log.log_end_offset == 0 and not was_served:
+            # Made before, maybe by a thread that a stop left behind, and never synced; records say it was.
             file = checkpoint.open_partition_metadata(self._fs, path)
             self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
         return log

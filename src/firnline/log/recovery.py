@@ -138,7 +138,7 @@ def opening_steps(
     producers                what the node remembers of all partitions; None: a table of this log's own
     first_dirty_offset       what the cleaner's checkpoint says; -1: neither it nor its leader was compacted
     is_recovery_point_known  False when the checkpoint of the recovery points is lost, of all logs
-    is_new                   its files were made just now, and are on no disk
+    is_new                   its files may have been made just now, and be on no disk
     """
     if not fs.exists(path):
         fs.make_dir(path)

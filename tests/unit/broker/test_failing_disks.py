@@ -452,6 +452,48 @@ def test_a_new_log_goes_where_the_fewest_are_also_while_these_are_not_open_yet()
         assert at_once(steps).path.startswith("/two/")
 
 
+def test_logs_that_are_made_at_the_same_time_go_to_different_disks() -> None:
+    """A topic of four partitions would lie on one of four disks: none counts until a thread has made it."""
+    fs, rng = CrashableFs(), SeededRng(7)
+    for path in ("/one", "/two"):
+        format_disk(fs, rng, path)
+    harness = Harness(fs, log_dirs="/one")
+    fs = harness.stop()
+    config = replace(harness.config, log_dirs=("/one", "/two"))
+    storage = Storage(fs, config, rng=rng, cluster_id=CLUSTER_ID)
+    storage.start()
+    under_way = []
+    for index in range(4):
+        name = TopicPartition("u", index)
+        steps = storage.open_steps(name, b"u" * 16, TopicConfig(), START_MS)
+        wait = next(steps)
+        assert wait is not None
+        under_way.append((wait, steps))
+    # Nor would one be moved: who wanted that would have the next topic of its name made there.
+    assert storage.prefer(TopicPartition("u", 0), "/two") is Code.OPERATION_NOT_ATTEMPTED
+    paths = []
+    for wait, steps in under_way:
+        wait.at_once()
+        paths.append(at_once(steps).path)
+    assert sum(path.startswith("/two/") for path in paths) == 2
+
+
+def test_what_is_left_of_a_deleted_topic_is_not_looked_for_in_what_a_thread_makes() -> None:
+    """The topic has its name again: a directory without a log would pass for one that could not be made."""
+    fs, rng = CrashableFs(), SeededRng(7)
+    format_disk(fs, rng, "/one")
+    harness = Harness(fs, log_dirs="/one")
+    fs = harness.stop()
+    storage = Storage(fs, harness.config, rng=rng, cluster_id=CLUSTER_ID)
+    storage.start()
+    name = TopicPartition("u", 0)
+    steps = storage.open_steps(name, b"u" * 16, TopicConfig(), START_MS)
+    assert next(steps) is not None
+    fs.make_dir("/one/u-0")  # so far the thread has come
+    assert storage.drop_unopened(name, b"o" * 16, START_MS) == []
+    assert fs.exists("/one/u-0")
+
+
 def test_what_a_directory_that_failed_meanwhile_did_not_sync_is_not_acknowledged() -> None:
     """A closed segment is opened when its turn comes: without its files the log passed for synced."""
     harness = with_directories("/one", "/two")
