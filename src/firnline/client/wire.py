@@ -51,7 +51,7 @@ def encode_request_in_parts(
             small.clear()
         else:
             small.append(part)
-    return [*found, b"".join(small)]
+    return [*found, b"".join(small)] if small else found
 
 
 def encode_request_in_slices(

@@ -146,7 +146,7 @@ def opening_steps(
     table = producers or ProducerTable(PRODUCERS_MAX)
     rules = index_rules(config)
     opening = _Opening(fs, path, rules, now_ms, was_clean, recovery_point, has_gaps, table)
-    opening.is_changed = is_new
+    opening.is_new = is_new
     if first_dirty_offset >= 0:
         # Compaction ends below the recovery point, which a Kafka that was killed may have written down late.
         opening.gaps_upto = max(recovery_point, first_dirty_offset)
@@ -195,7 +195,7 @@ class _Opening:
         self.epochs = LeaderEpochs(fs, f"{path}/{LEADER_EPOCHS}")
         self.producers = ProducerStates(producers)
         self.unsynced: list[Segment] = []
-        self.is_changed = False
+        self.is_changed = self.is_new = False
         self.found: dict[str, None] = {}  # the directory as it is before anything is opened
         self.snapshots: dict[int, None] = {}  # offsets of those of producers that are there now
         self.snapshot_offset = NO_OFFSET
@@ -222,6 +222,8 @@ class _Opening:
             end = log_start_offset
             yield from self.start_over(segments, end)
         self.epochs.truncate_from_end(end)
+        # One with records was served, and synced before.
+        self.is_changed |= self.is_new and end == segments.first_base_offset
         is_tiered = retention.is_tiered(topic_partition.topic, config)
         is_empty = end == segments.first_base_offset and not (is_tiered and log_start_offset < end)
         if is_empty and not self.was_clean and topic_id != METADATA_TOPIC_ID:

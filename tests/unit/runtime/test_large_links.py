@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
+from firnline.base.units import MIB
+from firnline.client.wire import encode_request, encode_request_in_parts
 from firnline.protocol.compile import ELEMENTS_PER_SLICE
 from firnline.protocol.messages import k01_fetch as m01
+from firnline.protocol.messages.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from firnline.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
 from firnline.runtime import links, poll
 
@@ -136,3 +143,16 @@ def test_a_large_answer_that_is_not_understood_is_none(
         asker.ask(port, m01.FetchRequest(topics=[]), version_max=12)
     found = asker.until_answered()
     assert all("not understood" in unanswered(each) for each in found)
+
+
+def test_a_large_request_does_not_end_with_a_part_of_nothing() -> None:
+    """The socket would be told that more follows, and hold the end back until it is told otherwise."""
+    data = PartitionProduceData(index=0, records=bytes(MIB))
+    request = ProduceRequest(
+        acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[data])]
+    )
+    parts = encode_request_in_parts(request, version=8, correlation_id=1, client_id="c")
+    whole = encode_request(request, version=8, correlation_id=1, client_id="c")
+    assert len(parts) > 1
+    assert all(parts)
+    assert b"".join(parts) == whole
