@@ -8,6 +8,7 @@
  * between calls.
  * What compaction spends its time on is in _compaction.h, with its twins in log/compaction/cleaner.py.
  */
+#define _GNU_SOURCE  /* preadv2 */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <errno.h>
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -554,8 +556,18 @@ static PyObject *usual_request(PyObject *module, PyObject *const *args, Py_ssize
 
 /* ---- sockets ---------------------------------------------------------------------------------- */
 
+/* Read what is in memory: -1 where that would wait for the disk. Where nobody can tell it waits. */
+static ssize_t ready_bytes(int fd, void *room, size_t size, long long position) {
+#ifdef RWF_NOWAIT
+    struct iovec part = {room, size};
+    ssize_t got = preadv2(fd, &part, 1, position, RWF_NOWAIT);
+    if (got >= 0 || errno == EAGAIN) return got;
+#endif
+    return pread(fd, room, size, position);
+}
+
 /* Copy (bytes, (file, position, size), bytes) to `room`; return its size, 0 if it is another kind of answer
- * or cannot be read whole, -1 with an exception. */
+ * or cannot be read whole at once, -1 with an exception. */
 static Py_ssize_t gather(PyObject *answer, uint8_t *room, Py_ssize_t room_size) {
     if (PyTuple_GET_SIZE(answer) != 3) return 0;
     PyObject *front = PyTuple_GET_ITEM(answer, 0), *slice = PyTuple_GET_ITEM(answer, 1);
@@ -578,7 +590,7 @@ static Py_ssize_t gather(PyObject *answer, uint8_t *room, Py_ssize_t room_size) 
     memcpy(room, PyBytes_AS_STRING(front), (size_t)front_size);
     ssize_t got;
     Py_BEGIN_ALLOW_THREADS
-    got = pread((int)fd, room + front_size, (size_t)size, position);
+    got = ready_bytes((int)fd, room + front_size, (size_t)size, position);
     Py_END_ALLOW_THREADS
     if (got != size) return 0;
     memcpy(room + front_size + size, PyBytes_AS_STRING(after), (size_t)after_size);

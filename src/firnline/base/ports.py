@@ -52,6 +52,10 @@ class File(Protocol):
         """Return up to `size` bytes; fewer only at the end of the file."""
         ...
 
+    def read_ready(self, position: int, size: int) -> Buffer | None:
+        """As `read`, but None where that would wait for the disk. Where nobody can tell it waits."""
+        ...
+
     def read_into(self, position: int, room: memoryview) -> int:
         """Fill `room`; return how many bytes there were: fewer only at the end of the file."""
         ...

@@ -17,6 +17,10 @@ class FileSlice(NamedTuple):
     def read(self) -> bytes:
         return self.file.read(self.position, self.size_bytes)
 
+    def read_ready(self) -> Buffer | None:
+        """As `read`, but None where that would wait for the disk."""
+        return self.file.read_ready(self.position, self.size_bytes)
+
 
 class FileRecords:
     """Whole record batches as slices of segment files, in offset order.
@@ -46,7 +50,8 @@ EMPTY_RECORDS = b""
 
 
 def joined(parts: Sequence[Buffer | FileSlice], parts_max: int) -> bytes | None:
-    """Join up to JOIN_BYTES_MAX, slices read; None where they are larger, or more than `parts_max`."""
+    """Join up to JOIN_BYTES_MAX, slices read; None where they are larger, or more than `parts_max`, or to
+    read them would wait for the disk."""
     if len(parts) > parts_max:
         return None
     size = 0
@@ -54,7 +59,13 @@ def joined(parts: Sequence[Buffer | FileSlice], parts_max: int) -> bytes | None:
         size += part.size_bytes if isinstance(part, FileSlice) else len(part)
     if size > JOIN_BYTES_MAX:
         return None
-    return b"".join(map(read_part, parts))
+    found: list[Buffer] = []
+    for part in parts:
+        data = part.read_ready() if isinstance(part, FileSlice) else part
+        if data is None:
+            return None
+        found.append(data)
+    return b"".join(found)
 
 
 def held_bytes(part: Buffer | FileSlice) -> int:

@@ -4,7 +4,8 @@ Partitions are read in the order asked, within the request's byte limit; the fir
 returned whole whatever its size (KIP-74). Offsets that only the tier has are read through a port,
 several partitions of one request at once (better than T37), and whatever is ready when
 `remote.fetch.max.wait.ms` is over is answered. With too few bytes the request waits in
-`replica/waiters`. Source: spec C14, T35-T42.
+`replica/waiters`. What is not in memory a thread reads first (decision 0029): where others have something
+they are answered meanwhile, else the request waits. Source: spec C14, T35-T42.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,22 +13,21 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from firnline.base.cold_pages import Key, Place
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.limits import WAITING_PARTITIONS_MAX
 from firnline.base.slices import EMPTY_RECORDS, FileSlice, Records
 from firnline.broker.fetch_session import (
-    NOBODY,
     Answered,
+    FetchAsk,
     FetchContext,
     FetchSessions,
-    Key,
     Owner,
     Wanted,
 )
 from firnline.replica.hosted import HostedPartitions
-from firnline.replica.isr import NO_BROKER_EPOCH
 from firnline.replica.partition import Partition
 from firnline.replica.read import (
     INDEX_IS_BUILT,
@@ -35,14 +35,16 @@ from firnline.replica.read import (
     AbortedTransaction,
     BelowLocalStart,
     Closer,
+    Cold,
     Local,
     ReadOutcome,
 )
 from firnline.replica.waiters import FetchWaiter, FetchWaiters, LargeWaiters
 
-CONSUMER_REPLICA = -1
 # What is read in one step: a millisecond and a half.
 PARTITIONS_PER_SLICE = 200
+# So long a Fetch that has found nothing waits for a disk at least, whatever its client says.
+_DISK_MS = 500
 
 
 class RemoteData(NamedTuple):
@@ -68,91 +70,6 @@ class RemoteRead(Protocol):
     ) -> Effects: ...
 
 
-class Held(Protocol):
-    """Where the bytes of an answer are counted until it is made: a share of runtime/bounds/answers."""
-
-    def grow(self, size_bytes: int) -> None:
-        """The answer holds so many more. ProtocolError: more than one may."""
-        ...
-
-    def waits(self) -> None:
-        """It holds none any more, for the time being."""
-        ...
-
-
-class FetchAsk:
-    """One Fetch request in our terms. Bytes and milliseconds.
-
-    replica_id, replica_epoch  of a follower, its epoch -1 where the protocol has none; -1 for consumers
-    session_id, session_epoch  (0, -1): no session (KIP-227); a session is the `owner`'s alone, who asks
-    uses_ids                   topics are named by id: version 13 and later
-    is_any_replica             of a consumer that may be answered by followers, or sent to one: version 11 on
-    rack, listener             where that consumer is, and by what listener it came
-    when_gone                  is told what to do if whoever asked hangs up while the request waits
-    held                       where bytes are counted that were read and wait for the rest; None: nowhere
-    """
-
-    __slots__ = (
-        "forgotten",
-        "held",
-        "is_any_replica",
-        "isolation",
-        "listener",
-        "max_bytes",
-        "max_wait_ms",
-        "min_bytes",
-        "owner",
-        "rack",
-        "replica_epoch",
-        "replica_id",
-        "session_epoch",
-        "session_id",
-        "uses_ids",
-        "wanted",
-        "when_gone",
-    )
-
-    def __init__(
-        self,
-        wanted: Sequence[Wanted],
-        *,
-        max_wait_ms: int = 0,
-        min_bytes: int = 0,
-        max_bytes: int,
-        isolation: int = 0,
-        replica_id: int = CONSUMER_REPLICA,
-        replica_epoch: int = NO_BROKER_EPOCH,
-        session_id: int = 0,
-        session_epoch: int = -1,
-        owner: Owner = NOBODY,
-        forgotten: Sequence[Key] = (),
-        uses_ids: bool = False,
-        is_any_replica: bool = False,
-        rack: str = "",
-        listener: str = "",
-        when_gone: "WhenGone | None" = None,
-        held: Held | None = None,
-    ) -> None:
-        self.when_gone = when_gone
-        self.held = held
-        self.is_any_replica = is_any_replica
-        self.rack = rack
-        self.listener = listener
-        self.wanted = wanted
-        self.max_wait_ms = max_wait_ms
-        self.min_bytes = min_bytes
-        self.max_bytes = max_bytes
-        self.isolation = isolation
-        self.replica_id = replica_id
-        self.replica_epoch = replica_epoch
-        self.session_id = session_id
-        self.session_epoch = session_epoch
-        self.owner = owner
-        self.forgotten = forgotten
-        self.uses_ids = uses_ids
-
-
-WhenGone = Callable[[Callable[[int], Effects]], None]
 # Bytes of the answer, least bytes, whether topics are named by id, and who asks.
 FetchLimits = tuple[int, int, bool, Owner]
 
@@ -310,10 +227,12 @@ class OneFetch:
     __slots__ = (
         "_answer",
         "_ask",
+        "_awaited",
         "_began_ms",
         "_below",
         "_bytes_left",
         "_clock",
+        "_cold",
         "_context",
         "_fetching",
         "_is_answered",
@@ -348,6 +267,8 @@ class OneFetch:
         self._waiter: FetchWaiter | None = None
         self._is_answered = False
         self._below: list[tuple[int, BelowLocalStart, int]] = []
+        self._cold: dict[Wanted, Place] = {}
+        self._awaited: dict[Key, None] = {}  # of what a thread reads for us
         self._serial = 0
         self._began_ms = 0
 
@@ -356,17 +277,18 @@ class OneFetch:
         self._begin_reading()
         return self._go_on(now_ms)
 
-    def _go_on(self, now_ms: int) -> Effects:
+    def _go_on(self, now_ms: int, *, is_noted: bool = False) -> Effects:
         """Read every partition in one step; answer, or wait."""
         ask = self._ask
         self._read_some(self._wanted)
         if self._below:
-            return self._read_remote(now_ms)
+            return [*self._have_read(waits=False), *self._read_remote(now_ms)]
         # What a follower says of itself counts once, when it comes: what it waits for it does not have.
-        noted = [] if ask.replica_id < 0 else self._note_follower(0, now_ms)
+        noted = [] if ask.replica_id < 0 or is_noted else self._note_follower(0, now_ms)
+        until_ms = self._began_ms + max(ask.max_wait_ms, _DISK_MS if self._cold else 0)
         if self._is_enough():
             return [*self._finish(now_ms), *noted]
-        return [*self._wait(self._missing_bytes(), ask.max_wait_ms, now_ms), *noted]
+        return [*self._wait(max(1, self._missing_bytes()), until_ms - now_ms, now_ms), *noted]
 
     def _missing_bytes(self) -> int:
         ask = self._ask
@@ -375,9 +297,11 @@ class OneFetch:
     def _is_enough(self) -> bool:
         """Whether what was read is to be answered now."""
         ask = self._ask
-        must_answer = self._must_answer or not self._may_wait
-        must_answer = must_answer or (ask.replica_id >= 0 and self._is_to_hear())
-        return must_answer or ask.max_wait_ms <= 0 or self._missing_bytes() <= 0
+        if self._must_answer or (ask.replica_id >= 0 and self._is_to_hear()):
+            return True
+        if (self._cold or self._awaited) and not self._total_bytes:
+            return False
+        return not self._may_wait or ask.max_wait_ms <= 0 or self._missing_bytes() <= 0
 
     def _note_follower(self, first: int, now_ms: int) -> Effects:
         """Tell each partition how far the follower is that it was just read for, from `first` on."""
@@ -416,20 +340,23 @@ class OneFetch:
         self._may_wait, self._must_answer = bool(self._resting), False
         self._outcomes = []
         self._below = []
+        self._cold = {}
 
     def _read_some(self, portion: Sequence[Wanted]) -> None:
         """Read `portion`, the next of `_wanted`; note what only the tier has, and whether to wait."""
+        with self._fetching.hosted.pages:
+            self._read_in_memory(portion)
+
+    def _read_in_memory(self, portion: Sequence[Wanted]) -> None:
         ask = self._ask
-        hosted = self._fetching.hosted
+        hosted, isolation = self._fetching.hosted, ask.isolation
         left = self._bytes_left
-        isolation = ask.isolation
         is_consumer = ask.replica_id < 0
         prefers = self._fetching.prefer is not None and ask.is_any_replica
         is_first = self._is_first
         total = 0
         may_wait, must_answer = self._may_wait, self._must_answer
-        outcomes = self._outcomes
-        below = self._below
+        outcomes, below = self._outcomes, self._below
         for wanted in portion:
             found = wanted.hosted = _find(hosted, wanted)
             if isinstance(found, KafkaError):
@@ -456,6 +383,9 @@ class OneFetch:
                     is_first = False
                     total += size
                     left = left - size if size < left else 0
+            elif type(outcome) is Cold:
+                self._cold[wanted] = outcome.place
+                may_wait, outcome = True, _nothing_yet(found, isolation)
             elif type(outcome) is BelowLocalStart and (
                 not is_consumer or self._fetching.remote_read is None
             ):
@@ -585,6 +515,33 @@ class OneFetch:
 
     # ------------------------------------------------------------------------------- waiting
 
+    def _have_read(self, *, waits: bool) -> Effects:
+        """Have threads read what is not in memory, and wait for it, or leave it to the next Fetch."""
+        pages = self._fetching.hosted.pages
+        effects: Effects = []
+        for place in self._cold.values():
+            then = None
+            if waits:
+                self._awaited[place.key] = None
+                then = partial(self._page_came, place.key)
+            effects += pages.bring(place, self, then)
+        self._cold = {}
+        return effects
+
+    def _page_came(self, key: Key, now_ms: int) -> Effects:
+        if key not in self._awaited:
+            return []
+        del self._awaited[key]
+        if self._awaited:
+            return []
+        return [CancelTimer(key=("fetch", self._serial)), *self._pages_came(now_ms)]
+
+    def _pages_came(self, now_ms: int) -> Effects:
+        """Read again: more may be cold, of what these pages lead to."""
+        self._stop_waiting()
+        self._begin_reading()
+        return self._go_on(now_ms, is_noted=True)
+
     def _wait(self, missing_bytes: int, wait_ms: int, now_ms: int) -> Effects:
         self._new_waiter(missing_bytes, self._woken)
         self._wait_at(self._wanted)
@@ -604,9 +561,10 @@ class OneFetch:
         )
 
     def _wait_at(self, portion: Sequence[Wanted]) -> None:
-        """Hear of what comes to these partitions from now on."""
+        """Hear of what comes to these partitions from now on, but for those whose disk is waited for."""
         assert self._waiter is not None
-        more = [p.fetch_waiters for p in (w.hosted for w in portion) if isinstance(p, Partition)]
+        some = (w.hosted for w in portion if w not in self._cold)
+        more = [p.fetch_waiters for p in some if isinstance(p, Partition)]
         for waiters in more:
             waiters.add(self._waiter)
         self._waits_at += more
@@ -618,7 +576,8 @@ class OneFetch:
             self._ask.held.waits()
         if self._ask.when_gone is not None:
             self._ask.when_gone(self._abandon)
-        return [SetTimer(key=("fetch", self._serial), at_ms=at_ms, then=self._wait_over)]
+        timer = SetTimer(key=("fetch", self._serial), at_ms=at_ms, then=self._wait_over)
+        return [timer, *self._have_read(waits=True)]
 
     def _stop_waiting(self) -> None:
         waiter = self._waiter
@@ -629,6 +588,9 @@ class OneFetch:
             waiters.discard(waiter)
         self._waits_at = []
         self._waiter = None
+        for key in self._awaited:
+            self._fetching.hosted.pages.leave(key, self)
+        self._awaited = {}
 
     def _stop_waiting_aside(self, now_ms: int) -> Effects:
         """As `_stop_waiting`: of many partitions the step that stops leaves them to later ones."""
@@ -663,10 +625,11 @@ class OneFetch:
         assert not self._is_answered
         self._is_answered = True
         self._put_remote()
+        read = self._have_read(waits=False)
         told = self._told(list(zip(self._wanted, self._outcomes, strict=True)))
         if isinstance(told, KafkaError):
-            return self._answer(FetchAnswer(told, 0, []))
-        return self._answer(FetchAnswer(None, self._context.session_id, told))
+            return [*self._answer(FetchAnswer(told, 0, [])), *read]
+        return [*self._answer(FetchAnswer(None, self._context.session_id, told)), *read]
 
     def _told(self, outcomes: Answered) -> Answered | KafkaError:
         """Return those of `outcomes` that the session has to tell; note that, and who comes to rest."""
@@ -686,6 +649,13 @@ def _find(hosted: HostedPartitions, wanted: Wanted) -> Partition | KafkaError:
 
 def _nothing(partition: Partition, now_ms: int) -> Effects:
     return []
+
+
+def _nothing_yet(partition: Partition, isolation: int) -> Local:
+    log = partition.log
+    aborted = () if isolation == READ_COMMITTED else None
+    marks = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
+    return Local(EMPTY_RECORDS, *marks, aborted)
 
 
 def _local(

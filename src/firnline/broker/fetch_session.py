@@ -7,8 +7,10 @@ which nothing happens rest: its next Fetch neither reads them nor notes anything
 Source: KIP-227; spec C14 (70/71/106).
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Protocol
 
+from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
 from firnline.base.limits import (
@@ -19,10 +21,11 @@ from firnline.base.limits import (
 from firnline.base.owners import Owners
 from firnline.base.ports import Rng
 from firnline.base.units import INT32_MAX
-from firnline.replica.isr import FetchClock, Follower
+from firnline.replica.isr import NO_BROKER_EPOCH, FetchClock, Follower
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local, ReadOutcome
 
+CONSUMER_REPLICA = -1
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -154,6 +157,93 @@ class Wanted:
         self.told_high_watermark = outcome.high_watermark
         self.told_log_start = outcome.log_start_offset
         return news
+
+
+WhenGone = Callable[[Callable[[int], Effects]], None]
+
+
+class Held(Protocol):
+    """Where the bytes of an answer are counted until it is made: a share of runtime/bounds/answers."""
+
+    def grow(self, size_bytes: int) -> None:
+        """The answer holds so many more. ProtocolError: more than one may."""
+        ...
+
+    def waits(self) -> None:
+        """It holds none any more, for the time being."""
+        ...
+
+
+class FetchAsk:
+    """One Fetch request in our terms. Bytes and milliseconds.
+
+    replica_id, replica_epoch  of a follower, its epoch -1 where the protocol has none; -1 for consumers
+    session_id, session_epoch  (0, -1): no session (KIP-227); a session is the `owner`'s alone, who asks
+    uses_ids                   topics are named by id: version 13 and later
+    is_any_replica             of a consumer that may be answered by followers, or sent to one: version 11 on
+    rack, listener             where that consumer is, and by what listener it came
+    when_gone                  is told what to do if whoever asked hangs up while the request waits
+    held                       where bytes are counted that were read and wait for the rest; None: nowhere
+    """
+
+    __slots__ = (
+        "forgotten",
+        "held",
+        "is_any_replica",
+        "isolation",
+        "listener",
+        "max_bytes",
+        "max_wait_ms",
+        "min_bytes",
+        "owner",
+        "rack",
+        "replica_epoch",
+        "replica_id",
+        "session_epoch",
+        "session_id",
+        "uses_ids",
+        "wanted",
+        "when_gone",
+    )
+
+    def __init__(
+        self,
+        wanted: Sequence[Wanted],
+        *,
+        max_wait_ms: int = 0,
+        min_bytes: int = 0,
+        max_bytes: int,
+        isolation: int = 0,
+        replica_id: int = CONSUMER_REPLICA,
+        replica_epoch: int = NO_BROKER_EPOCH,
+        session_id: int = 0,
+        session_epoch: int = -1,
+        owner: Owner = NOBODY,
+        forgotten: Sequence[Key] = (),
+        uses_ids: bool = False,
+        is_any_replica: bool = False,
+        rack: str = "",
+        listener: str = "",
+        when_gone: WhenGone | None = None,
+        held: Held | None = None,
+    ) -> None:
+        self.when_gone = when_gone
+        self.held = held
+        self.is_any_replica = is_any_replica
+        self.rack = rack
+        self.listener = listener
+        self.wanted = wanted
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.isolation = isolation
+        self.replica_id = replica_id
+        self.replica_epoch = replica_epoch
+        self.session_id = session_id
+        self.session_epoch = session_epoch
+        self.owner = owner
+        self.forgotten = forgotten
+        self.uses_ids = uses_ids
 
 
 Answered = list[tuple[Wanted, ReadOutcome]]

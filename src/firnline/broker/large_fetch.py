@@ -13,11 +13,10 @@ from firnline.broker.fetch import (
     PARTITIONS_PER_SLICE,
     Answer,
     FetchAnswer,
-    FetchAsk,
     Fetching,
     OneFetch,
 )
-from firnline.broker.fetch_session import Answered, FetchContext, Wanted
+from firnline.broker.fetch_session import Answered, FetchAsk, FetchContext, Wanted
 from firnline.replica.waiters import FetchWaiter, FetchWaiters
 
 # To stop waiting at a partition takes a quarter of a microsecond; more where nobody looked at it of late.
@@ -65,9 +64,9 @@ class LargeFetch(OneFetch):
         self._answer_in_slices = answer_in_slices
         self._is_due = False
 
-    def _go_on(self, now_ms: int) -> Effects:
+    def _go_on(self, now_ms: int, *, is_noted: bool = False) -> Effects:
         if self._is_small():
-            return super()._go_on(now_ms)
+            return super()._go_on(now_ms, is_noted=is_noted)
         return self._run(self._go_on_in_slices(now_ms), now_ms)
 
     def _is_small(self) -> bool:
@@ -89,6 +88,7 @@ class LargeFetch(OneFetch):
                 effects = [] if ask.replica_id < 0 else self._note_follower(first, now_ms)
                 if self._waiter is not None:
                     self._wait_at(portion)
+                effects += self._have_read(waits=self._waiter is not None)
         except HungUp:
             return self._stop_waiting_aside(now_ms)
         except BaseException:  # there is a defect, or the node ends
@@ -97,11 +97,10 @@ class LargeFetch(OneFetch):
         if self._below:
             effects += self._stop_waiting_aside(now_ms)
             return effects + (yield from self._read_remote_in_slices(now_ms))
-        if self._is_enough():
+        if self._waiter is None or self._is_enough():
             effects += self._stop_waiting_aside(now_ms)
             return effects + self._finish(now_ms)
         waiter = self._waiter
-        assert waiter is not None
         waiter.missing_bytes -= self._total_bytes
         if self._is_due or waiter.missing_bytes <= 0:
             return effects + self._wait_over(now_ms)
@@ -143,6 +142,11 @@ class LargeFetch(OneFetch):
         self._is_due = True
         return []
 
+    def _pages_came(self, now_ms: int) -> Effects:
+        if self._is_small():
+            return super()._pages_came(now_ms)
+        return self._waiter.complete(now_ms) if self._waiter is not None else []
+
     def _portions(self) -> Iterator[Sequence[Wanted]]:
         wanted = self._wanted
         for first in range(0, len(wanted), PARTITIONS_PER_SLICE):
@@ -172,7 +176,7 @@ class LargeFetch(OneFetch):
         now_ms = yield []  # this is in the step of who woke us
         for portion in self._portions():
             self._read_portion(portion)
-            now_ms = yield []
+            now_ms = yield self._have_read(waits=False)
         return self._finish(now_ms)
 
     def _read_portion(self, portion: Sequence[Wanted]) -> None:

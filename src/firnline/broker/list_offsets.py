@@ -5,9 +5,12 @@ later, and not at all after the time-out. Source: spec 3.16; KIP-405, KIP-734, K
 """
 
 from collections.abc import Callable, Generator, Iterable
+from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from firnline.base.background import Beside
+from firnline.base.cold_pages import ColdPages, PagesCold
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 # By time, some 15 us each: a look at an index, and at the batch.
 _ASKS_PER_SLICE = 100
+# So often a search begins anew for a disk. Where memory is so short that this is not enough, it waits.
+_TRIES_MAX = 16
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -68,19 +73,25 @@ class RemoteOffset(Protocol):
 
 
 Outcome = OffsetFound | KafkaError
+Found = TypeVar("Found")
+# Effects, or what threads are to do first, then the time; at last what was found.
+Slices = Generator[Effects | Beside, int, Found]
+LocalSteps = Generator[None, None, tuple[int, int] | None]
 Answer = Callable[[list[Outcome], int], Effects]
 
 
 class ListingOffsets:
     """Answers over the partitions of one request.
 
+    pages       reads what is not in memory of local files
     remote      the tier, or None
     timeout_ms  remote.list.offsets.request.timeout.ms, for versions that do not say
     """
 
-    __slots__ = ("_serial", "remote", "timeout_ms")
+    __slots__ = ("_pages", "_serial", "remote", "timeout_ms")
 
-    def __init__(self, *, remote: RemoteOffset | None, timeout_ms: int) -> None:
+    def __init__(self, *, remote: RemoteOffset | None, timeout_ms: int, pages: ColdPages) -> None:
+        self._pages = pages
         self.remote = remote
         self.timeout_ms = timeout_ms
         self._serial = 0
@@ -94,9 +105,9 @@ class ListingOffsets:
         timeout_ms: int | None,
         answer: Answer,
         now_ms: int,
-    ) -> Generator[Effects, int, Effects]:
+    ) -> Slices[Effects]:
         """Answer all of `asks` in their order; each is taken when its turn comes, so many in a slice."""
-        pending = _Pending(isolation, version, answer)
+        pending = _Pending(isolation, version, answer, self._pages)
         for index, ask in enumerate(asks):
             if index and index % _ASKS_PER_SLICE == 0:
                 now_ms = yield []
@@ -129,9 +140,7 @@ class ListingOffsets:
             )
         return effects
 
-    def _one(
-        self, ask: OffsetAsk, isolation: int, version: int
-    ) -> Generator[Effects, int, Outcome | None]:
+    def _one(self, ask: OffsetAsk, isolation: int, version: int) -> Slices[Outcome | None]:
         """Return the outcome, or None when the tier must be asked."""
         found, timestamp = ask.partition, ask.timestamp
         if isinstance(found, KafkaError):
@@ -158,12 +167,14 @@ class ListingOffsets:
         if timestamp == EARLIEST_PENDING_UPLOAD:
             return _earliest_pending_upload(log)
         if timestamp == MAX_TIMESTAMP:
-            steps = search(log, log.greatest_time_steps(may_wait=True), isolation)
-            return _unless_behind((yield from steps), behind)
-        if self.remote is not None and log.local_log_start_offset > log.log_start_offset:
+            begin = partial(log.greatest_time_steps, may_wait=True)
+        elif self.remote is not None and log.local_log_start_offset > log.log_start_offset:
             return None
-        steps = search(log, log.time_steps(timestamp, may_wait=True), isolation)
-        return _unless_behind((yield from steps), behind)
+        else:
+            begin = partial(log.time_steps, timestamp, may_wait=True)
+        outcome = yield from search(log, begin, isolation, self._pages)
+        # A disk may have been waited for, while others came to lead.
+        return found.check_epoch(ask.leader_epoch) or _unless_behind(outcome, behind)
 
 
 def _behind(partition: Partition, isolation: int, version: int) -> KafkaError | None:
@@ -180,18 +191,32 @@ def _unless_behind(outcome: Outcome, behind: KafkaError | None) -> Outcome:
 
 
 def search(
-    log: "Log", steps: Generator[None, None, tuple[int, int] | None], isolation: int
-) -> Generator[Effects, int, Outcome]:
-    """Search in local files; a batch that cannot be read, stored as it came, fails this partition alone."""
+    log: "Log", begin: Callable[[], LocalSteps], isolation: int, pages: ColdPages
+) -> Slices[Outcome]:
+    """Search in local files; a batch that cannot be read, stored as it came, fails this partition alone.
+
+    Where something is not in memory a thread reads it, and it begins anew: what it found is there by then.
+    """
+    tries, steps = 0, begin()
     try:
         while True:
             try:
-                next(steps)
+                with pages if tries < _TRIES_MAX else nullcontext():
+                    next(steps)
             except StopIteration as done:
                 return _readable(log, done.value, isolation)
-            yield []
+            except PagesCold as cold:
+                tries, place, steps = tries + 1, cold.place, begin()
+            else:
+                yield []
+                continue
+            beside = pages.beside(place)
+            now_ms = yield beside
+            pages.came(place.key, beside.result, now_ms)
     except StorageError as problem:
-        return unread(problem)
+        found = unread(problem)
+        assert isinstance(found, KafkaError)
+        return found
     except KafkaError as problem:
         # A value from here on: with its traceback it would hold all that was decompressed.
         return KafkaError(problem.code, problem.why, **problem.facts)
@@ -232,9 +257,10 @@ def _earliest_pending_upload(log: "Log") -> OffsetFound:
 class _Pending:
     """One request with partitions that the tier is searched for."""
 
-    __slots__ = ("_answer", "_isolation", "_version", "outcomes", "remote", "timer")
+    __slots__ = ("_answer", "_isolation", "_pages", "_version", "outcomes", "remote", "timer")
 
-    def __init__(self, isolation: int, version: int, answer: Answer) -> None:
+    def __init__(self, isolation: int, version: int, answer: Answer, pages: ColdPages) -> None:
+        self._pages = pages
         self._isolation = isolation
         self._version = version
         self._answer = answer
@@ -257,26 +283,31 @@ class _Pending:
         partition = ask.partition
         assert isinstance(partition, Partition)
         log = partition.log
-        steps = search(log, log.time_steps(ask.timestamp, may_wait=True), self._isolation)
+        begin = partial(log.time_steps, ask.timestamp, may_wait=True)
+        steps = search(log, begin, self._isolation, self._pages)
         return self._step(index, partition, steps, now_ms)
 
     def _step(
         self,
         index: int,
         partition: Partition,
-        steps: Generator[Effects, int, Outcome],
+        steps: Slices[Outcome],
         now_ms: int,
+        is_begun: bool = False,
     ) -> Effects:
         """Search local files after the tier; others go first between two steps."""
         if index not in self.remote:
             return []
         try:
-            next(steps)
+            effects = steps.send(now_ms) if is_begun else next(steps)
         except StopIteration as done:
             behind = _behind(partition, self._isolation, self._version)
-            return self._done(index, _unless_behind(done.value, behind), now_ms)
+            refusal = partition.check_epoch(self.remote[index].leader_epoch)
+            return self._done(index, refusal or _unless_behind(done.value, behind), now_ms)
         assert self.timer is not None
-        then = partial(self._step, index, partition, steps)
+        then = partial(self._step, index, partition, steps, is_begun=True)
+        if isinstance(effects, Beside):
+            return [effects.submit(then)]
         return [SetTimer(key=(*self.timer, index), at_ms=now_ms, then=then)]
 
     def _done(self, index: int, outcome: Outcome, now_ms: int) -> Effects:

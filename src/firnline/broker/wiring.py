@@ -153,7 +153,7 @@ def build_node(
         leaders=leaders,
         producing=Producing(partial(_failed, late), partial(_is_for_brokers, config, quorum)),
         fetching=_fetching(config, rng, hosted, quorum, tier, replication),
-        listing_offsets=_listing_offsets(config, tier),
+        listing_offsets=_listing_offsets(config, hosted, tier),
         groups=groups,
         producer_ids=_producer_ids(config, port, lifecycle),
         internal_topics=_internal_topics(config, quorum, tier, late),
@@ -459,10 +459,13 @@ def _others(
     )
 
 
-def _listing_offsets(config: BrokerConfig, tier: "TierGround | None") -> ListingOffsets:
+def _listing_offsets(
+    config: BrokerConfig, hosted: HostedPartitions, tier: "TierGround | None"
+) -> ListingOffsets:
     return ListingOffsets(
         remote=None if tier is None else tier.offset_for_timestamp,
         timeout_ms=config.remote_list_offsets_request_timeout_ms,
+        pages=hosted.pages,
     )
 
 

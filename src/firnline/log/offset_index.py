@@ -7,6 +7,7 @@ holds an offset is never before the entry found for it.
 
 from array import array
 
+from firnline.base.ports import Buffer
 from firnline.base.units import INT32_MAX
 from firnline.log.sparse_index import WORD, Columns, SparseIndex, ascends, read_words, write_words
 
@@ -62,7 +63,7 @@ class OffsetIndex(SparseIndex):
         """Drop the entries at or after `offset`; return the size that the file is to be cut to."""
         return self._drop_from(0, offset)
 
-    def decode(self, data: bytes) -> Columns:
+    def decode(self, data: Buffer) -> Columns:
         words = read_words(data)
         return words[0::2], words[1::2]
 

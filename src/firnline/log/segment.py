@@ -17,6 +17,7 @@ from struct import Struct
 from typing import NamedTuple, TypeVar
 
 from firnline.base.background import Pace
+from firnline.base.cold_pages import take
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC
 from firnline.base.ports import Buffer, File, Fs
@@ -30,12 +31,7 @@ from firnline.log.sparse_index import EntriesDamaged, IndexDamaged
 from firnline.log.sync_ledger import PathSync, PathSyncs
 from firnline.log.time_index import TimeIndex
 from firnline.log.txn_index import TxnIndex
-from firnline.records.batch import (
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    BatchHeader,
-    parse_header,
-)
+from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, parse_header
 from firnline.records.file_scan import FoundBatch, good_batches, whole_batches
 
 _METADATA_DIR = f"/{METADATA_TOPIC}-0"
@@ -350,7 +346,8 @@ class Segment:
         """Return base offset, length and last offset delta of the batch at `position`; None at the end."""
         if self.size_bytes - position < HEADER_BYTES:
             return None
-        found: tuple[int, int, int] = _PEEK.unpack_from(self._opened().read(position, _PEEK_BYTES))
+        data = take(self._fs, self._opened(), position, _PEEK_BYTES)
+        found: tuple[int, int, int] = _PEEK.unpack_from(data)
         return found
 
     def last_whole(self, position: int, limit: int) -> int:
@@ -388,11 +385,12 @@ class Segment:
         """Pass over batches from `position` to the first that holds `until_offset` or ends after
         `until_position`; return where that one begins, and the offset after the last one passed, or -1."""
         file, size = self._opened(), self.size_bytes
-        chunk, chunk_start, next_offset = b"", position, -1
+        chunk: Buffer = b""
+        chunk_start, next_offset = position, -1
         while size - position >= HEADER_BYTES:
             at = position - chunk_start
             if at + _PEEK_BYTES > len(chunk):
-                chunk, chunk_start, at = file.read(position, WALK_BYTES), position, 0
+                chunk, chunk_start, at = take(self._fs, file, position, WALK_BYTES), position, 0
             base_offset, length, delta = _PEEK.unpack_from(chunk, at)
             end = position + length + LOG_OVERHEAD_BYTES
             if base_offset < next_offset:
@@ -408,20 +406,21 @@ class Segment:
     def headers(self, position: int = 0) -> Iterator[BatchHeader]:
         """Iterate over the batch headers from `position` on; their positions are in the file."""
         file, size = self._opened(), self.size_bytes
-        chunk, chunk_start = b"", position
+        chunk: Buffer = b""
+        chunk_start = position
         while size - position >= HEADER_BYTES:
             at = position - chunk_start
             if at + HEADER_BYTES > len(chunk):
-                chunk, chunk_start, at = file.read(position, WALK_BYTES), position, 0
+                chunk, chunk_start, at = take(self._fs, file, position, WALK_BYTES), position, 0
             header = parse_header(chunk, at)._replace(position=position)
             if header.size_bytes < HEADER_BYTES or position + header.size_bytes > size:
                 raise self._damaged(position)
             yield header
             position += header.size_bytes
 
-    def read_batch(self, header: BatchHeader) -> bytes:
+    def read_batch(self, header: BatchHeader) -> Buffer:
         """Return the bytes of one batch that `headers` found; its own position is then 0."""
-        return self._opened().read(header.position, header.size_bytes)
+        return take(self._fs, self._opened(), header.position, header.size_bytes)
 
     def _damaged(self, position: int) -> StorageError:
         return StorageError(

@@ -270,6 +270,8 @@ class Segments:
         while True:
             segment = self._segments[slot]
             slot += 1
+            if segment.is_closed:
+                self._touch(segment)  # first, so that it is closed again whatever is found
             position = segment.locate(start_offset)
             if slot < count and self._bases[slot] <= upto_offset:
                 end, is_last = segment.size_bytes, self._bases[slot] == upto_offset
@@ -283,8 +285,6 @@ class Segments:
             if end > position:
                 slices.append(segment.slice(position, end))
                 left -= end - position
-            if segment.is_closed:
-                self._touch(segment)
             if is_last or left <= 0:
                 return FileRecords(slices)
             start_offset = self._bases[slot]

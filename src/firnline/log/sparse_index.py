@@ -20,8 +20,9 @@ from itertools import islice
 from operator import lt
 from typing import TYPE_CHECKING, TypeVar
 
+from firnline.base.cold_pages import INDEX_WINDOW_BYTES, take, waiting
 from firnline.base.errors import StorageError
-from firnline.base.ports import File, Fs
+from firnline.base.ports import Buffer, File, Fs
 
 if TYPE_CHECKING:
     from firnline.log.segment import Segment
@@ -37,7 +38,7 @@ _BLOCK = 1024
 _BLOCKS_MAX = 64
 
 
-def read_words(data: bytes) -> "array[int]":
+def read_words(data: Buffer) -> "array[int]":
     """Return the big endian 32-bit words of `data`."""
     words: array[int] = array(WORD)
     words.frombytes(data[: len(data) // 4 * 4])
@@ -93,7 +94,7 @@ class SparseIndex:
     def __len__(self) -> int:
         return self._below + len(self._keys)
 
-    def decode(self, data: bytes) -> Columns:
+    def decode(self, data: Buffer) -> Columns:
         """Return keys and values of whole entries."""
         raise AssertionError("a kind of index does")
 
@@ -136,7 +137,7 @@ class SparseIndex:
         width, zeros = self.entry_bytes, bytes(_BLOCK * self.entry_bytes)
         while count:
             first = max(0, count - _BLOCK)
-            data = file.read(first * width, (count - first) * width)
+            data = take(self._fs, file, first * width, (count - first) * width, INDEX_WINDOW_BYTES)
             if data != zeros[: len(data)]:
                 while data[(count - first - 1) * width : (count - first) * width] == zeros[:width]:
                     count -= 1
@@ -147,7 +148,7 @@ class SparseIndex:
     def _entries(self, file: File, first: int, end: int) -> Columns:
         """Read the entries from `first` up to `end`, exclusive; EntriesDamaged where some are not there."""
         size = (end - first) * self.entry_bytes
-        data = file.read(first * self.entry_bytes, size)
+        data = take(self._fs, file, first * self.entry_bytes, size, INDEX_WINDOW_BYTES)
         if len(data) != size:
             raise EntriesDamaged("an index is shorter than it was", path=self.path)
         return self.decode(data)
@@ -325,5 +326,6 @@ def at_once(ask: Callable[[], T]) -> T:
             if found.segment in built:
                 raise
             built[found.segment] = None
-            for _ in found.segment.rebuild_steps():
-                pass
+            with waiting():
+                for _ in found.segment.rebuild_steps():
+                    pass

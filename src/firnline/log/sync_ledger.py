@@ -44,6 +44,9 @@ class DirSync:
     def read(self, position: int, size: int) -> bytes:
         return b""
 
+    def read_ready(self, position: int, size: int) -> Buffer | None:
+        return b""
+
     def read_into(self, position: int, room: memoryview) -> int:
         return 0
 

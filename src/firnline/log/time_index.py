@@ -10,6 +10,7 @@ from array import array
 from itertools import islice
 from operator import le
 
+from firnline.base.ports import Buffer
 from firnline.base.units import INT32_MAX
 from firnline.log.sparse_index import WORD, Columns, SparseIndex, ascends, read_words, write_words
 
@@ -67,7 +68,7 @@ class TimeIndex(SparseIndex):
 
     # An entry is three 32-bit words: slices of arrays are a hundred times as fast as a loop, and a large
     # segment writes a quarter of a million entries when it rolls.
-    def decode(self, data: bytes) -> Columns:
+    def decode(self, data: Buffer) -> Columns:
         words = read_words(data)
         pairs: array[int] = array(words.typecode, bytes(len(words) // 3 * 8))
         pairs[0::2], pairs[1::2] = words[_HIGH::3], words[1 - _HIGH :: 3]

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
+from firnline.base.cold_pages import take
 from firnline.base.errors import StorageError
-from firnline.base.ports import Fs
+from firnline.base.ports import Buffer, Fs
 from firnline.log.checkpoint import read_whole, write_durably
 
 ENTRY_BYTES = 34
@@ -70,7 +71,7 @@ class TxnIndex:
             return []
         file = self._fs.open(self.path)
         try:
-            return parse(file.read(0, file.size()))
+            return parse(take(self._fs, file, 0, file.size()))
         finally:
             file.close()
 
@@ -141,7 +142,7 @@ def encode_entries(entries: Iterable[AbortedTxn]) -> bytes:
     return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
-def parse(data: bytes) -> list[AbortedTxn]:
+def parse(data: Buffer) -> list[AbortedTxn]:
     """Return the entries of a transaction index; what follows a damaged one is left out."""
     found: list[AbortedTxn] = []
     for version, *rest in _ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]):

@@ -8,6 +8,7 @@ Source: spec C14 (100, 103), C13; KIP-516 (topic ids), KIP-951 (who leads instea
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from firnline.base.cold_pages import ColdPages
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID, Uuid
@@ -30,6 +31,7 @@ class HostedPartitions:
     exists      whether the committed image has (topic name, partition)
     name_of     topic name for a topic id of the committed image, or None
     deletions   who waits until deleted records are gone from all replicas
+    pages       reads what is not in memory of their files
     rebuilds    builds damaged indexes of their logs
     on_missing  told (topic, partition) when one was looked for that is not here: it may yet be opened
     """
@@ -41,6 +43,7 @@ class HostedPartitions:
         "by_name",
         "deletions",
         "on_missing",
+        "pages",
         "rebuilds",
     )
 
@@ -52,7 +55,8 @@ class HostedPartitions:
         self._exists = exists
         self._name_of = name_of
         self.deletions = Deletions()
-        self.rebuilds = IndexRebuilds(self._hosts)
+        self.pages = ColdPages()
+        self.rebuilds = IndexRebuilds(self._hosts, self.pages)
         self.on_missing: Callable[[str, int], None] = _nobody_opens
 
     def __iter__(self) -> Iterator[Partition]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from firnline.base.background import Background, Work
+from firnline.base.cold_pages import ColdPages
 from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import RecordsCut, StorageError
 
@@ -42,12 +43,14 @@ class IndexRebuilds:
     """The damaged indexes of one node.
 
     is_hosted  whether a partition is served here still
+    pages      of their files: told of the time when we look
     """
 
-    __slots__ = ("_building", "_failed", "_is_building", "_is_hosted", "_wanted")
+    __slots__ = ("_building", "_failed", "_is_building", "_is_hosted", "_pages", "_wanted")
 
-    def __init__(self, is_hosted: Callable[["Partition"], bool]) -> None:
+    def __init__(self, is_hosted: Callable[["Partition"], bool], pages: ColdPages) -> None:
         self._is_hosted = is_hosted
+        self._pages = pages
         self._wanted: dict[Segment, _Wanted] = {}
         self._failed: dict[Segment, _Failed] = {}
         self._building = Background("indexes")
@@ -65,6 +68,7 @@ class IndexRebuilds:
         self._wanted.setdefault(segment, _Wanted(partition, steps))
 
     def _look(self, now_ms: int) -> Effects:
+        self._pages.forget(now_ms)
         for segment, failed in list(self._failed.items()):
             if failed.until_ms <= now_ms:
                 del self._failed[segment]

@@ -1,14 +1,16 @@
 """What a read of one partition comes to, as a value, and why a partition refuses. PURE.
 
 A read is one of: `Local` (bytes, or nothing yet), `BelowLocalStart` (the tier has it; whoever knows
-the tier goes on), `Closer` (another replica is nearer), `Diverging` (the reader's history is not ours), or a
-KafkaError: OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
+the tier goes on), `Cold` (a thread has to read first), `Closer` (another replica is nearer), `Diverging` (the
+reader's history is not ours), or a KafkaError: OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH,
+UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
 Source: spec T35, C14; KIP-392.
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from firnline.base.cold_pages import PagesCold, Place
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.slices import Records
 from firnline.log.sparse_index import IndexDamaged
@@ -65,6 +67,12 @@ class Diverging(NamedTuple):
     log_start_offset: int
 
 
+class Cold(NamedTuple):
+    """What is to be read is not in memory: whoever asks has `place` brought there, and asks again."""
+
+    place: Place
+
+
 class Closer(NamedTuple):
     """Nothing was read: the broker `replica_id` has the offset, and is nearer to the reader (KIP-392)."""
 
@@ -74,7 +82,7 @@ class Closer(NamedTuple):
     log_start_offset: int
 
 
-ReadOutcome = Local | BelowLocalStart | Closer | Diverging | KafkaError
+ReadOutcome = Local | BelowLocalStart | Closer | Cold | Diverging | KafkaError
 
 
 # -- why a partition does not do what it is asked for
@@ -111,6 +119,8 @@ def of_any_replica(refusal: KafkaError | None, log: "Log") -> KafkaError | None:
     return refusal
 
 
-def unread(problem: StorageError) -> KafkaError:
-    """What a client is told of a read of local files that failed."""
+def unread(problem: StorageError) -> KafkaError | Cold:
+    """What a client is told of a read of local files that failed, or has to come later."""
+    if isinstance(problem, PagesCold):
+        return Cold(problem.place)
     return INDEX_IS_BUILT if isinstance(problem, IndexDamaged) else STORAGE_FAILED

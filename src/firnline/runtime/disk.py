@@ -48,6 +48,10 @@ _REMEDIES = {
 }
 
 
+# How files are read without waiting for the disk; 0: they are not, as far as we know.
+_nowait = [getattr(os, "RWF_NOWAIT", 0)]
+_preadv = os.preadv
+_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 # Closing the last descriptor of a removed file gives its room back, which takes as long as the file is large.
 _CLOSED_AT_ONCE_BYTES = MIB
 _to_close: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -176,6 +180,36 @@ class RealFile:
         if position + size > self._cut:
             raise records_cut(self.path, position + size, self._cut)
         return data
+
+    def read_ready(self, position: int, size: int) -> Buffer | None:
+        room = bytearray(size)
+        try:
+            got = _preadv(self._fd, (room,), position, _nowait[0])
+            if got < size:
+                got += self._more_ready(room, position, got)
+        except BlockingIOError:
+            return None
+        except OSError as problem:
+            if problem.errno not in _NOT_SUPPORTED or not _nowait[0]:
+                raise storage_error("read", self.path, problem) from problem
+            found = self.read(position, size)
+            _nowait[0] = 0  # the file system cannot say: from now on a read waits
+            return found
+        if position + size > self._cut:
+            raise records_cut(self.path, position + size, self._cut)
+        return room if got == size else room[:got]
+
+    def _more_ready(self, room: bytearray, position: int, got: int) -> int:
+        """Some of it is not in memory, or the file ends."""
+        begun = got
+        with memoryview(room) as view:
+            while got < len(room):
+                with view[got:] as rest:
+                    more = _preadv(self._fd, (rest,), position + got, _nowait[0])
+                if not more:
+                    break
+                got += more
+        return got - begun
 
     def read_into(self, position: int, room: memoryview) -> int:
         got = 0
@@ -380,7 +414,6 @@ class RealFs:
 
 # One look for each: the kernel reads ahead as much at a time.
 _EVERY_BYTES = 128 * KIB
-_is_supported = [hasattr(os, "RWF_NOWAIT")]
 
 
 class Pages:
@@ -440,18 +473,18 @@ def in_memory(fd: int, position: int, size: int) -> bool:
 
     True as well where the file system cannot say. What is wrong with the file is found by whoever sends it.
     """
-    if not _is_supported[0]:
+    if not _nowait[0]:
         return True
     room = [bytearray(1)]
     last = position + size - 1
     try:
         for place in (*range(position, last, _EVERY_BYTES), last):
-            os.preadv(fd, room, place, os.RWF_NOWAIT)
+            os.preadv(fd, room, place, _nowait[0])
     except BlockingIOError:
         return False
     except OSError as problem:
-        if problem.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-            _is_supported[0] = False
+        if problem.errno in _NOT_SUPPORTED:
+            _nowait[0] = 0
     return True
 
 

@@ -566,7 +566,10 @@ class Connection:
             length = part.size_bytes if isinstance(part, FileSlice) else len(part)
             if chosen and (size + length > JOIN_BYTES_MAX or len(chosen) >= _PARTS_PER_STEP):
                 break
-            chosen.append(part.read() if isinstance(part, FileSlice) else part)
+            data = part.read_ready() if isinstance(part, FileSlice) else part
+            if data is None:
+                break  # a thread reads it when it is next, and for now this part is not sent
+            chosen.append(data)
             size += length
         return chosen[0] if len(chosen) == 1 else b"".join(chosen), len(chosen)
 

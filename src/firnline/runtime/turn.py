@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from firnline.base.errors import StorageError
 from firnline.base.limits import JOIN_BYTES_MAX
 from firnline.base.native import native
 from firnline.base.slices import FileSlice
@@ -107,7 +108,7 @@ def _send(fd: int, answer: Answer, on_unsent: OnUnsent) -> None:
 
 
 def _gather(answer: tuple[Part, ...]) -> bytes | None:
-    """Join (bytes, file slice, bytes); None for anything else, what is too large or cannot be read."""
+    """Join (bytes, file slice, bytes); None for anything else, what is too large, or is not read at once."""
     if len(answer) != 3:
         return None
     front, middle, after = answer
@@ -120,10 +121,10 @@ def _gather(answer: tuple[Part, ...]) -> bytes | None:
     if fd < 0 or len(front) + size + len(after) > JOIN_BYTES_MAX:
         return None
     try:
-        records = os.pread(fd, size, position)
-    except OSError:
+        records = file.read_ready(position, size)
+    except StorageError:
         return None
-    return front + records + after if len(records) == size else None
+    return front + records + after if records is not None and len(records) == size else None
 
 
 Turn = Callable[[select.epoll, float, Callbacks, Streams, memoryview, OnSlow, Begins], float]

@@ -17,6 +17,7 @@ from firnline.base.units import INT64_MAX
 from firnline.log.names import LOG
 
 BLOCK_BYTES = 512
+PAGE_BYTES = 4096
 _VOLUME_BYTES = 1 << 40
 _KEPT_MAX = 3  # far less than there are logs: each is closed and opened again all the time
 Keep = Literal["none", "some", "all"]
@@ -34,6 +35,7 @@ class Inode:
     is_read_only: bool = False
     # Bits that flipped by themselves, by byte: what `data` and `durable` are wrong by.
     flipped: dict[int, int] = field(default_factory=dict)
+    in_memory: set[int] | None = None  # pages that nobody waits for who reads them; None: all
 
     def flip(self, at: int, bit: int) -> None:
         """Let one bit of a byte that was synced be another one; a second time, be right again."""
@@ -50,6 +52,19 @@ class Inode:
             if position <= at < position + len(whole):
                 whole[at - position] ^= mask
         return bytes(whole)
+
+    def is_in_memory(self, position: int, size: int) -> bool:
+        """Whether nobody waits for the disk who reads that."""
+        return self.in_memory is None or self.in_memory.issuperset(self._pages(position, size))
+
+    def bring(self, position: int, size: int) -> None:
+        """Somebody has read that, and waited."""
+        if self.in_memory is not None:
+            self.in_memory.update(self._pages(position, size))
+
+    def _pages(self, position: int, size: int) -> range:
+        end = min(position + size, len(self.data))
+        return range(position // PAGE_BYTES, -(-end // PAGE_BYTES))
 
     def shorten(self, size: int) -> None:
         """Give up what is beyond `size`."""
@@ -120,6 +135,7 @@ class CrashableFile:
         position = len(inode.data)
         inode.changed(position)
         inode.data += data
+        inode.bring(position, len(data))
         inode.modified_ms = self._fs.clock_ms()
         return position
 
@@ -130,6 +146,9 @@ class CrashableFile:
         self._fs.check("read", self.path)
         if position + size > self._cut:
             raise records_cut(self.path, position + size, self._cut)
+        if not self._inode.is_in_memory(position, size):
+            self._fs.cold_reads.append(self.path)
+            self._inode.bring(position, size)
         found = self._inode.data[position : position + size]
         if self._inode.flipped and self._fs.is_examined and self.path.endswith(LOG):
             return self._inode.mended(
@@ -137,6 +156,9 @@ class CrashableFile:
             )  # who judges a replica knows what was written
         self._fs.count_read(len(found))
         return bytes(found)
+
+    def read_ready(self, position: int, size: int) -> Buffer | None:
+        return self.read(position, size) if self._inode.is_in_memory(position, size) else None
 
     def read_into(self, position: int, room: memoryview) -> int:
         data = self.read(position, len(room))
@@ -179,6 +201,7 @@ class CrashableFs:
         self.capacity_bytes = capacity_bytes
         self.syncs = 0
         self.read_bytes = 0  # by the node, so far
+        self.cold_reads: list[str] = []  # of what was read that was not in memory
         # Whoever looks at the disk from outside of the machine meets no fault, and uses none up.
         self.is_examined = False
         self.kept = OpenFiles(_KEPT_MAX)
@@ -199,6 +222,17 @@ class CrashableFs:
     def forgive(self) -> None:
         """Let nothing more fail that was to fail."""
         self._faults.clear()
+
+    def chill(self, path_part: str) -> None:
+        """Let nothing of the files whose path contains `path_part` be in memory any more."""
+        waiting = [("", self._root)]
+        while waiting:
+            path, directory = waiting.pop()
+            for name, found in directory.names.items():
+                if isinstance(found, _Directory):
+                    waiting.append((f"{path}/{name}", found))
+                elif path_part in f"{path}/{name}":
+                    found.in_memory = set()
 
     def check(self, operation: Operation, path: str) -> None:
         """Raise what was injected for this operation; StorageError after a power cut."""

@@ -128,7 +128,7 @@ class Wire:
                 remote_read=None,
                 remote_max_wait_ms=500,
             ),
-            listing_offsets=ListingOffsets(remote=None, timeout_ms=1000),
+            listing_offsets=ListingOffsets(remote=None, timeout_ms=1000, pages=hosted.pages),
             storage=SimpleNamespace(keep_log_starts=lambda logs, then, now_ms: then([], now_ms)),
         )
 

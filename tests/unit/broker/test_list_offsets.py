@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from firnline.base.cold_pages import ColdPages
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition
@@ -55,7 +56,7 @@ class Client:
     def __init__(self, tier: Tier | None = None) -> None:
         self.world = World()
         self.listing = ListingOffsets(
-            remote=None if tier is None else tier.search, timeout_ms=WAIT_MS
+            remote=None if tier is None else tier.search, timeout_ms=WAIT_MS, pages=ColdPages()
         )
         self.answers: list[list[Any]] = []
 

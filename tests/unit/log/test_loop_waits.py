@@ -5,7 +5,7 @@ back, waits for the disk by its nature, or grows with a directory. None of those
 
 open, create        a new segment, and the files of indexes, which are written to the page cache; the files of
                     a new log are made off the loop
-append, read        the page cache; a reader of cold pages is another matter (docs/decisions/0029)
+append, read        the page cache; who reads for a client waits for no cold page: `test_cold_reads`
 exists, modified    names and times
 remove nothing      `Segment.create` makes sure that no index of that name is left: there is none
 rename              takes a handle of the journal, as an append does; how many in a step is bounded

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from firnline.base.slices import FileSlice
-from firnline.runtime.disk import RealFs
+from firnline.runtime.disk import RealFs, in_memory
 from firnline.runtime.turn import Turn, turn_python
 from tests.unit.native.compiled import native, needs_native
 
@@ -112,6 +112,26 @@ def test_records_of_a_file_go_between_the_bytes(world: World, tmp_path: Path) ->
     peer.sendall(b"ask")
     world.turn()
     assert peer.recv(1000) == b"<" + (bytes(range(256)) * 3)[300:600] + b">"
+
+
+def test_records_that_the_disk_has_to_read_are_left_to_others(world: World, tmp_path: Path) -> None:
+    peer, _ = world.pair()
+    part = slice_of(tmp_path / "x", 40_000)
+    world.shared = memoryview(bytearray(50_000))
+    os.fsync(part.file.fileno())
+    os.posix_fadvise(part.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if in_memory(part.file.fileno(), 0, part.size_bytes):
+        pytest.skip("this file system keeps its pages, or cannot say")
+    os.posix_fadvise(part.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    answer = (b"<", part, b">")
+    world.answers[b"ask"] = answer
+    peer.sendall(b"ask")
+    world.turn()
+    assert world.unsent == [(answer, 0)]
+    part.read()
+    peer.sendall(b"ask")
+    world.turn()
+    assert len(peer.recv(50_000)) == 40_002
 
 
 def test_records_that_the_buffer_cannot_take_are_left_to_others(

@@ -1,21 +1,26 @@
 """Answers whose bytes the disk has to read first: nobody else waits for them, and they arrive whole."""
 
+import errno
 import os
 import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from firnline.base.cold_pages import ColdPages, PagesCold
 from firnline.base.effects import Effects, Submit
-from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.errors import Code, KafkaError, RecordsCut, StorageError
 from firnline.base.slices import FileSlice
 from firnline.base.units import MIB
 from firnline.log.log import Log
+from firnline.log.segment import IndexRules, Segment
+from firnline.records.build import NewRecord, build_batch
 from firnline.runtime import disk as real_disk
 from firnline.runtime.bounds.connections import Limits
-from firnline.runtime.disk import Pages, RealFs, in_memory
+from firnline.runtime.disk import Pages, RealFile, RealFs, in_memory
 from firnline.runtime.loop import _PAGE_READERS
 from tests.unit.runtime.echo import Running
 from tests.unit.runtime.test_gone_peers import until
@@ -149,3 +154,131 @@ def test_who_cannot_have_the_pages_read_sends_all_the_same(
     assert not found.are_here(part, 4096, effects.extend, lambda: None)
     effects[0].then(outcome, 0)
     assert found.are_here(part, 4096, effects.extend, lambda: None)
+
+
+# ------------------------------------------------------------------- reads that never wait
+
+
+def dropped(part: FileSlice) -> None:
+    """Have the page cache forget a file; skips where it does not."""
+    fd = part.file.fileno()
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    if in_memory(fd, 0, 1 << 20):
+        pytest.skip("this file system keeps its pages, or cannot say")
+
+
+def test_what_the_page_cache_has_not_is_not_read_by_who_does_not_wait(tmp_path: Path) -> None:
+    part = part_of(tmp_path / "file")
+    assert part.file.read_ready(5, 100_000) == bytes(100_000)
+    dropped(part)
+    assert part.file.read_ready(5, 100) is None
+    part.file.read(0, 4096)
+    os.posix_fadvise(part.file.fileno(), 4096, 0, os.POSIX_FADV_DONTNEED)
+    assert part.file.read_ready(0, 4096) == bytes(4096)
+    assert part.file.read_ready(4000, 4096) is None, "half of it is not all of it"
+    part.file.read(0, 1 << 20)
+    assert part.file.read_ready(4000, 4096) == bytes(4096)
+
+
+def test_the_end_of_a_file_is_not_taken_for_pages_that_are_missing(tmp_path: Path) -> None:
+    part = part_of(tmp_path / "file")
+    assert part.file.read_ready((1 << 20) - 7, 100) == bytes(7)
+    assert part.file.read_ready(1 << 20, 100) == b""
+
+
+def test_what_was_cut_off_is_not_read_by_who_does_not_wait(tmp_path: Path) -> None:
+    part = part_of(tmp_path / "file")
+    part.file.cut_off(100)
+    with pytest.raises(RecordsCut):
+        part.file.read_ready(50, 100)
+
+
+def test_a_file_system_that_cannot_say_what_is_in_memory_is_read_from_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    real = os.preadv
+
+    def refused(fd: int, rooms: Any, position: int, flags: int) -> int:
+        if not flags:
+            return real(fd, rooms, position)
+        asked.append(flags)
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(real_disk, "_nowait", [os.RWF_NOWAIT])
+    monkeypatch.setattr(real_disk, "_preadv", refused)
+    part = part_of(tmp_path / "file")
+    assert [part.file.read_ready(0, 100) for _ in range(3)] == [bytes(100)] * 3
+    assert len(asked) == 1, "it is asked once"
+
+
+def test_a_log_of_real_files_is_read_without_a_wait(tmp_path: Path) -> None:
+    """The pages of a closed segment are dropped, and brought in by a thread."""
+    dropped(part_of(tmp_path / "file"))
+    fs, directory = RealFs(), str(tmp_path / "t-0")
+    os.mkdir(directory)
+    rules = IndexRules(100, 1 << 20, 1 << 20)
+    segment = Segment.create(fs, directory, 0, rules=rules, now_ms=0)
+    for offset in range(2_000):
+        data = build_batch([NewRecord(None, bytes(300), 1)], base_offset=offset)
+        segment.note(segment.append(data), len(data), offset, 1)
+    segment.finish()
+    sound = segment.locate(1_500)
+    segment.release()
+    for name in os.listdir(directory):
+        with (tmp_path / "t-0" / name).open("rb") as file:
+            os.fsync(file.fileno())
+            # Not looked at: a look may have the kernel begin to read.
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    pages, brought, found = ColdPages(), list[str](), -1
+    while found < 0:
+        assert len(brought) < 10
+        try:
+            with pages:
+                found = segment.locate(1_500)
+        except PagesCold as cold:
+            brought.append(cold.place.path.rpartition(".")[2])
+            [submit] = pages.bring(cold.place, "who", None)
+            assert submit.then(submit.work(), 0) == []
+    assert found == sound
+    assert set(brought) == {"index", "log"}
+
+
+def test_small_answers_are_read_by_a_thread_where_the_disk_has_them(
+    node: Running, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were read in the step that sends them."""
+    part = slices(log)[0]
+    loop_reads: list[int] = []
+    cold = [True]
+    brought: list[int] = []
+    real_read, real_ready = RealFile.read, RealFile.read_ready
+
+    def read(self: RealFile, position: int, size: int) -> bytes:
+        if threading.current_thread().name.startswith("firnline-pages"):
+            cold[0] = False
+        elif cold[0]:
+            loop_reads.append(size)
+        return real_read(self, position, size)
+
+    def ready(self: RealFile, position: int, size: int) -> object:
+        return None if cold[0] else real_ready(self, position, size)
+
+    real_bring_in = real_disk._bring_in
+
+    def bring_in(part: FileSlice, size: int) -> None:
+        brought.append(size)
+        real_bring_in(part, size)
+
+    monkeypatch.setattr(RealFile, "read", read)
+    monkeypatch.setattr(RealFile, "read_ready", ready)
+    monkeypatch.setattr(real_disk, "_bring_in", bring_in)
+    monkeypatch.setattr(real_disk, "in_memory", lambda fd, position, size: not cold[0])
+    small = FileSlice(part.file, part.position, 1_000)
+    with ask(node, [small]) as peer:
+        data = rest_of(peer, 3 + 1_000)[3:]
+    assert loop_reads == []
+    assert brought == [1_000]
+    assert data == bytes(small.read())

@@ -20,8 +20,8 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_OFFSET, ZERO_UUID, Uuid
 from firnline.base.limits import WAIT_MAX_MS
 from firnline.base.slices import EMPTY_RECORDS
-from firnline.broker.fetch import PARTITIONS_PER_SLICE, Answer, FetchAnswer, FetchAsk, Fetching
-from firnline.broker.fetch_session import Answered, FetchContext, Key, Wanted
+from firnline.broker.fetch import PARTITIONS_PER_SLICE, Answer, FetchAnswer, Fetching
+from firnline.broker.fetch_session import Answered, FetchAsk, FetchContext, Key, Wanted
 from firnline.broker.large_fetch import LargeFetch
 from firnline.protocol.messages.k01_fetch import (
     AbortedTransaction,

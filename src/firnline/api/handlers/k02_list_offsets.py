@@ -4,7 +4,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, a_step_a_slice, in_slices, naming_any, taken_out
+from firnline.api.slices import (
+    Slices,
+    SlicesWithPauses,
+    a_step_a_slice,
+    in_slices,
+    naming_any,
+    taken_out,
+)
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.limits import WAIT_MAX_MS
@@ -39,7 +46,7 @@ def handle(
 
 def _ask(
     node: "BrokerNode", context: RequestContext, request: ListOffsetsRequest, now_ms: int
-) -> Slices:
+) -> SlicesWithPauses:
     times_named: dict[tuple[str, int], int] = {}
     left = _NAMED_PER_SLICE
     steps = naming_any(request.topics, attrgetter("partitions"))
