@@ -8,7 +8,7 @@ import pytest
 
 from firnline.base.cold_pages import WINDOW_BYTES, ColdPages, PagesCold, take
 from firnline.base.effects import Submit
-from firnline.base.errors import Code
+from firnline.base.errors import Code, KafkaError
 from firnline.base.units import KIB
 from firnline.broker.coordination import batches_of
 from firnline.broker.fetch import PARTITIONS_PER_SLICE, OneFetch
@@ -599,3 +599,28 @@ def test_a_fetch_of_many_cold_partitions_is_answered_though_the_disk_hangs(large
     assert all(each.error_code == 0 for each in answer.responses[0].partitions)
     assert not any(large.node.hosted.pages._under_way.values())
     assert not any(partition.fetch_waiters.waiting for partition in large.node.hosted)
+
+
+@pytest.mark.parametrize("asks", ["records", "time"])
+def test_where_too_many_wait_for_a_hung_disk_the_loop_does_not_wait_in_their_place(
+    node: Cold, asks: str
+) -> None:
+    node.chill()
+    node.holds_work = True
+    if asks == "records":
+        connection = node.fetch(7, max_wait_ms=5_000, min_bytes=1)
+    else:
+        part = ListOffsetsPartition(
+            partition_index=0, timestamp=START_MS + 7, current_leader_epoch=-1
+        )
+        topics = [ListOffsetsTopic(name="t", partitions=[part])]
+        connection = node.send(ListOffsetsRequest(replica_id=-1, topics=topics), 8)
+    [refused] = node.reading()
+    node.work.remove(refused)
+    full = KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "too much waits here")
+    node.run(refused.then(full, node.now_ms))
+    node.pass_time(0)
+    assert node.loop_reads == []
+    [answer] = connection.answers
+    topic = (answer.responses if asks == "records" else answer.topics)[0]
+    assert topic.partitions[0].error_code == Code.KAFKA_STORAGE_ERROR
