@@ -13,6 +13,7 @@ from firnline.base.units import KIB
 from firnline.broker.coordination import batches_of
 from firnline.broker.fetch import PARTITIONS_PER_SLICE, OneFetch
 from firnline.broker.fetch_session import FetchAsk, Wanted
+from firnline.broker.list_offsets import MAX_TIMESTAMP
 from firnline.log import names
 from firnline.log.log import Log
 from firnline.log.segment import Segment
@@ -624,3 +625,20 @@ def test_where_too_many_wait_for_a_hung_disk_the_loop_does_not_wait_in_their_pla
     [answer] = connection.answers
     topic = (answer.responses if asks == "records" else answer.topics)[0]
     assert topic.partitions[0].error_code == Code.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("timestamp", [START_MS + COUNT + 39, MAX_TIMESTAMP])
+def test_a_time_is_looked_up_in_very_many_old_segments_off_the_loop(
+    node: Cold, timestamp: int
+) -> None:
+    """After a start the greatest time of each is to be read from its index."""
+    log = log_of(node)
+    for number in range(40):
+        data = batch("more", time_ms=START_MS + COUNT + number)
+        log.append_as_leader(data, leader_epoch=0, now_ms=START_MS)
+        log.roll(START_MS)
+    log.advance_high_watermark(log.log_end_offset)
+    sound = node.offset(timestamp)
+    node.chill(f"{DATA}/t-0/")
+    assert node.offset(timestamp) == sound
+    assert node.loop_reads == []
