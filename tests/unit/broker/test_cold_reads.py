@@ -642,3 +642,32 @@ def test_a_time_is_looked_up_in_very_many_old_segments_off_the_loop(
     node.chill(f"{DATA}/t-0/")
     assert node.offset(timestamp) == sound
     assert node.loop_reads == []
+
+
+def test_a_disk_that_answers_is_not_kept_waiting_by_one_that_hangs(node: Cold) -> None:
+    """Two directories, and cold segments in both: what the good one has is told as soon as it is read."""
+    other = node.node.hosted.by_name["other", 0].log
+    for number in range(COUNT):
+        data = batch(value(number), time_ms=START_MS + number)
+        other.append_as_leader(data, leader_epoch=0, now_ms=START_MS)
+    other.advance_high_watermark(other.log_end_offset)
+    other.roll(START_MS)
+    node.chill()
+    node.fs.chill(f"{DATA}/other-0/")
+    for segment in other._segments.all():
+        if segment.is_closed:
+            segment.release()
+    node.holds_work = True
+    asked = both(node, COUNT // 2, COUNT // 2, max_wait_ms=30_000, min_bytes=1)
+    begun_ms = node.now_ms
+    while not asked.answers:
+        assert node.now_ms < begun_ms + 1_000
+        good = [each for each in node.reading() if "/other-0/" in each.work.args[0].path]
+        if good:
+            node.work.remove(good[0])
+            node.work.insert(0, good[0])
+            node.work_once()
+        node.pass_time(5)
+    assert rows(asked)["other"][1] > 0
+    assert rows(asked)["t"] == (Code.NONE, 0)
+    assert node.loop_reads == []
