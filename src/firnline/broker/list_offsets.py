@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # By time, some 15 us each: a look at an index, and at the batch.
 _ASKS_PER_SLICE = 100
-# So often what was brought in may be gone when a search comes to it. Where memory is as short as that it waits.
+# So often what was brought in may be gone when a search comes to it: where memory is so short, it waits.
 _LOST_MAX = 16
 LATEST = -1
 EARLIEST = -2
