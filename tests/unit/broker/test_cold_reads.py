@@ -671,3 +671,28 @@ def test_a_disk_that_answers_is_not_kept_waiting_by_one_that_hangs(node: Cold) -
     assert rows(asked)["other"][1] > 0
     assert rows(asked)["t"] == (Code.NONE, 0)
     assert node.loop_reads == []
+
+
+def test_one_page_that_comes_early_does_not_end_a_fetch_of_many_partitions(
+    large: Cold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large.holds_work = True
+    real = large.pass_time
+
+    def between_two_slices(duration_ms: int) -> None:
+        monkeypatch.setattr(large, "pass_time", real)
+        while not large.work:
+            timer = large._next_timer(large.now_ms)
+            assert timer is not None
+            del large.timers[timer.key]
+            large.run(timer.then(large.now_ms))
+        assert len(large.work) < LARGE, "the first slice alone"
+        large.work_once()
+        real(duration_ms)
+
+    monkeypatch.setattr(large, "pass_time", between_two_slices)
+    asked = all_of(large, max_wait_ms=1_000, min_bytes=1)
+    large.pass_time(999)
+    assert asked.answers == []
+    large.pass_time(1)
+    assert len(asked.answers) == 1
