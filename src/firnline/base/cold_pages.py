@@ -112,8 +112,11 @@ class ColdPages:
         return Beside("read cold pages", _POOL, partial(_read, place))
 
     def came(self, key: Key, result: object, now_ms: int) -> None:
-        """They were read, or cannot be, or too many wait for theirs: whoever reads them next finds out."""
-        if isinstance(result, Exception) and not isinstance(result, (StorageError, KafkaError)):
+        """They were read, or cannot be, or too many wait for theirs: whoever reads them next is told."""
+        if isinstance(result, KafkaError):
+            # So many wait for a disk that hangs: nobody may read from it in a step.
+            result = StorageError("too many wait for the disks", path=key[0], error="EAGAIN")
+        elif isinstance(result, Exception) and not isinstance(result, StorageError):
             raise result
         problem = result if isinstance(result, StorageError) else None
         self._brought.pop(key, None)

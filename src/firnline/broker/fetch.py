@@ -45,6 +45,8 @@ from firnline.replica.waiters import FetchWaiter, FetchWaiters, LargeWaiters
 PARTITIONS_PER_SLICE = 200
 # So long a Fetch that has found nothing waits for a disk at least, whatever its client says.
 _DISK_MS = 500
+# So long what was read for it waits for what other disks read for it, too: one of them may hang.
+_OTHERS_MS = 20
 
 
 class RemoteData(NamedTuple):
@@ -245,6 +247,7 @@ class OneFetch:
         "_resting",
         "_serial",
         "_total_bytes",
+        "_until_ms",
         "_waiter",
         "_waits_at",
         "_wanted",
@@ -270,7 +273,7 @@ class OneFetch:
         self._cold: dict[Wanted, Place] = {}
         self._awaited: dict[Key, None] = {}  # of what a thread reads for us
         self._serial = 0
-        self._began_ms = 0
+        self._began_ms = self._until_ms = 0
 
     def begin(self, now_ms: int) -> Effects:
         self._began_ms = now_ms
@@ -532,9 +535,16 @@ class OneFetch:
         if key not in self._awaited:
             return []
         del self._awaited[key]
-        if self._awaited:
-            return []
-        return [CancelTimer(key=("fetch", self._serial)), *self._pages_came(now_ms)]
+        timer = ("fetch", self._serial)
+        if not self._awaited:
+            return [CancelTimer(key=timer), *self._pages_came(now_ms)]
+        if not self._until_ms:
+            return []  # of many partitions, and not all are read yet
+        at_ms = min(self._until_ms, now_ms + _OTHERS_MS)
+        return [SetTimer(key=timer, at_ms=at_ms, then=self._others_are_late)]
+
+    def _others_are_late(self, now_ms: int) -> Effects:
+        return [] if self._waiter is None else self._pages_came(now_ms)
 
     def _pages_came(self, now_ms: int) -> Effects:
         """Read again: more may be cold, of what these pages lead to."""
@@ -550,6 +560,7 @@ class OneFetch:
 
     def _new_waiter(self, missing_bytes: int, complete: Callable[[int], Effects]) -> None:
         self._serial = self._fetching.next_serial()
+        self._until_ms = 0
         self._waits_at = []
         self._waiter = FetchWaiter(
             serial=self._serial,
@@ -570,6 +581,7 @@ class OneFetch:
         self._waits_at += more
 
     def _wait_until(self, at_ms: int) -> Effects:
+        self._until_ms = at_ms
         # All is read again then: nothing is held for a client that may wait for minutes.
         self._outcomes = []
         if self._ask.held is not None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from firnline.base.background import Beside
-from firnline.base.cold_pages import ColdPages, PagesCold
+from firnline.base.cold_pages import ColdPages, Key, PagesCold
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # By time, some 15 us each: a look at an index, and at the batch.
 _ASKS_PER_SLICE = 100
-# So often a search begins anew for a disk. Where memory is so short that this is not enough, it waits.
-_TRIES_MAX = 16
+# So often what was brought in may be gone when a search comes to it: where memory is so short, it waits.
+_LOST_MAX = 16
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -197,16 +197,19 @@ def search(
 
     Where something is not in memory a thread reads it, and it begins anew: what it found is there by then.
     """
-    tries, steps = 0, begin()
+    lost, steps = 0, begin()
+    brought: set[Key] = set()
     try:
         while True:
             try:
-                with pages if tries < _TRIES_MAX else nullcontext():
+                with pages if lost < _LOST_MAX else nullcontext():
                     next(steps)
             except StopIteration as done:
                 return _readable(log, done.value, isolation)
             except PagesCold as cold:
-                tries, place, steps = tries + 1, cold.place, begin()
+                place, steps = cold.place, begin()
+                lost += place.key in brought
+                brought.add(place.key)
             else:
                 yield []
                 continue

@@ -8,11 +8,12 @@ import pytest
 
 from firnline.base.cold_pages import WINDOW_BYTES, ColdPages, PagesCold, take
 from firnline.base.effects import Submit
-from firnline.base.errors import Code
+from firnline.base.errors import Code, KafkaError
 from firnline.base.units import KIB
 from firnline.broker.coordination import batches_of
 from firnline.broker.fetch import PARTITIONS_PER_SLICE, OneFetch
 from firnline.broker.fetch_session import FetchAsk, Wanted
+from firnline.broker.list_offsets import MAX_TIMESTAMP
 from firnline.log import names
 from firnline.log.log import Log
 from firnline.log.segment import Segment
@@ -599,3 +600,99 @@ def test_a_fetch_of_many_cold_partitions_is_answered_though_the_disk_hangs(large
     assert all(each.error_code == 0 for each in answer.responses[0].partitions)
     assert not any(large.node.hosted.pages._under_way.values())
     assert not any(partition.fetch_waiters.waiting for partition in large.node.hosted)
+
+
+@pytest.mark.parametrize("asks", ["records", "time"])
+def test_where_too_many_wait_for_a_hung_disk_the_loop_does_not_wait_in_their_place(
+    node: Cold, asks: str
+) -> None:
+    node.chill()
+    node.holds_work = True
+    if asks == "records":
+        connection = node.fetch(7, max_wait_ms=5_000, min_bytes=1)
+    else:
+        part = ListOffsetsPartition(
+            partition_index=0, timestamp=START_MS + 7, current_leader_epoch=-1
+        )
+        topics = [ListOffsetsTopic(name="t", partitions=[part])]
+        connection = node.send(ListOffsetsRequest(replica_id=-1, topics=topics), 8)
+    [refused] = node.reading()
+    node.work.remove(refused)
+    full = KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "too much waits here")
+    node.run(refused.then(full, node.now_ms))
+    node.pass_time(0)
+    assert node.loop_reads == []
+    [answer] = connection.answers
+    topic = (answer.responses if asks == "records" else answer.topics)[0]
+    assert topic.partitions[0].error_code == Code.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("timestamp", [START_MS + COUNT + 39, MAX_TIMESTAMP])
+def test_a_time_is_looked_up_in_very_many_old_segments_off_the_loop(
+    node: Cold, timestamp: int
+) -> None:
+    """After a start the greatest time of each is to be read from its index."""
+    log = log_of(node)
+    for number in range(40):
+        data = batch("more", time_ms=START_MS + COUNT + number)
+        log.append_as_leader(data, leader_epoch=0, now_ms=START_MS)
+        log.roll(START_MS)
+    log.advance_high_watermark(log.log_end_offset)
+    sound = node.offset(timestamp)
+    node.chill(f"{DATA}/t-0/")
+    assert node.offset(timestamp) == sound
+    assert node.loop_reads == []
+
+
+def test_a_disk_that_answers_is_not_kept_waiting_by_one_that_hangs(node: Cold) -> None:
+    """Two directories, and cold segments in both: what the good one has is told as soon as it is read."""
+    other = node.node.hosted.by_name["other", 0].log
+    for number in range(COUNT):
+        data = batch(value(number), time_ms=START_MS + number)
+        other.append_as_leader(data, leader_epoch=0, now_ms=START_MS)
+    other.advance_high_watermark(other.log_end_offset)
+    other.roll(START_MS)
+    node.chill()
+    node.fs.chill(f"{DATA}/other-0/")
+    for segment in other._segments.all():
+        if segment.is_closed:
+            segment.release()
+    node.holds_work = True
+    asked = both(node, COUNT // 2, COUNT // 2, max_wait_ms=30_000, min_bytes=1)
+    begun_ms = node.now_ms
+    while not asked.answers:
+        assert node.now_ms < begun_ms + 1_000
+        good = [each for each in node.reading() if "/other-0/" in each.work.args[0].path]
+        if good:
+            node.work.remove(good[0])
+            node.work.insert(0, good[0])
+            node.work_once()
+        node.pass_time(5)
+    assert rows(asked)["other"][1] > 0
+    assert rows(asked)["t"] == (Code.NONE, 0)
+    assert node.loop_reads == []
+
+
+def test_one_page_that_comes_early_does_not_end_a_fetch_of_many_partitions(
+    large: Cold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large.holds_work = True
+    real = large.pass_time
+
+    def between_two_slices(duration_ms: int) -> None:
+        monkeypatch.setattr(large, "pass_time", real)
+        while not large.work:
+            timer = large._next_timer(large.now_ms)
+            assert timer is not None
+            del large.timers[timer.key]
+            large.run(timer.then(large.now_ms))
+        assert len(large.work) < LARGE, "the first slice alone"
+        large.work_once()
+        real(duration_ms)
+
+    monkeypatch.setattr(large, "pass_time", between_two_slices)
+    asked = all_of(large, max_wait_ms=1_000, min_bytes=1)
+    large.pass_time(999)
+    assert asked.answers == []
+    large.pass_time(1)
+    assert len(asked.answers) == 1
