@@ -188,7 +188,7 @@ def a_step_a_slice(
 ) -> Generator[Effects, int, tuple[Found, int]]:
     """Take each step in a slice of its own; return what they lead to, and the time.
 
-    What they yield, and a table that they lead to, is kept for `context` (`RequestContext.keeps`).
+    What they yield, and a large table that they lead to, is kept for `context` (`RequestContext.keeps`).
     """
     while True:
         try:
@@ -197,7 +197,7 @@ def a_step_a_slice(
                 context.keeps(made)
         except StopIteration as done:
             found: Found = done.value
-            if isinstance(found, list | dict | set):
+            if isinstance(found, list | dict | set) and len(found) >= _KEPT_ROWS:
                 context.keeps(found)
             return found, now_ms
         now_ms = yield []

@@ -91,8 +91,20 @@ def test_a_work_that_fails_is_not_passed_over_in_silence() -> None:
         run(background.begin(work(), 0))
 
 
-@pytest.mark.parametrize("table", [[1], {1: 2}, {1}, "no table"])
-def test_a_table_that_steps_lead_to_is_freed_in_portions(table: Any) -> None:
+_MANY = range(1_000)
+
+
+@pytest.mark.parametrize(
+    ("table", "is_kept"),
+    [
+        (list(_MANY), True),
+        (dict.fromkeys(_MANY), True),
+        (set(_MANY), True),
+        (list(_MANY[1:]), False),  # as each of 100,000 directories has one
+        ("no table" * len(_MANY), False),
+    ],
+)
+def test_a_large_table_that_steps_lead_to_is_freed_in_portions(table: Any, is_kept: bool) -> None:
     """Whoever makes one need not say so. Method: see what is kept for the request."""
     context, kept = asking(), list[Any]()
     context.connection.share = SimpleNamespace(keeps=kept.append)
@@ -108,4 +120,4 @@ def test_a_table_that_steps_lead_to_is_freed_in_portions(table: Any) -> None:
     with pytest.raises(StopIteration) as done:
         slices.send(2)
     assert done.value.value == (table, 2)
-    assert kept == ["made so far", *([table] if table != "no table" else [])]
+    assert kept == ["made so far", *([table] if is_kept else [])]

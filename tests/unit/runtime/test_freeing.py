@@ -1,6 +1,7 @@
 """What large messages held is freed in portions, and never what somebody else still has."""
 
 import gc
+import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -164,6 +165,30 @@ def test_a_container_that_is_kept_twice_is_freed_once(node: Node) -> None:
     node.freeing.end(kept, 0)
     assert max(node.turns()) <= ROWS_PER_PORTION
     assert node.alive == 0
+
+
+def test_one_more_of_very_many_containers_is_kept_as_soon_as_the_first(node: Node) -> None:
+    """A request names 10,000 directories, and each has a table. Method: count lines."""
+    kept = node.freeing.begin()
+    lines = 0
+
+    def trace(frame: object, event: str, argument: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    for _ in range(10_000):
+        kept.add([1])
+    usual = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        kept.add([1])
+    finally:
+        sys.settrace(usual)
+    assert 0 < lines < 20
+    node.freeing.end(kept, 0)
+    node.turns()
+    assert not node.freeing.is_busy
 
 
 def test_a_list_that_is_kept_and_is_in_a_message_too_is_nobody_elses(node: Node) -> None:

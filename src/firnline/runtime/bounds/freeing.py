@@ -40,19 +40,27 @@ _ONLY_OURS = getrefcount(_SAMPLE[-1])
 class Kept:
     """Containers of one large request: lists, dictionaries, sets and messages."""
 
-    __slots__ = ("is_freed", "is_over", "looks", "others", "size_bytes", "stack")
+    __slots__ = ("_ids", "is_freed", "is_over", "looks", "others", "size_bytes", "stack")
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
+        self._ids: set[int] = set()  # of what is in the stack, until the request is over
         self.others: list[Any] = []  # of the stack, what somebody else has
         self.looks = 0
         self.size_bytes = 0
         self.is_over = self.is_freed = False
 
     def add(self, container: Any) -> None:
-        """Keep it until the request is over. Again: it is kept once."""
-        if not any(each is container for each in (*self.stack, *self.others)):
+        """Keep it until the request is over. Again: it is kept once. It takes the same time for each."""
+        if id(container) not in self._ids:
             self.stack.append(container)
+            if not self.is_over:  # later the stack changes; what is in it twice is seen then
+                self._ids.add(id(container))
+
+    def end(self) -> None:
+        """The request is over, and what it keeps is freed from here on."""
+        self.is_over = True
+        self._ids.clear()
 
     def free_some(self, left: int) -> int:
         """Free about so many rows; return how many are left of that number."""
@@ -139,7 +147,7 @@ class Freeing:
     def end(self, kept: Kept, size_bytes: int) -> None:
         """The request is over; from here on what it held counts as `size_bytes` until it is freed."""
         if kept in self._begun and not kept.is_over:
-            kept.is_over = True
+            kept.end()
             kept.size_bytes = size_bytes
             self.held_bytes += size_bytes
             self._over.append(kept)
