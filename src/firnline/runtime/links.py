@@ -380,7 +380,8 @@ class Link:
                 next(steps)
                 yield
         except StopIteration as done:
-            self._failures = 0
+            if self._attempt == attempt:  # else the connection failed since
+                self._failures = 0
             self._runtime.resume(ask.effect.then, done.value)
         except ProtocolError as problem:
             if self._attempt == attempt:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from firnline.api.dispatch import Dispatcher, frame_bytes
+from firnline.api.handlers import k58_envelope
 from firnline.base.effects import Effect, Effects, Reply, Send, SetTimer
 from firnline.base.errors import Code
 from firnline.client.wire import decode_answer, encode_request
@@ -39,9 +40,18 @@ class Turns:
         dispatcher: Dispatcher = rig[node_id].dispatchers[port + node_id][1]
         node = rig[node_id].broker if port == CLIENT_PORT else rig[node_id].controller
         self._in_turns = node.in_turns
+        self.context: Any = None  # whose bytes count until it ends, if it is done in slices
+        self.ended = 0
         frame = encode_request(request, version=version, correlation_id=7, client_id="c")[4:]
         self.line = Line("LISTENER", dispatcher, lambda body: None)
-        self._take(dispatcher.on_frame(self.line, memoryview(bytearray(frame)), rig.now_ms))
+        effects = dispatcher.on_frame(self.line, memoryview(bytearray(frame)), rig.now_ms)
+        self.context = dispatcher.in_turns
+        if self.context is not None:
+            self.context.on_end = self._on_end
+        self._take(effects)
+
+    def _on_end(self) -> None:
+        self.ended += 1
 
     def _take(self, effects: Effects) -> None:
         for effect in effects:
@@ -129,6 +139,25 @@ def test_a_controller_reads_a_large_request_in_slices(rig: Rig) -> None:
     outer: Any = decode_answer(sent, 0, data[4:], correlation_id=7)
     answer: Any = decode_answer(deletion(), 6, outer.response_data, correlation_id=7)
     assert [row.name for row in answer.responses] == NAMES
+
+
+@pytest.mark.parametrize("elements_at_once", [0, 10 * MANY], ids=["read in slices", "read at once"])
+def test_the_bytes_of_a_large_envelope_count_until_the_last_slice_of_what_it_brought(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, elements_at_once: int
+) -> None:
+    """Else whoever reaches a controller has it keep as much as it likes, one envelope after the other."""
+    sent = envelope(at_broker(rig, deletion(), 6))
+    monkeypatch.setattr(k58_envelope, "ELEMENTS_AT_ONCE", elements_at_once)
+    turns = at_controller(rig, sent)
+    assert turns.context is not None
+    turns.until(lambda: turns.ended > 0)
+    assert turns.ended == 1
+    assert turns.count("_delete") > 1
+    assert not turns.count("_answer")
+    turns.until()
+    assert turns.ended == 1
+    [reply] = turns.found
+    assert isinstance(reply, Reply)
 
 
 @pytest.mark.parametrize("cut", [1, 20_000])

@@ -127,6 +127,37 @@ def test_an_answer_of_very_many_rows_is_read_in_slices(
     assert len(turns) >= ROWS // ELEMENTS_PER_SLICE - 1
 
 
+def test_a_connection_that_fails_while_an_answer_is_read_is_not_well_again_after_it(
+    asker: Asker, play: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a node that hangs up after each large answer is asked again without a pause."""
+    monkeypatch.setattr(poll, "_STEPS_S", 0)
+    failures: list[int] = []
+
+    def script(peer: Peering) -> None:
+        peer.greet(12, FETCH)
+        header, _ = peer.take()
+        peer.take()
+        peer.frame(fetched(header.correlation_id))
+        peer.sock.close()
+
+    resume = asker.runtime.resume
+
+    def seen(then: Any, answer: Any) -> None:
+        resume(then, answer)
+        failures.append(asker.runtime.links._links[key]._failures)
+
+    monkeypatch.setattr(asker.runtime, "resume", seen)
+    port = play(script).port
+    for _ in range(2):
+        asker.ask(port, m01.FetchRequest(topics=[]), version_max=12)
+    [key] = asker.runtime.links._links
+    hung_up, large = asker.until_answered()
+    assert "hung up" in unanswered(hung_up)
+    assert len(large.responses[0].partitions) == ROWS
+    assert failures[-1] == 1
+
+
 @pytest.mark.parametrize("cut", [1, 300_000])
 def test_a_large_answer_that_is_not_understood_is_none(
     asker: Asker, play: Callable[..., Scripted], cut: int

@@ -55,11 +55,14 @@ def handle(
         inner = WrappedContext(context, api, start.correlation_id, start.client_id)
         wrapped = read_request(api, data, start.body, ELEMENTS_AT_ONCE)
     except TooManyElements:
-        steps = read_in_slices(api, data, start.body)
-        return in_slices(node, inner, _read(node, inner, api, steps, now_ms), now_ms)
+        reading = _read(node, inner, api, read_in_slices(api, data, start.body), now_ms)
+        effects = in_slices(node, inner, reading, now_ms)
     except ProtocolError:
         return refuse(Code.UNSUPPORTED_VERSION)
-    return _handle(node, inner, api, wrapped, now_ms)
+    else:
+        effects = _handle(node, inner, api, wrapped, now_ms)
+    context.is_in_turns = inner.is_in_turns
+    return effects
 
 
 def _read(
@@ -70,7 +73,7 @@ def _read(
         wrapped, now_ms = yield from a_step_a_slice(steps, now_ms, inner)
     except ProtocolError:
         return [inner.refuse(Code.UNSUPPORTED_VERSION)]
-    return _handle(node, inner, api, wrapped, now_ms)
+    return _handle(node, inner.of_what_is_read(), api, wrapped, now_ms)
 
 
 def _handle(
@@ -85,7 +88,7 @@ def _handle(
 class WrappedContext(RequestContext):
     """A client that asks through a broker: its answer goes back in an envelope."""
 
-    __slots__ = ("_api", "_outer")
+    __slots__ = ("_api", "_handled", "_outer")
 
     def __init__(
         self, outer: RequestContext, api: Api, correlation_id: int, client_id: str | None
@@ -95,11 +98,22 @@ class WrappedContext(RequestContext):
         )
         self._outer = outer
         self._api = api
+        self._handled: WrappedContext | None = None
 
     @property
     def share(self) -> None:
         """Nothing is counted: the connection is a broker's, which other clients' requests come on, too."""
         return
+
+    def of_what_is_read(self) -> "WrappedContext":
+        """Return the context in which a request that was read in slices is handled."""
+        self._handled = WrappedContext(self._outer, self._api, self.correlation_id, self.client_id)
+        return self._handled
+
+    def ends(self) -> None:
+        """The envelope's bytes count until the last slice of what it brought: of its handling, if any."""
+        if self._handled is None or not self._handled.is_in_turns:
+            self._outer.ends()
 
     def reply(self, message: Any) -> Effect:
         """Answer the broker with the client's answer, or send it to the active controller."""
