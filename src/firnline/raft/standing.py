@@ -255,7 +255,10 @@ class Standing:
         return self._change(Cause.NEWER_EPOCH, now_ms, epoch=self.epoch + 1)
 
     def follow(self, epoch: int, leader_id: int, leader: Peer | None, now_ms: int) -> Effects:
-        """`leader_id` leads `epoch`. Without its address this node stays unattached, and votes for nobody."""
+        """`leader_id` leads `epoch`: without its address this node is unattached, and votes for nobody.
+
+        Unattached, too, in an epoch of which nobody says who leads it (-1): there it may vote.
+        """
         assert epoch >= self.epoch, "epochs only grow"
         assert leader_id != self.node_id, "nobody follows itself"
         before = self.role
@@ -321,8 +324,6 @@ class Standing:
         if leader_id == self.node_id:
             return self._recognise_self(epoch, now_ms)
         if epoch > self.epoch:
-            if leader_id == NOBODY:
-                return self.meet_epoch(epoch, now_ms)
             return self.follow(epoch, leader_id, leader, now_ms)
         refused = self.refuse_leader(known)
         if leader_id == NOBODY or refused is not None:
