@@ -168,7 +168,7 @@ def test_a_batch_larger_than_one_read_is_loaded_whole_or_refused(missing: int) -
 
 
 def test_a_large_batch_does_not_make_the_reads_after_it_large() -> None:
-    """Each read is a step of the loop: one batch of 8 MiB would have the whole snapshot read 8 MiB at a time."""
+    """Each read is a step of the loop: after a batch of 8 MiB all of them would be that long."""
 
     class Asked(OpenSnapshot):
         def read(self, position: int, size_bytes: int) -> bytes:
