@@ -268,7 +268,7 @@ class Standing:
             self._forget_epoch(epoch)
         if leader is not None:
             self.role = next_role(self.role, Cause.LEADER_FOUND)
-        elif self.role is not Role.UNATTACHED:
+        else:
             self.role = Role.UNATTACHED
         self.leader_id, self.leader = leader_id, leader
         return self._changed(before, now_ms)
@@ -318,9 +318,7 @@ class Standing:
     def adopt(self, known: Known, now_ms: int) -> Effects:
         """Believe another node about epoch and leader (Q21), but for what `refuse_leader` refuses."""
         epoch, leader_id, leader = known
-        if epoch < self.epoch:
-            return []
-        assert epoch <= EPOCH_MAX, "whoever asks has looked at `highest_to_take`"
+        assert self.epoch <= epoch <= EPOCH_MAX, "whoever asks has refused all others"
         if leader_id == self.node_id:
             return self._recognise_self(epoch, now_ms)
         if epoch > self.epoch:

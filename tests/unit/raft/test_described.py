@@ -124,8 +124,7 @@ def test_a_request_about_very_many_partitions_is_refused_in_steps(
     wanted = k55.DescribeQuorumTopic(
         topic_name="t",
         partitions=[
-            k55.DescribeQuorumPartition(partition_index=number)
-            for number in range(partitions)
+            k55.DescribeQuorumPartition(partition_index=number) for number in range(partitions)
         ],
     )
     steps = refusing_to_describe(k55.DescribeQuorumRequest(topics=[wanted] * topics))
