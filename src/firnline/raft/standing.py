@@ -255,7 +255,10 @@ class Standing:
         return self._change(Cause.NEWER_EPOCH, now_ms, epoch=self.epoch + 1)
 
     def follow(self, epoch: int, leader_id: int, leader: Peer | None, now_ms: int) -> Effects:
-        """`leader_id` leads `epoch`. Without its address this node stays unattached, and votes for nobody."""
+        """`leader_id` leads `epoch`: without its address this node is unattached, and votes for nobody.
+
+        Unattached, too, in an epoch of which nobody says who leads it (-1): there it may vote.
+        """
         assert epoch >= self.epoch, "epochs only grow"
         assert leader_id != self.node_id, "nobody follows itself"
         before = self.role
@@ -265,7 +268,7 @@ class Standing:
             self._forget_epoch(epoch)
         if leader is not None:
             self.role = next_role(self.role, Cause.LEADER_FOUND)
-        elif self.role is not Role.UNATTACHED:
+        else:
             self.role = Role.UNATTACHED
         self.leader_id, self.leader = leader_id, leader
         return self._changed(before, now_ms)
@@ -315,14 +318,10 @@ class Standing:
     def adopt(self, known: Known, now_ms: int) -> Effects:
         """Believe another node about epoch and leader (Q21), but for what `refuse_leader` refuses."""
         epoch, leader_id, leader = known
-        if epoch < self.epoch:
-            return []
-        assert epoch <= EPOCH_MAX, "whoever asks has looked at `highest_to_take`"
+        assert self.epoch <= epoch <= EPOCH_MAX, "whoever asks has refused all others"
         if leader_id == self.node_id:
             return self._recognise_self(epoch, now_ms)
         if epoch > self.epoch:
-            if leader_id == NOBODY:
-                return self.meet_epoch(epoch, now_ms)
             return self.follow(epoch, leader_id, leader, now_ms)
         refused = self.refuse_leader(known)
         if leader_id == NOBODY or refused is not None:

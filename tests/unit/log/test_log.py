@@ -16,6 +16,7 @@ from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     NOW,
+    PATH,
     TOPIC_ID,
     TP,
     append,
@@ -23,6 +24,7 @@ from tests.log_world import (
     end_txn,
     fill,
     flush,
+    found_headers,
     found_records,
     greatest_time,
     offset_at_time,
@@ -49,6 +51,17 @@ def test_the_leader_stamps_offset_and_epoch_and_leaves_the_crc_right(log: Log) -
     assert crc_is_right(data, second)
     assert [r.value for r in found_records(log)] == [b"a", b"b", b"c", b"d"]
     assert log.epochs.entries() == ((3, 0), (4, 3))
+
+
+def test_an_append_to_a_file_that_somebody_else_wrote_to_is_an_error_of_the_disk() -> None:
+    """Every place in the index from there on would be wrong, and nobody knows what the others wrote."""
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 2)
+    fs.open(f"{PATH}/{0:020d}.log").append(bytes(batch("not ours")))
+    with pytest.raises(StorageError, match=r"somebody else wrote to this file.*path=/data/t-0/0"):
+        append(log, batch("ours"))
+    assert log.log_end_offset == 2
 
 
 def test_log_append_time_overwrites_the_producers_time(log: Log) -> None:
@@ -363,6 +376,19 @@ def test_a_reader_at_the_end_of_a_log_searches_neither_index_nor_file() -> None:
     found = log.read(8, max_bytes=1 << 20, upto_offset=9)
     assert fs.read_bytes == before
     assert [header.base_offset for header in headers(found.read())] == [8]
+
+
+def test_who_read_on_into_the_newest_segment_does_not_miss_what_lies_before_it() -> None:
+    """Places of that one are remembered: none of them may be of an offset that lies in another."""
+    log = opened(CrashableFs())
+    fill(log, 9)
+    log.roll(NOW)
+    fill(log, 9)
+    assert [header.base_offset for header in found_headers(log, 5)][:5] == [5, 6, 7, 8, 9]
+    assert log.slice_at_once(5, 1 << 20, 18) is None
+    newest = log.slice_at_once(9, 1 << 20, 18)
+    assert newest is not None
+    assert next(headers(newest.read())).base_offset == 9
 
 
 def test_a_look_at_the_times_of_all_segments_keeps_none_of_their_indexes_in_memory() -> None:

@@ -565,6 +565,21 @@ def test_a_start_begins_with_the_newest_snapshot_and_waits_for_commits() -> None
     assert node.value() == "2"
 
 
+def test_what_a_snapshot_says_is_as_old_as_the_newest_record_in_it() -> None:
+    """A node that has just started would look as if it were behind by decades."""
+    log = MemoryLog()
+    log.snapshot = (40, 3, Snapshot(1_234, [*BOOTSTRAP, setting("1")], 0))
+    node = Node(log)
+    node.settle()
+    assert node.quorum.counters().last_applied_timestamp_ms == 1_234
+
+
+def test_a_snapshot_that_is_gone_stops_the_node_and_says_which() -> None:
+    node = Node()
+    with pytest.raises(StorageError, match=r"gone.*path=/data/__.*offset=40, epoch=3"):
+        node.quorum.on_snapshot(OffsetAndEpoch(40, 3), node.loop.now_ms)
+
+
 def test_a_damaged_snapshot_stops_the_node_and_says_which_and_what_helps() -> None:
     class Damaged(MemoryLog):
         def open_snapshot(self, snapshot_id: OffsetAndEpoch) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from firnline.base.errors import StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as r
-from firnline.metadata.loader import SnapshotLoader
+from firnline.metadata.loader import READ_BYTES, SnapshotLoader
 from firnline.metadata.snapshot_file import (
     Snapshot,
     SnapshotCheck,
@@ -165,6 +165,33 @@ def test_a_batch_larger_than_one_read_is_loaded_whole_or_refused(missing: int) -
         list(loader.steps())
         (settings,) = loader.image().configs.values()
         assert len(settings) == 30
+
+
+def test_a_large_batch_does_not_make_the_reads_after_it_large() -> None:
+    """Each read is a step of the loop: after a batch of 8 MiB all of them would be that long."""
+
+    class Asked(OpenSnapshot):
+        def read(self, position: int, size_bytes: int) -> bytes:
+            sizes.append(size_bytes)
+            return super().read(position, size_bytes)
+
+    sizes: list[int] = []
+    topics = [
+        r.TopicRecord(name=f"{n:0200d}", topic_id=n.to_bytes(16, "big")) for n in range(1, 3_000)
+    ]
+    first, *rest = batches(topics)
+    settings = [
+        r.ConfigRecord(resource_type=2, resource_name="t", name=f"k{n}", value="v" * 30_000)
+        for n in range(30)
+    ]
+    large = build_batch([NewRecord(None, r.encode(each, 0), 1) for each in settings], base_offset=1)
+    fs = a_disk()
+    fs.open("/d/x", create=True).append(bytes(first + large + b"".join(rest)))
+    for _ in SnapshotLoader(OffsetAndEpoch(32, 3), Asked(fs.open("/d/x"))).steps():
+        pass
+    at = sizes.index(len(large))
+    assert set(sizes[:at] + sizes[at + 1 :]) == {READ_BYTES}
+    assert len(sizes) > at + 2
 
 
 def test_the_writer_compresses_nothing() -> None:

@@ -3,6 +3,8 @@
 import pytest
 
 from firnline.base.errors import Code
+from firnline.protocol.messages import k55_describe_quorum as k55
+from firnline.raft.leader import _REFUSED_PER_STEP, refusing_to_describe
 from firnline.raft.role import Role
 from tests.raft_rig import Net, describe, directory, fetch, part
 from tests.unit.raft.test_leading import leading
@@ -110,6 +112,32 @@ def test_others_describe_nothing(version: int) -> None:
     (answer,) = leader.ask(wrong, version)
     assert part(answer).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     assert answer.topics[0].topic_name == "t"
+
+
+@pytest.mark.parametrize(
+    ("topics", "partitions"), [(1, 10), (1, 2_000), (2_000, 0), (2_000, 1), (40, 50)]
+)
+def test_a_request_about_very_many_partitions_is_refused_in_steps(
+    topics: int, partitions: int
+) -> None:
+    """Each step does its share: neither all at once, nor a turn of the loop for each of them."""
+    wanted = k55.DescribeQuorumTopic(
+        topic_name="t",
+        partitions=[
+            k55.DescribeQuorumPartition(partition_index=number) for number in range(partitions)
+        ],
+    )
+    steps = refusing_to_describe(k55.DescribeQuorumRequest(topics=[wanted] * topics))
+    taken = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            answer = end.value
+            break
+        taken += 1
+    assert taken == topics * (partitions + 1) // _REFUSED_PER_STEP
+    assert [len(topic.partitions) for topic in answer.topics] == [partitions] * topics
 
 
 def test_what_happened_is_counted() -> None:

@@ -325,6 +325,17 @@ def test_a_candidate_and_one_that_has_resigned_grant_a_pre_vote() -> None:
     assert not granted(resigned, vote(3, 2))
 
 
+def test_who_would_stand_votes_for_nobody_once_it_hears_of_a_leader_it_cannot_find() -> None:
+    """Somebody leads that epoch: with a vote there could be two who do."""
+    member = Net()[1]
+    member.disk.save(ElectionState(4))
+    member.start().fire("election")
+    assert member.node.role is Role.PROSPECTIVE
+    member.ask(end(4, 77))
+    assert member.stands == (Role.UNATTACHED, 4, 77)
+    assert not granted(member, vote(4, 2))
+
+
 def test_a_prospective_voter_gives_its_real_vote_and_begins_its_own_round_anew() -> None:
     net, member = alone()
     member.fire("election")

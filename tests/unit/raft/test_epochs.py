@@ -165,13 +165,14 @@ def test_a_majority_that_is_behind_comes_up_too() -> None:
     assert net[1].node.epoch >= epoch
 
 
-def test_votes_without_a_pause_take_an_epoch_a_second_above_the_bound() -> None:
+@pytest.mark.parametrize("make", [vote, begin, end])
+def test_whoever_asks_without_a_pause_takes_an_epoch_a_second_above_the_bound(make: Any) -> None:
     net, member = alone()
     began = EPOCH_FREE_MAX
-    member.ask(vote(began, 3))
+    member.ask(make(began, 3))
     for _ in range(200):
         net.now_ms += 50
-        member.ask(vote(member.node.epoch + 1, 3))
+        member.ask(make(member.node.epoch + 1, 3))
     assert member.node.epoch == began + 10
     assert sum("is the last one that there can be" in line for line in member.warnings) == 1
 

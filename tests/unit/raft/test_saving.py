@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 
+from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.raft import wire
-from firnline.raft.calls import SLOW_SAVE_MS, WAITING_MAX
+from firnline.raft.calls import SLOW_SAVE_MS, WAITING_MAX, Gate
 from firnline.raft.election_state import ElectionState
 from firnline.raft.role import Role
+from tests.raft_disk import Disk
 from tests.raft_rig import Member, Net, alone, begin, fetch, one_record, part, vote
 
 from .test_cutting import cutting
@@ -291,3 +293,29 @@ def test_a_node_that_has_not_started_yet_is_nothing_to_tell_the_operator(is_obse
     answer(net, member, starting)
     assert member.warnings == []
     assert asked not in {flight.target_id for flight in net.flights}
+
+
+def test_what_happens_as_a_part_of_an_event_is_not_saved_without_the_rest_of_it() -> None:
+    """A log that is cut at once says so inside the event: an epoch would be on disk without its vote."""
+    disk = Disk()
+    disk.holds_saves = True
+    told: list[ElectionState] = []
+    state = ElectionState(0)
+    gate = Gate(disk, lambda: state, lambda by_ms: [])
+
+    def part_of_it(_now_ms: int) -> Effects:
+        told.append(state)
+        return []
+
+    def event(now_ms: int) -> Effects:
+        nonlocal state
+        state = ElectionState(1)
+        gate.take(part_of_it, now_ms)
+        state = ElectionState(1, voted_id=2)
+        return []
+
+    gate.take(event, 0)
+    assert told == [ElectionState(1)], "in its place"
+    disk.end_save(0)
+    assert disk.saved == [state]
+    assert not gate.is_saving

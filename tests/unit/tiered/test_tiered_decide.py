@@ -7,6 +7,7 @@ from typing import Any
 
 from firnline.base.errors import StorageError
 from firnline.config.topic import TopicConfig
+from firnline.tiered.expiry import JUDGED_IN_STEP, _begun
 from firnline.tiered.spi import Epochs, RemoteSegment, SegmentState
 from tests.tier_decisions import Listed, decided
 from tests.tier_world import TOPIC_ID, topic_config
@@ -189,3 +190,20 @@ def test_a_segment_whose_time_nobody_knows_is_as_old_as_its_copy() -> None:
     unknown = seg(1, 0, 9)._replace(max_timestamp_ms=-1)
     assert go(log, unknown._replace(event_timestamp_ms=NOW - 999)) == ([], 0)
     assert go(log, unknown._replace(event_timestamp_ms=NOW - 1000)) == ([1], 10)
+
+
+def test_very_many_copies_under_way_are_looked_at_in_steps_of_many() -> None:
+    """Neither all at once nor each in a turn of the loop: copies that failed may be left by the thousand."""
+    looked_at: list[int] = [0]
+
+    def is_dangling(_segment: RemoteSegment) -> bool:
+        looked_at[-1] += 1
+        return True
+
+    left = [seg(n, n, n, state=STARTED) for n in range(1, 2 * JUDGED_IN_STEP + 10)]
+    steps = _begun(Listed(left, is_dangling=is_dangling), NOW, late_put_ms=0)
+    for _ in steps:
+        looked_at.append(0)
+    assert sum(looked_at) == len(left)
+    assert len(looked_at) == 3
+    assert max(looked_at) <= JUDGED_IN_STEP

@@ -10,6 +10,7 @@ from firnline.base.ids import TopicIdPartition
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
+from firnline.tiered import lineage
 from firnline.tiered.catalog import (
     CatalogHead,
     CatalogSegment,
@@ -172,6 +173,26 @@ def test_a_store_without_a_catalog_is_judged_by_the_local_files() -> None:
     [line] = again_fresh.warnings
     assert "local files went because the tier had them" in line
     assert again_fresh.tier.status()[0].unexplained_segments == 1
+
+
+def test_what_was_missed_without_a_catalog_is_no_problem_once_the_metadata_is_back() -> None:
+    """Copies went on, and the operator was told of a loss for as long as the node ran."""
+    cluster = Cluster()
+    node = tiered(cluster, *"abc")
+    before = lose(cluster)
+    fresh = Node(cluster, fs=node.crash(), config=node.config)
+    fresh.tier.services.catalog = None
+    fresh.start().lead(1)
+    fresh.advance(5000)
+    (row,) = fresh.tier.status()
+    assert row.unexplained_segments == 1
+    assert row.problem is not None
+    for partition, batches in before.items():
+        for batch in batches:
+            cluster.append(partition, bytearray(batch))
+    fresh.advance(60_000)
+    (row,) = fresh.tier.status()
+    assert (row.unexplained_segments, row.problem) == (0, None)
 
 
 def deletion(segment: RemoteSegment, state: SegmentState) -> SegmentUpdate:
@@ -361,6 +382,34 @@ def test_a_log_start_that_moved_leaves_nothing_unexplained() -> None:
     assert catalog.explains_all()
     forget(node, node.segments()[1])
     assert not catalog.explains_all()
+
+
+def test_local_records_below_what_the_tier_has_left_stay_readable() -> None:
+    """A new leader takes the log start from the tier, and must not hide what it has itself."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    for text in "abc":
+        node.produce(0, text)
+    node.advance(1000)
+    first = node.segments()[0]
+    for state in (DELETE_STARTED, DELETE_FINISHED):
+        node.run(node.tier.services.metadata.update(deletion(first, state), ignore, 0))
+    fresh = again(cluster, node)
+    assert fresh.segments()[0].base_offset == 1
+    assert (fresh.log.log_start_offset, fresh.log.local_log_start_offset) == (0, 0)
+
+
+def test_a_log_start_that_is_looked_for_in_steps_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where thousands of segments of lost histories come first the loop is given back meanwhile."""
+    monkeypatch.setattr(lineage, "COMPARED_IN_STEP", 1)
+    cluster = Cluster()
+    node = tiered(cluster, *"abcd")
+    node.log.advance_log_start(1)
+    node.advance(2000)
+    fresh = Node(cluster, fs=node.crash(), config=node.config).start().lead(1)
+    assert fresh.log.log_start_offset == 0, "later: others have the loop first"
+    fresh.advance(5000)
+    assert fresh.log.log_start_offset == 1
 
 
 # ---------------------------------------------------------------------------------------- forks

@@ -127,6 +127,8 @@ def test_a_copy_that_its_leader_could_not_finish_is_cleaned_up_by_the_same_proce
     else:
         node.role(is_leader=False, epoch=1)
     node.lead(2)
+    node.advance(2 * SETTINGS["metadata_consume_wait_ms"] - 1_000)
+    assert cluster.known()[left] is SegmentState.COPY_STARTED, "its finish may be on its way"
     node.advance(DANGLING_MS + LATE_MS + 10_000)
     assert list(cluster.known().values()) == [SegmentState.COPY_FINISHED]
     assert left not in cluster.known()

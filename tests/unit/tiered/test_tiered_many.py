@@ -215,3 +215,33 @@ def test_what_is_covered_follows_from_what_there_is(seed: int) -> None:
         if chance.random() < 0.03 and held.history[-1][1] < number:
             held.history = (*held.history, (held.history[-1][0] + 1, number))
         assert held.covered(hosted) == held.covered(held.hosted())
+
+
+def test_what_goes_of_a_lost_history_does_not_have_all_of_this_one_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After an unclean election each deletion would cost as much as the first look."""
+    cache = MetadataCache()
+    held = Held(cache)
+    hosted = held.hosted()
+    for number in range(100):
+        copied(cache, number)
+    assert held.covered(hosted) == 999
+    for number in range(100):
+        cache.add(segment(1000 + number, base=10 * number)._replace(epochs=((1, 10 * number),)))
+        cache.update(change(1000 + number, SegmentState.COPY_FINISHED))
+    held.history = ((1, 0),)
+    assert held.covered(hosted) == 999
+    looks = 0
+    shared_end = lineage.shared_end
+
+    def counted(*args: Any) -> int:
+        nonlocal looks
+        looks += 1
+        return shared_end(*args)
+
+    monkeypatch.setattr(lineage, "shared_end", counted)
+    for number in range(10):
+        cache.update(change(number, SegmentState.DELETE_STARTED))
+        assert held.covered(hosted) == 999
+    assert looks <= 20

@@ -243,6 +243,9 @@ def test_changes_that_cannot_follow_are_dropped_and_nothing_breaks() -> None:
     assert cache.add(segment(1, 0, 9))
     assert cache.add(segment(1, 0, 9)), "a repeat"
     assert not cache.add(segment(1, 0, 10)), "other bytes under the same id (rel-T12)"
+    assert not cache.add(segment(1, 0, 9)._replace(state=FINISHED)), "no start of a copy"
+    assert not cache.add(segment(2, 10, 19)._replace(epochs=())), "of no epoch: nobody can find it"
+    assert ids(cache.segments()) == [1]
     assert not cache.update(change(1, DELETED))
     assert cache.update(change(1, FINISHED))
     assert not cache.add(segment(1, 0, 9)), "finished already"
