@@ -42,6 +42,10 @@ class Log:
     def size_bytes(self) -> int:
         return 10 * (self.log_end_offset - self.local_start)
 
+    def bytes_from(self, offset: int) -> int:
+        below = sum(s.size_bytes for s in self.closed_segments() if s.end_offset < offset)
+        return self.size_bytes - below
+
     def closed_segments(self) -> list[Any]:
         return [
             SimpleNamespace(

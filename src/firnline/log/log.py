@@ -5,7 +5,7 @@ Nothing here syncs on its own, but for truncations (`log/truncation`): `dirty_fi
 has to sync, `flushed` believes it (rel-P4, rel-P5). Source: spec C13, T1-T5, T12-T16; KIP-98, KIP-101.
 """
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from struct import Struct
 from typing import Any, Literal
 
@@ -148,8 +148,7 @@ class Log:
         if "compact" in config.cleanup_policy:
             self.compaction.expect_gaps()
             self._segment_ms = min(self._segment_ms, config.max_compaction_lag_ms)
-        self._rules = index_rules(config)
-        self._segments.active.rules = self._rules
+        self._rules = self._segments.active.rules = index_rules(config)
 
     def _jitter_ms(self, config: TopicConfig) -> int:
         """Spread the rolls of partitions over segment.jitter.ms, the same after each start."""
@@ -158,10 +157,7 @@ class Log:
 
     @property
     def is_tiered(self) -> bool:
-        """Whether the topic's settings send it to the tier (T4).
-
-        What this broker was told does not count: without its tier the log still begins where it began.
-        """
+        """Whether its topic's settings send it to the tier (T4), also on a broker that has none."""
         return retention.is_tiered(self.topic_partition.topic, self._config)
 
     @property
@@ -190,7 +186,11 @@ class Log:
     @property
     def size_bytes(self) -> int:
         """Bytes of batches in the local segments."""
-        return sum(segment.size_bytes for segment in self._segments.all())
+        return self.bytes_from(self.first_base_offset)
+
+    def bytes_from(self, offset: int) -> int:
+        """Bytes of batches in the segment that holds `offset`, and in all later ones."""
+        return sum(segment.size_bytes for segment in self._segments.from_offset(offset))
 
     # -- append ------------------------------------------------------------------------------------
 
@@ -461,7 +461,7 @@ class Log:
 
     # -- segments ----------------------------------------------------------------------------------
 
-    def closed_segments(self) -> list[ClosedSegment]:
+    def closed_segments(self) -> Sequence[ClosedSegment]:
         """Return the segments that take no more batches, oldest first."""
         return self._segments.describe_closed(self.path)
 
@@ -515,7 +515,7 @@ class Log:
             try:
                 decision = retention.decide(retention.view_of(self, ages), self._config, now_ms)
                 if decision.segments:
-                    gone += self._condemn(min(decision.segments, retention.SEGMENTS_AT_ONCE))
+                    gone += self._condemn(decision.segments)
                 if decision.roll_active:
                     self.roll(now_ms)
             except StorageError:

@@ -44,7 +44,10 @@ class SegmentAge(NamedTuple):
 
 
 class LogView(NamedTuple):
-    """One log as retention sees it; `segments` oldest first, the last one active."""
+    """One log as retention sees it; `segments` oldest first, the last one active.
+
+    What takes a look at every segment is asked for where it decides.
+    """
 
     segments: Sequence[SegmentAge]
     log_start_offset: int
@@ -52,6 +55,7 @@ class LogView(NamedTuple):
     high_watermark: int
     highest_remote_offset: int
     is_tiered: bool  # the topic's settings send it to the tier (T4)
+    size_bytes: Callable[[], int]  # of all segments
 
 
 def view_of(log: "Log", ages: Sequence[SegmentAge]) -> LogView:
@@ -64,6 +68,7 @@ def view_of(log: "Log", ages: Sequence[SegmentAge]) -> LogView:
         # What the file of the lineage does not cover yet stays: only its batches say their epoch.
         min(log.highest_remote_offset, log.epochs.unkept_from - 1),
         log.is_tiered,
+        lambda: log.size_bytes,
     )
 
 
@@ -102,8 +107,8 @@ def local_retention(config: TopicConfig, *, is_copied: bool) -> tuple[int, int]:
 def decide(view: LogView, config: TopicConfig, now_ms: int) -> Decision:
     """Apply the rules one after another: log start, then, under `delete`, size and age.
 
-    Returns the first that removes something, or that wants the active segment rolled; the caller applies it
-    and asks again.
+    Returns the first that removes something, or that wants the active segment rolled, and no more than may go
+    in one step; the caller applies it and asks again.
     """
     is_copied = view.is_tiered and not config.remote_log_copy_disable
     start = view.local_log_start_offset if view.is_tiered else view.log_start_offset
@@ -124,7 +129,7 @@ def decide(view: LogView, config: TopicConfig, now_ms: int) -> Decision:
 
 
 def _size_rule(view: LogView, limit_bytes: int) -> Callable[[SegmentAge, bool], bool]:
-    excess = [sum(segment.size_bytes for segment in view.segments) - limit_bytes]
+    excess = [view.size_bytes() - limit_bytes]
 
     def is_in_breach(segment: SegmentAge, is_active: bool) -> bool:
         if excess[0] - segment.size_bytes < 0:
@@ -143,7 +148,7 @@ def _oldest(
     count, last = 0, len(view.segments) - 1
     for slot, segment in enumerate(view.segments):
         is_active = slot == last
-        if is_active and not segment.size_bytes:
+        if count == SEGMENTS_AT_ONCE or (is_active and not segment.size_bytes):
             break
         if view.high_watermark < segment.end_offset or not is_in_breach(segment, is_active):
             break

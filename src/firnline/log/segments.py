@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, overload
 
 from firnline.base.background import Pace
 from firnline.base.errors import RecordsCut
@@ -45,7 +45,6 @@ class ClosedSegment(NamedTuple):
     largest_time_ms: Callable[
         [], int
     ]  # of its records, else of its file; IndexDamaged where not known yet
-    has_txn_index: bool
     snapshot_path: str  # producer state at `end_offset + 1`
 
 
@@ -58,6 +57,41 @@ class SegmentTime:
 
     def __call__(self) -> int:
         return self.segments.time_of(self.segment)
+
+
+class Described(Sequence[T]):
+    """Segments of a log as they were at one moment, oldest first, each described when it is asked for.
+
+    There may be tens of thousands: who wants the first of them, or their number, does not pay for all.
+
+    bases     of the segments, and where the last one ends
+    describe  called with a segment and where it ends, exclusive
+    """
+
+    __slots__ = ("_bases", "_describe", "_segments")
+
+    def __init__(
+        self, segments: list[Segment], bases: list[int], describe: Callable[[Segment, int], T]
+    ) -> None:
+        assert len(bases) == len(segments) + 1
+        self._segments = segments
+        self._bases = bases
+        self._describe = describe
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> "Described[T]": ...
+    def __getitem__(self, at: int | slice) -> "T | Described[T]":
+        if not isinstance(at, slice):
+            return self._describe(self._segments[at], self._bases[range(1, len(self._bases))[at]])
+        begin, end, step = at.indices(len(self._segments))
+        assert step == 1, "neighbours, in their order"
+        end = max(begin, end)
+        return Described(self._segments[begin:end], self._bases[begin : end + 1], self._describe)
 
 
 class Segments:
@@ -97,27 +131,29 @@ class Segments:
         ends = [self._bases[slot] for slot in slots if slot < len(self._bases)]
         return [snapshot_path(directory, end) for end in ends]
 
-    def describe_closed(self, directory: str) -> list[ClosedSegment]:
+    def describe_closed(self, directory: str) -> Described[ClosedSegment]:
         """Return what others may know of the closed segments, oldest first."""
-        return [
-            ClosedSegment(
+
+        def describe(segment: Segment, end: int) -> ClosedSegment:
+            return ClosedSegment(
                 segment.base_offset,
                 end - 1,
                 segment.stem_path,
                 segment.size_bytes,
                 SegmentTime(self, segment),
-                segment.txn_index.exists(),
                 snapshot_path(directory, end),
             )
-            for segment, end in self.closed()
-        ]
 
-    def ages(self, log_end_offset: int) -> list[SegmentAge]:
+        return Described(self._segments[:-1], self._bases[:], describe)
+
+    def ages(self, log_end_offset: int) -> Described[SegmentAge]:
         """Return the segments as retention sees them, oldest first."""
-        return [
-            SegmentAge(segment.base_offset, end, segment.size_bytes, SegmentTime(self, segment))
-            for segment, end in zip(self._segments, [*self._bases[1:], log_end_offset])
-        ]
+
+        def describe(segment: Segment, end: int) -> SegmentAge:
+            time = SegmentTime(self, segment)
+            return SegmentAge(segment.base_offset, end, segment.size_bytes, time)
+
+        return Described(self._segments[:], [*self._bases, log_end_offset], describe)
 
     def time_of(self, segment: Segment) -> int:
         """Age of a segment for retention; IndexDamaged where that is to be found out by who has time."""

@@ -49,10 +49,6 @@ class TxnIndex:
             self._written = len(self._entries)
         return self._entries
 
-    def exists(self) -> bool:
-        """True when the file is there and says something."""
-        return bool(self.entries)
-
     def is_sane(self, base_offset: int) -> bool:
         """True when the file is whole entries of version 0 that belong at or after `base_offset`."""
         if not self._fs.exists(self.path):

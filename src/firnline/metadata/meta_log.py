@@ -429,8 +429,7 @@ class MetaLog:
         Those before its start do not count: who retires snapshots by size would go on until they are gone.
         """
         log = self._log
-        before = [one for one in log.closed_segments() if one.end_offset < log.log_start_offset]
-        return log.size_bytes - sum(one.size_bytes for one in before)
+        return log.bytes_from(log.log_start_offset)
 
     # -- snapshots ---------------------------------------------------------------------------------
 

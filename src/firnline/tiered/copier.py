@@ -6,8 +6,10 @@ at once, or by `expiry`. Nothing at or above the last stable offset is copied (X
 leadership ends the task after the segment in hand (T8). Source: spec 3.4; F1-F10, F25, F30.
 """
 
+from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from firnline.base.background import Work
@@ -16,7 +18,7 @@ from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition
 from firnline.base.units import MINUTE_MS
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
-from firnline.tiered.hosted import ClosedSegment, Done, Hosted, Services
+from firnline.tiered.hosted import ClosedSegment, Done, Hosted, Services, closed_from
 from firnline.tiered.late_copies import LateCopies
 from firnline.tiered.lineage import first_served, segment_epochs
 from firnline.tiered.metadata.log import HistoryUnknown
@@ -175,16 +177,16 @@ class Copier:
         """Iterate over local segments that are due, oldest first (3.4-2)."""
         log = self._hosted.log
         start, stable = max(covered + 1, log.log_start_offset), log.last_stable_offset
-        for segment in log.closed_segments():
-            if segment.end_offset >= start:
-                if segment.end_offset + 1 > stable:
-                    return
-                yield segment
+        for segment in closed_from(log, start):
+            if segment.end_offset + 1 > stable:
+                return
+            yield segment
 
     def _check(self, local: ClosedSegment, now_ms: int) -> Effects:
         """Have every batch looked at before anything is said of a copy, or put."""
         services, hosted, log = self._services, self._hosted, self._hosted.log
         epochs, history = self._epochs_of(local), log.epochs.entries()
+        closed = log.closed_segments()
         if not epochs:
             return self._finish(
                 StorageError(
@@ -198,7 +200,7 @@ class Copier:
             partition=log.topic_partition,
             directory=log.path,
             segment=local,
-            before=[s for s in log.closed_segments() if s.base_offset < local.base_offset],
+            before=closed[: bisect_left(closed, local.base_offset, key=attrgetter("base_offset"))],
             epochs=epochs,
             lineage=epoch_checkpoint([e for e in history if e[1] <= local.end_offset]),
             index_interval_bytes=log.config.index_interval_bytes,
@@ -215,7 +217,8 @@ class Copier:
 
     def _checked(self, local: ClosedSegment, epochs: Epochs, result: Any, now_ms: int) -> Effects:
         hosted = self._hosted
-        is_as_it_was = local in hosted.log.closed_segments() and self._epochs_of(local) == epochs
+        is_there = next(closed_from(hosted.log, local.base_offset), None) == local
+        is_as_it_was = is_there and self._epochs_of(local) == epochs
         if not hosted.leads or not is_as_it_was:
             return self._finish(
                 None, now_ms

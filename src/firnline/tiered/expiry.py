@@ -16,7 +16,7 @@ from firnline.base.background import Work
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
-from firnline.tiered.hosted import Done, Hosted, LogView, Services
+from firnline.tiered.hosted import Done, Hosted, LogView, Services, closed_from
 from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.metadata.ordered import Key
 from firnline.tiered.retained import Retained
@@ -196,12 +196,7 @@ class _Walk:
 
     def _local_only_bytes(self) -> int:
         """Bytes of the local log that the tier does not count (rel-T15)."""
-        both = sum(
-            s.size_bytes
-            for s in self._log.closed_segments()
-            if s.end_offset <= self._covered_offset
-        )
-        return self._log.size_bytes - both
+        return self._log.bytes_from(self._covered_offset + 1)
 
     def _drop(self, size_bytes: int) -> None:
         """A segment goes for another reason; its bytes count no more."""
@@ -227,9 +222,7 @@ class _Walk:
         """
         if not self._log.config.remote_storage_enable:
             return
-        for local in self._log.closed_segments():
-            if local.end_offset < max(self.log_start_offset, self._covered_offset + 1):
-                continue
+        for local in closed_from(self._log, max(self.log_start_offset, self._covered_offset + 1)):
             if local.end_offset >= self._log.high_watermark:
                 return
             try:

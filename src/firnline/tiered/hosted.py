@@ -5,9 +5,11 @@
 still under way can see that its time is over. Source: spec 3.3, T8.
 """
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Protocol
 
 from firnline.base.background import Background
@@ -49,8 +51,6 @@ class ClosedSegment(Protocol):
     def size_bytes(self) -> int: ...
     @property
     def largest_time_ms(self) -> Callable[[], int]: ...
-    @property
-    def has_txn_index(self) -> bool: ...
     @property
     def snapshot_path(self) -> str: ...
 
@@ -106,6 +106,7 @@ class LogView(Protocol):
     @property
     def size_bytes(self) -> int: ...
 
+    def bytes_from(self, offset: int) -> int: ...
     def closed_segments(self) -> Sequence[ClosedSegment]: ...
     def advance_log_start(self, offset: int) -> object: ...
     def set_highest_remote(self, offset: int) -> object: ...
@@ -114,6 +115,13 @@ class LogView(Protocol):
         self, start_offset: int, upto_offset: int
     ) -> Sequence[AbortedView]: ...
     def read_batches(self, start_offset: int, *, max_bytes: int) -> bytes: ...
+
+
+def closed_from(log: LogView, offset: int) -> Iterator[ClosedSegment]:
+    """Iterate over the closed segments as they are now, from the one that holds `offset` on."""
+    closed = log.closed_segments()
+    begin = bisect_left(closed, offset, key=attrgetter("end_offset"))
+    return map(closed.__getitem__, range(begin, len(closed)))
 
 
 @dataclass(slots=True)

@@ -508,7 +508,11 @@ class RemoteLog:
         finished = [] if isinstance(known, KafkaError) else known
         covered = hosted.covered_offset(metadata)
         end = covered + 1 if isinstance(covered, int) else 0
-        lag = list(tasks.copier.candidates(end - 1)) if hosted.leads and hosted.may_copy else []
+        lag_segments = lag_bytes = 0
+        for local in tasks.copier.candidates(end - 1) if hosted.leads and hosted.may_copy else ():
+            lag_segments, lag_bytes = lag_segments + 1, lag_bytes + local.size_bytes
+            if lag_segments % SEGMENTS_PER_LOOK == 0:
+                yield
         history, local_start = log.epochs.entries(), log.local_log_start_offset
         start, served = log.log_start_offset, list[tuple[int, int]]()
         for _, first, after in ranges(
@@ -532,8 +536,8 @@ class RemoteLog:
             remote_segments=len(finished),
             remote_bytes=sum(s.size_bytes for s in finished),
             unfinished_segments=len(segments) - len(finished),
-            copy_lag_segments=len(lag),
-            copy_lag_bytes=sum(s.size_bytes for s in lag),
+            copy_lag_segments=lag_segments,
+            copy_lag_bytes=lag_bytes,
             is_ready=metadata.is_ready(hosted.where),
             unexplained_segments=hosted.unexplained_segments,
             holes=_holes(served, start, local_start),

@@ -183,7 +183,7 @@ def test_truncation_of_the_time_index_says_what_the_file_is_to_be_cut_to(fs: Cra
 
 def test_the_transaction_index_has_kafkas_bytes(fs: CrashableFs) -> None:
     index = TxnIndex(fs, "/i/x")
-    assert not index.exists()
+    assert not index.entries
     index.add(AbortedTxn(5, 0, 20, 21))
     index.add(AbortedTxn(6, 10, 104, 105))
     assert raw(fs, "/i/x") == struct.pack(">hqqqqhqqqq", 0, 5, 0, 20, 21, 0, 6, 10, 104, 105)
@@ -235,7 +235,7 @@ def test_truncation_of_the_transaction_index(fs: CrashableFs) -> None:
     assert index.truncate_to(21) == 2 * 34
     assert [t.last_offset for t in index.entries] == [10, 20]
     assert index.truncate_to(0) == 0
-    assert not index.exists()
+    assert not index.entries
 
 
 # -- of full segments ------------------------------------------------------------------------------

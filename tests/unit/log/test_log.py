@@ -230,7 +230,7 @@ def test_every_batch_is_read_once_whatever_the_size_of_a_read(max_bytes: int) ->
 
 def test_what_is_given_at_once_is_what_a_read_would_give(log: Log) -> None:
     fill(log, 6)
-    assert log.closed_segments() == []
+    assert not log.closed_segments()
     for upto_offset in (2, 4, 6, 3):
         for offset in range(upto_offset):
             for max_bytes in (1, 300, 1 << 20, 300):

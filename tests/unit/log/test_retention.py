@@ -2,15 +2,25 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.config.topic import TopicConfig
+from firnline.log import segments
 from firnline.log.checkpoint import LEADER_EPOCHS
 from firnline.log.epochs import LeaderEpochs
 from firnline.log.log import Log
-from firnline.log.retention import Decision, LogView, SegmentAge, decide, is_tiered, local_retention
+from firnline.log.retention import (
+    SEGMENTS_AT_ONCE,
+    Decision,
+    LogView,
+    SegmentAge,
+    decide,
+    is_tiered,
+    local_retention,
+)
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     NOW,
@@ -39,7 +49,7 @@ def view(*ages_ms: int, size: int = 100, **changes: object) -> LogView:
         SegmentAge(number * 10, number * 10 + 10, size, partial(int, NOW - age))
         for number, age in enumerate(ages_ms)
     ]
-    whole = LogView(segments, 0, 0, len(ages_ms) * 10, -1, is_tiered=False)
+    whole = LogView(segments, 0, 0, len(ages_ms) * 10, -1, False, lambda: size * len(segments))
     return whole._replace(**changes)
 
 
@@ -67,7 +77,7 @@ def test_the_times_of_segments_that_stay_anyway_are_not_read() -> None:
     segments = [
         SegmentAge(number, number + 1, 100, partial(time_of, number)) for number in range(9)
     ]
-    whole = LogView(segments, 0, 0, 9, -1, is_tiered=False)
+    whole = LogView(segments, 0, 0, 9, -1, False, lambda: 900)
     assert decide(whole, config(retention_ms=HOUR), NOW) == Decision(2, "age")
     assert asked == [0, 1, 2]
 
@@ -194,6 +204,15 @@ def test_when_the_remote_log_counts_as_enabled() -> None:
         assert not is_tiered(topic, on)
 
 
+def test_no_more_segments_are_judged_than_may_go_in_one_step() -> None:
+    """The time of each may be a read of its index: a log of 20,000 that are all over is 360 ms."""
+    ages = [HOUR * 2] * (SEGMENTS_AT_ONCE * 3)
+    assert decide(view(*ages, 0), config(retention_ms=HOUR), NOW) == Decision(
+        SEGMENTS_AT_ONCE, "age"
+    )
+    assert decide(view(*ages), config(retention_bytes=0), NOW) == Decision(SEGMENTS_AT_ONCE, "size")
+
+
 # -- what the log does -----------------------------------------------------------------------------
 
 
@@ -204,6 +223,30 @@ def filled(rules: TopicConfig, fs: CrashableFs | None = None, **more: bool) -> L
     log.advance_high_watermark(60)
     log.sync_now()
     return log
+
+
+def test_a_log_of_very_many_segments_costs_a_look_those_that_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = opened(CrashableFs(), small(segment_bytes=120))
+    fill(log, SEGMENTS_AT_ONCE * 6)
+    log.advance_high_watermark(log.log_end_offset)
+    assert len(log.closed_segments()) > SEGMENTS_AT_ONCE * 4
+    judged: list[int] = []
+
+    def counted(*args: Any) -> SegmentAge:
+        judged.append(args[0])
+        return SegmentAge(*args)
+
+    monkeypatch.setattr(segments, "SegmentAge", counted)
+    assert log.delete_due_segments(NOW) == []
+    assert len(judged) <= 3, "nothing is due: the first one of each rule"
+    log.config = replace(log.config, retention_bytes=0)
+    while log.closed_segments():
+        judged.clear()
+        assert log.delete_due_segments(NOW)
+        assert len(judged) <= SEGMENTS_AT_ONCE * 3
+    assert log.log_start_offset == log.log_end_offset
 
 
 def carry_out(effects: Effects) -> None:

@@ -73,7 +73,7 @@ def test_the_greatest_time_is_found_after_a_greater_one_was_cut_off(log: Log) ->
     """The times of what was cut stand in no index: what is left is looked at again."""
     for time_ms in (1, 2, 9, 3, 4, 5, 6, 99):
         append(log, batch("x" * 30, time_ms=NOW + time_ms))
-    assert log.closed_segments() == []
+    assert not log.closed_segments()
     log.truncate_to(7)
     assert greatest_time(log) == (2, NOW + 9)
 
@@ -88,7 +88,7 @@ def test_indexes_after_a_truncation_are_those_of_a_log_that_was_never_longer() -
             fill(log, end - log.log_end_offset)
             if end != 9:
                 log.truncate_to(end - 1)
-        assert log.closed_segments() == []
+        assert not log.closed_segments()
         log.close()
         files = [name for name in fs.list_dir(PATH) if name.endswith("index")]
         return {name: fs.open(f"{PATH}/{name}").read(0, 1 << 20) for name in files}

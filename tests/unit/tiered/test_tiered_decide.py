@@ -41,6 +41,9 @@ class LogWith:
 
     closed: tuple[Any, ...] = ()
 
+    def bytes_from(self, offset: int) -> int:
+        return self.size_bytes - sum(s.size_bytes for s in self.closed if s.end_offset < offset)
+
     def closed_segments(self) -> list[Any]:
         return list(self.closed)
 

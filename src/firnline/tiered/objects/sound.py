@@ -6,8 +6,10 @@ What can be made again of the batches is made again for the copy. Batches that a
 the segment stays where it is. Source: decision 0023.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
@@ -268,7 +270,7 @@ def _producers_before(fs: Fs, due: ToCopy) -> tuple[ProducerStates, bool]:
     """
     base_offset = due.segment.base_offset
     producers = ProducerStates()
-    at = min(s.base_offset for s in (*due.before, due.segment))
+    at = (*due.before[:1], due.segment)[0].base_offset
     is_known = at == 0
     for offset in reversed(snapshot_offsets(fs, due.directory)):
         if not at <= offset <= base_offset:
@@ -281,11 +283,11 @@ def _producers_before(fs: Fs, due: ToCopy) -> tuple[ProducerStates, bool]:
         producers.load(entries, offset)
         at, is_known = offset, True
         break
-    for segment in due.before:
-        if at <= segment.end_offset:
-            for one in _batches(fs, due, segment):
-                if one.header.base_offset >= at:
-                    _note(producers, one)
+    later = bisect_left(due.before, at, key=attrgetter("end_offset"))
+    for segment in due.before[later:]:
+        for one in _batches(fs, due, segment):
+            if one.header.base_offset >= at:
+                _note(producers, one)
     return producers, is_known
 
 
