@@ -43,7 +43,7 @@ from firnline.runtime.listener import Server
 from firnline.runtime.poll import PollLoop
 from firnline.runtime.steps import SLOW_S
 from firnline.runtime.timers import Timer
-from firnline.runtime.workers import CODEC_THREADS, Doorbell, FlushGroup, Pool, problem_of
+from firnline.runtime.workers import CODEC_THREADS, END_S, Doorbell, FlushGroup, Pool, problem_of
 
 log = logging.getLogger("firnline")
 
@@ -195,8 +195,11 @@ class Runtime:
         """Rounds of compaction that are over, and whose process cannot be ended."""
         return self._compactors.stuck
 
-    def close(self) -> None:
-        """Close connections and end the threads; the node has been shut down before."""
+    def close(self) -> bool:
+        """Close connections and end the threads; the node has been shut down before.
+
+        False: a thread waits for a disk that hangs. The process is to end without it, and at once.
+        """
         self._housekeeping.cancel()
         for server in self.servers:
             server.close()
@@ -206,10 +209,11 @@ class Runtime:
         self.answers.close()
         self.incoming.close()
         self._compactors.close()
-        self._flushes.close()
-        for pool in self._pools.values():
-            pool.close()
+        until_s = time.monotonic() + END_S
+        ended = [pool.close(until_s) for pool in self._pools.values()]
+        ended.append(self._flushes.close(until_s))
         self._doorbell.close()
+        return all(ended)
 
     # ---- effects
 

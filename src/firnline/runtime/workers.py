@@ -38,6 +38,9 @@ POOL_QUEUE_MAX = {
 _FOR_THE_LOOP = frozenset(("read", "names", "codec", "pages"))
 # How long an end waits for what their threads are at: at its highest level a codec may take minutes.
 _LEAVE_S = 1.0
+# And for those that store something: a disk may hang, and the process is to end all the same. What is not
+# done by then is as after a kill; the lock of a directory is kept until the process has ended (`RealFs`).
+END_S = 10.0
 
 # Batches that are compressed again at the same time. Each may open to DECOMPRESSED_BATCH_BYTES_MAX.
 CODEC_THREADS = max(1, min(4, os.cpu_count() or 1))
@@ -155,12 +158,17 @@ class FlushGroup:
             # A thread that waits keeps no file open: it may be of a topic that is deleted meanwhile.
             del work, run, share
 
-    def close(self) -> None:
-        """End the threads after the run in flight."""
+    def close(self, until_s: float) -> bool:
+        """End the threads after the run in flight; at `until_s` leave those that a disk holds: False."""
         for _ in self._threads:
             self._work.put(None)
-        for thread in self._threads:
-            thread.join()
+        return _have_ended(self._threads, until_s)
+
+
+def _have_ended(threads: list[threading.Thread], until_s: float) -> bool:
+    for thread in threads:
+        thread.join(max(0.0, until_s - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)
 
 
 def problem_of(flush: Flush, problems: dict[str, StorageError]) -> StorageError | None:
@@ -230,14 +238,27 @@ class Pool:
             self._doorbell.ring(submit.then, result)
             del submit, result  # as above
 
-    def close(self) -> None:
-        """End the threads after what waits. Those that work for the loop alone begin nothing more."""
+    def close(self, until_s: float) -> bool:
+        """End the threads after what waits; at `until_s` leave those that are at a work still.
+
+        Nothing more is begun then, and at once where it is for the loop alone. False: one that is left may
+        wait for a disk, or store something.
+        """
         is_useless = self._name in _FOR_THE_LOOP
-        with contextlib.suppress(queue.Empty):
-            while is_useless:
-                self._work.get_nowait()
+        if is_useless:
+            self._drop()
+            until_s = min(until_s, time.monotonic() + _LEAVE_S)
         for _ in self._threads:
             self._work.put(False)
-        until = time.monotonic() + _LEAVE_S
-        for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()) if is_useless else None)
+        if _have_ended(self._threads, until_s):
+            return True
+        self._drop()
+        for _ in self._threads:
+            self._work.put(False)
+        return is_useless and self._name != "pages"  # the end of the process waits for no disk
+
+    def _drop(self) -> None:
+        """Begin nothing of what waits."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._work.get_nowait()
