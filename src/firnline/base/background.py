@@ -23,12 +23,13 @@ class Beside:
     """What a request that is done in slices yields in place of effects: it goes on when threads have done
     this. `result` is then what `work` returned or raised, or the KafkaError of a full pool."""
 
-    __slots__ = ("name", "pool", "result", "work")
+    __slots__ = ("name", "path", "pool", "result", "work")
 
-    def __init__(self, name: str, pool: Pool, work: Callable[[], Any]) -> None:
+    def __init__(self, name: str, pool: Pool, work: Callable[[], Any], path: str = "") -> None:
         self.name = name
         self.pool = pool
         self.work = work
+        self.path = path  # in the directory whose disk it waits for
         self.result: Any = None
 
     def submit(self, then: Callable[[int], Effects], owner: str = "") -> Submit:
@@ -36,7 +37,9 @@ class Beside:
             self.result = result
             return then(now_ms)
 
-        return Submit(name=self.name, pool=self.pool, work=self.work, then=done, owner=owner)
+        return Submit(
+            name=self.name, pool=self.pool, work=self.work, then=done, owner=owner, path=self.path
+        )
 
 
 class HungUp(BaseException):

@@ -100,8 +100,10 @@ class ColdPages:
         if then is not None:
             waiting[who] = then
         came = partial(self._came, place.key)
+        if not is_new:
+            return []
         name, work = "read cold pages", partial(_read, place)
-        return [Submit(name=name, pool=_POOL, work=work, then=came)] if is_new else []
+        return [Submit(name=name, pool=_POOL, path=place.path, work=work, then=came)]
 
     def leave(self, key: Key, who: object) -> None:
         """It does not wait any more: a disk may take for ever."""
@@ -109,7 +111,7 @@ class ColdPages:
 
     def beside(self, place: Place) -> Beside:
         """As `bring`, for a request that is done in slices; `came` is to be told."""
-        return Beside("read cold pages", _POOL, partial(_read, place))
+        return Beside("read cold pages", _POOL, partial(_read, place), place.path)
 
     def came(self, key: Key, result: object, now_ms: int) -> None:
         """They were read, or cannot be, or too many wait for theirs: whoever reads them next is told."""

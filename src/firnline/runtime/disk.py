@@ -456,7 +456,8 @@ class Pages:
         self.are_awaited = True
         read = partial(self._read, part, size)
         done = partial(self._arrived, then)
-        execute([Submit(name="read cold pages", pool="pages", work=read, then=done)])
+        path = part.file.path
+        execute([Submit(name="read cold pages", pool="pages", path=path, work=read, then=done)])
         return False
 
     def give_up(self) -> None:

@@ -167,6 +167,7 @@ class _Process:
             node,
             self._loop,
             threads=threads,
+            directories=(*config.directories, config.metadata_directory),
             client_id=f"firnline-{config.node_id}",
             answer_bytes_max=config.socket_request_max_bytes,
             held_answers_bytes_max=config.firnline_answers_max_bytes,

@@ -23,8 +23,10 @@ def bell() -> Iterator[Doorbell]:
     loop.close()
 
 
-def submit(pool: PoolName, work: Any, owner: str = "") -> Submit:
-    return Submit(name="work", pool=pool, work=work, then=lambda result, now_ms: [], owner=owner)
+def submit(pool: PoolName, work: Any, owner: str = "", path: str = "/a") -> Submit:
+    return Submit(
+        name="work", pool=pool, work=work, then=lambda result, now_ms: [], owner=owner, path=path
+    )
 
 
 @pytest.mark.parametrize("name", ["codec", "read", "pages"])

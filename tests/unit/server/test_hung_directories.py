@@ -10,11 +10,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from firnline.client.connection import Connection, Unreachable
 from firnline.log.checkpoint import format_directory
 from firnline.log.directory import LOCK
+from firnline.protocol.messages.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from firnline.runtime.disk import RealFs
 from tests.peers.ports import free_ports
-from tests.unit.broker.harness import CLUSTER_ID, SeededRng, format_disk
+from tests.unit.broker.harness import CLUSTER_ID, SeededRng, batch, format_disk
 
 # To be longer than a process takes to be gone once its files are closed.
 _END_S = 3.0
@@ -22,13 +30,19 @@ _SERVER = """
 import sys, threading
 from firnline.runtime import loop, disk
 loop.END_S = {end_s}
-make_dir = disk.RealFs.make_dir
-def hangs(fs, path):
-    if "/b/t-" in path:
-        print("hangs", file=sys.stderr, flush=True)
-        threading.Event().wait()
+make_dir, sync = disk.RealFs.make_dir, disk.RealFile.sync
+def hang():
+    print("hangs", file=sys.stderr, flush=True)
+    threading.Event().wait()
+def make(fs, path):
+    if "/b/made-" in path:
+        hang()
     make_dir(fs, path)
-disk.RealFs.make_dir = hangs
+def flush(file):
+    if "/b/synced-" in file.path and file.path.endswith(".log") and file.size():
+        hang()
+    sync(file)
+disk.RealFs.make_dir, disk.RealFile.sync = make, flush
 from firnline.cli.main import main
 sys.argv = ["firnline", "server", "--config", {config!r}]
 main()
@@ -47,7 +61,7 @@ offsets.topic.num.partitions=1
 
 @contextmanager
 def server(directory: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """A node with two directories, of which the second hangs where a new log is made, and its address."""
+    """A node with two directories, and its address. The second one hangs: see above."""
     a, b = directory / "a", directory / "b"
     fs, rng = RealFs(), SeededRng()
     for path in (a, b):
@@ -88,14 +102,30 @@ def is_free(directory: Path) -> bool:
         os.close(fd)
 
 
+def create(address: str, topic: str, partitions: int) -> None:
+    command = [sys.executable, "-m", "firnline", "topic", "create", topic]
+    command += ["--partitions", str(partitions), "--bootstrap-server", address]
+    subprocess.run(command, check=False, capture_output=True)
+
+
+def produce(address: str, topic: str, index: int) -> int:
+    """Have a record on disk; return the error code."""
+    host, _, port = address.rpartition(":")
+    data = PartitionProduceData(index=index, records=batch("v"))
+    request = ProduceRequest(
+        acks=-1, timeout_ms=10_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
+    with Connection(host, int(port), timeout_s=3) as client:
+        answer = client.ask(request, version=9)
+    return int(answer.responses[0].partition_responses[0].error_code)
+
+
 def test_a_node_that_makes_a_log_in_a_directory_that_hangs_ends_before_that_directory_is_free(
     tmp_path: Path,
 ) -> None:
     """The thread would go on to make files there when another process has the directory, and has that log."""
     with server(tmp_path) as (process, address):
-        command = [sys.executable, "-m", "firnline", "topic", "create", "t", "--partitions", "2"]
-        command += ["--bootstrap-server", address]
-        subprocess.run(command, check=False, capture_output=True)
+        create(address, "made", 2)
         said(process, "hangs")
         process.send_signal(signal.SIGTERM)
         said(process, "stopping")
@@ -104,3 +134,15 @@ def test_a_node_that_makes_a_log_in_a_directory_that_hangs_ends_before_that_dire
             assert time.monotonic() - began < 20 + _END_S, "it never ends"
             time.sleep(0.01)
         assert process.wait(_END_S / 2) == 0
+
+
+def test_a_producer_is_answered_though_the_sync_of_another_one_hangs_in_another_directory(
+    tmp_path: Path,
+) -> None:
+    with server(tmp_path) as (process, address):
+        create(address, "synced", 2)
+        [hung] = [index for index in range(2) if (tmp_path / "b" / f"synced-{index}").exists()]
+        with pytest.raises(Unreachable):
+            produce(address, "synced", hung)
+        said(process, "hangs")
+        assert produce(address, "synced", 1 - hung) == 0
