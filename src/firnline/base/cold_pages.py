@@ -15,7 +15,6 @@ from contextvars import ContextVar, Token
 from functools import partial
 from typing import NamedTuple
 
-from firnline.base.background import Beside
 from firnline.base.effects import Effects, Pool, SetTimer, Submit
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ports import Buffer, File, Fs
@@ -109,11 +108,7 @@ class ColdPages:
         """It does not wait any more: a disk may take for ever."""
         self._under_way.get(key, {}).pop(who, None)
 
-    def beside(self, place: Place) -> Beside:
-        """As `bring`, for a request that is done in slices; `came` is to be told."""
-        return Beside("read cold pages", _POOL, partial(_read, place), place.path)
-
-    def came(self, key: Key, result: object, now_ms: int) -> None:
+    def _note(self, key: Key, result: object, now_ms: int) -> None:
         """They were read, or cannot be, or too many wait for theirs: whoever reads them next is told."""
         if isinstance(result, KafkaError):
             # So many wait for a disk that hangs: nobody may read from it in a step.
@@ -134,7 +129,7 @@ class ColdPages:
             del self._brought[key]
 
     def _came(self, key: Key, result: object, now_ms: int) -> Effects:
-        self.came(key, result, now_ms)
+        self._note(key, result, now_ms)
         return self._tell(deque(self._under_way.pop(key).values()), now_ms)
 
     def _tell(self, waiting: deque[Then], now_ms: int) -> Effects:
