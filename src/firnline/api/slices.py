@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, S
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from firnline.base.background import Beside, HungUp, Work
+from firnline.base.background import HungUp, Pause, Work
 from firnline.base.effects import Effects
 from firnline.base.limits import SLICE_HELD_BYTES
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 # Effects, then the time; at last effects.
 Slices = Generator[Effects, int, Effects]
-# The same, of which some are what threads are to do before the next slice.
-SlicesWithPauses = Generator[Effects | Beside, int, Effects]
+# The same, of which some are what is waited for before the next slice.
+SlicesWithPauses = Generator[Effects | Pause, int, Effects]
 # Of so many no step that lets go of them takes long.
 _KEPT_ROWS = 1_000
 # Half a millisecond.
@@ -91,9 +91,15 @@ def in_slices(
         return [context.failed(problem)]
     context.is_large = context.is_in_turns = True
     go_on = partial(_go_on, node, context, slices, share, held_bytes, to_the_end=to_the_end)
-    if isinstance(effects, Beside):
-        return [effects.submit(go_on, context.peer_host)]
+    if isinstance(effects, Pause):
+        return _pause(effects, go_on, context)
     return effects + go_on(now_ms)
+
+
+def _pause(pause: Pause, go_on: Callable[[int], Effects], context: "RequestContext") -> Effects:
+    if pause.waits_long:
+        context.gives_way()
+    return pause.begin(go_on, context.peer_host)
 
 
 def _go_on(
@@ -227,11 +233,11 @@ def _rest(
             is_begun = True
             if share is not None:
                 share.grow(held_bytes)
-            if isinstance(effects, Beside):
+            if isinstance(effects, Pause):
                 is_over = False
                 go_on = partial(_go_on, node, context, slices, share, held_bytes)
                 go_on = partial(go_on, to_the_end=to_the_end)
-                return [effects.submit(go_on, context.peer_host)]
+                return _pause(effects, go_on, context)
             now_ms = yield effects
         if is_begun:
             slices.throw(HungUp())

@@ -19,9 +19,23 @@ _BYTES_PER_SLICE = MIB
 _USUAL_EVERY = 4
 
 
-class Beside:
-    """What a request that is done in slices yields in place of effects: it goes on when threads have done
-    this. `result` is then what `work` returned or raised, or the KafkaError of a full pool."""
+class Pause:
+    """What a request that is done in slices yields in place of effects, to go on when something is done.
+
+    waits_long  it may be long until then: no other answer is to wait for this one
+    """
+
+    __slots__ = ()
+    waits_long = False
+
+    def begin(self, then: Callable[[int], Effects], owner: str = "") -> Effects:
+        """Have it done for `owner`, whoever asked; then `then(now_ms)`, once."""
+        raise AssertionError("a kind of pause does")
+
+
+class Beside(Pause):
+    """A pause while threads do something. `result` is then what `work` returned or raised, or the KafkaError
+    of a full pool."""
 
     __slots__ = ("name", "pool", "result", "work")
 
@@ -31,12 +45,12 @@ class Beside:
         self.work = work
         self.result: Any = None
 
-    def submit(self, then: Callable[[int], Effects], owner: str = "") -> Submit:
+    def begin(self, then: Callable[[int], Effects], owner: str = "") -> Effects:
         def done(result: object, now_ms: int) -> Effects:
             self.result = result
             return then(now_ms)
 
-        return Submit(name=self.name, pool=self.pool, work=self.work, then=done, owner=owner)
+        return [Submit(name=self.name, pool=self.pool, work=self.work, then=done, owner=owner)]
 
 
 class HungUp(BaseException):

@@ -15,7 +15,6 @@ from contextvars import ContextVar, Token
 from functools import partial
 from typing import NamedTuple
 
-from firnline.base.background import Beside
 from firnline.base.effects import Effects, Pool, SetTimer, Submit
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ports import Buffer, File, Fs
@@ -100,18 +99,16 @@ class ColdPages:
         if then is not None:
             waiting[who] = then
         came = partial(self._came, place.key)
+        if not is_new:
+            return []
         name, work = "read cold pages", partial(_read, place)
-        return [Submit(name=name, pool=_POOL, work=work, then=came)] if is_new else []
+        return [Submit(name=name, pool=_POOL, path=place.path, work=work, then=came)]
 
     def leave(self, key: Key, who: object) -> None:
         """It does not wait any more: a disk may take for ever."""
         self._under_way.get(key, {}).pop(who, None)
 
-    def beside(self, place: Place) -> Beside:
-        """As `bring`, for a request that is done in slices; `came` is to be told."""
-        return Beside("read cold pages", _POOL, partial(_read, place))
-
-    def came(self, key: Key, result: object, now_ms: int) -> None:
+    def _note(self, key: Key, result: object, now_ms: int) -> None:
         """They were read, or cannot be, or too many wait for theirs: whoever reads them next is told."""
         if isinstance(result, KafkaError):
             # So many wait for a disk that hangs: nobody may read from it in a step.
@@ -132,7 +129,7 @@ class ColdPages:
             del self._brought[key]
 
     def _came(self, key: Key, result: object, now_ms: int) -> Effects:
-        self.came(key, result, now_ms)
+        self._note(key, result, now_ms)
         return self._tell(deque(self._under_way.pop(key).values()), now_ms)
 
     def _tell(self, waiting: deque[Then], now_ms: int) -> Effects:

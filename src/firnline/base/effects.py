@@ -17,13 +17,15 @@ from firnline.base.ports import File
 Effect = Any  # one of the classes below
 Effects = list[Effect]
 Pool = Literal["disk", "copy", "read", "expire", "names", "codec", "pages", "votes"]
-# Files that are synced at the same time: by a Flush, and by the threads of the disk pool.
+# Files of one log directory that are synced at the same time: by a Flush, and by the threads of the pool.
 SYNC_THREADS = 8
+# Each log directory has threads of its own: one that hangs holds up no other one.
+BY_DIRECTORY: frozenset[Pool] = frozenset(("disk", "pages"))
 
 
 @event
 class Flush:
-    """fdatasync `files`, grouped with whatever else waits; then `then(error or None, now_ms)`."""
+    """fdatasync `files`, grouped with what else waits for their disk; then `then(error or None, now_ms)`."""
 
     files: Sequence[File]
     then: Callable[[StorageError | None, int], Effects]
@@ -37,6 +39,7 @@ class Submit:
     KafkaError(THROTTLING_QUOTA_EXCEEDED).
 
     owner  whose it is: those who have work in a pool take turns, and each has his own done in order
+    path   in the log directory whose disk it waits for
     """
 
     name: str
@@ -44,6 +47,12 @@ class Submit:
     work: Callable[[], Any]
     then: Callable[[Any, int], Effects]
     owner: str = ""
+    path: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.path or self.pool not in BY_DIRECTORY, (
+            "a disk is waited for, and nobody knows which"
+        )
 
 
 @event

@@ -5,7 +5,7 @@ this node's own registration is in the image (rel-R4). Who needs to know that we
 longer do, is told here: coordinators, the tier. Source: KIP-631; house, walks through the broker.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -15,6 +15,7 @@ from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import INTERNAL_TOPICS, LOST_DIRECTORY, TopicPartition, Uuid
 from firnline.base.ports import File
+from firnline.base.waits import At, Wait
 from firnline.broker.tier import absence
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import broker_config, topic_config
@@ -37,7 +38,6 @@ from firnline.replica.partition import FsyncRule, Partition
 
 if TYPE_CHECKING:
     from firnline.log.log import Log
-    from firnline.log.recovery import Steps
 
 Told = Callable[[Partition, int], Effects]
 _AGAIN_MS = 5_000
@@ -58,11 +58,15 @@ class LogStore(Protocol):
         *,
         directory_id: Uuid | None = None,
         may_make: bool = True,
-    ) -> "Steps[Log]":
+    ) -> "Generator[At | Wait | None, None, Log]":
         """Return the log of a partition, made if it is not there and `may_make`. StorageError else.
 
-        Yields after each slice of what has to be recovered.
+        Yields in which directory it is, then after each slice of what has to be recovered.
         """
+        ...
+
+    def healthy_paths(self) -> Sequence[str]:
+        """The paths of the log directories that have not failed."""
         ...
 
     def unsynced(self, log: "Log") -> Sequence[File]:
@@ -167,7 +171,7 @@ class Hosting:
         self._is_stopped = False
         self._being_cut: dict[TopicPartition, None] = {}  # and there is news of them
         self._lost_before: dict[Key, None] = {}  # and not known yet whether it is here
-        self._opening = Opening(self._begin, self._finish, self._place)
+        self._opening = Opening(self._begin, self._finish, self._place, store.healthy_paths)
         hosted.on_missing = self._asked_for
         self._topic_config: tuple[ClusterImage, str, TopicConfig] | None = None
         self._altered: tuple[Mapping[str, str], Mapping[str, str], BrokerConfig] | None = None

@@ -1,16 +1,18 @@
 """ListOffsets: either end of a log, either end of a tier, or the first record of a time. PURE.
 
-A time is looked up in the tier first where it holds what local files no longer do; that answer comes
-later, and not at all after the time-out. Source: spec 3.16; KIP-405, KIP-734, KIP-1005, KIP-1023.
+A time is looked up in the tier first where it holds what local files no longer do. That answer comes later,
+as does one that local files give which are not in memory, and neither comes after the time-out.
+Source: spec 3.16; KIP-405, KIP-734, KIP-1005, KIP-1023.
 """
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from firnline.base.background import Beside
-from firnline.base.cold_pages import ColdPages, Key, PagesCold
+from firnline.base.background import Pause
+from firnline.base.cold_pages import ColdPages, Key, PagesCold, Place
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 # By time, some 15 us each: a look at an index, and at the batch.
 _ASKS_PER_SLICE = 100
+# How long a disk is waited for where the request does not say: its client gives up then, too.
+_DISK_MS = 30_000
+# Searches of a request that wait for the disk of one directory at a time.
+_SEARCHES_MAX = 8
 # So often what was brought in may be gone when a search comes to it: where memory is so short, it waits.
 _LOST_MAX = 16
 LATEST = -1
@@ -74,8 +80,10 @@ class RemoteOffset(Protocol):
 
 Outcome = OffsetFound | KafkaError
 Found = TypeVar("Found")
-# Effects, or what threads are to do first, then the time; at last what was found.
-Slices = Generator[Effects | Beside, int, Found]
+# Effects, or what is to be waited for, then the time.
+Slices = Generator[Effects | Pause, int, Effects]
+# None for a slice, or what has to be brought into memory before it goes on; at last what was found.
+Steps = Generator[Place | None, None, Found]
 LocalSteps = Generator[None, None, tuple[int, int] | None]
 Answer = Callable[[list[Outcome], int], Effects]
 
@@ -105,42 +113,69 @@ class ListingOffsets:
         timeout_ms: int | None,
         answer: Answer,
         now_ms: int,
-    ) -> Slices[Effects]:
-        """Answer all of `asks` in their order; each is taken when its turn comes, so many in a slice."""
-        pending = _Pending(isolation, version, answer, self._pages)
-        for index, ask in enumerate(asks):
-            if index and index % _ASKS_PER_SLICE == 0:
-                now_ms = yield []
-            outcome = yield from self._one(ask, isolation, version)
-            pending.add(ask, outcome)
-        if not pending.remote:
-            return pending.finish(now_ms)
-        assert self.remote is not None
+    ) -> Slices:
+        """Answer all of `asks` in their order; each is taken when its turn comes, so many in a slice.
+
+        Others are looked at while a disk or the tier is waited for. What has not answered in time is told as
+        timed out, and what came of the others.
+        """
+        began_ms = now_ms
+        effects: Effects = []
         self._serial += 1
-        pending.timer = ("list-offsets", self._serial)
-        wait_ms = self.timeout_ms if timeout_ms is None or timeout_ms <= 0 else timeout_ms
-        effects: Effects = [
-            SetTimer(key=pending.timer, at_ms=now_ms + wait_ms, then=pending.timed_out)
-        ]
-        for count, index in enumerate(list(pending.remote)):
+        pending = _Pending(isolation, version, answer, self._pages, ("list-offsets", self._serial))
+        try:
+            for index, ask in enumerate(asks):
+                if index and index % _ASKS_PER_SLICE == 0:
+                    now_ms = yield effects
+                    effects = []
+                steps = self._one(ask, isolation, version)
+                found = yield from _until_cold(steps)
+                effects += pending.add(ask, steps, found)
+            if not pending.is_open:
+                return pending.finish(now_ms)
+            wait_ms = max(self.timeout_ms, _DISK_MS) if pending.cold else self.timeout_ms
+            if timeout_ms is not None and timeout_ms > 0:
+                wait_ms = timeout_ms
+            at_ms = began_ms + wait_ms
+            timer = SetTimer(key=pending.timer, at_ms=at_ms, then=pending.timed_out)
+            effects = [timer, *effects]
+            for count, index in enumerate(list(pending.remote)):
+                if count and count % _ASKS_PER_SLICE == 0:
+                    now_ms = yield effects
+                    effects = []
+                    if not pending.remote:
+                        break  # it took too long
+                effects += self._ask_remote(pending, index, now_ms)
+            while pending.cold and not pending.is_late:
+                now_ms = yield effects if pending.is_ready else pending.pause(effects)
+                effects = yield from self._go_on(pending, now_ms)
+            return effects + pending.is_looked_at(now_ms)
+        finally:
+            pending.leave()
+
+    def _ask_remote(self, pending: "_Pending", index: int, now_ms: int) -> Effects:
+        assert self.remote is not None
+        ask, then = pending.remote[index], partial(pending.came, index)
+        found = ask.partition
+        assert isinstance(found, Partition)
+        return self.remote(found.topic_partition, found.topic_id, ask.timestamp, then, now_ms)
+
+    def _go_on(self, pending: "_Pending", now_ms: int) -> Generator[Effects, int, Effects]:
+        """Go on with searches whose pages have come, and with those whose turn it is."""
+        effects: Effects = []
+        for count, index in enumerate(pending.take_ready()):
             if count and count % _ASKS_PER_SLICE == 0:
                 now_ms = yield effects
                 effects = []
-                if not pending.remote:
-                    break  # it took too long
-            ask = pending.remote[index]
-            found = ask.partition
-            assert isinstance(found, Partition)
-            effects += self.remote(
-                found.topic_partition,
-                found.topic_id,
-                ask.timestamp,
-                partial(pending.came, index),
-                now_ms,
-            )
+            ask, steps = pending.cold[index]
+            steps = steps or self._one(ask, pending.isolation, pending.version)
+            found = yield from _until_cold(steps)
+            effects += pending.note(index, ask, steps, found)
+            if index in pending.remote:
+                effects += self._ask_remote(pending, index, now_ms)
         return effects
 
-    def _one(self, ask: OffsetAsk, isolation: int, version: int) -> Slices[Outcome | None]:
+    def _one(self, ask: OffsetAsk, isolation: int, version: int) -> Steps[Outcome | None]:
         """Return the outcome, or None when the tier must be asked."""
         found, timestamp = ask.partition, ask.timestamp
         if isinstance(found, KafkaError):
@@ -192,10 +227,11 @@ def _unless_behind(outcome: Outcome, behind: KafkaError | None) -> Outcome:
 
 def search(
     log: "Log", begin: Callable[[], LocalSteps], isolation: int, pages: ColdPages
-) -> Slices[Outcome]:
+) -> Steps[Outcome]:
     """Search in local files; a batch that cannot be read, stored as it came, fails this partition alone.
 
-    Where something is not in memory a thread reads it, and it begins anew: what it found is there by then.
+    Where something is not in memory it is to be brought there, and the search begins anew: what it found is
+    there by then.
     """
     lost, steps = 0, begin()
     brought: set[Key] = set()
@@ -210,12 +246,9 @@ def search(
                 place, steps = cold.place, begin()
                 lost += place.key in brought
                 brought.add(place.key)
+                yield place
             else:
-                yield []
-                continue
-            beside = pages.beside(place)
-            now_ms = yield beside
-            pages.came(place.key, beside.result, now_ms)
+                yield None
     except StorageError as problem:
         found = unread(problem)
         assert isinstance(found, KafkaError)
@@ -223,6 +256,19 @@ def search(
     except KafkaError as problem:
         # A value from here on: with its traceback it would hold all that was decompressed.
         return KafkaError(problem.code, problem.why, **problem.facts)
+
+
+def _until_cold(steps: Steps[Found]) -> Generator[Effects, int, Found | Place]:
+    """Take steps, each in a slice; return what they lead to, or what is to be brought into memory first."""
+    while True:
+        try:
+            place = next(steps)
+        except StopIteration as done:
+            found: Found = done.value
+            return found
+        if place is not None:
+            return place
+        yield []
 
 
 def _readable(log: "Log", place: tuple[int, int] | None, isolation: int) -> OffsetFound:
@@ -257,27 +303,145 @@ def _earliest_pending_upload(log: "Log") -> OffsetFound:
     return OffsetFound(offset, NO_TIMESTAMP, _epoch_at(log, offset))
 
 
-class _Pending:
-    """One request with partitions that the tier is searched for."""
+class _Pending(Pause):
+    """One request with partitions that a disk or the tier is waited for.
 
-    __slots__ = ("_answer", "_isolation", "_pages", "_version", "outcomes", "remote", "timer")
+    cold    searches that wait for what a thread reads, by place; None for one that is begun when others of
+            its directory are done: a request of thousands leaves the threads to others, too
+    remote  what the tier is asked, by place
+    """
 
-    def __init__(self, isolation: int, version: int, answer: Answer, pages: ColdPages) -> None:
-        self._pages = pages
-        self._isolation = isolation
-        self._version = version
-        self._answer = answer
+    __slots__ = (
+        "_answer",
+        "_awaited",
+        "_effects",
+        "_is_over",
+        "_pages",
+        "_queues",
+        "_ready",
+        "_searching",
+        "_then",
+        "cold",
+        "is_late",
+        "isolation",
+        "outcomes",
+        "remote",
+        "timer",
+        "version",
+    )
+    waits_long = True
+
+    def __init__(
+        self,
+        isolation: int,
+        version: int,
+        answer: Answer,
+        pages: ColdPages,
+        timer: tuple[str, int],
+    ) -> None:
+        self.isolation = isolation
+        self.version = version
+        self.timer = timer
         self.outcomes: list[Outcome] = []
-        self.remote: dict[int, OffsetAsk] = {}  # what the tier is asked, by its place
-        self.timer: tuple[str, int] | None = None
+        self.remote: dict[int, OffsetAsk] = {}
+        self.cold: dict[int, tuple[OffsetAsk, Steps[Outcome | None] | None]] = {}
+        self.is_late = self._is_over = False
+        self._pages = pages
+        self._answer = answer
+        self._ready: list[int] = []  # of `cold`
+        self._awaited: dict[int, Key] = {}  # what threads read for us
+        self._searching: dict[
+            int, str
+        ] = {}  # those of `cold` that are begun, and in which directory
+        self._queues: dict[str, deque[int]] = {}  # the others
+        self._effects: Effects = []
+        self._then: Callable[[int], Effects] | None = None
 
-    def add(self, ask: OffsetAsk, outcome: Outcome | None) -> None:
-        """Note one question with its outcome; None: the tier is to be asked."""
-        if outcome is None:
-            self.remote[len(self.outcomes)] = ask
-        self.outcomes.append(_TIMED_OUT if outcome is None else outcome)
+    @property
+    def is_open(self) -> bool:
+        return bool(self.remote or self.cold)
+
+    def add(
+        self, ask: OffsetAsk, steps: Steps[Outcome | None], found: Outcome | Place | None
+    ) -> Effects:
+        """Note the next question, and what came of it; None: the tier is to be asked."""
+        self.outcomes.append(_HANGS)
+        return self.note(len(self.outcomes) - 1, ask, steps, found)
+
+    def note(
+        self,
+        index: int,
+        ask: OffsetAsk,
+        steps: Steps[Outcome | None],
+        found: Outcome | Place | None,
+    ) -> Effects:
+        """What came of a question now."""
+        if isinstance(found, Place):
+            return self._wait(index, ask, steps, found)
+        self.cold.pop(index, None)
+        queue = self._queues.get(self._searching.pop(index, ""))
+        if queue:
+            self._ready.append(queue.popleft())
+        if found is None and not self.is_late:
+            self.remote[index] = ask
+        self.outcomes[index] = _TIMED_OUT if found is None else found
+        return []
+
+    def _wait(
+        self, index: int, ask: OffsetAsk, steps: Steps[Outcome | None], place: Place
+    ) -> Effects:
+        directory = _directory_of(place)
+        self.cold[index] = ask, steps
+        if index not in self._searching:
+            if sum(each == directory for each in self._searching.values()) >= _SEARCHES_MAX:
+                steps.close()
+                self.cold[index] = ask, None
+                self._queues.setdefault(directory, deque()).append(index)
+                return []
+            self._searching[index] = directory
+        return self._bring(index, place, self._page_came)
+
+    def _bring(self, index: int, place: Place, then: Callable[[int, int], Effects]) -> Effects:
+        self._awaited[index] = place.key
+        return self._pages.bring(place, (self, index), partial(then, index))
+
+    def _page_came(self, index: int, now_ms: int) -> Effects:
+        if self._awaited.pop(index, None) is None:
+            return []  # it took too long
+        self._ready.append(index)
+        return self._wake(now_ms)
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._ready)
+
+    def take_ready(self) -> list[int]:
+        """Those of `cold` to go on with now."""
+        ready, self._ready = self._ready, []
+        return ready
+
+    def pause(self, effects: Effects) -> "_Pending":
+        """Return what the request yields to wait until there is something to go on with."""
+        self._effects = effects
+        return self
+
+    def begin(self, then: Callable[[int], Effects], owner: str = "") -> Effects:
+        self._then = then
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _wake(self, now_ms: int) -> Effects:
+        then, self._then = self._then, None
+        return [] if then is None else then(now_ms)
+
+    def leave(self) -> None:
+        """The request is answered, or nobody waits for its answer: what a disk holds is left to it."""
+        for index in list(self._awaited):
+            if index not in self.remote:
+                self._pages.leave(self._awaited.pop(index), (self, index))
 
     def came(self, index: int, found: OffsetFound | KafkaError | None, now_ms: int) -> Effects:
+        """The tier has answered; None: the record can be in local files alone."""
         if index not in self.remote:
             return []  # after the time-out
         if found is not None:
@@ -287,47 +451,57 @@ class _Pending:
         assert isinstance(partition, Partition)
         log = partition.log
         begin = partial(log.time_steps, ask.timestamp, may_wait=True)
-        steps = search(log, begin, self._isolation, self._pages)
-        return self._step(index, partition, steps, now_ms)
+        steps = search(log, begin, self.isolation, self._pages)
+        return self._step(partition, steps, index, now_ms)
 
     def _step(
-        self,
-        index: int,
-        partition: Partition,
-        steps: Slices[Outcome],
-        now_ms: int,
-        is_begun: bool = False,
+        self, partition: Partition, steps: Steps[Outcome], index: int, now_ms: int
     ) -> Effects:
         """Search local files after the tier; others go first between two steps."""
+        self._awaited.pop(index, None)
         if index not in self.remote:
             return []
         try:
-            effects = steps.send(now_ms) if is_begun else next(steps)
+            place = next(steps)
         except StopIteration as done:
-            behind = _behind(partition, self._isolation, self._version)
+            behind = _behind(partition, self.isolation, self.version)
             refusal = partition.check_epoch(self.remote[index].leader_epoch)
             return self._done(index, refusal or _unless_behind(done.value, behind), now_ms)
-        assert self.timer is not None
-        then = partial(self._step, index, partition, steps, is_begun=True)
-        if isinstance(effects, Beside):
-            return [effects.submit(then)]
-        return [SetTimer(key=(*self.timer, index), at_ms=now_ms, then=then)]
+        then = partial(self._step, partition, steps)
+        if place is not None:
+            return self._bring(index, place, then)
+        return [SetTimer(key=(*self.timer, index), at_ms=now_ms, then=partial(then, index))]
 
     def _done(self, index: int, outcome: Outcome, now_ms: int) -> Effects:
         del self.remote[index]
         self.outcomes[index] = outcome
-        if self.remote:
-            return []
-        return [CancelTimer(key=self.timer), *self.finish(now_ms)]
+        return self._finish_if_over(now_ms)
 
     def timed_out(self, now_ms: int) -> Effects:
-        if not self.remote:
-            return []
+        self.is_late = True
         self.remote.clear()
-        return self.finish(now_ms)
+        self.leave()
+        return self._wake(now_ms) + self._finish_if_over(now_ms)
+
+    def is_looked_at(self, now_ms: int) -> Effects:
+        """All that is left is for the tier to answer."""
+        self._is_over = True
+        return self._finish_if_over(now_ms)
+
+    def _finish_if_over(self, now_ms: int) -> Effects:
+        if self.remote or not self._is_over:
+            return []
+        self._is_over = False  # answered once
+        told = self.finish(now_ms)
+        return told if self.is_late else [CancelTimer(key=self.timer), *told]
 
     def finish(self, now_ms: int) -> Effects:
         return self._answer(self.outcomes, now_ms)
+
+
+def _directory_of(place: Place) -> str:
+    """The log directory of a file of a partition."""
+    return place.path.rsplit("/", 2)[0]
 
 
 _NOT_AVAILABLE_VERSION = 5
@@ -337,3 +511,4 @@ _NOT_AVAILABLE = KafkaError(
 _NO_LEADER_YET = KafkaError(Code.LEADER_NOT_AVAILABLE, str(_NOT_AVAILABLE))
 _UNSUPPORTED = KafkaError(Code.UNSUPPORTED_VERSION, "this version may not ask that")
 _TIMED_OUT = KafkaError(Code.REQUEST_TIMED_OUT, "the tier did not answer in time")
+_HANGS = KafkaError(Code.REQUEST_TIMED_OUT, "the disk did not answer in time")

@@ -6,7 +6,7 @@ older state ever replaces a newer one. A directory whose files failed is offline
 last one the node stops. Source: rel-P4 to P9; spec T12-T16; reliability d 83-85; KIP-858.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple, NoReturn
@@ -17,13 +17,13 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.ports import File, Fs, Rng
 from firnline.base.units import INT64_MAX
+from firnline.base.waits import At, Wait
 from firnline.config.broker import ALL_DIRECTORIES, BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.log import names
 from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.log.producer_state import ProducerTable
-from firnline.log.recovery import Steps
 from firnline.log.retention import closing
 from firnline.replica.directories import put_strays_aside, told_of_strays, where_it_lies
 from firnline.replica.hosted import HostedPartitions, Room, Sweep
@@ -41,6 +41,8 @@ _CLOSED = 100
 _SYNCS_MAX = 8 * SYNC_THREADS
 
 _Place = tuple[LogDirectory, Log]
+# Says first in which directory the log is.
+PlacedSteps = Generator[At | Wait | None, None, Log]
 # Takes a partition, what to do about a failure of its files, and the time.
 _Work = Callable[[Partition, Callable[[Partition, int], Effects], int], Effects]
 
@@ -97,7 +99,9 @@ class Storage:
         # Where an operator wants replicas that are not here yet.
         self._preferred: dict[TopicPartition, str] = {}
         self._opening: dict[TopicPartition, LogDirectory] = {}
-        self._syncs = Room("storage syncs", _SYNCS_MAX)  # of logs, by path
+        room = max(SYNC_THREADS, _SYNCS_MAX // len(self.directories))
+        # Of logs, by path: what may be under way in each.
+        self._syncs = {d: Room(f"storage syncs {d.path}", room) for d in self.directories}
         self._synced_ms: dict[str, int] = {}  # of logs with flush.ms
         self._is_settling = False  # the last syncs are under way: no more jobs
 
@@ -116,6 +120,10 @@ class Storage:
     @property
     def directory_ids(self) -> tuple[Uuid, ...]:
         return tuple(directory.directory_id for directory in self.directories)
+
+    def healthy_paths(self) -> list[str]:
+        """The paths of those that did not fail in this run."""
+        return [d.path for d in self.directories if d.path not in self._offline]
 
     @property
     def failed_directories(self) -> tuple[Uuid, ...]:
@@ -146,12 +154,13 @@ class Storage:
         *,
         directory_id: Uuid | None = None,
         may_make: bool = True,
-    ) -> Steps[Log]:
+    ) -> PlacedSteps:
         """Open a partition's log where it lies; a new one goes where the fewest are.
 
-        Yields after each slice of a recovery, and returns the log, to be served when its `unsynced` files are
-        on disk. StorageError where metadata has it in a directory that failed, or names no other one and it
-        was there: its records may be in it, and a second, empty replica must not take their place.
+        Yields in which directory that is, before anything is done there, then after each slice of a recovery,
+        and returns the log, to be served when its `unsynced` files are on disk. StorageError where metadata
+        has it in a directory that failed, or names no other one and it was there: its records may be in it,
+        and a second, empty replica must not take their place.
 
         directory_id  where metadata has the replica: a new one goes there, if that is one of ours
         may_make      False for a replica that was lost and that nobody else has: only its files will do
@@ -177,7 +186,7 @@ class Storage:
                 remedy="stop this broker, put the directory back, mended, and start it; or make an empty"
                 " one of that name: acknowledged records are lost then",
             )
-        wanted = self._preferred.pop(topic_partition, None)
+        wanted = self._preferred.get(topic_partition)
         present = present or [d for d in healthy if d.path == wanted]
         present = present or [d for d in healthy if d.directory_id == directory_id]
         if present:
@@ -200,8 +209,10 @@ class Storage:
         topic_id: Uuid,
         config: TopicConfig,
         now_ms: int,
-    ) -> Steps[Log]:
+    ) -> PlacedSteps:
         """Open a log in a directory. Files that an operator moves away meanwhile are no failed disk."""
+        yield At(directory.path)
+        self._preferred.pop(topic_partition, None)
         self._opening[topic_partition] = directory
         try:
             return (yield from directory.open_steps(topic_partition, topic_id, config, now_ms))
@@ -441,17 +452,21 @@ class Storage:
         local_ms = config.firnline_local_retention_check_interval_ms
         sync_ms = config.log_flush_offset_checkpoint_interval_ms
         expire_ms = config.producer_id_expiration_check_interval_ms
-        jobs: tuple[tuple[str, int, _Work, Room | None], ...] = (
-            *((("local retention", local_ms, self._retain_local, None),) if local_ms else ()),
-            ("retention", config.log_retention_check_interval_ms, self._retain, None),
-            ("sync", sync_ms, self._sync_one, self._syncs),
-            ("flush.ms", _FLUSH_CHECK_MS, self._sync_due, self._syncs),
-            ("producers", expire_ms, self._expire_producers, None),
+        jobs: tuple[tuple[str, int, _Work], ...] = (
+            *((("local retention", local_ms, self._retain_local),) if local_ms else ()),
+            ("retention", config.log_retention_check_interval_ms, self._retain),
+            ("producers", expire_ms, self._expire_producers),
         )
+        syncs = (("sync", sync_ms, self._sync_one), ("flush.ms", _FLUSH_CHECK_MS, self._sync_due))
         effects: Effects = []
-        for name, interval_ms, work, room in jobs:
-            sweep = Sweep(name, hosted, partial(self._work, work, on_failure), room)
+        for name, interval_ms, work in jobs:
+            sweep = Sweep(name, hosted, partial(self._work, work, on_failure))
             effects.append(_job(name, interval_ms, sweep, now_ms))
+        for name, interval_ms, work in syncs:
+            do = partial(self._work, work, on_failure)
+            rooms = self._syncs.items()
+            sweeps = [Sweep(f"{name} {d.path}", hosted, do, room, d.logs) for d, room in rooms]
+            effects.append(_job(name, interval_ms, partial(_all, sweeps), now_ms))
         interval_ms = config.replica_high_watermark_checkpoint_interval_ms
         return [*effects, _job("checkpoint", interval_ms, self._checkpoint, now_ms)]
 
@@ -504,23 +519,26 @@ class Storage:
     ) -> Effects:
         """Sync what no acks=all asked for: it bounds what a start after a crash must scan (rel-P5)."""
         log = partition.log
-        if log.path in self._syncs:
+        room = self._syncs[self._directory_of(log)]
+        if log.path in room:
             return []
         files = list(log.dirty_files())
         if not files:
             return []
-        self._syncs.take(log.path)
+        room.take(log.path)
         return [
             Submit(
                 name=f"sync {partition.topic_partition}",
                 pool="disk",
+                path=log.path,
                 work=partial(_sync_files, files),
-                then=partial(self._synced, partition, log.log_end_offset, on_failure),
+                then=partial(self._synced, room, partition, log.log_end_offset, on_failure),
             )
         ]
 
     def _synced(
         self,
+        room: Room,
         partition: Partition,
         end_offset: int,
         on_failure: Callable[[Partition, int], Effects],
@@ -528,7 +546,7 @@ class Storage:
         now_ms: int,
     ) -> Effects:
         later_ms = _FLUSH_CHECK_MS if isinstance(result, KafkaError) else 0  # the pool is full
-        effects = self._syncs.give_back(partition.log.path, now_ms + later_ms)
+        effects = room.give_back(partition.log.path, now_ms + later_ms)
         if not isinstance(result, Exception):
             try:
                 partition.log.flushed(end_offset)
@@ -645,6 +663,10 @@ class Storage:
             except StorageError as problem:
                 self._offline[directory.path] = problem
                 directory.abandon()
+
+
+def _all(sweeps: Sequence[Sweep], now_ms: int) -> Effects:
+    return [effect for sweep in sweeps for effect in sweep(now_ms)]
 
 
 def _job(name: str, interval_ms: int, work: Callable[[int], Effects], now_ms: int) -> SetTimer:

@@ -327,9 +327,9 @@ class LogDirectory:
         return Submit(
             name=f"remove {path}",
             pool="disk",
+            path=path,
             work=remove,
-            # What could not be removed is found again at the next start.
-            then=lambda result, now: [],
+            then=lambda result, now: [],  # what could not be removed is found again at the next start
         )
 
     def _forget(self, topic_partition: TopicPartition) -> None:
@@ -376,16 +376,16 @@ class LogDirectory:
             for name, offsets in known.items()
             if self._said.get(name) != offsets and not self._stays_lost(name)
         }
-        fs, root = self._fs, self.path
+        fs, path = self._fs, self.path
 
         def write() -> None:
             for name, offsets in contents.items():
-                checkpoint.write_offsets(fs, f"{root}/{name}{_LATER}", offsets)
+                checkpoint.write_offsets(fs, f"{path}/{name}{_LATER}", offsets)
 
         place = partial(self._place_later, writes, contents)
         if not contents:
             return place(None, now_ms)
-        return [Submit(name=f"checkpoint {self.path}", pool="disk", work=write, then=place)]
+        return [Submit(name=f"checkpoint {path}", pool="disk", path=path, work=write, then=place)]
 
     def _place_later(
         self, writes: Counter[str], contents: _Contents, result: object, now_ms: int
@@ -545,11 +545,9 @@ class LogDirectory:
                 self._said.pop(name, None)
             return self._kept(name, waiters, problem, now_ms)
 
+        work = partial(checkpoint.write_offsets, fs, path, offsets)
         submit = Submit(
-            name=f"keep {name} {self.path}",
-            pool="disk",
-            work=lambda: checkpoint.write_offsets(fs, path, offsets),
-            then=written,
+            name=f"keep {name} {self.path}", pool="disk", path=path, work=work, then=written
         )
         return [submit]
 

@@ -18,7 +18,7 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC_ID, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import File, Fs
 from firnline.base.units import INT64_MAX, KIB
-from firnline.base.waits import Wait, off_loop
+from firnline.base.waits import At, Wait, off_loop
 from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
 from firnline.log.checkpoint import DAMAGE_REMEDY, LEADER_EPOCHS, place_partition_metadata
@@ -75,7 +75,7 @@ def open_log(*args: Any, **options: Any) -> Log:
     return at_once(opening_steps(*args, **options))
 
 
-def at_once(steps: Steps[T]) -> T:
+def at_once(steps: Generator[At | Wait | None, None, T]) -> T:
     """Do all steps, and wait where they do; return what they return."""
     problem: StorageError | None = None
     while True:
@@ -84,7 +84,7 @@ def at_once(steps: Steps[T]) -> T:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         problem = None
-        if wait is not None:
+        if isinstance(wait, Wait):
             try:
                 wait.at_once()
             except StorageError as said:
@@ -104,7 +104,7 @@ def making_steps(fs: Fs, path: str, topic_id: Uuid, base_offset: int) -> Steps[N
             fs.open(f"{path}/{names.stem(base_offset)}{suffix}", create=True).close()
 
     try:
-        yield off_loop(f"make {path}", make)
+        yield off_loop(f"make {path}", make, path=path)
     except StorageError:
         # The loop can give descriptors back. Whatever else is wrong it comes upon itself.
         fs.make_dir(path)
@@ -385,7 +385,8 @@ class _Opening:
 
     def write_epochs(self) -> Steps[None]:
         entries = self.epochs.entries()
-        yield off_loop(f"lineage of {self.path}", partial(self.epochs.replace_file, entries))
+        work = partial(self.epochs.replace_file, entries)
+        yield off_loop(f"lineage of {self.path}", work, path=self.path)
         self.epochs.taken_over(entries)
 
     def note_epoch(self, epoch: int, offset: int) -> None:
@@ -479,7 +480,7 @@ class _Opening:
         files = [file for segment in self.unsynced for file in segment.files_to_sync()]
         ends = [*(segment.base_offset for segment in self.unsynced[1:]), max(self.snapshots)]
         files += [PathSync(self.fs, snapshot_path(self.path, end)) for end in ends]
-        yield off_loop(f"sync segments of {self.path}", partial(_sync, files))
+        yield off_loop(f"sync segments of {self.path}", partial(_sync, files), path=self.path)
         missing = [segment.syncs.missing_path for segment in self.unsynced]
         for path in filter(None, missing):
             raise StorageError("a file of a log is gone before it was synced", path=path)
@@ -523,12 +524,12 @@ class _Opening:
         if gone:
             self.report.segments_dropped += len(gone)
             work = partial(remove_durably, self.fs, self.path, gone)
-            yield off_loop(f"drop segments of {self.path}", work)
+            yield off_loop(f"drop segments of {self.path}", work, path=self.path)
 
     def start_over(self, segments: Segments, offset: int) -> Steps[None]:
         """Everything local is below the log start: begin an empty log there."""
         work = partial(remove_durably, self.fs, self.path, segments.all())
-        yield off_loop(f"drop segments of {self.path}", work)
+        yield off_loop(f"drop segments of {self.path}", work, path=self.path)
         segments.replace_all(self.new_segment(offset))
         yield from self.remove_snapshots_after(NO_OFFSET)
         self.snapshot_offset = NO_OFFSET

@@ -163,7 +163,7 @@ def _oldest(
 
 
 def closing(*logs: "Log") -> Effects:
-    """Give `logs` up; return the effects that let go of their files where closing may wait for the disk.
+    """Give `logs` of one log directory up; return what lets go of files whose closing may wait for the disk.
 
     A descriptor is closed by the last one who uses it: no other file has its number before.
     """
@@ -171,8 +171,9 @@ def closing(*logs: "Log") -> Effects:
     if not files:
         return []
     work = files.clear  # the last reference to most of them
-    name = f"close {logs[0].path}"
-    return [Submit(name=name, pool="disk", work=work, then=lambda result, now_ms: [])]
+    path = logs[0].path
+    name = f"close {path}"
+    return [Submit(name=name, pool="disk", path=path, work=work, then=lambda result, now_ms: [])]
 
 
 def looking_again(log: "Log", names_changed: int, now_ms: int) -> Effects:
@@ -221,6 +222,7 @@ def removal(fs: Fs, paths: list[str], directory: str, *, delay_ms: int, now_ms: 
     submit = Submit(
         name=f"remove segments of {directory}",
         pool="disk",
+        path=directory,
         work=remove,
         # What could not be removed now is found and removed at the next start (rel-P11).
         then=lambda result, now: [],

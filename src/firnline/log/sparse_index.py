@@ -109,9 +109,16 @@ class SparseIndex:
     def _load(self) -> bool:
         """Take the file into use, of which the end is read; False when it is missing, torn or cannot be.
 
-        A tail of zeros is cut off.
+        A tail of zeros is cut off. Where the read has to wait for the disk the file stays right as it is: it
+        may be synced before the next try.
         """
-        self.clear_memory()
+        self.forget()
+        if not self._read_end():
+            self.clear_memory()
+            return False
+        return True
+
+    def _read_end(self) -> bool:
         if not self._fs.exists(self.path):
             return False
         file = self._fs.open(self.path)

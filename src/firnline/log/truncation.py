@@ -155,8 +155,8 @@ class Truncation:
         return self._take(found.segment.rebuild_steps(), self._forget, now_ms)
 
     def _submit(self, now_ms: int) -> Effects:
-        path, work = self._log.path, self._cut.cut_files
-        return [Submit(name=f"truncate {path}", pool="disk", work=work, then=self._files_are_cut)]
+        path, work, then = self._log.path, self._cut.cut_files, self._files_are_cut
+        return [Submit(name=f"truncate {path}", pool="disk", path=path, work=work, then=then)]
 
     def _files_are_cut(self, result: Any, now_ms: int) -> Effects:
         if isinstance(result, KafkaError) or _may_come(result):

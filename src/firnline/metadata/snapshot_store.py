@@ -195,6 +195,7 @@ class SnapshotStore:
         submit = Submit(
             name=f"remove snapshots of {self._directory}",
             pool="disk",
+            path=self._directory,
             work=remove,
             # What could not be removed is found again at the next start (Q43).
             then=lambda result, now: [],

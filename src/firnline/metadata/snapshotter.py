@@ -296,7 +296,8 @@ class Snapshotter:
                 return self._failed(result, now_ms, undo)
             return then(now_ms)
 
-        return [Submit(name="sync a snapshot", pool="disk", work=work, then=synced)]
+        path = files[0].path
+        return [Submit(name="sync a snapshot", pool="disk", path=path, work=work, then=synced)]
 
     def _on_synced(self, now_ms: int) -> Effects:
         assert self._emission is not None

@@ -5,7 +5,7 @@ may be slow, or hang: so much may be under way at a time, and the sweep waits fo
 Source: spec C14 (100, 103), C13; KIP-516 (topic ids), KIP-951 (who leads instead).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from firnline.base.cold_pages import ColdPages
@@ -162,6 +162,7 @@ class Sweep:
 
     work  what to do with each
     room  where works of it take room: it goes on only while there is some
+    some  the names to go over in place of all
     """
 
     def __init__(
@@ -170,11 +171,13 @@ class Sweep:
         hosted: HostedPartitions,
         work: Callable[[Partition, int], Effects],
         room: Room | None = None,
+        some: Collection[tuple[str, int]] | None = None,
     ) -> None:
         self._name = name
         self._hosted = hosted
         self._work = work
         self._room = room
+        self._names = hosted.by_name if some is None else some
         self._is_under_way = False
 
     def __call__(self, now_ms: int) -> Effects:
@@ -182,7 +185,7 @@ class Sweep:
         if self._is_under_way:
             return []
         self._is_under_way = True
-        return self._slice(iter(list(self._hosted.by_name)), now_ms)
+        return self._slice(iter(list(self._names)), now_ms)
 
     def _slice(self, rest: Iterator[tuple[str, int]], now_ms: int) -> Effects:
         effects: Effects = []

@@ -8,6 +8,7 @@ rel-P4, rel-P9.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from firnline.base.effects import Effects
 from firnline.base.errors import StorageError
@@ -16,38 +17,45 @@ from firnline.base.ports import File
 from firnline.replica.opening import SLICE, sync_in_pool
 from firnline.replica.partition import Partition
 
+_Key = tuple[Uuid, int]
 _Need = tuple[Partition, int]  # with the end of its log when its files were listed
 
 
 class LastCopies:
     """The partitions that this node alone has, synced some at a time, off the loop: they may be thousands.
 
+    Each log directory has its own turns: one that hangs leaves those of the others to theirs.
+
     on_storage_failure  told of a partition whose files failed
     """
 
     def __init__(self, on_storage_failure: Callable[[Partition, int], Effects]) -> None:
         self._on_storage_failure = on_storage_failure
-        self._queue: dict[tuple[Uuid, int], Partition] = {}
-        self._is_syncing = False
+        self._queues: dict[str, dict[_Key, Partition]] = {}  # by log directory
+        self._syncing: set[str] = set()  # some of these
         self._is_stopped = False
 
     def look(self, partition: Partition, now_ms: int) -> Effects:
         """The ISR of a partition may be another one now: see to it that what it has outlives the power."""
         if not partition.is_last_copy or partition.is_durable:
             return []
-        self._queue[partition.topic_id, partition.topic_partition.partition] = partition
-        return self._go(now_ms)
+        directory = partition.log.path.rpartition("/")[0]
+        queue = self._queues.setdefault(directory, {})
+        queue[partition.topic_id, partition.topic_partition.partition] = partition
+        return self._go(directory, now_ms)
 
     def stop(self) -> None:
         """Sync nothing more; what is under way is forgotten."""
         self._is_stopped = True
-        self._queue.clear()
+        self._queues.clear()
 
-    def _go(self, now_ms: int) -> Effects:
+    def _go(self, directory: str, now_ms: int) -> Effects:
         effects: Effects = []
         needs: list[tuple[_Need, Sequence[File]]] = []
-        while self._queue and len(needs) < SLICE and not (self._is_syncing or self._is_stopped):
-            partition = self._queue.pop(next(iter(self._queue)))
+        is_ready = not self._is_stopped and directory not in self._syncing
+        queue = self._queues[directory] if is_ready else {}
+        while queue and len(needs) < SLICE:
+            partition = queue.pop(next(iter(queue)))
             if not partition.is_last_copy:
                 continue  # others came back, or lead, meanwhile
             try:
@@ -60,20 +68,23 @@ class LastCopies:
                 needs.append(((partition, partition.log.log_end_offset), files))
         if not needs:
             return effects
-        self._is_syncing = True
-        return effects + sync_in_pool("last copies", needs, self._synced)
+        self._syncing.add(directory)
+        synced = partial(self._synced, directory)
+        return effects + sync_in_pool(f"last copies {directory}", needs, synced)
 
-    def _synced(self, results: list[tuple[_Need, StorageError | None]], now_ms: int) -> Effects:
+    def _synced(
+        self, directory: str, results: list[tuple[_Need, StorageError | None]], now_ms: int
+    ) -> Effects:
         if self._is_stopped:
             return []
-        self._is_syncing = False
+        self._syncing.discard(directory)
         effects: Effects = []
         for (partition, end_offset), problem in results:
             if problem is not None and problem.has_lost_nothing:
                 continue  # as above: the disk was not asked
             if problem is not None or not partition.note_flushed(end_offset):
                 effects += self._failed(partition, now_ms)
-        return effects + self._go(now_ms)
+        return effects + self._go(directory, now_ms)
 
     def _failed(self, partition: Partition, now_ms: int) -> Effects:
         if partition.is_offline:

@@ -5,30 +5,33 @@ partition is served is synced in the disk pool, that of each log on its own; whi
 has are synced, nothing else is opened. Requests are answered in between. What a client asked for is opened
 first, then what is likely to be asked for, then the rest, each in the order it was added. A log that waits
 for the disk, or whose recovery takes long, is set aside: it goes on in turns with those that clients ask
-for, and before all others. Source: reliability d 50.
+for, and before all others. All bounds are those of one log directory: what finds its own behind is held until
+that has come on, and logs of others are opened meanwhile. Source: reliability d 50.
 """
 
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from typing import Generic, TypeVar
 
-from firnline.base.effects import SYNC_THREADS, CancelTimer, Effects, SetTimer, Submit
+from firnline.base.effects import CancelTimer, Effects, SetTimer, Submit
 from firnline.base.errors import KafkaError, RecordsCut, StorageError
 from firnline.base.ids import Uuid
 from firnline.base.ports import File
-from firnline.base.waits import Wait
+from firnline.base.waits import At, Wait
 from firnline.replica.partition import Partition
 
-# As many logs wait for the disk together, or some more.
+# As many logs wait for a disk together, or some more.
 SLICE = 8
 # And as many are opened in one go: some milliseconds of the loop.
 _OPENED_AT_ONCE = 4
 # A recovery of more slices is a long one.
 _LONG_SLICES = 8
-# So many logs at most are set aside: each holds what an open one does, and the files that are gone over.
-_ASIDE_MAX = 8
+# So many logs of a directory at most are set aside: each holds what an open one does, and the files that are
+# gone over.
+_ASIDE_MAX = 9
 # They have one turn of so many, whatever a client asks for.
 _ASIDE_EVERY = 4
 _RETRY_MS = 100
@@ -57,10 +60,11 @@ class Job:
     files: Sequence[File]
 
 
-# Yields after each slice of a recovery, and where it waits for the disk; returns what is to be synced, or the
-# effects of what needs nothing.
-Begun = Generator[Wait | None, None, Job | Effects]
+# Yields where the log is first, then after each slice of a recovery, and where it waits for the disk; returns
+# what is to be synced, or the effects of what needs nothing.
+Begun = Generator[At | Wait | None, None, Job | Effects]
 _TIMER = ("opening", "go on")
+_Queues = dict[Urgency, dict[Key, None]]
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +72,9 @@ class _UnderWay:
     """A log that is being opened; `problem` is what went wrong with what it waited for."""
 
     key: Key
+    urgency: Urgency
     steps: Begun
+    disk: str = ""  # the path of its log directory
     slices: int = 0
     is_waiting: bool = False  # for the disk
     problem: Exception | None = None
@@ -93,6 +99,7 @@ class Opening:
     begin(key, now_ms)             open the log, in slices, and say what it needs; effects for nothing
     finish(job, problem, now_ms)   all of it is on disk, or not
     place(key)                     where its files are: no two logs of one place are under way together
+    disks()                        the paths of the log directories that have not failed
     """
 
     def __init__(
@@ -100,20 +107,26 @@ class Opening:
         begin: Callable[[Key, int], Begun],
         finish: Callable[[Job, StorageError | None, int], Effects],
         place: Callable[[Key], Hashable] = lambda key: key,
+        disks: Callable[[], Collection[str]] = lambda: ("",),
     ) -> None:
         self._begin = begin
         self._finish = finish
         self._place = place
-        self._queues: dict[Urgency, dict[Key, None]] = {urgency: {} for urgency in Urgency}
+        self._disks = disks
+        self._queues = _queues()
+        self._held: dict[
+            str, _Queues
+        ] = {}  # by the directory that was behind when they had their turn
         self._pending: dict[Key, int] = {}  # which addition it was, ascending
         self._places: dict[Key, Hashable] = {}  # of what is begun and not finished
         self._current: _UnderWay | None = None
         self._aside: list[_UnderWay] = []  # the first that can goes on first
         self._turns = 0
         self._begun = 0  # in this slice
-        self._jobs: list[Job] = []  # what it has come to
+        self._jobs: list[tuple[Job, str]] = []  # what it has come to, and in which directory
         self._is_due = False  # the next turn goes on
         self._unfinished: dict[Key, Job] = {}  # they are being synced
+        self._syncing: Counter[str] = Counter()  # how many, by directory
         self._added = 0
         self._waiters: list[_Waiter] = []
         self._serial = 0
@@ -121,7 +134,16 @@ class Opening:
 
     def __contains__(self, key: Key) -> bool:
         """Whether `key` waits to be begun, maybe once more."""
-        return any(key in queue for queue in self._queues.values())
+        return any(key in queues[urgency] for queues in self._all_queues() for urgency in Urgency)
+
+    def _all_queues(self) -> Iterator[_Queues]:
+        yield from self._held.values()
+        yield self._queues
+
+    def _unqueue(self, key: Key) -> None:
+        for queues in self._all_queues():
+            for queue in queues.values():
+                queue.pop(key, None)
 
     def add(self, key: Key, urgency: Urgency = Urgency.LIKELY) -> None:
         """Open the partition in its turn; `go` has to follow."""
@@ -132,18 +154,18 @@ class Opening:
 
     def prefer(self, key: Key) -> None:
         """A client asks for it: open it next, if it waits."""
-        for urgency in (Urgency.LIKELY, Urgency.IDLE):
-            if key in self._queues[urgency]:
-                del self._queues[urgency][key]
-                self._queues[Urgency.ASKED_FOR][key] = None
+        for queues in self._all_queues():
+            for urgency in (Urgency.LIKELY, Urgency.IDLE):
+                if key in queues[urgency]:
+                    del queues[urgency][key]
+                    queues[Urgency.ASKED_FOR][key] = None
         self._aside.sort(key=lambda each: each.key != key)
 
     def gives_up(self, key: Key) -> bool:
         """It is nobody's any more: True when its log is not open, and nobody has begun to open it."""
         if key in self._places or key not in self:
             return False
-        for queue in self._queues.values():
-            queue.pop(key, None)
+        self._unqueue(key)
         self._pending.pop(key, None)
         return True
 
@@ -161,7 +183,7 @@ class Opening:
         """Open some logs, or do a slice of one that takes longer than others can wait."""
         self._is_due = False
         effects: Effects = []
-        if self._is_disk_behind or self._is_stopped:
+        if self._is_stopped:
             return effects
         for _ in range(_OPENED_AT_ONCE):
             chosen = self._choose(now_ms)
@@ -178,28 +200,50 @@ class Opening:
         if ready is not None and self._turns % _ASIDE_EVERY == 0:
             return ready
         if self._current is not None:
-            return ready if self._current.is_waiting else self._current
-        key = self._next_key()
-        if key is None:
+            return self._current
+        found = self._next()
+        if found is None:
             return ready
-        for queue in self._queues.values():
-            queue.pop(key, None)
+        key, urgency = found
+        self._unqueue(key)
         self._begun += 1
         self._places[key] = self._place(key)
-        self._current = _UnderWay(key, self._begin(key, now_ms))
+        self._current = _UnderWay(key, urgency, self._begin(key, now_ms))
         return self._current
 
     def _ready_aside(self) -> _UnderWay | None:
-        return next((each for each in self._aside if not each.is_waiting), None)
+        for each in self._aside:
+            if not each.is_waiting and self._syncing[each.disk] < SLICE:
+                return each
+        return None
 
-    def _next_key(self) -> Key | None:
+    def _next(self) -> tuple[Key, Urgency] | None:
         """What may be begun next: nothing that nobody asked for while what was begun can go on."""
+        full = [disk for disk in self._disks() if self._is_full(disk)]
+        if full and len(full) == len(self._disks()):
+            return None
         urgencies = Urgency if self._ready_aside() is None else (Urgency.ASKED_FOR,)
         for urgency in urgencies:
-            for key in self._queues[urgency]:
-                if key not in self._places and self._place(key) not in self._places.values():
-                    return key
+            for disk, queues in (*self._held.items(), ("", self._queues)):
+                for key in queues[urgency] if disk not in full else ():
+                    if key not in self._places and self._place(key) not in self._places.values():
+                        return key, urgency
         return None
+
+    def _is_full(self, disk: str) -> bool:
+        """Whether so much is under way in a directory that nothing more is begun there."""
+        if self._syncing[disk] >= SLICE:
+            return True
+        aside = self._aside
+        return len(aside) >= _ASIDE_MAX and sum(e.disk == disk for e in aside) >= _ASIDE_MAX
+
+    def _hold(self, log: _UnderWay, disk: str) -> None:
+        """Begin it anew when its directory has come on."""
+        log.steps.close()
+        self._current = None
+        self._begun -= 1
+        del self._places[log.key]
+        self._held.setdefault(disk, _queues())[log.urgency][log.key] = None
 
     def _is_opened(self, log: _UnderWay, effects: Effects, now_ms: int) -> bool:
         """Go on with a log; what there is to say of one that cannot be opened goes to `effects`.
@@ -209,25 +253,31 @@ class Opening:
         problem, log.problem = log.problem, None
         try:
             wait = next(log.steps) if problem is None else log.steps.throw(problem)
+            if isinstance(wait, At):
+                if self._is_full(wait.path):
+                    self._hold(log, wait.path)
+                    return True
+                log.disk = wait.path
+                wait = next(log.steps)
         except StopIteration as end:
             self._is_done_with(log)
             if isinstance(end.value, Job):
-                self._jobs.append(end.value)
+                self._jobs.append((end.value, log.disk))
             else:
                 self._is_dealt_with(log.key)
                 effects += end.value
             return True
         log.slices += 1
-        if wait is not None:
+        if isinstance(wait, Wait):
             log.is_waiting = True
             effects += wait.begin(partial(self._waited, log), now_ms)
         self._set_aside()
         return False
 
     def _set_aside(self) -> None:
-        """Others have their turn meanwhile, if the log that was begun last takes long and there is room."""
+        """Others have their turn meanwhile, if the log that was begun last takes long."""
         current = self._current
-        if current is not None and current.is_long and len(self._aside) < _ASIDE_MAX:
+        if current is not None and current.is_long:
             self._current = None
             self._aside.append(current)
 
@@ -236,7 +286,6 @@ class Opening:
             self._current = None
         else:
             self._aside.remove(log)
-            self._set_aside()
 
     def _is_dealt_with(self, key: Key) -> None:
         del self._places[key]
@@ -250,32 +299,30 @@ class Opening:
 
     def _is_slice_over(self) -> bool:
         """What is open is not to wait for a log that takes long."""
-        if self._current is not None:
-            return self._current.is_long
-        return self._begun >= SLICE or self._next_key() is None
-
-    @property
-    def _is_disk_behind(self) -> bool:
-        return len(self._unfinished) >= SLICE
+        return self._current is None and (self._begun >= SLICE or self._next() is None)
 
     def _end_slice(self, now_ms: int) -> Effects:
         jobs, self._jobs, self._begun = self._jobs, [], 0
         effects: Effects = []
-        for job in jobs:
+        for job, disk in jobs:
             if job.files:
                 self._unfinished[job.key] = job
+                self._syncing[disk] += 1
                 name = f"open {job.key[0].hex()}-{job.key[1]}"
-                effects += sync_in_pool(name, [(job, job.files)], self._synced)
+                effects += sync_in_pool(name, [(job, job.files)], partial(self._synced, disk))
             else:
                 effects += self._serve(job, None, now_ms)
         return effects
 
-    def _synced(self, jobs: list[tuple[Job, StorageError | None]], now_ms: int) -> Effects:
+    def _synced(
+        self, disk: str, jobs: list[tuple[Job, StorageError | None]], now_ms: int
+    ) -> Effects:
         if self._is_stopped:
             return []
         effects: Effects = []
         for job, problem in jobs:
             del self._unfinished[job.key]
+            self._syncing[disk] -= 1
             effects += self._serve(job, problem, now_ms)
         return effects + self._end_turn(now_ms)
 
@@ -286,11 +333,7 @@ class Opening:
     def _end_turn(self, now_ms: int) -> Effects:
         """Tell who waited for what is done, and have the next turn go on if there is anything to do in it."""
         effects = self._tell_waiters(now_ms)
-        if self._is_disk_behind:
-            return effects
-        is_current_ready = self._current is not None and not self._current.is_waiting
-        may_begin = self._current is None and self._next_key() is not None
-        if is_current_ready or may_begin or self._ready_aside() is not None:
+        if self._current is not None or self._ready_aside() is not None or self._next() is not None:
             effects += self._later(now_ms)
         return effects
 
@@ -302,11 +345,11 @@ class Opening:
             self._current = None
         for log in self._aside:
             log.steps.close()
-        for queue in self._queues.values():
-            queue.clear()
+        self._queues = _queues()
+        self._held.clear()
         self._aside.clear()
         self._waiters.clear()
-        return [*self._jobs, *self._unfinished.values()]
+        return [*(job for job, _ in self._jobs), *self._unfinished.values()]
 
     def when_done(self, then: Then, now_ms: int, *, at_most_ms: int | None = None) -> Effects:
         """Run `then(now_ms)` once all that was added so far is open, or after `at_most_ms`."""
@@ -341,12 +384,16 @@ class Opening:
         return effects
 
 
+def _queues() -> _Queues:
+    return {urgency: {} for urgency in Urgency}
+
+
 def sync_in_pool(
     name: str,
     needs: Sequence[tuple[_T, Sequence[File]]],
     then: Callable[[list[tuple[_T, StorageError | None]], int], Effects],
 ) -> Effects:
-    """Sync the files of each of `needs` in the disk pool; a full pool is asked again.
+    """Sync the files of each of `needs`, those of one log each, in the disk pool; a full pool is asked again.
 
     `then([(whose, what went wrong or None)], now_ms)` runs once all are done with. Nothing else is
     under way under the same `name`. Without a descriptor to sync with it is tried again for some seconds.
@@ -365,40 +412,35 @@ class _PoolSync(Generic[_T]):
     ) -> None:
         self._name = name
         self._then = then
-        self._count = len(needs)
-        self._tries = [0] * SYNC_THREADS
-        self._shares = [s for first in range(SYNC_THREADS) if (s := needs[first::SYNC_THREADS])]
+        self._needs = needs
+        self._tries = [0] * len(needs)
         self._done: list[tuple[_T, StorageError | None]] = []
 
     def begin(self) -> Effects:
-        return [self._submit(place) for place in range(len(self._shares))]
+        return [self._submit(place) for place in range(len(self._needs))]
 
     def _submit(self, place: int) -> Submit:
-        work = partial(_sync_all, [files for _, files in self._shares[place]])
-        return Submit(name=self._name, pool="disk", work=work, then=partial(self._synced, place))
+        files, then = self._needs[place][1], partial(self._synced, place)
+        path, work = files[0].path, partial(_sync_all, files)
+        return Submit(name=self._name, pool="disk", path=path, work=work, then=then)
 
-    def _is_to_be_tried_again(
-        self, place: int, result: list[StorageError | None] | Exception
-    ) -> bool:
-        if isinstance(result, Exception):
+    def _is_to_be_tried_again(self, place: int, result: StorageError | Exception | None) -> bool:
+        if not isinstance(result, StorageError):
             return isinstance(result, KafkaError)  # the pool is full
-        if not any(problem and _may_come(problem) for problem in result):
+        if not _may_come(result):
             return False
         self._tries[place] += 1
         return self._tries[place] < _TRIES_MAX
 
-    def _synced(
-        self, place: int, result: list[StorageError | None] | Exception, now_ms: int
-    ) -> Effects:
+    def _synced(self, place: int, result: StorageError | Exception | None, now_ms: int) -> Effects:
         if self._is_to_be_tried_again(place, result):
             at_ms = now_ms + _RETRY_MS
             again = partial(self._again, place)
             return [SetTimer(key=(self._name, place), at_ms=at_ms, then=again)]
-        if isinstance(result, Exception):
+        if isinstance(result, Exception) and not isinstance(result, StorageError):
             raise result
-        share = self._shares[place]
-        self._done.extend((whose, r) for (whose, _), r in zip(share, result, strict=True))
-        return self._then(self._done, now_ms) if len(self._done) == self._count else []
+        self._done.append((self._needs[place][0], result))
+        return self._then(self._done, now_ms) if len(self._done) == len(self._needs) else []
 
     def _again(self, place: int, now_ms: int) -> Effects:
         return [self._submit(place)]
@@ -410,18 +452,13 @@ def _may_come(problem: StorageError) -> bool:
     return problem.has_lost_nothing and not isinstance(problem, RecordsCut)
 
 
-def _sync_all(needs: Sequence[Sequence[File]]) -> list[StorageError | None]:
-    """Sync the files of each, none twice; return what went wrong with each."""
+def _sync_all(files: Sequence[File]) -> StorageError | None:
+    """Sync them, none twice; return what went wrong first."""
     synced: dict[str, StorageError | None] = {}
-    problems: list[StorageError | None] = []
-    for files in needs:
-        problem: StorageError | None = None
-        for file in files:
-            if file.path not in synced:
-                synced[file.path] = _sync(file)
-            problem = problem or synced[file.path]
-        problems.append(problem)
-    return problems
+    for file in files:
+        if file.path not in synced:
+            synced[file.path] = _sync(file)
+    return next((problem for problem in synced.values() if problem is not None), None)
 
 
 def _sync(file: File) -> StorageError | None:

@@ -275,10 +275,15 @@ def _opened(path: str, flags: int) -> RealFile:
 
 
 class RealFs:
-    """`base.ports.Fs` over the operating system. The thread that makes it is that of the loop."""
+    """`base.ports.Fs` over the operating system. The thread that makes it is that of the loop.
 
-    def __init__(self) -> None:
+    keeps_locks  a lock that was let go is kept until the process ends: threads may be at work in that
+                 directory when the node has closed it, and nobody else may be there before they have ended
+    """
+
+    def __init__(self, *, keeps_locks: bool = False) -> None:
         self.kept = OpenFiles()
+        self._keeps_locks = keeps_locks
         self._loop_thread = threading.get_ident()
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
@@ -404,6 +409,8 @@ class RealFs:
                 ) from problem
             raise storage_error("lock", path, problem) from problem
         held = [fd]
+        if self._keeps_locks:
+            held.clear()
 
         def release() -> None:
             while held:
@@ -449,7 +456,8 @@ class Pages:
         self.are_awaited = True
         read = partial(self._read, part, size)
         done = partial(self._arrived, then)
-        execute([Submit(name="read cold pages", pool="pages", work=read, then=done)])
+        path = part.file.path
+        execute([Submit(name="read cold pages", pool="pages", path=path, work=read, then=done)])
         return False
 
     def give_up(self) -> None:

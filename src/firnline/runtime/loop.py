@@ -8,7 +8,7 @@ a sibling inside the node (Append, EnsureTopic) goes back to the node, which kno
 import logging
 import queue
 import time
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -43,12 +43,21 @@ from firnline.runtime.listener import Server
 from firnline.runtime.poll import PollLoop
 from firnline.runtime.steps import SLOW_S
 from firnline.runtime.timers import Timer
-from firnline.runtime.workers import CODEC_THREADS, Doorbell, FlushGroup, Pool, problem_of
+from firnline.runtime.workers import (
+    CODEC_THREADS,
+    END_S,
+    Directories,
+    Doorbell,
+    FlushGroup,
+    FlushGroups,
+    Pools,
+    problem_of,
+)
 
 log = logging.getLogger("firnline")
 
 _HOUSEKEEPING_S = 5.0
-# Threads that read what consumers of old segments are sent next: as many disks seek at a time.
+# Threads that read what consumers of old segments are sent next, in one log directory.
 _PAGE_READERS = 4
 # Yields bytes that were encoded; returns the frame.
 Encoding = Generator[int, None, list[Part]]
@@ -67,7 +76,10 @@ class Node(Protocol):
 
 
 class Runtime:
-    """Runs one node. `failure` is what made it stop by itself: a bug of ours, or a disk it cannot trust."""
+    """Runs one node. `failure` is what made it stop by itself: a bug of ours, or a disk it cannot trust.
+
+    threads      of each pool; of those that wait for disks, for each of the log `directories`
+    """
 
     def __init__(
         self,
@@ -75,6 +87,7 @@ class Runtime:
         loop: PollLoop,
         *,
         threads: dict[str, int],
+        directories: Sequence[str] = (),
         client_id: str = "firnline",
         answer_bytes_max: int = 100 * MIB,
         held_answers_bytes_max: int = ANSWERS_BYTES_MAX,
@@ -89,10 +102,11 @@ class Runtime:
         self.servers: list[Server] = []
         self.failure: BaseException | None = None
         self._doorbell = Doorbell(loop, self._complete)
-        self._flushes = FlushGroup(self._doorbell)
+        disks = Directories(directories)
+        self._flushes = FlushGroups(self._doorbell, disks)
         threads = {**threads, "names": 1, "pages": _PAGE_READERS, "votes": 1}
         threads.setdefault("codec", CODEC_THREADS)
-        self._pools = {name: Pool(name, count, self._doorbell) for name, count in threads.items()}
+        self._pools = Pools(threads, self._doorbell, disks)
         self._compactors = Compactors(self._doorbell.ring)
         self.links = Links(self, client_id=client_id, frame_bytes_max=answer_bytes_max)
         self._timers: dict[Hashable, Timer] = {}
@@ -195,8 +209,11 @@ class Runtime:
         """Rounds of compaction that are over, and whose process cannot be ended."""
         return self._compactors.stuck
 
-    def close(self) -> None:
-        """Close connections and end the threads; the node has been shut down before."""
+    def close(self) -> bool:
+        """Close connections and end the threads; the node has been shut down before.
+
+        False: a thread waits for a disk that hangs. The process is to end without it, and at once.
+        """
         self._housekeeping.cancel()
         for server in self.servers:
             server.close()
@@ -206,10 +223,10 @@ class Runtime:
         self.answers.close()
         self.incoming.close()
         self._compactors.close()
-        self._flushes.close()
-        for pool in self._pools.values():
-            pool.close()
+        until_s = time.monotonic() + END_S
+        ended = self._flushes.close(until_s), self._pools.close(until_s)
         self._doorbell.close()
+        return all(ended)
 
     # ---- effects
 
@@ -270,7 +287,7 @@ class Runtime:
         log.info("%s", effect.line)
 
     def _submit(self, effect: Submit) -> None:
-        refusal = self._pools[effect.pool].add(effect)
+        refusal = self._pools.add(effect)
         if refusal is not None:
             self.loop.call_soon(self.resume, effect.then, refusal)
 
@@ -291,8 +308,8 @@ class Runtime:
             timer.cancel()
 
     def _complete(self, then: Callable[..., Any], result: Any) -> None:
-        if then == self._flushes.take_finished:
-            for flush in self._flushes.take_finished():
+        if getattr(then, "__func__", None) is FlushGroup.take_finished:
+            for flush in then():
                 self.resume(flush.then, problem_of(flush, result))
         else:
             self.resume(then, result)

@@ -12,10 +12,10 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from firnline.base.effects import SYNC_THREADS, Flush, Submit
+from firnline.base.effects import BY_DIRECTORY, SYNC_THREADS, Effects, Flush, Submit
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ports import File
 from firnline.runtime.poll import READABLE, PollLoop
@@ -38,6 +38,9 @@ POOL_QUEUE_MAX = {
 _FOR_THE_LOOP = frozenset(("read", "names", "codec", "pages"))
 # How long an end waits for what their threads are at: at its highest level a codec may take minutes.
 _LEAVE_S = 1.0
+# And for those that store something: a disk may hang, and the process is to end all the same. What is not
+# done by then is as after a kill; the lock of a directory is kept until the process has ended (`RealFs`).
+END_S = 10.0
 
 # Batches that are compressed again at the same time. Each may open to DECOMPRESSED_BATCH_BYTES_MAX.
 CODEC_THREADS = max(1, min(4, os.cpu_count() or 1))
@@ -155,12 +158,17 @@ class FlushGroup:
             # A thread that waits keeps no file open: it may be of a topic that is deleted meanwhile.
             del work, run, share
 
-    def close(self) -> None:
-        """End the threads after the run in flight."""
+    def close(self, until_s: float) -> bool:
+        """End the threads after the run in flight; at `until_s` leave those that a disk holds: False."""
         for _ in self._threads:
             self._work.put(None)
-        for thread in self._threads:
-            thread.join()
+        return _have_ended(self._threads, until_s)
+
+
+def _have_ended(threads: list[threading.Thread], until_s: float) -> bool:
+    for thread in threads:
+        thread.join(max(0.0, until_s - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)
 
 
 def problem_of(flush: Flush, problems: dict[str, StorageError]) -> StorageError | None:
@@ -170,9 +178,73 @@ def problem_of(flush: Flush, problems: dict[str, StorageError]) -> StorageError 
     """
     if not problems:
         return None
-    found = [problems[file.path] for file in flush.files if file.path in problems]
-    # A failed disk counts before a want of descriptors.
-    return min(found, key=lambda problem: problem.has_lost_nothing, default=None)
+    return _worst([problems[file.path] for file in flush.files if file.path in problems])
+
+
+def _worst(problems: Sequence[StorageError]) -> StorageError | None:
+    """A failed disk counts before a want of descriptors."""
+    return min(problems, key=lambda problem: problem.has_lost_nothing, default=None)
+
+
+class Directories:
+    """Which log directory a path is in; a node with one has no use for that, and is told "" of all."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        known = sorted(set(paths), key=len, reverse=True)  # one may lie in another
+        self._prefixes = [f"{path}/" for path in known] if len(known) > 1 else []
+        self.is_one = not self._prefixes
+
+    def of(self, path: str) -> str:
+        within = f"{path}/"
+        return next((prefix for prefix in self._prefixes if within.startswith(prefix)), "")
+
+
+class FlushGroups:
+    """A FlushGroup for each log directory: none waits for the disk of another one."""
+
+    def __init__(self, doorbell: Doorbell, directories: Directories) -> None:
+        self._doorbell = doorbell
+        self._directories = directories
+        self._groups: dict[str, FlushGroup] = {}
+
+    def add(self, flush: Flush) -> None:
+        if self._directories.is_one:
+            self._group("").add(flush)
+            return
+        shares: dict[str, list[File]] = {}
+        for file in flush.files:
+            shares.setdefault(self._directories.of(file.path), []).append(file)
+        if len(shares) > 1:
+            joined = _Joined(flush, len(shares))
+            for directory, files in shares.items():
+                self._group(directory).add(Flush(files=files, then=joined.one_is_done))
+        else:
+            self._group(next(iter(shares), "")).add(flush)
+
+    def _group(self, directory: str) -> FlushGroup:
+        found = self._groups.get(directory)
+        if found is None:
+            found = self._groups[directory] = FlushGroup(self._doorbell)
+        return found
+
+    def close(self, until_s: float) -> bool:
+        """See `FlushGroup.close`."""
+        ended = [group.close(until_s) for group in self._groups.values()]
+        return all(ended)
+
+
+class _Joined:
+    """A Flush of files in several directories: what went wrong in any did so for who asked."""
+
+    def __init__(self, flush: Flush, shares: int) -> None:
+        self._flush = flush
+        self._left = shares
+        self._problems: list[StorageError] = []
+
+    def one_is_done(self, problem: StorageError | None, now_ms: int) -> Effects:
+        self._left -= 1
+        self._problems += [] if problem is None else [problem]
+        return [] if self._left else self._flush.then(_worst(self._problems), now_ms)
 
 
 class Pool:
@@ -230,14 +302,64 @@ class Pool:
             self._doorbell.ring(submit.then, result)
             del submit, result  # as above
 
-    def close(self) -> None:
-        """End the threads after what waits. Those that work for the loop alone begin nothing more."""
+    def close(self, until_s: float) -> bool:
+        """End the threads after what waits; at `until_s` leave those that are at a work still.
+
+        Nothing more is begun then, and at once where it is for the loop alone. False: one that is left may
+        wait for a disk, or store something.
+        """
         is_useless = self._name in _FOR_THE_LOOP
-        with contextlib.suppress(queue.Empty):
-            while is_useless:
-                self._work.get_nowait()
+        if is_useless:
+            self._drop()
+            until_s = min(until_s, time.monotonic() + _LEAVE_S)
         for _ in self._threads:
             self._work.put(False)
-        until = time.monotonic() + _LEAVE_S
-        for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()) if is_useless else None)
+        if _have_ended(self._threads, until_s):
+            return True
+        self._drop()
+        for _ in self._threads:
+            self._work.put(False)
+        return is_useless and self._name != "pages"  # the end of the process waits for no disk
+
+    def _drop(self) -> None:
+        """Begin nothing of what waits."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._work.get_nowait()
+
+
+class Pools:
+    """The pools of a node, by name; of those that wait for disks, one for each log directory besides.
+
+    All are like one where there is one directory. A pool of another directory is made for its first work.
+    """
+
+    def __init__(
+        self, threads: dict[str, int], doorbell: Doorbell, directories: Directories
+    ) -> None:
+        self._threads = threads
+        self._doorbell = doorbell
+        self._directories = directories
+        self._pools = {(name, ""): self._made(name) for name in threads}
+
+    def _made(self, name: str) -> Pool:
+        return Pool(name, self._threads[name], self._doorbell)
+
+    def __getitem__(self, name: str) -> Pool:
+        """The one of that name, of no directory."""
+        return self._pools[name, ""]
+
+    def add(self, submit: Submit) -> KafkaError | None:
+        """See `Pool.add`."""
+        name, directory = submit.pool, ""
+        if submit.path and name in BY_DIRECTORY:
+            directory = self._directories.of(submit.path)
+        pool = self._pools.get((name, directory))
+        if pool is None:
+            pool = self._pools[name, directory] = self._made(name)
+        return pool.add(submit)
+
+    def close(self, until_s: float) -> bool:
+        """See `Pool.close`."""
+        ended = [pool.close(until_s) for pool in self._pools.values()]
+        return all(ended)

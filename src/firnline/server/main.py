@@ -68,7 +68,11 @@ def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:
     try:
         return process.serve()
     finally:
-        process.close()
+        if not process.close():
+            # The end of the interpreter would close files, and wait for that disk, too.
+            log.warning("a disk hangs: the process ends without the threads that wait for it")
+            logging.shutdown()
+            os._exit(process.exit_code)
 
 
 def raise_open_files_limit() -> None:
@@ -128,7 +132,7 @@ class _Process:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._runtime: Runtime | None = None
         self._exporter: Exporter | None = None
-        self._fs = RealFs()
+        self._fs = RealFs(keeps_locks=True)
         self._descriptors: Descriptors | None = None
         self._connections: dict[bool, Connections] = {}  # of clients: True
         self._collector = Collector()
@@ -163,6 +167,7 @@ class _Process:
             node,
             self._loop,
             threads=threads,
+            directories=(*config.directories, config.metadata_directory),
             client_id=f"firnline-{config.node_id}",
             answer_bytes_max=config.socket_request_max_bytes,
             held_answers_bytes_max=config.firnline_answers_max_bytes,
@@ -180,23 +185,26 @@ class _Process:
         self._loop.slow_steps.watch_garbage()
         runtime.start()
         self._loop.run()
-        if runtime.failure is None:
-            return 0
         if isinstance(runtime.failure, FirnlineError):
             raise runtime.failure
-        return 1
+        return self.exit_code
 
-    def close(self) -> None:
+    @property
+    def exit_code(self) -> int:
+        return 0 if self._runtime is not None and self._runtime.failure is None else 1
+
+    def close(self) -> bool:
+        """Let go of all; False where threads are left that wait for a disk."""
         if self._exporter is not None:
             self._exporter.close()
-        if self._runtime is not None:
-            self._runtime.close()
+        is_ended = self._runtime is None or self._runtime.close()
         for _, sock in self._sockets:
             sock.close()
         os.close(self._wake)
         self._loop.slow_steps.close()
         self._loop.close()
         self._collector.close()
+        return is_ended
 
     def _look_after_garbage(self) -> None:
         self._loop.call_later(LOOK_S, self._look_after_garbage)

@@ -68,6 +68,9 @@ class Store:
         log.config = config
         return log
 
+    def healthy_paths(self) -> list[str]:
+        return [""]
+
     def unsynced(self, log: Any) -> list[Any]:
         return self.files
 

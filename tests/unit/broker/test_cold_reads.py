@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ class Cold(Harness):
                 self.thread_reads += self.fs.cold_reads
                 self.fs.cold_reads = before
 
-        return Submit(name=submit.name, pool=submit.pool, work=work, then=submit.then)
+        return replace(submit, work=work)
 
     def _reply(self, effect: Any) -> None:
         """The records of an answer are read here, as the sockets of a node do not: `test_cold_pages`."""

@@ -7,6 +7,7 @@ import pytest
 
 from firnline.base.errors import Code, StorageError
 from firnline.base.ids import UNASSIGNED_DIRECTORY, TopicPartition
+from firnline.base.waits import At
 from firnline.broker.node import BrokerNode
 from firnline.config.topic import TopicConfig
 from firnline.log.checkpoint import write_partition_metadata
@@ -517,6 +518,7 @@ def test_no_stray_is_made_of_what_is_being_opened_or_fails_while_they_are_looked
     fs.make_dir(f"/one/{name}")
     write_partition_metadata(fs, f"/one/{name}", GONE)
     fs.open(f"/one/{name}/{0:020}.log.deleted", create=True)
+    assert isinstance(next(steps), At)
     next(steps)
     look_for_strays(rig, node_id, is_known=lambda _: False)
     assert fs.exists(f"/one/{name}")

@@ -8,6 +8,7 @@ import pytest
 from firnline.base.effects import Flush
 from firnline.base.errors import Code, RecordsCut, StorageError
 from firnline.base.ids import TopicPartition
+from firnline.base.waits import At, Wait
 from firnline.broker.storage import Storage
 from firnline.config.topic import TopicConfig
 from firnline.log.recovery import at_once
@@ -466,8 +467,9 @@ def test_logs_that_are_made_at_the_same_time_go_to_different_disks() -> None:
     for index in range(4):
         name = TopicPartition("u", index)
         steps = storage.open_steps(name, b"u" * 16, TopicConfig(), START_MS)
+        assert isinstance(next(steps), At)
         wait = next(steps)
-        assert wait is not None
+        assert isinstance(wait, Wait)
         under_way.append((wait, steps))
     # Nor would one be moved: who wanted that would have the next topic of its name made there.
     assert storage.prefer(TopicPartition("u", 0), "/two") is Code.OPERATION_NOT_ATTEMPTED
@@ -488,6 +490,7 @@ def test_what_is_left_of_a_deleted_topic_is_not_looked_for_in_what_a_thread_make
     storage.start()
     name = TopicPartition("u", 0)
     steps = storage.open_steps(name, b"u" * 16, TopicConfig(), START_MS)
+    assert isinstance(next(steps), At)
     assert next(steps) is not None
     fs.make_dir("/one/u-0")  # so far the thread has come
     assert storage.drop_unopened(name, b"o" * 16, START_MS) == []

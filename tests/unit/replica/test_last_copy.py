@@ -202,3 +202,24 @@ def test_a_node_that_stops_forgets_what_was_under_way() -> None:
     node.copies.stop()
     node.go_on()
     assert log_of(p).recovery_point == 0, "the files are closed by now"
+
+
+def test_last_copies_in_one_directory_are_synced_though_another_one_hangs() -> None:
+    """Eight of a disk that hung kept all others in one page cache."""
+    node = Node()
+    copies = [left_alone(led(index)) for index in range(4 * SLICE)]
+    for index, each in enumerate(copies):
+        log_of(each).path = f"/{'ab'[index % 2]}/t-{index}"
+    disks = [disk_of(each) for each in copies]
+    node.look(*copies)
+    hung = [work for work in node.work if work.path in {f"/t-{i}" for i in range(0, 99, 2)}]
+    while node.work != hung:
+        node.work = [work for work in node.work if work not in hung]
+        node.go_on()
+        node.work += hung
+    assert [disk.syncs for disk in disks] == [0, 1] * (2 * SLICE)
+    assert 0 < len(hung) <= SLICE
+    node.work = hung
+    while node.work:
+        node.go_on()
+    assert {disk.syncs for disk in disks} == {1}

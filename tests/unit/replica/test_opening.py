@@ -27,7 +27,7 @@ def finishes(seen: list[object]) -> Opening:
 
     def begin(key: object, now_ms: int) -> Begun:
         try:
-            yield off_loop("write", lambda: seen.append("written"))
+            yield off_loop("write", lambda: seen.append("written"), path="/")
         except StorageError as problem:
             seen.append(problem)
         seen.append("open")
@@ -206,7 +206,7 @@ def test_everybody_who_waits_is_told_when_his_own_time_is_over() -> None:
 
 def test_an_error_of_ours_in_the_pool_is_told_as_it_was() -> None:
     """Whoever reads of it is to see what broke, and not what its answer could not be read as."""
-    [submit] = sync_in_pool("sync", [("a", [])], lambda done, now_ms: [])
+    [submit] = sync_in_pool("sync", [("a", [DirSync(CrashableFs(), "/")])], lambda done, now_ms: [])
     assert isinstance(submit, Submit)
     with pytest.raises(ZeroDivisionError):
         submit.then(ZeroDivisionError(), 0)
@@ -249,7 +249,7 @@ class Logs:
         self.most_under_way = max(self.most_under_way, len(self.under_way))
         try:
             if number in self.disk:
-                yield off_loop(f"write {number}", partial(self.written.append, number))
+                yield off_loop(f"write {number}", partial(self.written.append, number), path="/")
             for _ in range(self.slices.get(number, 0)):
                 self.steps.append(number)
                 yield None

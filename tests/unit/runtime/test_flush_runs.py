@@ -2,6 +2,8 @@
 
 import queue
 import threading
+import time
+from contextlib import suppress
 from typing import Any
 
 from firnline.base.effects import SYNC_THREADS, Flush
@@ -46,7 +48,8 @@ class Meeting:
         self._barrier = barrier
 
     def sync(self) -> None:
-        self._barrier.wait(20)
+        with suppress(threading.BrokenBarrierError):
+            self._barrier.wait(20)
 
 
 class Failing(Named):
@@ -69,7 +72,7 @@ def test_the_files_of_a_run_are_synced_side_by_side() -> None:
     then, problems = bell.rings.get(timeout=60)
     assert problems == {}
     assert then() == [flush]
-    group.close()
+    assert group.close(time.monotonic() + 60)
 
 
 def test_a_run_is_over_when_all_of_it_is_and_says_what_failed() -> None:
@@ -79,5 +82,16 @@ def test_a_run_is_over_when_all_of_it_is_and_says_what_failed() -> None:
     group.add(Flush(files=files, then=lambda error, now_ms: []))
     _, problems = bell.rings.get(timeout=60)
     assert list(problems) == ["bad"]
-    group.close()
+    assert group.close(time.monotonic() + 60)
     assert bell.rings.empty(), "once"
+
+
+def test_a_sync_that_a_disk_holds_for_ever_keeps_no_node_from_its_end() -> None:
+    bell, never = Bell(), threading.Barrier(2)
+    group = group_of(bell)
+    files: Any = [Meeting("held", never)]
+    group.add(Flush(files=files, then=lambda error, now_ms: []))
+    try:
+        assert not group.close(time.monotonic() + 0.1)
+    finally:
+        never.abort()

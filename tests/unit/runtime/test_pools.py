@@ -23,11 +23,13 @@ def bell() -> Iterator[Doorbell]:
     loop.close()
 
 
-def submit(pool: PoolName, work: Any, owner: str = "") -> Submit:
-    return Submit(name="work", pool=pool, work=work, then=lambda result, now_ms: [], owner=owner)
+def submit(pool: PoolName, work: Any, owner: str = "", path: str = "/a") -> Submit:
+    return Submit(
+        name="work", pool=pool, work=work, then=lambda result, now_ms: [], owner=owner, path=path
+    )
 
 
-@pytest.mark.parametrize("name", ["codec", "read"])
+@pytest.mark.parametrize("name", ["codec", "read", "pages"])
 def test_work_that_only_the_loop_wants_holds_up_no_end(bell: Doorbell, name: PoolName) -> None:
     """96 batches that waited for zstd at level 22 kept a node from its end for more than a minute."""
     pool = Pool(name, 1, bell)
@@ -43,7 +45,7 @@ def test_work_that_only_the_loop_wants_holds_up_no_end(bell: Doorbell, name: Poo
         pool.add(submit(name, lambda number=number: done.append(number)))
     assert begun.wait(DEADLINE_S)
     before = time.monotonic()
-    pool.close()
+    pool.close(time.monotonic() + DEADLINE_S)
     bell.close()
     assert time.monotonic() - before < DEADLINE_S / 2
     [thread] = pool._threads
@@ -60,9 +62,32 @@ def test_what_is_stored_is_stored_before_the_end(bell: Doorbell, name: PoolName)
     done: list[int] = []
     for number in range(5):
         pool.add(submit(name, lambda number=number: (time.sleep(0.02), done.append(number))))
-    pool.close()
+    pool.close(time.monotonic() + DEADLINE_S)
     bell.close()
     assert sorted(done) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", ["disk", "votes"])
+def test_a_disk_that_hangs_keeps_no_node_from_its_end(bell: Doorbell, name: PoolName) -> None:
+    """And what it held up is never begun: another process may have the directory by then."""
+    pool = Pool(name, 1, bell)
+    begun, answers = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def hangs() -> None:
+        begun.set()
+        answers.wait(DEADLINE_S)
+
+    pool.add(submit(name, hangs))
+    pool.add(submit(name, lambda: done.append("begun after the end")))
+    assert begun.wait(DEADLINE_S)
+    assert not pool.close(time.monotonic() + 0.1), "the process is to end without it"
+    bell.close()
+    answers.set()
+    [thread] = pool._threads
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+    assert done == []
 
 
 def test_who_has_much_to_be_done_keeps_nobody_waiting_for_all_of_it(bell: Doorbell) -> None:
@@ -82,7 +107,7 @@ def test_who_has_much_to_be_done_keeps_nobody_waiting_for_all_of_it(bell: Doorbe
             work = f"{owner} {number}"
             pool.add(submit("disk", lambda work=work: done.append(work), owner))
     may_end.set()
-    pool.close()
+    pool.close(time.monotonic() + DEADLINE_S)
     bell.close()
     assert done == [
         *("many 0", "few 0", "one 0", "many 1", "few 1"),
