@@ -47,6 +47,10 @@ class Place(NamedTuple):
         return self.path, self.position, self.size_bytes
 
 
+# What is read piece by piece: None after some, or what has to be brought into memory before it goes on.
+ColdSteps = Iterator[Place | None]
+
+
 class PagesCold(StorageError):
     """Nothing is wrong: what is at `place` has to be read from the disk first."""
 

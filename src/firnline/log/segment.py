@@ -17,7 +17,7 @@ from struct import Struct
 from typing import NamedTuple, TypeVar
 
 from firnline.base.background import Pace
-from firnline.base.cold_pages import take
+from firnline.base.cold_pages import ColdSteps, PagesCold, take
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC
 from firnline.base.ports import Buffer, File, Fs
@@ -457,30 +457,32 @@ class Segment:
         except EntriesDamaged:
             raise IndexDamaged(self) from None
 
-    def rebuild_steps(self) -> Iterator[None]:
-        """Build the indexes again from the batches; yields after some of them.
+    def rebuild_steps(self) -> ColdSteps:
+        """Build the indexes again from the batches; yields after some, and what is to be read in first.
 
-        What the segment has stays as it is until all batches were read, also those that are appended
-        meanwhile. Nobody goes on with it once the segment has left the log, or lost its end. StorageError
-        when a batch is damaged, or a file fails.
+        What the segment has stays until all batches were read, also those that are appended meanwhile. Nobody
+        goes on once it has left the log, or lost its end. StorageError: a batch is damaged, or a file fails.
         """
         new = Segment(self._fs, self._directory, self.base_offset, rules=self.rules, now_ms=0)
-        position, expected, pace = 0, self.base_offset, Pace()
-        end = -1
+        position, expected, pace, end = 0, self.base_offset, Pace(), -1
         while end != self.size_bytes:
             end = self.size_bytes
-            for header in self.headers(position):
-                if header.base_offset < expected or not self.may_hold(header.last_offset):
-                    raise self._damaged(header.position)
-                expected = header.next_offset
-                new.note(position, header.size_bytes, header.last_offset, header.max_timestamp)
-                position += header.size_bytes
-                if pace.is_over(0):
-                    yield
+            try:
+                for header in self.headers(position):
+                    if header.base_offset < expected or not self.may_hold(header.last_offset):
+                        raise self._damaged(header.position)
+                    expected = header.next_offset
+                    new.note(position, header.size_bytes, header.last_offset, header.max_timestamp)
+                    position += header.size_bytes
+                    if pace.is_over(0):
+                        yield None
+            except PagesCold as cold:
+                end = -1
+                yield cold.place
         self._take_indexes(new)
         self.index.write()
         if pace.is_over(position):
-            yield  # of a large segment either takes some milliseconds
+            yield None  # of a large segment either takes some milliseconds
         self.time_index.write()
         self._drop_times()
 
@@ -499,8 +501,7 @@ class Segment:
         self.first_time_ms = -1
         self._max_time_ms, self._max_time_offset = -1, self.base_offset
         self._unindexed_bytes = 0
-        self._is_indexed = True
-        self.is_full = False
+        self._is_indexed, self.is_full = True, False
 
     def open_active(self) -> Generator[None, None, int]:
         """Make a segment that was closed cleanly the active one; return the offset after its last batch.
@@ -511,7 +512,7 @@ class Segment:
         """
         self.is_closed = False  # of a closed one, what is built of the times would be forgotten
         if not (self._load_index() and self.time_index.load()):
-            yield from self.rebuild_steps()
+            yield from (None for _ in self.rebuild_steps())
         self._is_indexed = True
         return self._begin_active()
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar, overload
 
 from firnline.base.background import Pace
+from firnline.base.cold_pages import ColdSteps
 from firnline.base.errors import RecordsCut
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileRecords, FileSlice
@@ -25,10 +26,9 @@ from firnline.records.batch import BatchHeader
 from firnline.records.times import Place, first_at_time_steps
 
 T = TypeVar("T")
-_DONE = object()
 # Has the index of a segment built by the steps that the second one gives, while others go on. StorageError
 # where that was tried a moment ago, and failed.
-WantIndex = Callable[[Segment, Callable[[], Iterator[None]]], None]
+WantIndex = Callable[[Segment, Callable[[], ColdSteps]], None]
 # Closed segments of one log whose file and index stay open after a read.
 OPEN_SEGMENTS_MAX = 8
 # To open a segment and its index takes as long as to read so many bytes.
@@ -261,8 +261,8 @@ class Segments:
             self.want_index(segment, found.steps)
             raise
 
-    def _rebuild_steps(self, segment: Segment, damaged: OffsetIndex) -> Iterator[None]:
-        """Build the indexes of `segment` again, unless somebody has; yields after some batches.
+    def _rebuild_steps(self, segment: Segment, damaged: OffsetIndex) -> ColdSteps:
+        """As `Segment.rebuild_steps`, unless somebody has built them.
 
         RecordsCut where the segment leaves the log before that, or the log loses its end.
         """
@@ -270,9 +270,11 @@ class Segments:
             return
         cuts, steps = self.cuts, segment.rebuild_steps()
         while self.cuts == cuts and segment in self._segments:
-            if next(steps, _DONE) is _DONE:
+            try:
+                place = next(steps)
+            except StopIteration:
                 break
-            yield
+            yield place
         else:
             raise RecordsCut("the segment has left the log", path=segment.stem_path)
         if segment.is_closed:
@@ -355,7 +357,7 @@ class Segments:
             try:
                 position = segment.locate(start)
             except IndexDamaged:
-                yield from segment.rebuild_steps()
+                yield from (None for _ in segment.rebuild_steps())
                 yield
                 position = segment.locate(start)
             for header in segment.headers(position):

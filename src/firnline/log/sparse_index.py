@@ -15,12 +15,12 @@ may wait is told so with `IndexDamaged`, and asks again; whoever may not has it 
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from operator import lt
 from typing import TYPE_CHECKING, TypeVar
 
-from firnline.base.cold_pages import INDEX_WINDOW_BYTES, take, waiting
+from firnline.base.cold_pages import INDEX_WINDOW_BYTES, ColdSteps, take, waiting
 from firnline.base.errors import StorageError
 from firnline.base.ports import Buffer, File, Fs
 
@@ -315,7 +315,7 @@ class IndexDamaged(StorageError):
         super().__init__("an index of a segment has to be built again", path=segment.stem_path)
         self.segment = segment
         # Builds it, for who takes the steps in turns of the loop: where the segment has left the log, none.
-        self.steps: Callable[[], Iterator[None]] = segment.rebuild_steps
+        self.steps: Callable[[], ColdSteps] = segment.rebuild_steps
 
     @property
     def is_passing(self) -> bool:

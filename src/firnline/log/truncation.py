@@ -81,7 +81,7 @@ class Truncation:
         self._waiters: list[Callable[[int], Effects]] = []
         self._when_begun: Callable[[int], Effects] = _not_asked
         self._then: Done = _nothing
-        self._steps: Iterator[None] = iter(())
+        self._steps: Iterator[object] = iter(())
         self._then_do: Callable[[int], Effects] = self._end
         self._rebuilt: Segment | None = None
 
@@ -166,7 +166,7 @@ class Truncation:
         return self._take(self._cut.end(), self._end, now_ms)
 
     def _take(
-        self, steps: Iterator[None], then_do: Callable[[int], Effects], now_ms: int
+        self, steps: Iterator[object], then_do: Callable[[int], Effects], now_ms: int
     ) -> Effects:
         """Take steps in turns of the loop."""
         self._steps, self._then_do = steps, then_do
