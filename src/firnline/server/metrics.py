@@ -9,8 +9,9 @@ import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
+from wsgiref.simple_server import make_server
 
-from prometheus_client import GCCollector, ProcessCollector, start_http_server
+from prometheus_client import GCCollector, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
@@ -29,6 +30,7 @@ from firnline.server import (
 )
 from firnline.server.compaction_metrics import CompactionFacts
 from firnline.server.loop_metrics import LoopFacts
+from firnline.server.metrics_port import MetricsServer, ScrapeHandler
 from firnline.server.quorum_metrics import QuorumFacts, QuorumFamilies
 from firnline.server.replica_metrics import PARTITIONS_PER_LOOK, ReplicaFacts
 from firnline.server.table_metrics import TableFacts
@@ -322,11 +324,14 @@ class Exporter(Collector):
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
         try:
-            self._server, self._thread = start_http_server(port, _HOST, registry)
+            app = make_wsgi_app(registry)
+            self._server = make_server(_HOST, port, app, MetricsServer, ScrapeHandler)
         except OSError as problem:
             raise ConfigError(
                 f"cannot listen on {_HOST}:{port} (firnline.metrics.port): {problem.strerror}"
             ) from None
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
 
     @property
     def port(self) -> int:

@@ -1,7 +1,9 @@
 """The metrics port: what it says, and that nobody pays for it who does not want it."""
 
+import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,7 +21,7 @@ from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
 from firnline.runtime.steps import SlowSteps
-from firnline.server import metrics, replica_metrics
+from firnline.server import metrics, metrics_port, replica_metrics
 from firnline.server.metrics import Exporter
 from firnline.tiered.objects.memory import MemoryStore
 from tests.unit.broker.harness import Harness
@@ -141,7 +143,6 @@ def test_a_look_that_fails_is_an_error_of_the_one_who_looks(
 
 def test_a_thread_gets_what_the_loop_found_or_raised() -> None:
     """And the loop goes on: a question is no reason to stop."""
-    import threading
 
     loop = PollLoop()
     runtime = Runtime(SimpleNamespace(), loop, threads={})
@@ -255,3 +256,29 @@ def test_a_look_at_many_partitions_is_taken_in_slices(monkeypatch: pytest.Monkey
     assert found["kafka_server_replicamanager_leadercount", ""] == 95
     assert len([name for name, _ in found if name == "kafka_log_log_size"]) == 95
     assert len(asked) > 95 / 10
+
+
+def test_who_asks_for_metrics_and_does_not_go_on_takes_a_few_threads_and_for_a_while_only(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each had a thread and a descriptor of the node for as long as it liked, and there was no bound."""
+    assert metrics_port.ScrapeHandler.timeout == metrics_port.SILENCE_S
+    monkeypatch.setattr(metrics_port.ScrapeHandler, "timeout", 4.0)
+    exporter = Exporter(0)
+    slow = [socket.create_connection(("127.0.0.1", exporter.port)) for _ in range(40)]
+    try:
+        for each in slow[metrics_port.SCRAPES_MAX :]:
+            each.settimeout(2)
+            assert each.recv(1) == b"", "there is no room for it"
+        for each in slow[: metrics_port.SCRAPES_MAX]:
+            each.settimeout(20)
+            assert each.recv(1) == b"", "it said nothing for so long"
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{exporter.port}/metrics", timeout=10
+        ) as page:
+            assert page.status == 200
+    finally:
+        for each in slow:
+            each.close()
+        exporter.close()
+    assert "Traceback" not in capfd.readouterr().err
