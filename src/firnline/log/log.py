@@ -81,15 +81,13 @@ class Log:
         self.epochs = epochs
         self.producers = producers
         self.log_end_offset = log_end_offset
-        self.log_start_offset = segments.first_base_offset
-        self.local_log_start_offset = segments.first_base_offset
+        self.log_start_offset = self.local_log_start_offset = segments.first_base_offset
         self.high_watermark = 0
         self.highest_remote_offset = NO_OFFSET
         # Has the disk say no more than what a truncation will leave, before it begins: a crash after it must
         # not find a checkpoint that speaks of bytes which were replaced (rel-P13).
         self.before_truncation = before_truncation
-        # The same off the loop, for truncations that are: `log/directory`.
-        self.keep_lowered: Callable[[Kept, int], Effects] | None = None
+        self.keep_lowered: Callable[[Kept, int], Effects] | None = None  # the same, off the loop
         self.truncation: Truncation | None = None  # that is under way off the loop
         self.is_half_cut = False  # by one that failed: the files are not what is said of them here
         self._segments = segments
@@ -118,11 +116,9 @@ class Log:
         if is_as_closed:
             self._ledger.dir_changes = 0
             self._closed_at = self.log_end_offset, 0
-        first = self._segments.first_base_offset
-        self.local_log_start_offset = max(log_start_offset, first)
-        self.log_start_offset = log_start_offset if self.is_tiered else self.local_log_start_offset
-        self.high_watermark = max(high_watermark, self.local_log_start_offset)
-        self.high_watermark = min(self.high_watermark, self.log_end_offset)
+        start = self.local_log_start_offset = max(log_start_offset, self.first_base_offset)
+        self.log_start_offset = log_start_offset if self.is_tiered else start
+        self.high_watermark = min(max(high_watermark, start), self.log_end_offset)
         self.epochs.truncate_from_start(self.log_start_offset)
         self._snapshot_offset = snapshot_offset
 
@@ -628,6 +624,11 @@ class Log:
 
     # -- durability --------------------------------------------------------------------------------
 
+    @property
+    def unsynced_segments(self) -> int:
+        """How many closed segments a Flush has to sync."""
+        return len(self._ledger.unsynced)
+
     def dirty_files(self) -> list[File]:
         """Return what a Flush has to sync, in any order, so that everything below the log end is durable.
 
@@ -640,9 +641,7 @@ class Log:
             return []
         if self.truncation is not None:
             return []  # files are being cut: what is left of them is listed next time
-        files: list[File] = []
-        for segment in ledger.unsynced:
-            files += segment.files_to_sync()
+        files = [file for segment in ledger.unsynced for file in segment.files_to_sync()]
         snapshots = self._segments.snapshots_after(ledger.unsynced, self.path)
         files += [PathSync(self._fs, path) for path in snapshots if self._fs.exists(path)]
         if has_news:
