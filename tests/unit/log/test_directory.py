@@ -408,6 +408,15 @@ def test_a_dropped_log_is_renamed_at_once_and_removed_later(fs: CrashableFs) -> 
     assert not fs.exists(f"/data/{condemned}")
 
 
+def test_a_dropped_log_is_not_taken_for_one_that_is_here(fs: CrashableFs) -> None:
+    """Where its directory fails later nobody is to wait for it, and new logs are spread by what there is."""
+    directory = started(fs)
+    log = directory.open(A, ID, small(), NOW)
+    assert (directory.had(A), directory.partition_count) == (True, 1)
+    directory.drop(log, NOW)
+    assert (directory.had(A), directory.partition_count) == (False, 0)
+
+
 def test_a_topic_that_comes_back_under_its_name_begins_empty(fs: CrashableFs) -> None:
     directory = started(fs)
     log = directory.open(A, ID, small(), NOW)

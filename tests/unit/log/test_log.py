@@ -391,6 +391,16 @@ def test_who_read_on_into_the_newest_segment_does_not_miss_what_lies_before_it()
     assert next(headers(newest.read())).base_offset == 9
 
 
+def test_who_reads_on_after_so_many_bytes_searches_neither_index_nor_file() -> None:
+    log = opened(CrashableFs(), small(index_interval_bytes=100_000))
+    fill(log, 9)
+    segment = log._segments.active
+    [_, _, third, *_] = [header.position for header in segment.headers(0)]
+    segment._forget_places()
+    assert segment.last_whole(0, third + 10) == third
+    assert segment._hints == {2: third}
+
+
 def test_a_look_at_the_times_of_all_segments_keeps_none_of_their_indexes_in_memory() -> None:
     fs = CrashableFs()
     log = opened(fs)

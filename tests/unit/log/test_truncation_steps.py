@@ -132,6 +132,7 @@ def test_by_effects_or_at_once_a_log_begins_anew_alike() -> None:
     one.truncate_fully(90, lineage=lineage, now_ms=NOW)
     run = Run(other, other.beginning_at(90, lineage=lineage, now_ms=NOW))
     assert not other.closed_segments(), "nobody finds segments whose files are going"
+    assert not other.producers.entries(), "nor producers whose records are going"
     assert run.go_on().outcome == [None]
     assert facts(one) == facts(other)
     append(other, batch("a"), epoch=5)
@@ -345,6 +346,17 @@ def test_a_full_pool_is_asked_again() -> None:
     run.run(submit.then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED), NOW))
     assert run.go_on().outcome == [None]
     assert log.log_end_offset == 5
+
+
+def test_a_cut_of_a_log_that_was_taken_away_meanwhile_ends() -> None:
+    """Its files are another log's by then: asked again and again, the disk would never say anything else."""
+    log = written(CrashableFs())
+    run = Run(log, log.truncation_to(5))
+    submit = run.work.pop()
+    gone = RecordsCut("the log was given up", path=PATH)
+    run.run(submit.then(gone, NOW))
+    assert run.outcome == [gone]
+    assert not run.work
 
 
 def test_a_recovery_point_that_cannot_be_lowered_leaves_the_log_as_it_is() -> None:

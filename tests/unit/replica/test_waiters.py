@@ -4,7 +4,7 @@ import pytest
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Bug
-from firnline.replica.waiters import FetchWaiter, FetchWaiters, ProduceWaiters
+from firnline.replica.waiters import FetchWaiter, FetchWaiters, LargeWaiters, ProduceWaiters
 
 
 class Sleeper:
@@ -60,6 +60,18 @@ def test_a_partition_that_goes_away_leaves_nobody_waiting() -> None:
     sleepers = [Sleeper(waiters, missing=1 << 40) for _ in range(3)]
     assert waiters.all_at_once(7) == sleepers
     assert [s.woken_ms for s in sleepers] == [[7]] * 3
+
+
+def test_what_waits_no_longer_does_not_count_for_its_address() -> None:
+    """Else whoever asks for large Fetches all day is taken for the one that has most."""
+    waiters, room = FetchWaiters(), LargeWaiters(100)
+    first, second, other = (Sleeper(waiters, missing=1).waiter for _ in range(3))
+    room.add("a", first, 10)
+    room.add("a", second, 60)
+    room.remove("a", second)
+    room.add("b", other, 60)
+    assert room.partitions == 70
+    assert room.in_place_of("c", 40) == [other]
 
 
 def test_acks_all_is_not_answered_before_the_watermark_passed_it() -> None:

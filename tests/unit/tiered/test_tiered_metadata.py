@@ -12,7 +12,7 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
 from firnline.tiered.metadata import cache as cache_module
 from firnline.tiered.metadata import log
-from firnline.tiered.metadata.cache import MetadataCache
+from firnline.tiered.metadata.cache import MetadataCache, _EpochView
 from firnline.tiered.metadata.changes import segment_record, update_record
 from firnline.tiered.metadata.log import STEP_BYTES, TopicMetadataLog
 from firnline.tiered.metadata.partitioner import metadata_partition_of
@@ -528,3 +528,25 @@ def test_a_record_says_what_the_segment_says() -> None:
     assert "txn_index_empty=True" in repr(message)
     assert node.segments()[0].epochs == epochs
     assert node.segments()[0].custom_metadata == b"c"
+
+
+def test_one_segment_that_goes_does_not_have_all_later_ones_looked_at() -> None:
+    """A tier of 60,000 segments expires from its beginning, one after the other."""
+
+    class Counted(list[int]):
+        changes = 0
+
+        def __setitem__(self, at: object, value: object) -> None:
+            self.changes += 1
+            super().__setitem__(at, value)  # type: ignore[call-overload]
+
+    view = _EpochView()
+    ids = [number.to_bytes(16, "big") for number in range(1, 1_001)]
+    for place, segment_id in enumerate(ids):
+        view.map_segment(segment_id, 10 * place, 10 * place + 9)
+    view._tops = tops = Counted(view._tops)
+    for place, segment_id in enumerate(ids[:100]):
+        view.forget(segment_id, 10 * place)
+    assert tops.changes <= 100
+    assert view.holder(1_005) == ids[100]
+    assert view.holder(995) is None
