@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from firnline.base.slices import FileSlice
-from firnline.runtime.disk import RealFs, in_memory
+from firnline.runtime.disk import RealFs
 from firnline.runtime.turn import Turn, turn_python
+from tests.page_cache import forget
 from tests.unit.native.compiled import native, needs_native
 
 
@@ -118,11 +119,7 @@ def test_records_that_the_disk_has_to_read_are_left_to_others(world: World, tmp_
     peer, _ = world.pair()
     part = slice_of(tmp_path / "x", 40_000)
     world.shared = memoryview(bytearray(50_000))
-    os.fsync(part.file.fileno())
-    os.posix_fadvise(part.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if in_memory(part.file.fileno(), 0, part.size_bytes):
-        pytest.skip("this file system keeps its pages, or cannot say")
-    os.posix_fadvise(part.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    forget(tmp_path / "x")
     answer = (b"<", part, b">")
     world.answers[b"ask"] = answer
     peer.sendall(b"ask")
