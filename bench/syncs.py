@@ -1,11 +1,10 @@
-"""What syncing many logs costs: the runs of `runtime/workers.FlushGroup` beside one file after the other.
+"""What syncing many logs costs: the runs of `FlushGroup` beside one file after the other.
 
 Each round appends 200 bytes to every one of so many files and syncs them all: by one thread in turn, which is
 the baseline, and as the node does. --dir is where: on the disk that is to be judged.
 """
 
 import argparse
-import queue
 import tempfile
 import time
 from collections.abc import Callable
@@ -13,20 +12,13 @@ from typing import Any
 
 from bench.measure import median_and_min, report
 from firnline.base.effects import Flush
+from firnline.base.errors import StorageError
 from firnline.runtime.disk import RealFs
-from firnline.runtime.workers import FlushGroup
+from firnline.runtime.poll import PollLoop
+from firnline.runtime.threads.doorbell import Doorbell
+from firnline.runtime.threads.flushes import FlushGroup
 
 DATA = b"x" * 200
-
-
-class Bell:
-    """The doorbell without a loop."""
-
-    def __init__(self) -> None:
-        self.rings: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def ring(self, then: Any, problems: Any) -> None:
-        self.rings.put((then, problems))
 
 
 def in_turn(files: list[Any]) -> None:
@@ -34,11 +26,9 @@ def in_turn(files: list[Any]) -> None:
         file.sync()
 
 
-def as_the_node(group: FlushGroup, bell: Bell, files: list[Any]) -> None:
+def as_the_node(group: FlushGroup, loop: PollLoop, files: list[Any]) -> None:
     group.add(Flush(files=files, then=lambda error, now_ms: []))
-    then, problems = bell.rings.get()
-    assert not problems
-    then()
+    loop.run()
 
 
 def seconds(files: list[Any], sync: Callable[[list[Any]], None]) -> float:
@@ -56,8 +46,14 @@ def main() -> None:
     parser.add_argument("--dir")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
-    bell: Any = Bell()
-    group = FlushGroup(bell)
+    loop = PollLoop()
+    doorbell = Doorbell(loop, lambda then, result: then(result, 0))
+
+    def flushed(flush: Flush, problem: StorageError | None) -> None:
+        assert problem is None
+        loop.stop()
+
+    group = FlushGroup(loop, doorbell, flushed)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(dir=options.dir) as directory:
         fs = RealFs()
@@ -68,7 +64,7 @@ def main() -> None:
             turns, ours = [], []
             for _ in range(options.rounds):
                 turns.append(seconds(files, in_turn))
-                ours.append(seconds(files, lambda some: as_the_node(group, bell, some)))
+                ours.append(seconds(files, lambda some: as_the_node(group, loop, some)))
             (turn_s, _), (our_s, _) = median_and_min(turns), median_and_min(ours)
             rows.append(
                 {
@@ -80,7 +76,9 @@ def main() -> None:
             )
             for file in files:
                 file.close()
-    group.close()
+    group.close(time.monotonic() + 60)
+    doorbell.close()
+    loop.close()
     report("Syncing what was appended to many files, median", rows)
 
 

@@ -443,13 +443,14 @@ static PyObject *renumber(PyObject *module, PyObject *const *args, Py_ssize_t co
 
 /* ---- requests --------------------------------------------------------------------------------- */
 
-/* (key and version, correlation id, topic, partition, acks, records, header of the batch) */
+/* (key and version, correlation id, topic, partition, acks, timeout, records, header of the batch) */
 static PyObject *produce_request(struct reader *r, int32_t version, int32_t correlation_id, PyObject *data,
                                  const uint8_t *base) {
     int flexible = version >= 9;
     expect(r, length(r, flexible, 2) == -1);  /* no transactional id */
     int acks = int16(r);
-    int32(r);  /* the timeout: nobody waits */
+    expect(r, acks >= -1 && acks <= 1);
+    int32_t timeout_ms = int32(r);
     expect(r, length(r, flexible, 4) == 1);
     struct topic topic = read_topic(r, flexible, version >= 13);
     expect(r, length(r, flexible, 4) == 1);
@@ -464,7 +465,7 @@ static PyObject *produce_request(struct reader *r, int32_t version, int32_t corr
     Py_ssize_t start = records - base;
     PyObject *header = batch_header(data, start, start + size, records);
     if (!header || header == Py_None) return header;
-    return Py_BuildValue("iiNiiNN", version, correlation_id, topic_object(topic), index, acks,
+    return Py_BuildValue("iiNiiiNN", version, correlation_id, topic_object(topic), index, acks, timeout_ms,
                          PySequence_GetSlice(data, start, start + size), header);
 }
 
@@ -535,7 +536,7 @@ static PyObject *usual_request(PyObject *module, PyObject *const *args, Py_ssize
         struct reader r = {base + 14, base + size, 0};
         int key = be16(base + 4), version = be16(base + 6), client_size = be16(base + 12);
         int32_t correlation_id = (int32_t)be32(base + 8);
-        int is_produce = key == 0 && version >= 3 && version <= 13;
+        int is_produce = key == 0 && version >= 5 && version <= 13;  /* older answers have another layout */
         int is_api_versions = key == API_VERSIONS && (version == 3 || version == 4);
         if (is_produce || is_api_versions || (key == 1 && version >= 7 && version <= 18)) {
             if (client_size != -1) {
@@ -745,6 +746,28 @@ static PyObject *turn(PyObject *module, PyObject *const *args, Py_ssize_t count)
     return is_bad ? NULL : PyFloat_FromDouble(began);
 }
 
+/* ---- syncs ------------------------------------------------------------------------------------- */
+
+/* serve_syncs(jobs, done): sync what is asked for in one pipe and tell in the other, until nobody asks. */
+static PyObject *serve_syncs(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    if (count != 2) return PyErr_Format(PyExc_TypeError, "serve_syncs(jobs_fd, done_fd)");
+    int jobs = PyObject_AsFileDescriptor(args[0]), done = PyObject_AsFileDescriptor(args[1]);
+    if (PyErr_Occurred()) return NULL;
+    struct { int fd, number; } job;
+    struct { int number, failed; } told;
+    ssize_t size;
+    Py_BEGIN_ALLOW_THREADS
+    while ((size = read(jobs, &job, sizeof job)) == sizeof job || (size < 0 && errno == EINTR)) {
+        if (size < 0) continue;
+        told.number = job.number;
+        while ((told.failed = fdatasync(job.fd) ? errno : 0) == EINTR) {}
+        while (write(done, &told, sizeof told) < 0 && errno == EINTR) {}
+    }
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 /* ---- a segment --------------------------------------------------------------------------------- */
 
 /* The slots of records.walk.Slot, and what records.walk.Problem says. */
@@ -852,6 +875,7 @@ static PyMethodDef methods[] = {
     {"map_body", (PyCFunction)(void (*)(void))map_body, METH_FASTCALL, "See log/compaction/cleaner.py."},
     {"renumber", (PyCFunction)(void (*)(void))renumber, METH_FASTCALL, "See records/usual.py."},
     {"right_body", (PyCFunction)(void (*)(void))right_body, METH_FASTCALL, "See records/usual.py."},
+    {"serve_syncs", (PyCFunction)(void (*)(void))serve_syncs, METH_FASTCALL, "See runtime/threads/sync_threads.py."},
     {"turn", (PyCFunction)(void (*)(void))turn, METH_FASTCALL, "See runtime/turn.py."},
     {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, "See records/usual.py."},
     {"usual_batch", usual_batch, METH_O, "See records/usual.py."},

@@ -170,6 +170,7 @@ def losses_without_sync(directory: Path) -> tuple[int, list[str]]:
         cluster = Cluster(directory, _members(FIRNLINE), SETTINGS)
         for node in cluster.controllers:
             node.data = disk.at / str(node.node_id)
+            node.environment["FIRNLINE_NATIVE"] = "0"  # native threads would sync all the same
             node.environment["PYTHONPATH"] = os.pathsep.join(
                 [str(Path(__file__).with_name("no_sync")), os.environ.get("PYTHONPATH", "")]
             )

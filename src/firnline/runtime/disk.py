@@ -107,7 +107,7 @@ class RealFile:
     """One open descriptor. It closes itself when nothing refers to it: a slice of a removed segment
     that still waits in a socket keeps the bytes alive."""
 
-    __slots__ = ("__weakref__", "_cut", "_fd", "_lost", "_size", "path")
+    __slots__ = ("__weakref__", "_cut", "_fd", "_lost", "_size", "_syncing_fd", "_syncs", "path")
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
@@ -115,6 +115,8 @@ class RealFile:
         self._size = os.fstat(fd).st_size
         self._lost = False
         self._cut = INT64_MAX  # nobody reads beyond
+        self._syncs = 0  # under way in threads, which know the descriptor alone
+        self._syncing_fd = -1
 
     def size(self) -> int:
         return self._size
@@ -231,19 +233,43 @@ class RealFile:
         self._size = size
 
     def sync(self) -> None:
+        self._check_not_lost()
+        try:
+            os.fdatasync(self._fd)
+        except OSError as problem:
+            raise self._sync_failed(problem) from problem
+
+    def begin_sync(self) -> int:
+        """Return the descriptor for a thread to sync; it stays open until `end_sync`.
+
+        Raises StorageError where the file is lost.
+        """
+        self._check_not_lost()
+        if self._fd < 0:
+            raise self._sync_failed(OSError(errno.EBADF, os.strerror(errno.EBADF)))
+        self._syncs += 1
+        self._syncing_fd = self._fd
+        return self._fd
+
+    def end_sync(self, failed: int) -> StorageError | None:
+        """A thread has synced it; `failed` is the errno, or 0. Return what went wrong."""
+        self._syncs -= 1
+        if not self._syncs and self._fd < 0:
+            os.close(self._syncing_fd)
+        return self._sync_failed(OSError(failed, os.strerror(failed))) if failed else None
+
+    def _check_not_lost(self) -> None:
         if self._lost:
             raise StorageError(
                 "an earlier sync of this file failed",
                 path=self.path,
                 remedy="restart on a good disk",
             )
-        try:
-            os.fdatasync(self._fd)
-        except OSError as problem:
-            # The kernel marks dirty pages clean after a failed sync: a second one would lie.
-            self._lost = True
-            failure = storage_error("sync", self.path, problem)
-            raise _tell(failure, problem.errno or 0) from problem
+
+    def _sync_failed(self, problem: OSError) -> StorageError:
+        # The kernel marks dirty pages clean after a failed sync: a second one would lie.
+        self._lost = True
+        return _tell(storage_error("sync", self.path, problem), problem.errno or 0)
 
     def fileno(self) -> int:
         return self._fd if self._cut == INT64_MAX else -1
@@ -253,7 +279,7 @@ class RealFile:
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
-        if fd >= 0:
+        if fd >= 0 and not self._syncs:
             os.close(fd)
 
     def __del__(self) -> None:

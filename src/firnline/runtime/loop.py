@@ -1,6 +1,6 @@
 """Events in, effects out: the only caller of a node's machines in production. WORLD.
 
-One loop, one thread. Requests come from `runtime/net`, completions from `runtime/workers`, answers of
+One loop, one thread. Requests come from `runtime/net`, completions from `runtime/threads`, answers of
 other nodes from `runtime/links`, time from the loop. Effects are executed in list order; one that concerns
 a sibling inside the node (Append, EnsureTopic) goes back to the node, which knows the wiring.
 """
@@ -42,17 +42,10 @@ from firnline.runtime.links import Links
 from firnline.runtime.listener import Server
 from firnline.runtime.poll import PollLoop
 from firnline.runtime.steps import SLOW_S
+from firnline.runtime.threads.doorbell import Doorbell
+from firnline.runtime.threads.flushes import FlushGroups
+from firnline.runtime.threads.pools import CODEC_THREADS, END_S, Directories, Pools
 from firnline.runtime.timers import Timer
-from firnline.runtime.workers import (
-    CODEC_THREADS,
-    END_S,
-    Directories,
-    Doorbell,
-    FlushGroup,
-    FlushGroups,
-    Pools,
-    problem_of,
-)
 
 log = logging.getLogger("firnline")
 
@@ -101,9 +94,9 @@ class Runtime:
         self.dispatcher = Dispatcher(node)
         self.servers: list[Server] = []
         self.failure: BaseException | None = None
-        self._doorbell = Doorbell(loop, self._complete)
+        self._doorbell = Doorbell(loop, self.resume)
         disks = Directories(directories)
-        self._flushes = FlushGroups(self._doorbell, disks)
+        self._flushes = FlushGroups(loop, self._doorbell, self._flushed, disks)
         threads = {**threads, "names": 1, "pages": _PAGE_READERS, "votes": 1}
         threads.setdefault("codec", CODEC_THREADS)
         self._pools = Pools(threads, self._doorbell, disks)
@@ -307,12 +300,8 @@ class Runtime:
         if timer is not None:
             timer.cancel()
 
-    def _complete(self, then: Callable[..., Any], result: Any) -> None:
-        if getattr(then, "__func__", None) is FlushGroup.take_finished:
-            for flush in then():
-                self.resume(flush.then, problem_of(flush, result))
-        else:
-            self.resume(then, result)
+    def _flushed(self, flush: Flush, problem: StorageError | None) -> None:
+        self.resume(flush.then, problem)
 
     def _keep_house(self) -> None:
         self._housekeeping = self.loop.call_later(_HOUSEKEEPING_S, self._keep_house)

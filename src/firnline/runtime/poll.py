@@ -32,7 +32,7 @@ _STEPS_S = 0.002
 
 
 class PollLoop:
-    """Runs callbacks until `stop`. Not thread-safe: threads ring a Doorbell (runtime/workers)."""
+    """Runs callbacks until `stop`. Not thread-safe: threads ring a Doorbell (runtime/threads)."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()

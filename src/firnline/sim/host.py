@@ -29,7 +29,7 @@ from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.node import RaftNode
 from firnline.runtime.clock import FOLLOW_S, SteadyClock
-from firnline.runtime.workers import problem_of
+from firnline.runtime.threads.flushes import problem_of
 from firnline.sim.disk import CrashableFs, Keep
 from firnline.sim.options import Options
 from firnline.sim.world import Chance, Event, MachineClock, World

@@ -11,7 +11,9 @@ import pytest
 from firnline.base.effects import BY_DIRECTORY, SYNC_THREADS, Flush, Submit
 from firnline.base.effects import Pool as PoolName
 from firnline.base.errors import StorageError
-from firnline.runtime.workers import POOL_QUEUE_MAX, Directories, FlushGroups, Pools, problem_of
+from firnline.runtime.threads.flushes import FlushGroups
+from firnline.runtime.threads.pools import POOL_QUEUE_MAX, Directories, Pools
+from tests.unit.runtime.turning import Turning, turning
 
 DEADLINE_S = 20.0
 BOTH = Directories(["/a", "/b"])
@@ -110,23 +112,24 @@ def flush_of(*files: OnDisk, told: list[Any]) -> Flush:
     return Flush(files=some, then=lambda problem, now_ms: told.append(problem) or [])  # type: ignore[func-returns-value]
 
 
-def finished(bell: Bell, timeout_s: float = DEADLINE_S / 2) -> None:
-    """Go on as the loop does once a run of syncs is done."""
-    then, problems = bell.rings.get(timeout=timeout_s)
-    for flush in then():
-        flush.then(problem_of(flush, problems), 0)
+@pytest.fixture
+def turns() -> Iterator[Turning]:
+    with turning() as made:
+        yield made
+
+
+def groups(turns: Turning) -> FlushGroups:
+    return FlushGroups(turns.loop, turns.doorbell, turns.on_flushed, BOTH)
 
 
 def test_what_is_acknowledged_in_one_directory_does_not_wait_for_a_sync_in_another_one(
-    hung: Disk,
+    hung: Disk, turns: Turning
 ) -> None:
-    bell = Bell()
-    doorbell: Any = bell
-    flushes = FlushGroups(doorbell, BOTH)
+    flushes = groups(turns)
     told: list[Any] = []
     flushes.add(flush_of(OnDisk("/a/t-0/0.log", hung), told=[]))
     flushes.add(flush_of(OnDisk("/b/t-1/0.log"), told=told))
-    finished(bell)
+    turns.until(lambda: bool(told), DEADLINE_S / 2)
     assert told == [None]
     hung.answers.set()
     assert flushes.close(time.monotonic() + DEADLINE_S)
@@ -134,18 +137,16 @@ def test_what_is_acknowledged_in_one_directory_does_not_wait_for_a_sync_in_anoth
 
 @pytest.mark.parametrize("errors", [(None, None), ("EMFILE", None), ("EMFILE", "EIO")])
 def test_who_waits_for_files_in_two_directories_is_told_once_and_of_what_is_worst(
-    hung: Disk, errors: tuple[str | None, str | None]
+    hung: Disk, turns: Turning, errors: tuple[str | None, str | None]
 ) -> None:
-    bell = Bell()
-    doorbell: Any = bell
-    flushes = FlushGroups(doorbell, BOTH)
+    flushes = groups(turns)
     told: list[Any] = []
     files = OnDisk("/a/t-0/0.log", hung, errors[0]), OnDisk("/b/t-1/0.log", None, errors[1])
     flushes.add(flush_of(*files, told=told))
-    finished(bell)
+    turns.until(lambda: bool(turns.flushed))
     assert told == [], "one of them is not on disk"
     hung.answers.set()
-    finished(bell)
+    turns.until(lambda: bool(told))
     [problem] = told
     assert (problem and problem.facts["error"]) == (errors[1] or errors[0])
     assert flushes.close(time.monotonic() + DEADLINE_S)

@@ -10,7 +10,8 @@ import pytest
 from firnline.base.effects import Pool as PoolName
 from firnline.base.effects import Submit
 from firnline.runtime.poll import PollLoop
-from firnline.runtime.workers import Doorbell, Pool
+from firnline.runtime.threads.doorbell import Doorbell
+from firnline.runtime.threads.pools import Pool
 
 DEADLINE_S = 20.0
 

@@ -27,10 +27,11 @@ from tests.unit.broker.harness import CLUSTER_ID, SeededRng, batch, format_disk
 # To be longer than a process takes to be gone once its files are closed.
 _END_S = 3.0
 _SERVER = """
-import sys, threading
+import os, sys, threading
 from firnline.runtime import loop, disk
+from firnline.runtime.threads import sync_threads
 loop.END_S = {end_s}
-make_dir, sync = disk.RealFs.make_dir, disk.RealFile.sync
+make_dir, sync = disk.RealFs.make_dir, os.fdatasync
 def hang():
     print("hangs", file=sys.stderr, flush=True)
     threading.Event().wait()
@@ -38,11 +39,13 @@ def make(fs, path):
     if "/b/made-" in path:
         hang()
     make_dir(fs, path)
-def flush(file):
-    if "/b/synced-" in file.path and file.path.endswith(".log") and file.size():
+def flush(fd):
+    path = os.readlink(f"/proc/self/fd/{{fd}}")
+    if "/b/synced-" in path and path.endswith(".log") and os.fstat(fd).st_size:
         hang()
-    sync(file)
-disk.RealFs.make_dir, disk.RealFile.sync = make, flush
+    sync(fd)
+disk.RealFs.make_dir, os.fdatasync = make, flush
+sync_threads.serve_syncs = sync_threads.serve_syncs_python
 from firnline.cli.main import main
 sys.argv = ["firnline", "server", "--config", {config!r}]
 main()

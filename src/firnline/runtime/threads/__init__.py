@@ -1,0 +1,1 @@
+"""What must not run on the loop: syncs, reads of what is not in memory, long work."""
