@@ -51,10 +51,12 @@ class Peer:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
+        self.turn = 0
+        self.closed = False
         self.parts: Any = None
         self.on_answer: Callable[[], None] | None = None
 
-    def answer(self, parts: Any) -> None:
+    def answer(self, parts: Any, turn: int) -> None:
         self.parts = parts
         if self.on_answer is not None:
             self.on_answer()
@@ -138,7 +140,7 @@ def produce_stages(made: Bench, rounds: int) -> Iterator[Row]:
     view = memoryview(bytearray(produce_frame(100)))
     clean, now_ms = bytes(view), made.runtime.now_ms()
     asked: Any = usual_request(view, len(view))
-    records, fields = asked[5], asked[6]
+    records, fields = asked[6], asked[7]
     partition, log = made.partition, made.log
     node, epoch = made.runtime.node, partition.leader_epoch
 
@@ -165,7 +167,7 @@ def produce_stages(made: Bench, rounds: int) -> Iterator[Row]:
     yield (
         "judge",
         "by the topic's limits",
-        least(lambda: judge(fields, records, log._limits, now_ms)),
+        least(lambda: judge(fields, records, log.limits, now_ms)),
     )
     header = tuple.__new__(BatchHeader, fields)
     numbered = header._replace(producer_id=7, producer_epoch=0, base_sequence=0)
@@ -185,12 +187,14 @@ def produce_stages(made: Bench, rounds: int) -> Iterator[Row]:
     yield (
         "append to the log",
         "judge, stamp, write, index",
-        stamped(lambda: log.append_batch(records, fields, epoch, now_ms)),
+        stamped(
+            lambda: log.append_as_leader(records, leader_epoch=epoch, now_ms=now_ms, header=fields)
+        ),
     )
     yield (
         "append to the partition",
         "who leads, who waits, watermark",
-        stamped(lambda: partition.append_at_once(records, fields, 1, now_ms)),
+        stamped(lambda: partition.append(records, acks=1, now_ms=now_ms, header=fields)),
     )
     yield (
         "handler",

@@ -214,7 +214,10 @@ class Dispatcher:
         """Return the frame that answers `reply.context` with `reply.message`."""
         context = reply.context
         api = self._apis[context.api_key << 16 | context.api_version]
-        parts = encode_answer(api, context.correlation_id, reply.message)
+        message: Any = reply.message  # or the whole frame
+        parts: list[Part] = [message]
+        if type(message) is not bytes:
+            parts = encode_answer(api, context.correlation_id, message)
         api.out_bytes += _frame_size(parts[0])[0]  # type: ignore[arg-type]
         return parts
 

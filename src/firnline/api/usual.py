@@ -88,7 +88,8 @@ def expect(is_true: bool) -> None:
 def usual_request_python(data: memoryview, size: int, *, walks: bool = False) -> Fields | None:
     """Return what is asked if the first `size` bytes of `data` are one whole frame of that kind; else None.
 
-    Produce  (key and version, correlation id, topic, partition, acks, view of the records, `usual_batch`)
+    Produce  (key and version, correlation id, topic, partition, acks, timeout, view of the records,
+             `usual_batch`)
     Fetch    (key and version, correlation id, topic, partition, offset, bytes of the partition, of the
              answer, least bytes, leader epoch, session, its epoch), by a consumer that reads what is not
              committed, too; without a session (0, -1), or in one that asks for one change, or for none: then
@@ -104,7 +105,7 @@ def usual_request_python(data: memoryview, size: int, *, walks: bool = False) ->
         return None
     reader = _Reader(data, _START.size, size)
     try:
-        if key == 0 and 3 <= version <= 13:
+        if key == 0 and 5 <= version <= 13:  # older answers have another layout
             _skip_header(reader, client_bytes, version >= 9)
             return _produce(reader, version, correlation_id, walks=walks)
         if key == API_VERSIONS_KEY and 3 <= version <= 4:
@@ -128,7 +129,8 @@ def _produce(reader: _Reader, version: int, correlation_id: int, *, walks: bool)
     flexible = version >= 9
     expect(reader.length(flexible, _int16) == -1)  # no transactional id
     acks = reader.number(_int16)
-    reader.number(_int32)  # the timeout: nobody waits
+    expect(-1 <= acks <= 1)
+    timeout_ms = reader.number(_int32)
     expect(reader.length(flexible, _int32) == 1)
     topic = reader.topic(flexible, version >= 13)
     expect(reader.length(flexible, _int32) == 1)
@@ -143,7 +145,7 @@ def _produce(reader: _Reader, version: int, correlation_id: int, *, walks: bool)
     header = usual_batch_python(records, walks=walks)
     if header is None:
         return None
-    return (version, correlation_id, topic, index, acks, records, header)
+    return (version, correlation_id, topic, index, acks, timeout_ms, records, header)
 
 
 def _fetch(reader: _Reader, version: int, correlation_id: int) -> Fields:

@@ -156,29 +156,13 @@ class Note:
     line: str
 
 
-@event
-class Appended:
+class Appended(NamedTuple):
     """Where a batch went: first and last offset, inclusive, and the time the log gave it, or -1."""
 
     base_offset: int
     last_offset: int
     log_append_time_ms: int
     log_start_offset: int
-
-
-# Where a batch went: first and last offset, inclusive, the time the log gave it, or -1, and the log start.
-Placed = tuple[int, int, int, int]
-
-
-def appended(placed: Placed) -> Appended:
-    """Name what stands where in `placed`."""
-    base_offset, last_offset, time_ms, start_offset = placed
-    return Appended(
-        base_offset=base_offset,
-        last_offset=last_offset,
-        log_append_time_ms=time_ms,
-        log_start_offset=start_offset,
-    )
 
 
 @event

@@ -71,27 +71,45 @@ class Producing:
         """Whose requests come to that listener, as far as one can tell without security."""
         return "broker" if self._is_for_brokers(listener) else "client"
 
-    def append_at_once(
+    def append_checked(
         self,
         partition: Partition,
         batch: memoryview,
-        fields: tuple[int, ...],
+        header: tuple[int, ...],
         acks: int,
+        woken: Effects,
         now_ms: int,
-    ) -> tuple[int, int, int, int] | KafkaError | None:
-        """Append a client's usual batch to the one partition of its request, as `Partition.append_at_once`.
+    ) -> Outcome | None:
+        """Append the one batch of a client's request: its shape and CRC are right, `header` has its fields.
 
-        None: nothing was done, and `produce` is to be asked, which knows all cases. After a failure ask
-        `told_of_failure`, too.
+        Collects in `woken` what follows for others. Call `await_answer` then if `Partition.must_wait`. None:
+        nothing was done, as there is more to it.
         """
-        attributes = fields[_ATTRIBUTES]
+        attributes = header[_ATTRIBUTES]
         if (
             attributes & TRANSACTIONAL_MASK
             or partition.topic_partition.topic in SYSTEM_TOPICS
             or not is_in_its_codec(partition.log.config, attributes)
         ):
             return None
-        return partition.append_at_once(batch, fields, acks, now_ms)
+        return self._append(partition, batch, acks, "client", woken, now_ms, header)
+
+    def await_answer(
+        self,
+        partition: Partition,
+        outcome: Appended,
+        acks: int,
+        until_ms: int,
+        answer: Answer,
+        now_ms: int,
+    ) -> Effects:
+        """Have `answer` called with what became of it once `acks` is reached (`Partition.must_wait`)."""
+        flushes = (0,) if partition.needs_flush(acks) else ()
+        commits = acks == ACKS_ALL and not partition.is_committed(outcome.last_offset + 1)
+        pending = _Pending([outcome], answer, self._on_storage_error)
+        pending.add(((partition, None),))
+        effects = self._wait(pending, flushes, (0,) if commits else (), until_ms, now_ms)
+        return effects if pending.left else effects + pending.answer(pending.outcomes, now_ms)
 
     def told_of_failure(self, partition: Partition, now_ms: int) -> Effects:
         """What follows where an append took the partition offline: nothing where it did not."""
@@ -218,6 +236,7 @@ class Producing:
         origin: Origin,
         woken: Effects,
         now_ms: int,
+        header: tuple[int, ...] | None = None,
     ) -> Outcome:
         """Append, and collect in `woken` the Fetches that it completes."""
         judged_as: Literal["client", "coordinator"] = "client"
@@ -226,11 +245,15 @@ class Producing:
         if partition.refusal is not None:
             return partition.refusal
         if partition.is_alone and not partition.fetch_waiters:
-            outcome = partition.append(batch, acks=acks, now_ms=now_ms, origin=judged_as)
+            outcome = partition.append(
+                batch, acks=acks, now_ms=now_ms, origin=judged_as, header=header
+            )
         else:
             log = partition.log
             stable, high = log.last_stable_offset, log.high_watermark
-            outcome = partition.append(batch, acks=acks, now_ms=now_ms, origin=judged_as)
+            outcome = partition.append(
+                batch, acks=acks, now_ms=now_ms, origin=judged_as, header=header
+            )
             woken += partition.grown(len(batch), stable, high, now_ms)
         if type(outcome) is KafkaError:
             woken += self.told_of_failure(partition, now_ms)
@@ -239,8 +262,8 @@ class Producing:
     def _wait(
         self,
         pending: "_Pending",
-        flushes: list[int],
-        commits: list[int],
+        flushes: Sequence[int],
+        commits: Sequence[int],
         until_ms: int,
         now_ms: int,
     ) -> Effects:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from crc32c import crc32c
 
-from firnline.base.effects import Appended, Effects, Placed, appended
+from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Buffer, File, Fs
@@ -197,31 +197,31 @@ class Log:
         leader_epoch: int,
         now_ms: int,
         origin: Origin = "client",
+        header: Fields | None = None,
     ) -> Appended | KafkaError:
         """Append what a producer sent, one batch, or what a coordinator of ours built, whole batches.
 
         `data` is writable and is stamped in place: base offset, leader epoch, under LogAppendTime the time. A
         repeat of one of the producer's last five batches is answered with the offsets of the first copy and
         not written. Refusals are values, with Kafka's codes; StorageError when the bytes could not be
-        written, and the log is then as before. Source: spec C13; reliability d 31-44.
+        written, and the log is then as before. `header` has the fields of a producer's batch whose shape and
+        CRC were checked before. Source: spec C13; reliability d 31-44.
         """
         if origin != "client":
             return self._append_own(data, leader_epoch, now_ms)
-        fields = check_shape(data, self.limits)
+        fields = header or check_shape(data, self.limits)
         if isinstance(fields, KafkaError):
             return fields
-        placed = self.append_batch(data, fields, leader_epoch, now_ms)
-        return placed if isinstance(placed, KafkaError) else appended(placed)
+        return self._append_batch(data, fields, leader_epoch, now_ms)
 
-    def append_batch(
+    def _append_batch(
         self, data: bytearray | memoryview, fields: Fields, leader_epoch: int, now_ms: int
-    ) -> Placed | KafkaError:
-        """As `append_as_leader`, a producer's batch whose shape and CRC are right: `fields` of its header."""
+    ) -> Appended | KafkaError:
+        """Append a producer's batch whose shape and CRC are right: `fields` of its header."""
         if problem := judge(fields, data, self.limits, now_ms):
             return problem
         _, length, _, _, _, attributes, delta, _, max_time, producer_id, _, _, _, _ = fields
-        size = length + 12
-        if size != len(data):
+        if (size := length + 12) != len(data):
             data = memoryview(data)[:size]
         if producer_id >= 0:
             verdict = self.producers.check(_new_tuple(BatchHeader, fields), is_client=True)
@@ -254,10 +254,11 @@ class Log:
         if producer_id >= 0:
             self.producers.note_batch(_new_tuple(BatchHeader, fields), base_offset, max_time)
         time_ms = max_time if self._is_log_append_time else -1
-        return base_offset, last_offset, time_ms, self.log_start_offset
+        return _new_tuple(Appended, (base_offset, last_offset, time_ms, self.log_start_offset))
 
-    def _repeat(self, mark: BatchMark) -> Placed:
-        return mark.first_offset, mark.last_offset, mark.timestamp_ms, self.log_start_offset
+    def _repeat(self, mark: BatchMark) -> Appended:
+        first, last = mark.first_offset, mark.last_offset
+        return Appended(first, last, mark.timestamp_ms, self.log_start_offset)
 
     def _append_own(
         self, data: bytearray | memoryview, leader_epoch: int, now_ms: int
@@ -282,7 +283,7 @@ class Log:
             offset = header.next_offset
         self._write(data, stamped, now_ms)
         time_ms = now_ms if self._is_log_append_time else -1
-        return appended((first_offset, offset - 1, time_ms, self.log_start_offset))
+        return Appended(first_offset, offset - 1, time_ms, self.log_start_offset)
 
     def append_as_follower(
         self, data: bytearray | memoryview | bytes, *, leader_epoch: int, now_ms: int
@@ -303,7 +304,7 @@ class Log:
             expected = header.next_offset
         self._write(data, found, now_ms)
         first, last = found[0].base_offset, found[-1].last_offset
-        return appended((first, last, -1, self.log_start_offset))
+        return Appended(first, last, -1, self.log_start_offset)
 
     def _write(self, data: Buffer, found: list[BatchHeader], now_ms: int) -> None:
         """Write judged and stamped batches: one call for as many as go into one segment."""
@@ -641,11 +642,11 @@ class Log:
             return []
         if self.truncation is not None:
             return []  # files are being cut: what is left of them is listed next time
-        files = [file for segment in ledger.unsynced for file in segment.files_to_sync()]
-        snapshots = self._segments.snapshots_after(ledger.unsynced, self.path)
-        files += [PathSync(self._fs, path) for path in snapshots if self._fs.exists(path)]
-        if has_news:
-            files += active.data_to_sync()
+        files = active.data_to_sync() if has_news else []
+        if ledger.unsynced:
+            files += [file for segment in ledger.unsynced for file in segment.files_to_sync()]
+            snapshots = self._segments.snapshots_after(ledger.unsynced, self.path)
+            files += [PathSync(self._fs, path) for path in snapshots if self._fs.exists(path)]
         lineage = self.epochs.write_aside() if is_behind else None
         files += [lineage] if lineage else []
         if ledger.is_dir_dirty:

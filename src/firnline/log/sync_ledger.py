@@ -163,12 +163,14 @@ class SyncLedger:
             return
         done = self._rounds[wanted[0]]
         del self._rounds[: wanted[0] + 1]
-        self._refuse_loss(done.segments)
+        if done.segments:
+            self._refuse_loss(done.segments)
         self._dir_is_synced(done.dir_changes)
         if done.lineage is not None and self.epochs.place(done.lineage):
             self.dir_changes += 1
             self._placed_at = self.dir_changes
-        self.removed(done.segments)
+        if done.segments:
+            self.removed(done.segments)
         self._advance(done.covered_offset)
 
     def _refuse_loss(self, segments: "list[Segment]") -> None:

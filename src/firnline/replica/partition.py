@@ -263,11 +263,14 @@ class Partition:
         acks: int,
         now_ms: int,
         origin: Literal["client", "coordinator"] = "client",
+        header: tuple[int, ...] | None = None,
     ) -> Appended | KafkaError:
         """Append as leader; the caller then asks `grown` for the readers to answer (rel-R15).
 
         A file that cannot be written takes the partition offline: KAFKA_STORAGE_ERROR from then on. A
         full disk refuses this append alone: the log is as before, and readers go on (reliability d 85).
+
+        header  as in `Log.append_as_leader`
         """
         refusal = self.refusal
         if refusal is not None:
@@ -281,38 +284,17 @@ class Partition:
                 leader_epoch=self.leader_epoch,
                 now_ms=now_ms,
                 origin=origin,
+                header=header,
             )
         except StorageError as problem:
-            return self._cannot_write(problem)
+            if not problem.is_passing:
+                self.go_offline(problem)
+            return STORAGE_FAILED
         if self.is_alone:
             log.advance_high_watermark(log.log_end_offset)
         elif len(self.maximal_isr) == 1:
             self._advance_high_watermark(now_ms)
         return outcome
-
-    def append_at_once(
-        self, data: memoryview, fields: tuple[int, ...], acks: int, now_ms: int
-    ) -> tuple[int, int, int, int] | KafkaError | None:
-        """Append a client's batch whose answer waits for nothing, and which nobody waits for; else None.
-
-        Returns its first and last offset, its time of append, or -1, and the log start. `fields` are those
-        of its header, whose shape and CRC are known to be right.
-        """
-        if not self.answers_at_once(acks):
-            return None
-        log = self.log
-        try:
-            placed = log.append_batch(data, fields, self.leader_epoch, now_ms)
-        except StorageError as problem:
-            return self._cannot_write(problem)
-        if self.is_alone:
-            log.advance_high_watermark(log.log_end_offset)
-        return placed
-
-    def _cannot_write(self, problem: StorageError) -> KafkaError:
-        if not problem.is_passing:
-            self.go_offline(problem)
-        return STORAGE_FAILED
 
     def grown(
         self,
@@ -349,19 +331,6 @@ class Partition:
             size_bytes, stable_bytes=stable_bytes, end_bytes=end_bytes, now_ms=now_ms
         )
 
-    def answers_at_once(self, acks: int) -> bool:
-        """Whether an append at this level of `acks` waits for nothing, and nobody waits for it."""
-        if self.refusal is not None or self.fetch_waiters.waiting:
-            return False
-        if not self.is_alone and len(self.maximal_isr) == 1:
-            return False  # those who wait for the high watermark may be due
-        if acks == ACKS_ALL:
-            if self.fsync_rule != "never" or not self.is_alone:
-                return False
-        elif acks != 1 or self.fsync_rule == "always":
-            return False
-        return self.log.config.flush_messages == INT64_MAX
-
     def needs_flush(self, acks: int) -> bool:
         """Whether an answer at this level of `acks` waits for the disk.
 
@@ -397,6 +366,12 @@ class Partition:
             self.failed_by = str(problem)
             return False
         return True
+
+    def must_wait(self, acks: int, next_offset: int) -> bool:
+        """Whether an answer at this level of `acks` waits for the disk or for followers. After the append."""
+        return self.needs_flush(acks) or (
+            acks == ACKS_ALL and self.log.high_watermark < next_offset
+        )
 
     def dirty_files(self) -> Sequence[File]:
         """What a flush must sync so that all below the log end survives a power cut."""

@@ -139,11 +139,14 @@ class Connection:
         try:
             answer = self._at_once(self, self._shared, size, now_ms)
             kind = type(answer)
-            if kind is bytes or kind is tuple:  # one usual request, answered
+            if (
+                kind is bytes or kind is tuple
+            ) and self._due == self.turn:  # nothing goes before it
                 self.requests += 1
                 return answer  # type: ignore[return-value]
             if answer is not None:
                 self._do(answer)
+                self._overlap(self._shared)
             elif size:
                 self._on_bytes(self._shared[:size])
             else:
@@ -174,13 +177,7 @@ class Connection:
         """Have the loop receive for us whenever a request may begin, and only then."""
         if self.closed:
             return
-        if (
-            self._busy
-            or self._backlog
-            or self._frames.buffer is not None
-            or not self._reading
-            or self._due != self.turn
-        ):
+        if self._busy or self._backlog or self._frames.buffer is not None or not self._reading:
             self._loop.streams.pop(self._fd, None)
         else:
             self._loop.streams[self._fd] = self._stream
@@ -339,23 +336,26 @@ class Connection:
         now_ms = self.last_active_ms = self._runtime.now_ms()
         try:
             answer = self._at_once(self, data, end, now_ms)
-            may_overlap, large = False, None
+            large = None
             if answer is None:
                 self._busy = True
                 frame = data[SIZE_BYTES:end]
-                may_overlap = frame[:2] == _PRODUCE_KEY
                 answer = self.dispatcher.on_frame(self, frame, now_ms, owns_bytes=owns_bytes)
                 large = self.dispatcher.in_turns
                 if large is not None:
                     self._runtime.admission.hold(large, end)
             self._do(answer)
-            if may_overlap and self._busy and not self._out and not self.closed:
-                # In slices: batches that follow must not be appended before what is left of it.
-                self._busy = large is not None or self.turn - self._due >= OPEN_MAX
+            if large is None:  # else what follows must not be appended before what is left of it
+                self._overlap(data)
         except ProtocolError:
             raise
         except Exception as problem:  # noqa: BLE001 - told below
             self.failed(problem)
+
+    def _overlap(self, data: memoryview) -> None:
+        """Have the next request taken up while this one waits, if it is a Produce: `data` begins with it."""
+        if self._busy and not self._out and data[SIZE_BYTES : SIZE_BYTES + 2] == _PRODUCE_KEY:
+            self._busy = self.closed or self.turn - self._due >= OPEN_MAX
 
     def _do(self, answer: Answer | Effects) -> None:
         """Send an answer, or carry out what a request asks for instead."""

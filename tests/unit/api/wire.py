@@ -102,6 +102,16 @@ def frame_of(request: Message, version: int) -> memoryview:
     return memoryview(bytearray(struct.pack(">i", len(body)) + body))
 
 
+def read_frame(frame: bytes, key: int, version: int) -> Any:
+    """Return the answer in a whole frame."""
+    assert frame[:8] == struct.pack(">ii", len(frame) - 4, CORRELATION_ID)
+    request, response = messages_of(key)
+    start = 8 + len(header_tail(request, version))
+    said, end = response.read(frame[start:], version)
+    assert end == len(frame) - start
+    return said
+
+
 class Wire:
     """Sends requests as bytes and reads answers from bytes."""
 
@@ -158,11 +168,7 @@ class Wire:
         else:
             parts = (answer,) if isinstance(answer, bytes) else answer
             frame = b"".join(part.read() if isinstance(part, FileSlice) else part for part in parts)
-            assert frame[:8] == struct.pack(">ii", len(frame) - 4, CORRELATION_ID)
-            start = 8 + len(header_tail(type(request), version))
-            said, end = messages_of(request.key)[1].read(frame[start:], version)
-            assert end == len(frame) - start
-            self.answers.append(said)
+            self.answers.append(read_frame(frame, request.key, version))
         return self.answers
 
     def run(self, effects: Effects) -> None:
@@ -175,6 +181,9 @@ class Wire:
             elif effect.message is None:
                 self.answers.append(SILENCE)
             else:
-                version = effect.context.api_version
-                response = messages_of(effect.context.api_key)[1]
+                key, version = effect.context.api_key, effect.context.api_version
+                if isinstance(effect.message, bytes):
+                    self.answers.append(read_frame(effect.message, key, version))
+                    continue
+                response = messages_of(key)[1]
                 self.answers.append(response.read(effect.message.write(version), version)[0])

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects
+from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ids import ZERO_UUID, TopicPartition
 from firnline.base.units import MIB
 from firnline.broker.fetch import FetchAnswer, FetchAsk, Fetching, RemoteData
 from firnline.broker.fetch_session import FetchSessions, Wanted
 from firnline.broker.produce import Producing
+from firnline.records.batch import HEADER
 from firnline.replica.isr import BrokerFact, NoBrokers
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local
@@ -492,13 +493,17 @@ def test_a_follower_waits_for_records_and_not_for_the_watermark() -> None:
     assert (log_of(p).high_watermark, consumer.answers) == (1, [])
 
 
-def test_a_short_path_is_closed_while_a_follower_waits() -> None:
-    """It would append, and nobody would tell the follower."""
+def test_a_follower_that_waits_is_told_of_a_batch_whose_header_was_checked_before() -> None:
     p = led()
-    p.fsync_rule = "never"
-    assert p.answers_at_once(1)
-    Consumer(p).fetch(follow(0), replica_id=2, min_bytes=1, max_wait_ms=500)
-    assert not p.answers_at_once(1)
+    consumer = Consumer(p)
+    consumer.fetch(follow(0), replica_id=2, min_bytes=1, max_wait_ms=500)
+    data, woken = batch(), list[Any]()
+    header = (*HEADER.unpack_from(data), 0)
+    producing = Producing(lambda bad, now_ms: [])
+    done = producing.append_checked(p, memoryview(data), header, 1, woken, 0)
+    assert isinstance(done, Appended)
+    consumer.world.run(woken)
+    assert consumer.answers == [[(0, ONE)]]
 
 
 def test_what_a_follower_waited_for_does_not_count_as_its_own() -> None:

@@ -101,7 +101,7 @@ def test_a_client_writes_no_groups_and_no_transactions(topic: str) -> None:
 def test_the_short_way_leads_to_no_topic_of_the_system(topic: str) -> None:
     data, p = batch(), partition(topic)
     fields = (*HEADER.unpack_from(data), 0)
-    assert Producer().producing.append_at_once(p, memoryview(data), fields, 1, 0) is None
+    assert Producer().producing.append_checked(p, memoryview(data), fields, 1, [], 0) is None
     assert log_of(p).log_end_offset == 0
 
 

@@ -121,7 +121,7 @@ def test_what_clients_send_is_usual_at_every_version_in_use(key: int, version: i
         expected: Any = None if version < 3 else ("me", "1.0")
     elif key == 0:
         header = tuple(parse_header(batch()))
-        expected = (topic, 3, -1, batch(), header)
+        expected = None if version < 5 else (topic, 3, -1, 100, batch(), header)
     else:
         epoch = 5 if version >= 9 else -1
         expected = None if version < 7 else (topic, 3, 2**40, 77, 88, 6, epoch, 0, -1)

@@ -99,18 +99,16 @@ class ListLog:
         stable = self.open_transaction_offset
         return self.high_watermark if stable is None else min(stable, self.high_watermark)
 
-    def append_batch(
-        self, data: Any, fields: tuple[int, ...], leader_epoch: int, now_ms: int
-    ) -> tuple[int, int, int, int] | KafkaError:
-        assert fields[1] == len(data) - 12
-        found = self.append_as_leader(data, leader_epoch=leader_epoch, now_ms=now_ms)
-        if isinstance(found, KafkaError):
-            return found
-        return found.base_offset, found.last_offset, -1, found.log_start_offset
-
     def append_as_leader(
-        self, data: Any, *, leader_epoch: int, now_ms: int, origin: str = "client"
+        self,
+        data: Any,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: str = "client",
+        header: tuple[int, ...] | None = None,
     ) -> Appended | KafkaError:
+        assert header is None or header[1] == len(data) - 12
         if self.fail_next:
             raise StorageError("cannot append", error=self.fail_error)
         if self.refuse_next is not None:

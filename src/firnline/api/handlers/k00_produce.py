@@ -47,7 +47,6 @@ _new = object.__new__
 _TOPIC_ID_VERSION = 13
 _LEADER_VERSION = 10
 _ZSTD_VERSION = 7
-_START_OFFSET_VERSION = 5
 # Some 10 us each, and a millisecond for a megabyte.
 _BATCHES_PER_SLICE = 100
 _BYTES_PER_SLICE = 1 << 20
@@ -158,32 +157,62 @@ def _write(
 def at_once(
     node: "BrokerNode", connection: Any, asked: Fields, now_ms: int
 ) -> bytes | Effects | None:
-    """Append the usual batch of the one partition that is asked for; return the frame of the answer, or
-    effects after a failure. None where that is not all there is to it: then nothing was done."""
-    version, correlation_id, topic, index, acks, records, fields = asked
+    """Append the one batch of a request whose header is checked, and answer as `handle` does.
+
+    Returns the frame of the answer, or effects where something is waited for or went wrong. None where that
+    is not all there is to it: then nothing was done.
+    """
+    version, correlation_id, topic, index, acks, timeout_ms, records, header = asked
     hosted = node.hosted
     found = (hosted.by_name if version < _TOPIC_ID_VERSION else hosted.by_id).get((topic, index))
-    if (
-        found is None
-        or version < _START_OFFSET_VERSION
-        or (version < _ZSTD_VERSION and fields[_ATTRIBUTES] & COMPRESSION_MASK == ZSTD)
+    if found is None or (
+        version < _ZSTD_VERSION and header[_ATTRIBUTES] & COMPRESSION_MASK == ZSTD
     ):
         return None
-    outcome = node.producing.append_at_once(found, records, fields, acks, now_ms)
-    if type(outcome) is tuple:
-        pack, size, before, after = _placed(version, topic, index)
-        first, _, time_ms, start = outcome
-        return pack(size, correlation_id, before, first, time_ms, start, after)
+    producing = node.producing
+    woken: Effects = []
+    outcome = producing.append_checked(found, records, header, acks, woken, now_ms)
     if outcome is None:
         return None
-    assert isinstance(outcome, KafkaError)
+    is_appended = type(outcome) is Appended
+    waits = is_appended and found.must_wait(acks, outcome.last_offset + 1)  # type: ignore[union-attr]
+    if acks and is_appended and not waits and not woken:
+        return _frame(version, correlation_id, topic, index, outcome)  # type: ignore[arg-type]
     context = RequestContext(connection, 0, version, correlation_id, None, now_ms)
-    named = {"topic_id" if version >= _TOPIC_ID_VERSION else "name": topic}
+    answer = context.makes_replies(partial(_answer_one, node, context, topic, index, acks))
+    if not waits:
+        return answer([outcome], now_ms) + woken
+    until_ms = now_ms + min(timeout_ms, WAIT_MAX_MS)
+    assert isinstance(outcome, Appended)
+    return woken + producing.await_answer(found, outcome, acks, until_ms, answer, now_ms)
+
+
+def _answer_one(
+    node: "BrokerNode",
+    context: RequestContext,
+    topic: str | Uuid,
+    index: int,
+    acks: int,
+    outcomes: list[Outcome],
+    now_ms: int,
+) -> Effects:
+    """Answer what `at_once` has taken up."""
+    version, outcome = context.api_version, outcomes[0]
+    if acks and type(outcome) is Appended:
+        return [context.reply(_frame(version, context.correlation_id, topic, index, outcome))]
+    named: Any = {"topic_id" if version >= _TOPIC_ID_VERSION else "name": topic}
     data = TopicProduceData(partition_data=[PartitionProduceData(index=index)], **named)
-    effects = _answer(
-        node, context, ProduceRequest(acks=acks, topic_data=[data]), [outcome], now_ms
-    )
-    return effects + node.producing.told_of_failure(found, now_ms)
+    request = ProduceRequest(acks=acks, topic_data=[data])
+    return _answer(node, context, request, outcomes, now_ms)
+
+
+def _frame(
+    version: int, correlation_id: int, topic: str | Uuid, index: int, outcome: Appended
+) -> bytes:
+    """Return the frame that says where the one batch of a request is."""
+    pack, size, before, after = _placed(version, topic, index)
+    first, _, time_ms, start = outcome
+    return pack(size, correlation_id, before, first, time_ms, start, after)
 
 
 @lru_cache(maxsize=4096)
