@@ -100,7 +100,7 @@ class RequestContext:
         """Answer with `message`, encoded at the request's version."""
         return Reply(context=self, message=message)
 
-    def no_reply(self) -> Reply:
+    def no_reply(self) -> "Reply[RequestContext]":
         """Finish a request that has no answer: Produce with acks=0 (C13)."""
         return Reply(context=self, message=None)
 
@@ -194,11 +194,11 @@ class RequestContext:
             del self.on_end
             on_end()
 
-    def failed(self, problem: Exception) -> CloseConnection:
+    def failed(self, problem: Exception) -> "CloseConnection[RequestContext]":
         """There is no answer, because something went wrong inside, unexpectedly."""
         return CloseConnection(context=self, problem=problem)
 
-    def close(self) -> CloseConnection:
+    def close(self) -> "CloseConnection[RequestContext]":
         """Drop the connection without an answer."""
         return CloseConnection(context=self)
 

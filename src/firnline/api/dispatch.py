@@ -210,7 +210,7 @@ class Dispatcher:
                 api.out_bytes += _frame_size(answer[0])[0]
         return answer  # type: ignore[no-any-return]
 
-    def encode(self, reply: Reply) -> list[Part]:
+    def encode(self, reply: Reply[RequestContext]) -> list[Part]:
         """Return the frame that answers `reply.context` with `reply.message`."""
         context = reply.context
         api = self._apis[context.api_key << 16 | context.api_version]
@@ -221,7 +221,7 @@ class Dispatcher:
         api.out_bytes += _frame_size(parts[0])[0]  # type: ignore[arg-type]
         return parts
 
-    def encoding(self, reply: Reply) -> Generator[int, None, list[Part]]:
+    def encoding(self, reply: Reply[RequestContext]) -> Generator[int, None, list[Part]]:
         """As `encode`; yields the bytes that were encoded wherever others may go first."""
         context = reply.context
         api = self._apis[context.api_key << 16 | context.api_version]

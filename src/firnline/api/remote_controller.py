@@ -7,7 +7,7 @@ to try again. Source: KIP-631 (heartbeats on a connection of their own), KIP-730
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from firnline.base.effects import Effects, Peer, Send, Unanswered
+from firnline.base.effects import Effects, Peer, Request, Send, Unanswered
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ids import Uuid
 from firnline.broker.controller_port import NOBODY_ACTIVE, Then
@@ -49,7 +49,6 @@ from firnline.protocol.messages.k73_assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
 )
 from firnline.protocol.messages.principal import encode_principal
-from firnline.protocol.schema import Message
 from firnline.replica.directories import Placed
 from firnline.replica.isr import IsrAnswer, IsrChange
 
@@ -269,7 +268,7 @@ class RemoteController:
 
     def _ask(
         self,
-        request: Message,
+        request: Request[Any],
         outcome: Outcome,
         then: Then,
         now_ms: int,

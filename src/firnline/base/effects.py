@@ -1,26 +1,31 @@
 """What a machine asks of the world, and how the world answers. PURE.
 
-Five verbs (house of the project): Reply/Send, Flush, SetTimer/CancelTimer, Submit, Append (the one that
-goes to a sibling, through `broker/wiring`). Each that has an answer carries its continuation `then`, which
-takes the answer and `now_ms` and returns further effects. The runtime hands it back as `Completed`; a
-continuation is called on the node's one thread only. Effects are executed in list order.
+`Effect`, at the end, lists them all. One that has an answer carries its continuation `then`, which takes the
+answer and `now_ms` and returns further effects; it is called on the node's one thread only. Append and
+EnsureTopic are for another part of the same node, which `broker/node.py` finds; the runtime carries out all
+others. Effects are carried out in list order.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.event import event
 from firnline.base.ids import TopicPartition
 from firnline.base.ports import File
 
-Effect = Any  # one of the classes below
-Effects = list[Effect]
+Effects = list["Effect"]
 Pool = Literal["disk", "copy", "read", "expire", "names", "codec", "pages", "votes"]
 # Files of one log directory that are synced at the same time: by a Flush, and by the threads of the pool.
 SYNC_THREADS = 8
 # Each log directory has threads of its own: one that hangs holds up no other one.
 BY_DIRECTORY: frozenset[Pool] = frozenset(("disk", "pages"))
+T = TypeVar("T")
+Context = TypeVar("Context")
+Response = TypeVar("Response")
+Job = TypeVar("Job")
+Group = TypeVar("Group")
+Done = TypeVar("Done")
 
 
 @event
@@ -32,7 +37,7 @@ class Flush:
 
 
 @event
-class Submit:
+class Submit(Generic[T]):
     """Run `work` off the loop in the named pool; then `then(result or the exception, now_ms)`.
 
     `work` takes nothing that the loop may change meanwhile. A full pool answers at once with
@@ -44,8 +49,8 @@ class Submit:
 
     name: str
     pool: Pool
-    work: Callable[[], Any]
-    then: Callable[[Any, int], Effects]
+    work: Callable[[], T]
+    then: Callable[[T | Exception, int], Effects]
     owner: str = ""
     path: str = ""
 
@@ -56,16 +61,16 @@ class Submit:
 
 
 @event
-class Compact:
-    """Do a round of compaction beside the loop: `job` is a log.compaction.rounds.CompactionJob.
+class Compact(Generic[Job, Group, Done]):
+    """Do a round of compaction beside the loop; log.compaction.rounds.Compaction says what the types are.
 
-    Each group that is ready goes to `on_group(CleanedGroup, now_ms)`, which swaps it in and returns effects,
-    or None: the round is to end. At last `then(RoundDone or the exception, now_ms)`, exactly once.
+    Each group that is ready goes to `on_group(group, now_ms)`, which swaps it in and returns effects, or
+    None: the round is to end. At last `then(what was done or the exception, now_ms)`, exactly once.
     """
 
-    job: Any
-    on_group: Callable[[Any, int], Effects | None]
-    then: Callable[[Any, int], Effects]
+    job: Job
+    on_group: Callable[[Group, int], Effects | None]
+    then: Callable[[Done | Exception, int], Effects]
 
 
 @event
@@ -85,11 +90,15 @@ class CancelTimer:
 
 
 @event
-class Reply:
-    """Answer one request. `message` None: the request has no answer (Produce with acks=0)."""
+class Reply(Generic[Context]):
+    """Answer one request.
 
-    context: Any  # api.context.RequestContext: says which connection, request and version
-    message: Any | None
+    context  says which connection, request and version: api.context.RequestContext, or the simulator's own
+    message  api.context.Answer, or None: the request has no answer (Produce with acks=0)
+    """
+
+    context: Context
+    message: object
 
 
 class Peer(NamedTuple):
@@ -111,8 +120,14 @@ class Unanswered:
     is_unsupported: bool = False
 
 
+class Request(Generic[Response]):
+    """What another node can be asked; a subclass, of `protocol.messages`, names the class of the answer."""
+
+    __slots__ = ()
+
+
 @event
-class Send:
+class Send(Generic[Response]):
     """Ask another node; then `then(response or Unanswered, now_ms)`, exactly once.
 
     `request` is a message of `protocol.messages`; it leaves in the newest version both sides know,
@@ -121,25 +136,25 @@ class Send:
     """
 
     peer: Peer
-    request: Any
+    request: Request[Response]
     timeout_ms: int
-    then: Callable[[Any, int], Effects]
+    then: Callable[[Response | Unanswered, int], Effects]
     channel: str = "quorum"
     version_max: int = 32_767
     version_min: int = 0
 
 
 @event
-class CloseConnection:
+class CloseConnection(Generic[Context]):
     """Drop the peer without an answer.
 
     problem  what went wrong inside, unexpectedly, when its request was under way; None: nothing did
     instead  a Reply that says so to a peer which asks for many others: its connection stays
     """
 
-    context: Any
+    context: Context
     problem: Exception | None = None
-    instead: Reply | None = None
+    instead: Reply[Context] | None = None
 
 
 @event
@@ -185,12 +200,21 @@ class EnsureTopic:
     then: Callable[[KafkaError | None, int], Effects]
 
 
-@event
-class Completed:
-    """The runtime's event: an effect is done; `then` is to be called with `result`."""
-
-    then: Callable[..., Effects]
-    result: Any
+# Any: a list holds effects of each type, and whoever carries one out knows of which.
+Effect = (
+    Flush
+    | Submit[Any]
+    | Compact[Any, Any, Any]
+    | SetTimer
+    | CancelTimer
+    | Reply[Any]
+    | Send[Any]
+    | CloseConnection[Any]
+    | Warn
+    | Note
+    | Append
+    | EnsureTopic
+)
 
 
 def with_cause(problem: StorageError, effects: Effects) -> Effects:

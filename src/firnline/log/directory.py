@@ -313,7 +313,7 @@ class LogDirectory:
         key = ("remove-partition", path)
         return [SetTimer(key=key, at_ms=at_ms, then=lambda now: [removal])]
 
-    def _removal(self, path: str) -> Submit:
+    def _removal(self, path: str) -> Submit[None]:
         fs, number = self._fs, self._drops
 
         def remove() -> None:

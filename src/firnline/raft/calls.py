@@ -7,13 +7,14 @@ forgets all questions, so that what was asked in an earlier life decides nothing
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from firnline.base.effects import (
     CancelTimer,
     Effects,
     Peer,
     Reply,
+    Request,
     Send,
     SetTimer,
     Unanswered,
@@ -35,6 +36,7 @@ _SLOW_LINE = (
 )
 
 Event = Callable[[int], Effects]
+Response = TypeVar("Response")
 
 
 class Gate:
@@ -220,11 +222,11 @@ class Calls:
     def ask(
         self,
         peer: Peer,
-        request: Any,
-        then: Callable[[Any, int], Effects],
+        request: Request[Response],
+        then: Callable[[Response | Unanswered, int], Effects],
         *,
         version_min: int = 0,
-    ) -> Send:
+    ) -> Send[Response]:
         """Ask `peer`; `then(response or Unanswered, now_ms)` unless the question was forgotten."""
         assert peer.node_id not in self._waiting, "one question at a time"
         self._last_number += 1
@@ -232,7 +234,7 @@ class Calls:
         self._waiting[peer.node_id] = number
         self._resting.pop(peer.node_id, None)
 
-        def answered(response: Any, now_ms: int) -> Effects:
+        def answered(response: Response | Unanswered, now_ms: int) -> Effects:
             if self._waiting.get(peer.node_id) != number:
                 return []
             del self._waiting[peer.node_id]
@@ -247,7 +249,7 @@ class Calls:
             version_min=version_min,
         )
 
-    def _count_silence(self, node_id: int, response: Any) -> None:
+    def _count_silence(self, node_id: int, response: object) -> None:
         is_silent = isinstance(response, Unanswered) and not response.is_unsupported
         self._silences[node_id] = self._silences.get(node_id, 0) + 1 if is_silent else 0
 

@@ -419,7 +419,7 @@ class _PoolSync(Generic[_T]):
     def begin(self) -> Effects:
         return [self._submit(place) for place in range(len(self._needs))]
 
-    def _submit(self, place: int) -> Submit:
+    def _submit(self, place: int) -> Submit[StorageError | None]:
         files, then = self._needs[place][1], partial(self._synced, place)
         path, work = files[0].path, partial(_sync_all, files)
         return Submit(name=self._name, pool="disk", path=path, work=work, then=then)

@@ -21,10 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import firnline
-from firnline.base.effects import Compact, Effects, Warn
+from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.log.compaction.cleaner import Damaged
-from firnline.log.compaction.rounds import CleanedGroup, RoundDone, fields_of, remove_leftovers
+from firnline.log.compaction.rounds import (
+    CleanedGroup,
+    Compaction,
+    RoundDone,
+    fields_of,
+    remove_leftovers,
+)
 from firnline.runtime.disk import RealFs
 
 _COMMAND = [sys.executable, "-P", "-m", "firnline.runtime.compact_main"]
@@ -54,7 +60,7 @@ class Compactors:
         self._begun = 0
         self._is_closed = False
 
-    def add(self, effect: Compact) -> None:
+    def add(self, effect: Compaction) -> None:
         """Called on the loop: begin a round."""
         self._begun += 1
         number = self._begun
@@ -82,8 +88,8 @@ class Compactors:
         """How many rounds are over whose process cannot be ended: each keeps its place."""
         return sum(one.is_stuck for one in self._rounds.values())
 
-    def _done(self, number: int, effect: Compact, result: Any) -> None:
-        def then(found: Any, now_ms: int) -> Effects:
+    def _done(self, number: int, effect: Compaction, result: RoundDone | Exception) -> None:
+        def then(found: RoundDone | Exception, now_ms: int) -> Effects:
             self._rounds.pop(number, None)
             return effect.then(found, now_ms)
 
@@ -102,7 +108,7 @@ class Compactors:
 class _Round:
     """One round, on a thread that waits."""
 
-    def __init__(self, effect: Compact, ring: Ring, silence_max_s: float) -> None:
+    def __init__(self, effect: Compaction, ring: Ring, silence_max_s: float) -> None:
         self._effect = effect
         self._ring = ring
         self._silence_max_s = silence_max_s
@@ -116,7 +122,8 @@ class _Round:
         self.is_stuck = False
         self.thread: threading.Thread | None = None
 
-    def run(self, done: Callable[[Any], None]) -> None:
+    def run(self, done: Callable[[RoundDone | Exception], None]) -> None:
+        result: RoundDone | Exception
         try:
             result = self._run()
         except StorageError as problem:
@@ -128,7 +135,7 @@ class _Round:
                 remove_leftovers(RealFs(), self._effect.job.path)
         done(result)
 
-    def _run(self) -> Any:
+    def _run(self) -> RoundDone | StorageError:
         with self._lock:
             if self._is_over:
                 return StorageError("the node stops")
@@ -178,7 +185,7 @@ class _Round:
     def _put(self, group: CleanedGroup) -> bool:
         """Have the loop swap a group in; wait until it has."""
 
-        def on_group(_: Any, now_ms: int) -> Effects:
+        def on_group(_: None, now_ms: int) -> Effects:
             effects = self._effect.on_group(group, now_ms)
             self._answers.put(effects is not None)
             return effects or []

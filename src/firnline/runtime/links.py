@@ -30,7 +30,7 @@ from firnline.client.wire import (
     greeting,
 )
 from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter
-from firnline.protocol.schema import Versions
+from firnline.protocol.schema import Message, Versions
 from firnline.runtime.poll import READABLE, WRITABLE, PollLoop
 from firnline.runtime.timers import Timer
 
@@ -63,10 +63,12 @@ class Stage(Enum):
 class _Ask:
     """One request that waits, or that is on its way."""
 
-    __slots__ = ("effect", "timer", "version")
+    __slots__ = ("effect", "request", "timer", "version")
 
-    def __init__(self, effect: Send, timer: Timer) -> None:
+    def __init__(self, effect: Send[Any], timer: Timer) -> None:
+        assert isinstance(effect.request, Message), "only messages are sent"
         self.effect = effect
+        self.request: Message = effect.request
         self.timer = timer
         self.version = 0
 
@@ -82,7 +84,7 @@ class Links:
         self.buffers = BufferPool()
         self._links: dict[tuple[Peer, str], Link] = {}
 
-    def send(self, effect: Send) -> None:
+    def send(self, effect: Send[Any]) -> None:
         """Ask; the continuation is called in a later turn, exactly once."""
         key = (effect.peer, effect.channel)
         link = self._links.get(key)
@@ -141,7 +143,7 @@ class Link:
 
     # ---- asking
 
-    def send(self, effect: Send) -> None:
+    def send(self, effect: Send[Any]) -> None:
         now_ms = self._runtime.now_ms()
         if self.stage is Stage.CLOSED and now_ms < self._retry_at_ms:
             self._tell(effect.then, Unanswered(why=self._why))
@@ -162,7 +164,7 @@ class Link:
         effect = ask.effect
         try:
             ask.version = choose_version(
-                effect.request,
+                ask.request,
                 self._spoken,
                 version_min=effect.version_min,
                 version_max=effect.version_max,
@@ -175,7 +177,7 @@ class Link:
         self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
         self._in_flight[self._correlation_id] = ask
         parts = encode_request_in_parts(
-            effect.request,
+            ask.request,
             version=ask.version,
             correlation_id=self._correlation_id,
             client_id=self._links.client_id,
@@ -358,9 +360,7 @@ class Link:
             ask.timer.cancel()
             self._loop.take_in_turns(self._decoding(ask, correlation_id, frame))
             return
-        answer = decode_answer(
-            ask.effect.request, ask.version, frame, correlation_id=correlation_id
-        )
+        answer = decode_answer(ask.request, ask.version, frame, correlation_id=correlation_id)
         del self._in_flight[correlation_id]
         ask.timer.cancel()
         self._failures = 0
@@ -373,7 +373,7 @@ class Link:
         """
         attempt = self._attempt
         steps = decode_answer_in_slices(
-            ask.effect.request, ask.version, frame, correlation_id=correlation_id
+            ask.request, ask.version, frame, correlation_id=correlation_id
         )
         try:
             while True:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Hashable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from firnline.api.context import RequestContext
 from firnline.api.dispatch import Dispatcher
 from firnline.base.background import Background, Work
 from firnline.base.effects import (
@@ -133,7 +134,7 @@ class Runtime:
         for effect in effects:
             kind = type(effect)
             if kind is Reply:  # nearly always, and alone
-                self._reply(effect)
+                self._reply(effect)  # type: ignore[arg-type] # see `kind`
                 continue
             act = self._table.get(kind)
             if act is not None:
@@ -223,7 +224,7 @@ class Runtime:
 
     # ---- effects
 
-    def _reply(self, effect: Reply) -> None:
+    def _reply(self, effect: Reply[RequestContext]) -> None:
         connection = effect.context.connection
         if effect.message is None:
             connection.answer(None, effect.context.turn)
@@ -242,12 +243,12 @@ class Runtime:
             else:
                 connection.answer(parts, effect.context.turn)
 
-    def _encode_on(self, effect: Reply, encoding: Encoding, now_ms: int) -> Effects:
+    def _encode_on(self, effect: Reply[RequestContext], encoding: Encoding, now_ms: int) -> Effects:
         """Answer in slices what was handled in slices."""
         work = self._encode(effect, encoding)
         return self._encoding.begin(work, now_ms, is_urgent=effect.context.is_urgent)
 
-    def _encode(self, effect: Reply, encoding: Encoding) -> Work:
+    def _encode(self, effect: Reply[RequestContext], encoding: Encoding) -> Work:
         """Take the slices that are left. Where answers hold too much already, end, and go on later."""
         connection, share = effect.context.connection, effect.context.share
         try:
@@ -264,7 +265,7 @@ class Runtime:
         except Exception as problem:  # noqa: BLE001 - it may be this answer alone
             connection.failed(problem, effect.context)
 
-    def _close_connection(self, effect: CloseConnection) -> None:
+    def _close_connection(self, effect: CloseConnection[RequestContext]) -> None:
         connection = effect.context.connection
         if effect.problem is None:
             connection.close()
@@ -279,7 +280,7 @@ class Runtime:
     def _note(self, effect: Note) -> None:
         log.info("%s", effect.line)
 
-    def _submit(self, effect: Submit) -> None:
+    def _submit(self, effect: Submit[Any]) -> None:
         refusal = self._pools.add(effect)
         if refusal is not None:
             self.loop.call_soon(self.resume, effect.then, refusal)

@@ -21,7 +21,7 @@ from firnline.protocol.schema import Message
 from firnline.raft.role import Role
 from firnline.sim.durable import DurableLog, durable_election, walk
 from firnline.sim.host import Host, Process
-from firnline.sim.messages import first_partition
+from firnline.sim.messages import first_partition, request_of
 from firnline.sim.net import Call
 from firnline.sim.options import Options
 from firnline.sim.quorum_node import LOG
@@ -339,11 +339,12 @@ class Checkers:
 
     # ------------------------------------------------------------------------- at a message
 
-    def sent(self, process: Process, to_id: int, effect: Send) -> None:
+    def sent(self, process: Process, to_id: int, effect: Send[Any]) -> None:
         """Look at a request as it leaves."""
-        look = _AT_REQUEST.get(type(effect.request))
+        request = request_of(effect)
+        look = _AT_REQUEST.get(type(request))
         if look is not None:
-            look(self, process, effect.request)
+            look(self, process, request)
 
     def received(self, process: Process, call: Call) -> None:
         """Look at a request as it is handled: where a replica that is known to fetch is by now."""
@@ -370,7 +371,7 @@ class Checkers:
         if part is not None and seen is not None and not part.error_code and to_id in seen.reached:
             seen.reached[to_id] = max(seen.reached[to_id], part.snapshot_id.end_offset)
 
-    def told(self, process: Process, effect: Send, response: Message) -> None:
+    def told(self, process: Process, effect: Send[Any], response: Message) -> None:
         """What an answer does to who gets it is seen after the step."""
 
     def answered(self, process: Process, call: Call, response: Message) -> None:

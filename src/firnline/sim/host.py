@@ -24,7 +24,7 @@ from firnline.base.effects import (
     Warn,
 )
 from firnline.base.errors import StorageError
-from firnline.log.compaction.rounds import CleanedGroup, Round, compact
+from firnline.log.compaction.rounds import CleanedGroup, Compaction, Round, compact
 from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.node import RaftNode
@@ -77,11 +77,11 @@ class Machine(Protocol):
 class Surroundings(Protocol):
     """Whom a process speaks to: the network, and who judges it. `sim/run.py` is one."""
 
-    def send(self, process: "Process", effect: Send) -> None: ...
+    def send(self, process: "Process", effect: Send[Any]) -> None: ...
 
-    def reply(self, process: "Process", effect: Reply) -> None: ...
+    def reply(self, process: "Process", effect: Reply[Any]) -> None: ...
 
-    def close_connection(self, process: "Process", effect: CloseConnection) -> None: ...
+    def close_connection(self, process: "Process", effect: CloseConnection[Any]) -> None: ...
 
     def make(self, host: "Host", process: "Process", now_ms: int) -> Machine: ...
 
@@ -210,10 +210,10 @@ class Process:
 
     # ---- effects
 
-    def _send(self, effect: Send) -> None:
+    def _send(self, effect: Send[Any]) -> None:
         self.host.surroundings.send(self, effect)
 
-    def _reply(self, effect: Reply) -> None:
+    def _reply(self, effect: Reply[Any]) -> None:
         fs = self.host.fs
         read_bytes = fs.read_bytes
         self.host.surroundings.reply(self, effect)
@@ -225,7 +225,7 @@ class Process:
     def _note(self, effect: Note) -> None:
         self.host.world.note(self.host.node_id, f"says: {effect.line}")
 
-    def _close_connection(self, effect: CloseConnection) -> None:
+    def _close_connection(self, effect: CloseConnection[Any]) -> None:
         if effect.problem is not None:
             raise effect.problem
         self.host.surroundings.close_connection(self, effect)
@@ -253,11 +253,11 @@ class Process:
         if timer is not None:
             timer.cancel()
 
-    def _submit(self, effect: Submit) -> None:
+    def _submit(self, effect: Submit[Any]) -> None:
         delay_us = self.host.chance.spread(200, 20_000)
         self.host.world.after(delay_us, self._work, effect)
 
-    def _work(self, effect: Submit) -> None:
+    def _work(self, effect: Submit[Any]) -> None:
         """A thread works while the loop does: half of the delay before it, half after it."""
         if not self.is_alive:
             return
@@ -268,16 +268,16 @@ class Process:
         delay_us = self.host.chance.spread(20, 20_000)
         self.host.world.after(delay_us, self.step, f"done: {effect.name}", effect.then, result)
 
-    def _compact(self, effect: Compact) -> None:
+    def _compact(self, effect: Compaction) -> None:
         """A process of its own, which goes on while this one is paused, and ends with it."""
         running = compact(self.host.fs, effect.job)
         self._later_group(effect, running)
 
-    def _later_group(self, effect: Compact, running: Round) -> None:
+    def _later_group(self, effect: Compaction, running: Round) -> None:
         delay_us = self.host.chance.spread(1_000, 1_000_000)
         self.host.world.after(delay_us, self._group, effect, running)
 
-    def _group(self, effect: Compact, running: Round) -> None:
+    def _group(self, effect: Compaction, running: Round) -> None:
         if not self.is_alive:
             return
         try:
@@ -289,7 +289,7 @@ class Process:
         else:
             self.step("compacted a group", partial(self._put, effect, running), group)
 
-    def _put(self, effect: Compact, running: Round, group: CleanedGroup, now_ms: int) -> Effects:
+    def _put(self, effect: Compaction, running: Round, group: CleanedGroup, now_ms: int) -> Effects:
         effects = effect.on_group(group, now_ms)
         if effects is not None:
             self._later_group(effect, running)

@@ -28,9 +28,15 @@ _BROKERS = {row.key: row.advertised_max for row in SERVED + PRIVATE}
 _CONTROLLERS = {row.key: row.advertised_max for row in CONTROLLER_SERVED}
 
 
-def version_of(effect: Send, options: Options, *, is_controller: bool) -> int | None:
+def request_of(effect: Send[Any]) -> Message:
+    """What is asked."""
+    assert isinstance(effect.request, Message), "only messages are sent"
+    return effect.request
+
+
+def version_of(effect: Send[Any], options: Options, *, is_controller: bool) -> int | None:
     """The newest version of a request that both sides speak, within its bounds; None for none."""
-    kind = type(effect.request)
+    kind = type(request_of(effect))
     served = (_CONTROLLERS if is_controller else _BROKERS).get(kind.key)
     if served is None:
         return None

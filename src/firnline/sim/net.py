@@ -15,7 +15,7 @@ from firnline.base.errors import StorageError
 from firnline.protocol.schema import Message
 from firnline.protocol.session import Wrapped
 from firnline.sim.host import Host, Process
-from firnline.sim.messages import describe, through_codec, version_of
+from firnline.sim.messages import describe, request_of, through_codec, version_of
 from firnline.sim.options import Options
 from firnline.sim.runtime.answers import Answer
 from firnline.sim.world import MS, Event, World
@@ -47,7 +47,7 @@ class _Asked:
 
     __slots__ = ("effect", "is_told", "timer", "version")
 
-    def __init__(self, effect: Send) -> None:
+    def __init__(self, effect: Send[Any]) -> None:
         self.effect = effect
         self.version = 0
         self.is_told = False
@@ -135,7 +135,7 @@ class Call:
     def listener(self) -> str:
         return "CONTROLLER" if self.port == PORT else "PLAINTEXT"
 
-    def answer(self, response: Any) -> Reply:
+    def answer(self, response: Any) -> Reply[Any]:
         return Reply(context=self, message=response)
 
     def context(self) -> RequestContext:
@@ -146,13 +146,13 @@ class Call:
 class Watcher(Protocol):
     """Who looks at every message: the checkers."""
 
-    def sent(self, process: Process, to_id: int, effect: Send) -> None: ...
+    def sent(self, process: Process, to_id: int, effect: Send[Any]) -> None: ...
 
     def received(self, process: Process, call: Call) -> None: ...
 
     def answered(self, process: Process, call: Call, response: Message) -> None: ...
 
-    def told(self, process: Process, effect: Send, response: Message) -> None:
+    def told(self, process: Process, effect: Send[Any], response: Message) -> None:
         """The answer is about to be handed to who asked."""
         ...
 
@@ -177,7 +177,7 @@ class Network:
 
     # ------------------------------------------------------------------------- what nodes do
 
-    def send(self, process: Process, effect: Send) -> None:
+    def send(self, process: Process, effect: Send[Any]) -> None:
         """Carry out a Send: connect if need be, deliver, and bring the answer or Unanswered."""
         asked = _Asked(effect)
         server_id = self.node_of(effect.peer)
@@ -213,12 +213,13 @@ class Network:
         else:
             connection.waiting.append(asked)
 
-    def reply(self, process: Process, effect: Reply) -> None:
+    def reply(self, process: Process, effect: Reply[Any]) -> None:
         """Carry out a Reply to what `on_request` was given."""
         call: Call = effect.context.connection
         assert not call.is_answered, "a request was answered twice"
         call.is_answered = True
-        connection, message = call.of, effect.message
+        connection = call.of
+        message: Any = effect.message
         if type(message) is Wrapped:
             message = message.whole()
         assert message is not None, "every request that is made here is answered"
@@ -235,7 +236,7 @@ class Network:
             # Read by whoever serves the connection, when it gets there: later than the first bytes of it.
             self._transmit(connection.back, self._on_room, connection, call, answer)
 
-    def close_connection(self, process: Process, effect: CloseConnection) -> None:
+    def close_connection(self, process: Process, effect: CloseConnection[Any]) -> None:
         """Carry out a CloseConnection: the server drops who asked."""
         call: Call = effect.context.connection
         if call.of.server is process:
@@ -392,14 +393,14 @@ class Network:
         if asked.is_told:
             return
         self._forget(asked)
-        what = f"{describe(asked.effect.request)} to {asked.effect.peer.host}: {why}"
+        what = f"{describe(request_of(asked.effect))} to {asked.effect.peer.host}: {why}"
         process.step(what, asked.effect.then, Unanswered(why=why))
 
     def _refuse(self, process: Process, asked: _Asked) -> None:
         """The other side speaks no version of that request."""
         self._forget(asked)
         answer = Unanswered(why="no version in common", is_unsupported=True)
-        what = f"{describe(asked.effect.request)} to {asked.effect.peer.host}: {answer.why}"
+        what = f"{describe(request_of(asked.effect))} to {asked.effect.peer.host}: {answer.why}"
         process.step(what, asked.effect.then, answer)
 
     def _forget(self, asked: _Asked) -> None:
@@ -411,7 +412,7 @@ class Network:
 
     def _request(self, connection: _Connection, asked: _Asked) -> None:
         self.messages += 1
-        request = asked.effect.request
+        request = request_of(asked.effect)
         if self._options.is_encoded:
             request = through_codec(request, asked.version)
         self._transmit(connection.there, self._on_request, connection, asked, request)

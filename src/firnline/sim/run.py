@@ -123,13 +123,13 @@ class Cluster:
 
     # ---- surroundings of the processes
 
-    def send(self, process: Process, effect: Send) -> None:
+    def send(self, process: Process, effect: Send[Any]) -> None:
         self.network.send(process, effect)
 
-    def reply(self, process: Process, effect: Reply) -> None:
+    def reply(self, process: Process, effect: Reply[Any]) -> None:
         self.network.reply(process, effect)
 
-    def close_connection(self, process: Process, effect: CloseConnection) -> None:
+    def close_connection(self, process: Process, effect: CloseConnection[Any]) -> None:
         self.network.close_connection(process, effect)
 
     def make(self, host: Host, process: Process, now_ms: int) -> Machine:

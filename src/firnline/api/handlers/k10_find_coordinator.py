@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, cut, in_slices
-from firnline.base.effects import Effects, EnsureTopic
+from firnline.base.effects import Effect, Effects, EnsureTopic
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC
 from firnline.protocol.messages.k10_find_coordinator import (
@@ -103,7 +103,7 @@ def _nobody(key: str, refusal: KafkaError) -> Coordinator:
     )
 
 
-def _reply(context: RequestContext, found: Sequence[Coordinator]) -> object:
+def _reply(context: RequestContext, found: Sequence[Coordinator]) -> Effect:
     if context.api_version >= _KEYS_VERSION:
         return context.reply(FindCoordinatorResponse(coordinators=found))
     one = found[0]

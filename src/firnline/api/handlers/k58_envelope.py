@@ -16,7 +16,7 @@ from firnline.api.dispatch import (
     start_of,
 )
 from firnline.api.slices import Slices, a_step_a_slice, in_slices
-from firnline.base.effects import CloseConnection, Effect, Effects
+from firnline.base.effects import CloseConnection, Effect, Effects, Reply
 from firnline.base.errors import Code, ProtocolError
 from firnline.protocol.messages.headers import ResponseHeader
 from firnline.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
@@ -131,11 +131,11 @@ class WrappedContext(RequestContext):
             return self.failed(problem)
         return self._outer.reply(EnvelopeResponse(response_data=data))
 
-    def refuse(self, code: Code) -> Effect:
+    def refuse(self, code: Code) -> Reply[RequestContext]:
         """Answer with the envelope alone: the client is told something else, or asks again through it."""
-        return self._outer.reply(EnvelopeResponse(error_code=code))
+        return Reply(context=self._outer, message=EnvelopeResponse(error_code=code))
 
-    def failed(self, problem: Exception) -> CloseConnection:
+    def failed(self, problem: Exception) -> CloseConnection[RequestContext]:
         """Tell the broker, which goes on to bring what others ask."""
         told = self.refuse(Code.UNKNOWN_SERVER_ERROR)
         return CloseConnection(context=self, problem=problem, instead=told)

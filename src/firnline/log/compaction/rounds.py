@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
+from firnline.base.effects import Compact
 from firnline.base.errors import StorageError
 from firnline.base.native import native
 from firnline.base.ports import Buffer, File, Fs
@@ -95,6 +96,7 @@ class RoundDone(NamedTuple):
     map_use: float
 
 
+Compaction = Compact[CompactionJob, CleanedGroup, RoundDone]
 Pace = Callable[[int], None]
 Round = Generator[CleanedGroup, None, RoundDone]
 

@@ -3,6 +3,7 @@
 Source: KIP-98; version 13 names topics by id, KIP-516.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -17,7 +18,7 @@ class TopicProduceData(Struct):
     partition_data = f([PartitionProduceData], "0+", "What to append, by partition.")
 
 
-class ProduceRequest(Message, key=0, valid="3-13", flexible="9+"):
+class ProduceRequest(Message, Request["ProduceResponse"], key=0, valid="3-13", flexible="9+"):
     transactional_id = f(
         "string", "3+", "Transactional id; null without transactions.", default=None, nullable="3+"
     )

@@ -3,6 +3,7 @@
 Source: KIP-74, KIP-227, KIP-516 from version 13, KIP-903 from 15.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -46,7 +47,7 @@ class ForgottenTopic(Struct):
     partitions = f(["int32"], "7+", "Partition numbers.")
 
 
-class FetchRequest(Message, key=1, valid="4-18", flexible="12+"):
+class FetchRequest(Message, Request["FetchResponse"], key=1, valid="4-18", flexible="12+"):
     cluster_id = f(
         "string", "12+", "Cluster id; null when not known.", default=None, nullable="12+", tag=0
     )

@@ -3,6 +3,7 @@
 Source: KIP-79, KIP-734, KIP-405, KIP-1005.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -19,7 +20,9 @@ class ListOffsetsTopic(Struct):
     partitions = f([ListOffsetsPartition], "0+", "By partition.")
 
 
-class ListOffsetsRequest(Message, key=2, valid="1-11", flexible="6+"):
+class ListOffsetsRequest(
+    Message, Request["ListOffsetsResponse"], key=2, valid="1-11", flexible="6+"
+):
     replica_id = f("int32", "0+", "Node id of the follower; -1 for a consumer.")
     isolation_level = f("int8", "2+", "0 reads everything, 1 committed transactions alone.")
     topics = f([ListOffsetsTopic], "0+", "By topic.")

@@ -3,6 +3,7 @@
 Source: KIP-4, KIP-516.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -11,7 +12,7 @@ class MetadataRequestTopic(Struct):
     name = f("string", "0+", "Topic name; null when asked by id.", nullable="10+")
 
 
-class MetadataRequest(Message, key=3, valid="0-13", flexible="9+"):
+class MetadataRequest(Message, Request["MetadataResponse"], key=3, valid="0-13", flexible="9+"):
     topics = f([MetadataRequestTopic], "0+", "Topics to describe; null for all.", nullable="1+")
     allow_auto_topic_creation = f(
         "bool", "4+", "May the broker create what is missing.", default=True

@@ -3,6 +3,7 @@
 Source: KIP-211, KIP-320, KIP-848.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -23,7 +24,9 @@ class OffsetCommitRequestTopic(Struct):
     partitions = f([OffsetCommitRequestPartition], "0+", "By partition.")
 
 
-class OffsetCommitRequest(Message, key=8, valid="2-10", flexible="8+"):
+class OffsetCommitRequest(
+    Message, Request["OffsetCommitResponse"], key=8, valid="2-10", flexible="8+"
+):
     group_id = f("string", "0+", "Group id.")
     generation_id_or_member_epoch = f(
         "int32",

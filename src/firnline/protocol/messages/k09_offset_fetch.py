@@ -3,6 +3,7 @@
 Source: KIP-447, KIP-709.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -26,7 +27,9 @@ class OffsetFetchRequestGroup(Struct):
     )
 
 
-class OffsetFetchRequest(Message, key=9, valid="1-10", flexible="6+"):
+class OffsetFetchRequest(
+    Message, Request["OffsetFetchResponse"], key=9, valid="1-10", flexible="6+"
+):
     group_id = f("string", "0-7", "Group id.")
     topics = f([OffsetFetchRequestTopic], "0-7", "Partitions wanted; null for all.", nullable="2-7")
     groups = f([OffsetFetchRequestGroup], "8+", "Groups to read.")

@@ -3,10 +3,13 @@
 Source: KIP-98, KIP-699.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
-class FindCoordinatorRequest(Message, key=10, valid="0-6", flexible="3+"):
+class FindCoordinatorRequest(
+    Message, Request["FindCoordinatorResponse"], key=10, valid="0-6", flexible="3+"
+):
     coordinator_key = f("string", "0-3", "Group id or transactional id.", name="Key")
     key_type = f("int8", "1+", "0 group, 1 transaction, 2 share group.")
     coordinator_keys = f(["string"], "4+", "The ids to find.")

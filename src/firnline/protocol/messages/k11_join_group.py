@@ -3,6 +3,7 @@
 Source: KIP-394, KIP-345, KIP-800.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -11,7 +12,7 @@ class JoinGroupRequestProtocol(Struct):
     metadata = f("bytes", "0+", "Subscription, in the protocol's own encoding.")
 
 
-class JoinGroupRequest(Message, key=11, valid="0-9", flexible="6+"):
+class JoinGroupRequest(Message, Request["JoinGroupResponse"], key=11, valid="0-9", flexible="6+"):
     group_id = f("string", "0+", "Group id.")
     session_timeout_ms = f("int32", "0+", "Silence after which the member is out.")
     rebalance_timeout_ms = f("int32", "1+", "Time to rejoin in a rebalance.", default=-1)

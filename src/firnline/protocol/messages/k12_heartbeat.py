@@ -3,10 +3,11 @@
 Source: KIP-345.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, f
 
 
-class HeartbeatRequest(Message, key=12, valid="0-4", flexible="4+"):
+class HeartbeatRequest(Message, Request["HeartbeatResponse"], key=12, valid="0-4", flexible="4+"):
     group_id = f("string", "0+", "Group id.")
     generation_id = f("int32", "0+", "Generation of the group; -1 for none.")
     member_id = f("string", "0+", "Member id.")

@@ -3,6 +3,7 @@
 Source: KIP-345, KIP-800.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -14,7 +15,7 @@ class MemberIdentity(Struct):
     reason = f("string", "5+", "Why the member leaves, for the log.", default=None, nullable="5+")
 
 
-class LeaveGroupRequest(Message, key=13, valid="0-5", flexible="4+"):
+class LeaveGroupRequest(Message, Request["LeaveGroupResponse"], key=13, valid="0-5", flexible="4+"):
     group_id = f("string", "0+", "Group id.")
     member_id = f("string", "0-2", "Member id.")
     members = f([MemberIdentity], "3+", "Members that leave.")

@@ -3,6 +3,7 @@
 Source: KIP-345, KIP-559.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -11,7 +12,7 @@ class SyncGroupRequestAssignment(Struct):
     assignment = f("bytes", "0+", "The member's share.")
 
 
-class SyncGroupRequest(Message, key=14, valid="0-5", flexible="4+"):
+class SyncGroupRequest(Message, Request["SyncGroupResponse"], key=14, valid="0-5", flexible="4+"):
     group_id = f("string", "0+", "Group id.")
     generation_id = f("int32", "0+", "Generation of the group; -1 for none.")
     member_id = f("string", "0+", "Member id.")

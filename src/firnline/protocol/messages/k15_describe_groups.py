@@ -3,10 +3,13 @@
 Source: KIP-430, KIP-1043.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
-class DescribeGroupsRequest(Message, key=15, valid="0-6", flexible="5+"):
+class DescribeGroupsRequest(
+    Message, Request["DescribeGroupsResponse"], key=15, valid="0-6", flexible="5+"
+):
     groups = f(["string"], "0+", "Groups to describe.")
     include_authorized_operations = f("bool", "3+", "Answer what may be done to each group.")
 

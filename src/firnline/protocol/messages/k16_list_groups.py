@@ -3,10 +3,11 @@
 Source: KIP-518, KIP-848.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
-class ListGroupsRequest(Message, key=16, valid="0-5", flexible="3+"):
+class ListGroupsRequest(Message, Request["ListGroupsResponse"], key=16, valid="0-5", flexible="3+"):
     states_filter = f(["string"], "4+", "States to list; empty for all.")
     types_filter = f(["string"], "5+", "Group types to list; empty for all.")
 

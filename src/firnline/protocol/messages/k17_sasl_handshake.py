@@ -3,10 +3,13 @@
 Source: KIP-43, KIP-152.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, f
 
 
-class SaslHandshakeRequest(Message, key=17, valid="0-1", flexible="none"):
+class SaslHandshakeRequest(
+    Message, Request["SaslHandshakeResponse"], key=17, valid="0-1", flexible="none"
+):
     mechanism = f("string", "0+", "SASL mechanism wanted.")
 
 

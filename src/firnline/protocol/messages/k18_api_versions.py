@@ -3,10 +3,13 @@
 Source: KIP-35, KIP-511, KIP-584.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
-class ApiVersionsRequest(Message, key=18, valid="0-4", flexible="3+"):
+class ApiVersionsRequest(
+    Message, Request["ApiVersionsResponse"], key=18, valid="0-4", flexible="3+"
+):
     client_software_name = f("string", "3+", "Name of the client library.")
     client_software_version = f("string", "3+", "Version of the client library.")
 

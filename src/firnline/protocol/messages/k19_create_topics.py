@@ -3,6 +3,7 @@
 Source: KIP-4, KIP-525, KIP-516.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -30,7 +31,9 @@ class CreatableTopic(Struct):
     configs = f([CreatableTopicConfig], "0+", "Settings that differ from the broker's.")
 
 
-class CreateTopicsRequest(Message, key=19, valid="2-7", flexible="5+"):
+class CreateTopicsRequest(
+    Message, Request["CreateTopicsResponse"], key=19, valid="2-7", flexible="5+"
+):
     topics = f([CreatableTopic], "0+", "By topic.")
     timeout_ms = f("int32", "0+", "How long the broker may take.", default=60000)
     validate_only = f("bool", "1+", "Check alone, change nothing.")

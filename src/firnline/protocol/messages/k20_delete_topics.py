@@ -3,6 +3,7 @@
 Source: KIP-4, KIP-516.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -11,7 +12,9 @@ class DeleteTopicState(Struct):
     topic_id = f("uuid", "6+", "Topic id.")
 
 
-class DeleteTopicsRequest(Message, key=20, valid="1-6", flexible="4+"):
+class DeleteTopicsRequest(
+    Message, Request["DeleteTopicsResponse"], key=20, valid="1-6", flexible="4+"
+):
     topics = f([DeleteTopicState], "6+", "Topics to delete, by name or id.")
     topic_names = f(["string"], "0-5", "Topics to delete, by name.")
     timeout_ms = f("int32", "0+", "How long the broker may take.")

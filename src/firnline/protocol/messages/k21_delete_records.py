@@ -3,6 +3,7 @@
 Source: KIP-107.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -16,7 +17,9 @@ class DeleteRecordsTopic(Struct):
     partitions = f([DeleteRecordsPartition], "0+", "By partition.")
 
 
-class DeleteRecordsRequest(Message, key=21, valid="0-2", flexible="2+"):
+class DeleteRecordsRequest(
+    Message, Request["DeleteRecordsResponse"], key=21, valid="0-2", flexible="2+"
+):
     topics = f([DeleteRecordsTopic], "0+", "By topic.")
     timeout_ms = f("int32", "0+", "How long the broker may take.")
 

@@ -3,10 +3,13 @@
 Source: KIP-98, KIP-360.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, f
 
 
-class InitProducerIdRequest(Message, key=22, valid="0-5", flexible="2+"):
+class InitProducerIdRequest(
+    Message, Request["InitProducerIdResponse"], key=22, valid="0-5", flexible="2+"
+):
     transactional_id = f(
         "string", "0+", "Transactional id; null without transactions.", nullable="0+"
     )

@@ -3,6 +3,7 @@
 Source: KIP-101, KIP-320.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -19,7 +20,9 @@ class OffsetForLeaderTopic(Struct):
     partitions = f([OffsetForLeaderPartition], "0+", "By partition.")
 
 
-class OffsetForLeaderEpochRequest(Message, key=23, valid="2-4", flexible="4+"):
+class OffsetForLeaderEpochRequest(
+    Message, Request["OffsetForLeaderEpochResponse"], key=23, valid="2-4", flexible="4+"
+):
     replica_id = f("int32", "3+", "Node id of the follower; -1 for a consumer.", default=-2)
     topics = f([OffsetForLeaderTopic], "0+", "By topic.")
 

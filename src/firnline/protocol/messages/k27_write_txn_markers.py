@@ -3,6 +3,7 @@
 Source: KIP-98.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -20,7 +21,9 @@ class WritableTxnMarker(Struct):
     transaction_version = f("int8", "2+", "Transaction protocol of the producer. KIP-1228.")
 
 
-class WriteTxnMarkersRequest(Message, key=27, valid="1-2", flexible="1+"):
+class WriteTxnMarkersRequest(
+    Message, Request["WriteTxnMarkersResponse"], key=27, valid="1-2", flexible="1+"
+):
     markers = f([WritableTxnMarker], "0+", "By transaction.")
 
 

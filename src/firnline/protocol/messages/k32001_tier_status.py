@@ -3,10 +3,13 @@
 Answered by the leader of each partition for the partitions it leads. Offsets are -1 where there is none.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
-class TierStatusRequest(Message, key=32001, valid="0", flexible="0+"):
+class TierStatusRequest(
+    Message, Request["TierStatusResponse"], key=32001, valid="0", flexible="0+"
+):
     topics = f(["string"], "0+", "Topics to describe; null for all that are tiered.", nullable="0+")
 
 

@@ -3,6 +3,7 @@
 Answered when all that was written before the request lies in the remote tier, or when the time is up.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -11,7 +12,7 @@ class TierFlushTopic(Struct):
     partitions = f(["int32"], "0+", "Partitions; empty for all that the broker leads.")
 
 
-class TierFlushRequest(Message, key=32002, valid="0", flexible="0+"):
+class TierFlushRequest(Message, Request["TierFlushResponse"], key=32002, valid="0", flexible="0+"):
     topics = f([TierFlushTopic], "0+", "What to copy.")
     timeout_ms = f("int32", "0+", "How long the broker may take.", default=60000)
 

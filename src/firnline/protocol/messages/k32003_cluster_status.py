@@ -4,10 +4,13 @@ Every broker answers from the committed image; log offsets only for the partitio
 -1 where there is none.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
-class ClusterStatusRequest(Message, key=32003, valid="0", flexible="0+"):
+class ClusterStatusRequest(
+    Message, Request["ClusterStatusResponse"], key=32003, valid="0", flexible="0+"
+):
     topics = f(["string"], "0+", "Topics to describe; null for all.", nullable="0+")
     only_led = f("bool", "0+", "Leave out the partitions that this broker does not lead.")
 

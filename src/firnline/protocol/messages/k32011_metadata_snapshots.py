@@ -3,10 +3,13 @@
 Offsets are exclusive ends, as in the names of the files. Times are ms since 1970 on the clock of the node.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
-class MetadataSnapshotsRequest(Message, key=32011, valid="0", flexible="0+"):
+class MetadataSnapshotsRequest(
+    Message, Request["MetadataSnapshotsResponse"], key=32011, valid="0", flexible="0+"
+):
     pass
 
 

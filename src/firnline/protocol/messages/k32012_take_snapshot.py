@@ -1,9 +1,12 @@
 """TakeSnapshot: write a snapshot of the metadata now, due or not. Ours alone, never advertised. PURE."""
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, f
 
 
-class TakeSnapshotRequest(Message, key=32012, valid="0", flexible="0+"):
+class TakeSnapshotRequest(
+    Message, Request["TakeSnapshotResponse"], key=32012, valid="0", flexible="0+"
+):
     pass
 
 

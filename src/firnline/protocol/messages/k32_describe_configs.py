@@ -3,6 +3,7 @@
 Source: KIP-133, KIP-226, KIP-569.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -12,7 +13,9 @@ class DescribeConfigsResource(Struct):
     configuration_keys = f(["string"], "0+", "Keys to show; null for all.", nullable="0+")
 
 
-class DescribeConfigsRequest(Message, key=32, valid="1-4", flexible="4+"):
+class DescribeConfigsRequest(
+    Message, Request["DescribeConfigsResponse"], key=32, valid="1-4", flexible="4+"
+):
     resources = f([DescribeConfigsResource], "0+", "By resource.")
     include_synonyms = f("bool", "1+", "Show where each setting could come from.")
     include_documentation = f("bool", "3+", "Show the text about each key.")

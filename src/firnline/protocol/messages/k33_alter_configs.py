@@ -3,6 +3,7 @@
 Source: KIP-133, KIP-339 (its successor).
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -17,7 +18,9 @@ class AlterConfigsResource(Struct):
     configs = f([AlterableConfig], "0+", "All it is to have.")
 
 
-class AlterConfigsRequest(Message, key=33, valid="0-2", flexible="2+"):
+class AlterConfigsRequest(
+    Message, Request["AlterConfigsResponse"], key=33, valid="0-2", flexible="2+"
+):
     resources = f([AlterConfigsResource], "0+", "By resource.")
     validate_only = f("bool", "0+", "Check alone, change nothing.")
 

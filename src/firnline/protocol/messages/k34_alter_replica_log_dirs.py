@@ -1,5 +1,6 @@
 """AlterReplicaLogDirs: put replicas of a broker into other directories of it. PURE. Source: KIP-113."""
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -13,7 +14,9 @@ class AlterReplicaLogDir(Struct):
     topics = f([AlterReplicaLogDirTopic], "0+", "What it is to hold.")
 
 
-class AlterReplicaLogDirsRequest(Message, key=34, valid="1-2", flexible="2+"):
+class AlterReplicaLogDirsRequest(
+    Message, Request["AlterReplicaLogDirsResponse"], key=34, valid="1-2", flexible="2+"
+):
     dirs = f([AlterReplicaLogDir], "0+", "By directory.")
 
 

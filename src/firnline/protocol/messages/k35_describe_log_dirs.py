@@ -3,6 +3,7 @@
 Source: KIP-113, KIP-827 (bytes of the volume), KIP-1066 (cordoned directories).
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -11,7 +12,9 @@ class DescribableLogDirTopic(Struct):
     partitions = f(["int32"], "0+", "Partition numbers.")
 
 
-class DescribeLogDirsRequest(Message, key=35, valid="1-5", flexible="2+"):
+class DescribeLogDirsRequest(
+    Message, Request["DescribeLogDirsResponse"], key=35, valid="1-5", flexible="2+"
+):
     topics = f([DescribableLogDirTopic], "0+", "By topic; null for all.", nullable="0+")
 
 

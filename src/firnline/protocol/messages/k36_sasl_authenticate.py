@@ -3,10 +3,13 @@
 Source: KIP-152, KIP-368.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, f
 
 
-class SaslAuthenticateRequest(Message, key=36, valid="0-2", flexible="2+"):
+class SaslAuthenticateRequest(
+    Message, Request["SaslAuthenticateResponse"], key=36, valid="0-2", flexible="2+"
+):
     auth_bytes = f("bytes", "0+", "Token of the mechanism.")
 
 

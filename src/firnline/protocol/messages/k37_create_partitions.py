@@ -3,6 +3,7 @@
 Source: KIP-195.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -21,7 +22,9 @@ class CreatePartitionsTopic(Struct):
     )
 
 
-class CreatePartitionsRequest(Message, key=37, valid="0-3", flexible="2+"):
+class CreatePartitionsRequest(
+    Message, Request["CreatePartitionsResponse"], key=37, valid="0-3", flexible="2+"
+):
     topics = f([CreatePartitionsTopic], "0+", "By topic.")
     timeout_ms = f("int32", "0+", "How long the broker may take.")
     validate_only = f("bool", "0+", "Check alone, change nothing.")

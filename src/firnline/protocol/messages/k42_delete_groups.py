@@ -3,10 +3,13 @@
 Source: KIP-229.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
-class DeleteGroupsRequest(Message, key=42, valid="0-2", flexible="2+"):
+class DeleteGroupsRequest(
+    Message, Request["DeleteGroupsResponse"], key=42, valid="0-2", flexible="2+"
+):
     groups_names = f(["string"], "0+", "Groups to delete.")
 
 

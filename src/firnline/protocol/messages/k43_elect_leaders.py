@@ -3,6 +3,7 @@
 Source: KIP-460.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -11,7 +12,9 @@ class ElectionTopic(Struct):
     partitions = f(["int32"], "0+", "Partition numbers.")
 
 
-class ElectLeadersRequest(Message, key=43, valid="0-2", flexible="2+"):
+class ElectLeadersRequest(
+    Message, Request["ElectLeadersResponse"], key=43, valid="0-2", flexible="2+"
+):
     election_type = f("int8", "1+", "0 preferred; 1 unclean, where nobody in sync can lead.")
     topic_partitions = f(
         [ElectionTopic], "0+", "Partitions to elect for; null for all.", nullable="0+"

@@ -3,6 +3,7 @@
 Source: KIP-339.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -18,7 +19,9 @@ class AlterConfigsResource(Struct):
     configs = f([AlterableConfig], "0+", "Changes to make.")
 
 
-class IncrementalAlterConfigsRequest(Message, key=44, valid="0-1", flexible="1+"):
+class IncrementalAlterConfigsRequest(
+    Message, Request["IncrementalAlterConfigsResponse"], key=44, valid="0-1", flexible="1+"
+):
     resources = f([AlterConfigsResource], "0+", "By resource.")
     validate_only = f("bool", "0+", "Check alone, change nothing.")
 

@@ -3,6 +3,7 @@
 Source: KIP-455, KIP-860.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -22,7 +23,9 @@ class ReassignableTopic(Struct):
     partitions = f([ReassignablePartition], "0+", "By partition.")
 
 
-class AlterPartitionReassignmentsRequest(Message, key=45, valid="0-1", flexible="0+"):
+class AlterPartitionReassignmentsRequest(
+    Message, Request["AlterPartitionReassignmentsResponse"], key=45, valid="0-1", flexible="0+"
+):
     timeout_ms = f("int32", "0+", "How long the broker may take.", default=60000)
     allow_replication_factor_change = f(
         "bool", "1+", "May there be more or fewer replicas than before.", default=True

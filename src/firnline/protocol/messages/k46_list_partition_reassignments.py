@@ -3,6 +3,7 @@
 Source: KIP-455.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -11,7 +12,9 @@ class ListedTopic(Struct):
     partition_indexes = f(["int32"], "0+", "Partition numbers.")
 
 
-class ListPartitionReassignmentsRequest(Message, key=46, valid="0", flexible="0+"):
+class ListPartitionReassignmentsRequest(
+    Message, Request["ListPartitionReassignmentsResponse"], key=46, valid="0", flexible="0+"
+):
     timeout_ms = f("int32", "0+", "How long the broker may take.", default=60000)
     topics = f(
         [ListedTopic], "0+", "What to look at; null for everything.", default=None, nullable="0+"

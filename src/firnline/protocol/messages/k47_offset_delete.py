@@ -3,6 +3,7 @@
 Source: KIP-496.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -15,7 +16,9 @@ class OffsetDeleteRequestTopic(Struct):
     partitions = f([OffsetDeleteRequestPartition], "0+", "By partition.")
 
 
-class OffsetDeleteRequest(Message, key=47, valid="0", flexible="none"):
+class OffsetDeleteRequest(
+    Message, Request["OffsetDeleteResponse"], key=47, valid="0", flexible="none"
+):
     group_id = f("string", "0+", "Group id.")
     topics = f([OffsetDeleteRequestTopic], "0+", "By topic.")
 

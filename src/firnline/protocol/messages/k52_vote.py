@@ -3,6 +3,7 @@
 Source: KIP-595, KIP-853, KIP-996.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -22,7 +23,7 @@ class VoteTopic(Struct):
     partitions = f([VotePartition], "0+", "By partition.")
 
 
-class VoteRequest(Message, key=52, valid="0-2", flexible="0+"):
+class VoteRequest(Message, Request["VoteResponse"], key=52, valid="0-2", flexible="0+"):
     cluster_id = f("string", "0+", "Cluster id; null when not known.", default=None, nullable="0+")
     voter_id = f("int32", "1+", "Node id of the voter.", default=-1)
     topics = f([VoteTopic], "0+", "By topic.")

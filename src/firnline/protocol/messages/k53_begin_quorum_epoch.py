@@ -3,6 +3,7 @@
 Source: KIP-595, KIP-853.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -24,7 +25,9 @@ class LeaderEndpoint(Struct):
     port = f("uint16", "1+", "TCP port.")
 
 
-class BeginQuorumEpochRequest(Message, key=53, valid="0-1", flexible="1+"):
+class BeginQuorumEpochRequest(
+    Message, Request["BeginQuorumEpochResponse"], key=53, valid="0-1", flexible="1+"
+):
     cluster_id = f("string", "0+", "Cluster id; null when not known.", default=None, nullable="0+")
     voter_id = f("int32", "1+", "Node id of the voter.", default=-1)
     topics = f([BeginQuorumEpochTopic], "0+", "By topic.")

@@ -3,6 +3,7 @@
 Source: KIP-595, KIP-853.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -30,7 +31,9 @@ class LeaderEndpoint(Struct):
     port = f("uint16", "1+", "TCP port.")
 
 
-class EndQuorumEpochRequest(Message, key=54, valid="0-1", flexible="1+"):
+class EndQuorumEpochRequest(
+    Message, Request["EndQuorumEpochResponse"], key=54, valid="0-1", flexible="1+"
+):
     cluster_id = f("string", "0+", "Cluster id; null when not known.", default=None, nullable="0+")
     topics = f([EndQuorumEpochTopic], "0+", "By topic.")
     leader_endpoints = f([LeaderEndpoint], "1+", "Addresses of the leader.")

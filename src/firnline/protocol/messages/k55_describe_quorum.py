@@ -3,6 +3,7 @@
 Source: KIP-595, KIP-836, KIP-853.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -15,7 +16,9 @@ class DescribeQuorumTopic(Struct):
     partitions = f([DescribeQuorumPartition], "0+", "By partition.")
 
 
-class DescribeQuorumRequest(Message, key=55, valid="0-2", flexible="0+"):
+class DescribeQuorumRequest(
+    Message, Request["DescribeQuorumResponse"], key=55, valid="0-2", flexible="0+"
+):
     topics = f([DescribeQuorumTopic], "0+", "By topic.")
 
 

@@ -3,6 +3,7 @@
 Source: KIP-497, KIP-903.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -25,7 +26,9 @@ class AlterPartitionTopic(Struct):
     partitions = f([ProposedPartition], "0+", "By partition.")
 
 
-class AlterPartitionRequest(Message, key=56, valid="2-3", flexible="0+"):
+class AlterPartitionRequest(
+    Message, Request["AlterPartitionResponse"], key=56, valid="2-3", flexible="0+"
+):
     broker_id = f("int32", "0+", "Node id of the broker.")
     broker_epoch = f("int64", "0+", "Broker epoch; -1 when unknown.", default=-1)
     topics = f([AlterPartitionTopic], "0+", "By topic.")

@@ -3,6 +3,7 @@
 Source: KIP-584, KIP-778.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -13,7 +14,9 @@ class FeatureUpdateKey(Struct):
     upgrade_type = f("int8", "1+", "1 upgrade, 2 safe downgrade, 3 unsafe downgrade.", default=1)
 
 
-class UpdateFeaturesRequest(Message, key=57, valid="0-2", flexible="0+"):
+class UpdateFeaturesRequest(
+    Message, Request["UpdateFeaturesResponse"], key=57, valid="0-2", flexible="0+"
+):
     timeout_ms = f("int32", "0+", "How long the broker may take.", default=60000)
     feature_updates = f([FeatureUpdateKey], "0+", "Levels to set.")
     validate_only = f("bool", "1+", "Check alone, change nothing.")

@@ -3,10 +3,11 @@
 Source: KIP-590.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, f
 
 
-class EnvelopeRequest(Message, key=58, valid="0", flexible="0+"):
+class EnvelopeRequest(Message, Request["EnvelopeResponse"], key=58, valid="0", flexible="0+"):
     request_data = f("bytes", "0+", "The wrapped request, header first.")
     request_principal = f("bytes", "0+", "Who sent it; null when it cannot be said.", nullable="0+")
     client_host_address = f("bytes", "0+", "Address of the client, 4 or 16 bytes.")

@@ -3,6 +3,7 @@
 Source: KIP-630, KIP-853.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -24,7 +25,9 @@ class FetchSnapshotTopic(Struct):
     partitions = f([FetchSnapshotPartition], "0+", "By partition.")
 
 
-class FetchSnapshotRequest(Message, key=59, valid="0-1", flexible="0+"):
+class FetchSnapshotRequest(
+    Message, Request["FetchSnapshotResponse"], key=59, valid="0-1", flexible="0+"
+):
     cluster_id = f(
         "string", "0+", "Cluster id; null when not known.", default=None, nullable="0+", tag=0
     )

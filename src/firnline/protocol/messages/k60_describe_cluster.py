@@ -3,10 +3,13 @@
 Source: KIP-700, KIP-919, KIP-1073.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
-class DescribeClusterRequest(Message, key=60, valid="0-2", flexible="0+"):
+class DescribeClusterRequest(
+    Message, Request["DescribeClusterResponse"], key=60, valid="0-2", flexible="0+"
+):
     include_cluster_authorized_operations = f(
         "bool", "0+", "Answer what may be done to the cluster."
     )

@@ -3,6 +3,7 @@
 Source: KIP-664.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -11,7 +12,9 @@ class DescribeProducersTopic(Struct):
     partition_indexes = f(["int32"], "0+", "Partition numbers.")
 
 
-class DescribeProducersRequest(Message, key=61, valid="0", flexible="0+"):
+class DescribeProducersRequest(
+    Message, Request["DescribeProducersResponse"], key=61, valid="0", flexible="0+"
+):
     topics = f([DescribeProducersTopic], "0+", "Partitions to describe.")
 
 

@@ -3,6 +3,7 @@
 Source: KIP-631, KIP-858, KIP-966.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -19,7 +20,9 @@ class BrokerSupportedFeature(Struct):
     max_supported_version = f("int16", "0+", "Highest level.")
 
 
-class BrokerRegistrationRequest(Message, key=62, valid="0-4", flexible="0+"):
+class BrokerRegistrationRequest(
+    Message, Request["BrokerRegistrationResponse"], key=62, valid="0-4", flexible="0+"
+):
     broker_id = f("int32", "0+", "Node id of the broker.")
     cluster_id = f("string", "0+", "Cluster id; null when not known.")
     incarnation_id = f("uuid", "0+", "Made anew with each start of the process.")

@@ -3,10 +3,13 @@
 Source: KIP-631, KIP-858.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, f
 
 
-class BrokerHeartbeatRequest(Message, key=63, valid="0-2", flexible="0+"):
+class BrokerHeartbeatRequest(
+    Message, Request["BrokerHeartbeatResponse"], key=63, valid="0-2", flexible="0+"
+):
     broker_id = f("int32", "0+", "Node id of the broker.")
     broker_epoch = f("int64", "0+", "Broker epoch; -1 when unknown.", default=-1)
     current_metadata_offset = f("int64", "0+", "Metadata offset the broker has applied.")

@@ -3,10 +3,13 @@
 Source: KIP-631.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, f
 
 
-class UnregisterBrokerRequest(Message, key=64, valid="0", flexible="0+"):
+class UnregisterBrokerRequest(
+    Message, Request["UnregisterBrokerResponse"], key=64, valid="0", flexible="0+"
+):
     broker_id = f("int32", "0+", "Node id of the broker.")
 
 

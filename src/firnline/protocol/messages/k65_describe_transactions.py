@@ -3,10 +3,13 @@
 Source: KIP-664.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
-class DescribeTransactionsRequest(Message, key=65, valid="0", flexible="0+"):
+class DescribeTransactionsRequest(
+    Message, Request["DescribeTransactionsResponse"], key=65, valid="0", flexible="0+"
+):
     transactional_ids = f(["string"], "0+", "Transactional ids.")
 
 

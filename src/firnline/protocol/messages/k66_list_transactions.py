@@ -3,10 +3,13 @@
 Source: KIP-664, KIP-994.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
-class ListTransactionsRequest(Message, key=66, valid="0-2", flexible="0+"):
+class ListTransactionsRequest(
+    Message, Request["ListTransactionsResponse"], key=66, valid="0-2", flexible="0+"
+):
     state_filters = f(["string"], "0+", "States to list; empty for all.")
     producer_id_filters = f(["int64"], "0+", "Producer ids to list; empty for all.")
     duration_filter = f("int64", "1+", "Open for longer than this, ms; -1 for all.", default=-1)

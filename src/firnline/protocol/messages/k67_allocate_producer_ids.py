@@ -3,10 +3,13 @@
 Source: KIP-730.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, f
 
 
-class AllocateProducerIdsRequest(Message, key=67, valid="0", flexible="0+"):
+class AllocateProducerIdsRequest(
+    Message, Request["AllocateProducerIdsResponse"], key=67, valid="0", flexible="0+"
+):
     broker_id = f("int32", "0+", "Node id of the broker.")
     broker_epoch = f("int64", "0+", "Broker epoch; -1 when unknown.", default=-1)
 

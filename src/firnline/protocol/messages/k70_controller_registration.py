@@ -3,6 +3,7 @@
 Source: KIP-919.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -19,7 +20,9 @@ class ControllerSupportedFeature(Struct):
     max_supported_version = f("int16", "0+", "Highest level.")
 
 
-class ControllerRegistrationRequest(Message, key=70, valid="0", flexible="0+"):
+class ControllerRegistrationRequest(
+    Message, Request["ControllerRegistrationResponse"], key=70, valid="0", flexible="0+"
+):
     controller_id = f("int32", "0+", "Node id of the controller.")
     incarnation_id = f("uuid", "0+", "Made anew with each start of the process.")
     zk_migration_ready = f("bool", "0+", "Always false: ZooKeeper is gone.")

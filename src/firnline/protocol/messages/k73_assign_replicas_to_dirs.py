@@ -3,6 +3,7 @@
 Source: KIP-858.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -20,7 +21,9 @@ class AssignedDirectory(Struct):
     topics = f([AssignedTopic], "0+", "By topic.")
 
 
-class AssignReplicasToDirsRequest(Message, key=73, valid="0", flexible="0+"):
+class AssignReplicasToDirsRequest(
+    Message, Request["AssignReplicasToDirsResponse"], key=73, valid="0", flexible="0+"
+):
     broker_id = f("int32", "0+", "Node id of the broker.")
     broker_epoch = f("int64", "0+", "Broker epoch; -1 when unknown.", default=-1)
     directories = f([AssignedDirectory], "0+", "By directory.")

@@ -3,6 +3,7 @@
 Source: KIP-966.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -15,7 +16,9 @@ class Cursor(Struct):
     partition_index = f("int32", "0+", "Partition number.")
 
 
-class DescribeTopicPartitionsRequest(Message, key=75, valid="0", flexible="0+"):
+class DescribeTopicPartitionsRequest(
+    Message, Request["DescribeTopicPartitionsResponse"], key=75, valid="0", flexible="0+"
+):
     topics = f([DescribeTopicPartitionsTopic], "0+", "Topics to describe; empty for all.")
     response_partition_limit = f("int32", "0+", "Most partitions to answer.", default=2000)
     cursor = f(Cursor, "0+", "Where to begin; null for the start.", nullable="0+")

@@ -3,6 +3,7 @@
 Source: KIP-853.
 """
 
+from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
 
 
@@ -17,7 +18,9 @@ class KRaftVersionFeature(Struct):
     max_supported_version = f("int16", "0+", "Highest level of kraft.version.")
 
 
-class UpdateRaftVoterRequest(Message, key=82, valid="0", flexible="0+"):
+class UpdateRaftVoterRequest(
+    Message, Request["UpdateRaftVoterResponse"], key=82, valid="0", flexible="0+"
+):
     cluster_id = f("string", "0+", "Refused if it is not ours.", nullable="0+")
     current_leader_epoch = f("int32", "0+", "Epoch the voter believes in; -1 when unknown.")
     voter_id = f("int32", "0+", "Node id of the voter.")

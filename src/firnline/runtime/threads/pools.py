@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
 from firnline.base.effects import BY_DIRECTORY, Submit
 from firnline.base.errors import Code, KafkaError
@@ -73,12 +74,12 @@ class Pool:
         self._queue_max = POOL_QUEUE_MAX[name]
         self._threads_max = threads
         self._work: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True for each that waits
-        self._waiting: dict[str, deque[Submit]] = {}  # by owner; the first has the next turn
+        self._waiting: dict[str, deque[Submit[Any]]] = {}  # by owner; the first has the next turn
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._unfinished = 0
 
-    def add(self, submit: Submit) -> KafkaError | None:
+    def add(self, submit: Submit[Any]) -> KafkaError | None:
         """Queue the work; return the refusal when the queue is full."""
         if self._work.qsize() >= self._queue_max:
             return KafkaError(
@@ -96,7 +97,7 @@ class Pool:
         self._work.put(True)
         return None
 
-    def _take(self) -> Submit:
+    def _take(self) -> Submit[Any]:
         with self._lock:
             owner = next(iter(self._waiting))
             waiting = self._waiting.pop(owner)
@@ -163,7 +164,7 @@ class Pools:
         """The one of that name, of no directory."""
         return self._pools[name, ""]
 
-    def add(self, submit: Submit) -> KafkaError | None:
+    def add(self, submit: Submit[Any]) -> KafkaError | None:
         """See `Pool.add`."""
         name, directory = submit.pool, ""
         if submit.path and name in BY_DIRECTORY:

@@ -5,9 +5,9 @@ brokers alone. Source: spec C12 (metadata), C13.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from firnline.base.effects import Effect, Effects, Peer, Send, SetTimer, Unanswered
+from firnline.base.effects import Effect, Effects, Peer, Request, Send, SetTimer, Unanswered
 from firnline.base.errors import Bug
 from firnline.base.ids import Uuid
 from firnline.metadata.meta_log import MetaLog
@@ -20,6 +20,7 @@ from firnline.sim.options import Options
 from firnline.sim.world import Chance
 
 Then = Callable[[Any, int], Effects]
+Response = TypeVar("Response")
 # Clients are numbered from here on; nodes are below.
 CLIENT_IDS_FROM = 101
 REQUEST_TIMEOUT_MS = 5_000
@@ -86,13 +87,13 @@ class Client:
     def ask(
         self,
         broker_id: int,
-        request: Any,
-        then: Then,
+        request: Request[Response],
+        then: Callable[[Response | Unanswered, int], Effects],
         *,
         channel: str,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
         version_max: int = 32_767,
-    ) -> Send:
+    ) -> Send[Response]:
         """Ask a broker; `then(answer or Unanswered, now_ms)`."""
         return Send(
             peer=Peer(broker_id, f"{HOST_PREFIX}{broker_id}", BROKER_PORT),

@@ -15,6 +15,7 @@ from firnline.base.ids import Uuid
 from firnline.protocol.messages.k00_produce import (
     PartitionProduceData,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
 )
 from firnline.protocol.messages.k22_init_producer_id import InitProducerIdRequest
@@ -163,7 +164,7 @@ class Producer(Client):
             return [*self.refresh_soon(now_ms), *self._later(lane, now_ms)]
         return [self._request(lane, batch, place) for batch in lane.to_send()]
 
-    def _request(self, lane: Lane, batch: Batch, place: Place) -> Send:
+    def _request(self, lane: Lane, batch: Batch, place: Place) -> Send[ProduceResponse]:
         data = PartitionProduceData(index=place.partition, records=bytearray(batch.data))
         topic = TopicProduceData(name=place.topic, topic_id=place.topic_id, partition_data=[data])
         request = ProduceRequest(acks=lane.acks, timeout_ms=_PRODUCE_TIMEOUT_MS, topic_data=[topic])

@@ -121,7 +121,7 @@ class Watch:
         self._brokers = brokers
         self._groups = groups
 
-    def sent(self, process: Process, to_id: int, effect: Send) -> None:
+    def sent(self, process: Process, to_id: int, effect: Send[Any]) -> None:
         if effect.peer.port == PORT:
             self._quorum.sent(process, to_id, effect)
         self._brokers.sent(process, to_id, effect)
@@ -138,7 +138,7 @@ class Watch:
         self._brokers.answered(process, call, response)
         self._groups.answered(process, call, response)
 
-    def told(self, process: Process, effect: Send, response: Message) -> None:
+    def told(self, process: Process, effect: Send[Any], response: Message) -> None:
         self._brokers.told(process, effect, response)
 
 

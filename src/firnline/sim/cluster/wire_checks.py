@@ -76,18 +76,20 @@ class WireChecks:
         self.asked_unclean: dict[tuple[Key, int], None] = {}
         self._refused: dict[tuple[int, Key], int] = {}
         self._sessions: dict[tuple[int, int, int], dict[Key, Place]] = {}
-        self._asked: dict[int, tuple[int, Send, dict[Key, Place]]] = {}
+        self._asked: dict[int, tuple[int, Send[Any], dict[Key, Place]]] = {}
 
     # ------------------------------------------------------------------------- on the way there
 
-    def sent(self, process: Process, to_id: int, effect: Send) -> None:
+    def sent(self, process: Process, to_id: int, effect: Send[Any]) -> None:
         """A request leaves."""
-        request = effect.request
+        request: Any = effect.request
         is_fetch = type(request) is FetchRequest and effect.peer.port == BROKER_PORT
         if is_fetch and request.replica_state.replica_id >= 0:
             self._on_follower_asks(process, to_id, effect, request)
 
-    def _on_follower_asks(self, process: Process, to_id: int, effect: Send, request: Any) -> None:
+    def _on_follower_asks(
+        self, process: Process, to_id: int, effect: Send[Any], request: Any
+    ) -> None:
         """Keep what the session asks for, all of it."""
         session = (process.node_id, process.number, to_id)
         asked = self._sessions.get(session) if request.session_epoch > 0 else None
@@ -221,7 +223,7 @@ class WireChecks:
         """Did a controller refuse what that leader proposed, since this was asked last?"""
         return self._refused.pop((node_id, key), 0) > 0
 
-    def told(self, process: Process, effect: Send, response: Message) -> None:
+    def told(self, process: Process, effect: Send[Any], response: Message) -> None:
         """An answer arrives."""
         asked = self._asked.pop(id(effect), None)
         self.applying = None if asked is None else asked[2]
