@@ -1,1 +1,1 @@
-"""L5: composition: one `BrokerNode.step(event, now) -> effects` over all parts. PURE."""
+"""L5: composition: the node, and what connects its parts: `broker/node.py` and `broker/wiring.py`. PURE."""
