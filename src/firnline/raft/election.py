@@ -4,24 +4,27 @@ Source: KIP-595, KIP-853 (keys), KIP-996 (pre-votes); spec 1.3, 1.5 Vote/Begin/E
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from firnline.base.effects import Effect, Effects, Peer, Warn
+from firnline.base.effects import Effects, Peer, Warn
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID, OffsetAndEpoch, Uuid
+from firnline.protocol.messages.k52_vote import VotePartition, VotePartitionResult
+from firnline.protocol.messages.k53_begin_quorum_epoch import BeginQuorumEpochPartition
+from firnline.protocol.messages.k54_end_quorum_epoch import EndQuorumEpochPartition
 from firnline.raft import wire
 from firnline.raft.election_state import NOBODY
 from firnline.raft.role import Role
 from firnline.raft.settings import BACKOFF_BASE_MS, BACKOFF_DOUBLINGS_MAX
 from firnline.raft.standing import Standing, refusal
-from firnline.raft.wire import Known, Said
+from firnline.raft.wire import Answer, Known, Said
 
-Answer = Callable[[Any], Effect]
 _BARRED = (
     "metadata quorum: node {node_id} lost metadata that it had up to offset {offset} of epoch {epoch}: it"
     " neither votes nor stands for election until it has fetched that again"
 )
 _BACK = "metadata quorum: node {node_id} has fetched what it had lost, and takes part in elections again"
+_OfLeader = BeginQuorumEpochPartition | EndQuorumEpochPartition
 _PRE_VOTE_SINCE = 2  # version of Vote; to an older peer a pre-vote would be a vote
 
 
@@ -209,6 +212,7 @@ class Election:
         def voted(said: Said, now_ms: int) -> Effects | KafkaError | None:
             if said.error != Code.NONE:
                 return refusal(said)
+            assert isinstance(said.part, VotePartitionResult)
             return self._count(peer.node_id, is_granted=said.part.vote_granted, now_ms=now_ms)
 
         if not is_pre_vote:
@@ -261,7 +265,7 @@ class Election:
 
     # ------------------------------------------------------------------------------- being asked
 
-    def on_vote(self, request: Any, answer: Answer, now_ms: int) -> Effects:
+    def on_vote(self, request: wire.VoteRequest, answer: Answer, now_ms: int) -> Effects:
         """Grant or refuse a vote or pre-vote; what is granted is saved before the answer leaves."""
         standing = self._standing
         partition = wire.only_partition(request)
@@ -288,7 +292,7 @@ class Election:
         response = wire.vote_response(Code.NONE, standing.known, is_granted=is_granted)
         return [*effects, answer(response)]
 
-    def _may_grant(self, partition: Any) -> bool:
+    def _may_grant(self, partition: VotePartition) -> bool:
         """The grant rule of spec 1.3. The candidate need not be a voter this node knows of (X5)."""
         standing = self._standing
         if standing.log.forgotten is not None:
@@ -308,7 +312,7 @@ class Election:
         """Leading, or fetching with success: then nobody needs an election (Q46)."""
         return self._standing.role is Role.LEADER or self._standing.has_fetched
 
-    def _is_same_candidate(self, partition: Any) -> bool:
+    def _is_same_candidate(self, partition: VotePartition) -> bool:
         standing = self._standing
         directory_id = standing.voted_directory_id
         return bool(
@@ -316,7 +320,7 @@ class Election:
             and directory_id in (ZERO_UUID, partition.replica_directory_id)
         )
 
-    def _grant(self, partition: Any, now_ms: int) -> Effects:
+    def _grant(self, partition: VotePartition, now_ms: int) -> Effects:
         standing = self._standing
         standing.grant(partition.replica_id, partition.replica_directory_id)
         # The candidate has as good a chance as this node: it gets the time of a whole election.
@@ -326,7 +330,9 @@ class Election:
             return []
         return self._wait(standing.election_timeout_ms(), now_ms)
 
-    def on_begin(self, request: Any, answer: Answer, now_ms: int) -> Effects:
+    def on_begin(
+        self, request: wire.BeginQuorumEpochRequest, answer: Answer, now_ms: int
+    ) -> Effects:
         """A leader makes itself known; believed even when it meant another directory (spec 1.5)."""
         standing = self._standing
         partition = wire.only_partition(request)
@@ -340,7 +346,7 @@ class Election:
         code = Code.NONE if is_meant else Code.INVALID_VOTER_KEY
         return [*effects, answer(wire.begin_response(code, standing.known))]
 
-    def on_end(self, request: Any, answer: Answer, now_ms: int) -> Effects:
+    def on_end(self, request: wire.EndQuorumEpochRequest, answer: Answer, now_ms: int) -> Effects:
         """The leader leaves: its best follower stands at once, the others give it time (Q28)."""
         standing = self._standing
         partition = wire.only_partition(request)
@@ -354,7 +360,12 @@ class Election:
             effects += self._override_fetch_timeout(self._patience_ms(partition), now_ms)
         return [*effects, answer(wire.end_response(Code.NONE, standing.known))]
 
-    def _believe(self, request: Any, partition: Any, now_ms: int) -> Effects:
+    def _believe(
+        self,
+        request: wire.BeginQuorumEpochRequest | wire.EndQuorumEpochRequest,
+        partition: _OfLeader,
+        now_ms: int,
+    ) -> Effects:
         standing = self._standing
         leader_id = partition.leader_id
         leader = wire.leader_of(
@@ -362,7 +373,7 @@ class Election:
         )
         return standing.adopt(Known(partition.leader_epoch, leader_id, leader), now_ms)
 
-    def _patience_ms(self, partition: Any) -> int:
+    def _patience_ms(self, partition: EndQuorumEpochPartition) -> int:
         """Strictly growing with the place among the successors; the most for those not named. A leader that
         restarted names nobody: then nobody waits."""
         standing = self._standing
@@ -384,7 +395,7 @@ class Election:
         said = self._standing.refuse_epoch(epoch, now_ms)
         return None if said is None else Refused(Code.INVALID_REQUEST, said)
 
-    def _refuse_leader(self, partition: Any, now_ms: int) -> Refused | None:
+    def _refuse_leader(self, partition: _OfLeader, now_ms: int) -> Refused | None:
         known = Known(partition.leader_epoch, partition.leader_id)
         refused = self._refuse_epoch(known.epoch, known.leader_id, now_ms)
         said = self._standing.refuse_leader(known)

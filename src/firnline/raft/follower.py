@@ -5,12 +5,15 @@ A voter asks for the next records only when its own disk has the last ones: its 
 KIP-630; spec 1.7, 1.9, Q18, Q21, Q22, Q35-Q38.
 """
 
-from typing import Any
-
 from firnline.base.effects import Effects, Flush, Note, Peer
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.base.slices import FileRecords
+from firnline.protocol.messages.k01_fetch import (
+    EpochEndOffset,
+    FetchablePartitionResponse,
+    SnapshotId,
+)
 from firnline.raft import wire
 from firnline.raft.election_state import NOBODY
 from firnline.raft.fetch_rules import Diverging, truncation_point
@@ -154,6 +157,7 @@ class Follower:
         if standing.role is not Role.FOLLOWER or said.known.leader_id == NOBODY:
             return None
         part = said.part
+        assert isinstance(part, FetchablePartitionResponse)
         self.leader_start_offset = part.log_start_offset
         outcome: Effects | KafkaError | None
         if part.diverging_epoch.epoch >= 0:
@@ -169,7 +173,7 @@ class Follower:
         self._is_leader_silent = False
         return self.give_up_after(self._standing.settings.fetch_timeout_ms, now_ms)
 
-    def _cut(self, diverging: Any, now_ms: int) -> Effects | KafkaError | None:
+    def _cut(self, diverging: EpochEndOffset, now_ms: int) -> Effects | KafkaError | None:
         """Drop what the leader has not; but nothing that is committed, whatever it says (X8)."""
         standing = self._standing
         told = Diverging(diverging.epoch, diverging.end_offset)
@@ -180,7 +184,7 @@ class Follower:
             return None
         return standing.cut_log(offset, now_ms)
 
-    def _start_download(self, snapshot_id: Any, now_ms: int) -> Effects | KafkaError | None:
+    def _start_download(self, snapshot_id: SnapshotId, now_ms: int) -> Effects | KafkaError | None:
         standing = self._standing
         wanted = OffsetAndEpoch(snapshot_id.end_offset, snapshot_id.epoch)
         if wanted.epoch > standing.epoch or wanted.offset > SNAPSHOT_END_MAX:
@@ -200,7 +204,7 @@ class Follower:
             high_watermark=standing.committed,
         )
 
-    def _append(self, part: Any, now_ms: int) -> Effects | KafkaError:
+    def _append(self, part: FetchablePartitionResponse, now_ms: int) -> Effects | KafkaError:
         standing = self._standing
         records = part.records or b""
         data = records.read() if isinstance(records, FileRecords) else bytes(records)

@@ -4,7 +4,7 @@ Source: KIP-595, KIP-630, KIP-836, KIP-1166; spec 1.6, 1.7, Q23-Q29, DescribeQuo
 """
 
 from collections.abc import Callable, Generator, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from firnline.base.background import whole
 from firnline.base.effects import Effect, Effects
@@ -12,12 +12,15 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import METADATA_TOPIC, NO_OFFSET, ZERO_UUID, OffsetAndEpoch, Uuid
 from firnline.base.limits import METADATA_BATCH_BYTES_MAX
 from firnline.protocol.messages import k55_describe_quorum as k55
+from firnline.protocol.messages.k01_fetch import FetchPartition
+from firnline.protocol.messages.k59_fetch_snapshot import FetchSnapshotPartition
 from firnline.raft import wire
-from firnline.raft.fetch_rules import Diverging, SnapshotNeeded, Valid, judge_fetch
+from firnline.raft.fetch_rules import Diverging, SnapshotNeeded, Valid, Verdict, judge_fetch
 from firnline.raft.role import Role
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS
 from firnline.raft.snapshot_serve import BEGUN_IN_VAIN, Downloads, serve_chunk
 from firnline.raft.standing import Standing, refusal
+from firnline.raft.wire import Answer
 from firnline.records.build import NewRecord, build_batch, build_batch_of, encode_values
 from firnline.records.control import (
     ControlType,
@@ -27,7 +30,6 @@ from firnline.records.control import (
     encode_value,
 )
 
-Answer = Callable[[Any], Effect]
 _NEVER_MS = -1
 # Fetches of others than voters that wait; there are as many as brokers, and one of each.
 OTHERS_MAX = 1_000
@@ -85,7 +87,7 @@ class Replica:
 class Parked(NamedTuple):
     """A Fetch at the log's end that waits for something new until `deadline_ms`."""
 
-    partition: Any
+    partition: FetchPartition
     max_bytes: int
     deadline_ms: int
     answer: Answer
@@ -302,7 +304,7 @@ class Leader:
 
     # --------------------------------------------------------------------------------------- fetch
 
-    def on_fetch(self, request: Any, answer: Answer, now_ms: int) -> Effects:
+    def on_fetch(self, request: wire.FetchRequest, answer: Answer, now_ms: int) -> Effects:
         """Serve a replica's Fetch, park it, or refuse it; in this order of reasons (spec 1.5)."""
         partition = wire.only_partition(request)
         if partition is None:
@@ -336,7 +338,7 @@ class Leader:
         found = response.responses[0].partitions[0]
         has_news = (
             not isinstance(verdict, Valid)
-            or len(found.records) > 0
+            or bool(found.records)
             or partition.high_watermark < found.high_watermark
         )
         if has_news or request.max_wait_ms == 0:
@@ -351,7 +353,7 @@ class Leader:
         )
         return [*effects, *map(self._answer_now, replaced), *self._watch_parked()]
 
-    def _note_fetch(self, node_id: int, partition: Any, now_ms: int) -> Effects:
+    def _note_fetch(self, node_id: int, partition: FetchPartition, now_ms: int) -> Effects:
         """A replica's place is valid: it has all before it, on its disk if it votes (Q25, X17)."""
         if node_id < 0 or node_id == self._standing.node_id:
             return []
@@ -374,7 +376,11 @@ class Leader:
         return effects
 
     def _note_snapshot(
-        self, node_id: int, partition: Any, snapshot_id: OffsetAndEpoch, now_ms: int
+        self,
+        node_id: int,
+        partition: FetchPartition | FetchSnapshotPartition,
+        snapshot_id: OffsetAndEpoch,
+        now_ms: int,
     ) -> Replica:
         """A replica is on its way over a snapshot: it lives, and the snapshot is kept for it."""
         if node_id < 0 or node_id == self._standing.node_id:
@@ -401,7 +407,7 @@ class Leader:
             found = observers[key] = Replica(node_id, directory_id)
         return found
 
-    def _found(self, verdict: Any, offset: int, max_bytes: int) -> Any:
+    def _found(self, verdict: Verdict, offset: int, max_bytes: int) -> wire.FetchResponse:
         standing = self._standing
         diverging = snapshot_id = None
         records = b""
@@ -451,7 +457,9 @@ class Leader:
 
     # ----------------------------------------------------------------------------------- snapshots
 
-    def on_fetch_snapshot(self, request: Any, answer: Answer, now_ms: int) -> Effects:
+    def on_fetch_snapshot(
+        self, request: wire.FetchSnapshotRequest, answer: Answer, now_ms: int
+    ) -> Effects:
         """Serve one piece of a snapshot; it counts as contact like a Fetch (X7)."""
         standing = self._standing
         if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
@@ -479,7 +487,9 @@ class Leader:
 
     # ------------------------------------------------------------------------------------ describe
 
-    def on_describe(self, request: Any, answer: Answer, now_ms: int) -> Effects:
+    def on_describe(
+        self, request: wire.DescribeQuorumRequest, answer: Answer, now_ms: int
+    ) -> Effects:
         """Say how far every replica is (KIP-595 DescribeQuorum, KIP-836 times, KIP-853 addresses)."""
         standing = self._standing
         if wire.only_partition(request) is None:
@@ -554,7 +564,7 @@ class Leader:
             return Code.UNKNOWN_LEADER_EPOCH
         return None if standing.role is Role.LEADER else Code.NOT_LEADER_OR_FOLLOWER
 
-    def _refusal(self, code: Code) -> Any:
+    def _refusal(self, code: Code) -> wire.FetchResponse:
         standing = self._standing
         return wire.fetch_response(code, standing.known, log_start_offset=standing.log.start_offset)
 
@@ -597,17 +607,21 @@ def _shown(replica: Replica) -> k55.QuorumReplicaState:
     )
 
 
-def _described(result: Any, nodes: list[Any]) -> Any:
+def _described(
+    result: k55.DescribeQuorumPartitionResult, nodes: list[k55.QuorumNode]
+) -> wire.DescribeQuorumResponse:
     topic = k55.DescribeQuorumTopicResult(topic_name=METADATA_TOPIC, partitions=[result])
     return wire.DescribeQuorumResponse(error_message=None, topics=[topic], nodes=nodes)
 
 
-def refusing_to_describe(request: Any) -> Generator[None, None, Any]:
+def refusing_to_describe(
+    request: wire.DescribeQuorumRequest,
+) -> Generator[None, None, wire.DescribeQuorumResponse]:
     """Return that every partition that was asked for is unknown here; yields after so many."""
     topics = []
     left = _REFUSED_PER_STEP
     for topic in request.topics:
-        rows: list[Any] = []
+        rows: list[k55.DescribeQuorumPartitionResult] = []
         topics.append(k55.DescribeQuorumTopicResult(topic_name=topic.topic_name, partitions=rows))
         left -= 1
         for partition in topic.partitions:

@@ -11,7 +11,6 @@ from firnline.base.effects import Effect, Effects, Peer, Warn
 from firnline.base.errors import Bug, Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
-from firnline.protocol.schema import Message
 from firnline.raft import wire
 from firnline.raft.election import Election
 from firnline.raft.election_state import NOBODY
@@ -23,6 +22,7 @@ from firnline.raft.settings import RESIGN_WAIT_MAX_MS, QuorumSettings
 from firnline.raft.snapshot_rules import Lag, next_start_offset
 from firnline.raft.standing import Standing
 from firnline.raft.voters import VoterSet
+from firnline.raft.wire import Answer, Asked
 
 __all__ = ["Proposed", "QuorumCounters", "RaftNode"]
 
@@ -96,7 +96,7 @@ class RaftNode:
         self._is_started = False
         self._electing_since_ms: int | None = None
         self._elections = self._election_ms_sum = self._election_ms_max = 0
-        self._handlers: dict[type, Callable[[Any, Callable[[Any], Effect], int], Effects]] = {
+        self._handlers: dict[type[Asked], Callable[[Any, Answer, int], Effects]] = {
             wire.VoteRequest: self._election.on_vote,
             wire.BeginQuorumEpochRequest: self._election.on_begin,
             wire.EndQuorumEpochRequest: self._election.on_end,
@@ -222,7 +222,7 @@ class RaftNode:
         effects += self._election.look_back(now_ms) + standing.announce(now_ms)
         return effects + self._entered(Role.FOLLOWER, now_ms) + self._poke(now_ms)
 
-    def on_request(self, request: Message, answer: Callable[[Any], Effect], now_ms: int) -> Effects:
+    def on_request(self, request: Asked, answer: Answer, now_ms: int) -> Effects:
         """Answer a request of the quorum's, now or later; what it changed is saved before that.
 
         A node that has not taken up what it saved yet promises nothing, and knows no epoch.
@@ -255,7 +255,7 @@ class RaftNode:
         """Send a message of another part of this node that names epoch or leader, once that may be told."""
         return self._standing.gate.hold([message])
 
-    def _handle(self, request: Message, answer: Callable[[Any], Effect], now_ms: int) -> Effects:
+    def _handle(self, request: Asked, answer: Answer, now_ms: int) -> Effects:
         standing = self._standing
         if standing.is_stopped:
             return []

@@ -6,9 +6,9 @@ Q21.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import ParamSpec, TypeVar
 
-from firnline.base.effects import Effects, Flush, Peer, Unanswered, Warn
+from firnline.base.effects import Effect, Effects, Flush, Peer, Request, Unanswered, Warn
 from firnline.base.errors import Bug, CannotGoOn, Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import ZERO_UUID, OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
@@ -25,7 +25,7 @@ from firnline.raft.ports import ElectionStore, RaftListener, ReplicatedLog
 from firnline.raft.role import Cause, Role, next_role
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import VoterSet
-from firnline.raft.wire import Known, Said, read_response
+from firnline.raft.wire import Heard, Known, Said, read_response
 
 _EMPTY = OffsetAndEpoch(0, 0)
 _CODES = frozenset(Code)
@@ -47,6 +47,8 @@ _TWO_LEADERS = (
     " controllers' listener made it up; compare the metadata logs of the controllers"
 )
 # What to do with an answer's own news; None or the reason when it led nowhere.
+News = ParamSpec("News")
+Response = TypeVar("Response", bound=Heard)
 GoOn = Callable[[Said, int], Effects | KafkaError | None]
 
 
@@ -466,14 +468,16 @@ class Standing:
         self.log.advance_high_watermark(offset)
         return self.tell(self.listener.on_committed, offset, now_ms)
 
-    def tell(self, on_news: Callable[..., Effects], *news: Any) -> Effects:
+    def tell(
+        self, on_news: Callable[News, Effects], *news: News.args, **named: News.kwargs
+    ) -> Effects:
         """Return what the listener does with the news. CannotGoOn, StorageError or Bug stop the node.
 
         News often come with a request of somebody else's, a voter's Fetch, and a failed request costs its
         connection alone. Here that would leave a node that goes on without what is committed.
         """
         try:
-            return on_news(*news)
+            return on_news(*news, **named)
         except (Bug, StorageError):
             raise
         except ConfigError as problem:
@@ -486,7 +490,7 @@ class Standing:
     def ask(
         self,
         peer: Peer,
-        request: Any,
+        request: Request[Response],
         go_on: GoOn,
         *,
         version_min: int = 0,
@@ -499,12 +503,12 @@ class Standing:
         `on_refused()`: it answered, and there is nothing to go on with.
         """
 
-        def then(response: Any, now_ms: int) -> Effects:
+        def then(response: Response | Unanswered, now_ms: int) -> Effects:
             if self.is_stopped:
                 return []
             if on_unsupported is not None and _is_unsupported(response):
                 return on_unsupported(now_ms) + self.poke(now_ms)
-            before, effects = self.known, list[Any]()
+            before, effects = self.known, list[Effect]()
             outcome: Effects | KafkaError | None = None
             said = self._read(response)
             if isinstance(said, Said):
@@ -527,7 +531,7 @@ class Standing:
 
         return [self.calls.ask(peer, request, then, version_min=version_min)]
 
-    def _read(self, response: Any) -> Said | KafkaError | None:
+    def _read(self, response: Heard | Unanswered) -> Said | KafkaError | None:
         """None: no answer came, which says nothing, or that of a node that is not ready to answer."""
         if isinstance(response, Unanswered):
             return None
@@ -599,7 +603,7 @@ def _by_epoch(place: OffsetAndEpoch) -> tuple[int, int]:
     return place.epoch, place.offset
 
 
-def _is_unsupported(response: Any) -> bool:
+def _is_unsupported(response: object) -> bool:
     if isinstance(response, Unanswered):
         return response.is_unsupported
     return bool(getattr(response, "error_code", 0) == Code.UNSUPPORTED_VERSION)

@@ -4,10 +4,10 @@ One topic and one partition, always (Q1). Messages carry the fields of every ver
 those a version lacks. Source: KIP-595, KIP-630, KIP-853, KIP-996, KIP-1166; spec 1.5.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from firnline.base.effects import Peer
+from firnline.base.effects import Effect, Peer
 from firnline.base.errors import Code
 from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, OffsetAndEpoch, Uuid
 from firnline.base.slices import FileRecords
@@ -59,8 +59,27 @@ __all__ = [
 PARTITION = 0
 _NO_CHUNK = Chunk(OffsetAndEpoch(0, 0), 0, 0, b"")
 
+Asked = (
+    FetchRequest
+    | VoteRequest
+    | BeginQuorumEpochRequest
+    | EndQuorumEpochRequest
+    | DescribeQuorumRequest
+    | FetchSnapshotRequest
+)
+# What members of the quorum hear from one another; DescribeQuorum is asked by clients.
+Heard = (
+    FetchResponse
+    | VoteResponse
+    | BeginQuorumEpochResponse
+    | EndQuorumEpochResponse
+    | FetchSnapshotResponse
+)
+Answered = Heard | DescribeQuorumResponse
+# Takes the answer to a request, and returns the effect that sends it.
+Answer = Callable[[Answered], Effect]
 # What each request is answered with when it is refused as a whole.
-RESPONSES: dict[type, Any] = {
+RESPONSES: dict[type[Asked], type[Answered]] = {
     FetchRequest: FetchResponse,
     VoteRequest: VoteResponse,
     BeginQuorumEpochRequest: BeginQuorumEpochResponse,
@@ -78,12 +97,36 @@ class Known(NamedTuple):
     leader: Peer | None = None
 
 
+Part = (
+    k01_fetch.FetchablePartitionResponse
+    | k52_vote.VotePartitionResult
+    | k53_begin_quorum_epoch.BeginQuorumEpochPartitionResult
+    | k54_end_quorum_epoch.EndQuorumEpochPartitionResult
+    | k59_fetch_snapshot.FetchSnapshotPartitionResult
+)
+
+
 class Said(NamedTuple):
     """An answer of the quorum as it was read; `part` is what it says of the one partition."""
 
     error: int
     known: Known
-    part: Any
+    part: Part
+
+
+Row = TypeVar("Row", covariant=True)
+
+
+class _Topic(Protocol[Row]):
+    @property
+    def partitions(self) -> Sequence[Row]: ...
+
+
+class NamesTopics(Protocol[Row]):
+    """A request of the quorum's, by what it asks of a partition."""
+
+    @property
+    def topics(self) -> Sequence[_Topic[Row]]: ...
 
 
 # ------------------------------------------------------------------------------------------- requests
@@ -221,14 +264,14 @@ def fetch_snapshot_request(
 # ---------------------------------------------------------------------------------- reading requests
 
 
-def only_partition(request: Any) -> Any | None:
+def only_partition(request: NamesTopics[Row]) -> Row | None:
     """Return the one partition of a request of the quorum's; None unless it names that and no other."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
     topic = request.topics[0]
     partition = topic.partitions[0]
-    by_name = type(request) in (FetchRequest, FetchSnapshotRequest)
-    index = partition.partition if by_name else partition.partition_index
+    by_name = isinstance(request, (FetchRequest, FetchSnapshotRequest))
+    index = getattr(partition, "partition" if by_name else "partition_index")
     return partition if index == PARTITION and _is_metadata(topic) else None
 
 
@@ -240,7 +283,12 @@ def _is_metadata(topic: Any) -> bool:
     return bool(name == METADATA_TOPIC)
 
 
-def leader_of(request: Any, leader_id: int, voters: VoterSet, listener: str) -> Peer | None:
+def leader_of(
+    request: BeginQuorumEpochRequest | EndQuorumEpochRequest,
+    leader_id: int,
+    voters: VoterSet,
+    listener: str,
+) -> Peer | None:
     """Where the leader that Begin- or EndQuorumEpoch names listens; older versions leave it to the voters."""
     endpoints = request.leader_endpoints
     for endpoint in endpoints:
@@ -358,7 +406,9 @@ def fetch_snapshot_response(
     return FetchSnapshotResponse(topics=[topic], node_endpoints=_endpoints(m.NodeEndpoint, known))
 
 
-def unknown_snapshot_partition(request: FetchSnapshotRequest, known: Known) -> Any:
+def unknown_snapshot_partition(
+    request: FetchSnapshotRequest, known: Known
+) -> FetchSnapshotResponse:
     """Answer a FetchSnapshot of another partition: it is named, and unknown here."""
     m = k59_fetch_snapshot
     topic = request.topics[0]
@@ -380,7 +430,7 @@ def _endpoints(kind: Any, known: Known) -> list[Any]:
 # ---------------------------------------------------------------------------------- reading responses
 
 
-def read_response(response: Any, voters: VoterSet) -> Said | None:
+def read_response(response: Heard, voters: VoterSet) -> Said | None:
     """Read the one partition of an answer; None when it is of another one, or malformed."""
     topics: Any = response.responses if isinstance(response, FetchResponse) else response.topics
     if len(topics) != 1 or len(topics[0].partitions) != 1 or not _is_metadata(topics[0]):
@@ -403,6 +453,7 @@ def read_response(response: Any, voters: VoterSet) -> Said | None:
 def read_chunk(said: Said) -> Chunk:
     """Read the piece of a snapshot in an answer to FetchSnapshot; half an id is none (Q36)."""
     part = said.part
+    assert isinstance(part, k59_fetch_snapshot.FetchSnapshotPartitionResult)
     data = part.unaligned_records
     return Chunk(
         OffsetAndEpoch(part.snapshot_id.end_offset, part.snapshot_id.epoch),
