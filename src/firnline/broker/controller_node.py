@@ -7,7 +7,6 @@ active, each controller has its addresses written into the metadata once. Source
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from firnline.base.background import Background
 from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer, Warn
@@ -26,7 +25,7 @@ from firnline.metadata.census import is_last_standing, is_unclean
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.features import CONTROLLER_REGISTRATION_SINCE, SUPPORTED
 from firnline.metadata.image import ClusterImage, ControllerImage, FeatureRange
-from firnline.metadata.quorum import MetadataQuorum
+from firnline.metadata.quorum import MetadataQuorum, R, Then
 from firnline.metadata.result import ControllerResult
 
 _FENCING = ("controller", "fencing")
@@ -122,9 +121,7 @@ class ControllerNode:
         """Feature levels this release acts on."""
         return SUPPORTED
 
-    def write_topics(
-        self, result: ControllerResult[Any], then: Callable[[Any, int], Effects], now_ms: int
-    ) -> Effects:
+    def write_topics(self, result: ControllerResult[R], then: Then[R], now_ms: int) -> Effects:
         """`quorum.write` of new partitions; none of them is opened here."""
         return self.quorum.write(result, then, now_ms)
 

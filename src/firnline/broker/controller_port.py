@@ -20,6 +20,7 @@ from firnline.metadata.quorum import MetadataQuorum
 from firnline.replica.directories import Placed
 from firnline.replica.isr import IsrAnswer, IsrChange
 
+# Any: what each method of ControllerPort says.
 Then = Callable[[Any, int], Effects]
 
 NOBODY_ACTIVE = KafkaError(Code.NOT_CONTROLLER, "this is not the active controller")

@@ -9,11 +9,11 @@ Source: house, sections 5 and 7.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from firnline.base.background import Background
 from firnline.base.effects import Append, Effect, Effects, EnsureTopic, SetTimer, Warn
-from firnline.base.errors import Bug, StorageError
+from firnline.base.errors import Bug, KafkaError, StorageError
 from firnline.base.ids import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, Uuid
 from firnline.base.ports import Rng
 from firnline.broker.controller_node import ControllerNode
@@ -36,6 +36,7 @@ from firnline.coordinator.producer_ids import ProducerIds
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import ClusterImage, FeatureRange
+from firnline.metadata.quorum import R, Then
 from firnline.metadata.result import ControllerResult
 from firnline.replica.compacting import Compacting
 from firnline.replica.hosted import ByName, HostedPartitions
@@ -283,23 +284,21 @@ class BrokerNode:
 
     # ------------------------------------------------------------------------- between the parts
 
-    def write_topics(
-        self, result: ControllerResult[Any], then: Callable[[Any, int], Effects], now_ms: int
-    ) -> Effects:
+    def write_topics(self, result: ControllerResult[R], then: Then[R], now_ms: int) -> Effects:
         """`quorum.write` of new partitions: `then` runs when they are open too, so that whoever is told
         of them can use them at once, but no later than a second after the commit."""
 
-        def committed(outcome: Any, at_ms: int) -> Effects:
+        def committed(outcome: R | KafkaError, at_ms: int) -> Effects:
             return self.when_open(partial(then, outcome), at_ms)
 
         return self.quorum.write(result, committed, now_ms)
 
     def create_topics(
-        self, wanted: Sequence[NewTopic], then: Callable[[Any, int], Effects], now_ms: int
+        self, wanted: Sequence[NewTopic], then: Then[list[KafkaError | None]], now_ms: int
     ) -> Effects:
         """Have topics made that nobody created; `then(None or KafkaError of each, or one for all)`."""
 
-        def made(outcome: Any, at_ms: int) -> Effects:
+        def made(outcome: list[KafkaError | None] | KafkaError, at_ms: int) -> Effects:
             return self.when_open(partial(then, outcome), at_ms)
 
         return self.port.create_topics(wanted, made, now_ms)

@@ -8,10 +8,10 @@ state it was told of. Source: KIP-500, KIP-595, KIP-631; spec Q12, Q25, Q39, X16
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from firnline.base.background import whole
-from firnline.base.effects import CancelTimer, Effects, Note, Peer, SetTimer, Warn
+from firnline.base.effects import CancelTimer, Effect, Effects, Note, Peer, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
@@ -62,7 +62,8 @@ _LOADED_TIMER = ("metadata", "loaded")
 _NOT_ACTIVE = "this node is not the active controller"
 
 Publisher = Callable[[ClusterDelta, ClusterImage, int], Effects]
-Then = Callable[[Any, int], Effects]
+R = TypeVar("R")
+Then = Callable[[R | KafkaError, int], Effects]
 Told = Callable[[int], Effects]
 
 
@@ -89,8 +90,8 @@ class _Pending(NamedTuple):
 
     end_offset: int
     delta: ClusterDelta | None
-    then: Then | None
-    response: Any
+    then: Then[Any] | None
+    response: object
     size_bytes: int = 0
     timestamp_ms: int = 0
 
@@ -265,7 +266,7 @@ class MetadataQuorum:
         effects = self._follow(now_ms)
         return effects + self.raft.start(now_ms)
 
-    def write(self, result: ControllerResult[Any], then: Then, now_ms: int) -> Effects:
+    def write(self, result: ControllerResult[R], then: Then[R], now_ms: int) -> Effects:
         """Write a decision; `then(response or KafkaError, now_ms)` runs when it is committed.
 
         A decision without records is answered after the writes it may have relied on. NOT_CONTROLLER when
@@ -276,9 +277,7 @@ class MetadataQuorum:
             return then(KafkaError(Code.NOT_CONTROLLER, _NOT_ACTIVE), now_ms)
         return self._write(result, then, now_ms)
 
-    def prepare(
-        self, result: ControllerResult[Any]
-    ) -> Generator[None, None, ControllerResult[Any]]:
+    def prepare(self, result: ControllerResult[R]) -> Generator[None, None, ControllerResult[R]]:
         """Do what `write` would do of a large decision, as far as it needs no turn of its own; in slices.
 
         It is done again where the newest image is another one by the time it is written.
@@ -489,7 +488,7 @@ class MetadataQuorum:
 
     def _publish_applied(self, now_ms: int) -> Effects:
         """Publish where the loader is, as one difference after a snapshot."""
-        loader, effects = self._loader, list[Any]()
+        loader, effects = self._loader, list[Effect]()
         changes = loader.take_deltas()  # since the snapshot, where one was loaded
         deltas = list(changes)
         if self._replacement is not None:
@@ -584,7 +583,7 @@ class MetadataQuorum:
                 effects += pending.then(error, now_ms)
         return effects + self._follow(now_ms)
 
-    def _write(self, result: ControllerResult[Any], then: Then, now_ms: int) -> Effects:
+    def _write(self, result: ControllerResult[R], then: Then[R], now_ms: int) -> Effects:
         response = result.response
         if not result.records:
             if not self._pending:
@@ -616,8 +615,8 @@ class MetadataQuorum:
         self,
         records: Sequence[Message],
         prepared: Prepared | None,
-        then: Then | None,
-        response: Any,
+        then: Then[R] | None,
+        response: R,
         now_ms: int,
     ) -> Effects | KafkaError:
         assert self._reign is not None
