@@ -5,7 +5,7 @@ takes both, in the same step of the node, and replay applies them. Source: KIP-5
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from firnline.base.background import whole
 from firnline.base.errors import Code, KafkaError
@@ -32,7 +32,7 @@ from firnline.controller.ids import ProducerIdBlock
 from firnline.controller.isr_changes import IsrChange
 from firnline.controller.reassignments import Reassignment
 from firnline.controller.sweeps import Newest
-from firnline.controller.topics import CreatedTopic, NewPartitions, NewTopic, TopicRef
+from firnline.controller.topics import Answer, CreatedTopic, NewPartitions, NewTopic, TopicRef
 from firnline.metadata.census import PartitionIndex
 from firnline.metadata.image import (
     ClusterImage,
@@ -141,7 +141,9 @@ class Controller:
         )
         return self._with_room(result)
 
-    def _with_room(self, result: ControllerResult[list[Any]]) -> ControllerResult[list[Any]]:
+    def _with_room(
+        self, result: ControllerResult[list[Answer | KafkaError]]
+    ) -> ControllerResult[list[Answer | KafkaError]]:
         """Refuse more partitions here than this process may have logs."""
         node_id = self._config.node_id
         here = sum(type(r) is PartitionRecord and node_id in r.replicas for r in result.records)

@@ -7,7 +7,7 @@ answer is POLICY_VIOLATION. Source: KIP-4, KIP-195, KIP-516, KIP-525; reliabilit
 
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from firnline.base.background import whole
 from firnline.base.errors import Code, KafkaError
@@ -124,11 +124,16 @@ def _refuse_all(count: int, why: str) -> ControllerResult[list[CreatedTopic | Ka
     return ControllerResult([], [KafkaError(Code.POLICY_VIOLATION, why)] * count)
 
 
+Answer = TypeVar("Answer")
+
+
 def refused(
-    result: ControllerResult[list[Any]], problem: KafkaError
-) -> ControllerResult[list[Any]]:
+    result: ControllerResult[list[Answer | KafkaError]], problem: KafkaError
+) -> ControllerResult[list[Answer | KafkaError]]:
     """Refuse with `problem` what was not refused already."""
-    answers = [answer if isinstance(answer, KafkaError) else problem for answer in result.response]
+    answers: list[Answer | KafkaError] = [
+        answer if isinstance(answer, KafkaError) else problem for answer in result.response
+    ]
     return ControllerResult([], answers)
 
 

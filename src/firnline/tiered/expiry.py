@@ -18,8 +18,7 @@ from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
 from firnline.tiered.hosted import Done, Hosted, LogView, Services, closed_from
 from firnline.tiered.metadata.log import HistoryUnknown
-from firnline.tiered.metadata.ordered import Key
-from firnline.tiered.retained import Retained
+from firnline.tiered.retained import Key, Retained
 from firnline.tiered.settings import NO_LIMIT
 from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
 

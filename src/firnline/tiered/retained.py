@@ -12,13 +12,17 @@ from firnline.base.errors import KafkaError
 from firnline.base.ids import TopicIdPartition, Uuid
 from firnline.base.units import INT64_MAX
 from firnline.tiered.lineage import Lineage, filled
-from firnline.tiered.metadata.ordered import Key, Ordered
+from firnline.tiered.metadata.ordered import Ordered
 from firnline.tiered.spi import Epochs, Look, Mark, RemoteSegment, SegmentState
 
 # Segments that are placed, or let go of, in a step of the loop.
 PLACED_IN_STEP = 500
 # Comes before all epochs: what lies below them.
 _BELOW = -1
+
+
+# Where one is in the history: leader epoch, base offset, end offset, segment id.
+Key = tuple[int, int, int, Uuid]
 
 
 class _Epochs(Protocol):
@@ -48,7 +52,8 @@ class Retained:
     def __init__(self, metadata: _Metadata, where: TopicIdPartition, log: _Log) -> None:
         self._metadata, self._where, self._log = metadata, where, log
         self.lineage = Lineage(())
-        self.own, self.below = Ordered(), Ordered()
+        self.own: Ordered[Key] = Ordered()
+        self.below: Ordered[Key] = Ordered()
         self.own_bytes = 0
         self.moves = 0
         self._keys: dict[Uuid, Key] = {}

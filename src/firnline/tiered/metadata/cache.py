@@ -95,11 +95,14 @@ class _EpochView:
         return None
 
 
-def _by_base(segment: RemoteSegment) -> tuple[int, int, Uuid]:
+_Key = tuple[int, int, Uuid]
+
+
+def _by_base(segment: RemoteSegment) -> _Key:
     return segment.base_offset, segment.end_offset, segment.segment_id
 
 
-def _by_end(segment: RemoteSegment) -> tuple[int, int, Uuid]:
+def _by_end(segment: RemoteSegment) -> _Key:
     return segment.end_offset, segment.base_offset, segment.segment_id
 
 
@@ -141,9 +144,10 @@ class MetadataCache:
 
     def __init__(self) -> None:
         self._by_id: dict[Uuid, RemoteSegment] = {}
-        self._all = Ordered()  # by base offset
-        self._finished = Ordered()  # by end offset
-        self._unfinished = Ordered()  # by base offset: copies and deletions under way
+        self._all: Ordered[_Key] = Ordered()  # by base offset
+        self._finished: Ordered[_Key] = Ordered()  # by end offset
+        # Copies and deletions under way, by base offset.
+        self._unfinished: Ordered[_Key] = Ordered()
         self._by_epoch: dict[int, _EpochView] = {}
         self._deleted: dict[Uuid, None] = {}  # the newest ones
         self._feed: _Feed | None = None  # from the first look on

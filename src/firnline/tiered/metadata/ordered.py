@@ -1,14 +1,16 @@
 """Segments in the order of a key, so that what is asked after each change is not sorted each time. PURE."""
 
 from bisect import bisect_left
-from typing import Any
+from typing import Generic, TypeVar
 
+from firnline.base.ids import Uuid
 from firnline.tiered.spi import RemoteSegment
 
-Key = tuple[Any, ...]  # of one kind: the last part is the segment id
+# The last part is the segment id.
+Key = TypeVar("Key", tuple[int, int, Uuid], tuple[int, int, int, Uuid])
 
 
-class Ordered:
+class Ordered(Generic[Key]):
     """Two lists of one length: `rows[i]` is at `keys[i]`, and keys ascend."""
 
     __slots__ = ("keys", "rows")
