@@ -242,7 +242,8 @@ def _rest(
         if is_begun:
             slices.throw(HungUp())
     except StopIteration as done:
-        return done.value
+        found: Effects = done.value
+        return found
     except HungUp:
         return []
     except Exception as problem:  # noqa: BLE001 - as in the first slice

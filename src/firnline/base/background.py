@@ -8,7 +8,7 @@ one slice of one work is done in a turn of the loop, whatever waits.
 
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
 from firnline.base.effects import Effects, Pool, SetTimer, Submit
 from firnline.base.units import MIB
@@ -17,6 +17,7 @@ _ITEMS_PER_SLICE = 200
 _BYTES_PER_SLICE = MIB
 # Where works take turns: of so many slices one is of those that are not urgent, whatever is.
 _USUAL_EVERY = 4
+Made = TypeVar("Made")
 
 
 class Pause:
@@ -33,20 +34,20 @@ class Pause:
         raise AssertionError("a kind of pause does")
 
 
-class Beside(Pause):
+class Beside(Pause, Generic[Made]):
     """A pause while threads do something. `result` is then what `work` returned or raised, or the KafkaError
-    of a full pool."""
+    of a full pool; None before."""
 
     __slots__ = ("name", "pool", "result", "work")
 
-    def __init__(self, name: str, pool: Pool, work: Callable[[], Any]) -> None:
+    def __init__(self, name: str, pool: Pool, work: Callable[[], Made]) -> None:
         self.name = name
         self.pool = pool
         self.work = work
-        self.result: Any = None
+        self.result: Made | Exception | None = None
 
     def begin(self, then: Callable[[int], Effects], owner: str = "") -> Effects:
-        def done(result: object, now_ms: int) -> Effects:
+        def done(result: Made | Exception, now_ms: int) -> Effects:
             self.result = result
             return then(now_ms)
 
@@ -62,11 +63,11 @@ class HungUp(BaseException):
 
 # Each yield gets the time; what it returns is carried out, too, if it is effects. The first yield gives
 # nothing, unless the first slice is done by whoever has the rest done (`begin`).
-Work = Generator[Effects, int, Any]
+Work = Generator[Effects, int, Effects | None]
 Found = TypeVar("Found")
 
 
-def whole(steps: Generator[Any, None, Found]) -> Found:
+def whole(steps: Generator[object, None, Found]) -> Found:
     """Take all steps at once; return what they lead to."""
     while True:
         try:

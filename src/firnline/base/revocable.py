@@ -6,7 +6,7 @@ own was: by its paths nothing is to be opened, renamed or removed any more. File
 """
 
 from functools import partial
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 from firnline.base.errors import RecordsCut
 from firnline.base.ports import Fs
@@ -20,7 +20,7 @@ class RevocableFs:
     def __init__(self, fs: Fs) -> None:
         self._fs = fs
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._fs, name)
 
     def revoke(self) -> None:
@@ -45,11 +45,11 @@ class _NoFiles:
     def exists(self, path: str) -> bool:
         return False
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return partial(_refuse, name)
 
 
-def _refuse(name: str, path: str, *args: Any, **more: Any) -> NoReturn:
+def _refuse(name: str, path: str, *args: object, **more: object) -> NoReturn:
     # Not a failed disk: whoever asks again is told where the partition is, if it is anywhere.
     why = "the log is served no more"
     raise RecordsCut(why, path=path, attempted=name, error="EAGAIN")

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from firnline.base.background import Background, Work
+from firnline.base.background import Background
 from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import INTERNAL_TOPICS, LOST_DIRECTORY, TopicPartition, Uuid
@@ -665,7 +665,7 @@ def _tell(listeners: list[Told], partition: Partition, now_ms: int) -> Effects:
     return effects
 
 
-def _partitions_in_turn(acts: Iterable[Then | None]) -> Work:
+def _partitions_in_turn(acts: Iterable[Then | None]) -> Generator[Effects, int, None]:
     """Do some at a time; None where others should have their turn before."""
     now_ms = yield []
     effects: Effects = []

@@ -209,7 +209,7 @@ class LargeFetch(OneFetch):
         return (yield from self._answer_in_slices(answer))
 
 
-def _left(waiter: FetchWaiter, waits_at: list[FetchWaiters]) -> Work:
+def _left(waiter: FetchWaiter, waits_at: list[FetchWaiters]) -> Generator[Effects, int, None]:
     """Have partitions let go of who has stopped waiting. Meanwhile they pass it over, as it is done."""
     yield []
     while waits_at:

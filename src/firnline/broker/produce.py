@@ -12,7 +12,7 @@ producer keep their order. Leadership is asked when the batch is appended. Sourc
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from firnline.base.background import Beside
 from firnline.base.effects import Appended, CancelTimer, Effects, Flush, SetTimer
@@ -47,6 +47,8 @@ _MADE_BYTES_PER_TURN = MIB
 Write = tuple[Partition | KafkaError, bytearray | memoryview | None]
 _Job = tuple[int, Partition, Target, BatchLimits]
 Answer = Callable[[list[Outcome], int], Effects]
+# A batch to append for each that was asked for, as far as they came, or why there is none.
+Compression = Beside[list[bytearray | KafkaError]]
 
 
 class Producing:
@@ -156,7 +158,7 @@ class Producing:
         answer: Answer,
         now_ms: int,
         origin: Origin = "client",
-    ) -> Generator[Effects | Beside, int, Effects]:
+    ) -> Generator[Effects | Compression, int, Effects]:
         """As `produce` for a client, of whose writes one of `slices` is looked up and appended at a time.
 
         What has to be in another codec is compressed before, by threads if it is much. What a slice appended
@@ -481,7 +483,7 @@ class Recompression:
         self._writes[place] = partition, found
         return True
 
-    def beside(self) -> Beside:
+    def beside(self) -> Compression:
         """Return what threads are to do; then call `placed` with it.
 
         From here on no view of the receive buffer is kept: it is used again meanwhile.
@@ -495,8 +497,8 @@ class Recompression:
         ]
         now_ms = self._now_ms
 
-        def work() -> list[Any]:
-            made: list[Any] = []
+        def work() -> list[bytearray | KafkaError]:
+            made: list[bytearray | KafkaError] = []
             size = 0
             for batch, target, limits in asked:
                 assert batch is not None
@@ -509,17 +511,20 @@ class Recompression:
 
         return Beside("compress batches", "codec", work)
 
-    def placed(self, done: Beside) -> list[Write]:
+    def placed(self, done: Compression) -> list[Write]:
         """Return the first of the writes, with what threads made of them. The rest is for another turn."""
         results = done.result
         if isinstance(results, KafkaError):
             results = [_BUSY] * len(self._jobs)
         elif isinstance(results, Exception):
             raise results
+        assert results is not None, "it is done"
         ready = self._writes[: (*(job[0] for job in self._jobs), len(self._writes))[len(results)]]
         for (place, partition, _, _), result in zip(self._jobs, results, strict=False):
-            is_refused = isinstance(result, KafkaError)
-            ready[place] = (result, None) if is_refused else (partition, result)
+            if isinstance(result, KafkaError):
+                ready[place] = result, None
+            else:
+                ready[place] = partition, result
         return ready
 
 

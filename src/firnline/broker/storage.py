@@ -9,9 +9,9 @@ last one the node stops. Source: rel-P4 to P9; spec T12-T16; reliability d 83-85
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
-from firnline.base.background import Background, Work
+from firnline.base.background import Background
 from firnline.base.effects import SYNC_THREADS, Effects, SetTimer, Submit, Warn, with_cause
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
@@ -22,7 +22,7 @@ from firnline.config.broker import ALL_DIRECTORIES, BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.log import names
 from firnline.log.directory import LogDirectory
-from firnline.log.log import Log
+from firnline.log.log import Kept, Log
 from firnline.log.producer_state import ProducerTable
 from firnline.log.retention import closing
 from firnline.replica.directories import put_strays_aside, told_of_strays, where_it_lies
@@ -346,7 +346,7 @@ class Storage:
         """True when the last syncs are under way: nothing may be changed any more."""
         return self._is_settling
 
-    def keep_for_compaction(self, log: Log, then: Callable[[Any, int], Effects]) -> Effects:
+    def keep_for_compaction(self, log: Log, then: Kept) -> Effects:
         """Write down, durably, what recovery has to know of a log before it is compacted."""
         return self._directory_of(log).keep_for_compaction(log, then)
 
@@ -546,7 +546,7 @@ class Storage:
         partition: Partition,
         end_offset: int,
         on_failure: Callable[[Partition, int], Effects],
-        result: Any,
+        result: Exception | None,
         now_ms: int,
     ) -> Effects:
         later_ms = _FLUSH_CHECK_MS if isinstance(result, KafkaError) else 0  # the pool is full
@@ -556,10 +556,9 @@ class Storage:
                 partition.log.flushed(end_offset)
             except StorageError as problem:
                 result = None if problem.is_passing else problem
-        has_failed = isinstance(result, StorageError) and not result.has_lost_nothing
-        if has_failed and not partition.is_offline:
-            effects += with_cause(result, on_failure(partition, now_ms))
-        return effects
+        if not isinstance(result, StorageError) or result.has_lost_nothing or partition.is_offline:
+            return effects
+        return effects + with_cause(result, on_failure(partition, now_ms))
 
     def _checkpoint(self, now_ms: int) -> Effects:
         """Write recovery points, log starts and high watermarks of each directory (rel-P6)."""
@@ -682,7 +681,7 @@ def _job(name: str, interval_ms: int, work: Callable[[int], Effects], now_ms: in
     return SetTimer(key=("storage", name), at_ms=now_ms + interval_ms, then=run)
 
 
-def _close_logs(directory: LogDirectory) -> Work:
+def _close_logs(directory: LogDirectory) -> Generator[Effects, int, None]:
     """Let go of what a directory that failed has open, some logs at a time."""
     yield []
     rest = iter(list(directory.logs.values()))

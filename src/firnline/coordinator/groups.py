@@ -194,7 +194,9 @@ class GroupCoordinator:
         self._loads[partition] = load
         return effects + self._background.begin(load.work, now_ms)
 
-    def _load(self, partition: int, shard: Shard, batches: Iterable[Buffer], then: Loaded) -> Work:
+    def _load(
+        self, partition: int, shard: Shard, batches: Iterable[Buffer], then: Loaded
+    ) -> Generator[Effects, int, None]:
         now_ms = yield []
         try:
             for _ in shard.load(batches):

@@ -315,7 +315,7 @@ class Shard:
             effects = self._write_tombs([(group_id, None)], settle, now_ms)
         return effects + settle(Code.NONE)
 
-    def expire(self) -> Work:
+    def expire(self) -> Generator[Effects, int, None]:
         """Write tombstones for offsets that have outlived their group, and for empty groups."""
         now_ms = yield []
         dead: list[Dead] = []
@@ -349,7 +349,9 @@ class Shard:
             now_ms = yield self._bury(dead, _nobody, now_ms)
             dead.clear()
 
-    def forget_topics(self, topics: frozenset[str], newest_offset: int) -> Work:
+    def forget_topics(
+        self, topics: frozenset[str], newest_offset: int
+    ) -> Generator[Effects, int, None]:
         """Write tombstones for every offset of these topics whose record is not above `newest_offset`.
 
         Later ones are of topics that were created meanwhile under the names of old ones.
@@ -532,7 +534,7 @@ class Shard:
         """Apply whole batches in log order; yields after each slice. KafkaError for what is damaged here."""
         return Replay(self.groups, self.offsets, self.group, self.aside).steps(batches)
 
-    def start(self, now_ms: int) -> Work:
+    def start(self, now_ms: int) -> Generator[Effects, int, int]:
         """Begin the sessions of what was loaded."""
         effects: Effects = []
         for group in list(self.groups.values()):
@@ -545,7 +547,7 @@ class Shard:
         now_ms = yield effects
         return now_ms
 
-    def close(self, code: Code) -> Work:
+    def close(self, code: Code) -> Generator[Effects, int, None]:
         """Tell whoever waits `code`, and forget all, once `is_closed` is set."""
         now_ms = yield []
         effects: Effects = []

@@ -9,7 +9,7 @@ is left alone until the next start: the operator is told, and the others go on. 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from firnline.base.background import Background, Work
 from firnline.base.effects import Compact, Effects, SetTimer, Warn, with_cause
@@ -21,7 +21,7 @@ from firnline.log.compaction.cleaner import Damaged
 from firnline.log.compaction.rounds import CleanedGroup, RoundDone
 from firnline.log.compaction.state import Dirt, RoundRules
 from firnline.log.compaction.swap import SwapUndone
-from firnline.log.log import Log
+from firnline.log.log import Kept, Log
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 
@@ -37,7 +37,7 @@ class Store(Protocol):
     @property
     def is_settling(self) -> bool: ...
 
-    def keep_for_compaction(self, log: Log, then: Callable[[Any, int], Effects]) -> Effects: ...
+    def keep_for_compaction(self, log: Log, then: Kept) -> Effects: ...
 
 
 @dataclass(slots=True)
@@ -184,7 +184,10 @@ class Compacting:
     def _forget_gone(self) -> None:
         """Logs that were deleted fail no longer; one of the same name may be there by now."""
         hosted = self._hosted.by_name
-        of_logs: list[dict[Log, Any]] = [*self.facts.uncleanable.values(), self._failing]
+        of_logs: list[dict[Log, int] | dict[Log, object]] = [
+            *self.facts.uncleanable.values(),
+            self._failing,
+        ]
         for known in of_logs:
             for log in list(known):
                 partition = hosted.get(log.topic_partition)
@@ -273,7 +276,7 @@ class Compacting:
             running.is_void = True
         return put
 
-    def _done(self, running: _Running, result: Any, now_ms: int) -> Effects:
+    def _done(self, running: _Running, result: RoundDone | Exception, now_ms: int) -> Effects:
         log, facts = running.log, self.facts
         self._running.pop(log.path, None)
         effects, running.effects = running.effects, []
@@ -289,6 +292,7 @@ class Compacting:
             facts.last_recopy_percent = int(100 * result.bytes_written / max(1, result.bytes_read))
             self._failing.pop(log, None)
             return [*effects, SetTimer(key=_LOOK, at_ms=now_ms, then=self._look)]
+        assert not isinstance(result, RoundDone), "the cuts were compared"
         if log.first_base_offset != running.first_base_offset and not isinstance(result, Damaged):
             facts.void += 1  # retention took files that the round was to read: the next look sees
             return effects

@@ -375,7 +375,7 @@ class Fetcher:
             while True:
                 now_ms = yield slices.send(now_ms)
         except StopIteration as done:
-            return done.value
+            return cast(Effects, done.value)
 
     def _take_in_slices(self, asked: dict[Key, Position], parts: Collection[Fetched]) -> Work:
         """Take the news, so many at a time; the next Fetch is sent after all of them.

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from firnline.api.context import RequestContext
 from firnline.api.dispatch import Dispatcher
-from firnline.base.background import Background, Work
+from firnline.base.background import Background
 from firnline.base.effects import (
     CancelTimer,
     CloseConnection,
@@ -248,7 +248,9 @@ class Runtime:
         work = self._encode(effect, encoding)
         return self._encoding.begin(work, now_ms, is_urgent=effect.context.is_urgent)
 
-    def _encode(self, effect: Reply[RequestContext], encoding: Encoding) -> Work:
+    def _encode(
+        self, effect: Reply[RequestContext], encoding: Encoding
+    ) -> Generator[Effects, int, None]:
         """Take the slices that are left. Where answers hold too much already, end, and go on later."""
         connection, share = effect.context.connection, effect.context.share
         try:
