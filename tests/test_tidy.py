@@ -105,3 +105,55 @@ def test_a_set_whose_order_cannot_show_is_fine(code: str) -> None:
 def test_world_code_may_touch_the_world() -> None:
     source = '"""Sockets. WORLD."""\nimport socket\nasync def _f() -> None: ...\nprint(socket)\n'
     assert faults("runtime/net.py", source) == []
+
+
+_TYPED = '"""Votes. PURE."""\nfrom typing import Any\n'
+_VOTE = '"""Grant it."""'
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"def vote(ballot: Any) -> None:\n    {_VOTE}",
+        f"def vote() -> list[Any]:\n    {_VOTE}",
+        f"def vote(*ballots: Any) -> None:\n    {_VOTE}",
+        f"def vote(*, ballot: 'dict[str, Any]') -> None:\n    {_VOTE}",
+        f"class Votes:\n    {_VOTE}\n    granted: Any",
+        f"class Votes:\n    {_VOTE}\n    def grant(self, ballot: Any) -> None: ...",
+        f"class Votes:\n    {_VOTE}\n    def __init__(self, ballot: Any) -> None: ...",
+        f"class Votes:\n    {_VOTE}\n    def __init__(self) -> None:\n        self.last: Any = None",
+        f"class Votes(list[Any]):\n    {_VOTE}",
+        "Ballot = tuple[int, Any]",
+        "if 1:\n    Ballot = tuple[int, Any]",
+        f"_Ballot = tuple[int, Any]\ndef vote(ballot: _Ballot) -> None:\n    {_VOTE}",
+        f"from typing import Any as Ballot\ndef vote(ballot: Ballot) -> None:\n    {_VOTE}",
+        f"import typing\ndef vote(ballot: typing.Any) -> None:\n    {_VOTE}",
+        "# Some comment on Any.\nBallot = tuple[int, Any]",
+    ],
+)
+def test_any_in_a_public_signature_is_found(code: str) -> None:
+    found = faults("raft/votes.py", f"{_TYPED}{code}\n")
+    assert len(found) == 1
+    assert "Any in the public signature of" in found[0]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"def vote(ballot: Any) -> None:  # Any: each candidate has its own\n    {_VOTE}",
+        f"# Any: each candidate\n# has its own.\ndef vote(ballot: Any) -> None:\n    {_VOTE}",
+        "# Any: each candidate has its own.\nBallot = (\n    tuple[int, Any]\n)",
+        "def _vote(ballot: Any) -> None: ...",
+        "class _Votes:\n    granted: Any",
+        f"class Votes:\n    {_VOTE}\n    _granted: Any\n    def _grant(self, ballot: Any) -> None: ...",
+        f"def vote() -> None:\n    {_VOTE}\n    ballot: Any = None",
+        "_Ballot = tuple[int, Any]",
+    ],
+)
+def test_any_that_is_explained_or_not_public_is_fine(code: str) -> None:
+    assert faults("raft/votes.py", f"{_TYPED}{code}\n") == []
+
+
+def test_only_the_packages_of_machines_are_typed_throughout() -> None:
+    source = f"{_TYPED}def vote(ballot: Any) -> None:\n    {_VOTE}\n"
+    assert faults("log/votes.py", source) == []

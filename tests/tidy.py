@@ -1,7 +1,8 @@
 """Rules that import contracts cannot see, checked on the syntax tree of each file.
 
 `faults(path, source)` returns one line per broken rule. What a file may do follows from the kind its
-docstring names: PURE and STORE have no clock, chance, I/O, async, nor order that depends on hashing.
+docstring names: PURE and STORE have no clock, chance, I/O, async, nor order that depends on hashing. What
+others call in the packages of machines is typed: `Any` in a public signature has its reason beside it.
 """
 
 import ast
@@ -40,6 +41,8 @@ PACKAGE_KINDS = {
     "replica": {"PURE"},
     "sim": {"SIM"},
 }
+# Whoever calls these packages learns from the signature what goes in and what comes back.
+TYPED_PACKAGES = {"base", "broker", "controller", "raft", "replica", "tiered"}
 # What reads a set without its order showing.
 ORDER_FREE = {"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum"}
 ORDER_SHOWS = {"dict", "enumerate", "filter", "iter", "list", "map", "next", "tuple", "zip"}
@@ -58,6 +61,9 @@ def faults(path: str, source: str) -> list[str]:
     found = [f"{path}: {text}" for text in _module_faults(path, source, tree)]
     found += [f"{path}:{line}: {text}" for line, text in _function_faults(tree)]
     found += [f"{path}:{line}: {text}" for line, text in _docstring_faults(path, tree)]
+    if path.partition("/")[0] in TYPED_PACKAGES:
+        lines = source.splitlines()
+        found += [f"{path}:{line}: {text}" for line, text in PublicAny(lines).check(path, tree)]
     if kind_of(tree) in ("PURE", "STORE"):
         found += [f"{path}:{line}: {text}" for line, text in _purity_faults(path, tree)]
         found += [f"{path}:{line}: {text}" for line, text in SetOrder().check(tree)]
@@ -130,6 +136,112 @@ def _import_faults(path: str, line: int, module: str) -> Iterator[tuple[int, str
     top = module.partition(".")[0]
     if top in BANNED_IMPORTS and (path, top) not in MAY_IMPORT:
         yield line, f"import of {top} in pure code"
+
+
+class PublicAny:
+    """Finds `Any` in public signatures for which no comment `# Any: why`, beside or above it, gives a reason.
+
+    Public is what has no leading underscore, in a class or module that has none; methods like `__init__` are,
+    too. Looked at are parameters, what is returned, attributes, bases of classes, and type aliases: the
+    public ones, and those with an underscore that a public signature uses. A comment above an alias of
+    several lines is for all of them.
+    """
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+        self._spelt: set[str] = set()  # what the module calls typing.Any
+        self._own: dict[str, ast.expr] = {}  # aliases with a leading underscore
+        self._found: dict[tuple[int, int], str] = {}
+        self._begins = 0  # the line where the alias or attribute begins that is looked at
+
+    def check(self, path: str, tree: ast.Module) -> list[tuple[int, str]]:
+        """Return (line, fault) of each place, in the order of the file."""
+        if not _is_public(path.rpartition("/")[2].removesuffix(".py")):
+            return []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module == "typing":
+                self._spelt |= {a.asname or a.name for a in node.names if a.name == "Any"}
+        for node in tree.body:
+            if isinstance(node, ast.Assign):
+                name = ast.unparse(node.targets[0])
+                self._own |= {} if _is_public(name) else {name: node.value}
+        self._look_into(tree.body)
+        return [(line, text) for (line, _), text in sorted(self._found.items())]
+
+    def _look_into(self, body: list[ast.stmt], within: str = "") -> None:
+        for node in body:
+            self._begins = node.lineno
+            if isinstance(node, ast.If):
+                self._look_into([*node.body, *node.orelse], within)
+            elif isinstance(node, ast.AnnAssign):
+                name = ast.unparse(node.target)
+                if _is_public(name):
+                    self._look_at(node.annotation, within + name)
+            elif isinstance(node, ast.Assign):
+                for name in map(ast.unparse, node.targets):
+                    if _is_public(name):
+                        self._look_at(node.value, within + name)
+            elif isinstance(node, ast.ClassDef) and _is_public(node.name):
+                for base in node.bases:
+                    self._look_at(base, node.name)
+                self._look_into(node.body, f"{node.name}.")
+            elif isinstance(node, ast.FunctionDef) and _is_public(node.name):
+                self._look_at_function(node, within)
+
+    def _look_at_function(self, node: ast.FunctionDef, within: str) -> None:
+        name, its, self._begins = within + node.name, node.args, 0
+        parameters = [*its.posonlyargs, *its.args, *its.kwonlyargs, its.vararg, its.kwarg]
+        for parameter in parameters:
+            if parameter is not None:
+                self._look_at(parameter.annotation, name)
+        self._look_at(node.returns, name)
+        for part in ast.walk(node) if within else ():
+            if isinstance(part, ast.AnnAssign):
+                owner, _, attribute = ast.unparse(part.target).rpartition(".")
+                if owner == "self" and _is_public(attribute):
+                    self._look_at(part.annotation, within + attribute)
+
+    def _look_at(self, annotation: ast.expr | None, name: str) -> None:
+        for node in ast.walk(annotation) if annotation is not None else ():
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                self._look_at_text(node, node.value, name)
+            elif isinstance(node, ast.Name) and node.id in self._own:
+                self._look_at(self._own.pop(node.id), name)  # once, which ends a chain of them, too
+            elif self._is_any(node):
+                self._say(node, name)
+
+    def _look_at_text(self, node: ast.expr, text: str, name: str) -> None:
+        """An annotation in quotes; any other text names nothing."""
+        try:
+            named = ast.walk(ast.parse(text, mode="eval"))
+        except SyntaxError:
+            return
+        if any(map(self._is_any, named)):
+            self._say(node, name)
+
+    def _is_any(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Attribute):
+            return ast.unparse(node) == "typing.Any"
+        return isinstance(node, ast.Name) and node.id in self._spelt
+
+    def _say(self, node: ast.AST, name: str) -> None:
+        assert isinstance(node, ast.expr)
+        if not self._has_reason(node.lineno) and not self._has_reason(self._begins):
+            text = f"Any in the public signature of {name}, and no reason beside it"
+            self._found[node.lineno, node.col_offset] = text
+
+    def _has_reason(self, line: int) -> bool:
+        """On that line, or in the comment that ends on the line before it."""
+        reasons = self._lines[line - 1 : line]
+        for before in reversed(self._lines[: max(0, line - 1)]):
+            if not before.lstrip().startswith("#"):
+                break
+            reasons.append(before)
+        return any(re.search(r"# Any: \w", reason) for reason in reasons)
+
+
+def _is_public(name: str) -> bool:
+    return not name.startswith("_") or name.endswith("__")
 
 
 class SetOrder:
