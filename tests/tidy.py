@@ -3,11 +3,13 @@
 `faults(path, source)` returns one line per broken rule. What a file may do follows from the kind its
 docstring names: PURE and STORE have no clock, chance, I/O, async, nor order that depends on hashing. What
 others call in the packages of machines is typed: `Any` in a public signature has its reason beside it.
+`circle(sources)` finds modules that import one another in a circle.
 """
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import TypeGuard
 
 FILE_LINES_MAX = 700
@@ -68,6 +70,43 @@ def faults(path: str, source: str) -> list[str]:
         found += [f"{path}:{line}: {text}" for line, text in _purity_faults(path, tree)]
         found += [f"{path}:{line}: {text}" for line, text in SetOrder().check(tree)]
     return found
+
+
+def circle(sources: Mapping[str, str], known: Collection[frozenset[str]] = ()) -> list[str]:
+    """Return one circle of imports, its first module again at the end; [] where there is none.
+
+    An import counts wherever it stands: in a function, and under TYPE_CHECKING, too.
+
+    sources  the source of each module, by its dotted name
+    known    groups of modules; what those of one group import of one another does not count
+    """
+    imports = {
+        name: {
+            other
+            for other in _imported(source, sources)
+            if other != name and not any({name, other} <= group for group in known)
+        }
+        for name, source in sources.items()
+    }
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as found:
+        return [str(name) for name in reversed(found.args[1])]
+    return []
+
+
+def _imported(source: str, modules: Collection[str]) -> Iterator[str]:
+    """Yield which of `modules` a source imports, by absolute names."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                if inner in modules:
+                    yield inner
+                elif node.module in modules:
+                    yield node.module
 
 
 def _module_faults(path: str, source: str, tree: ast.Module) -> Iterator[str]:

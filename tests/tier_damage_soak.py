@@ -2,7 +2,7 @@
 
     python -m tests.tier_damage_soak [--cases 10000] [--minutes 60]
 
-Each piece has seeds of its own and is one line in docs/soak.jsonl. A run begins where the ledger says this
+Each piece has seeds of its own and is one line in ledger/soak.jsonl. A run begins where the ledger says this
 commit stands. The exit code is 1 when a violation was ever found at this commit.
 """
 

@@ -4,7 +4,7 @@
                                [--cluster-kills 250] [--broker-cuts 50] [--mixed 100]
                                [--mixed-brokers 100] [--migrations 10] [--minutes 60] [--piece 25]
 
-Each piece is a run of its own with a seed of its own, and one line in docs/soak.jsonl: commit, form, seed,
+Each piece is a run of its own with a seed of its own, and one line in ledger/soak.jsonl: commit, form, seed,
 cycles, faults, records acknowledged, violations. A run begins where the ledger says this commit stands, so it
 may be stopped at any time and resumed. The exit code is 1 when a violation was ever found at this commit.
 """
@@ -33,7 +33,7 @@ from tests.peers.kafka import PeerMissing, jars
 from tests.peers.nodes import FIRNLINE, KAFKA
 
 ROOT = Path(__file__).parents[2]
-LEDGER = ROOT / "docs" / "soak.jsonl"
+LEDGER = ROOT / "ledger" / "soak.jsonl"
 PIECE = 25
 # A round of a mixed quorum is half a minute, a fault of mixed brokers a quarter, a kill a second.
 PIECES = {

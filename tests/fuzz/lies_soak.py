@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.lies_soak [--seeds 100] [--minutes 60]
 
-Each seed is a cluster of its own, and one line in docs/soak.jsonl. A run begins where the ledger says this
+Each seed is a cluster of its own, and one line in ledger/soak.jsonl. A run begins where the ledger says this
 commit stands. The exit code is 1 when a violation was ever found at this commit.
 """
 

@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.soak [--requests 1000000] [--minutes 60] [--first-seed 1000000]
 
-Each piece is a node of its own in four rounds, with a seed of its own, and one line in docs/soak.jsonl:
+Each piece is a node of its own in four rounds, with a seed of its own, and one line in ledger/soak.jsonl:
 commit, form, seed, bursts, requests, answered, violations. A run begins where the ledger says this commit
 stands, so it may be stopped at any time and resumed. The exit code is 1 when a violation was ever found at
 this commit.

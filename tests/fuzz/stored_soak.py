@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.stored_soak [--cases 1000] [--minutes 60]
 
-Each piece is a node of its own that is damaged again and again by seed, and one line in docs/soak.jsonl. A
+Each piece is a node of its own that is damaged again and again by seed, and one line in ledger/soak.jsonl. A
 run begins where the ledger says this commit stands. The exit code is 1 when a violation was ever found at
 this commit.
 """

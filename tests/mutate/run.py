@@ -4,7 +4,7 @@
     python -m tests.mutate.run --report
 
 Each mutant lives in a process of its own, forked from one that has loaded everything. It is killed when a
-test fails, or when the tests take ten times as long as they do without it. `docs/mutants.jsonl` has a line
+test fails, or when the tests take ten times as long as they do without it. `ledger/mutants.jsonl` has a line
 for each; a line counts while the source of its function is the same, so a run goes on where the last one
 stopped. tests/mutate/survivors.txt says of those that survive why the program is the same with them; every
 other one lacks a test. The exit code is 1 when more than 2 % of those that count survive without a reason.
@@ -34,7 +34,7 @@ from tests.mutate.touch import ROOT, SUITES, Touched, load, measure
 
 SOURCE = ROOT / "src" / "firnline"
 PACKAGES = ("raft", "metadata", "controller", "replica", "log", "tiered")
-LEDGER = ROOT / "docs" / "mutants.jsonl"
+LEDGER = ROOT / "ledger" / "mutants.jsonl"
 SURVIVORS = Path(__file__).with_name("survivors.txt")
 KILLED, TIMED_OUT, SURVIVED, UNTOUCHED = "killed", "timed out", "survived", "untouched"
 # The code of some functions cannot be exchanged: a decorator took their place, or the mutant drops the

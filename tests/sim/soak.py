@@ -1,4 +1,4 @@
-"""Simulated hours that add up: seed after seed, each with one line in docs/soak.jsonl. WORLD.
+"""Simulated hours that add up: seed after seed, each with one line in ledger/soak.jsonl. WORLD.
 
     python -m tests.sim.soak [--form cluster] [--hours 100] [--minutes 60] [--first-seed 1] [--jobs 2]
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from firnline.base.effects import Effects, Peer, Send, Submit, Unanswered
 from firnline.base.errors import KafkaError, ProtocolError
@@ -33,9 +33,6 @@ from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter
 from firnline.protocol.schema import Message, Versions
 from firnline.runtime.poll import READABLE, WRITABLE, PollLoop
 from firnline.runtime.timers import Timer
-
-if TYPE_CHECKING:
-    from firnline.runtime.loop import Runtime
 
 log = logging.getLogger("firnline.links")
 
@@ -60,6 +57,17 @@ class Stage(Enum):
     READY = "ready"
 
 
+class Executor(Protocol):
+    """What links need of the runtime: `Runtime` in `runtime/loop.py` is one."""
+
+    loop: PollLoop
+    now_ms: Callable[[], int]
+
+    def execute(self, effects: Effects) -> None: ...
+
+    def resume(self, then: Callable[..., Effects], *results: Any) -> None: ...
+
+
 class _Ask:
     """One request that waits, or that is on its way."""
 
@@ -76,7 +84,7 @@ class _Ask:
 class Links:
     """All connections that this node opened."""
 
-    def __init__(self, runtime: "Runtime", *, client_id: str, frame_bytes_max: int) -> None:
+    def __init__(self, runtime: Executor, *, client_id: str, frame_bytes_max: int) -> None:
         self.runtime = runtime
         self.client_id = client_id
         self.frame_bytes_max = frame_bytes_max

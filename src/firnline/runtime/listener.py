@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from firnline.base.errors import ProtocolError
 from firnline.runtime.bounds.connections import Connections
-from firnline.runtime.net import Connection
+from firnline.runtime.net import Connection, Executor
 from firnline.runtime.poll import NOTHING, READABLE, PollLoop
 
 if TYPE_CHECKING:
     from firnline.api.dispatch import Dispatcher
-    from firnline.runtime.loop import Runtime
 
 log = logging.getLogger("firnline.net")
 
@@ -27,7 +26,7 @@ class Server:
 
     def __init__(
         self,
-        runtime: "Runtime",
+        runtime: Executor,
         loop: PollLoop,
         sock: socket.socket,
         *,

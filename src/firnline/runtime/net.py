@@ -12,7 +12,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Bug, CannotGoOn, ProtocolError, RecordsCut, StorageError
@@ -22,15 +22,17 @@ from firnline.base.slices import FileSlice, held_bytes, joined, read_part
 from firnline.base.units import MIB
 from firnline.protocol.frame import SIZE_BYTES, FrameSplitter
 from firnline.protocol.schema import Part
-from firnline.runtime.bounds.admission import LARGE_BYTES, Room
-from firnline.runtime.bounds.incoming import Inlet
+from firnline.runtime.bounds.admission import LARGE_BYTES, Admission, Room
+from firnline.runtime.bounds.answers import Answers
+from firnline.runtime.bounds.incoming import Incoming, Inlet
 from firnline.runtime.disk import Pages, storage_error
-from firnline.runtime.poll import BROKEN, ENDED, NOTHING, READABLE, WRITABLE
+from firnline.runtime.failed_requests import FailedRequests
+from firnline.runtime.poll import BROKEN, ENDED, NOTHING, READABLE, WRITABLE, PollLoop
 from firnline.runtime.turn import Answer
 
 if TYPE_CHECKING:
     from firnline.api.context import RequestContext
-    from firnline.runtime.listener import Server
+    from firnline.api.dispatch import Dispatcher
 
 _SENDFILE_STEP_BYTES = MIB
 # What is sent in one step: parts of an answer, a few us each, or steps of sendfile, each of which counts as
@@ -40,6 +42,39 @@ _SENDFILE_PARTS = 64
 # Requests of a connection that are not answered: beyond these the next one waits in the socket.
 OPEN_MAX = 64
 _PRODUCE_KEY = b"\0\0"
+
+
+class Executor(Protocol):
+    """What connections need of the runtime: `Runtime` in `runtime/loop.py` is one."""
+
+    dispatcher: "Dispatcher"  # for a listener that says nothing else
+    admission: Admission
+    answers: Answers
+    incoming: Incoming
+    failed_requests: FailedRequests
+    now_ms: Callable[[], int]
+
+    def execute(self, effects: Effects) -> None: ...
+
+    def resume(self, then: Callable[..., Effects], *results: object) -> None: ...
+
+    def fail(self, problem: BaseException) -> None: ...
+
+    def warn_seldom(self, line: str) -> None: ...
+
+
+class Listener(Protocol):
+    """What a connection needs of the listener that accepted it: `Server` in `runtime/listener.py` is one."""
+
+    runtime: Executor
+    loop: PollLoop
+    dispatcher: "Dispatcher"
+    listener: str
+    frame_bytes_max: int
+
+    def on_bad_peer(self, connection: "Connection", problem: ProtocolError) -> None: ...
+
+    def forget(self, fd: int) -> None: ...
 
 
 class Connection:
@@ -82,7 +117,7 @@ class Connection:
         "turn",
     )
 
-    def __init__(self, server: "Server", sock: socket.socket, peer_host: str, now_ms: int) -> None:
+    def __init__(self, server: Listener, sock: socket.socket, peer_host: str, now_ms: int) -> None:
         self._server = server
         self._loop = server.loop
         self._runtime = server.runtime

@@ -7,8 +7,9 @@ the production code: it gets effects carried out, is killed, loses power, or is 
 from collections import deque
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from firnline.api.context import RequestContext
 from firnline.base.effects import (
     CancelTimer,
     CloseConnection,
@@ -34,11 +35,28 @@ from firnline.sim.disk import CrashableFs, Keep
 from firnline.sim.options import Options
 from firnline.sim.world import Chance, Event, MachineClock, World
 
-if TYPE_CHECKING:
-    from firnline.sim.net import Call
-
 # A loop that is told to go on at once still takes its turn after what came in meanwhile.
 _TURN_US = 20
+
+
+class ReceivedRequest(Protocol):
+    """A request as the machine that handles it sees it; `Call` in `sim/net.py` is one."""
+
+    @property
+    def port(self) -> int:
+        """The port that it was sent to."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """The version of its API."""
+        ...
+
+    def answer(self, response: Any) -> Reply: ...
+
+    def context(self) -> RequestContext:
+        """What a handler of the API gets."""
+        ...
 
 
 class Machine(Protocol):
@@ -65,7 +83,7 @@ class Machine(Protocol):
         """Are requests to that port read by now? Until then they wait in the kernel."""
         ...
 
-    def on_request(self, request: Any, call: "Call", now_ms: int) -> Effects: ...
+    def on_request(self, request: Any, call: ReceivedRequest, now_ms: int) -> Effects: ...
 
     def perform(self, effect: Effect, now_ms: int) -> Effects: ...
 

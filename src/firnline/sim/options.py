@@ -4,12 +4,10 @@ Swarm testing: every seed draws its own subset of faults and its own sizes, so t
 tiny segments, others nothing but power cuts. Source: reliability (c), 'Swarm'.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from firnline.sim.cluster.shape import Shape
 from firnline.sim.world import MS, Chance
-
-if TYPE_CHECKING:
-    from firnline.sim.cluster.shape import Shape
 
 KINDS = (
     "kill",
@@ -87,7 +85,7 @@ class Options(NamedTuple):
     # Reads that nobody could wait for find the disk asleep so often, of a hundred.
     cold_percent: int = 0
     # A whole cluster: the observers are brokers then. None: controllers, and brokers that only observe.
-    cluster: "Shape | None" = None
+    cluster: Shape | None = None
 
     def step_us(self, read_bytes: int) -> int:
         """How long a step takes that reads so much; below a millisecond it does not matter."""

@@ -22,7 +22,8 @@ from firnline.metadata.format import format_storage
 from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.protocol.messages.k70_controller_registration import ControllerRegistrationRequest
-from firnline.sim.net import HOST_PREFIX, PORT, Call
+from firnline.sim.host import ReceivedRequest
+from firnline.sim.net import HOST_PREFIX, PORT
 from firnline.sim.options import Options
 
 DATA = "/data"
@@ -122,7 +123,7 @@ class QuorumNode:
     def takes(self, port: int) -> bool:
         return True
 
-    def on_request(self, request: Any, call: Call, now_ms: int) -> Effects:
+    def on_request(self, request: Any, call: ReceivedRequest, now_ms: int) -> Effects:
         """Handle what another node asks of this one's quorum, or of its controller."""
         if isinstance(request, ControllerRegistrationRequest):
             assert self._node is not None, "nobody takes a broker for the active controller"

@@ -10,9 +10,9 @@ from firnline.base.errors import Code
 from firnline.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from firnline.records.batch import headers
 from firnline.sim.cluster.client import Place
+from firnline.sim.cluster.draw import draw_cluster
 from firnline.sim.cluster.lane import Lane
 from firnline.sim.cluster.producer import Producer
-from firnline.sim.cluster.shape import draw_cluster
 from firnline.sim.world import Chance
 
 KEY = (b"t" * 16, 0)

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from firnline.log.names import LOG
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, PartitionImage
 from firnline.replica.partition import Partition
+from firnline.sim.cluster.draw import broker_ids
 from firnline.sim.cluster.ledger import Key, Ledger
-from firnline.sim.cluster.shape import broker_ids
 from firnline.sim.disk import Keep
 from firnline.sim.durable import durable_end
 from firnline.sim.faults import Fault, Faults

@@ -14,8 +14,9 @@ from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.protocol.messages.k03_metadata import MetadataRequest
 from firnline.raft.node import RaftNode
-from firnline.sim.cluster.shape import broker_ids
-from firnline.sim.net import BROKER_PORT, HOST_PREFIX, Call
+from firnline.sim.cluster.draw import broker_ids
+from firnline.sim.host import ReceivedRequest
+from firnline.sim.net import BROKER_PORT, HOST_PREFIX
 from firnline.sim.options import Options
 from firnline.sim.world import Chance
 
@@ -72,7 +73,7 @@ class Client:
     def takes(self, port: int) -> bool:
         return False
 
-    def on_request(self, request: Any, call: Call, now_ms: int) -> Effects:
+    def on_request(self, request: Any, call: ReceivedRequest, now_ms: int) -> Effects:
         raise Bug("nobody asks a client")
 
     def perform(self, effect: Effect, now_ms: int) -> Effects:

@@ -4,15 +4,12 @@ The ledger has whatever was committed, in full. Of a compacted partition a repli
 has is one that was committed, at the same offset, and the newest record of each key that lies in it is there.
 """
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from firnline.base.errors import KafkaError
 from firnline.base.units import DAY_MS
 from firnline.records.batch import BatchHeader, headers
 from firnline.records.record import records
-
-if TYPE_CHECKING:
-    from firnline.sim.cluster.ledger import PartitionTruth
 
 # With a longer delete.retention.ms no tombstone may be missing either, whatever the clocks do.
 _FOR_EVER_MS = 1000 * DAY_MS
@@ -23,10 +20,25 @@ def is_compacted(log: object) -> bool:
     return "compact" in log.config.cleanup_policy  # type: ignore[attr-defined]
 
 
+class History(Protocol):
+    """What was committed to one partition; `PartitionTruth` in `sim/cluster/ledger.py` is one."""
+
+    end_offset: int
+
+    @property
+    def cuts(self) -> int:
+        """How often its lineage was cut."""
+        ...
+
+    def borders_from(self, offset: int) -> list[int]: ...
+
+    def batch_at(self, offset: int) -> bytes | None: ...
+
+
 class KeyedHistory:
     """Records that were ever committed to one partition, by offset and by key."""
 
-    def __init__(self, truth: "PartitionTruth") -> None:
+    def __init__(self, truth: History) -> None:
         self._truth = truth
         self._cuts = 0
         self._upto = 0

@@ -23,8 +23,9 @@ from firnline.metadata.image import METADATA_VERSION
 from firnline.metadata.meta_log import MetaLog
 from firnline.protocol.session import Api
 from firnline.protocol.versions import CONTROLLER_SERVED, PRIVATE, SERVED
-from firnline.sim.cluster.shape import broker_ids, log_directories
-from firnline.sim.net import BROKER_PORT, HOST_PREFIX, PORT, Call
+from firnline.sim.cluster.draw import broker_ids, log_directories
+from firnline.sim.host import ReceivedRequest
+from firnline.sim.net import BROKER_PORT, HOST_PREFIX, PORT
 from firnline.sim.options import Options
 from firnline.sim.quorum_node import CLUSTER_ID, DATA, node_settings
 
@@ -141,7 +142,7 @@ class ClusterNode:
         """Controllers are asked from the start, brokers once the controller counts them in."""
         return self.is_running if port == BROKER_PORT else self._controller_node is not None
 
-    def on_request(self, request: Any, call: Call, now_ms: int) -> Effects:
+    def on_request(self, request: Any, call: ReceivedRequest, now_ms: int) -> Effects:
         """Hand a request to its handler, as `api.dispatch` does."""
         key = (call.port, request.key, call.version)
         api = _apis.get(key)

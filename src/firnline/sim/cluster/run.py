@@ -17,12 +17,12 @@ from firnline.sim.cluster.admin import Admin
 from firnline.sim.cluster.budget import Atlas
 from firnline.sim.cluster.client import CLIENT_IDS_FROM, Client
 from firnline.sim.cluster.consumer import Consumer, OnRead
+from firnline.sim.cluster.draw import draw_cluster, log_directories
 from firnline.sim.cluster.ledger import Key, Ledger, name
 from firnline.sim.cluster.metadata_checks import MetadataChecks
 from firnline.sim.cluster.node import ClusterNode
 from firnline.sim.cluster.producer import Producer
 from firnline.sim.cluster.replica_checks import ReplicaChecks
-from firnline.sim.cluster.shape import draw_cluster, log_directories
 from firnline.sim.cluster.wire_checks import WireChecks
 from firnline.sim.cluster_faults.directories import DirectoryFaults
 from firnline.sim.groups.checks import GroupChecks
