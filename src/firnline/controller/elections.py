@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
+from firnline.base.limits import CHANGES_PER_REQUEST_MAX
 from firnline.config.broker import BrokerConfig
 from firnline.controller.partition_change import (
     AS_IT_IS,
@@ -20,9 +21,7 @@ from firnline.controller.sweeps import Newest
 from firnline.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from firnline.metadata.result import ControllerResult
 
-# What one client may change at once, and what one round of our own does.
-CHANGES_PER_REQUEST_MAX = 10_000
-# 3 ms with their writing.
+# What one round of our own changes: 3 ms with their writing.
 CHANGES_PER_ROUND_MAX = 150
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
+from firnline.base.limits import CHANGES_PER_REQUEST_MAX
 from firnline.config.broker import BrokerConfig
-from firnline.controller.elections import CHANGES_PER_REQUEST_MAX
 from firnline.controller.partition_change import (
     CLEAN,
     RECOVERING,

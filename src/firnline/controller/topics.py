@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 from firnline.base.background import whole
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
+from firnline.base.limits import PARTITIONS_PER_REQUEST_MAX, RECORDS_PER_REQUEST_MAX
 from firnline.base.ports import Rng
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import check_topic
@@ -31,8 +32,6 @@ from firnline.metadata.result import ControllerResult
 from firnline.metadata.snapshot_records import partition_record
 from firnline.protocol.schema import Message
 
-PARTITIONS_PER_REQUEST_MAX = 10_000
-RECORDS_PER_REQUEST_MAX = 10_000
 BY_DEFAULT = -1
 # A millisecond.
 _RECORDS_AT_ONCE = 250

@@ -1,22 +1,19 @@
-"""The settings that coordinators act on, and the bounds that have no key. PURE."""
+"""The settings that coordinators act on, and what follows from them. PURE."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
-from firnline.base.units import MIB, MINUTE_MS
+from firnline.base.limits import (
+    GROUP_MEMBERS_BYTES_MAX,
+    GROUP_PROTOCOLS_MAX,
+    PENDING_MEMBERS_BYTES_MAX,
+    PENDING_MEMBERS_MAX,
+    PENDING_MEMBERS_OF_GROUP_MAX,
+)
+from firnline.base.units import MINUTE_MS
 
 # A member whose id is not known to it yet cannot heartbeat; it is forgotten after this long. As Kafka.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * MINUTE_MS
-# Ids handed out for which no member has come yet, over all groups of the node (rel d 55), what they hold, and
-# those of one group: as many as can join in the same second. They may be alone in their groups, of which they
-# take no more than a quarter.
-PENDING_MEMBERS_MAX = 50_000
-PENDING_BYTES_MAX = 128 * MIB
-PENDING_OF_GROUP_MAX = 10_000
-# Assignors that a member names; clients name one to three.
-PROTOCOLS_MAX = 1_000
-# What members of all groups hold: subscriptions, assignments, themselves.
-MEMBERS_BYTES_MAX = 512 * MIB
 # Tombstones of one batch, so that it stays far below max.message.bytes.
 TOMBSTONES_BYTES_MAX = 256 * 1024
 
@@ -60,10 +57,10 @@ class GroupPolicy:
     topic_num_partitions: int = 50
     topic_compression_codec: int = 0
     pending_members_max: int = PENDING_MEMBERS_MAX
-    pending_bytes_max: int = PENDING_BYTES_MAX
-    pending_of_group_max: int = PENDING_OF_GROUP_MAX
-    protocols_max: int = PROTOCOLS_MAX
-    members_bytes_max: int = MEMBERS_BYTES_MAX
+    pending_bytes_max: int = PENDING_MEMBERS_BYTES_MAX
+    pending_of_group_max: int = PENDING_MEMBERS_OF_GROUP_MAX
+    protocols_max: int = GROUP_PROTOCOLS_MAX
+    members_bytes_max: int = GROUP_MEMBERS_BYTES_MAX
     groups_max: int = 200_000
 
     @classmethod

@@ -23,6 +23,7 @@ from weakref import WeakSet, ref
 from crc32c import crc32c
 
 from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.limits import PARTITION_PRODUCERS_MAX
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.units import DAY_MS, INT64_MAX
 from firnline.log import names
@@ -40,8 +41,6 @@ BATCHES_KEPT = 5
 _PRODUCERS_PER_STEP = 500
 # So many entries at most are packed when a snapshot is taken, which the append that rolls waits for: 1 ms.
 _UNPACKED_MAX = 500
-# Producers that a partition remembers, whatever ids clients make up; all of them are in each snapshot.
-PRODUCERS_MAX = 20_000
 _COUNTED_AFTER = 10_000  # new producers; a count of 20,000 partitions takes 3 ms
 _LOOKED_AT = 16
 SEQUENCE_MASK = 0x7FFFFFFF
@@ -375,9 +374,10 @@ class ProducerStates:
     def _of(self, producer_id: int, epoch: int) -> Producer:
         producer = self._producers.get(producer_id)
         if producer is None:
-            if len(self._producers) >= PRODUCERS_MAX:
+            if len(self._producers) >= PARTITION_PRODUCERS_MAX:
                 self.forget_one()
-                if len(self._producers) >= PRODUCERS_MAX:  # none could be forgotten, now or before
+                # None could be forgotten, now or before.
+                if len(self._producers) >= PARTITION_PRODUCERS_MAX:
                     self.forget_one()
             elif self.table is not None:
                 self.table.make_room(self)

@@ -16,6 +16,7 @@ from firnline.base.background import Pace
 from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC_ID, NO_OFFSET, TopicPartition, Uuid
+from firnline.base.limits import PARTITION_PRODUCERS_MAX
 from firnline.base.ports import File, Fs
 from firnline.base.units import INT64_MAX, KIB
 from firnline.base.waits import At, Wait, off_loop
@@ -26,7 +27,6 @@ from firnline.log.compaction.swap import finish_renames
 from firnline.log.epochs import Entries, LeaderEpochs
 from firnline.log.log import Log
 from firnline.log.producer_state import (
-    PRODUCERS_MAX,
     ProducerStates,
     ProducerTable,
     latest_snapshot,
@@ -143,7 +143,7 @@ def opening_steps(
     if not fs.exists(path):
         fs.make_dir(path)
     has_gaps = first_dirty_offset >= 0 or "compact" in config.cleanup_policy
-    table = producers or ProducerTable(PRODUCERS_MAX)
+    table = producers or ProducerTable(PARTITION_PRODUCERS_MAX)
     rules = index_rules(config)
     opening = _Opening(fs, path, rules, now_ms, was_clean, recovery_point, has_gaps, table)
     opening.is_new = is_new

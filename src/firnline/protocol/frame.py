@@ -10,7 +10,7 @@ mebibyte: its buffer is not used again, so that whoever handles it may keep it, 
 import struct
 
 from firnline.base.errors import ProtocolError
-from firnline.base.limits import FRAME_BYTES_MIN
+from firnline.base.limits import FRAME_BYTES_MIN, FRAME_GROWTH_BYTES_MAX
 from firnline.base.units import KIB, MIB
 
 read_size = struct.Struct(">i").unpack_from
@@ -21,8 +21,6 @@ _POOLED_MAX = 16
 # connections that announce and send nothing must not hold ten thousand large ones.
 _SMALL_BYTES = 4 * KIB
 _POOLED_FROM_BYTES = 64 * KIB
-# By which a large one grows at most: to clear and move more takes the loop too long.
-_GROWTH_BYTES_MAX = 4 * MIB
 
 
 class BufferPool:
@@ -108,7 +106,7 @@ class FrameSplitter:
         held, end = len(self.buffer), self._frame_end or SIZE_BYTES
         if self._filled < held or end <= held:
             return 0
-        return min(end - held, held, _GROWTH_BYTES_MAX)
+        return min(end - held, held, FRAME_GROWTH_BYTES_MAX)
 
     def target(self) -> memoryview:
         """Return where the next bytes of the incomplete frame go; never past the frame's end."""

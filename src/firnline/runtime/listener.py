@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from firnline.base.errors import ProtocolError
+from firnline.base.limits import FIRST_REQUEST_MS, HALF_CLOSED_MS
 from firnline.runtime.bounds.connections import Connections
 from firnline.runtime.net import Connection, Executor
 from firnline.runtime.poll import NOTHING, READABLE, PollLoop
@@ -14,11 +15,6 @@ if TYPE_CHECKING:
     from firnline.api.dispatch import Dispatcher
 
 log = logging.getLogger("firnline.net")
-
-# A connection that has not sent one whole request by then is closed (reliability d 8).
-FIRST_REQUEST_MS = 30_000
-# A peer that has ended its side may still read. Where its request has no answer by then, nobody waits for it.
-ENDED_MS = 30_000
 
 
 class Server:
@@ -108,7 +104,7 @@ class Server:
             elif (
                 quiet_ms > self._idle_ms
                 or (not connection.requests and quiet_ms > FIRST_REQUEST_MS)
-                or (connection.has_ended and quiet_ms > ENDED_MS)
+                or (connection.has_ended and quiet_ms > HALF_CLOSED_MS)
             ):
                 connection.close()
             yield

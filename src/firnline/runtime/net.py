@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Bug, CannotGoOn, ProtocolError, RecordsCut, StorageError
-from firnline.base.limits import JOIN_BYTES_MAX
+from firnline.base.limits import JOIN_BYTES_MAX, LARGE_REQUEST_BYTES, OPEN_REQUESTS_MAX
 from firnline.base.ports import Buffer
 from firnline.base.slices import FileSlice, held_bytes, joined, read_part
 from firnline.base.units import MIB
 from firnline.protocol.frame import SIZE_BYTES, FrameSplitter
 from firnline.protocol.schema import Part
-from firnline.runtime.bounds.admission import LARGE_BYTES, Admission, Room
+from firnline.runtime.bounds.admission import Admission, Room
 from firnline.runtime.bounds.answers import Answers
 from firnline.runtime.bounds.incoming import Incoming, Inlet
 from firnline.runtime.disk import Pages, storage_error
@@ -39,8 +39,6 @@ _SENDFILE_STEP_BYTES = MIB
 # many parts. About a millisecond; the rest leaves in later turns.
 _PARTS_PER_STEP = 256
 _SENDFILE_PARTS = 64
-# Requests of a connection that are not answered: beyond these the next one waits in the socket.
-OPEN_MAX = 64
 _PRODUCE_KEY = b"\0\0"
 
 
@@ -358,7 +356,9 @@ class Connection:
             if not end:
                 self._keep(data)
                 return
-            room = self._runtime.admission.full_room(data[:end]) if end > LARGE_BYTES else None
+            room = (
+                self._runtime.admission.full_room(data[:end]) if end > LARGE_REQUEST_BYTES else None
+            )
             if room is not None:
                 self._keep_behind(data)
                 self._await_room(room)
@@ -390,7 +390,7 @@ class Connection:
     def _overlap(self, data: memoryview) -> None:
         """Have the next request taken up while this one waits, if it is a Produce: `data` begins with it."""
         if self._busy and not self._out and data[SIZE_BYTES : SIZE_BYTES + 2] == _PRODUCE_KEY:
-            self._busy = self.closed or self.turn - self._due >= OPEN_MAX
+            self._busy = self.closed or self.turn - self._due >= OPEN_REQUESTS_MAX
 
     def _do(self, answer: Answer | Effects) -> None:
         """Send an answer, or carry out what a request asks for instead."""

@@ -6,16 +6,13 @@ from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-# More than that ask at the same time only where they do not go on: the next is closed.
-SCRAPES_MAX = 16
-# Without a byte from who asks, or room for one of the answer.
-SILENCE_S = 10.0
+from firnline.base.limits import SCRAPE_SILENCE_S, SCRAPES_MAX
 
 
 class ScrapeHandler(WSGIRequestHandler):
     """One connection: it is closed when nothing moves, and no request is logged."""
 
-    timeout = SILENCE_S
+    timeout = SCRAPE_SILENCE_S
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""

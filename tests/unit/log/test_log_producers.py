@@ -41,7 +41,7 @@ def test_a_flood_of_producer_ids_is_forgotten_and_not_the_producer_that_goes_on(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids are the client's own words: each one cost the partition more than a kilobyte for a day."""
-    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 50)
+    monkeypatch.setattr(producer_state, "PARTITION_PRODUCERS_MAX", 50)
     append(log, batch("open", pid=8, seq=0, is_transactional=True))
     for number in range(1_000):
         append(log, batch("good", pid=7, seq=number))
@@ -142,7 +142,7 @@ def test_transactions_that_stay_open_do_not_keep_others_from_being_forgotten(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same few were looked at each time, all of them busy, and the bound held nobody."""
-    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 50)
+    monkeypatch.setattr(producer_state, "PARTITION_PRODUCERS_MAX", 50)
     for pid in range(producer_state._LOOKED_AT):
         append(log, batch("open", pid=pid, seq=0, is_transactional=True))
     for pid in range(1_000, 1_200):

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Reply
+from firnline.base.limits import HALF_CLOSED_MS
 from firnline.base.slices import FileSlice
 from firnline.runtime import disk
 from firnline.runtime.bounds.connections import Limits
 from firnline.runtime.disk import RealFs
-from firnline.runtime.listener import ENDED_MS
 from tests.unit.runtime.echo import Echo, Running, Ticket, frame, is_closed, read_frame
 
 
@@ -146,9 +146,9 @@ def test_who_ends_its_side_and_hears_nothing_is_dropped_in_time(node: Running) -
         ended = waiting(node).waiting
         until(node, lambda: any(each.connection.has_ended for each in ended))
         now_ms = node.runtime.now_ms()
-        node.on_loop(lambda: node.server.sweep(now_ms + ENDED_MS // 2))
+        node.on_loop(lambda: node.server.sweep(now_ms + HALF_CLOSED_MS // 2))
         assert node.server.connection_count == 2
-        node.on_loop(lambda: node.server.sweep(now_ms + ENDED_MS + 1000))
+        node.on_loop(lambda: node.server.sweep(now_ms + HALF_CLOSED_MS + 1000))
         assert is_closed(sock)
         assert node.server.connection_count == 1
 

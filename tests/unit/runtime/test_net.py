@@ -13,11 +13,11 @@ import pytest
 
 from firnline.base.effects import Flush, Reply, Submit
 from firnline.base.errors import KafkaError
+from firnline.base.limits import OPEN_REQUESTS_MAX
 from firnline.protocol.schema import Part
 from firnline.runtime import poll
 from firnline.runtime.bounds.connections import Connections, Limits
 from firnline.runtime.listener import Server, listen
-from firnline.runtime.net import OPEN_MAX
 from firnline.runtime.poll import READABLE
 from tests.unit.runtime.echo import (
     LIMIT,
@@ -352,13 +352,13 @@ def test_a_request_that_is_no_produce_holds_up_those_behind_it(node: Running) ->
 
 def test_a_client_has_so_many_open_requests_and_no_more(node: Running) -> None:
     with node.connect() as sock:
-        sock.sendall(b"".join(frame(PRODUCE + bytes([n])) for n in range(OPEN_MAX + 5)))
-        tickets = list(produced(node, OPEN_MAX))
-        assert len(tickets) == OPEN_MAX
+        sock.sendall(b"".join(frame(PRODUCE + bytes([n])) for n in range(OPEN_REQUESTS_MAX + 5)))
+        tickets = list(produced(node, OPEN_REQUESTS_MAX))
+        assert len(tickets) == OPEN_REQUESTS_MAX
         reply(node, *tickets)
-        reply(node, *produced(node, OPEN_MAX + 5)[OPEN_MAX:])
-        told = [read_frame(sock) for _ in range(OPEN_MAX + 5)]
-        assert told == [PRODUCE + bytes([n]) for n in range(OPEN_MAX + 5)]
+        reply(node, *produced(node, OPEN_REQUESTS_MAX + 5)[OPEN_REQUESTS_MAX:])
+        told = [read_frame(sock) for _ in range(OPEN_REQUESTS_MAX + 5)]
+        assert told == [PRODUCE + bytes([n]) for n in range(OPEN_REQUESTS_MAX + 5)]
 
 
 def test_a_client_that_leaves_while_its_records_wait_is_no_trouble(node: Running) -> None:

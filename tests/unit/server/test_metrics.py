@@ -262,7 +262,7 @@ def test_who_asks_for_metrics_and_does_not_go_on_takes_a_few_threads_and_for_a_w
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Each had a thread and a descriptor of the node for as long as it liked, and there was no bound."""
-    assert metrics_port.ScrapeHandler.timeout == metrics_port.SILENCE_S
+    assert metrics_port.ScrapeHandler.timeout == metrics_port.SCRAPE_SILENCE_S
     monkeypatch.setattr(metrics_port.ScrapeHandler, "timeout", 4.0)
     exporter = Exporter(0)
     slow = [socket.create_connection(("127.0.0.1", exporter.port)) for _ in range(40)]

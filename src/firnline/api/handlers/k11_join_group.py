@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext, UntilGone
 from firnline.base.effects import Effect, Effects
+from firnline.base.limits import GROUP_PROTOCOLS_MAX
 from firnline.coordinator.membership import JoinRequest, JoinResult, Protocol
-from firnline.coordinator.policy import PROTOCOLS_MAX
 from firnline.protocol.messages.k11_join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -27,7 +27,7 @@ def handle(
 ) -> Effects:
     version = context.api_version
     protocols = request.protocols[
-        : PROTOCOLS_MAX + 1
+        : GROUP_PROTOCOLS_MAX + 1
     ]  # one too many is refused like half a million
     asked = JoinRequest(
         group_id=request.group_id,

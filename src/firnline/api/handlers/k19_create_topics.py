@@ -19,8 +19,9 @@ from firnline.api.slices import (
 )
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
+from firnline.base.limits import PARTITIONS_PER_REQUEST_MAX
 from firnline.config.layers import Entry, describe_topic
-from firnline.controller.topics import PARTITIONS_PER_REQUEST_MAX, CreatedTopic, NewTopic
+from firnline.controller.topics import CreatedTopic, NewTopic
 from firnline.metadata.census import metric_name
 from firnline.metadata.image import ResourceType
 from firnline.protocol.messages.k19_create_topics import (

@@ -11,7 +11,8 @@ from firnline.api.portions import in_portions, portions_of
 from firnline.api.slices import Slices, a_step_a_slice, in_slices, let_go, naming_any
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.controller.elections import CHANGES_PER_REQUEST_MAX, Elected
+from firnline.base.limits import CHANGES_PER_REQUEST_MAX
+from firnline.controller.elections import Elected
 from firnline.protocol.messages.k43_elect_leaders import (
     ElectedPartition,
     ElectedTopic,

@@ -12,12 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from firnline.api.context import OF_BROKERS
-from firnline.base.units import KIB, MIB
+from firnline.base.limits import LARGE_REQUEST_BYTES, SLICED_REQUESTS_BYTES_MAX
 
-# As of one request, socket.request.max.bytes, and some.
-_HELD_BYTES_MAX = 128 * MIB
-# A request that is smaller is not worth a wait: so many of them as clients can send in a second are little.
-LARGE_BYTES = 16 * KIB
 # Fetch, which may be a replica's, and what brokers ask of controllers, for clients or not.
 _OF_BROKERS = OF_BROKERS | {1, 58}
 
@@ -29,7 +25,7 @@ class Room:
     """
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
-        self.bytes_max = _HELD_BYTES_MAX
+        self.bytes_max = SLICED_REQUESTS_BYTES_MAX
         self.held_bytes = 0
         self._call_soon = call_soon
         self._waiting: deque[Callable[[], None]] = deque()
@@ -80,7 +76,7 @@ class Admission:
 
     def full_room(self, frame: memoryview) -> Room | None:
         """Where the request in a whole frame, its size included, is to wait. None: it need not."""
-        if len(frame) <= LARGE_BYTES:
+        if len(frame) <= LARGE_REQUEST_BYTES:
             return None
         room = self._room_of(int.from_bytes(frame[4:6], "big"))
         return room if room.is_full else None
