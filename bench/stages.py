@@ -28,8 +28,8 @@ from firnline.log.producer_state import ProducerStates
 from firnline.metadata.format import format_storage
 from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from firnline.records.batch import BatchHeader
-from firnline.records.usual import usual_batch, usual_batch_python
-from firnline.records.validate import judge
+from firnline.records.fast_path import usual_batch, usual_batch_python
+from firnline.records.validate import check_limits
 from firnline.replica.partition import Partition
 from firnline.runtime.disk import RealFs
 from firnline.runtime.loop import Runtime
@@ -167,7 +167,7 @@ def produce_stages(made: Bench, rounds: int) -> Iterator[Row]:
     yield (
         "judge",
         "by the topic's limits",
-        least(lambda: judge(fields, records, log.limits, now_ms)),
+        least(lambda: check_limits(fields, records, log.limits, now_ms)),
     )
     header = tuple.__new__(BatchHeader, fields)
     numbered = header._replace(producer_id=7, producer_epoch=0, base_sequence=0)

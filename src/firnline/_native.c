@@ -4,7 +4,7 @@
  * Nothing is decided here. A function that meets anything unusual says so (None, or the bytes back), and
  * Python goes the way for all cases. Each has a twin in Python which says the same of the same bytes, and
  * which is its oracle in tests/unit/native: `turn` in runtime/turn.py, `usual_request` in
- * api/usual.py, `usual_batch`, `usual_records`, `survey` and `renumber` in records/usual.py. No state is kept
+ * api/usual.py, `usual_batch`, `usual_records`, `survey` and `renumber` in records/fast_path.py. No state is kept
  * between calls.
  * What compaction spends its time on is in _compaction.h, with its twins in log/compaction/cleaner.py.
  */
@@ -186,7 +186,7 @@ static PyObject *topic_object(struct topic t) {
 #define CRC_START 21
 #define RECORD_BYTES_MIN 7
 #define USUAL_BATCH_BYTES_MAX 1048588  /* api/usual.py */
-static const int64_t RATIO_MAX[8] = {1, 448, 32, 256, 448, 1, 1, 1};  /* records/usual.py */
+static const int64_t RATIO_MAX[8] = {1, 448, 32, 256, 448, 1, 1, 1};  /* records/fast_path.py */
 
 /* A zigzag varint of at most `bytes_max` bytes; bits above its width are dropped, as Kafka does. */
 static int64_t varint(struct reader *r, int bytes_max) {
@@ -287,7 +287,7 @@ static PyObject *usual_batch(PyObject *module, PyObject *data) {
 
 /* ---- records, for who replays a log ------------------------------------------------------------ */
 
-#define WALK_RECORDS_MAX 4096  /* of one batch: records/usual.py */
+#define WALK_RECORDS_MAX 4096  /* of one batch: records/fast_path.py */
 #define UNUSUAL_ATTRIBUTES 0x37  /* compressed, transactional, control */
 
 static PyObject *bytes_or_none(struct reader *r) {
@@ -359,7 +359,7 @@ static PyObject *usual_records(PyObject *module, PyObject *const *args, Py_ssize
 static PyThreadState *let_others_go_on(Py_ssize_t size) { return size > HELD_BODY_BYTES_MAX ? PyEval_SaveThread() : NULL; }
 static void go_on(PyThreadState *state) { if (state) PyEval_RestoreThread(state); }
 
-/* survey(data, count): (least time delta, greatest, have all a key, is it plain), or None. See records/usual.py. */
+/* survey(data, count): (least time delta, greatest, have all a key, is it plain), or None. See records/fast_path.py. */
 static PyObject *survey(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 2) return PyErr_Format(PyExc_TypeError, "survey(data, count)");
@@ -414,7 +414,7 @@ static int64_t put_numbered(uint8_t *to, struct reader all, int32_t count, int h
     return total;
 }
 
-/* renumber(data, count, base, bytes_max): (body, first time, greatest), or None. See records/usual.py. */
+/* renumber(data, count, base, bytes_max): (body, first time, greatest), or None. See records/fast_path.py. */
 static PyObject *renumber(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     int64_t records, base = 0, bytes_max, size = -1;
@@ -873,13 +873,13 @@ static PyMethodDef methods[] = {
     {"filter_body", (PyCFunction)(void (*)(void))filter_body, METH_FASTCALL, "See log/compaction/cleaner.py."},
     {"map_batches", (PyCFunction)(void (*)(void))map_batches, METH_FASTCALL, "See log/compaction/walk.py."},
     {"map_body", (PyCFunction)(void (*)(void))map_body, METH_FASTCALL, "See log/compaction/cleaner.py."},
-    {"renumber", (PyCFunction)(void (*)(void))renumber, METH_FASTCALL, "See records/usual.py."},
-    {"right_body", (PyCFunction)(void (*)(void))right_body, METH_FASTCALL, "See records/usual.py."},
+    {"renumber", (PyCFunction)(void (*)(void))renumber, METH_FASTCALL, "See records/fast_path.py."},
+    {"right_body", (PyCFunction)(void (*)(void))right_body, METH_FASTCALL, "See records/fast_path.py."},
     {"serve_syncs", (PyCFunction)(void (*)(void))serve_syncs, METH_FASTCALL, "See runtime/threads/sync_threads.py."},
     {"turn", (PyCFunction)(void (*)(void))turn, METH_FASTCALL, "See runtime/turn.py."},
-    {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, "See records/usual.py."},
-    {"usual_batch", usual_batch, METH_O, "See records/usual.py."},
-    {"usual_records", (PyCFunction)(void (*)(void))usual_records, METH_FASTCALL, "See records/usual.py."},
+    {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, "See records/fast_path.py."},
+    {"usual_batch", usual_batch, METH_O, "See records/fast_path.py."},
+    {"usual_records", (PyCFunction)(void (*)(void))usual_records, METH_FASTCALL, "See records/fast_path.py."},
     {"usual_request", (PyCFunction)(void (*)(void))usual_request, METH_FASTCALL, "See api/usual.py."},
     {"walk_batches", (PyCFunction)(void (*)(void))walk_batches, METH_FASTCALL, "See records/walk.py."},
     {NULL, NULL, 0, NULL},

@@ -37,14 +37,14 @@ from firnline.records import control
 from firnline.records.batch import HEADER_BYTES, crc_is_right, headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, decompress
-from firnline.records.recompress import Target, recompress
-from firnline.records.record import records
-from firnline.records.usual import (
+from firnline.records.fast_path import (
     renumber_python,
     right_body_python,
     survey_python,
     usual_batch_python,
 )
+from firnline.records.recompress import Target, recompress
+from firnline.records.record import records
 from firnline.records.validate import BatchLimits, check_client_batch, check_fetched
 from firnline.records.walk import BatchWalk, walk_batches_python
 from firnline.sim.disk import CrashableFs

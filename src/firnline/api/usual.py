@@ -14,7 +14,7 @@ from firnline.base.ids import Uuid
 from firnline.base.limits import STRING_BYTES_MAX, TOPIC_NAME_CHARS_MAX
 from firnline.base.native import native
 from firnline.protocol.session import API_VERSIONS_KEY
-from firnline.records.usual import usual_batch_python
+from firnline.records.fast_path import usual_batch_python
 
 Fields = tuple[Any, ...]
 _START = Struct(">ihhih")  # frame size, key, version, correlation id, length of the client id

@@ -160,7 +160,7 @@ class GroupCoordinator:
     @property
     def unreadable_records(self) -> int:
         """How many records of the partitions that are served here were skipped, as nobody can read them."""
-        return sum(shard.aside.offset_count for shard in self._shards.values())
+        return sum(shard.unreadable.offset_count for shard in self._shards.values())
 
     # -------------------------------------------------------------------------------------- life
 
@@ -215,7 +215,7 @@ class GroupCoordinator:
         load = self._loads.pop(partition)
         del self._not_ready[partition]
         self._shards[partition] = shard
-        told = shard.aside.told()
+        told = shard.unreadable.take_warnings()
         yield told + then(None, now_ms) + self._forget(shard, load.deleted_topics, now_ms)
 
     def unload_partition(self, partition: int, now_ms: int) -> Effects:

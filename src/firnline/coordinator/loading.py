@@ -26,9 +26,9 @@ from firnline.coordinator.records import (
     decode_value,
 )
 from firnline.records.batch import BatchHeader, crc_is_right, headers
+from firnline.records.fast_path import Row, usual_records
 from firnline.records.record import records
-from firnline.records.set_aside import SetAside
-from firnline.records.usual import Row, usual_records
+from firnline.records.unreadable import UnreadableRecords
 
 # Records of a slice: some tenths of a millisecond compiled, about 2 ms in Python alone.
 RECORDS_PER_SLICE = 256
@@ -55,12 +55,12 @@ class Replay:
         groups: dict[str, Group],
         offsets: Offsets,
         group: Callable[[str], Group],
-        aside: SetAside,
+        unreadable: UnreadableRecords,
     ) -> None:
         self._groups = groups
         self._offsets = offsets
         self._group = group
-        self._aside = aside
+        self._unreadable = unreadable
         self._places: dict[bytes | None, _Place] = {}
         self._partitions: dict[TopicPartition, TopicPartition] = {}  # one object for all groups
         # The last record of each group, not decoded, and its offset.
@@ -130,7 +130,7 @@ class Replay:
                 yield each.offset, each.key, each.value
                 expected = each.offset + 1
         except KafkaError as problem:
-            self._aside.note(expected, max(expected, header.last_offset), problem)
+            self._unreadable.note(expected, max(expected, header.last_offset), problem)
 
     def _take_rows(self, rows: Sequence[Row]) -> None:
         places, by_group = self._places, self._offsets.by_group
@@ -146,7 +146,7 @@ class Replay:
                     continue
                 known = value if key[1] else _legacy(key, value)  # type: ignore[index,arg-type]
             except ProtocolError as problem:
-                self._aside.note(offset, offset, problem)
+                self._unreadable.note(offset, offset, problem)
                 continue
             of_group = by_group.get(group_id)
             if of_group is None:
@@ -177,7 +177,7 @@ class Replay:
                     known = value if key is None or value is None or key[1] else _legacy(key, value)
                     self._offsets.hold(producer_id, (*place, known))
             except ProtocolError as problem:
-                self._aside.note(offset, offset, problem)
+                self._unreadable.note(offset, offset, problem)
 
     def _take_markers(self, rows: Iterable[Row], header: BatchHeader) -> None:
         for offset, key, _ in rows:
@@ -217,7 +217,7 @@ class Replay:
                 found = yield from read_generation(data)
                 check_names(found.members)
             except ProtocolError as problem:  # its offsets are served; its members join again
-                self._aside.note(offset, offset, problem)
+                self._unreadable.note(offset, offset, problem)
                 continue
             yield from self._group(group_id).restore(
                 generation=found.generation,
@@ -244,7 +244,7 @@ class Replay:
                 except ProtocolError as problem:
                     bad.append(partition)
                     what = f"the last commit of group {group_id!r} for {partition}"
-                    self._aside.note_by_name(what, problem)
+                    self._unreadable.note_named(what, problem)
                 count += 1
                 if count % _CHECKS_PER_SLICE == 0:
                     yield

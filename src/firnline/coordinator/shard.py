@@ -34,7 +34,7 @@ from firnline.coordinator.rows import (
 from firnline.coordinator.subscriptions import Subscribed, find_subscribed
 from firnline.coordinator.telling import Later
 from firnline.records.build import NewRecord, build_batch
-from firnline.records.set_aside import SetAside
+from firnline.records.unreadable import UnreadableRecords
 
 # About a millisecond each: timers that are set or cancelled, offsets that are looked at and buried, and
 # offsets that are forgotten.
@@ -109,7 +109,7 @@ class Shard:
         self.topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
-        self.aside = SetAside(str(self.topic_partition), _MEANING)
+        self.unreadable = UnreadableRecords(str(self.topic_partition), _MEANING)
         self.is_closed = False
         self._policy = policy
         self._tally = tally
@@ -532,7 +532,7 @@ class Shard:
 
     def load(self, batches: Iterable[Buffer]) -> Iterator[None]:
         """Apply whole batches in log order; yields after each slice. KafkaError for what is damaged here."""
-        return Replay(self.groups, self.offsets, self.group, self.aside).steps(batches)
+        return Replay(self.groups, self.offsets, self.group, self.unreadable).steps(batches)
 
     def start(self, now_ms: int) -> Generator[Effects, int, int]:
         """Begin the sessions of what was loaded."""

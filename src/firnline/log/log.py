@@ -40,8 +40,8 @@ from firnline.records.validate import (
     as_create_time,
     check_batches,
     check_fetched,
+    check_limits,
     check_shape,
-    judge,
 )
 
 _STAMP = Struct(">qii")  # base offset, batch length as it was, leader epoch
@@ -218,7 +218,7 @@ class Log:
         self, data: bytearray | memoryview, fields: Fields, leader_epoch: int, now_ms: int
     ) -> Appended | KafkaError:
         """Append a producer's batch whose shape and CRC are right: `fields` of its header."""
-        if problem := judge(fields, data, self.limits, now_ms):
+        if problem := check_limits(fields, data, self.limits, now_ms):
             return problem
         _, length, _, _, _, attributes, delta, _, max_time, producer_id, _, _, _, _ = fields
         if (size := length + 12) != len(data):

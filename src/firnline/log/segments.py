@@ -23,7 +23,7 @@ from firnline.log.segment import WALK_BYTES, Segment
 from firnline.log.sparse_index import IndexDamaged, at_once
 from firnline.log.txn_index import AbortedTxn
 from firnline.records.batch import BatchHeader
-from firnline.records.times import Place, first_at_time_steps
+from firnline.records.times import OffsetAndTimestamp, first_at_time_steps
 
 T = TypeVar("T")
 # Has the index of a segment built by the steps that the second one gives, while others go on. StorageError
@@ -375,7 +375,7 @@ class Segments:
 
     def first_at_time_steps(
         self, time_ms: int, start_offset: int, *, may_wait: bool
-    ) -> Generator[None, None, Place | None]:
+    ) -> Generator[None, None, OffsetAndTimestamp | None]:
         """Return (offset, timestamp) of the first record at or after `start_offset` of at least that time.
 
         Reads records of the batches that can hold it, one or two in all. Between two steps the log may go
@@ -406,7 +406,7 @@ class Segments:
 
     def of_greatest_time_steps(
         self, start_offset: int, *, may_wait: bool
-    ) -> Generator[None, None, Place | None]:
+    ) -> Generator[None, None, OffsetAndTimestamp | None]:
         """Return (offset, timestamp) of the first record with the greatest timestamp; None without any."""
         found = self._when_indexed(partial(self._of_greatest_time, start_offset), may_wait=may_wait)
         if found is None:

@@ -40,7 +40,7 @@ _ATTRIBUTES = struct.Struct(">h")
 
 
 class BatchHeader(NamedTuple):
-    """One parsed header and where it stands. Offsets count records, `position` counts bytes."""
+    """One parsed header and its place in the buffer. Offsets count records, `position` counts bytes."""
 
     base_offset: int
     batch_length: int
@@ -71,7 +71,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; sequences wrap from 2^31-1 to 0."""
+        """The sequence of the last record. Sequences wrap from 2^31-1 to 0."""
         return (
             NO_SEQUENCE
             if self.base_sequence < 0
@@ -95,25 +95,26 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & TIMESTAMP_TYPE_MASK)
 
 
-_new = tuple.__new__  # what `_make` does, without counting
+_new = tuple.__new__  # what `_make` does, without counting the fields
 
 
 def parse_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """Parse the header at `position` without judging it; struct.error if it is not whole."""
+    """Parse the header at `position` without validating it. Raises struct.error if it is incomplete."""
     return _new(BatchHeader, (*HEADER.unpack_from(data, position), position))
 
 
 def crc_is_right(data: Buffer, header: BatchHeader) -> bool:
-    """Recompute the CRC-32C of a whole batch in `data`."""
+    """Recompute the CRC-32C of a complete batch in `data`."""
     start = header.position
     with memoryview(data) as view, view[start + CRC_START : start + header.size_bytes] as body:
         return bool(crc32c(body) == header.crc)
 
 
 def headers(data: Buffer) -> Iterator[BatchHeader]:
-    """Iterate over the whole batches of `data`; a partial one at the end is left out, as in a Fetch.
+    """Iterate over the complete batches of `data`, as in a Fetch response: a partial one at the end is
+    skipped.
 
-    Raises KafkaError CORRUPT_MESSAGE for lengths that cannot be. CRCs are not looked at.
+    Raises KafkaError CORRUPT_MESSAGE for an impossible length. Does not check CRCs.
     """
     position, end = 0, len(data)
     while end - position >= HEADER_BYTES:
@@ -133,13 +134,13 @@ def headers(data: Buffer) -> Iterator[BatchHeader]:
 def set_offset_and_epoch(
     data: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int
 ) -> None:
-    """Stamp what the leader assigns into the batch at `position`; the CRC stays right."""
+    """Write the base offset and leader epoch into the batch at `position`. The CRC does not cover them."""
     _OFFSET.pack_into(data, position, base_offset)
     _EPOCH.pack_into(data, position + 12, leader_epoch)
 
 
 def set_log_append_time(data: bytearray | memoryview, header: BatchHeader, now_ms: int) -> None:
-    """Turn the batch to LogAppendTime: type bit, max timestamp, and the CRC over them (C13)."""
+    """Change the batch to LogAppendTime: set the type bit and max timestamp, and recompute the CRC (C13)."""
     start = header.position
     _ATTRIBUTES.pack_into(data, start + 21, header.attributes | TIMESTAMP_TYPE_MASK)
     _OFFSET.pack_into(data, start + 35, now_ms)

@@ -1,4 +1,4 @@
-"""Make batches: for coordinators, the metadata log, markers and tests. PURE."""
+"""Build batches for coordinators, the metadata log, markers and tests. PURE."""
 
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
@@ -24,7 +24,9 @@ from firnline.records.record import Header, encode_records
 
 
 class NewRecord(NamedTuple):
-    """A record that has no offset yet. Bytes; `timestamp_ms` since 1970, or -1 for none."""
+    """A record before it has an offset. Key and value are bytes; `timestamp_ms` since 1970, or -1 for
+    none.
+    """
 
     key: bytes | None
     value: bytes | None
@@ -45,7 +47,7 @@ def build_batch(
     is_control: bool = False,
     is_log_append_time: bool = False,
 ) -> bytearray:
-    """Return one v2 batch of `rows`, CRC and all, in a buffer that may be stamped in place."""
+    """Return one complete v2 batch of `rows`. The leader may write offset and epoch into the buffer."""
     assert rows, "a batch holds at least one record"
     base_timestamp = rows[0].timestamp_ms
     max_timestamp = max(row.timestamp_ms for row in rows)
@@ -65,14 +67,14 @@ def build_batch(
 
 
 def encode_values(values: Iterable[bytes], first: int = 0) -> bytes:
-    """Encode records that have nothing but a value, all of one time; `first` as of `encode_records`."""
+    """Encode records that have only a value and share one timestamp; `first` as in `encode_records`."""
     return encode_records(((0, None, value, ()) for value in values), first)
 
 
 def build_batch_of(
     body: bytes | bytearray, count: int, *, timestamp_ms: int, leader_epoch: int
 ) -> bytearray:
-    """Return what `build_batch` does of `count` values that are encoded already (`encode_values`)."""
+    """Like `build_batch`, for `count` values that `encode_values` has encoded."""
     fields = (NO_PRODUCER_ID, -1, NO_SEQUENCE, count)
     return _framed(body, (0, leader_epoch), NONE, (timestamp_ms, timestamp_ms), fields)
 
@@ -80,12 +82,12 @@ def build_batch_of(
 def build_record_in_slices(
     key: bytes, value: deque[bytes], timestamp_ms: int
 ) -> Generator[None, None, bytearray]:
-    """Return what `build_batch` does of one record whose value is in parts; yields after each of them.
+    """Like `build_batch`, for one record whose value comes in parts; yields after each part.
 
-    Parts are taken out of `value`, so that none is held twice.
+    Removes the parts from `value`, so that no part is in memory twice.
     """
     size = sum(map(len, value))
-    # Attributes, and the differences of time and offset, are 0.
+    # Attributes, timestamp delta and offset delta are 0.
     record = b"\0\0\0" + varint(len(key)) + key + varint(size)
     batch = bytearray(HEADER_BYTES)
     batch += varint(len(record) + size + 1) + record
@@ -110,7 +112,7 @@ def _framed(
     times: tuple[int, int],
     rest: tuple[int, int, int, int],
 ) -> bytearray:
-    """Put the header before the records; `rest` are its last fields, from the producer on."""
+    """Put the header before the records; `rest` are its last fields, from the producer id on."""
     batch = bytearray(HEADER_BYTES)
     batch += body
     size = len(batch) - LOG_OVERHEAD_BYTES

@@ -1,7 +1,7 @@
-"""Kafka's codecs, with a bound on what they may open to. PURE.
+"""Kafka's compression codecs, with a limit on the decompressed size. PURE.
 
-Ids: 0 none, 1 gzip, 2 snappy (raw, or Java's xerial framing), 3 lz4 (frame), 4 zstd. A mebibyte
-of zstd can open to 32 GiB, so no codec is read past `limit_bytes` (reliability d 39-41).
+Ids: 0 none, 1 gzip, 2 snappy (raw, or Java's xerial framing), 3 lz4 (frame), 4 zstd. A mebibyte of zstd
+can decompress to 32 GiB, so no codec decompresses more than `limit_bytes` (reliability d 39-41).
 """
 
 import gzip
@@ -28,22 +28,22 @@ _CHUNK_BYTES = 256 * KIB
 def decompress(
     codec: int, body: Buffer, *, limit_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX
 ) -> bytes:
-    """Return the records of a batch body as one byte string.
+    """Decompress the body of a batch.
 
     Raises KafkaError CORRUPT_MESSAGE for a body that is not of this codec, INVALID_RECORD when it
-    opens to more than `limit_bytes`.
+    decompresses to more than `limit_bytes`.
     """
     if codec == NONE:
         return bytes(body)
-    # A thread that does this is not to keep the loop waiting: a library that makes it all at once copies it
-    # while it holds the interpreter, 0.7 ms a mebibyte (measured). `join` lets go of it for as much.
+    # A thread that decompresses must not block the event loop. A library that returns everything at once
+    # copies it while it holds the GIL, 0.7 ms a mebibyte (measured). `join` releases the GIL for large parts.
     return b"".join(decompress_in_chunks(codec, body, limit_bytes=limit_bytes))
 
 
 def decompress_in_chunks(
     codec: int, body: Buffer, *, limit_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX
 ) -> Iterator[Buffer]:
-    """As `decompress`, a piece at a time, each about a millisecond of work; of snappy, a block is one."""
+    """Like `decompress`, in chunks of about a millisecond of work each. With snappy, a chunk is a block."""
     open_chunks = _CHUNKS.get(codec)
     if open_chunks is None:
         raise KafkaError(Code.CORRUPT_MESSAGE, "unknown compression codec", codec=codec)
@@ -56,7 +56,7 @@ def decompress_in_chunks(
             yield chunk
     except KafkaError:
         raise
-    except Exception as problem:  # noqa: BLE001 - each library has errors of its own
+    except Exception as problem:  # noqa: BLE001 - each library raises its own errors
         raise KafkaError(
             Code.CORRUPT_MESSAGE, "undecodable batch body", codec=NAMES[codec], problem=problem
         ) from None
@@ -89,7 +89,7 @@ def _lz4_chunks(body: Buffer, limit_bytes: int) -> Iterator[Buffer]:
 
 
 def _pieces(body: Buffer) -> Iterator[Buffer]:
-    """Cut what is opened by libraries that copy whatever they have not come to yet."""
+    """Split the body: some libraries copy whatever part of their input they have not yet decompressed."""
     view = memoryview(body)
     for at in range(0, len(view), _CHUNK_BYTES):
         yield view[at : at + _CHUNK_BYTES]
@@ -102,12 +102,13 @@ def _zstd_chunks(body: Buffer, limit_bytes: int) -> Iterator[Buffer]:
         yield chunk
 
 
-# Where nobody asks for another level. That of lz4 means its fast method, as in Kafka; others, the slow one.
+# Used where no level is asked for. For lz4 the default is its fast method, as in Kafka; other levels use the
+# slow one.
 USUAL_LEVELS = {GZIP: -1, LZ4: 9, ZSTD: 3}
 
 
 def compress(codec: int, body: bytes, level: int | None = None) -> bytes:
-    """Compress a batch body as a producer would; `level` None is each codec's usual one."""
+    """Compress a batch body as a producer would. `level` None is the default level of each codec."""
     if level is None:
         level = USUAL_LEVELS.get(codec, 0)
     if codec == NONE:
@@ -147,7 +148,7 @@ def _snappy_chunks(body: Buffer, limit_bytes: int) -> Iterator[Buffer]:
 
 
 def _unsnappy_raw(block: memoryview, limit_bytes: int) -> Iterator[bytes]:
-    # A raw snappy block states its size first, as a varint: look before allocating.
+    # A raw snappy block begins with its size, as a varint. Check it before allocating memory.
     if cramjam.snappy.decompress_raw_len(block) > limit_bytes:
         raise _too_big(limit_bytes)
     return _copied(memoryview(cramjam.snappy.decompress_raw(block)))

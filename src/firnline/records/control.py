@@ -1,8 +1,8 @@
-"""Control records: transaction markers, and what the quorum writes about itself. PURE.
+"""Control records: transaction markers, and what the metadata quorum writes about itself. PURE.
 
-A key is int16 version (0) and int16 type. A value of the quorum's begins with its own version, an
-ordinary first field that also says how to read the rest; a transaction marker's value has its version
-in front of the message, which comes to the same bytes. Unknown types are skipped by readers (Q8).
+A key is an int16 version (0) and an int16 type. A value written by the quorum begins with its own version,
+an ordinary first field, which also says how to read the rest. A transaction marker has its version in front
+of the message instead; the bytes are the same. Readers skip unknown types (Q8).
 Source: KIP-98, KIP-595, KIP-630, KIP-853; spec Q7, Q8.
 """
 
@@ -19,7 +19,7 @@ _KEY_VERSION = 0
 
 
 class ControlType(IntEnum):
-    """What a control record says. Types a newer peer adds are plain ints to us."""
+    """The type of a control record. Types that a newer peer adds stay plain ints."""
 
     ABORT = 0
     COMMIT = 1
@@ -114,9 +114,9 @@ def encode_key(control_type: ControlType) -> bytes:
 
 
 def decode_key(data: Buffer | None) -> int:
-    """Return the control type a key names, which may be one that `ControlType` lacks.
+    """Return the control type in a key. It may be one that `ControlType` lacks.
 
-    A key of a later version begins like ours, so its rest is ignored. Raises ProtocolError for bytes
+    A key of a later version begins like version 0, so the rest is ignored. Raises ProtocolError for bytes
     that are not a key.
     """
     if data is None or len(data) < _KEY.size:
@@ -128,9 +128,9 @@ def decode_key(data: Buffer | None) -> int:
 
 
 def encode_value(record: ControlRecord, version: int = 0) -> bytes:
-    """Return the value of a control record at `version`, which it also states.
+    """Encode a control record at `version`; its `version` field must say the same.
 
-    Kafka 4.3.1 writes and reads version 0 alone, whatever its schemas allow.
+    Kafka 4.3.1 writes and reads version 0 only, although its schemas allow more.
     """
     if isinstance(record, EndTxnMarker):
         return _VERSION.pack(version) + record.write(version)
@@ -139,10 +139,10 @@ def encode_value(record: ControlRecord, version: int = 0) -> bytes:
 
 
 def decode_value(control_type: int, data: Buffer | None) -> ControlRecord:
-    """Return the record in the value of a control record of a type in `TYPES`.
+    """Decode the value of a control record whose type is in `TYPES`.
 
-    A value of a later version is read as the latest we know, its rest ignored, as peers do. Raises
-    ProtocolError for bytes that are not such a value.
+    A value of a later version is read as the latest version we know, as Kafka does; the rest is ignored.
+    Raises ProtocolError for bytes that are not such a value.
     """
     kind = TYPES[control_type]
     if data is None or len(data) < _VERSION.size:

@@ -1,4 +1,4 @@
-"""The whole batches of a file, each judged by all that can be told of it without its records. PURE."""
+"""Scan the batches of a file and check everything that can be checked without decoding records. PURE."""
 
 import zlib
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _SCAN_BYTES = MIB
 
 
 class FoundBatch(NamedTuple):
-    """A batch that a scan passed: its bytes are `data[header.position:][:header.size_bytes]`."""
+    """A batch that passed the scan. Its bytes are `data[header.position:][:header.size_bytes]`."""
 
     header: BatchHeader
     data: bytes
@@ -34,9 +34,10 @@ def good_batches(
 ) -> Iterator[FoundBatch]:
     """Iterate over the batches of a file from its start; stop before the first damaged one.
 
-    Good: magic 2, a length that fits, the right CRC, and what no CRC covers: offsets that ascend from
-    `base_offset`, gaps only before batches that end by `gaps_upto_offset`, leader epochs that do not fall.
-    Raises StorageError for a message of the formats before v2, which is not garbage and must not be cut off.
+    A good batch has magic 2, a length that fits and the right CRC. The CRC does not cover offsets and epochs,
+    so they are checked too: offsets ascend from `base_offset`, with gaps only before batches that end by
+    `gaps_upto_offset`; leader epochs do not fall. Raises StorageError for a message of a format before v2: it
+    is not garbage, and must not be truncated.
     """
     expected, epoch = base_offset, NO_EPOCH
     for found in whole_batches(file):
@@ -50,7 +51,9 @@ def good_batches(
 
 
 def whole_batches(file: File, position: int = 0) -> Iterator[FoundBatch]:
-    """Iterate over the batches of a file, from `position` on, whose length fits and whose CRC is right."""
+    """Iterate over the batches of a file, from `position` on, that have a possible length and the right
+    CRC.
+    """
     size = file.size()
     chunk, chunk_start = b"", position
     while size - position >= HEADER_BYTES:

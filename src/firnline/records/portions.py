@@ -1,4 +1,4 @@
-"""Batches that follow one another, so many at a time. PURE."""
+"""Split a sequence of batches into chunks of a few batches. PURE."""
 
 from collections.abc import Iterator
 from struct import Struct
@@ -11,9 +11,10 @@ _length = Struct(">i").unpack_from
 
 
 def portions(records: Buffer, at_most: int) -> Iterator[tuple[Buffer, int]]:
-    """Give the records in order: whole batches, `at_most` so many, and how many those are at most.
+    """Yield the records in order, in chunks of at most `at_most` complete batches, with their maximum number.
 
-    What is no batch, or a part of one, is left to whoever judges them: it comes with those before it.
+    Bytes that are not a complete batch come with the batches before them; whoever validates the chunk finds
+    them.
     """
     if len(records) <= at_most * HEADER_BYTES:  # no batch is smaller than its header
         yield records, len(records) // HEADER_BYTES

@@ -1,9 +1,9 @@
-"""A producer's batch in the codec that its topic wants. PURE.
+"""Compress a producer's batch with the codec of its topic. PURE.
 
-What is kept is what Apache Kafka 4.3.1 keeps (`tests/compat/test_compression_type.py`): producer, epoch,
-sequence, the transactional bit, times, keys, values and headers. Offsets within the batch become 0, 1, 2 and
-so on, the greatest time is what the records say, and attributes that nobody knows are dropped. Only a body
-that is the records it claims to be is compressed again: all else is refused. Source: KIP-390, decision 0030.
+Keeps what Apache Kafka 4.3.1 keeps (`tests/compat/test_compression_type.py`): producer id, epoch, sequence,
+the transactional bit, timestamps, keys, values and headers. Offsets within the batch become 0, 1, 2 and so
+on, the max timestamp is computed from the records, and unknown attributes are dropped. A body that does not
+hold the records its header promises is refused. Source: KIP-390, decision 0030.
 """
 
 from struct import Struct
@@ -23,8 +23,8 @@ from firnline.records.batch import (
     BatchHeader,
 )
 from firnline.records.compression import NONE, compress, decompress
-from firnline.records.usual import renumber, survey
-from firnline.records.validate import BatchLimits, check_shape, judge
+from firnline.records.fast_path import renumber, survey
+from firnline.records.validate import BatchLimits, check_limits, check_shape
 
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
 _CRC = Struct(">I")
@@ -32,14 +32,14 @@ _TOO_LARGE = KafkaError(
     Code.MESSAGE_TOO_LARGE, "the batch exceeds max.message.bytes in its topic's codec"
 )
 _UNREADABLE = KafkaError(
-    Code.INVALID_RECORD, "the batch cannot be opened, and its topic wants another codec"
+    Code.INVALID_RECORD, "the batch cannot be decompressed, and its topic has another codec"
 )
-_OPENS_TOO_FAR = KafkaError(Code.INVALID_RECORD, "a batch opens to too many bytes")
+_DECOMPRESSES_TOO_FAR = KafkaError(Code.INVALID_RECORD, "a batch decompresses to too many bytes")
 _OTHER_RECORDS = KafkaError(Code.INVALID_RECORD, "the records are not what the batch says")
 
 
 class Target(NamedTuple):
-    """What batches of a topic are to be; `level` is that of the codec, None for its usual one."""
+    """The codec of a topic. `level` is the compression level, None for the codec's default."""
 
     codec: int
     level: int | None = None
@@ -55,14 +55,14 @@ def recompress(
 ) -> bytearray | KafkaError:
     """Return the one batch in `data` compressed as `target` says, or why it is refused.
 
-    `data` is as a producer sent it, and is left as it is. MESSAGE_TOO_LARGE where it is too large before or
-    after; INVALID_RECORD where its body is not what its header says, or opens to more than
-    `opened_bytes_max`. An append then judges the result as it would judge any batch.
+    `data` is as a producer sent it and is not changed. MESSAGE_TOO_LARGE when the batch is too large before
+    or after; INVALID_RECORD when the body does not match the header, or decompresses to more than
+    `opened_bytes_max`. The append then validates the result like any batch.
     """
     fields = check_shape(data, limits)
     if isinstance(fields, KafkaError):
         return fields
-    problem = judge(fields, data, limits._replace(is_compacted=False), now_ms)
+    problem = check_limits(fields, data, limits._replace(is_compacted=False), now_ms)
     if problem is not None:
         return problem
     header: BatchHeader = _new_tuple(BatchHeader, fields)
@@ -74,7 +74,7 @@ def recompress(
         except KafkaError as refusal:
             if refusal.code == Code.INVALID_RECORD and most < opened_bytes_max:
                 return _TOO_LARGE
-            # A value from here on: with its traceback it would hold all that was opened.
+            # Keep only a value: the traceback would keep everything that was decompressed in memory.
             return (
                 _UNREADABLE
                 if refusal.code == Code.CORRUPT_MESSAGE
@@ -89,11 +89,11 @@ def recompress(
     base, max_time = header.base_timestamp, header.base_timestamp + greatest
     is_plain &= -(2**63) <= base + least <= max_time < 2**63
     if not is_plain or header.is_log_append_time:
-        # Where the producer claims log append time, all have the time that it states.
+        # If the producer set log append time, every record has the max timestamp of the header.
         claimed = header.max_timestamp if header.is_log_append_time else None
         again = renumber(body, header.record_count, base if claimed is None else None, most)
         if again is None:
-            return _OPENS_TOO_FAR
+            return _DECOMPRESSES_TOO_FAR
         body, base, max_time = again
         if claimed is not None:
             base = max_time = claimed
@@ -106,7 +106,7 @@ def recompress(
 
 
 def _batch(header: BatchHeader, body: bytes) -> bytearray:
-    """Put a header, with what it says of length and CRC, before a body."""
+    """Put a header with the right length and CRC before a body."""
     batch = bytearray(HEADER_BYTES)
     batch += body
     HEADER.pack_into(batch, 0, *header._replace(batch_length=len(batch) - LOG_OVERHEAD_BYTES)[:13])

@@ -1,6 +1,6 @@
-"""Single records inside a batch body: varints in, tuples out, and back. PURE.
+"""Encode and decode the records in a batch body. PURE.
 
-Off the hot path: produce and fetch never come here. Coordinators, the metadata log, compaction,
+Not on the hot path: produce and fetch do not decode records. Coordinators, the metadata log, compaction,
 timestamp lookups and tests do. Source: KIP-98 'Message Format'.
 """
 
@@ -31,10 +31,10 @@ class Record(NamedTuple):
 def records(
     data: Buffer, header: BatchHeader, *, limit_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX
 ) -> Iterator[Record]:
-    """Decode the records of the batch `header` found in `data`, control batches included.
+    """Decode the records of the batch `header` found in `data`, also of control batches.
 
-    Raises KafkaError CORRUPT_MESSAGE when the body is not what the header says, INVALID_RECORD when it
-    opens to more than `limit_bytes`.
+    Raises KafkaError CORRUPT_MESSAGE when the body does not match the header, INVALID_RECORD when it
+    decompresses to more than `limit_bytes`.
     """
     start = header.position
     packed = memoryview(data)[start + HEADER_BYTES : start + header.size_bytes]
@@ -57,10 +57,10 @@ def records(
 
 
 def all_have_keys(data: Buffer, header: BatchHeader, *, limit_bytes: int) -> bool:
-    """Whether each record of the batch `header` found in `data` has a key; nothing else is decoded.
+    """Check whether each record of the batch `header` found in `data` has a key. Decodes nothing else.
 
-    Raises KafkaError CORRUPT_MESSAGE when the body is not what the header says, INVALID_RECORD when it
-    opens to more than `limit_bytes`.
+    Raises KafkaError CORRUPT_MESSAGE when the body does not match the header, INVALID_RECORD when it
+    decompresses to more than `limit_bytes`.
     """
     start = header.position
     packed = memoryview(data)[start + HEADER_BYTES : start + header.size_bytes]
@@ -86,7 +86,7 @@ def all_have_keys(data: Buffer, header: BatchHeader, *, limit_bytes: int) -> boo
 
 
 def all_records(data: Buffer) -> Iterator[Record]:
-    """Decode every record of every whole batch of `data`, control batches left out."""
+    """Decode every record of every complete batch of `data`, except control batches."""
     for header in headers(data):
         if not header.is_control:
             yield from records(data, header)
@@ -109,7 +109,7 @@ def _record(body: bytes, position: int, end: int, header: BatchHeader) -> Record
             raise ProtocolError("null header key")
         pairs.append((name.decode(), content))
     if position != end:
-        raise ProtocolError("record has another size than it says", left=end - position)
+        raise ProtocolError("the record's size differs from its length field", left=end - position)
     timestamp = (
         header.max_timestamp
         if header.is_log_append_time
@@ -134,12 +134,12 @@ def encode_records(
 ) -> bytes:
     """Encode (timestamp delta, key, value, headers) rows as the uncompressed body of a batch.
 
-    first  how many rows of the body there are before these
+    first  how many records of the body come before these
     """
     out = bytearray()
     for offset_delta, (timestamp_delta, key, value, pairs) in enumerate(items, first):
         if timestamp_delta == 0 and key is None and value is not None and not pairs:
-            # As controllers write them, thousands in a batch.
+            # Controllers write thousands of such records in a batch.
             front = b"\0\0" + varint(offset_delta) + b"\x01" + varint(len(value))
             out += varint(len(front) + len(value) + 1) + front + value + b"\0"
             continue

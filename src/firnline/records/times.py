@@ -1,6 +1,7 @@
-"""The first record of a time in one stored batch, in steps: some codecs put a million into a mebibyte. PURE.
+"""Find the first record at or after a timestamp in one stored batch. PURE.
 
-Of each record only the time and the offset are read, and of what is opened no more is kept than a piece.
+The search runs in steps: some codecs put a million records into a mebibyte. It reads only the timestamp and
+offset of each record, and keeps only one chunk of the decompressed body.
 """
 
 from collections.abc import Generator
@@ -13,27 +14,27 @@ from firnline.protocol.primitives import read_varint
 from firnline.records.batch import HEADER_BYTES, BatchHeader
 from firnline.records.compression import decompress_in_chunks
 
-Place = tuple[int, int]
-# A step is about a millisecond.
+OffsetAndTimestamp = tuple[int, int]
+# A step takes about a millisecond.
 _RECORDS_PER_STEP = 500
-# Length, attributes, time and offset of a record are in so many bytes.
+# Length, attributes, timestamp and offset of a record fit into so many bytes.
 _FRONT_BYTES = 5 + 1 + 10 + 5
 
 
 def first_at_time(
     data: Buffer, header: BatchHeader, time_ms: int, start_offset: int
-) -> Place | None:
-    """As `first_at_time_steps`, at once."""
+) -> OffsetAndTimestamp | None:
+    """Like `first_at_time_steps`, in one call."""
     return whole(first_at_time_steps(data, header, time_ms, start_offset))
 
 
 def first_at_time_steps(
     data: Buffer, header: BatchHeader, time_ms: int, start_offset: int
-) -> Generator[None, None, Place | None]:
-    """Return (offset, timestamp) of the first record of a batch at or after both; None where none is.
+) -> Generator[None, None, OffsetAndTimestamp | None]:
+    """Return (offset, timestamp) of the first record of a batch at or after both, or None.
 
-    Raises KafkaError UNKNOWN_SERVER_ERROR where the body is not what the header says, as Kafka answers then:
-    all replicas have the same bytes, so nobody is to ask again, as for CORRUPT_MESSAGE clients would.
+    Raises KafkaError UNKNOWN_SERVER_ERROR where the body does not match the header, as Kafka does. With
+    CORRUPT_MESSAGE clients would retry, although all replicas have the same bytes.
     """
     try:
         return (yield from _search(data, header, time_ms, start_offset))
@@ -44,7 +45,7 @@ def first_at_time_steps(
 
 def _search(
     data: Buffer, header: BatchHeader, time_ms: int, start_offset: int
-) -> Generator[None, None, Place | None]:
+) -> Generator[None, None, OffsetAndTimestamp | None]:
     packed = memoryview(data)[header.position + HEADER_BYTES : header.position + header.size_bytes]
     base_offset, last_offset = header.base_offset, header.last_offset
     base_time = header.base_timestamp
@@ -57,7 +58,7 @@ def _search(
             chunk = next(chunks, None)
             if chunk is None:
                 is_last = True
-            elif position >= len(piece):  # the rest of the last record is passed over
+            elif position >= len(piece):  # skips the rest of the last record
                 position -= len(piece)
                 piece = bytes(chunk)
             else:
@@ -85,5 +86,5 @@ def _search(
         left_bytes -= len(chunk)
         yield
     if left_bytes:
-        raise ProtocolError("the batch ends elsewhere than its last record")
+        raise ProtocolError("the batch does not end with its last record")
     return None

@@ -1,10 +1,10 @@
-"""What a leader checks of a batch before it appends it: the header and the CRC. PURE.
+"""What a leader checks before it appends a batch: the header and the CRC. PURE.
 
-Records are looked into for compacted topics (one without a key is refused) and, by compiled code alone, where
-they are not compressed (records/usual); elsewhere the body is opaque, and what is corrupt in it under a right
-CRC reaches consumers as it came. Codes are those that Kafka
-4.3.1 answers to the same bytes (reliability d 31-44, spec C13), but where that is UNKNOWN_SERVER_ERROR (an
-unknown codec, a length of 2^31-1); and a wrong max timestamp, which it recomputes, is judged as stated.
+Records are decoded only for compacted topics, which refuse records without a key, and in compiled code for
+uncompressed batches (records/fast_path). Elsewhere the body is opaque: a corrupt body with a right CRC
+reaches consumers as it came. Error codes are those of Kafka 4.3.1 for the same bytes (reliability d 31-44,
+spec C13), with two exceptions. We never answer UNKNOWN_SERVER_ERROR (for an unknown codec, or a length of
+2^31-1), and we validate a wrong max timestamp as it is, where Kafka recomputes it.
 """
 
 from struct import error as StructError
@@ -29,17 +29,17 @@ from firnline.records.batch import (
     headers,
 )
 from firnline.records.compression import ZSTD
+from firnline.records.fast_path import has_room, right_body, usual_batch
 from firnline.records.record import all_have_keys
-from firnline.records.usual import has_room, right_body, usual_batch
 
-_LEGACY_LENGTH_MIN = 14  # the shortest length any message format can have
-_MAGIC_BYTES = 17  # up to and with the magic byte
+_LEGACY_LENGTH_MIN = 14  # the shortest length in any message format
+_MAGIC_BYTES = 17  # up to and including the magic byte
 _unpack = HEADER.unpack_from
-_new_tuple = tuple.__new__  # half the price of the class's own constructor
+_new_tuple = tuple.__new__  # half the price of the class's constructor
 
 
 class BatchLimits(NamedTuple):
-    """What a topic allows in a batch; times in milliseconds, sizes in bytes."""
+    """The limits of a topic; timestamps in milliseconds, sizes in bytes."""
 
     max_bytes: int
     before_max_ms: int = INT64_MAX
@@ -49,28 +49,30 @@ class BatchLimits(NamedTuple):
 
 
 def check_client_batch(data: Buffer, limits: BatchLimits, now_ms: int) -> BatchHeader | KafkaError:
-    """Judge the one batch that a producer sent; return its header, or why it is refused.
+    """Validate the one batch that a producer sent; return its header, or why it is refused.
 
-    The batch is `header.size_bytes` long; Kafka lets less than a batch of anything follow it, which is not to
-    be appended.
+    The batch is `header.size_bytes` long. As in Kafka, a few bytes that are less than a batch may follow;
+    they must not be appended.
     """
     found = check_shape(data, limits)
     if isinstance(found, KafkaError):
         return found
-    return judge(found, data, limits, now_ms) or _new_tuple(BatchHeader, found)
+    return check_limits(found, data, limits, now_ms) or _new_tuple(BatchHeader, found)
 
 
 def check_shape(data: Buffer, limits: BatchLimits) -> tuple[int, ...] | KafkaError:
-    """Return the fields of the header of a batch of the right shape and CRC, or why it is refused.
+    """Return the header fields of a batch of the right shape and CRC, or why it is refused.
 
-    What is larger than it may be is not looked into: for 90 MiB of small records that took 256 ms.
+    A batch that is too large is refused first: checking 90 MiB of small records took 256 ms.
     """
     found = usual_batch(data) if len(data) <= limits.max_bytes else None
-    return found or _check_unusual(data, limits)
+    return found or _check_slowly(data, limits)
 
 
-def _check_unusual(data: Buffer, limits: BatchLimits) -> tuple[int, ...] | KafkaError:
-    """Say what is wrong with bytes that are not as usual: or nothing, if only a few follow the batch."""
+def _check_slowly(data: Buffer, limits: BatchLimits) -> tuple[int, ...] | KafkaError:
+    """Say what is wrong with bytes that the fast path refused. Nothing is, if only a few bytes follow the
+    batch.
+    """
     try:
         header = _new_tuple(BatchHeader, (*_unpack(data), 0))
     except StructError:
@@ -101,10 +103,10 @@ def _check_unusual(data: Buffer, limits: BatchLimits) -> tuple[int, ...] | Kafka
     return header
 
 
-def judge(
+def check_limits(
     fields: tuple[int, ...], data: Buffer, limits: BatchLimits, now_ms: int
 ) -> KafkaError | None:
-    """Judge a batch of the right shape and CRC by what its topic allows; `fields` are those of its header."""
+    """Validate a batch of the right shape and CRC against its topic's limits; `fields` are of its header."""
     _, length, _, _, _, attributes, _, base_time, max_time, producer_id, _, sequence, _, _ = fields
     max_bytes, before_max_ms, after_max_ms, is_log_append_time, is_compacted = limits
     if length + LOG_OVERHEAD_BYTES > max_bytes:
@@ -141,16 +143,16 @@ def _too_far(header: BatchHeader, earliest: int, latest: int) -> KafkaError:
 def check_batches(
     data: Buffer, limits: BatchLimits | None = None
 ) -> list[BatchHeader] | KafkaError:
-    """Judge whole batches of a leader or a coordinator of ours: frame and CRC; sizes with `limits`.
+    """Validate batches of a leader or of our own coordinators: frame and CRC; sizes if `limits` is given.
 
-    Returns the headers, at least one; a partial batch at the end is left out, as in a Fetch answer.
+    Returns at least one header. A partial batch at the end is skipped, as in a Fetch response.
     """
     try:
         found = list(headers(data))
     except KafkaError as problem:
         return problem
     if not found:
-        return KafkaError(Code.INVALID_RECORD, "no whole batch")
+        return KafkaError(Code.INVALID_RECORD, "no complete batch")
     with memoryview(data) as view:
         for header in found:
             start, size = header.position, header.size_bytes
@@ -164,7 +166,7 @@ def check_batches(
 
 
 def as_create_time(data: bytearray | memoryview, header: BatchHeader) -> None:
-    """Clear the log append time bit that a producer set by mistake, and correct the CRC; as Kafka does."""
+    """Clear the log append time bit that a producer set by mistake, and correct the CRC, as Kafka does."""
     attributes = header.attributes & ~TIMESTAMP_TYPE_MASK
     start = header.position
     data[start + 21 : start + 23] = attributes.to_bytes(2, "big", signed=True)
@@ -173,7 +175,7 @@ def as_create_time(data: bytearray | memoryview, header: BatchHeader) -> None:
 
 
 def check_codec(codec: int, produce_version: int) -> KafkaError | None:
-    """Refuse zstd in a Produce request of a version that did not know it (spec C13)."""
+    """Refuse zstd in a Produce request of a version before zstd (spec C13)."""
     if codec == ZSTD and produce_version < 7:
         return KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
     return None
@@ -182,15 +184,15 @@ def check_codec(codec: int, produce_version: int) -> KafkaError | None:
 def check_fetched(
     data: Buffer, end_offset: int, newest_epoch: int, leader_epoch: int
 ) -> list[BatchHeader] | KafkaError:
-    """Judge batches that the leader of `leader_epoch` sent to a log that ends at `end_offset`.
+    """Validate batches that the leader of `leader_epoch` sent to a log that ends at `end_offset`.
 
-    newest_epoch  of the batches in that log, or -1
+    newest_epoch  the latest leader epoch in that log, or -1
 
-    As `check_batches`. OFFSET_OUT_OF_RANGE when a batch begins below the end of what is before it,
-    FENCED_LEADER_EPOCH when its epoch is older than that of what is before it, UNKNOWN_LEADER_EPOCH when it
-    is newer than the leader's. One that is newer proves that the sender followed somebody else when it sent
-    the answer, and the batches before it may be of that leader, too: Kafka keeps those (KAFKA-18723), here
-    all are refused.
+    Like `check_batches`. OFFSET_OUT_OF_RANGE when a batch begins below the end of the one before it,
+    FENCED_LEADER_EPOCH when its epoch is older than that of the one before it, UNKNOWN_LEADER_EPOCH when it
+    is newer than the leader's. A newer epoch proves that the sender followed another leader when it sent the
+    response, so the batches before it may come from that leader too. Kafka keeps those (KAFKA-18723); we
+    refuse all.
     """
     found = check_batches(data)
     if isinstance(found, KafkaError):
@@ -232,7 +234,7 @@ def _too_large(size: int, limits: BatchLimits) -> KafkaError:
 
 
 def _refuse_short(data: Buffer) -> KafkaError:
-    """Refuse fewer bytes than a header has: nothing in them can be a whole batch."""
+    """Refuse fewer bytes than a header: they cannot be a complete batch."""
     if len(data) >= LOG_OVERHEAD_BYTES:
         length = int.from_bytes(data[8:12], "big", signed=True)
         if length < _LEGACY_LENGTH_MIN:
@@ -241,7 +243,7 @@ def _refuse_short(data: Buffer) -> KafkaError:
 
 
 def _check_frame(data: Buffer, header: BatchHeader) -> KafkaError | None:
-    """Judge lengths and magic, and what follows the batch."""
+    """Check the lengths and the magic, and what follows the batch."""
     if header.batch_length < _LEGACY_LENGTH_MIN:
         return KafkaError(Code.CORRUPT_MESSAGE, "batch length below the header's")
     if not 0 <= header.magic <= 2:
@@ -284,13 +286,13 @@ def _check_attributes(attributes: int, limits: BatchLimits) -> KafkaError | None
 
 
 def _check_keys(data: Buffer, header: BatchHeader) -> KafkaError | None:
-    """Look for records without a key, which a compacted topic cannot keep apart."""
+    """Refuse records without a key, which compaction could not tell apart."""
     try:
         if not all_have_keys(data, header, limit_bytes=KEYED_BATCH_BYTES_MAX):
             return KafkaError(
                 Code.INVALID_RECORD, "a compacted topic takes no record without a key"
             )
     except KafkaError as problem:
-        # A value from here on: with its traceback it would hold all that was decompressed.
+        # Keep only a value: the traceback would keep everything that was decompressed in memory.
         return KafkaError(problem.code, problem.why)
     return None

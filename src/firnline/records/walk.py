@@ -1,8 +1,8 @@
-"""Pass over the batches of a segment and compare each with its neighbours, its CRC and the indexes. PURE.
+"""Walk over the batches of a segment; compare each with its neighbours, its CRC and the indexes. PURE.
 
-What no CRC covers is covered by what must follow: offsets ascend, leader epochs are those of the segment's
-history, an index entry names the batch that it says. `walk_batches` in _native.c does it without the
-interpreter's lock, at the speed of the CRC; its twin here says the same of the same bytes.
+The CRC does not cover everything, so the rest is compared with what is known: offsets ascend, leader epochs
+match the history of the segment, and index entries match the batches they name. `walk_batches` in _native.c
+does this without the GIL, at the speed of the CRC; the Python version here is its reference implementation.
 """
 
 from array import array
@@ -23,7 +23,8 @@ from firnline.records.batch import (
     parse_header,
 )
 
-# Of a batch: base offset, length, leader epoch, magic, CRC. With each batch's CRC they say every byte.
+# Base offset, length, leader epoch, magic and CRC of a batch. Together with the batch CRC they cover every
+# byte.
 HEADS_BYTES = 21
 _INDEX = Struct(">ii")
 _TIME = Struct(">qi")
@@ -52,28 +53,28 @@ WHY = {
 
 
 class Slot:
-    """What a walk knows, each in one of 64-bit slots that compiled code shares."""
+    """The state of a walk, in 64-bit slots that compiled code shares."""
 
     POSITION = 0  # in the segment, of the next batch
-    NEXT_OFFSET = 1  # the least that the next batch may begin at
+    NEXT_OFFSET = 1  # the lowest possible offset of the next batch
     BASE_OFFSET = 2  # of the segment
     END_OFFSET = 3  # of the segment, inclusive
     HEADS_CRC = 4  # CRC-32C of the first HEADS_BYTES of all batches so far
-    FIRST_CRC = 5  # as the first batch states it
+    FIRST_CRC = 5  # as stated in the first batch
     MAX_TIMESTAMP = 6
-    GAPS = 7  # batches before or in which offsets are missing
-    ABORTS = 8  # control batches that may end a transaction by an abort
-    OFFSET_ENTRY = 9  # the next entry of the offset index to compare, of the time index
+    GAPS = 7  # gaps between offsets, before or inside batches
+    ABORTS = 8  # control batches that may abort a transaction
+    OFFSET_ENTRY = 9  # the next entry to compare: of the offset index, then of the time index
     TIME_ENTRY = 10
-    WRONG_INDEX = 11  # 1: the offset index differs from the batches, 2: the time index does
+    WRONG_INDEX = 11  # 1: the offset index differs from the batches, 2: the time index differs
     PROBLEM = 12
     COUNT = 13
 
 
 class BatchWalk:
-    """A walk over one segment, fed with its bytes piece by piece; see `feed` and `finish`.
+    """A walk over one segment, fed with its bytes in pieces; see `feed` and `finish`.
 
-    epochs   (leader epoch, first offset), ascending; offsets below the first are of any epoch.
+    epochs   (leader epoch, first offset), ascending; below the first one, any epoch is accepted.
     offsets  the file of the offset index, `times` that of the time index; b"" for none.
     """
 
@@ -100,7 +101,7 @@ class BatchWalk:
 
     @property
     def position(self) -> int:
-        """Where in the segment the next batch begins: what is fed next begins there."""
+        """The position of the next batch in the segment; the next piece begins there."""
         return self.state[Slot.POSITION]
 
     @property
@@ -109,13 +110,13 @@ class BatchWalk:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether offsets are missing among those passed, or after them."""
+        """Whether offsets are missing so far."""
         state = self.state
         return bool(state[Slot.GAPS]) or state[Slot.NEXT_OFFSET] <= state[Slot.END_OFFSET]
 
     @property
     def offset_index_fits(self) -> bool:
-        """Whether every entry names a batch that was passed, and says the same of it."""
+        """Whether every entry names a batch that was passed, with the right offset."""
         is_all = self.state[Slot.OFFSET_ENTRY] * _INDEX.size == len(self._offsets)
         return is_all and not self.state[Slot.WRONG_INDEX] & 1
 
@@ -125,9 +126,9 @@ class BatchWalk:
         return is_all and not self.state[Slot.WRONG_INDEX] & 2
 
     def feed(self, data: Buffer) -> int:
-        """Pass the whole batches at the beginning of `data`; return how many bytes they are.
+        """Walk over the complete batches at the beginning of `data`; return how many bytes they are.
 
-        Fewer than all where a batch is not whole yet, or where there is a `problem`.
+        Returns less than all bytes where the last batch is incomplete, or where there is a `problem`.
         """
         before = self.position
         _walk(data, self._epochs, self._offsets, self._times, self.state)
@@ -137,7 +138,7 @@ class BatchWalk:
 def walk_batches_python(
     data: Buffer, epochs: "array[int]", offsets: bytes, times: bytes, state: "array[int]"
 ) -> None:
-    """Advance `state` over the whole batches of `data`."""
+    """Advance `state` over the complete batches of `data`."""
     at, size = 0, len(data)
     starts = epochs[1::2]
     slot = -1
@@ -187,9 +188,11 @@ def walk_batches_python(
 
 
 def _may_abort(data: Buffer, head: BatchHeader) -> bool:
-    """Whether a control batch may abort a transaction: its record's key is version and type, 0 for ABORT."""
+    """Check whether a control batch may abort a transaction: the key of its record is version and type, 0
+    for ABORT.
+    """
     if not head.record_count:
-        return False  # what a compaction leaves of one
+        return False  # compaction may remove its record
     if head.codec:
         return True
     at, end = head.position + HEADER_BYTES, head.position + head.size_bytes
@@ -206,7 +209,7 @@ def _may_abort(data: Buffer, head: BatchHeader) -> bool:
 
 
 def _varint(data: memoryview, at: int, bytes_max: int) -> tuple[int, int]:
-    """Return a zigzag varint and where it ends; IndexError or ValueError where there is none."""
+    """Return a zigzag varint and its end; IndexError or ValueError where there is none."""
     value = 0
     for number in range(bytes_max):
         byte = data[at + number]

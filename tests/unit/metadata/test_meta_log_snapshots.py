@@ -95,7 +95,7 @@ def test_a_batch_that_is_cut_is_left_out_and_comes_again() -> None:
         "epoch back later",
         "damage",
         "damage later",
-        "no whole batch",
+        "no complete batch",
         "zeros",
     ],
 )

@@ -28,14 +28,14 @@ from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
 from firnline.protocol.schema import Message
 from firnline.records.batch import parse_header, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
-from firnline.records.record import all_records
-from firnline.records.usual import (
+from firnline.records.fast_path import (
     renumber_python,
     right_body_python,
     survey_python,
     usual_batch_python,
     usual_records_python,
 )
+from firnline.records.record import all_records
 from tests.fuzz.shapes import Plan
 from tests.fuzz.shapes import frame as extreme_frame
 from tests.unit.native.compiled import native, needs_native

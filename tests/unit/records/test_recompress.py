@@ -17,9 +17,9 @@ from firnline.base.units import INT64_MAX, MIB
 from firnline.records.batch import HEADER_BYTES, crc_is_right, parse_header
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
+from firnline.records.fast_path import renumber, survey
 from firnline.records.recompress import Target, recompress
 from firnline.records.record import Record, encode_records, records
-from firnline.records.usual import renumber, survey
 from firnline.records.validate import BatchLimits
 from tests.compat.compression_cases import CASES, TOLD, made
 

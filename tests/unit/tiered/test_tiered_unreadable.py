@@ -344,8 +344,8 @@ def test_a_flood_of_them_fills_neither_the_log_nor_the_memory() -> None:
     node.advance(60_000)
     assert len([line for line in node.warnings if "cannot be read" in line]) == 20
     consumed = metadata_of(node)._consumed[partition]
-    assert len(consumed.aside.spans) == 1
-    assert consumed.aside.offset_count == 300
+    assert len(consumed.unreadable.spans) == 1
+    assert consumed.unreadable.offset_count == 300
 
 
 OFFSETS = st.one_of(st.integers(-3, 40), st.integers(-(2**63), 2**63 - 1))

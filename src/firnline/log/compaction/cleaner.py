@@ -38,7 +38,7 @@ from firnline.records.batch import (
 )
 from firnline.records.compression import NONE, compress, decompress
 from firnline.records.control import decode_key
-from firnline.records.usual import ShortBody, kafka_varint
+from firnline.records.fast_path import ShortBody, kafka_varint
 
 _INT64_MIN = -INT64_MAX - 1
 # The longest varint of 32 and of 64 bits.

@@ -32,7 +32,7 @@ from firnline.protocol.schema import Message
 from firnline.records.batch import BatchHeader, crc_is_right, headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
-from firnline.records.set_aside import SetAside, Span
+from firnline.records.unreadable import Span, UnreadableRecords
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.metadata.changes import (
     delete_record,
@@ -133,16 +133,17 @@ _LATE = KafkaError(
 class _Consumed:
     """One metadata partition: what was applied, and who waits for more of it.
 
-    aside   what could not be read; damage: why the next batch of this copy is not the one that was written
+    unreadable  the records that could not be read
+    damage      why the next batch of this copy is not the one that was written
     """
 
     __slots__ = (
-        *("aside", "caches", "damage", "epoch", "has_forgotten", "next_offset", "topics"),
+        *("caches", "damage", "epoch", "has_forgotten", "next_offset", "topics", "unreadable"),
         "waiting",
     )
 
     def __init__(self, partition: int) -> None:
-        self.aside = SetAside(f"{REMOTE_LOG_METADATA_TOPIC}-{partition}", _MEANING)
+        self.unreadable = UnreadableRecords(f"{REMOTE_LOG_METADATA_TOPIC}-{partition}", _MEANING)
         self.damage: str | None = None
         self.next_offset = 0
         self.epoch = NO_EPOCH  # of the record before it
@@ -383,11 +384,11 @@ class TopicMetadataLog:
         except KafkaError as problem:
             return self._damaged(partition, consumed, str(problem))
         consumed.damage = None
-        return consumed.aside.told()
+        return consumed.unreadable.take_warnings()
 
     def _damaged(self, partition: int, consumed: _Consumed, why: str) -> Effects:
         """This copy has other bytes than were written: another one is right, so nothing is skipped."""
-        effects = consumed.aside.told()
+        effects = consumed.unreadable.take_warnings()
         if consumed.damage != why:
             consumed.damage = why
             line = (
@@ -419,12 +420,12 @@ class TopicMetadataLog:
                     is_taken = self._apply_one(consumed, record.value, touched)
                 except (ProtocolError, ValueError) as problem:
                     is_taken = False
-                    consumed.aside.note(record.offset, record.offset, problem)
+                    consumed.unreadable.note(record.offset, record.offset, problem)
                 if not is_taken:
                     self._note_dropped(partition, record.offset)
         except KafkaError as problem:
             first = max(expected, consumed.next_offset)
-            consumed.aside.note(first, max(first, header.last_offset), problem)
+            consumed.unreadable.note(first, max(first, header.last_offset), problem)
             for offset, _ in consumed.waiting:
                 if first <= offset <= header.last_offset:
                     self._note_dropped(partition, offset)
@@ -551,9 +552,9 @@ class TopicMetadataLog:
                 next_offset=consumed.next_offset,
                 remedy="let another replica lead it, and have the damaged copy fetched anew",
             )
-        if not consumed.aside.spans:
+        if not consumed.unreadable.spans:
             return None
-        span = consumed.aside.first_beside(self._feed.given_up(partition))
+        span = consumed.unreadable.first_not_in(self._feed.given_up(partition))
         if span is None:
             return None
         key = f"firnline.remote.log.metadata.given.up={partition}:{span[0]}-{span[1]}"
@@ -568,7 +569,7 @@ class TopicMetadataLog:
     @property
     def unreadable_offsets(self) -> int:
         """How many offsets of the topic were set aside on this node."""
-        return sum(consumed.aside.offset_count for consumed in self._consumed.values())
+        return sum(consumed.unreadable.offset_count for consumed in self._consumed.values())
 
     def lookup(
         self, where: TopicIdPartition, *, epoch: int, offset: int

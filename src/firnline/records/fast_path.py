@@ -1,11 +1,12 @@
-"""Record batches in the shape that producers send: header and records, or None. PURE.
+"""The fast path for batches as producers usually send them. PURE.
 
-The twins of functions of the same names in _native.c. Nothing is judged here but shape and CRC: what a topic
-allows is asked in `records/validate.py`, which also says of anything else what is wrong with it.
+These are the reference implementations of the functions of the same names in _native.c. They check only
+shape and CRC and return None for everything else. `records/validate.py` checks the topic's limits and says
+what is wrong with other batches.
 
-Compiled code walks the records of a batch that is not compressed, too, as Kafka does, for some ten
-nanoseconds each. In Python it would be a microsecond each, so there it is left out, and a body that is
-corrupt under a right CRC reaches consumers as it came; a compressed one does so in any case.
+The compiled code also walks the records of an uncompressed batch, as Kafka does, for some ten nanoseconds a
+record. In Python it would be a microsecond a record, so the Python code does not: a corrupt body with a right
+CRC then reaches consumers as it came, as a compressed one always does.
 """
 
 from collections.abc import Callable
@@ -27,27 +28,27 @@ from firnline.records.batch import (
     TRANSACTIONAL_MASK,
 )
 
-# Length, attributes, two deltas, key length, value length, header count: a byte each.
+# Length, attributes, two deltas, key length, value length and header count: at least one byte each.
 _RECORD_BYTES_MIN = 7
-# The most that a byte of each codec may claim to open to; unknown codecs are refused further down. A byte
-# of snappy or lz4 cannot open to more, whatever is in it. Runs of equal bytes open to more in gzip (1,032)
-# and in zstd (32,768), but records are no such run: the offset of each is another. The smallest records that
-# there are come to 0.7 a byte in gzip and 1.8 in zstd; what is refused has more than 64.
+# The highest possible compression ratio of each codec; unknown codecs are refused later. For snappy and lz4
+# it is a limit of the format. Runs of equal bytes reach more in gzip (1,032) and zstd (32,768), but records
+# are no such run, because each has another offset. The smallest possible records reach 0.7 records a byte in
+# gzip and 1.8 in zstd; a batch that is refused has more than 64.
 _RATIO_MAX = (1, 448, 32, 256, 448, 1, 1, 1)
 _unpack = HEADER.unpack_from
 
 
 def has_room(record_count: int, size_bytes: int, attributes: int) -> bool:
-    """Whether a batch of `size_bytes` can hold so many records, given its codec."""
+    """Check whether a batch of `size_bytes` can hold so many records, given its codec."""
     room = (size_bytes - HEADER_BYTES) * _RATIO_MAX[attributes & COMPRESSION_MASK]
     return record_count * _RECORD_BYTES_MIN <= room
 
 
 def usual_batch_python(data: Buffer, *, walks: bool = False) -> tuple[int, ...] | None:
-    """Return the fields of a BatchHeader if `data` is one whole v2 batch from offset 0, with the right CRC
+    """Return the fields of the header if `data` is one complete v2 batch from offset 0, with the right CRC
     and a record count that fits its offsets and its bytes; else None.
 
-    walks  its records, if they are not compressed, have to be in order, too
+    walks  also check the records, if they are not compressed
     """
     try:
         header = (*_unpack(data), 0)
@@ -74,7 +75,7 @@ def usual_batch_python(data: Buffer, *, walks: bool = False) -> tuple[int, ...] 
 
 
 def right_body_python(data: Buffer, count: int) -> bool:
-    """Whether `data` is `count` records, each as long as it says, with as many headers, and no more."""
+    """Check whether `data` is exactly `count` records, each with the stated length and number of headers."""
     position, end = 0, len(data)
     try:
         for _ in range(count):
@@ -93,10 +94,10 @@ Survey = tuple[int, int, bool, bool]
 
 
 def survey_python(data: Buffer, count: int) -> Survey | None:
-    """Look at `data`, which is to be `count` records, one or more: None where `right_body` says it is not.
+    """Look at a body that should be `count` records, at least one. None where `right_body` is False.
 
-    Returns the least and the greatest difference of their times from the base timestamp, whether all have
-    keys, and whether it is plain: no record has attributes, and their offsets are 0, 1, 2 and so on.
+    Returns the smallest and greatest timestamp delta, whether all records have keys, and whether the body is
+    plain: no record has attributes, and the offset deltas are 0, 1, 2 and so on.
     """
     if count <= 0 or not right_body_python(data, count):
         return None
@@ -118,13 +119,13 @@ def survey_python(data: Buffer, count: int) -> Survey | None:
 def renumber_python(
     data: Buffer, count: int, base_ms: int | None, bytes_max: int
 ) -> tuple[bytes, int, int] | None:
-    """Return the records of `data`, which is to be `count` of them, as a producer of today would write them:
-    without attributes, with offsets 0, 1, 2 and so on, and with times as differences from the first one's.
+    """Rewrite a body of `count` records as a current producer would: without attributes, with offset deltas
+    0, 1, 2 and so on, and with timestamp deltas relative to the first record.
 
-    Also returns the time of the first, and the greatest, in 64 bits that wrap, as in every Kafka client.
-    None where `right_body` says it is not, or where it would be more than `bytes_max`.
+    Also returns the first and the greatest timestamp, wrapped to 64 bits as in every Kafka client. None where
+    `right_body` is False, or where the new body would be larger than `bytes_max`.
 
-    base_ms  what times are differences from; None: all records have one time, whatever they say
+    base_ms  the base timestamp of the deltas; None: all records have one timestamp, whatever their deltas are
     """
     if count <= 0 or not right_body_python(data, count):
         return None
@@ -152,14 +153,12 @@ def _wrapped(value: int) -> int:
 
 
 class ShortBody(Exception):
-    """Bytes that end early, or a varint that does not end."""
+    """The bytes end early, or a varint does not end."""
 
 
 def _is_record(data: Buffer, position: int, end: int) -> bool:
-    _, position = kafka_varint(data, position + 1, end, 10)  # attributes, and the time
-    _, position = kafka_varint(
-        data, position, end, 5
-    )  # the offset: Kafka does not compare it either
+    _, position = kafka_varint(data, position + 1, end, 10)  # attributes and timestamp
+    _, position = kafka_varint(data, position, end, 5)  # the offset: Kafka does not check it either
     position = _skip(data, position, end)
     position = _skip(data, position, end)
     count, position = kafka_varint(data, position, end, 5)
@@ -174,13 +173,13 @@ def _is_record(data: Buffer, position: int, end: int) -> bool:
 
 
 def _skip(data: Buffer, position: int, end: int) -> int:
-    """Pass bytes behind their length; a negative one is null."""
+    """Read a length and skip that many bytes; a negative length is null."""
     size, position = kafka_varint(data, position, end, 5)
     return position + max(size, 0)
 
 
 def kafka_varint(data: Buffer, position: int, end: int, bytes_max: int) -> tuple[int, int]:
-    """Read a zigzag varint; bits above its width are dropped, as Kafka does."""
+    """Read a zigzag varint. Bits above its width are dropped, as in Kafka."""
     value = 0
     for shift in range(0, 7 * bytes_max, 7):
         if position >= end:
@@ -194,7 +193,7 @@ def kafka_varint(data: Buffer, position: int, end: int, bytes_max: int) -> tuple
     raise ShortBody
 
 
-# More records than that in one batch are decoded by records/record.py, which can pause among them.
+# A batch of more records goes to records/record.py, which can pause between them.
 WALK_RECORDS_MAX = 4096
 _BASE_OFFSET_MAX = INT64_MAX - 0xFFFF_FFFF
 _UNUSUAL = COMPRESSION_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
@@ -202,11 +201,12 @@ Row = tuple[int, bytes | None, bytes | None]
 
 
 def usual_records_python(data: Buffer, position: int, at_most: int) -> tuple[list[Row], int]:
-    """Return (offset, key, value) of the records of whole batches from `position` on, and where to go on.
+    """Return (offset, key, value) of the records of complete batches from `position` on, and the position
+    after.
 
-    It ends after the batch with which there are `at_most` rows, and before anything unusual: what is
-    compressed, transactional or control, has headers or more than WALK_RECORDS_MAX records, is damaged or
-    not whole. Nothing of such a batch is returned; who asks finds its header at the position.
+    Stops after the batch that fills `at_most` rows, and before a batch that needs the general code: one that
+    is compressed, transactional, a control batch, damaged or incomplete, or that has headers or more than
+    WALK_RECORDS_MAX records. Returns nothing of such a batch; the caller finds its header at the position.
     """
     rows: list[Row] = []
     while position >= 0 and len(rows) < at_most:
@@ -238,7 +238,7 @@ def usual_records_python(data: Buffer, position: int, at_most: int) -> tuple[lis
 
 
 def _rows(body: bytes, base_offset: int, count: int) -> list[Row] | None:
-    """Return the records of one body; None for what is not in order, or has headers."""
+    """Return the records of one body; None for a malformed body or one with headers."""
     rows: list[Row] = []
     position = 0
     try:

@@ -1,26 +1,26 @@
-"""What a system topic holds that cannot be read, though its checksums are right. PURE.
+"""Records of a system topic that cannot be read although their CRC is right. PURE.
 
-Every replica has the same bytes, so no other copy helps: who reads the topic goes on without them, says once
-which they are, and counts them. A wrong CRC is another matter, of one copy: that is waited for. Source:
-docs/decisions/0025-unreadable-records.md.
+Every replica has the same bytes, so no other replica helps. The reader of the topic skips such records, logs
+which they are, and counts them. A wrong CRC is different: it concerns one replica, and the reader waits.
+Source: docs/decisions/0025-unreadable-records.md.
 """
 
 from collections.abc import Iterable
 
 from firnline.base.effects import Effects, Warn
 
-# Of one partition: lines in the log, and spans that are told apart. Beyond that they are counted alone, and
-# the last span grows.
+# Limits for one partition: lines in the log, and separate spans. Above them records are only counted, and the
+# last span grows.
 NAMED_MAX = 20
 SPANS_MAX = 1_000
 Span = tuple[int, int]  # first and last offset, inclusive
 
 
-class SetAside:
-    """Of one partition, as long as it is read by one reader.
+class UnreadableRecords:
+    """The unreadable records of one partition, for as long as one reader reads it.
 
     where    the partition, for the log
-    meaning  what it means for users, and what the operator can do: the rest of each line
+    meaning  the rest of each log line: what it means for users, and what the operator can do
     """
 
     __slots__ = ("_lines", "_meaning", "_named", "_where", "offset_count", "spans")
@@ -34,7 +34,7 @@ class SetAside:
         self.offset_count = 0
 
     def note(self, first_offset: int, last_offset: int, why: object) -> None:
-        """Go on without these; offsets ascend from one call to the next."""
+        """Skip these records. Offsets ascend from one call to the next."""
         self.offset_count += last_offset - first_offset + 1
         spans = self.spans
         if spans and (first_offset <= spans[-1][1] + 1 or len(spans) >= SPANS_MAX):
@@ -46,8 +46,8 @@ class SetAside:
             offsets = f"offsets {first_offset} to {last_offset}"
         self._say(offsets, why)
 
-    def note_by_name(self, what: str, why: object) -> None:
-        """Go on without one record, whose offset nobody remembers."""
+    def note_named(self, what: str, why: object) -> None:
+        """Skip one record whose offset is not known."""
         self.offset_count += 1
         self._say(what, why)
 
@@ -55,22 +55,22 @@ class SetAside:
         self._named += 1
         if self._named > NAMED_MAX:
             return
-        more = "; more of this partition are counted, and not named" * (self._named == NAMED_MAX)
+        more = "; further ones of this partition are only counted" * (self._named == NAMED_MAX)
         self._lines.append(f"{self._where}: {what} cannot be read: {why}. {self._meaning}{more}")
 
-    def told(self) -> Effects:
-        """Return what is to be said of those that were noted since the last call."""
+    def take_warnings(self) -> Effects:
+        """Return the log lines about records that were noted since the last call."""
         lines, self._lines = self._lines, []
         return [Warn(line=line) for line in lines]
 
-    def first_beside(self, given_up: Iterable[Span]) -> Span | None:
-        """Return the first span of which something is not in `given_up`; None where all is.
+    def first_not_in(self, given_up: Iterable[Span]) -> Span | None:
+        """Return the first span that is not completely in `given_up`; None if there is none.
 
-        They may overlap, in any order: each offset is named by itself in the log, and may be given up so.
+        Spans in `given_up` may overlap, in any order: the log names each offset alone, and operators copy it.
         """
         known = sorted(given_up)
         for first, last in self.spans:
-            at = first  # all below it, of this span, is given up
+            at = first  # every offset of this span below it is given up
             for start, end in known:
                 if start <= at <= end:
                     at = end + 1
