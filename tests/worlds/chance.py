@@ -1,6 +1,8 @@
-"""The one source of chance of tests."""
+"""Chance in tests: drawn from a seed, or counted where a text shows it."""
 
 import random
+from collections.abc import Iterator
+from itertools import repeat
 
 
 class SeededRng:
@@ -16,15 +18,15 @@ class SeededRng:
         return self._random.randbytes(16)
 
 
-class CountingRng(SeededRng):
-    """Ids that a reader of a test's text can tell apart: `first`, the next number, ...; `below` gives 0."""
+class CountingRng:
+    """Chance that a text may hold: ids count up from `first`, `below` gives the next of `numbers`, or 0."""
 
-    def __init__(self, first: int = 1) -> None:
-        super().__init__()
+    def __init__(self, first: int = 1, numbers: Iterator[int] | None = None) -> None:
         self.last = first - 1
+        self._numbers = repeat(0) if numbers is None else numbers
 
     def below(self, bound: int) -> int:
-        return 0
+        return next(self._numbers)
 
     def uuid(self) -> bytes:
         self.last += 1
