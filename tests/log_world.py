@@ -1,6 +1,5 @@
 """What tests of the log share: a seeded Rng, batches, a log on a disk that can lose power."""
 
-import random
 import struct
 from dataclasses import replace
 from typing import Any
@@ -25,19 +24,6 @@ TOPIC_ID = bytes(range(16))
 PATH = "/data/t-0"
 NOW = 1_700_000_000_000
 ABORT, COMMIT = 0, 1
-
-
-class SeededRng:
-    """`base.ports.Rng` of a test."""
-
-    def __init__(self, seed: int | random.Random = 0) -> None:
-        self._random = seed if isinstance(seed, random.Random) else random.Random(seed)
-
-    def below(self, bound: int) -> int:
-        return self._random.randrange(bound)
-
-    def uuid(self) -> bytes:
-        return self._random.randbytes(16)
 
 
 def batch(

@@ -1,6 +1,5 @@
 """A metadata log on a simulated disk, small segments, and what every state of it has to obey."""
 
-import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,23 +16,11 @@ from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.sim.disk import CrashableFile, CrashableFs
 from tests.quorum_rig import broker_config
+from tests.worlds.chance import SeededRng
 
 CONFIG = broker_config(internal_metadata_log_segment_bytes="400")
 DIR = "/data/__cluster_metadata-0"
 NOW = 1_000
-
-
-class Dice:
-    """A seeded Rng."""
-
-    def __init__(self, source: int | random.Random) -> None:
-        self.random = source if isinstance(source, random.Random) else random.Random(source)
-
-    def below(self, bound: int) -> int:
-        return self.random.randrange(bound)
-
-    def uuid(self) -> bytes:
-        return self.random.randbytes(16)
 
 
 class PowerCut(Exception):
@@ -86,8 +73,8 @@ def opened(fs: CrashableFs, directory: LogDirectory | None = None) -> MetaLog:
 def in_use(fs: CrashableFs) -> LogDirectory:
     """The log directory with its checkpoints, formatted if it is not."""
     if not fs.exists("/data/meta.properties"):
-        format_directory(fs, "/data", cluster_id="c", node_id=1, directory_id=Dice(1).uuid())
-    directory = LogDirectory(fs, "/data", cluster_id="c", node_id=1, unique=Dice(2).uuid)
+        format_directory(fs, "/data", cluster_id="c", node_id=1, directory_id=SeededRng(1).uuid())
+    directory = LogDirectory(fs, "/data", cluster_id="c", node_id=1, unique=SeededRng(2).uuid)
     directory.start()
     return directory
 

@@ -22,6 +22,7 @@ from firnline.raft.voters import Voter, VoterSet
 from firnline.records.batch import headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, KRaftVersionRecord, encode_key, encode_value
+from tests.worlds.chance import CountingRng
 
 NODE = 1
 VOTERS = VoterSet([Voter(NODE, "localhost", 9093)])
@@ -39,20 +40,6 @@ STATIC = {
 def broker_config(**overrides: str) -> BrokerConfig:
     """A combined node's settings; keys with '_' for '.'."""
     return load(STATIC | {key.replace("_", "."): value for key, value in overrides.items()})
-
-
-class CountingRng:
-    """Ids 1, 2, 3 ... and the lowest number: chance that a golden file can hold."""
-
-    def __init__(self) -> None:
-        self.last = 0
-
-    def below(self, bound: int) -> int:
-        return 0
-
-    def uuid(self) -> bytes:
-        self.last += 1
-        return (1000 + self.last).to_bytes(16, "big")
 
 
 class MemoryLog:
@@ -214,7 +201,9 @@ class Cluster:
         self.loop = Loop()
         self.config = config or broker_config()
         self.quorum = make_quorum(self.log)
-        self.controller = Controller(config=self.config, rng=CountingRng(), metadata=self.quorum)
+        self.controller = Controller(
+            config=self.config, rng=CountingRng(1_001), metadata=self.quorum
+        )
         self.is_ready = False
 
     def start(self) -> "Cluster":
@@ -265,7 +254,7 @@ def make_quorum(log: MemoryLog, **options: Any) -> MetadataQuorum:
         "cluster_id": "c",
         "directory_id": bytes(16),
         "voters": VOTERS,
-        "rng": CountingRng(),
+        "rng": CountingRng(1_001),
         "idle_interval_ms": 500,
     }
     return MetadataQuorum(log=log, elections=log, **(given | options))

@@ -1,6 +1,5 @@
 """A quorum in memory: replicas with their logs, a network that does as the test says, and one clock."""
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +26,7 @@ from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import Voter, VoterSet
 from firnline.records.build import NewRecord, build_batch
 from tests.raft_disk import START_MS, Disk
+from tests.worlds.chance import SeededRng
 
 CLUSTER = "kYk0Nk0rTGmTpCgfF2cFlA"
 
@@ -34,17 +34,6 @@ CLUSTER = "kYk0Nk0rTGmTpCgfF2cFlA"
 def directory(node_id: int) -> bytes:
     """The directory id of a node's disk."""
     return (7_000 + node_id).to_bytes(16, "big")
-
-
-class SeededRng:
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-
-    def below(self, bound: int) -> int:
-        return self._random.randrange(bound)
-
-    def uuid(self) -> bytes:
-        return self._random.randbytes(16)
 
 
 class Listener:

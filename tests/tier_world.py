@@ -44,6 +44,7 @@ from firnline.tiered.spi import (
     SegmentState,
     SegmentUpdate,
 )
+from tests.worlds.chance import CountingRng, SeededRng
 
 TOPIC_ID = bytes(15) + b"\x07"
 WHERE = TopicIdPartition(TOPIC_ID, 0)
@@ -52,21 +53,6 @@ TP = TopicPartition("t", 0)
 
 class Crash(BaseException):
     """The node is gone in the middle of an effect."""
-
-
-class SmallRng:
-    """Deterministic chance: a counter for ids, the middle for numbers."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._serial = 0
-
-    def below(self, bound: int) -> int:
-        return bound // 2
-
-    def uuid(self) -> bytes:
-        self._serial += 1
-        return bytes([0x40 + self._seed]) + self._serial.to_bytes(15, "big")
 
 
 # Those of the test that runs; `tests/unit/tiered/conftest.py` looks for orphans in each when it is over.
@@ -246,6 +232,7 @@ class Node:
         *,
         fs: CrashableFs | None = None,
         config: TopicConfig | None = None,
+        rng: CountingRng | None = None,
         **settings: Any,
     ) -> None:
         self.cluster, self.node_id = cluster, node_id
@@ -262,13 +249,15 @@ class Node:
             was_clean=False,
         )
         self.feed = Feed(cluster, node_id)
+        # Ids tell who made them. A node that comes back goes on with the `rng` it had: an id is used once.
+        self.rng = rng or CountingRng(((0x40 + node_id) << 120) + 1)
         self.storage = FaultyStorage(ObjectStorage(cluster.store))
         self.tier = RemoteLog(
             TierSettings(node_id=node_id, **{**SETTINGS, **settings}),
             storage=self.storage,
             feed=self.feed,
             fs=self.fs,
-            rng=SmallRng(node_id),
+            rng=self.rng,
             topic_exists=lambda topic_id: topic_id in cluster.topics,
             log_dir="/data",
             catalog=cluster.store,
@@ -416,7 +405,7 @@ class Node:
         file.close()
 
     def crash(self) -> CrashableFs:
-        return self.fs.crash(SmallRng(0), keep="all")
+        return self.fs.crash(SeededRng(0), keep="all")
 
     # -------------------------------------------------------------------------------------- reads
 

@@ -27,9 +27,10 @@ from firnline.records.record import records
 from firnline.runtime.disk import RealFs
 from tests.compaction_world import RULES, compacted, round_of
 from tests.compat.test_log_with_kafka import CODECS, consumed, dumped
-from tests.log_world import SeededRng, flush, read_all
+from tests.log_world import flush, read_all
 from tests.peers import kafka
 from tests.peers.nodes import eventually
+from tests.worlds.chance import SeededRng
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(600)]
 

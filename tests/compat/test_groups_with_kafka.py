@@ -25,13 +25,8 @@ from firnline.coordinator.groups import GroupCoordinator
 from firnline.protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.peers import kafka
 from tests.peers.nodes import eventually
-from tests.unit.coordinator.group_world import (
-    CountingRng,
-    GroupWorld,
-    Settings,
-    load_into,
-    subscription,
-)
+from tests.unit.coordinator.group_world import GroupWorld, Settings, load_into, subscription
+from tests.worlds.chance import CountingRng
 
 pytestmark = pytest.mark.peer
 PARTITIONS = 4

@@ -42,7 +42,8 @@ from tests.metadata_stories import Life
 from tests.peers import kafka
 from tests.peers.nodes import eventually
 from tests.peers.ports import free_ports
-from tests.quorum_rig import CountingRng, Loop, broker_config, keep_in, snapshot_bytes
+from tests.quorum_rig import Loop, broker_config, keep_in, snapshot_bytes
+from tests.worlds.chance import CountingRng
 
 pytestmark = pytest.mark.peer
 KINDS = {re.sub("(?<!^)(?=[A-Z])", "_", kind.__name__).upper(): kind for kind in r.TYPES.values()}
@@ -66,7 +67,7 @@ class Ours:
             log=self.log,
             cluster_id=CLUSTER,
             directory_id=bytes(16),
-            rng=CountingRng(),
+            rng=CountingRng(1_001),
             elections=QuorumStateFile(fs, directory, voters.node_ids),
             idle_interval_ms=500,
         )

@@ -18,8 +18,8 @@ from firnline.raft.settings import QuorumSettings
 from firnline.records.batch import headers
 from tests import raft_rig
 from tests.datadriven import run_script
-from tests.quorum_rig import CountingRng
 from tests.raft_rig import Disk, Flight, Listener, Member, Net, part
+from tests.worlds.chance import CountingRng
 
 SCRIPTS = sorted((Path(__file__).parent / "raft").glob("*.txt"))
 
@@ -130,7 +130,7 @@ class Story:
         self.net = Net(voters, observers, settings=settings)
         for node_id in (*voters, *observers):
             member = TellingMember(
-                self.net, node_id, raft_rig.directory(node_id), rng=CountingRng()
+                self.net, node_id, raft_rig.directory(node_id), rng=CountingRng(1_001)
             )
             member.story = self
             member.disk = TellingDisk(member.tell)

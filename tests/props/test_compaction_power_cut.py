@@ -17,7 +17,8 @@ from firnline.records.batch import headers
 from firnline.records.record import records
 from firnline.sim.disk import CrashableFs, Keep
 from tests.compaction_world import RULES, compacted, put, rows, settled
-from tests.log_world import ABORT, COMMIT, NOW, SeededRng, append, batch, end_txn, opened, read_all
+from tests.log_world import ABORT, COMMIT, NOW, append, batch, end_txn, opened, read_all
+from tests.worlds.chance import SeededRng
 
 CONFIG = compacted(delete_retention_ms=0)
 Step = tuple[str, str | None]

@@ -21,7 +21,6 @@ from tests.log_world import (
     COMMIT,
     NOW,
     PATH,
-    SeededRng,
     append,
     batch,
     end_txn,
@@ -30,6 +29,7 @@ from tests.log_world import (
     opened,
     small,
 )
+from tests.worlds.chance import SeededRng
 
 CONFIG = small(segment_bytes=500, index_interval_bytes=100)
 STEPS = st.lists(

@@ -13,7 +13,6 @@ from firnline.records.build import NewRecord, build_batch
 from tests.meta_log_world import (
     NOW,
     CuttingFs,
-    Dice,
     PowerCut,
     a_disk,
     batch_at,
@@ -30,6 +29,7 @@ from tests.meta_log_world import (
     sync,
     truncate,
 )
+from tests.worlds.chance import SeededRng
 
 
 class MetaLogMachine(RuleBasedStateMachine):
@@ -185,7 +185,7 @@ class MetaLogMachine(RuleBasedStateMachine):
     @rule(rng=st.randoms(use_true_random=False), keep=st.sampled_from(["none", "some", "all"]))
     def lose_power(self, rng: random.Random, keep: Any) -> None:
         """What was synced is there, and of the rest a first part."""
-        self.come_back(Dice(rng), keep)
+        self.come_back(SeededRng(rng), keep)
 
     @precondition(lambda self: self.snapshots)
     @rule(
@@ -209,9 +209,9 @@ class MetaLogMachine(RuleBasedStateMachine):
                 self.start_at(newest.offset)
         except PowerCut:
             pass
-        self.come_back(Dice(rng), keep, torn=target if is_install else newest)
+        self.come_back(SeededRng(rng), keep, torn=target if is_install else newest)
 
-    def come_back(self, dice: Dice, keep: Any, torn: OffsetAndEpoch | None = None) -> None:
+    def come_back(self, dice: SeededRng, keep: Any, torn: OffsetAndEpoch | None = None) -> None:
         self.fs = self.fs.crash(dice, keep=keep)  # type: ignore[assignment]
         self.fs.__class__ = CuttingFs
         self.start_up()

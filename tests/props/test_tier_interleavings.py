@@ -92,9 +92,7 @@ class Story:
     def do_crash(self, number: int) -> None:
         """The leader dies, with what it held, and comes back leading."""
         old = self.node
-        serial = old.tier.services.rng._serial  # type: ignore[attr-defined]
-        fresh = Node(self.cluster, old.node_id, fs=old.crash(), config=old.log.config)
-        fresh.tier.services.rng._serial = serial + 1000  # type: ignore[attr-defined]
+        fresh = Node(self.cluster, old.node_id, fs=old.crash(), config=old.log.config, rng=old.rng)
         fresh.log.advance_log_start(old.log.log_start_offset)  # the checkpoint
         fresh.log.advance_high_watermark(fresh.log.log_end_offset)
         self.nodes[self.leader] = fresh.start()

@@ -1,6 +1,7 @@
 """A node of a few partitions on lists, asked through wire bytes at any version."""
 
 import struct
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +33,7 @@ from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 from tests.unit.broker.hosting import World
 from tests.unit.replica.list_log import NODE_ID, TOPIC_ID
+from tests.worlds.chance import CountingRng
 
 OTHER_NODE, ELSEWHERE_ID = 2, b"\x09" * 16
 NODE_CLOSED = "closed"
@@ -44,20 +46,6 @@ def connection() -> SimpleNamespace:
     return SimpleNamespace(
         listener="PLAIN", closed=False, principal="User:ANONYMOUS", peer_host="127.0.0.1"
     )
-
-
-class Dice:
-    """An Rng that counts up."""
-
-    def __init__(self) -> None:
-        self.thrown = 0
-
-    def below(self, bound: int) -> int:
-        self.thrown += 1
-        return self.thrown
-
-    def uuid(self) -> bytes:
-        raise AssertionError
 
 
 class Context(RequestContext):
@@ -133,7 +121,7 @@ class Wire:
             producing=Producing(lambda p, now: []),
             fetching=Fetching(
                 hosted,
-                FetchSessions(sessions_max=9, eviction_ms=1000, rng=Dice()),
+                FetchSessions(sessions_max=9, eviction_ms=1000, rng=CountingRng(numbers=count(1))),
                 max_bytes=50 * MIB,
                 remote_read=None,
                 remote_max_wait_ms=500,

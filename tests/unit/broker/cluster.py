@@ -39,7 +39,8 @@ from firnline.protocol.schema import Message, Versions
 from firnline.protocol.versions import CONTROLLER_SERVED, SERVED
 from firnline.sim.disk import CrashableFs
 from firnline.tiered.spi import RemoteStorage
-from tests.unit.broker.harness import CLUSTER_ID, DATA, METADATA_VERSION, START_MS, SeededRng
+from tests.unit.broker.harness import CLUSTER_ID, DATA, METADATA_VERSION, START_MS
+from tests.worlds.chance import SeededRng
 
 LATENCY_MS = 1
 CLIENT_PORT, CONTROLLER_PORT = 9200, 9300

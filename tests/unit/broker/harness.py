@@ -1,6 +1,5 @@
 """A whole node on a disk in memory, asked through wire bytes, with time and disk in the test's hands."""
 
-import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,6 +48,7 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.sim.disk import CrashableFs
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import ObjectStore
+from tests.worlds.chance import SeededRng
 
 DATA = "/data"
 START_MS = 1_700_000_000_000
@@ -73,19 +73,6 @@ TIER_SETTINGS = {
     "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
     "log.retention.check.interval.ms": "5000",
 }
-
-
-class SeededRng:
-    """`base.ports.Rng` of a test."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self._random = random.Random(seed)
-
-    def below(self, bound: int) -> int:
-        return self._random.randrange(bound)
-
-    def uuid(self) -> bytes:
-        return self._random.randbytes(16)
 
 
 class Connection:

@@ -13,7 +13,8 @@ from firnline.base.errors import RecordsCut, StorageError
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from firnline.runtime.disk import RealFs
 from tests.log_world import offset_at_time
-from tests.unit.broker.harness import Harness, SeededRng, format_disk, values_of
+from tests.unit.broker.harness import Harness, format_disk, values_of
+from tests.worlds.chance import SeededRng
 
 ROUNDS = 100
 DELAY_MS = 60_000

@@ -1,6 +1,7 @@
 """Fetch over partitions: limits, order, waiting, and the tier."""
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -18,23 +19,10 @@ from firnline.replica.partition import Partition
 from firnline.replica.read import Local
 from tests.unit.broker.hosting import ELSEWHERE_ID, World, hosted
 from tests.unit.replica.list_log import TOPIC_ID, batch, batch_bytes, log_of, partition
+from tests.worlds.chance import CountingRng
 
 REMOTE_WAIT_MS = 500
 ONE = batch_bytes()
-
-
-class Dice:
-    """An Rng that counts up."""
-
-    def __init__(self) -> None:
-        self.thrown = 0
-
-    def below(self, bound: int) -> int:
-        self.thrown += 1
-        return self.thrown
-
-    def uuid(self) -> bytes:
-        raise AssertionError
 
 
 class Tier:
@@ -72,7 +60,7 @@ class Consumer:
         self.hosted = hosted(*partitions)
         self.fetching = Fetching(
             self.hosted,
-            FetchSessions(sessions_max=10, eviction_ms=1000, rng=Dice()),
+            FetchSessions(sessions_max=10, eviction_ms=1000, rng=CountingRng(numbers=count(1))),
             max_bytes=max_bytes,
             remote_read=self.tier.read if tiered else None,
             remote_max_wait_ms=REMOTE_WAIT_MS,

@@ -1,5 +1,7 @@
 """Fetch sessions: what is remembered, what is told, and who is pushed out."""
 
+from itertools import count
+
 import pytest
 
 from firnline.base.errors import Code, KafkaError
@@ -16,22 +18,9 @@ from firnline.broker.fetch_session import (
     Wanted,
 )
 from firnline.replica.read import Diverging, Local
+from tests.worlds.chance import CountingRng
 
 EVICTION_MS = 1000
-
-
-class Dice:
-    """An Rng that counts up."""
-
-    def __init__(self) -> None:
-        self.thrown = 40
-
-    def below(self, bound: int) -> int:
-        self.thrown += 1
-        return self.thrown
-
-    def uuid(self) -> bytes:
-        raise AssertionError("sessions have no uuid")
 
 
 ME = ("User:ANONYMOUS", "10.0.0.1")
@@ -39,7 +28,9 @@ OTHERS = [("User:ANONYMOUS", "10.0.0.2"), ("User:other", "10.0.0.1")]
 
 
 def sessions(size: int = 10) -> FetchSessions:
-    return FetchSessions(sessions_max=size, eviction_ms=EVICTION_MS, rng=Dice())
+    return FetchSessions(
+        sessions_max=size, eviction_ms=EVICTION_MS, rng=CountingRng(numbers=count(41))
+    )
 
 
 def want(index: int, offset: int = 0, topic: str = "t", *, leader_epoch: int = -1) -> Wanted:

@@ -17,8 +17,8 @@ from firnline.replica.isr import BrokerFact, FetchClock, Follower, IsrAnswer
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local
 from tests.unit.broker.hosting import World, hosted
-from tests.unit.broker.test_fetch import Dice
 from tests.unit.replica.list_log import NODE_ID, TOPIC_ID, ListLog, batch, log_of
+from tests.worlds.chance import SeededRng
 
 FOLLOWERS = (2, 3)
 REPLICAS = (NODE_ID, *FOLLOWERS)
@@ -73,7 +73,7 @@ class Leader:
         self.partitions = [self._partition(index) for index in range(COUNT)]
         self.fetching = Fetching(
             self.hosted,
-            sessions(sessions_max=9, eviction_ms=1000, rng=Dice()),
+            sessions(sessions_max=9, eviction_ms=1000, rng=SeededRng()),
             max_bytes=50 * MIB,
             remote_read=None,
             remote_max_wait_ms=0,

@@ -17,9 +17,10 @@ from firnline.log.directory import LogDirectory
 from firnline.metadata.meta_log import open_meta_log
 from firnline.records.batch import headers
 from firnline.runtime.disk import RealFs
-from tests.log_world import ABORT, NOW, SeededRng, append, batch, end_txn, small
+from tests.log_world import ABORT, NOW, append, batch, end_txn, small
 from tests.meta_log_world import carry_out, commit, extend, freeze, retire
 from tests.quorum_rig import broker_config
+from tests.worlds.chance import SeededRng
 
 ID = bytes(range(16))
 

@@ -13,7 +13,8 @@ from firnline.controller.controller import Controller
 from firnline.controller.isr_changes import IsrChange, IsrMember
 from firnline.controller.topics import NewTopic
 from firnline.metadata.image import PartitionImage
-from tests.quorum_rig import Cluster, CountingRng
+from tests.quorum_rig import Cluster
+from tests.worlds.chance import CountingRng
 
 A, B = 1, 2
 SESSION_MS = 9_000
@@ -82,7 +83,7 @@ class Race:
     def fails_over(self) -> None:
         """Another controller, with nothing in its memory but the log."""
         self.cluster.controller = Controller(
-            config=self.cluster.config, rng=CountingRng(), metadata=self.cluster.quorum
+            config=self.cluster.config, rng=CountingRng(1_001), metadata=self.cluster.quorum
         )
         self.cluster.controller.activate(self.cluster.loop.now_ms)
 

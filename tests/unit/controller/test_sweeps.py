@@ -13,7 +13,8 @@ from firnline.metadata.image import NO_LEADER, PartitionImage
 from firnline.metadata.records import PartitionChangeRecord, decode
 from firnline.metadata.result import ControllerResult
 from firnline.records.record import all_records
-from tests.quorum_rig import Cluster, CountingRng, broker_config
+from tests.quorum_rig import Cluster, broker_config
+from tests.worlds.chance import CountingRng
 
 PARTITIONS = 10
 PART = 3
@@ -71,7 +72,7 @@ class World:
         """Another controller, with nothing in its memory but the log."""
         self.controller.deactivate()
         self.cluster.controller = Controller(
-            config=self.cluster.config, rng=CountingRng(), metadata=self.cluster.quorum
+            config=self.cluster.config, rng=CountingRng(1_001), metadata=self.cluster.quorum
         )
         self.controller.activate(self.cluster.loop.now_ms)
 

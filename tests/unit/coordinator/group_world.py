@@ -19,6 +19,7 @@ from firnline.coordinator.membership import (
     SyncResult,
 )
 from firnline.records.batch import headers, set_offset_and_epoch
+from tests.worlds.chance import CountingRng
 
 GROUP = "g"
 
@@ -47,20 +48,6 @@ class Settings:
         for name, value in changed.items():
             assert hasattr(self, name), name
             setattr(self, name, value)
-
-
-class CountingRng:
-    """Ids 1, 2, 3: member ids read `client-00000000-0000-0000-0000-000000000001`."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def below(self, bound: int) -> int:
-        return 0
-
-    def uuid(self) -> bytes:
-        self.count += 1
-        return self.count.to_bytes(16, "big")
 
 
 class Told(NamedTuple):

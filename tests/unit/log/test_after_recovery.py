@@ -13,7 +13,6 @@ from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     NOW,
     PATH,
-    SeededRng,
     append,
     batch,
     fill,
@@ -24,6 +23,7 @@ from tests.log_world import (
     small,
 )
 from tests.recovery_world import filled, overwrite, report, segment_files, whole
+from tests.worlds.chance import SeededRng
 
 
 def on_disk(fs: CrashableFs) -> None:

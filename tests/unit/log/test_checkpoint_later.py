@@ -19,8 +19,9 @@ from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.log.recovery import Steps
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, TOPIC_ID, TP, SeededRng, batch
+from tests.log_world import NOW, TOPIC_ID, TP, batch
 from tests.meta_log_world import carry_out
+from tests.worlds.chance import SeededRng
 
 
 def directory() -> LogDirectory:

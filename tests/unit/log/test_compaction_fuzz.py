@@ -18,7 +18,8 @@ from firnline.log.directory import LogDirectory
 from firnline.records.build import NewRecord, build_batch
 from firnline.sim.disk import CrashableFs
 from tests.compaction_world import RULES, compacted, rows
-from tests.log_world import NOW, TOPIC_ID, TP, SeededRng, append, flush
+from tests.log_world import NOW, TOPIC_ID, TP, append, flush
+from tests.worlds.chance import SeededRng
 
 DELAY_MS = 60_001  # of the removal of files
 STEPS = {

@@ -18,7 +18,8 @@ from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.sim.disk import CrashableFs, Inode
 from tests.compaction_world import compacted, put, round_of, rows, settled
-from tests.log_world import NOW, TOPIC_ID, TP, SeededRng, batch
+from tests.log_world import NOW, TOPIC_ID, TP, batch
+from tests.worlds.chance import SeededRng
 
 HOUR = 3_600_000
 CONFIG = compacted(delete_retention_ms=HOUR)

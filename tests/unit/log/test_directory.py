@@ -22,17 +22,9 @@ from firnline.log.log import Log
 from firnline.log.recovery import RecoveryReport
 from firnline.sim.disk import CrashableFs
 from tests.compaction_world import compacted, put, round_of, rows, settled
-from tests.log_world import (
-    NOW,
-    SeededRng,
-    append,
-    batch,
-    flush,
-    found_headers,
-    found_records,
-    small,
-)
+from tests.log_world import NOW, append, batch, flush, found_headers, found_records, small
 from tests.meta_log_world import carry_out as perform
+from tests.worlds.chance import SeededRng
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 ID, OTHER_ID, DIR_ID = bytes(range(16)), bytes(range(1, 17)), bytes(range(2, 18))

@@ -5,7 +5,7 @@ import pytest
 from firnline.base.units import INT64_MAX
 from firnline.log.epochs import LeaderEpochs
 from firnline.sim.disk import CrashableFs
-from tests.log_world import SeededRng
+from tests.worlds.chance import SeededRng
 
 PATH = "/e/leader-epoch-checkpoint"
 

@@ -28,7 +28,8 @@ from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.sim.disk import CrashableFs
 from tests.compaction_world import RULES
-from tests.log_world import NOW, TOPIC_ID, TP, SeededRng, batch
+from tests.log_world import NOW, TOPIC_ID, TP, batch
+from tests.worlds.chance import SeededRng
 
 MAY_WAIT = {"remove", "remove_dir", "sync", "sync_dir", "truncate", "list_dir", "names"}
 OTHER = TopicPartition("other", 0)

@@ -19,7 +19,6 @@ from tests.log_world import (
     PATH,
     TOPIC_ID,
     TP,
-    SeededRng,
     append,
     batch,
     end_txn,
@@ -32,6 +31,7 @@ from tests.log_world import (
     small,
 )
 from tests.recovery_world import filled, overwrite, report, segment_files, whole
+from tests.worlds.chance import SeededRng
 
 
 def test_a_killed_process_loses_nothing() -> None:

@@ -22,18 +22,8 @@ from firnline.log.retention import (
     local_retention,
 )
 from firnline.sim.disk import CrashableFs
-from tests.log_world import (
-    NOW,
-    PATH,
-    SeededRng,
-    append,
-    batch,
-    fill,
-    flush,
-    found_headers,
-    opened,
-    small,
-)
+from tests.log_world import NOW, PATH, append, batch, fill, flush, found_headers, opened, small
+from tests.worlds.chance import SeededRng
 
 HOUR = 3_600_000
 

@@ -24,7 +24,6 @@ from tests.log_world import (
     PATH,
     TOPIC_ID,
     TP,
-    SeededRng,
     append,
     batch,
     end_txn,
@@ -37,6 +36,7 @@ from tests.log_world import (
     patched,
     small,
 )
+from tests.worlds.chance import SeededRng
 
 
 def test_a_segment_rolls_before_it_exceeds_its_size(log: Log) -> None:

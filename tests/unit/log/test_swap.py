@@ -12,7 +12,6 @@ from tests.log_world import (
     ABORT,
     NOW,
     PATH,
-    SeededRng,
     append,
     batch,
     end_txn,
@@ -20,6 +19,7 @@ from tests.log_world import (
     found_records,
     opened,
 )
+from tests.worlds.chance import SeededRng
 
 HOUR = 3_600_000
 STEM = f"{0:020d}"

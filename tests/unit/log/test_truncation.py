@@ -12,7 +12,6 @@ from tests.log_world import (
     COMMIT,
     NOW,
     PATH,
-    SeededRng,
     append,
     batch,
     end_txn,
@@ -24,6 +23,7 @@ from tests.log_world import (
     refused,
     small,
 )
+from tests.worlds.chance import SeededRng
 
 
 def test_truncation_takes_back_offsets_epochs_and_transactions(log: Log) -> None:

@@ -28,7 +28,6 @@ from tests.log_world import (
     ABORT,
     NOW,
     PATH,
-    SeededRng,
     append,
     batch,
     end_txn,
@@ -39,6 +38,7 @@ from tests.log_world import (
     read_all,
     small,
 )
+from tests.worlds.chance import SeededRng
 
 
 class Run:

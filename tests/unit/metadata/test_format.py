@@ -1,7 +1,5 @@
 """Formatting storage: refusals come before the first byte, and what is formatted is Kafka's."""
 
-import random
-
 import pytest
 
 from firnline.base.errors import ConfigError, StorageError
@@ -17,21 +15,9 @@ from firnline.metadata.format import cluster_id_of, format_storage
 from firnline.metadata.snapshot_file import read_snapshot
 from firnline.sim.disk import CrashableFs
 from tests.quorum_rig import broker_config
+from tests.worlds.chance import SeededRng
 
 CLUSTER = "AAAAAAAAAAAAAAAAAAAAAg"
-
-
-class Dice:
-    """A seeded Rng."""
-
-    def __init__(self, seed: int = 1) -> None:
-        self.random = random.Random(seed)
-
-    def below(self, bound: int) -> int:
-        return self.random.randrange(bound)
-
-    def uuid(self) -> bytes:
-        return self.random.randbytes(16)
 
 
 def a_node(**settings: str) -> BrokerConfig:
@@ -39,7 +25,7 @@ def a_node(**settings: str) -> BrokerConfig:
 
 
 def formatted(fs: CrashableFs, config: BrokerConfig | None = None, **options: object) -> object:
-    given: dict[str, object] = {"cluster_id": CLUSTER, "rng": Dice(), "now_ms": 5}
+    given: dict[str, object] = {"cluster_id": CLUSTER, "rng": SeededRng(1), "now_ms": 5}
     return format_storage(fs, config or a_node(), **(given | options))  # type: ignore[arg-type]
 
 
@@ -53,7 +39,7 @@ def test_a_formatted_directory_is_there_after_a_power_cut() -> None:
     """With the parents that had to be made for it."""
     fs = CrashableFs()
     formatted(fs, a_node(log_dirs="/a,/deep/down/b"))
-    after = fs.crash(Dice(), keep="none")
+    after = fs.crash(SeededRng(1), keep="none")
     assert cluster_id_of(after, a_node(log_dirs="/a,/deep/down/b")) == CLUSTER
 
 
@@ -88,7 +74,9 @@ def test_without_a_cluster_id_one_is_made_and_the_same_for_all() -> None:
     made = cluster_id_of(fs, a_node())
     assert len(uuid_from_text(made)) == 16
     # A directory that was added joins the cluster of the others.
-    formatted(fs, a_node(log_dirs="/a,/b,/c"), cluster_id=None, ignore_formatted=True, rng=Dice(2))
+    formatted(
+        fs, a_node(log_dirs="/a,/b,/c"), cluster_id=None, ignore_formatted=True, rng=SeededRng(2)
+    )
     assert meta(fs, "/c")["cluster.id"] == made
 
 
@@ -218,7 +206,7 @@ def test_what_is_not_formatted_is_said_by_path() -> None:
 @pytest.mark.parametrize("seed", range(24))
 def test_a_crash_while_formatting_leaves_a_directory_formatted_or_not(seed: int) -> None:
     """`meta.properties` comes last: where it is, the bootstrap records are."""
-    dice = Dice(seed)
+    dice = SeededRng(seed)
     fs = CrashableFs()
     operation = ("append", "sync", "rename", "sync_dir")[seed % 4]
     fs.fail(operation, ("/a/", "/b")[seed % 2], "EIO", skip=dice.below(2))
@@ -226,7 +214,7 @@ def test_a_crash_while_formatting_leaves_a_directory_formatted_or_not(seed: int)
         formatted(fs)
     except StorageError:
         fs = fs.crash(dice)
-        formatted(fs, ignore_formatted=True, rng=Dice(seed + 1))
+        formatted(fs, ignore_formatted=True, rng=SeededRng(seed + 1))
     for path in ("/a", "/b"):
         assert read_snapshot(fs, f"{path}/bootstrap.checkpoint").records
         assert meta(fs, path)["cluster.id"] == CLUSTER

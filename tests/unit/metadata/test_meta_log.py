@@ -1,6 +1,5 @@
 """The metadata log on a disk that loses power: what was answered is never lost."""
 
-import random
 from typing import Any
 
 import pytest
@@ -26,28 +25,16 @@ from firnline.records.control import (
     encode_value,
 )
 from firnline.sim.disk import CrashableFs
-from tests.quorum_rig import VOTERS, CountingRng, Loop, broker_config
+from tests.quorum_rig import VOTERS, Loop, broker_config
+from tests.worlds.chance import CountingRng, SeededRng
 
 CONFIG = broker_config()
 DIR = "/data/__cluster_metadata-0"
 
 
-class Dice:
-    """A seeded Rng."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-
-    def below(self, bound: int) -> int:
-        return self.random.randrange(bound)
-
-    def uuid(self) -> bytes:
-        return self.random.randbytes(16)
-
-
 def a_disk() -> CrashableFs:
     fs = CrashableFs()
-    format_storage(fs, CONFIG, cluster_id="c", rng=Dice(1), now_ms=1)
+    format_storage(fs, CONFIG, cluster_id="c", rng=SeededRng(1), now_ms=1)
     return fs
 
 
@@ -63,7 +50,7 @@ class Running:
             log=self.log,
             cluster_id="c",
             directory_id=bytes(16),
-            rng=CountingRng(),
+            rng=CountingRng(1_001),
             elections=QuorumStateFile(fs, DIR, VOTERS.node_ids),
             idle_interval_ms=500,
         )
@@ -114,7 +101,7 @@ def test_the_directory_has_kafkas_files() -> None:
 def test_no_answered_change_is_lost_by_a_power_cut(seed: int) -> None:
     """Goal: acknowledged metadata survives; what was not acknowledged is there whole or not at all.
     Method: write, sync now and then, cut the power at a random moment, start again, three times."""
-    dice = Dice(seed)
+    dice = SeededRng(seed)
     fs = a_disk()
     kept: dict[str, str] = {}
     tried: dict[str, list[str]] = {}
@@ -143,7 +130,7 @@ def test_no_answered_change_is_lost_by_a_power_cut(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_a_crash_at_any_failing_operation_loses_nothing_answered(seed: int) -> None:
     """Faults, not only cuts: the disk fails once, the node dies of it, and the next start is whole."""
-    dice = Dice(seed)
+    dice = SeededRng(seed)
     fs = a_disk()
     operation = ("append", "sync", "rename", "sync_dir")[seed % 4]
     fs.fail(operation, "__cluster_metadata", "EIO", skip=dice.below(12))
@@ -171,7 +158,7 @@ def test_epochs_never_repeat_over_crashes_at_the_worst_moment() -> None:
     for seed in range(8):
         running = Running(fs)
         seen.append(running.quorum.epoch)
-        fs = fs.crash(Dice(seed), keep="none")
+        fs = fs.crash(SeededRng(seed), keep="none")
     assert seen == sorted(set(seen))
 
 
@@ -275,7 +262,7 @@ def test_an_election_is_saved_whole_or_not_at_all() -> None:
         fs.fail("sync_dir", DIR, "EIO")
         with pytest.raises(StorageError):
             save(store, ElectionState(2, voted_id=1))
-        found = QuorumStateFile(fs.crash(Dice(seed)), DIR, (1,)).load()
+        found = QuorumStateFile(fs.crash(SeededRng(seed)), DIR, (1,)).load()
         assert found in (ElectionState(1, leader_id=1), ElectionState(2, voted_id=1))
 
 
@@ -291,7 +278,7 @@ def test_a_vote_that_is_believed_after_a_failed_disk_survives_the_next_power_cut
         save(store, ElectionState(2, voted_id=1))
     fs = fs.kill()
     assert QuorumStateFile(fs, DIR, (1,)).load() == ElectionState(2, voted_id=1)
-    after = fs.crash(Dice(1), keep="none")
+    after = fs.crash(SeededRng(1), keep="none")
     assert QuorumStateFile(after, DIR, (1,)).load() == ElectionState(2, voted_id=1)
 
 
@@ -311,7 +298,7 @@ def test_a_kill_anywhere_in_the_first_start_leaves_nothing_that_a_power_cut_take
         again.set("a", "1")
         again.sync()
         assert again.answered == {"a": "1"}
-        assert Running(fs.crash(Dice(number), keep="none")).settings == {"a": "1"}
+        assert Running(fs.crash(SeededRng(number), keep="none")).settings == {"a": "1"}
     raise AssertionError("a start that syncs without end")
 
 

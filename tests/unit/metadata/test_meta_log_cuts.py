@@ -13,7 +13,6 @@ from firnline.raft.ports import Done
 from tests.meta_log_world import (
     NOW,
     CuttingFs,
-    Dice,
     a_disk,
     check,
     extend,
@@ -21,6 +20,7 @@ from tests.meta_log_world import (
     opened,
     part_of,
 )
+from tests.worlds.chance import SeededRng
 
 AHEAD = OffsetAndEpoch(20, 5)
 
@@ -87,7 +87,7 @@ def test_the_loop_waits_for_no_disk_while_a_log_is_cut_or_replaced(how: str) -> 
     assert [what for what, _ in fs.done[before:] if what != "rename"] == []
     assert waits_of_the_loop(fs, effects) == []
     assert heard == [None]
-    left = fs.crash(Dice(1), keep="none")
+    left = fs.crash(SeededRng(1), keep="none")
     check(opened(left), left)
     assert log.synced_offset == log.end_offset
 
@@ -104,7 +104,7 @@ def test_the_checkpoint_says_less_before_the_log_is_cut() -> None:
         file.sync()
     flush.then(None, NOW)
     assert log.end_offset == 2
-    again = in_use(fs.crash(Dice(1), keep="none"))
+    again = in_use(fs.crash(SeededRng(1), keep="none"))
     assert again.recovery_point(log.log.topic_partition) <= 2
 
 

@@ -19,7 +19,6 @@ from tests.meta_log_world import (
     DIR,
     NOW,
     CuttingFs,
-    Dice,
     PowerCut,
     a_disk,
     batch_at,
@@ -40,6 +39,7 @@ from tests.meta_log_world import (
     truncate,
 )
 from tests.quorum_rig import broker_config
+from tests.worlds.chance import SeededRng
 
 AT_4 = OffsetAndEpoch(4, 1)
 AT_8 = OffsetAndEpoch(8, 2)
@@ -297,7 +297,7 @@ def test_a_simulated_snapshot_is_read_only_too_after_a_power_cut_as_well() -> No
     fs = a_disk()
     log = a_log(fs)
     freeze(log, AT_4)
-    after = fs.crash(Dice(1), keep="none")
+    after = fs.crash(SeededRng(1), keep="none")
     for disk in (fs.kill(), after):
         path = f"{DIR}/{snapshot_name(AT_4)}"
         assert disk.open_to_read(path).read(0, 10) == snapshot_bytes(AT_4)[:10]
@@ -343,7 +343,7 @@ def test_the_log_start_does_not_go_back_over_a_restart(keep: str) -> None:
         freeze(log, OffsetAndEpoch(end, 2))
         retire(log, end)
         for _ in range(3):
-            fs = fs.crash(Dice(end), keep=keep)
+            fs = fs.crash(SeededRng(end), keep=keep)
             again = opened(fs)
             assert again.start_offset == end
             assert [row[0] for row in found(again)] == list(range(end, 10))
@@ -528,7 +528,7 @@ def test_a_power_cut_at_any_operation_is_repaired(
         except PowerCut:
             pass
         for seed in range(6 if keep == "some" else 1):
-            after = fs.crash(Dice(seed), keep=keep)
+            after = fs.crash(SeededRng(seed), keep=keep)
             again = opened(after)
             check(again, after)
             stored = ids(again)
@@ -559,7 +559,7 @@ def test_a_failing_operation_is_an_error_and_the_next_start_is_whole(
         try:
             story(log)
         except StorageError:
-            after = fs.crash(Dice(skip))
+            after = fs.crash(SeededRng(skip))
             again = opened(after)
             check(again, after)
             assert again.end_offset in (10, 20)
@@ -615,7 +615,7 @@ def test_damage_in_what_was_synced_before_a_snapshot_is_no_torn_tail(
     freeze(log, OffsetAndEpoch(3, 1))
     extend(log, *[1] * 3)
     sync(log)
-    fs = fs.crash(Dice(1), keep="all")
+    fs = fs.crash(SeededRng(1), keep="all")
     batch = batch_at(damaged, 1)
     for name in fs.list_dir(DIR):
         file = fs.open_to_read(f"{DIR}/{name}")

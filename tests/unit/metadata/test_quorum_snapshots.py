@@ -13,7 +13,8 @@ from firnline.metadata.result import ControllerResult
 from firnline.metadata.snapshot_file import read_snapshot, snapshot_name
 from firnline.metadata.snapshotter import SnapshotSettings
 from firnline.sim.disk import CrashableFs
-from tests.quorum_rig import VOTERS, CountingRng, Loop, broker_config
+from tests.quorum_rig import VOTERS, Loop, broker_config
+from tests.worlds.chance import CountingRng
 
 CONFIG = broker_config()
 DIR = "/data/__cluster_metadata-0"
@@ -34,7 +35,7 @@ class Running:
             voters=VOTERS,
             log=self.log,
             elections=QuorumStateFile(fs, DIR, VOTERS.node_ids),
-            rng=CountingRng(),
+            rng=CountingRng(1_001),
             idle_interval_ms=0,
             snapshotting=snapshotting,
         )
@@ -83,7 +84,7 @@ class Running:
 
 def a_disk() -> CrashableFs:
     fs = CrashableFs()
-    format_storage(fs, CONFIG, cluster_id="c", rng=CountingRng(), now_ms=1)
+    format_storage(fs, CONFIG, cluster_id="c", rng=CountingRng(1_001), now_ms=1)
     return fs
 
 

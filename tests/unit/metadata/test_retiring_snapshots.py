@@ -11,7 +11,6 @@ from tests.meta_log_world import (
     DIR,
     NOW,
     CuttingFs,
-    Dice,
     a_disk,
     carry_out,
     check,
@@ -28,6 +27,7 @@ from tests.meta_log_world import (
     truncate,
 )
 from tests.unit.metadata.test_meta_log_snapshots import AHEAD, AT_4, AT_8, a_log
+from tests.worlds.chance import SeededRng
 
 
 def test_who_retires_snapshots_waits_for_no_disk_and_nothing_goes_before_the_log_start_is_durable() -> (
@@ -62,7 +62,7 @@ def test_a_power_cut_before_a_log_start_is_durable_takes_nothing(keep: str) -> N
     freeze(log, AT_8)
     before = found(log)
     log.retire_snapshots(8, now_ms=NOW)
-    again = opened(fs.crash(Dice(1), keep=keep))
+    again = opened(fs.crash(SeededRng(1), keep=keep))
     assert (again.start_offset, again.end_offset) == (0, 10)
     assert found(again) == before
     assert ids(again) == [AT_4, AT_8]
@@ -83,7 +83,7 @@ def test_a_log_start_that_goes_on_while_one_is_synced_is_durable_too() -> None:
     assert [n for n in fs.list_dir(DIR) if n.endswith(".checkpoint")] == [
         snapshot_name(OffsetAndEpoch(10, 2))
     ]
-    fs = fs.crash(Dice(1), keep="none")
+    fs = fs.crash(SeededRng(1), keep="none")
     again = opened(fs)
     assert again.start_offset == again.end_offset == 10
     check(again, fs)
@@ -133,7 +133,7 @@ def test_old_snapshots_go_whatever_becomes_of_the_log_meanwhile(meanwhile: str) 
     perform(later)
     names = [n for n in fs.list_dir(DIR) if ".checkpoint" in n and n.startswith("0")]
     assert snapshot_name(AT_4) not in names
-    fs = fs.crash(Dice(1), keep="none")
+    fs = fs.crash(SeededRng(1), keep="none")
     again = opened(fs)
     assert again.start_offset == log.start_offset
     assert again.newest_snapshot_id == (AHEAD if meanwhile == "replaced" else AT_8)
@@ -153,5 +153,5 @@ def test_who_is_being_cut_retires_its_snapshots_afterwards() -> None:
     assert over == [None]
     assert isinstance(again, SetTimer)
     carry_out(again.then(again.at_ms))
-    assert opened(fs.crash(Dice(1), keep="none")).start_offset == 8
+    assert opened(fs.crash(SeededRng(1), keep="none")).start_offset == 8
     assert ids(log) == [AT_8]

@@ -17,7 +17,6 @@ from tests.meta_log_world import (
     DIR,
     NOW,
     CuttingFs,
-    Dice,
     PowerCut,
     a_disk,
     batch_at,
@@ -35,6 +34,7 @@ from tests.meta_log_world import (
     sync,
 )
 from tests.quorum_rig import broker_config
+from tests.worlds.chance import SeededRng
 
 AT_4, AT_8 = OffsetAndEpoch(4, 1), OffsetAndEpoch(8, 2)
 END = OffsetAndEpoch(10, 2)
@@ -231,7 +231,7 @@ def test_the_leaders_log_from_its_beginning_takes_the_place_of_the_lost_one(
     sync(log)
     assert log.end_offset == 9
     assert log.forgotten == END, "one record short"
-    fs = fs.crash(Dice(1), keep="none")
+    fs = fs.crash(SeededRng(1), keep="none")
     log = opened(fs, in_directory=in_directory)
     assert log.end_offset == 9
     assert log.forgotten == END
@@ -325,7 +325,7 @@ def test_no_stop_at_any_moment_makes_a_voter_forget_that_it_forgot(how: str) -> 
         except PowerCut:
             pass
         for keep in ("none", "some", "all"):
-            left = fs.crash(Dice(cut_at), keep=keep)
+            left = fs.crash(SeededRng(cut_at), keep=keep)
             again = opened(left)
             # Where the cut left the old log and its snapshot is in between, it has all it ever had.
             has_all = (again.end_offset, again.last_epoch) == END

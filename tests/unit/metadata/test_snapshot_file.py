@@ -1,7 +1,5 @@
 """Snapshot files: whole or refused, Kafka's bytes, and never half there."""
 
-import random
-
 import pytest
 
 from firnline.base.errors import StorageError
@@ -30,6 +28,7 @@ from firnline.records.control import (
     encode_value,
 )
 from firnline.sim.disk import CrashableFs
+from tests.worlds.chance import SeededRng
 
 CONTENT = [
     r.FeatureLevelRecord(name="metadata.version", feature_level=30),
@@ -38,19 +37,6 @@ CONTENT = [
 # What `kafka-storage.sh format` of 4.3.1 wrote for metadata.version 30 and all other features at 0 is
 # this, but for the times: a header batch, one data batch, a footer batch.
 KAFKA_SIZES = [83, 91, 75]
-
-
-class Dice:
-    """A seeded Rng."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-
-    def below(self, bound: int) -> int:
-        return self.random.randrange(bound)
-
-    def uuid(self) -> bytes:
-        return self.random.randbytes(16)
 
 
 def batches(content: list[Message], epoch: int = 3) -> list[bytearray]:
@@ -230,7 +216,7 @@ def test_a_snapshot_tells_that_its_voters_are_dynamic() -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_a_crash_while_writing_leaves_no_snapshot_that_is_not_whole(seed: int) -> None:
     """Q9: the name is there only when the bytes are."""
-    rng = Dice(seed)
+    rng = SeededRng(seed)
     fs = a_disk()
     operation = ("append", "sync", "rename", "sync_dir")[seed % 4]
     fs.fail(operation, "/d", "EIO", skip=rng.below(3) if operation == "append" else 0)
@@ -244,7 +230,7 @@ def test_a_crash_while_writing_leaves_no_snapshot_that_is_not_whole(seed: int) -
 def test_a_snapshot_that_was_written_survives_any_crash() -> None:
     fs = a_disk()
     write_snapshot(fs, "/d", "x.checkpoint", batches(CONTENT))
-    after = fs.crash(Dice(1), keep="none")
+    after = fs.crash(SeededRng(1), keep="none")
     assert list(read_snapshot(after, "/d/x.checkpoint").records) == CONTENT
 
 

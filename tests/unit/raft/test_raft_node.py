@@ -19,7 +19,8 @@ from firnline.raft.voters import Voter, VoterSet, parse_voters
 from firnline.records.batch import headers
 from firnline.records.control import ControlType, LeaderChangeMessage, decode_key, decode_value
 from firnline.records.record import records
-from tests.quorum_rig import CountingRng, Loop, MemoryLog
+from tests.quorum_rig import Loop, MemoryLog
+from tests.worlds.chance import CountingRng
 
 
 class Told:
@@ -60,7 +61,7 @@ def a_node(log: MemoryLog, voters: VoterSet | None = None) -> tuple[RaftNode, To
         log=log,
         elections=log,
         listener=told,
-        rng=CountingRng(),
+        rng=CountingRng(1_001),
     )
     return node, told
 

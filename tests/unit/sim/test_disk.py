@@ -4,7 +4,7 @@ import pytest
 
 from firnline.base.errors import StorageError
 from firnline.sim.disk import CrashableFs
-from tests.log_world import SeededRng
+from tests.worlds.chance import SeededRng
 
 
 def durable(fs: CrashableFs, path: str) -> None:

@@ -89,10 +89,8 @@ class World:
         if who == "other":
             node = self.second
         else:
-            serial = self.first.tier.services.rng._serial  # type: ignore[attr-defined]
             config = self.first.config
-            node = Node(self.cluster, 1, fs=self.first.crash(), config=config)
-            node.tier.services.rng._serial = serial + 100  # type: ignore[attr-defined]
+            node = Node(self.cluster, 1, fs=self.first.crash(), config=config, rng=self.first.rng)
             node.log.advance_high_watermark(node.log.log_end_offset)
             node.start()
         if self.story == "remove":

@@ -331,9 +331,8 @@ def test_a_dangling_copy_of_our_own_last_run_is_deleted_at_once() -> None:
     node.produce(0, "a")
     node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
     node.advance(1000)
-    again = Node(cluster, 1, fs=node.crash())
+    again = Node(cluster, 1, fs=node.crash(), rng=node.rng)
     again.log.advance_high_watermark(1)
-    again.tier.services.rng._serial = 100  # type: ignore[attr-defined]
     again.start().lead(1)
     again.advance(2000)
     assert [s.state.name for s in again.segments()] == ["COPY_FINISHED"]

@@ -8,7 +8,7 @@ from firnline.base.errors import ConfigError
 from firnline.config.broker import BrokerConfig
 from firnline.tiered.hosted import ByteRate, Services
 from firnline.tiered.settings import TierSettings, tier_settings
-from tests.tier_world import SmallRng
+from tests.worlds.chance import SeededRng
 
 
 def config(**stated: str) -> BrokerConfig:
@@ -52,7 +52,7 @@ def test_keys_for_clients_that_we_do_not_have_are_accepted() -> None:
 def services(**settings: Any) -> Services:
     made: Any = Services.__new__(Services)
     made.settings = TierSettings(**settings)
-    made.rng = SmallRng(0)
+    made.rng = SeededRng(0)
     return made  # type: ignore[no-any-return]
 
 

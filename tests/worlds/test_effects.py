@@ -1,0 +1,177 @@
+"""The interpreter of effects that the tests share: its order, what it holds back, and its time."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from firnline.base.effects import (
+    Append,
+    CancelTimer,
+    CloseConnection,
+    Effects,
+    EnsureTopic,
+    Flush,
+    Note,
+    SetTimer,
+    Submit,
+    Warn,
+)
+from firnline.base.errors import StorageError
+from firnline.base.ids import TopicPartition
+from firnline.sim.disk import CrashableFs
+from tests.worlds.chance import SeededRng
+from tests.worlds.clock import FakeClock
+from tests.worlds.effects import World, kept
+
+
+class Story:
+    """Continuations that say when they are called and with what."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def submit(self, name: str, *after: Any, work: Callable[[], Any] = lambda: None) -> Submit:
+        def then(result: Any, now_ms: int) -> Effects:
+            self.told.append((name, result))
+            return list(after)
+
+        return Submit(name=name, pool="read", work=work, then=then)
+
+    def timer(self, key: str, at_ms: int, *after: Any) -> SetTimer:
+        def then(now_ms: int) -> Effects:
+            self.told.append((key, now_ms))
+            return list(after)
+
+        return SetTimer(key=key, at_ms=at_ms, then=then)
+
+
+def test_no_continuation_is_called_before_its_list_is_carried_out() -> None:
+    """As in the runtime: what a step asks for is under way, all of it, when the first answer comes."""
+    story, world = Story(), World()
+    story.told = world.warnings  # one list, so that it shows the order of both
+    second = story.submit("second", story.submit("follows"))
+    world.run([story.submit("first", second), story.submit("beside"), Warn(line="told")])
+    assert world.warnings == [
+        "told",
+        ("first", None),
+        ("beside", None),
+        ("second", None),
+        ("follows", None),
+    ]
+
+
+def test_what_work_raises_is_its_result() -> None:
+    story, problem = Story(), ValueError("no")
+
+    def fail() -> None:
+        raise problem
+
+    World().run([story.submit("fails", work=fail)])
+    assert story.told == [("fails", problem)]
+
+
+def test_work_is_held_back_by_kind_or_one_by_one() -> None:
+    story, world = Story(), World()
+    world.holds_work = True
+    world.run([story.submit("a"), story.submit("b"), Note(line="n")])
+    assert (story.told, world.notes) == ([], ["n"])
+    world.work_once()
+    assert story.told == [("a", None)]
+    world.complete_with(world.work.pop(), "an error")
+    assert story.told == [("a", None), ("b", "an error")]
+    world.holds_work = False
+    world.held = lambda effect: effect.name == "c"
+    world.run([story.submit("c"), story.submit("d")])
+    assert story.told[2:] == [("d", None)]
+    world.release()
+    assert story.told[3:] == [("c", None)]
+    assert not world.on_hold
+
+
+def test_an_order_that_is_drawn_is_some_order_of_what_is_ready() -> None:
+    seen = set()
+    for seed in range(20):
+        story, world = Story(), World(order=SeededRng(seed))
+        world.run([story.submit(name) for name in "abc"])
+        seen.add("".join(name for name, _ in story.told))
+    assert len(seen) > 3
+    assert {"".join(sorted(each)) for each in seen} == {"abc"}
+
+
+def test_a_flush_syncs_its_files_and_says_which_failed() -> None:
+    fs, answers, world = CrashableFs(), [], World()
+    fs.make_dir("/d")
+    files = [fs.open(f"/d/{name}", create=True) for name in "ab"]
+    for file in files:
+        file.append(b"x")
+    fs.sync_dir("/d")
+    fs.sync_dir("/")
+    world.run([Flush(files=files, then=kept(answers))])
+    assert answers == [None]
+    assert fs.crash(SeededRng(), keep="none").open("/d/b").size() == 1
+    fs.fail("sync", "/d/b", "EIO")
+    world.holds_flushes = True
+    world.run([Flush(files=files, then=kept(answers))])
+    assert len(answers) == 1
+    world.flush()
+    assert isinstance(answers[1], StorageError)
+    refused = StorageError("given up")
+    world.run([Flush(files=files, then=kept(answers))])
+    world.flush(refused)
+    assert answers[2] is refused
+
+
+def test_timers_fire_in_their_order_and_the_newest_of_a_key_counts() -> None:
+    story, world = Story(), World(1_000)
+    again = story.timer("again", 1_010)
+    world.run([story.timer("late", 1_020), story.timer("a", 1_010, again), story.timer("b", 1_010)])
+    world.run([story.timer("a", 1_010, again), story.timer("gone", 1_000), CancelTimer(key="gone")])
+    world.pass_time(15)
+    assert story.told == [("b", 1_010), ("a", 1_010), ("again", 1_010)]
+    assert world.now_ms == 1_015
+    world.fire("late")
+    assert (world.now_ms, world.timers) == (1_020, {})
+    world.carry_out([story.timer("due", 0), story.timer("next", 1_021)])
+    assert [key for key, _ in story.told[3:]] == ["late", "due"]
+
+
+def test_worlds_of_one_clock_share_their_time() -> None:
+    clock = FakeClock(5)
+    one, other = World(clock), World(clock)
+    one.pass_time(10)
+    assert (other.now_ms, clock.wall_ms(), clock.monotonic_ms()) == (15, 15, 15)
+
+
+def test_a_timer_that_sets_itself_for_now_does_not_hang_the_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.worlds.effects.TIMERS_MAX", 10)
+
+    def again(now_ms: int) -> Effects:
+        return [SetTimer(key="k", at_ms=now_ms, then=again)]
+
+    with pytest.raises(AssertionError, match="without end"):
+        World().carry_out(again(0))
+
+
+def test_an_effect_that_nobody_carries_out_fails_the_test() -> None:
+    answers: list[Any] = []
+    world = World()
+    world.run([EnsureTopic(name="__t", then=kept(answers))])
+    assert (world.ensured, answers) == (["__t"], [None])
+    with pytest.raises(AssertionError, match="nobody"):
+        world.run(["an effect of somebody else"])
+    append = Append(topic_partition=TopicPartition("t", 0), batch=bytearray(), then=kept(answers))
+    with pytest.raises(AssertionError, match="no log here"):
+        world.run([append])
+    with pytest.raises(ZeroDivisionError):
+        world.run([CloseConnection(context=None, problem=ZeroDivisionError())])
+
+
+def test_chance_follows_from_its_seed() -> None:
+    one, other = SeededRng(7), SeededRng(random.Random(7))
+    assert [one.below(100) for _ in range(9)] == [other.below(100) for _ in range(9)]
+    assert one.uuid() == other.uuid()
+    assert len(one.uuid()) == 16
