@@ -34,6 +34,7 @@ PACKAGE_KINDS = {
     "coordinator": {"PURE"},
     "log": {"PURE", "STORE"},
     "metadata": {"PURE", "STORE"},
+    "outbound": {"PURE"},
     "protocol": {"PURE"},
     "raft": {"PURE"},
     "records": {"PURE"},
