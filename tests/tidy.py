@@ -37,6 +37,7 @@ PACKAGE_KINDS = {
     "coordinator": {"PURE"},
     "log": {"PURE", "STORE"},
     "metadata": {"PURE", "STORE"},
+    "outbound": {"PURE"},
     "protocol": {"PURE"},
     "raft": {"PURE"},
     "records": {"PURE"},

@@ -7,7 +7,7 @@ _ISR_CHANGES = "tests/unit/controller/test_isr_changes.py::"
 _REGISTRATIONS = "tests/unit/controller/test_registrations.py::"
 _CLUSTER = "tests/unit/broker/test_cluster.py::"
 _STORY = "tests/golden/test_controller_scripts.py::test_the_controller_decides_as_recorded"
-_HANDLERS = "tests/unit/api/test_remote_controller.py::"
+_HANDLERS = "tests/unit/outbound/test_remote_controller.py::"
 
 RACES = (
     # ------------------------------------------------------------------- who may be in an ISR
@@ -261,7 +261,7 @@ RACES = (
     ),
     Mutant(
         "I6: a session does not wait behind a change of an ISR",
-        "api.remote_controller:RemoteController.heartbeat",
+        "outbound.remote_controller:RemoteController.heartbeat",
         ", channel=CHANNEL",
         "",
         tests=(_HANDLERS + "test_a_heartbeat_never_waits_behind_a_change_of_an_isr",),

@@ -2,6 +2,7 @@
 
 The request travels in an Envelope, as its client sent it. While no controller is active, or the one that was
 asked is not, the broker asks again until the client's time is over: clients never hear of elections.
+This sends, and is not in `outbound` all the same: it keeps a client's request until that is answered.
 Source: KIP-590.
 """
 

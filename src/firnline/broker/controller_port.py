@@ -1,6 +1,6 @@
 """The active controller, as the rest of a node talks to it: here or on another node. PURE.
 
-Values go in and come out as the domain knows them; what travels is `api/remote_controller.py`'s business.
+Values go in and come out as the domain knows them; `outbound/remote_controller.py` knows what travels.
 Every call is answered exactly once, by its outcome or a KafkaError: NOT_CONTROLLER where nobody active is
 known, NETWORK_EXCEPTION where it did not answer, both to be tried again. Source: KIP-500, KIP-631.
 """

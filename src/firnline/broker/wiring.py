@@ -68,7 +68,7 @@ if TYPE_CHECKING:
         """What is asked of leaders on other brokers."""
 
 
-# Makes the way to leaders of what it has to know: `api.replica_fetch.ReplicaFetch`.
+# Makes the way to leaders of what it has to know: `outbound.replica_fetch.ReplicaFetch`.
 Followed = Callable[..., "OtherLeaders"]
 # min.incremental.fetch.session.eviction.ms, which Kafka does not let be set either.
 _SESSION_EVICTION_MS = 2 * MINUTE_MS

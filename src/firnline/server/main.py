@@ -18,7 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.dispatch import Dispatcher
-from firnline.api.replica_fetch import ReplicaFetch
 from firnline.base.effects import SYNC_THREADS
 from firnline.base.errors import ConfigError, FirnlineError
 from firnline.broker.controller_node import ControllerNode
@@ -29,6 +28,7 @@ from firnline.config.broker import BrokerConfig
 from firnline.config.broker import Endpoint as Listener
 from firnline.log.names import parse_partition_dir
 from firnline.metadata.image import ClusterImage, Endpoint
+from firnline.outbound.replica_fetch import ReplicaFetch
 from firnline.protocol.versions import CONTROLLER_PRIVATE, CONTROLLER_SERVED
 from firnline.runtime.bounds.connections import Connections
 from firnline.runtime.bounds.incoming import INCOMING_BYTES_MAX
@@ -225,7 +225,7 @@ class _Process:
         remote: Remote | None = None
         if config.has_other_controllers:
             # A node that is its own quorum starts without the code for others.
-            from firnline.api.remote_controller import RemoteController
+            from firnline.outbound.remote_controller import RemoteController
 
             remote = partial(RemoteController, config)
         controllers = self._told(config.controller_listeners)

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from firnline.api.handlers import k70_controller_registration
-from firnline.api.remote_controller import RemoteController
 from firnline.base.effects import Effect, Effects, SetTimer
 from firnline.base.errors import Bug
 from firnline.base.ports import Fs, Rng
@@ -21,6 +20,7 @@ from firnline.controller.controller import Controller
 from firnline.metadata.format import format_storage
 from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
+from firnline.outbound.remote_controller import RemoteController
 from firnline.protocol.messages.k70_controller_registration import ControllerRegistrationRequest
 from firnline.sim.host import ReceivedRequest
 from firnline.sim.net import HOST_PREFIX, PORT

@@ -7,8 +7,6 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from firnline.api.dispatch import Dispatcher, frame_bytes
-from firnline.api.remote_controller import RemoteController
-from firnline.api.replica_fetch import ReplicaFetch
 from firnline.base.effects import (
     CancelTimer,
     Effects,
@@ -30,6 +28,8 @@ from firnline.config.load import load
 from firnline.log.checkpoint import format_directory
 from firnline.metadata import records as r
 from firnline.metadata.snapshot_file import BOOTSTRAP, snapshot_batches, write_snapshot
+from firnline.outbound.remote_controller import RemoteController
+from firnline.outbound.replica_fetch import ReplicaFetch
 from firnline.protocol.messages.k19_create_topics import (
     CreatableTopic,
     CreatableTopicConfig,

@@ -9,8 +9,6 @@ from functools import partial
 from typing import Any
 
 from firnline.api.dispatch import find_api
-from firnline.api.remote_controller import RemoteController
-from firnline.api.replica_fetch import ReplicaFetch
 from firnline.base.effects import Effect, Effects
 from firnline.base.ports import Fs, Rng
 from firnline.broker.controller_node import ControllerNode
@@ -21,6 +19,8 @@ from firnline.config.load import load
 from firnline.metadata.format import format_storage
 from firnline.metadata.image import METADATA_VERSION
 from firnline.metadata.meta_log import MetaLog
+from firnline.outbound.remote_controller import RemoteController
+from firnline.outbound.replica_fetch import ReplicaFetch
 from firnline.protocol.session import Api
 from firnline.protocol.versions import CONTROLLER_SERVED, PRIVATE, SERVED
 from firnline.sim.cluster.draw import broker_ids, log_directories

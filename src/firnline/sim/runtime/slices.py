@@ -16,7 +16,7 @@ _NAME = re.compile(r"_?[A-Z_]*(PER_SLICE|PER_STEP|PER_FETCH|AT_ONCE|SLICE_COST)"
 # The parts of a node that are the same in a simulation.
 _PARTS = (
     *("api", "api.handlers", "base", "broker", "broker.tier", "controller", "coordinator", "log"),
-    *("log.compaction", "metadata", "raft", "replica", "tiered", "tiered.metadata"),
+    *("log.compaction", "metadata", "outbound", "raft", "replica", "tiered", "tiered.metadata"),
 )
 
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from firnline.api.remote_controller import RemoteController
 from firnline.base.effects import Effects, Peer, Send
 from firnline.config.load import load
 from firnline.controller.brokers import Heartbeat
+from firnline.outbound.remote_controller import RemoteController
 from firnline.replica.isr import IsrChange
 from tests.unit.broker.harness import SETTINGS
 

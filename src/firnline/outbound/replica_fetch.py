@@ -8,11 +8,11 @@ KIP-405, KIP-516, KIP-903; spec I12, T30.
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from firnline.api.topic_elsewhere import TopicElsewhere
 from firnline.base.effects import Effects, Peer, Send, Unanswered
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
 from firnline.config.broker import BrokerConfig
+from firnline.outbound.topic_elsewhere import TopicElsewhere
 from firnline.protocol.messages.k01_fetch import (
     FetchPartition,
     FetchRequest,

@@ -1,0 +1,1 @@
+"""L6: what this node asks of other nodes: domain call <-> wire shape. PURE."""
