@@ -24,6 +24,8 @@ from firnline.runtime.disk import RealFs
 from tests.peers.ports import free_ports
 from tests.unit.broker.harness import CLUSTER_ID, SeededRng, batch, format_disk
 
+pytestmark = pytest.mark.slow
+
 # To be longer than a process takes to be gone once its files are closed.
 _END_S = 3.0
 _SERVER = """
