@@ -46,7 +46,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/bytecod
 
 # What is quick and needs nothing but Python. A slow unit test says so itself (the marker `slow` in pyproject.toml).
 QUICK := tests/unit tests/golden tests/test_tidy.py tests/test_docs.py
-NOT_QUICK = $(filter-out tests/data tests/__pycache__ $(QUICK),$(patsubst %/,%,$(wildcard tests/*/)))
+NOT_QUICK = $(filter-out tests/data tests/peers tests/__pycache__ $(QUICK),$(patsubst %/,%,$(wildcard tests/*/)))
 quick: $(VENV)/installed
 	@$(PYTEST) -n logical --dist loadfile -m 'not slow and not soak' $(QUICK); passed=$$?; \
 	echo "Left out: `grep -rl 'pytest\.mark\.slow' $(QUICK) --include=test_*.py | wc -l` slow files of tests/unit," \
