@@ -7,10 +7,11 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test demo bench bench-kafka docs sim soak mutate clean
+.PHONY: help install check quick test demo bench bench-kafka docs sim soak mutate clean
 
 help:
 	@echo "make demo     a broker, a stream, a tier and Spark, start to end"
+	@echo "make quick    unit and golden tests but the slow ones: two minutes"
 	@echo "make test     every test (installs what is missing first)"
 	@echo "make check    formatting, lint, types, import rules, tidy rules"
 	@echo "make soak     simulated hours, kills and power cuts; goes on where it stopped (ledger/soak.jsonl)"
@@ -40,16 +41,26 @@ check: $(VENV)/installed
 	@$(PY) -m pytest -q -p no:cacheprovider tests/test_tidy.py tests/test_docs.py
 
 # FIRNLINE_FREEZE makes every event and effect immutable, so a test sees a machine that alters one.
+# Bytecode is kept from run to run: some hundred processes are started, and all workers load every test.
+PYTEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/bytecode FIRNLINE_FREEZE=1 $(PY) -m pytest
+
+# What is quick and needs nothing but Python. A slow unit test says so itself (the marker `slow` in pyproject.toml).
+QUICK := tests/unit tests/golden tests/test_tidy.py tests/test_docs.py
+NOT_QUICK = $(filter-out tests/data tests/peers tests/__pycache__ $(QUICK),$(patsubst %/,%,$(wildcard tests/*/)))
+quick: $(VENV)/installed
+	@$(PYTEST) -n logical --dist loadfile -m 'not slow and not soak' $(QUICK); passed=$$?; \
+	echo "Left out: `grep -rl 'pytest\.mark\.slow' $(QUICK) --include=test_*.py | wc -l` slow files of tests/unit," \
+		"alone: $(PY) -m pytest -n logical -m slow tests/unit"; \
+	echo "Left out: $(NOT_QUICK); with everything else: make test"; exit $$passed
+
 # The tests of a file stay with one worker (docs/decisions/0014). What several would fetch is fetched before.
 # Two workers wait for processes half of the time: of them and the one that computes no core is idle.
 # A test that nothing else ends says where it stands, and ends its worker and the run.
-# Bytecode is kept from run to run: some hundred processes are started, and all workers load every test.
 TEST_JOBS ?= 3
 HANGS_S := 960
 test: $(VENV)/installed $(VENV)/peers
 	@[ "$$FIRNLINE_PEERS" != 1 ] || $(PY) -m tests.peers.kafka fetch >/dev/null || true
-	@PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/bytecode FIRNLINE_FREEZE=1 \
-		$(PY) -m pytest -n $(TEST_JOBS) --dist loadfile --max-worker-restart 0 \
+	@$(PYTEST) -n $(TEST_JOBS) --dist loadfile --max-worker-restart 0 --durations=40 \
 		-o faulthandler_timeout=$(HANGS_S) -o faulthandler_exit_on_timeout=true
 
 demo: $(VENV)/installed

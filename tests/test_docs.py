@@ -1,7 +1,9 @@
 """The documentation says what the code says: every link, module, test and command it names is there."""
 
 import re
+import shlex
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from firnline.config.render import page
 from tests.kips import INDEX, rows_of
 from tests.kips import PAGES as KIP_PAGES
 from tests.mutants.rows import is_guarded
+from tests.mutants.table import MUTANTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -24,6 +27,10 @@ MODULE = re.compile(
     + "|".join(sorted(path.name for path in (ROOT / "src" / "firnline").iterdir() if path.is_dir()))
     + r")(?:/\w+)+/?)`"
 )
+# A word in backquotes that is a path from the root: it has a folder, or an ending.
+PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)+|[\w-]+\.(?:md|toml))`")
+TARGET = re.compile(r"(?:`|^ {4})make ([a-z-]+)", re.MULTILINE)
+COMMAND = re.compile(r"^ {4}(?:\w+=\w+ )?\.venv/bin/(.+)$", re.MULTILINE)
 TEST = re.compile(r"`(?:(tests/[\w/]+\.py)::)?(test_\w+)`")
 # Rows of LIMITS.md: a constant, its module where that is not base/limits.py; or a setting.
 PLACED = re.compile(r"`(_?[A-Z][A-Z0-9_]+)` in `([\w/]+\.py)`")
@@ -124,6 +131,51 @@ def test_every_command_in_the_readme_is_there() -> None:
         command = cli.get_command(None, noun)  # type: ignore[arg-type]
         verbs = getattr(command, "commands", None)
         assert verbs is None or verb in verbs, f"{noun} {verb}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_make_target_named_is_there(path: Path) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert len(targets) > 8
+    assert [name for name in TARGET.findall(path.read_text()) if name not in targets] == []
+
+
+def test_every_path_that_contributors_are_told_is_there() -> None:
+    named = PATH.findall((ROOT / "CONTRIBUTING.md").read_text())
+    assert len(named) > 40
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_every_command_that_contributors_are_told_is_there() -> None:
+    commands = [
+        shlex.split(line) for line in COMMAND.findall((ROOT / "CONTRIBUTING.md").read_text())
+    ]
+    assert len(commands) > 12
+    assert [problem for command in commands for problem in _lacks(*command)] == []
+
+
+def _lacks(program: str, *words: str) -> list[str]:
+    """What of a command is not there: its module, an option, a path, a test or a mutant."""
+    paths = [word for word in words if word.startswith("tests/")]
+    missing = [path for path in paths if not _has(*path.split("::"))]
+    if program == "firnline":
+        group = cli.get_command(None, words[0])  # type: ignore[arg-type]
+        command = getattr(group, "commands", {}).get(words[1])
+        known = {option for each in command.params for option in each.opts} if command else set()
+        return [word for word in words if word.startswith("-") and word not in known]
+    if words[:1] == ("-m",) and words[1] != "pytest":
+        module = find_spec(words[1])
+        source = Path(module.origin).read_text() if module and module.origin else ""
+        missing += [word for word in words[2:] if word.startswith("-") and word not in source]
+        missing += [] if source else [words[1]]
+        if words[1] == "tests.mutants.catch":
+            missing += [name for name in words[2:] if name not in {each.name for each in MUTANTS}]
+    return missing
+
+
+def _has(path: str, test: str = "") -> bool:
+    found = ROOT / path
+    return found.exists() and (not test or f"def {test}(" in found.read_text())
 
 
 def test_decisions_are_numbered_without_gaps() -> None:

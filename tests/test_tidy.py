@@ -1,5 +1,6 @@
 """The source keeps the rules of `tests/tidy.py`, and those rules find what they are for."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -39,6 +40,17 @@ def test_no_file_of_tests_is_longer_than_a_module_may_be() -> None:
     assert len(sizes) > 200, "the walk lost the tests"
     long = [path.relative_to(TESTS).as_posix() for path, n in sizes.items() if n > FILE_LINES_MAX]
     assert not long
+
+
+def test_unit_tests_that_start_processes_are_marked_slow() -> None:
+    """`make quick` leaves them out."""
+    starters = re.compile(
+        r"^import subprocess|^from (?:subprocess|firnline\.testing\.\w+) import", re.M
+    )
+    sources = {path: path.read_text() for path in (TESTS / "unit").rglob("test_*.py")}
+    found = [path for path, source in sources.items() if starters.search(source)]
+    assert len(found) > 5
+    assert [path for path in found if "pytest.mark.slow" not in sources[path]] == []
 
 
 # Circles that are left. An import among the modules of one group is not looked at.

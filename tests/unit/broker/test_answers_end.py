@@ -37,6 +37,8 @@ from .large import NAMES, PARTITIONS, LargeNode
 from .test_large_waits import Room, fetch
 from .test_tiered_node import tiered
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_fetch_that_goes_on_alone_does_not_wait_to_begin_again() -> None:
     """Its first slice counts nothing, and its second part begins anew: all others waited for it."""

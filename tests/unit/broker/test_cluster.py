@@ -26,6 +26,8 @@ from firnline.protocol.messages.k64_unregister_broker import UnregisterBrokerReq
 from tests.unit.broker.cluster import CLIENT_PORT, CONTROLLER_PORT, Member, Rig
 from tests.worlds.chance import SeededRng
 
+pytestmark = pytest.mark.slow
+
 THREE = {1: "controller", 2: "controller", 3: "controller"}
 BOTH = dict.fromkeys((1, 2, 3), "broker,controller")
 SESSION_MS = 9_000

@@ -24,6 +24,8 @@ from tests.unit.runtime.test_answers import Loop
 from .harness import Connection
 from .large import NAMES, LargeNode
 
+pytestmark = pytest.mark.slow
+
 MANY = 20_000
 # Blocks of memory. Each of these requests holds from 40,000 to 200,000, and so does its answer.
 FREED_MAX = 12_000

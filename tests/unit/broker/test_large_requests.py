@@ -64,6 +64,8 @@ from firnline.replica.partition import Partition
 from .harness import Connection, Harness, batch
 from .large import NAMES, PARTITIONS, LargeNode
 
+pytestmark = pytest.mark.slow
+
 GROUPS = 1_200
 # Calls of functions: some five to ten thousand of them are a millisecond.
 CALLS_MAX = 15_000

@@ -16,6 +16,8 @@ from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.replica.hosted import Room
 from tests.unit.broker.harness import Harness, batch
 
+pytestmark = pytest.mark.slow
+
 COUNT = 1000
 NEVER = str(INT64_MAX)  # flush.ms of who has none
 # What each job asks of every log.

@@ -32,6 +32,8 @@ from firnline.protocol.versions import CONTROLLER_SERVED
 
 from .large import NAMES, LargeNode
 
+pytestmark = pytest.mark.slow
+
 MANY = 30_000
 # A line of Python for each of the topics is more.
 LINES_MAX = 25_000

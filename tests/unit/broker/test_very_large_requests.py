@@ -46,6 +46,8 @@ from firnline.protocol.schema import Message
 
 from .large import NAMES, PARTITIONS, LargeNode
 
+pytestmark = pytest.mark.slow
+
 # Calls of functions: some five to ten thousand of them are a millisecond. Each name needs at least one.
 CALLS_MAX = 10_000
 MANY = 15_000

@@ -9,6 +9,8 @@ import pytest
 from firnline import __version__
 from firnline.cli.main import COMMANDS
 
+pytestmark = pytest.mark.slow
+
 HEAVY = ("rich", "asyncio", "firnline.protocol", "firnline.config", "firnline.server", "numpy")
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.unit.native.compiled import needs_native
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 ROOMS = ["unit/api", "unit/runtime", "unit/records", "unit/log"]
 SHOW = """

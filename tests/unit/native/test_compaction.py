@@ -17,7 +17,10 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.sim.disk import CrashableFs
 from tests.log_world import NOW, PATH
 
-pytestmark = pytest.mark.skipif(native is None, reason="there is no compiled code here")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(native is None, reason="there is no compiled code here"),
+]
 
 SECRET = bytes(range(16))
 KEYS = st.one_of(

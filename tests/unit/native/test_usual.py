@@ -41,6 +41,8 @@ from tests.fuzz.shapes import frame as extreme_frame
 from tests.unit.native.compiled import native, needs_native
 from tests.unit.records.bodies import BODIES
 
+pytestmark = pytest.mark.slow
+
 TOPIC_ID = bytes(range(16))
 VERSIONS = [(0, v) for v in range(3, 14)] + [(1, v) for v in range(4, 19)]
 VERSIONS += [(18, v) for v in range(5)]

@@ -26,6 +26,8 @@ from firnline.protocol.primitives import uvarint
 from firnline.protocol.schema import Message, Struct, f
 from tests.oracle.generate import messages, versions
 
+pytestmark = pytest.mark.slow
+
 
 class Inner(Struct):
     number = f("int32", "0+", "A number.")

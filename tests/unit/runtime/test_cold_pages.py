@@ -27,6 +27,8 @@ from tests.unit.runtime.echo import Running
 from tests.unit.runtime.test_gone_peers import until
 from tests.unit.runtime.test_truncated_answers import ask, log, node, slices
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["log", "node"]
 
 

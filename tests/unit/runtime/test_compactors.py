@@ -26,6 +26,8 @@ from firnline.runtime.disk import RealFs
 from tests.compaction_world import RULES, compacted, put, rows, settled
 from tests.log_world import NOW, TOPIC_ID
 
+pytestmark = pytest.mark.slow
+
 NICE = compactors._NICE
 
 

@@ -25,6 +25,8 @@ from tests.peers.ports import free_ports
 from tests.unit.broker.harness import CLUSTER_ID, batch, format_disk
 from tests.worlds.chance import SeededRng
 
+pytestmark = pytest.mark.slow
+
 # To be longer than a process takes to be gone once its files are closed.
 _END_S = 3.0
 _SERVER = """

@@ -26,6 +26,8 @@ from firnline.server.metrics import Exporter
 from firnline.tiered.objects.memory import MemoryStore
 from tests.unit.broker.harness import Harness
 
+pytestmark = pytest.mark.slow
+
 LABELS = ("step", "request", "version", "topic", "partition")
 Values = dict[tuple[str, str], float]
 

@@ -27,6 +27,8 @@ from firnline.spark.schema import (
 )
 from tests.raw_batches import raw_batch
 
+pytestmark = pytest.mark.slow
+
 CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
 ALL = Wanted("flights", 3, ALL_COLUMNS)
 

@@ -23,6 +23,8 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.testing.plugin import Broker
 from tests.peers.ports import free_ports
 
+pytestmark = pytest.mark.slow
+
 TIME_MS = 1_700_000_000_000
 
 

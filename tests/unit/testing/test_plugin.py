@@ -10,6 +10,8 @@ import pytest
 
 from firnline.testing.plugin import Broker
 
+pytestmark = pytest.mark.slow
+
 # Stands in for `python -m firnline`, so that these tests are about the plugin alone.
 PRETENDER = """#!{python}
 import signal, sys, time

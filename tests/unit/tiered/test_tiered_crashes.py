@@ -17,6 +17,8 @@ from firnline.tiered.objects.layout import segment_stem
 from firnline.tiered.spi import SegmentState
 from tests.tier_world import TOPIC_ID, Cluster, Crash, Node, topic_config
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ("a", "b", "c")
 
 

@@ -251,6 +251,7 @@ def temporaries(store: DirectoryStore) -> list[str]:
     return sorted(os.listdir(os.path.join(store.root, PUTTING)))
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_was_putting_goes_with_the_next_start(store: DirectoryStore) -> None:
     """As large as a segment, and no listing shows it."""
     program = (
