@@ -1,6 +1,7 @@
 """The documentation says what the code says: every link, module, test and command it names is there."""
 
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,6 +125,14 @@ def test_every_command_in_the_readme_is_there() -> None:
         command = cli.get_command(None, noun)  # type: ignore[arg-type]
         verbs = getattr(command, "commands", None)
         assert verbs is None or verb in verbs, f"{noun} {verb}"
+
+
+def test_the_page_of_dependencies_names_those_of_the_package() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    page_of_them = ROOT / "docs" / "decisions" / "0003-dependencies.md"
+    rows = re.findall(r"^\| (`[^|]+) \|", page_of_them.read_text(), re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`([\w-]+)`", row)]
+    assert sorted(named) == sorted(each.partition(">")[0] for each in declared)
 
 
 def test_decisions_are_numbered_without_gaps() -> None:
