@@ -127,6 +127,14 @@ def test_every_command_in_the_readme_is_there() -> None:
         assert verbs is None or verb in verbs, f"{noun} {verb}"
 
 
+def test_the_stairs_are_those_that_imports_keep() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = [set(layer.split(" | ")) for layer in contracts["contracts"][0]["layers"]]
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    steps = re.findall(r"^\| \d[^|]* \| (`[^|]+) \|", text, re.MULTILINE)
+    assert [set(re.findall(r"`(\w+)`", step)) for step in steps] == layers[1:], "but for __main__"
+
+
 def test_the_page_of_dependencies_names_those_of_the_package() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     page_of_them = ROOT / "docs" / "decisions" / "0003-dependencies.md"
