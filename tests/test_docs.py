@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -176,6 +177,20 @@ def _lacks(program: str, *words: str) -> list[str]:
 def _has(path: str, test: str = "") -> bool:
     found = ROOT / path
     return found.exists() and (not test or f"def {test}(" in found.read_text())
+def test_the_stairs_are_those_that_imports_keep() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = [set(layer.split(" | ")) for layer in contracts["contracts"][0]["layers"]]
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    steps = re.findall(r"^\| \d[^|]* \| (`[^|]+) \|", text, re.MULTILINE)
+    assert [set(re.findall(r"`(\w+)`", step)) for step in steps] == layers[1:], "but for __main__"
+
+
+def test_the_page_of_dependencies_names_those_of_the_package() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    page_of_them = ROOT / "docs" / "decisions" / "0003-dependencies.md"
+    rows = re.findall(r"^\| (`[^|]+) \|", page_of_them.read_text(), re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`([\w-]+)`", row)]
+    assert sorted(named) == sorted(each.partition(">")[0] for each in declared)
 
 
 def test_decisions_are_numbered_without_gaps() -> None:
