@@ -1,23 +1,23 @@
-"""The settings that coordinators act on, and the bounds that have no key. PURE."""
+"""The settings that coordinators use, and the limits that have no configuration key. PURE."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
 from firnline.base.units import MIB, MINUTE_MS
 
-# A member whose id is not known to it yet cannot heartbeat; it is forgotten after this long. As Kafka.
+# A member without an id cannot heartbeat; it is removed after this time. As in Kafka.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * MINUTE_MS
-# Ids handed out for which no member has come yet, over all groups of the node (rel d 55), what they hold, and
-# those of one group: as many as can join in the same second. They may be alone in their groups, of which they
-# take no more than a quarter.
+# Limits for pending members: their number in all groups of the node (rel d 55), their memory, and their
+# number in one group, which is as many as can join in the same second. Each may be alone in its group; such
+# groups take at most a quarter of all groups.
 PENDING_MEMBERS_MAX = 50_000
 PENDING_BYTES_MAX = 128 * MIB
 PENDING_OF_GROUP_MAX = 10_000
-# Assignors that a member names; clients name one to three.
+# Assignors of a member; clients name one to three.
 PROTOCOLS_MAX = 1_000
-# What members of all groups hold: subscriptions, assignments, themselves.
+# Memory of the members of all groups: subscriptions, assignments and the members themselves.
 MEMBERS_BYTES_MAX = 512 * MIB
-# Tombstones of one batch, so that it stays far below max.message.bytes.
+# Tombstones per batch, so that it stays far below max.message.bytes.
 TOMBSTONES_BYTES_MAX = 256 * 1024
 
 
@@ -48,7 +48,7 @@ class Settings(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPolicy:
-    """Attribute = Kafka's key without `group.` and `offsets.`, or ours; defaults are 4.3.1's."""
+    """Attributes are Kafka's keys without `group.` and `offsets.`, or ours; defaults are 4.3.1's."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
