@@ -144,7 +144,7 @@ def test_every_node_tells_its_snapshots_and_takes_one_when_it_is_asked(cluster: 
     controllers = ",".join(f"127.0.0.1:{node.port}" for node in cluster.controllers)
     said = firnline("quorum", "snapshots", "--bootstrap-controller", controllers)
     assert said.returncode == 3, "the broker was not asked"
-    assert "ask by --bootstrap-server" in said.stdout
+    assert "use --bootstrap-server" in said.stdout
     wrong = firnline("quorum", "snapshots", *where, "take", "--node", "77")
     assert wrong.returncode == 1
     assert "77" in wrong.stderr

@@ -1,4 +1,4 @@
-"""`firnline cluster`: the whole of it at a glance. WORLD."""
+"""`firnline cluster`: the state of a cluster in one view. WORLD."""
 
 import sys
 from typing import Any
@@ -14,7 +14,7 @@ from firnline.client.quorum import ReplicaRow
 
 @click.group()
 def command() -> None:
-    """The cluster at a glance."""
+    """Show the state of a cluster in one view."""
 
 
 @command.command()
@@ -24,15 +24,15 @@ def command() -> None:
 )  # fmt: skip
 @click.option(
     "--brokers", "brokers_min", type=click.IntRange(0), default=0,
-    help="Fewer that are alive are wrong, too.",
+    help="Report a problem when fewer brokers are alive.",
 )  # fmt: skip
 @broker_options
 def status(timeout_s: float, brokers_min: int, bootstrap: str, style: str) -> None:
-    """Show the controllers, the brokers, and how many partitions are less than whole.
+    """Show the controllers, the brokers, and how many partitions have a problem.
 
-    For scripts the exit code is 0 when all is well, 3 when something is wrong (a broker that is fenced or
-    leaving, a silent controller or none that is active, partitions without a leader or with fewer in-sync
-    replicas than replicas), and 1 when no address answered.
+    For scripts: the exit code is 0 when all is well; 3 when something is wrong (a broker that is fenced or
+    shutting down, a silent controller, no active controller, partitions without a leader or with fewer
+    in-sync replicas than replicas); 1 when no address answered.
 
     \b
     until firnline cluster status --brokers 3; do sleep 1; done
@@ -88,7 +88,7 @@ def _show(found: ClusterState) -> None:
         click.echo(line)
     for broker_id, topic, count in found.unreadable:
         what = f"{count} record{'s' if count > 1 else ''} of {topic} that cannot be read"
-        click.echo(f"broker {broker_id} has set aside {what}: its log names them")
+        click.echo(f"broker {broker_id} has skipped {what}: its log names them")
 
 
 def _broker(row: dict[str, Any]) -> dict[str, Any]:

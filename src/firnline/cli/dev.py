@@ -1,4 +1,4 @@
-"""`firnline dev`: a broker, or a cluster of them, without set-up, for development and tests. WORLD."""
+"""`firnline dev`: start a broker, or a cluster, without configuration, for development and tests. WORLD."""
 
 import shutil
 import signal
@@ -29,17 +29,17 @@ NODE = {
     # A quorum of one: nobody connects to it.
     "controller.quorum.voters": "1@127.0.0.1:9093",
 }
-# What `dev` sets otherwise than Kafka does; --help lists it.
+# The defaults of `dev` that differ from Kafka's; --help lists them.
 DIFFERENT = {
     "group.initial.rebalance.delay.ms": "0",
-    # A quorum of one has nobody to tell that it is alive, and each telling is a write and an fsync.
+    # In a quorum of one nobody needs the leader's NoOp records, and each costs a write and an fsync.
     "metadata.max.idle.interval.ms": "0",
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "1",
 }
 STORAGE = "firnline.tiered.objects.storage.ObjectStorage"
 DIFFERENT_WITH_TIER = {
-    # Local files go as soon as the tier has them; records are deleted when Kafka would delete them.
+    # Local files are deleted as soon as the tier has them; records are deleted when Kafka would delete them.
     "firnline.local.retention.check.interval.ms": "1000",
     "remote.log.manager.task.interval.ms": "1000",
     "remote.log.storage.system.enable": "true",
@@ -61,14 +61,14 @@ def _differences(settings: dict[str, str]) -> str:
     return "\n".join(["\b", *lines])
 
 
-HELP = f"""Start a broker for development: one process, no set-up. With --nodes 3 a cluster of three.
+HELP = f"""Start a broker for development: one process, no configuration. With --nodes 3 a cluster of three.
 
-Without --dir the data lies in a temporary directory that goes when the broker stops. One line on stdout
+Without --dir the data is in a temporary directory, which is removed when the broker stops. One line on stdout
 says when clients can connect; logs go to stderr. With --tier a topic that is created with
 remote.storage.enable=true keeps its history there.
 
-With --nodes each node is a process with its log in its own directory, and the first three are controllers
-too. Kill one to see what becomes of it: it is named on stderr, not started again, and the others go on.
+With --nodes each node is a process with its log in its own directory. The first three are controllers
+too. Kill one to see what happens: stderr says so, the node is not started again, and the others go on.
 Ctrl-C stops them all.
 
 What differs from Kafka's defaults:
@@ -92,17 +92,17 @@ With --nodes 3 also, and as many replicas for the tier's topic:
 )  # fmt: skip
 @click.option(
     "--nodes", type=click.IntRange(1, NODES_MAX), default=1, show_default=True,
-    help="How many; the others take the ports that follow, or free ones.",
+    help="Number of nodes. The others use the next ports, or free ones.",
 )  # fmt: skip
 @click.option(
     "--dir", "--data-dir", "directory", type=click.Path(file_okay=False, path_type=Path),
-    help="Where the data lies; kept.",
+    help="Directory of the data; it is kept.",
 )  # fmt: skip
 @click.option("--tier", metavar="URI", help="Remote tier: a directory, or file:///path.")
 @click.option("-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a broker's key.")
 @click.option(
     "--log-level", type=click.Choice(LOG_LEVELS),
-    help="Default: warning; info for a node that has a log of its own.",
+    help="Default: warning; info for nodes with a log file.",
 )  # fmt: skip
 def command(
     port: int,
@@ -115,13 +115,13 @@ def command(
     """Run a development broker, or several, until they are stopped."""
     stated = read_overrides(overrides)
     log_to_stderr(log_level or "warning")
-    # Until the server has its own handlers: leave through `finally`.
+    # Until the server installs its own handlers, leave through `finally`.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     temporary = None if directory else tempfile.mkdtemp(prefix="firnline-dev-")
     data = str(directory.absolute()) if directory else str(temporary)
     try:
         if "," in data:
-            raise ConfigError(f"--dir {data}: a directory with a comma cannot be named in log.dirs")
+            raise ConfigError(f"--dir {data}: log.dirs cannot name a directory with a comma")
         if nodes > 1:
             settings = _common(tier)
             level = log_level or "info"
@@ -144,7 +144,7 @@ def command(
 
 
 def dev_config(port: int, data: str, tier: str | None, stated: dict[str, str]) -> BrokerConfig:
-    """Return the settings of a development broker; `stated` wins over everything."""
+    """Return the settings of a development broker; `stated` overrides everything."""
     settings = NODE | _common(tier)
     settings["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
     settings["log.dirs"] = data
@@ -152,7 +152,7 @@ def dev_config(port: int, data: str, tier: str | None, stated: dict[str, str]) -
 
 
 def _common(tier: str | None) -> dict[str, str]:
-    """What every node of `dev` has."""
+    """Return the settings that all nodes of `dev` share."""
     settings = dict(DIFFERENT)
     if tier is not None:
         settings |= DIFFERENT_WITH_TIER

@@ -1,9 +1,9 @@
-"""`firnline dev --nodes`: a cluster of several processes on this machine, kept by one. WORLD.
+"""`firnline dev --nodes`: a parent process that runs a cluster of several nodes on this machine. WORLD.
 
-Each node is a `firnline server` with a server.properties of its own, so that whoever killed one may start it
-again by hand. The first three are controllers too: whichever of them dies, two are left to elect a leader and
-an active controller, which is what there is to see here. (With a controller apart, its death would be the
-end; with three apart, six processes would do the work of three.) A node that dies is named and stays dead.
+Each node is a `firnline server` with its own server.properties, so a user who killed one can start it again
+by hand. The first three nodes are controllers too. If one of them dies, the other two elect a leader and an
+active controller, which is what this command is meant to show. (One separate controller could not die; three
+separate ones would double the processes.) A node that dies is reported and not restarted.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ from firnline.config.load import load, read_environment, read_properties
 
 HOST = "127.0.0.1"
 NODES_MAX = 9
-# A majority of two is two: the second controller of two would only add a way to fail.
+# A majority of two is two: a second controller would only be one more thing that can fail.
 CONTROLLERS_MAX = 3
-# What differs from Kafka's defaults, beside what differs for one node.
+# Further defaults that differ from Kafka's, for a cluster.
 DIFFERENT = {
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",
@@ -50,19 +50,19 @@ _OF_ONE_NODE = (
 )  # fmt: skip
 _PROTOCOLS = "PLAINTEXT:PLAINTEXT,BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT"
 _METRICS_PORT = "firnline.metrics.port"
-# Ports that the kernel does not hand to clients: a node that is down for a while finds its own free.
+# Ports outside the kernel's ephemeral range: a node that is down for a while finds its port free.
 _PORTS = range(20_000, 32_000)
 _START_S = 120.0
-# A node cuts a shutdown short itself; this is for one that cannot.
+# A node limits its own shutdown; this is for one that hangs.
 _STOP_S = 40.0
 _LOOK_S = 0.02
 _PR_SET_PDEATHSIG = 1
 
 
-class Member(NamedTuple):
-    """One node: where it listens, and where its things are. `controller_port` 0: it is none.
+class DevNode(NamedTuple):
+    """One node: its ports and its files. `controller_port` 0: it is no controller.
 
-    broker_port  for the other brokers alone: what they write there, clients may not
+    broker_port  for other brokers only: they may write there what clients may not
     """
 
     node_id: int
@@ -73,7 +73,7 @@ class Member(NamedTuple):
 
     @property
     def address(self) -> str:
-        """Where clients reach it."""
+        """The address for clients."""
         return f"{HOST}:{self.port}"
 
     @property
@@ -101,11 +101,11 @@ def run_cluster(
 ) -> int:
     """Run a cluster until it is told to stop; return the exit code of the process.
 
-    port      of the first node; 0 for any. The others take those that follow, or free ones
-    settings  of every node, before what is different in a cluster
-    stated    of every node, after all
+    port      of the first node; 0 for any. The others use the next ports, or free ones
+    settings  of every node, before the defaults for clusters
+    stated    of every node; they override everything
 
-    Raises ConfigError for what cannot be, before anything is written.
+    Raises ConfigError for impossible settings, before anything is written.
     """
     refuse_other_contents(directory, nodes)
     _refuse_settings_of_one_node(stated)
@@ -123,12 +123,12 @@ def run_cluster(
 
 
 def homes(directory: Path) -> list[Path]:
-    """Return the directories of the nodes that lie in `directory`, in order."""
+    """Return the directories of the nodes in `directory`, in order."""
     return sorted(path for path in directory.glob("node-*") if (path / "data").is_dir())
 
 
 def refuse_other_contents(directory: Path, nodes: int) -> None:
-    """Raise ConfigError when the directory holds something else than a cluster of so many nodes."""
+    """Raise ConfigError if the directory holds anything but a cluster of so many nodes."""
     if (directory / "meta.properties").exists():
         raise ConfigError(f"{directory} holds a single node: name another directory, or --nodes 1")
     count = len(homes(directory))
@@ -145,8 +145,8 @@ def _refuse_settings_of_one_node(stated: Mapping[str, str]) -> None:
             raise ConfigError(f"-X {name}: `dev --nodes` sets this for each node")
 
 
-def plan(directory: Path, nodes: int, port: int) -> list[Member]:
-    """Choose ports; those of an earlier run where they are free. Raises ConfigError for a port in use."""
+def plan(directory: Path, nodes: int, port: int) -> list[DevNode]:
+    """Choose ports, those of an earlier run if they are free. Raises ConfigError for a port in use."""
     controllers = CONTROLLERS_MAX if nodes >= CONTROLLERS_MAX else 1
     members = []
     with contextlib.ExitStack() as held:
@@ -160,12 +160,12 @@ def plan(directory: Path, nodes: int, port: int) -> list[Member]:
             controller_port = 0
             if node_id <= controllers:
                 controller_port = _take(held, controller_before, is_a_must=False)
-            members.append(Member(node_id, client_port, broker_port, controller_port, home))
+            members.append(DevNode(node_id, client_port, broker_port, controller_port, home))
     return members
 
 
 def _ports_of(home: Path) -> tuple[int, int, int]:
-    """Where a node listened in an earlier run: for clients, brokers, controllers; 0 for nowhere."""
+    """Return a node's ports in an earlier run: for clients, brokers, controllers; 0 for none."""
     path = home / "server.properties"
     listeners = read_properties(path.read_text())["listeners"] if path.exists() else ""
     found = {}
@@ -176,10 +176,10 @@ def _ports_of(home: Path) -> tuple[int, int, int]:
 
 
 def _take(held: contextlib.ExitStack, wished: int, *, is_a_must: bool) -> int:
-    """Return a port that nobody listens on, `wished` if it can be; it is held until all are chosen."""
+    """Return a free port, `wished` if possible; it stays bound until all ports are chosen."""
     for port in chain([wished], _candidates()):
         if not 0 < port < 65536:
-            continue  # no wish, or beyond the last port there is
+            continue  # no wish, or above the last port
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -204,8 +204,8 @@ def _candidates() -> Iterator[int]:
 
 
 def settings_of(
-    member: Member,
-    members: Sequence[Member],
+    member: DevNode,
+    members: Sequence[DevNode],
     settings: Mapping[str, str],
     stated: Mapping[str, str],
 ) -> dict[str, str]:
@@ -238,8 +238,8 @@ def settings_of(
     return found
 
 
-def prepare(member: Member, settings: Mapping[str, str]) -> None:
-    """Write a node's settings, and make its directory one of the first node's cluster."""
+def prepare(member: DevNode, settings: Mapping[str, str]) -> None:
+    """Write a node's settings, and format its directory for the cluster of the first node."""
     from firnline.metadata.format import format_storage
     from firnline.runtime.disk import RealFs
     from firnline.runtime.rng import SystemRng
@@ -272,9 +272,9 @@ def _as_properties(settings: Mapping[str, str]) -> str:
 
 
 class _Keeper:
-    """The parent: starts all, tells of those that die, stops the rest."""
+    """The parent process: starts all nodes, reports those that die, stops the rest."""
 
-    def __init__(self, members: Sequence[Member], log_level: str) -> None:
+    def __init__(self, members: Sequence[DevNode], log_level: str) -> None:
         self._members = members
         self._log_level = log_level
         self._alive: dict[int, subprocess.Popen[bytes]] = {}
@@ -297,11 +297,11 @@ class _Keeper:
         _say(f"ready at {addresses} ({about})")
         while self._alive and not self._signals:
             self._sleep(None)
-            self._bury()
+            self._report_dead()
         return self._stop() if self._signals else 1
 
     def kill(self) -> None:
-        """End what is left, for the case that something went wrong here."""
+        """Kill what is left, after an error in the parent."""
         for process in self._alive.values():
             process.kill()
             process.wait()
@@ -311,12 +311,12 @@ class _Keeper:
         self._signals += 1
 
     def _sleep(self, seconds: float | None) -> None:
-        """Wait for a signal, one of our own children's death among them."""
+        """Wait for a signal; the death of a child is one."""
         select.select([self._wake], [], [], seconds)
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake, 512)
 
-    def _spawn(self, member: Member) -> subprocess.Popen[bytes]:
+    def _spawn(self, member: DevNode) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "firnline", "server", "-c", str(member.settings_file)]
         with member.log_file.open("ab") as log:
             return subprocess.Popen(
@@ -325,7 +325,7 @@ class _Keeper:
                 stdout=log,
                 stderr=log,
                 env=_without_settings(os.environ),
-                # Ctrl-C is for the parent, which stops them in order; they do not outlive it.
+                # Ctrl-C is for the parent, which stops the nodes in order. Nodes do not outlive it.
                 process_group=0,
                 preexec_fn=_die_with_parent,
             )
@@ -333,8 +333,7 @@ class _Keeper:
     # ------------------------------------------------------------------------------ watching
 
     def _await_all(self) -> bool:
-        """Wait until every node serves clients and knows of the others; False when one died or we are told
-        to stop."""
+        """Wait until every node serves clients and knows the others; False if a node died or we must stop."""
         deadline = time.monotonic() + _START_S
         while not self._signals:
             if self._count_seen() >= len(self._members):
@@ -343,13 +342,13 @@ class _Keeper:
             if time.monotonic() > deadline:
                 raise FirnlineError(f"the nodes did not all come up within {_START_S:.0f} s")
             self._sleep(_LOOK_S)
-            self._bury()
+            self._report_dead()
             if len(self._alive) < len(self._members):
                 return False
         return False
 
     def _count_seen(self) -> int:
-        """How many brokers the one that knows fewest knows of; 0 while one does not answer."""
+        """Return how many brokers each node knows at least; 0 while a node does not answer."""
         from firnline.client.connection import Connection
         from firnline.protocol.messages.k60_describe_cluster import DescribeClusterRequest
 
@@ -363,8 +362,10 @@ class _Keeper:
                     return 0
         return min(found, default=0)
 
-    def _reap(self, member: Member) -> int | None:
-        """The exit code of a node that ended since the last look, named if it is not 0; else None."""
+    def _poll(self, member: DevNode) -> int | None:
+        """Return the exit code of a node that has ended since the last call, else None. Reports a failed
+        one.
+        """
         process = self._alive.get(member.node_id)
         if process is None or process.poll() is None:
             return None
@@ -372,34 +373,34 @@ class _Keeper:
         code = process.returncode
         if code or not self._signals:
             how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
-            _complain(f"node {member.node_id} (pid {process.pid}) {how}; log {member.log_file}")
+            _say_error(f"node {member.node_id} (pid {process.pid}) {how}; log {member.log_file}")
         return code
 
-    def _bury(self) -> None:
-        """Name those that died."""
+    def _report_dead(self) -> None:
+        """Report the nodes that died."""
         for member in self._members:
-            if self._reap(member) is None:
+            if self._poll(member) is None:
                 continue
             if not self._is_ready:
                 self._show_why(member)
                 continue
             left = f"{len(self._alive)} of {len(self._members)} nodes run"
             command = f"firnline server -c {member.settings_file}"
-            _complain(f"{left}; to start this one again: {command}")
+            _say_error(f"{left}; to start this one again: {command}")
 
-    def _show_why(self, member: Member) -> None:
-        """What a node that did not come up said last: the directory may go with us."""
+    def _show_why(self, member: DevNode) -> None:
+        """Print the last log lines of a node that did not start: its directory may be removed with us."""
         for line in member.log_file.read_text(errors="replace").splitlines()[-3:]:
             print(f"  {line}", file=sys.stderr, flush=True)
 
     # ------------------------------------------------------------------------------ stopping
 
     def _stop(self) -> int:
-        """Tell all at once: each hands over to those that are left, and controllers go last of all.
+        """Tell all nodes at once to stop: each hands over its leadership, and the controllers stop last.
 
-        A second signal is told too, and ends them at once.
+        A second signal is passed on too, and ends them at once.
         """
-        self._bury()  # whoever died before that did not fail to stop
+        self._report_dead()  # a node that died before did not fail to stop
         told, deadline = -1, time.monotonic() + _STOP_S
         codes = []
         while self._alive and time.monotonic() < deadline:
@@ -407,16 +408,18 @@ class _Keeper:
                 told = self._signals
                 for process in self._alive.values():
                     process.send_signal(signal.SIGTERM)
-            codes += [code for code in map(self._reap, self._members) if code is not None]
+            codes += [code for code in map(self._poll, self._members) if code is not None]
             if self._alive:
                 self._sleep(max(0.0, deadline - time.monotonic()))
         for node_id in self._alive:
-            _complain(f"node {node_id} did not stop within {_STOP_S:.0f} s and is killed")
+            _say_error(f"node {node_id} did not stop within {_STOP_S:.0f} s and is killed")
         return 1 if any(codes) or self._alive else 0
 
 
 def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """`dev` takes settings from its command line alone; a server takes them from here too."""
+    """Remove settings from the environment: `dev` takes them only from its command line, but a server
+    reads these.
+    """
     return {
         name: value
         for name, value in environment.items()
@@ -441,5 +444,5 @@ def _say(line: str) -> None:
     print(f"firnline dev: {line}", flush=True)
 
 
-def _complain(line: str) -> None:
+def _say_error(line: str) -> None:
     print(f"firnline dev: {line}", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
-"""`firnline doctor`: damage that was done before, found where nobody looks every day. WORLD.
+"""`firnline doctor`: look for old damage in places that nobody looks at every day. WORLD.
 
-Nothing is changed. Over the brokers: do the replicas of a partition hold the same batches? In the tier: does
-each catalog explain what the store holds, and does the log begin where the tier does? In directories: records
-that are kept aside, and copies of one partition that differ. Source: rel-R9, spec T10, T62.
+Changes nothing. On brokers: do the replicas of a partition hold the same batches? In the tier: does each
+catalog match the objects in the store, and does the log begin where the tier does? In directories: stray
+partitions, and replicas that differ. Source: rel-R9, spec T10, T62.
 """
 
 import sys
@@ -18,7 +18,7 @@ from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid, uuid_text
 from firnline.cli.show import as_json, format_option, rows
 from firnline.client.admin import EARLIEST_LOCAL, LATEST, Admin
-from firnline.client.copies import Piece, Replica, first_difference, pieces
+from firnline.client.replica_diff import BatchSummary, Replica, batch_summaries, first_difference
 from firnline.log import names
 from firnline.log.checkpoint import (
     CLEANER_OFFSETS,
@@ -37,15 +37,15 @@ from firnline.tiered.spi import ObjectMissing, ObjectStore
 
 SOMETHING_IS_WRONG = 3
 _NEWEST = 10_000
-# A leader writes the catalog after the metadata; how long it may take to.
+# A leader writes the catalog after the metadata; it may take this long.
 _CATALOG_S = 10.0
 _LOOK_S = 0.5
-# From a broker whose tier is switched off, and from one of another kind.
+# Errors from a broker without a tier, and from one that is not Firnline.
 _WITHOUT_TIER = (Code.INVALID_CONFIG, Code.UNSUPPORTED_VERSION)
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong, where, and what to do about it."""
+    """One problem: where it is, and what to do about it."""
 
     kind: str
     where: str
@@ -54,14 +54,14 @@ class Finding(NamedTuple):
 
 
 class Status(NamedTuple):
-    """What leaders say of tiered partitions; told_s: when, on the monotonic clock."""
+    """What leaders say of tiered partitions. told_s: when they said it, on the monotonic clock."""
 
     rows: list[dict[str, Any]]
     told_s: float
 
 
 class _Report:
-    """What was found, and how much was looked at."""
+    """What was found, and how much was checked."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
@@ -72,22 +72,22 @@ class _Report:
 
 
 _REMEDIES = {
-    "replicas-differ": "keep the copy that consumers were served from (the leader's); stop the other broker,"
-    " move the partition's directory there away, and start it: it is fetched anew",
-    "not-compared": "look again when the broker answers and the replica has caught up",
-    "not-asked": "look again when the broker answers",
-    "kept-aside": "if the topic was deleted, remove the directory; otherwise put the newer metadata back,"
-    " and the directory under its name",
-    "not-formatted": "put meta.properties back, as docs/OPERATIONS.md says",
+    "replicas-differ": "keep the replica that consumers read from (the leader's); stop the other broker,"
+    " move the partition's directory there away, and start it: it fetches the partition again",
+    "not-compared": "run this again when the broker answers and the replica has caught up",
+    "not-asked": "run this again when the broker answers",
+    "kept-aside": "if the topic was deleted, remove the directory; otherwise restore the newer metadata,"
+    " and the name of the directory",
+    "not-formatted": "restore meta.properties, as docs/OPERATIONS.md says",
     "log-start-above-tier": "if retention did not do it, stop the broker, lower the partition's line in"
     " log-start-offset-checkpoint to the first offset that the tier has, and start it with the tier",
-    "catalog-explains-less": "bring the lost records of __remote_log_metadata back, from another replica or"
+    "catalog-explains-less": "restore the lost records of __remote_log_metadata, from another replica or"
     " a backup; nothing deletes these objects until then",
-    "catalog-damaged": "its leader writes the next one; if it stays, put an older copy of the catalog back",
+    "catalog-damaged": "its leader writes the next one; if the damage stays, restore an older copy",
     "tier-metadata-unreadable": "run a release that can read it, or give it up as docs/OPERATIONS.md says;"
     " if a copy is damaged, let another replica lead it; nothing of the partition is copied or deleted"
     " until then",
-    "object-missing": "put the object back from a copy of the tier; without it its records are lost",
+    "object-missing": "restore the object from a copy of the tier; without it its records are lost",
 }
 
 
@@ -96,13 +96,13 @@ _REMEDIES = {
     "--bootstrap-server", "bootstrap", metavar="HOST:PORT,...",
     help="Ask these brokers. Default: 127.0.0.1:9092, unless --tier or --data-dir is given.",
 )  # fmt: skip
-@click.option("--tier", metavar="URI", help="Look into this tier: a directory, or file:///path.")
+@click.option("--tier", metavar="URI", help="Check this tier: a directory, or file:///path.")
 @click.option(
     "--data-dir", "directories", multiple=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Look into this log directory, of a broker that is stopped; of several, compare the copies.",
+    help="Check this log directory of a stopped broker; given several, compare the replicas.",
 )  # fmt: skip
-@click.option("--topic", "topics", multiple=True, help="Of these topics alone.")
+@click.option("--topic", "topics", multiple=True, help="Only these topics.")
 @click.option(
     "--newest", type=click.IntRange(0), default=_NEWEST, show_default=True,
     help="How many offsets of each replica are compared over the brokers; 0 for all.",
@@ -116,10 +116,10 @@ def command(
     newest: int,
     style: str,
 ) -> None:
-    """Find damage that was done before: replicas that differ, records aside, a tier that explains less.
+    """Look for old damage: replicas that differ, stray partitions, catalogs that miss segments.
 
-    Nothing is changed. For scripts the exit code is 0 when nothing was found, 3 when something was, and 1
-    when nobody could be asked. Replicas of compacted topics are cleaned each by itself, and not compared.
+    Changes nothing. For scripts: the exit code is 0 when nothing was found, 3 when something was, and 1 when
+    no broker answered. Replicas of compacted topics are compacted independently, and not compared.
     """
     report = _Report()
     starts: dict[tuple[str, int], Starts] = {}
@@ -150,7 +150,7 @@ def command(
 
 
 def _look_at_brokers(admin: Admin, topics: tuple[str, ...], newest: int, report: _Report) -> None:
-    """Compare each replica with the leader's, between the watermark of both and `newest` offsets before."""
+    """Compare each replica with the leader's: the last `newest` offsets below the high watermark of both."""
     answer = admin.metadata(list(topics) or None)
     brokers = {
         each.node_id: admin.node(each.node_id, each.host, each.port) for each in answer.brokers
@@ -190,7 +190,7 @@ def _look_at_brokers(admin: Admin, topics: tuple[str, ...], newest: int, report:
 
 
 def _tier_status(admin: Admin, report: _Report) -> Status:
-    """Ask every broker about the tiered partitions that it leads: one without a tier leads none."""
+    """Ask every broker about the tiered partitions that it leads. A broker without a tier leads none."""
     found: list[dict[str, Any]] = []
     for each in admin.metadata([]).brokers:
         try:
@@ -203,7 +203,7 @@ def _tier_status(admin: Admin, report: _Report) -> Status:
 
 
 def _look_at_tier_metadata(status: Status, topics: tuple[str, ...], report: _Report) -> None:
-    """See whether the leaders of tiered partitions know all that was said of them."""
+    """Check whether the leaders of tiered partitions could read all remote log metadata."""
     for row in status.rows:
         if topics and row["topic"] not in topics:
             continue
@@ -217,7 +217,7 @@ def _compare_over_brokers(
     where: str, copies: list[tuple[int, Replica]], begin: int, end: int, report: _Report
 ) -> None:
     if len(copies) < 2:
-        report.add("not-compared", where, "a broker with a copy is not there")
+        report.add("not-compared", where, "a broker with a replica is not there")
         return
     (leader_id, leader), (other_id, other) = copies
     if begin >= end:
@@ -225,26 +225,29 @@ def _compare_over_brokers(
     try:
         end = min(end, other.high_watermark(begin))
         found = first_difference(
-            leader.pieces(begin, end), other.pieces(begin, end), begin=begin, end=end
+            leader.batch_summaries(begin, end),
+            other.batch_summaries(begin, end),
+            begin=begin,
+            end=end,
         )
     except FirnlineError as problem:
         report.add("not-compared", where, f"broker {other_id}: {problem}")
         return
     if found is not None:
-        one, two = _said(found.one), _said(found.other)
+        one, two = _described(found.one), _described(found.other)
         what = f"offset {found.offset}: broker {leader_id} (leader) has {one}, broker {other_id} has {two}"
         report.add("replicas-differ", where, what)
 
 
-def _said(piece: Piece | None) -> str:
-    if piece is None:
+def _described(batch: BatchSummary | None) -> str:
+    if batch is None:
         return "nothing"
-    span = f"{piece.base_offset} to {piece.last_offset}"
-    return f"{span} of epoch {piece.leader_epoch}, checksum {piece.crc & 0xFFFFFFFF:08x}"
+    span = f"{batch.base_offset} to {batch.last_offset}"
+    return f"{span} of epoch {batch.leader_epoch}, checksum {batch.crc & 0xFFFFFFFF:08x}"
 
 
 class Starts(NamedTuple):
-    """Where a log begins, and where what its leader has on its disk does; 0 for unknown.
+    """Where a log begins, in all and in local files of its leader; 0 if unknown.
 
     told_s  when the leader said so, on the monotonic clock
     """
@@ -255,7 +258,7 @@ class Starts(NamedTuple):
 
 
 def _log_starts(status: Status) -> dict[tuple[str, int], Starts]:
-    """Where each tiered partition begins, by topic id and partition."""
+    """Return the start of each tiered partition, by topic id and partition."""
     return {
         (row["topic_id"], row["partition"]): Starts(
             row["log_start_offset"], row["local_log_start_offset"], status.told_s
@@ -297,7 +300,7 @@ def _look_at_tier(
 def _look_at_catalog(
     store: ObjectStore, where: str, catalog: PartitionCatalog, starts: Starts, report: _Report
 ) -> None:
-    """Compare a catalog with what the store holds, twice: leaders copy and expire meanwhile."""
+    """Compare a catalog with the objects in the store, twice, because leaders copy and delete meanwhile."""
     missing, unlisted = _differences(store, catalog)
     if missing or unlisted:
         try:
@@ -336,10 +339,11 @@ def _look_at_catalog(
 
 
 def _may_be_a_copy(store: ObjectStore, catalog: PartitionCatalog, starts: Starts) -> bool:
-    """Whether the one log behind the end of the catalog may be of a copy that was not finished yet.
+    """Whether the one log object after the end of the catalog may belong to a copy in progress.
 
-    Its object is there before the catalog says so, for as long as it takes to read it back. But what the
-    leader has no more was copied, and the metadata said so: that was lost when no catalog comes to say it.
+    The object exists before the catalog names it, for as long as it takes to read it back. But a segment that
+    the leader has deleted locally was copied and recorded in the metadata; if no catalog names it, the record
+    is lost.
     """
     base = catalog.highest_offset + 1
     if starts.local <= base:
@@ -357,7 +361,7 @@ def _may_be_a_copy(store: ObjectStore, catalog: PartitionCatalog, starts: Starts
 
 
 def _differences(store: ObjectStore, catalog: PartitionCatalog) -> tuple[set[str], set[str]]:
-    """Return the logs that the store lacks, and those that the catalog does not know."""
+    """Return the log objects that the store lacks, and those that the catalog does not name."""
     folder = segment_folder(catalog.topic_id, catalog.partition)
     held = {info.key for info in store.list_prefix(folder) if info.key.endswith(LOG)}
     known = {segment.key() for segment in catalog.segments}
@@ -377,7 +381,7 @@ def _is_covered(offset: int, spans: Iterable[tuple[int, int]]) -> bool:
 
 
 class _Copy(NamedTuple):
-    """The files of one replica; offsets that may be compared: [begin, end)."""
+    """The files of one replica; the offsets [begin, end) may be compared."""
 
     path: Path
     begin: int
@@ -424,7 +428,7 @@ def _compare_files(where: str, one: _Copy, other: _Copy, report: _Report) -> Non
     begin = max(one.begin, other.begin, _first(one.path), _first(other.path))
     end = min(one.end, other.end)
     if begin >= end:
-        report.looked["replicas of which no checkpoint says yet what is committed"] += 1
+        report.looked["replicas without a checkpoint of the high watermark"] += 1
         return
     try:
         found = first_difference(_in_files(one.path), _in_files(other.path), begin=begin, end=end)
@@ -432,7 +436,10 @@ def _compare_files(where: str, one: _Copy, other: _Copy, report: _Report) -> Non
         report.add("not-compared", where, f"{one.path} and {other.path}: {problem}")
         return
     if found is not None:
-        here, there = f"{one.path} has {_said(found.one)}", f"{other.path} has {_said(found.other)}"
+        here, there = (
+            f"{one.path} has {_described(found.one)}",
+            f"{other.path} has {_described(found.other)}",
+        )
         report.add("replicas-differ", where, f"offset {found.offset}: {here}, {there}")
 
 
@@ -441,6 +448,6 @@ def _first(path: Path) -> int:
     return int(found[0].stem) if found else 0
 
 
-def _in_files(path: Path) -> Iterator[Piece]:
+def _in_files(path: Path) -> Iterator[BatchSummary]:
     for file in sorted(path.glob("*" + names.LOG)):
-        yield from pieces(file.read_bytes())
+        yield from batch_summaries(file.read_bytes())

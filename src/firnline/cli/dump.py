@@ -1,7 +1,7 @@
-"""`firnline dump`: the files of a log as text, or one JSON value per line. WORLD.
+"""`firnline dump`: print the files of a log as text, or as one JSON value per line. WORLD.
 
-What a file is follows from its name; what its records mean follows from the directory it lies in. Here are
-the files that hold batches, in `cli/dump_files.py` all others.
+The name of a file says what it is; the directory says what its records mean. This module reads files that
+hold batches, `cli/dump_files.py` all others.
 """
 
 import mmap
@@ -30,7 +30,7 @@ from firnline.records.batch import BatchHeader, crc_is_right, headers
 from firnline.records.record import Record, records
 
 WHOLE, NOT_WHOLE = "whole", "not whole"
-# Nobody reads them any more, or not yet.
+# Files that are no longer used, or not yet.
 _OUT_OF_USE = (names.DELETED, names.SWAP, names.CLEANED, ".part", ".damaged", ".forgotten", ".lock")
 Decode = Callable[[Record], Any]
 CHECKPOINT = ".checkpoint"
@@ -38,15 +38,15 @@ CHECKPOINT = ".checkpoint"
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--batches", is_flag=True, help="Batches alone, without their records.")
+@click.option("--batches", is_flag=True, help="Only batches, without their records.")
 @format_option
 def command(files: tuple[Path, ...], batches: bool, style: str) -> None:
-    """Print segments, indexes, snapshots and checkpoints as text; of a directory, whether it is whole.
+    """Print segments, indexes, snapshots and checkpoints as text; check a directory.
 
-    Records of Kafka's own topics are decoded. With --format json each line is one JSON value, which names
-    its file where there are several. The exit code is 1 when a file is damaged; what comes before the damage
-    is printed. A directory is read with all below it: a line for each file and a verdict at the end, by the
-    checks that a node makes at its start. What a running node writes just now may look cut.
+    Decodes the records of Kafka's own topics. With --format json each line is one JSON value, which names its
+    file if there are several. The exit code is 1 when a file is damaged; everything before the damage is
+    printed. A directory is checked recursively: one line for each file and a verdict at the end, by the
+    checks that a node makes when it starts. A file that a running node is writing may look truncated.
     """
     is_whole = True
     for path in files:
@@ -89,14 +89,14 @@ def _shown(name: str, value: Any) -> str:
     return repr(value) if is_quoted else str(value)
 
 
-# How the names of times in milliseconds end, in records of Kafka and in our catalog.
+# Suffixes of fields with a timestamp in milliseconds, in Kafka's records and in our catalog.
 _TIMES = ("_ms", "timestamp", "timestampms", "writtenms", "registeredms")
 
 
 def facts_of(path: Path, *, with_records: bool = True) -> Iterator[Fact]:
-    """Yield what is in a file, one fact at a time; the last one names the damage, if there is any.
+    """Yield the content of a file, one fact at a time; the last one names the damage, if there is any.
 
-    Raises ConfigError for a file whose name says nothing.
+    Raises ConfigError for a file whose name is unknown.
     """
     if path.is_dir():
         raise ConfigError(f"{path} is a directory")
@@ -119,7 +119,7 @@ def facts_of(path: Path, *, with_records: bool = True) -> Iterator[Fact]:
 
 
 def verdicts(directory: Path) -> Iterator[Fact]:
-    """Yield a verdict for each file in a directory and below, then one for the whole of it."""
+    """Yield a verdict for each file in a directory, recursively, then one for the directory."""
     damaged = 0
     for path in sorted(path for path in directory.rglob("*") if path.is_file()):
         name = path.relative_to(directory).as_posix()
@@ -147,7 +147,7 @@ def _verdict(path: Path) -> dict[str, Any]:
 
 
 def _lost_beginning(path: Path) -> str | None:
-    """Why the node refuses a metadata log that begins after what its snapshots hold; None for no reason."""
+    """Return why a node refuses a metadata log that begins after the end of its snapshots, or None."""
     owner = names.parse_partition_dir(path.absolute().name)
     if owner is None or owner.topic != METADATA_TOPIC:
         return None
@@ -183,7 +183,7 @@ def _log(path: Path, *, with_records: bool) -> Iterator[Fact]:
                 end = header.position + header.size_bytes
                 damage = None if is_right else "the CRC is wrong"
                 if header.base_offset < next_offset:
-                    damage = damage or "the batch begins before the one in front of it ends"
+                    damage = damage or "the batch begins before the previous one ends"
                 next_offset = header.next_offset
                 yield _batch(header) | ({} if damage is None else {"damage": damage})
                 if with_records and is_right:
@@ -192,11 +192,13 @@ def _log(path: Path, *, with_records: bool) -> Iterator[Fact]:
             yield {"damage": str(problem), "position": end}
             return
         if end < size:
-            yield {"damage": f"{size - end} bytes after the last whole batch", "position": end}
+            yield {"damage": f"{size - end} bytes after the last complete batch", "position": end}
 
 
 def _records_of(data: bytes, header: BatchHeader, decode: Decode) -> Iterator[Fact]:
-    """The records of one batch, as far as they can be read: what comes after it is shown all the same."""
+    """Yield the records of one batch as far as they can be decoded; the batches after it are shown all the
+    same.
+    """
     try:
         for row in records(data, header._replace(position=0)):
             yield _record(header, row, decode)
@@ -205,7 +207,7 @@ def _records_of(data: bytes, header: BatchHeader, decode: Decode) -> Iterator[Fa
 
 
 def _snapshot(path: Path, *, with_records: bool) -> Iterator[Fact]:
-    """A snapshot of the metadata: a log that ends with a footer. Its offsets count from 0 (spec Q7)."""
+    """Yield a snapshot of the metadata: a log that ends with a footer. Its offsets begin at 0 (spec Q7)."""
     from firnline.metadata.snapshot_damage import judge_snapshot
     from firnline.metadata.snapshot_file import parse_snapshot_name
     from firnline.runtime.disk import RealFs
@@ -273,7 +275,7 @@ def _control_value(kind: int, row: Record) -> Any:
 
 
 def _decoder(path: Path) -> Decode:
-    """Choose how records are read by the partition directory that the file lies in."""
+    """Choose the decoder by the partition directory of the file."""
     owner = names.parse_partition_dir(path.absolute().parent.name)
     is_snapshot = plain_name(path).endswith(CHECKPOINT)
     topic = owner.topic if owner else METADATA_TOPIC if is_snapshot else ""
@@ -305,7 +307,7 @@ def _tier_record(row: Record) -> Fact:
     return fact
 
 
-# What Kafka calls the states of the tier's records, by number.
+# Kafka's names for the states in the tier's records, by number.
 _STATES = {
     "remote_log_segment_state": (
         "COPY_SEGMENT_STARTED",
@@ -336,7 +338,7 @@ def _named(message: Struct) -> Fact:
 
 
 def _plain(value: Any) -> Any:
-    """Turn a message into what JSON can hold; 16 bytes are an id, as Kafka spells it."""
+    """Turn a message into JSON values; 16 bytes are an id in Kafka's spelling."""
     if isinstance(value, Struct):
         return {name: _plain(getattr(value, name)) for name in value.fields}
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""Any file of a log directory or a tier that holds no batches, as facts for people and programs. WORLD.
+"""Files of a log directory or a tier that hold no batches, as facts for people and programs. WORLD.
 
-Nothing is changed, and a damaged file is told as far as it goes: the fact after the last good one names the
-damage. Which kind of file it is follows from its name, also when it was condemned (`.deleted`, `.swap`).
+Changes nothing. A damaged file is shown as far as it can be read: the fact after the last good one names the
+damage. The name of a file says what kind it is, also with a suffix like `.deleted` or `.swap`.
 """
 
 import json
@@ -24,7 +24,7 @@ _STEM_DIGITS = 20
 
 
 def reader_of(path: Path) -> Reader | None:
-    """Return what reads a file of that name; None where the name says nothing."""
+    """Return the reader for a file of that name; None for an unknown name."""
     name = plain_name(path)
     if name in _BY_NAME:
         return _BY_NAME[name]
@@ -32,7 +32,7 @@ def reader_of(path: Path) -> Reader | None:
 
 
 def plain_name(path: Path) -> str:
-    """Return the name that the file had before it was condemned or replaced."""
+    """Return the name without the suffix of a deleted or replaced file."""
     name = path.name
     for suffix in (names.DELETED, names.SWAP, names.CLEANED):
         name = name.removesuffix(suffix)
@@ -40,7 +40,7 @@ def plain_name(path: Path) -> str:
 
 
 def _base_offset(path: Path) -> int:
-    # In a tier the name goes on with the segment's id.
+    # In a tier the segment's id follows.
     base, rest = path.name[:_STEM_DIGITS], path.name[_STEM_DIGITS:]
     if not (base.isascii() and base.isdigit() and len(base) == _STEM_DIGITS) or rest[0] not in ".-":
         raise ConfigError(f"{path}: the name of an index begins with 20 digits")
@@ -53,7 +53,7 @@ def _entries(data: bytes, entry: Struct) -> Iterator[tuple[int, ...]]:
 
 def _torn(data: bytes, end: int) -> Iterator[Fact]:
     if end < len(data):
-        yield {"damage": f"{len(data) - end} bytes are no entry", "position": end}
+        yield {"damage": f"{len(data) - end} bytes are not an entry", "position": end}
 
 
 def _offset_index(path: Path, data: bytes) -> Iterator[Fact]:
@@ -79,7 +79,7 @@ def _time_index(path: Path, data: bytes) -> Iterator[Fact]:
 
 
 def _without_zeros(data: bytes, size: int) -> bytes:
-    """Leave out the tail of zeros of an index that Kafka makes in full length while it is in use."""
+    """Remove the zeros at the end of an index that Kafka preallocates while it is in use."""
     end = len(data)
     while end >= size and not end % size and not any(data[end - size : end]):
         end -= size
@@ -103,7 +103,7 @@ def _producers(path: Path, data: bytes) -> Iterator[Fact]:
 
 def _checkpoint(columns: tuple[str, ...]) -> Reader:
     def read(path: Path, data: bytes) -> Iterator[Fact]:
-        if not data:  # what Kafka makes before the first write
+        if not data:  # as Kafka creates it before the first write
             return
         try:
             facts = [
@@ -128,7 +128,7 @@ def _colons(path: Path, data: bytes) -> Iterator[Fact]:
 
 
 def _json(path: Path, data: bytes) -> Iterator[Fact]:
-    """One JSON value a line, as in markers, `quorum-state` and a catalog."""
+    """Yield one JSON value per line, as in markers, `quorum-state` and a catalog."""
     for line in data.decode(errors="replace").splitlines():
         try:
             found = json.loads(line)

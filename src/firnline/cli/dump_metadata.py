@@ -1,7 +1,7 @@
-"""Records of the metadata log as `firnline dump` shows them: by name, version and fields. PURE.
+"""Metadata records as `firnline dump` shows them: by name, version and fields. PURE.
 
-Fields are those that the record's version has, tagged ones only where they are not the default, as Kafka's
-dump tool prints them. What is secret is not shown: credentials, and settings that may be. Source: rel-X4.
+Shows the fields of the record's version, tagged fields only if they differ from the default, like Kafka's
+dump tool. Secrets are not shown: credentials, and settings that may be secret. Source: rel-X4.
 """
 
 from typing import Any
@@ -19,9 +19,9 @@ _SECRETS = ("salt", "stored_key", "server_key")
 
 
 def metadata_fact(value: Buffer) -> dict[str, Any]:
-    """Return type, version and fields of the record in a metadata log record's value.
+    """Return type, version and fields of the record in a metadata record's value.
 
-    Raises ProtocolError for what is not one.
+    Raises ProtocolError for other bytes.
     """
     record = r.decode(value)
     _, position = read_uvarint(value, 0)
@@ -36,7 +36,7 @@ def metadata_fact(value: Buffer) -> dict[str, Any]:
 
 
 def shown(value: Struct, version: int) -> dict[str, Any]:
-    """Return the fields of a message as what JSON can hold; ids as Kafka spells them, bytes in hex."""
+    """Return the fields of a message as JSON values; ids in Kafka's spelling, bytes in hex."""
     fields: dict[str, Any] = {}
     for name, field in type(value).fields.items():
         item = getattr(value, name)
@@ -68,7 +68,9 @@ def _plain(item: Any, kind: Any, version: int) -> Any:
 
 
 def _is_secret(record: r.ConfigRecord) -> bool:
-    """A broker's passwords, and keys that nobody here knows: a plug-in's may be one."""
+    """Whether a setting may be secret: a broker's password, or an unknown key, which may belong to a
+    plug-in.
+    """
     if record.resource_type != ResourceType.BROKER or record.value is None:
         return False
     known = broker_keys().get(record.name)

@@ -42,7 +42,7 @@ def describe(group: str, bootstrap: str, style: str) -> None:
 @click.argument("groups", nargs=-1, required=True)
 @broker_options
 def delete(groups: tuple[str, ...], bootstrap: str, style: str) -> None:
-    """Forget groups that have no members, with their offsets."""
+    """Delete groups that have no members, with their offsets."""
     with Admin(bootstrap) as admin:
         for group in groups:
             delete_group(admin, group)

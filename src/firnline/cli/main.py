@@ -1,6 +1,6 @@
-"""The `firnline` command: which subcommand is where, and how an error is shown. WORLD.
+"""The `firnline` command: where each subcommand is, and how an error is shown. WORLD.
 
-Subcommands are imported when they are used, so `firnline --version` costs little more than click.
+Subcommands are imported when they are used, so `firnline --version` takes little longer than importing click.
 """
 
 import sys
@@ -13,22 +13,28 @@ from firnline.base.errors import FirnlineError
 
 # name -> (module, one line for --help)
 COMMANDS = {
-    "dev": ("firnline.cli.dev", "Start a broker, or a cluster, for development: no set-up."),
+    "dev": (
+        "firnline.cli.dev",
+        "Start a broker, or a cluster, for development, without configuration.",
+    ),
     "server": ("firnline.cli.server", "Start a node from a server.properties file."),
     "storage": ("firnline.cli.storage", "Prepare the directories of a node."),
     "topic": ("firnline.cli.topic", "Create, list, describe, alter and delete topics."),
     "group": ("firnline.cli.group", "List, describe and delete consumer groups."),
-    "cluster": ("firnline.cli.cluster", "Brokers, controllers, partitions: the whole at a glance."),
-    "quorum": ("firnline.cli.quorum", "Who leads the metadata quorum, and who is how far."),
-    "tier": ("firnline.cli.tier", "What is in the remote tier, and what still waits."),
-    "doctor": ("firnline.cli.doctor", "Find damage that was done before, and what mends it."),
-    "sim": ("firnline.cli.sim", "Run a quorum, or a whole cluster, in a simulated world, by seed."),
+    "cluster": ("firnline.cli.cluster", "Brokers, controllers and partitions in one view."),
+    "quorum": (
+        "firnline.cli.quorum",
+        "Show the metadata quorum: its leader and the lag of each member.",
+    ),
+    "tier": ("firnline.cli.tier", "Show what is in the remote tier, and copy what still waits."),
+    "doctor": ("firnline.cli.doctor", "Look for old damage, and say how to repair it."),
+    "sim": ("firnline.cli.sim", "Simulate a quorum, or a whole cluster, from a seed."),
     "dump": ("firnline.cli.dump", "Print the files of a log as text."),
 }
 
 
 class LazyGroup(click.Group):
-    """A group whose subcommands live in modules named by COMMANDS."""
+    """A group whose subcommands are in the modules named by COMMANDS."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

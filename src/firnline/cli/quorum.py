@@ -1,4 +1,4 @@
-"""`firnline quorum`: who leads the metadata quorum, how far each member is, what snapshots it has. WORLD."""
+"""`firnline quorum`: the leader of the metadata quorum, the lag of each member, and snapshots. WORLD."""
 
 import sys
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from firnline.cli.show import SOMETHING_IS_WRONG, as_json, facts, format_option, rows
-from firnline.client.quorum import QuorumState, ReplicaRow, describe_quorum
+from firnline.client.quorum import QuorumInfo, ReplicaRow, describe_quorum
 from firnline.client.snapshots import (
-    Member,
     NodeSnapshots,
+    QuorumMember,
     members,
     members_of,
     snapshots_of,
@@ -18,7 +18,7 @@ from firnline.client.snapshots import (
 )
 
 _DEFAULT_SERVER = "127.0.0.1:9092"
-# A node that hangs should not hold up what the others say; the table tells how long it has been silent.
+# A node that hangs must not delay the answers of the others; the table says how long it has been silent.
 _GLANCE_S = 1.0
 
 
@@ -35,7 +35,7 @@ def quorum_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--timeout", "timeout_s", type=click.FloatRange(0.0), default=10.0, show_default=True,
-            help="Seconds to wait while nobody leads.",
+            help="Seconds to wait while there is no leader.",
         ),
         format_option,
     )  # fmt: skip
@@ -46,7 +46,7 @@ def quorum_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def command() -> None:
-    """Who leads the metadata quorum, how far each member is, what snapshots each has."""
+    """Show the metadata quorum: its leader, the lag of each member, and the snapshots."""
 
 
 @command.command()
@@ -54,7 +54,7 @@ def command() -> None:
 def status(servers: str | None, controllers: str | None, timeout_s: float, style: str) -> None:
     """Show the leader, its epoch, the high watermark, and each voter and observer.
 
-    The exit code is 3 when a node says that it lost metadata, or that a snapshot of it was damaged.
+    The exit code is 3 when a node has lost metadata, or has found a damaged snapshot.
     """
     found = _ask(servers, controllers, timeout_s)
     bootstrap, is_controller = _bootstrap(servers, controllers)
@@ -85,7 +85,7 @@ def describe(
     timeout_s: float,
     style: str,
 ) -> None:
-    """Show one half of `status`, by the flags of Kafka's own tool."""
+    """Show one half of `status`, with the flags of Kafka's own tool."""
     if is_status == is_replication:
         raise click.UsageError("one of --status and --replication is needed")
     found = _ask(servers, controllers, timeout_s)
@@ -111,8 +111,8 @@ def snapshots(
 ) -> None:
     """Show each node's snapshots of the metadata, and when the next one is due.
 
-    Each node takes its own. The exit code is 3 when a snapshot is damaged, or when a node lacks metadata that
-    it had, or does not answer.
+    Each node takes its own snapshots. The exit code is 3 when a snapshot is damaged, or when a node has lost
+    metadata or does not answer.
     """
     if context.invoked_subcommand is not None:
         context.obj = servers, controllers, timeout_s
@@ -142,11 +142,11 @@ def take(
     timeout_s: float,
     style: str,
 ) -> None:
-    """Take a snapshot now, due or not, and wait until it is on the disk."""
+    """Take a snapshot now, and wait until it is on the disk."""
     if bool(node_ids) == is_all:
         raise click.UsageError("one of --node and --all is needed")
     if not servers and not controllers:
-        servers, controllers, timeout_s = context.obj  # before the word `take`
+        servers, controllers, timeout_s = context.obj  # given before the word `take`
     taken = take_snapshots(_members(servers, controllers, timeout_s), None if is_all else node_ids)
     if style == "json":
         as_json(
@@ -164,7 +164,7 @@ def take(
         sys.exit(SOMETHING_IS_WRONG)
 
 
-def _members(servers: str | None, controllers: str | None, timeout_s: float) -> list[Member]:
+def _members(servers: str | None, controllers: str | None, timeout_s: float) -> list[QuorumMember]:
     bootstrap, is_controller = _bootstrap(servers, controllers)
     return members(bootstrap, is_controller=is_controller, timeout_s=timeout_s)
 
@@ -173,7 +173,7 @@ _COLUMNS = ("snapshot", "size", "age", "log_start", "log_end", "until_next")
 
 
 def _of_node(node: NodeSnapshots) -> list[dict[str, Any]]:
-    """A row for each snapshot, the newest first; one where there is none."""
+    """Return a row for each snapshot, the newest first; one row if there is none."""
     found, member = node.found, node.member
     row: dict[str, Any] = {"node": member.node_id, "role": member.role}
     if found is None:
@@ -206,8 +206,8 @@ def _alarm(found: Any) -> list[str]:
     return words
 
 
-def _alarms(found: list[Member]) -> dict[int, list[str]]:
-    """What is wrong with snapshots, by node. One that is silent, or of Kafka's, says nothing of them."""
+def _alarms(found: list[QuorumMember]) -> dict[int, list[str]]:
+    """Return the problems with snapshots, by node. A node that is silent, or Kafka's, reports none."""
     told = snapshots_of([each for each in found if each.address], timeout_s=_GLANCE_S)
     wrong = {each.member.node_id: _alarm(each.found) for each in told if each.found is not None}
     return {node_id: words for node_id, words in wrong.items() if words}
@@ -253,12 +253,12 @@ def _bootstrap(servers: str | None, controllers: str | None) -> tuple[str, bool]
     return controllers or servers or _DEFAULT_SERVER, bool(controllers)
 
 
-def _ask(servers: str | None, controllers: str | None, timeout_s: float) -> QuorumState:
+def _ask(servers: str | None, controllers: str | None, timeout_s: float) -> QuorumInfo:
     bootstrap, is_controller = _bootstrap(servers, controllers)
     return describe_quorum(bootstrap, is_controller=is_controller, timeout_s=timeout_s)
 
 
-def _facts(found: QuorumState) -> dict[str, Any]:
+def _facts(found: QuorumInfo) -> dict[str, Any]:
     followers = [row for row in found.replicas if row.role == "follower"]
     return {
         "cluster_id": found.cluster_id,
@@ -272,12 +272,12 @@ def _facts(found: QuorumState) -> dict[str, Any]:
     }
 
 
-def _show_facts(found: QuorumState) -> None:
+def _show_facts(found: QuorumInfo) -> None:
     facts({name: value for name, value in _facts(found).items() if name != "now_ms"})
 
 
 def for_people(row: ReplicaRow, now_ms: int) -> dict[str, Any]:
-    """Return a member as a row of a table: how long ago is what people ask; the leader's clock says."""
+    """Return a member as a row of a table. It shows how long ago things happened, by the leader's clock."""
     return {
         "node": row.node_id,
         "role": row.role,

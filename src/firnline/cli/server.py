@@ -28,19 +28,27 @@ LOG_LEVELS = ["debug", "info", "warning", "error"]
     "--config", "-c", "path", required=True, type=click.Path(dir_okay=False, path_type=Path),
     help="A server.properties file, Kafka's keys.",
 )  # fmt: skip
-@click.option("-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key, after all.")
+@click.option(
+    "-X",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set a key; this overrides everything else.",
+)
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
 def command(path: Path, overrides: tuple[str, ...], log_level: str) -> None:
     """Start a node from a server.properties file.
 
-    The environment comes after the file (FIRNLINE_LOG_RETENTION_MS for log.retention.ms), then each
-    -X. Logs go to stderr. The directories must have been prepared by `firnline storage format`.
+    Environment variables override the file (FIRNLINE_LOG_RETENTION_MS for log.retention.ms), and each -X
+    overrides both. Logs go to stderr. First prepare the directories with `firnline storage format`.
     """
     stated = read_file(path) | read_environment(os.environ) | read_overrides(overrides)
     log_to_stderr(log_level)
     config = with_absolute_paths(load(stated))
     say_what_has_no_meaning(config)
-    from firnline.server.main import run  # the rest of the house, once the settings are right
+    from firnline.server.main import (
+        run,
+    )  # imports nearly everything, so only once the settings are right
 
     sys.exit(run(config, lambda address: log.info("ready at %s", address)))
 
@@ -55,7 +63,7 @@ def read_file(path: Path) -> dict[str, str]:
 
 
 def with_absolute_paths(config: BrokerConfig) -> BrokerConfig:
-    """Return `config` with its directories made absolute: relative ones start where we are."""
+    """Return `config` with absolute directories: relative ones begin at the working directory."""
     metadata = config.metadata_log_dir
     return replace(
         config,
@@ -65,7 +73,7 @@ def with_absolute_paths(config: BrokerConfig) -> BrokerConfig:
 
 
 def log_to_stderr(level: str) -> None:
-    """Send log lines to stderr, time first."""
+    """Send log lines to stderr; each begins with the time."""
     logging.basicConfig(
         stream=sys.stderr,
         level=level.upper(),
@@ -75,7 +83,7 @@ def log_to_stderr(level: str) -> None:
 
 
 def say_what_has_no_meaning(config: BrokerConfig) -> None:
-    """Name the stated keys that do nothing here, in one line."""
+    """Log the stated keys that do nothing here, in one line."""
     names = without_meaning(config)
     if names:
         log.info("accepted, without meaning here: %s", ", ".join(names))

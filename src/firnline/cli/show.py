@@ -9,10 +9,10 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Wide enough that a cell is never folded: a terminal that is narrow breaks lines, not numbers.
+# Wide enough that no cell is ever wrapped: a narrow terminal then breaks lines, not numbers.
 _COLUMNS = 100_000
 
-# An exit code apart from 1, which says that nobody could be asked.
+# The exit code when something is wrong; 1 means that no broker answered.
 SOMETHING_IS_WRONG = 3
 
 
@@ -42,7 +42,7 @@ def format_option(function: F) -> F:
 
 
 def rows(content: Sequence[Mapping[str, Any]], style: str, *, empty: str) -> None:
-    """Print rows of the same keys; `empty` is said to people where there are none."""
+    """Print rows of the same keys. In a table, print `empty` if there are none."""
     if style == "json":
         as_json(list(content))
         return
@@ -53,7 +53,7 @@ def rows(content: Sequence[Mapping[str, Any]], style: str, *, empty: str) -> Non
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    # For people the words of a name stand one below the other; in a pipe a row is a line.
+    # In a terminal the words of a column name are stacked; in a pipe they are on one line.
     between = "\n" if sys.stdout.isatty() else " "
     for name in content[0]:
         is_number = all(isinstance(row[name], int | None) for row in content)
@@ -69,7 +69,7 @@ def rows(content: Sequence[Mapping[str, Any]], style: str, *, empty: str) -> Non
 
 
 def size_of(size_bytes: int, count: int) -> str:
-    """Say how large some files are together, for people: 3.0 MB in 3."""
+    """Return the number of some files and their total size, for people: 3.0 MB in 3."""
     return f"{size_bytes / 1e6:.1f} MB in {count}" if count else "-"
 
 
@@ -79,7 +79,7 @@ def as_json(content: Any) -> None:
 
 
 def facts(content: Mapping[str, Any]) -> None:
-    """Print name and value of a few facts, one a line."""
+    """Print the name and value of each fact, one a line."""
     width = max(map(len, content))
     for name, value in content.items():
         click.echo(f"{name.replace('_', ' ').ljust(width)}  {_cell(value)}")

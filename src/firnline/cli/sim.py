@@ -1,4 +1,4 @@
-"""`firnline sim`: run a quorum or a whole cluster in a simulated world, and play a failure again. WORLD."""
+"""`firnline sim`: simulate a quorum or a whole cluster, and replay a failure. WORLD."""
 
 import json
 import sys
@@ -11,17 +11,17 @@ from firnline.sim.cluster.run import cluster_form
 from firnline.sim.run import BROKEN, BUDGET, QUORUM, Form, Outcome, run
 from firnline.sim.shrink import shrink
 
-_IS_CLUSTER = "Brokers with their data, producers and consumers, and not the metadata quorum alone."
-_PROFILE = "Faults that one guard of the replication is there for; with --cluster."
-_MASK = "Only these of the faults of the seed, as 3,7-9; `none` for none."
+_IS_CLUSTER = "Simulate brokers, producers and consumers too, not only the metadata quorum."
+_PROFILE = "Faults that test one rule of replication; with --cluster."
+_MASK = "Only these faults of the seed, as 3,7-9; `none` for none."
 
 
 @click.group()
 def command() -> None:
-    """A cluster of controllers, or of brokers too, on a simulated network, disks and clocks.
+    """Simulate the network, disks and clocks of a quorum, or of a whole cluster.
 
-    It is the production code that runs. A seed is one history: the same seed gives the same trace, event by
-    event, on any machine.
+    The simulated nodes run the production code. A seed determines the whole run: the same seed gives the same
+    trace, event by event, on any machine.
     """
 
 
@@ -41,7 +41,7 @@ def _form(is_cluster: bool, profile: str | None) -> Form:
 
 
 @command.command(name="run")
-@click.option("--seed", type=int, required=True, help="Which history.")
+@click.option("--seed", type=int, required=True, help="The seed of the run.")
 @click.option("--cluster", "is_cluster", is_flag=True, help=_IS_CLUSTER)
 @click.option("--profile", type=click.Choice(list(PROFILES)), help=_PROFILE)
 @click.option("--seconds", type=click.IntRange(4), help="Simulated seconds in which faults happen.")
@@ -51,14 +51,14 @@ def _form(is_cluster: bool, profile: str | None) -> Form:
     type=click.Choice([BUDGET, BROKEN]),
     default=BUDGET,
     show_default=True,
-    help="Keep within what a quorum survives, or wipe a majority of it.",
+    help="Only faults that a quorum survives, or also the loss of a majority.",
 )
 @click.option(
     "--shrink-seconds",
     type=float,
     default=60.0,
     show_default=True,
-    help="Real time to spend on finding fewer faults that still fail.",
+    help="Seconds of real time to search for fewer faults that still fail.",
 )
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text")
 def run_command(
@@ -71,7 +71,7 @@ def run_command(
     shrink_seconds: float,
     style: str,
 ) -> None:
-    """Run one seed; the exit code is 0 only when no invariant was violated."""
+    """Run one seed; the exit code is 0 only if no invariant was violated."""
     form = _form(is_cluster, profile)
     outcome = run(seed, seconds=seconds, mask=_mask(mask), mode=mode, form=form)
     is_json = style == "json"
@@ -85,7 +85,7 @@ def run_command(
 
 
 def _explain(outcome: Outcome, shrink_seconds: float, *, err: bool) -> None:
-    """Say how to play it again, with the fewest faults found, and tell what happened."""
+    """Say how to replay the run with the fewest faults found, and print its trace."""
     click.echo(f"again:  {report.replay_command(outcome)}", err=err)
     small = shrink(outcome, seconds_max=shrink_seconds)
     click.echo(f"shrunk from {len(outcome.faults)} to {len(small.numbers)} faults", err=err)
@@ -105,13 +105,13 @@ def _explain(outcome: Outcome, shrink_seconds: float, *, err: bool) -> None:
 
 
 @command.command(name="replay")
-@click.option("--seed", type=int, required=True, help="Which history.")
+@click.option("--seed", type=int, required=True, help="The seed of the run.")
 @click.option("--cluster", "is_cluster", is_flag=True, help=_IS_CLUSTER)
 @click.option("--profile", type=click.Choice(list(PROFILES)), help=_PROFILE)
 @click.option("--seconds", type=click.IntRange(1), help="Simulated seconds in which faults happen.")
 @click.option("--mask", metavar="NUMBERS", help=_MASK)
 @click.option("--mode", type=click.Choice([BUDGET, BROKEN]), default=BUDGET, show_default=True)
-@click.option("--all", "whole", is_flag=True, help="Every event, and not the last ones alone.")
+@click.option("--all", "whole", is_flag=True, help="Every event, not only the last ones.")
 def replay_command(
     seed: int,
     is_cluster: bool,
@@ -121,7 +121,7 @@ def replay_command(
     mode: str,
     whole: bool,
 ) -> None:
-    """Play a run again and tell it: one line per event, one column per node."""
+    """Replay a run and print its trace: one line per event, one column per node."""
     form = _form(is_cluster, profile)
     outcome = run(seed, seconds=seconds, mask=_mask(mask), mode=mode, keep_story=True, form=form)
     tail = None if whole else 200

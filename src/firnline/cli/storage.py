@@ -1,7 +1,7 @@
 """`firnline storage`: prepare the directories of a node. WORLD.
 
-What is written is what Apache Kafka writes: `meta.properties` and `bootstrap.checkpoint` in each
-directory, so that either can start on what the other formatted. Source: KIP-631, KIP-778; spec I33.
+Writes what Apache Kafka writes: `meta.properties` and `bootstrap.checkpoint` in each directory. Either can
+start on directories that the other has formatted. Source: KIP-631, KIP-778; spec I33.
 """
 
 import time
@@ -22,7 +22,7 @@ def command() -> None:
 
 @command.command("random-uuid")
 def random_uuid() -> None:
-    """Print a new id for a cluster."""
+    """Print a new cluster id."""
     from firnline.runtime.rng import SystemRng
 
     click.echo(uuid_text(SystemRng().uuid()))
@@ -56,18 +56,20 @@ def format_(
     no_initial_controllers: bool,
     add_scram: tuple[str, ...],
 ) -> None:
-    """Prepare the directories that a node's settings name, for a new cluster.
+    """Prepare the directories of a node's settings for a new cluster.
 
-    Features that this release does not act on stay at level 0, and the voters are those of the settings
+    Features that this release does not support stay at level 0, and the voters are those of the settings
     (kraft.version 0). The flags are those of Kafka's tool.
     """
     if initial_controllers or no_initial_controllers:
         flag = "--initial-controllers" if initial_controllers else "--no-initial-controllers"
         raise ConfigError(
-            f"{flag} prepares for dynamic voters (kraft.version 1), which this release does not run"
+            f"{flag} prepares for dynamic voters (kraft.version 1), which this release does not support"
         )
     if add_scram:
-        raise ConfigError("--add-scram: SASL/SCRAM is not there yet, and nobody would be asked")
+        raise ConfigError(
+            "--add-scram: SASL/SCRAM is not supported yet, so no client would be asked for it"
+        )
     config = with_absolute_paths(load(read_file(path)))
     if standalone and config.controller_quorum_voters:
         raise ConfigError(

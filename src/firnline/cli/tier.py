@@ -1,4 +1,4 @@
-"""`firnline tier`: what is in the remote tier, and copy what still waits. WORLD."""
+"""`firnline tier`: show what is in the remote tier, and copy what still waits. WORLD."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,17 +11,17 @@ from firnline.client.admin import Admin
 
 @click.group()
 def command() -> None:
-    """What is in the remote tier, and what still waits."""
+    """Show what is in the remote tier, and copy what still waits."""
 
 
 @command.command()
 @click.argument("topic", required=False)
 @broker_options
 def status(topic: str | None, bootstrap: str, style: str) -> None:
-    """Show what of each partition lies in which tier, for one topic or all that are tiered.
+    """Show which offsets of each partition are in which tier, for one topic or all tiered topics.
 
-    Offsets from the log start to the highest remote one are in the tier, those from the local log start
-    on on the broker's disk. Waiting: finished segments that are not in the tier yet.
+    The tier has the offsets from the log start to the highest remote one, the broker's disk those from the
+    local log start on. Waiting: closed segments that are not in the tier yet.
     """
     with Admin(bootstrap) as admin:
         found = admin.tier_status([topic] if topic else None)
@@ -33,7 +33,7 @@ def status(topic: str | None, bootstrap: str, style: str) -> None:
 
 
 def _for_people(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Which offsets lie where, and how much that is: the rest is for programs."""
+    """Return only what people need: which offsets are where, and their size."""
     names = ("topic", "partition", "log_start_offset", "local_log_start_offset")
     more = ("highest_remote_offset", "log_end_offset")
     return {
@@ -59,7 +59,7 @@ def _for_people(row: Mapping[str, Any]) -> dict[str, Any]:
 def flush(
     topic: str, partitions: tuple[int, ...], timeout_s: float, bootstrap: str, style: str
 ) -> None:
-    """Finish the active segments of a topic and copy them to the remote tier now."""
+    """Close the active segments of a topic and copy them to the remote tier now."""
     with Admin(bootstrap) as admin:
         found = admin.tier_flush(topic, partitions, timeout_s=timeout_s)
     rows(found, style, empty="no partitions")

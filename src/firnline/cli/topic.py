@@ -17,7 +17,7 @@ Assignments = tuple[tuple[int, ...], ...] | None
 def parse_assignment(
     context: click.Context, option: click.Parameter, text: str | None
 ) -> Assignments:
-    """Parse `0:1,1:2`: brokers of a partition between colons, partitions between commas, as Kafka's tool."""
+    """Parse `0:1,1:2`, as Kafka's tool does: colons between brokers, commas between partitions."""
     if text is None:
         return None
     try:
@@ -27,7 +27,9 @@ def parse_assignment(
     if any(len(frozenset(replicas)) < len(replicas) for replicas in found):
         raise click.BadParameter("a partition names a broker twice", context, option)
     if len(frozenset(map(len, found))) > 1:
-        raise click.BadParameter("every partition has as many replicas", context, option)
+        raise click.BadParameter(
+            "every partition must have the same number of replicas", context, option
+        )
     return found
 
 
@@ -39,7 +41,7 @@ replica_assignment = click.option(
     help="Brokers of each partition, the preferred one first.",
 )
 validate_only = click.option(
-    "--validate-only", "is_trial", is_flag=True, help="Ask whether it could be done; do nothing."
+    "--validate-only", "is_trial", is_flag=True, help="Only check whether it could be done."
 )
 
 
@@ -52,9 +54,11 @@ def command() -> None:
 @click.argument("name")
 @click.option("--partitions", "-p", type=click.IntRange(1), help="Default: the broker's setting.")
 @click.option("--replication-factor", "-r", type=click.IntRange(1), help="Default: the broker's.")
-@click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="An override.")
+@click.option(
+    "--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="Set a topic setting."
+)
 @replica_assignment
-@click.option("--if-not-exists", is_flag=True, help="A topic that is there is no error.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
 @validate_only
 @broker_options
 def create(
@@ -95,7 +99,7 @@ def create(
     if style == "json":
         as_json({"topic": name, "topic_id": topic_id or None, "created": is_made})
     elif is_there:
-        click.echo(f"{name} is there already")
+        click.echo(f"{name} exists already")
     else:
         click.echo(f"created {name}" if is_made else f"{name} could be created")
 
@@ -112,7 +116,7 @@ def list_(internal: bool, bootstrap: str, style: str) -> None:
 
 @command.command()
 @click.argument("names", nargs=-1)
-@click.option("--all-configs", is_flag=True, help="Settings at their default too.")
+@click.option("--all-configs", is_flag=True, help="Also show settings at their default.")
 @click.option(
     "--under-replicated", "only_thin", is_flag=True,
     help="Only partitions with fewer in-sync replicas than replicas.",
@@ -127,11 +131,10 @@ def describe(
     bootstrap: str,
     style: str,
 ) -> None:
-    """Show topics, all without a name: settings, partitions, who leads, who is in sync, who is behind.
+    """Show topics: settings, partitions, leaders, in-sync replicas and lag. Without a name, show all.
 
-    Behind says for each follower how many records it lacks, or "?" where it has not fetched from this leader.
-    With --under-replicated or --unavailable the exit code is 3 where there are such partitions, 0 where there
-    are none.
+    Behind says how many records each follower lacks, or "?" if it has not fetched from this leader. With
+    --under-replicated or --unavailable the exit code is 3 if there are such partitions, else 0.
     """
     with Admin(bootstrap, timeout_s=10.0) as admin:
         topics = describe_topics(admin, names or None)
@@ -160,7 +163,7 @@ def describe(
 
 
 def _show_some(topics: Sequence[TopicState], style: str, *, only_dead: bool) -> NoReturn:
-    """Show the partitions that are less than whole, and leave with the code that says so."""
+    """Show the partitions with a problem, and exit with the code that says so."""
     found = [
         part
         for topic in topics
@@ -210,9 +213,13 @@ def _known(value: int) -> int | None:
 
 @command.command()
 @click.argument("name")
-@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Set an override.")
-@click.option("--unset", "resets", multiple=True, metavar="KEY", help="Drop an override.")
-@click.option("--partitions", "-p", type=click.IntRange(1), help="Raise their number to this.")
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Set a topic setting.")
+@click.option(
+    "--unset", "resets", multiple=True, metavar="KEY", help="Return a topic setting to its default."
+)
+@click.option(
+    "--partitions", "-p", type=click.IntRange(1), help="Increase the number of partitions to this."
+)
 @replica_assignment
 @validate_only
 @broker_options
@@ -228,11 +235,13 @@ def alter(
 ) -> None:
     """Change the settings of a topic, or add partitions.
 
-    With --replica-assignment the partitions that are there are listed first, as for Kafka's tool; where they
-    are is not changed.
+    With --replica-assignment list the existing partitions first, as for Kafka's tool; their replicas do not
+    move.
     """
     if assignments and len(assignments) != partitions:
-        raise click.UsageError("--replica-assignment lists as many partitions as --partitions says")
+        raise click.UsageError(
+            "--replica-assignment must list as many partitions as --partitions says"
+        )
     if not (changes or resets or partitions):
         raise click.UsageError("nothing to change: give --set, --unset or --partitions")
     overrides = pairs(changes, "--set")
@@ -253,7 +262,7 @@ def alter(
 @click.argument("names", nargs=-1, required=True)
 @broker_options
 def delete(names: tuple[str, ...], bootstrap: str, style: str) -> None:
-    """Delete topics, with what they have in the remote tier."""
+    """Delete topics, with their data in the remote tier."""
     with Admin(bootstrap) as admin:
         for name in names:
             admin.delete_topic(name)

@@ -1,1 +1,3 @@
-"""L2: a small synchronous client, for the command line, Spark executors and tests. PURE but for sockets."""
+"""L2: a small synchronous client for the command line, Spark executors and tests. PURE, except for
+sockets.
+"""

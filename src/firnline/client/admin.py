@@ -1,6 +1,6 @@
-"""What the command line asks of a cluster: topics, settings, groups, tiers. WORLD.
+"""An admin client for the command line: topics, settings, groups, tiers. WORLD.
 
-Each call takes and returns plain values; a refusal is a KafkaError whose text names the topic or group.
+Each call takes and returns plain values. A refusal is a KafkaError whose text names the topic or group.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +58,7 @@ class TopicRow(NamedTuple):
 
 
 class PartitionRow(NamedTuple):
-    """One partition as `topic describe` shows it; offsets are -1 where nobody answered."""
+    """One partition as `topic describe` shows it; offsets are -1 if no broker answered."""
 
     partition: int
     leader: int
@@ -70,16 +70,16 @@ class PartitionRow(NamedTuple):
 
 
 class Admin:
-    """A cluster behind a few bootstrap addresses; connects to other nodes where a request needs it.
+    """A cluster behind some bootstrap addresses. Connects to other nodes where a request needs it.
 
-    Of the addresses, separated by commas, the first that answers is asked from then on. Raises Unreachable
-    for one that is no address, and, at the first question, when none answers.
+    `bootstrap` holds addresses, separated by commas; the first one that answers is used from then on. Raises
+    Unreachable for a malformed address, and, with the first request, when none answers.
     """
 
     def __init__(self, bootstrap: str, *, timeout_s: float = 30.0) -> None:
         addresses = [parse_address(text.strip()) for text in bootstrap.split(",") if text.strip()]
         if not addresses:
-            raise Unreachable("no address is given: expected host:port")
+            raise Unreachable("no address given: expected host:port")
         self.timeout_s = timeout_s
         self._bootstrap = [Connection(host, port, timeout_s=timeout_s) for host, port in addresses]
         self._chosen: Connection | None = None
@@ -97,7 +97,7 @@ class Admin:
         self.close()
 
     def close(self) -> None:
-        """Hang up everywhere."""
+        """Close all connections."""
         for connection in (*self._bootstrap, *self._nodes.values()):
             connection.close()
         self._nodes.clear()
@@ -121,13 +121,13 @@ class Admin:
         return self._chosen
 
     def metadata(self, topics: Sequence[str] | None) -> Any:
-        """Return a MetadataResponse for these topics, None for all; creates none."""
+        """Return a MetadataResponse for these topics, None for all. Creates no topic."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         return self.first.ask(request)
 
     def node(self, node_id: int, host: str, port: int) -> Connection:
-        """Return a connection to a node, kept for later calls."""
+        """Return a connection to a node; it is kept for later calls."""
         if node_id not in self._nodes:
             self._nodes[node_id] = Connection(host, port, timeout_s=self.timeout_s)
         return self._nodes[node_id]
@@ -203,7 +203,9 @@ class Admin:
     def offsets(
         self, leader: Connection, topic: str, partitions: Iterable[int], wish: int
     ) -> dict[int, int]:
-        """Return the offset at `wish` (EARLIEST, LATEST, ...) by partition; left out where refused."""
+        """Return the offset at `wish` (EARLIEST, LATEST, ...) by partition; a refused partition is left
+        out.
+        """
         wanted = [ListOffsetsPartition(partition_index=p, timestamp=wish) for p in partitions]
         request = ListOffsetsRequest(
             replica_id=-1,
@@ -228,10 +230,10 @@ class Admin:
         assignments: Sequence[Sequence[int]] = (),
         validate_only: bool = False,
     ) -> str:
-        """Create a topic and return its id as text, empty where the broker did not say.
+        """Create a topic and return its id as text, or "" if the broker does not say.
 
         `assignments` are the replicas of each partition, preferred first, and exclude both counts.
-        `validate_only` asks whether it could be created.
+        `validate_only` only checks whether it could be created.
         """
         topic = CreatableTopic(
             name=name,
@@ -298,7 +300,7 @@ class Admin:
         resets: Iterable[str] = (),
         validate_only: bool = False,
     ) -> None:
-        """Set some overrides of a topic and drop others."""
+        """Set some settings of a topic, and return others to their defaults."""
         rows = [
             AlterableConfig(name=key, config_operation=_SET, value=value)
             for key, value in sorted(changes.items())
@@ -314,7 +316,7 @@ class Admin:
     # ------------------------------------------------------------------------------- tiers
 
     def tier_status(self, topics: Sequence[str] | None) -> list[dict[str, Any]]:
-        """Return one row per partition that some broker leads, by topic and partition."""
+        """Return one row per partition that has a leader, by topic and partition."""
         rows = [row for broker in self.brokers() for row in self.tier_status_of(broker, topics)]
         return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
 
@@ -323,7 +325,8 @@ class Admin:
     ) -> list[dict[str, Any]]:
         """Return one row per partition that this broker leads.
 
-        KafkaError INVALID_CONFIG from one without a tier, UNSUPPORTED_VERSION from one that is not ours.
+        KafkaError INVALID_CONFIG from a broker without a tier, UNSUPPORTED_VERSION from one that is not
+        Firnline.
         """
         rows: list[dict[str, Any]] = []
         answer = broker.ask(TierStatusRequest(topics=topics))
@@ -341,7 +344,7 @@ class Admin:
     def tier_flush(
         self, topic: str, partitions: Sequence[int], *, timeout_s: float
     ) -> list[dict[str, Any]]:
-        """Have everything that is written copied to the tier; return one row per partition."""
+        """Copy everything that is written to the tier; return one row per partition."""
         rows: list[dict[str, Any]] = []
         request = TierFlushRequest(
             topics=[TierFlushTopic(name=topic, partitions=partitions)],
@@ -350,7 +353,7 @@ class Admin:
         for broker in self.brokers():
             for each in broker.ask(request, timeout_s=timeout_s + self.timeout_s).topics:
                 for part in each.partitions:
-                    # -1 speaks of the topic as a whole.
+                    # -1 stands for the topic as a whole.
                     about = f"topic {topic}" if part.partition < 0 else f"{topic}-{part.partition}"
                     refuse(part.error_code, part.error_message, about)
                     rows.append(
@@ -363,12 +366,12 @@ class Admin:
                     )
         return sorted(rows, key=lambda row: int(row["partition"]))
 
-    # ------------------------------------------------------------------------------- within
+    # ------------------------------------------------------------------------------- internal
 
     @property
     def _timeout_ms(self) -> int:
         return int(self.timeout_s * 1000)
 
     def _ask(self, connection: Connection, request: Message) -> Any:
-        """Ask for a change: the broker may take the whole timeout, and we wait a little longer."""
+        """Request a change. The broker may take the whole timeout, so we wait a little longer."""
         return connection.ask(request, timeout_s=self.timeout_s + 5)

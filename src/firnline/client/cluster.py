@@ -1,8 +1,8 @@
-"""The state of a cluster as its own nodes tell it: brokers, controllers, partitions, replicas. WORLD.
+"""The state of a cluster as its nodes report it: brokers, controllers, partitions, replicas. WORLD.
 
-What Kafka's public APIs have is asked by them, so this works against Apache Kafka too. Broker and partition
-epochs, controlled shutdown and how far followers are come from an API of ours (ClusterStatus); where a node
-does not serve it they are -1 or None. A node that does not answer leaves its part out.
+Uses Kafka's public APIs where they suffice, so this works with Apache Kafka too. Broker and partition epochs,
+controlled shutdown and the progress of followers come from an API of our own (ClusterStatus); if a node does
+not serve it, they are -1 or None. The part of a node that does not answer is missing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from firnline.base.errors import FirnlineError, KafkaError
 from firnline.base.ids import uuid_text
 from firnline.client.admin import EARLIEST, LATEST, Admin
 from firnline.client.connection import Connection, Unreachable
-from firnline.client.quorum import QuorumState, describe_quorum
+from firnline.client.quorum import QuorumInfo, describe_quorum
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
 from firnline.protocol.messages.k60_describe_cluster import DescribeClusterRequest
@@ -23,14 +23,16 @@ from firnline.protocol.messages.k32003_cluster_status import ClusterStatusReques
 OK, OFFLINE = "ok", "offline"
 UNDER_REPLICATED, UNDER_MIN_ISR = "under-replicated", "under-min-isr"
 ALIVE, FENCED, LEAVING = "alive", "fenced", "controlled-shutdown"
-# A controller that fetches, does so every half second.
+# A controller fetches at least every half second.
 _SILENT_MS = 10_000
 _ASKED_AT_ONCE = 32
 _SET_ASIDE_TIMEOUT_S = 2.0
 
 
 class FollowerState(NamedTuple):
-    """A replica as the leader knows it. `lag` in records; `behind_ms` since it had everything; -1: never."""
+    """A replica as the leader knows it. `lag` in records; `behind_ms` since it last had everything; -1:
+    never.
+    """
 
     broker_id: int
     broker_epoch: int
@@ -40,7 +42,7 @@ class FollowerState(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """One partition; offsets and epochs are -1 where nobody told them."""
+    """One partition; unknown offsets and epochs are -1."""
 
     topic: str
     partition: int
@@ -73,7 +75,7 @@ class TopicState(NamedTuple):
 
 
 class BrokerState(NamedTuple):
-    """One registered broker, and what it has. `broker_epoch` is -1 where nobody told it."""
+    """One registered broker, and what it has. `broker_epoch` is -1 if unknown."""
 
     broker_id: int
     address: str
@@ -87,14 +89,14 @@ class BrokerState(NamedTuple):
 
 
 class ClusterState(NamedTuple):
-    """A cluster at one moment; `quorum` None while nobody leads it.
+    """A cluster at one moment; `quorum` is None while it has no leader.
 
     problems    for people: what is wrong now
-    unreadable  records of the system's own topics that brokers go on without: (broker, topic, how many)
+    unreadable  records of internal topics that brokers have skipped: (broker, topic, count)
     """
 
     cluster_id: str
-    quorum: QuorumState | None
+    quorum: QuorumInfo | None
     features: dict[str, int]
     brokers: list[BrokerState]
     topics: int
@@ -110,7 +112,7 @@ class ClusterState(NamedTuple):
 
 
 def describe_topics(admin: Admin, names: Sequence[str] | None) -> list[TopicState]:
-    """Return topics with the state of their partitions, by name; None for all. KafkaError for an unknown."""
+    """Return topics with their partitions, by name; None for all. KafkaError for an unknown topic."""
     answer = admin.metadata(names)
     for topic in answer.topics:
         refuse(topic.error_code, None, f"topic {topic.name}")
@@ -133,7 +135,7 @@ def describe_topics(admin: Admin, names: Sequence[str] | None) -> list[TopicStat
 def _told_by_leaders(
     admin: Admin, answer: Any, topics: Iterable[Any]
 ) -> dict[tuple[str, int], dict[str, Any]]:
-    """What each leader tells of its partitions, from ClusterStatus or else from ListOffsets."""
+    """Return what each leader reports of its partitions, from ClusterStatus or else from ListOffsets."""
     led: dict[int, dict[str, list[int]]] = {}
     for topic in topics:
         for part in topic.partitions:
@@ -178,7 +180,7 @@ def _follower(row: Any, leader_end_offset: int) -> FollowerState:
 def _offsets_of(
     admin: Admin, node: Connection, mine: dict[str, list[int]]
 ) -> dict[tuple[str, int], dict[str, Any]]:
-    """What any broker tells; nothing from one that does not answer."""
+    """Return what any broker reports; nothing for one that does not answer."""
     told: dict[tuple[str, int], dict[str, Any]] = {}
     try:
         for name, partitions in sorted(mine.items()):
@@ -224,16 +226,16 @@ def _partition(topic: str, part: Any, told: dict[str, Any] | None) -> PartitionS
     )
 
 
-# ------------------------------------------------------------------------------------ the whole
+# ------------------------------------------------------------------------------------ cluster
 
 
 def cluster_state(
     admin: Admin, bootstrap: str, *, timeout_s: float, brokers_min: int = 0
 ) -> ClusterState:
-    """Return the state of the cluster behind `bootstrap`, the addresses that `admin` was made of.
+    """Return the state of the cluster behind `bootstrap`, the addresses that `admin` was made with.
 
     timeout_s    how long to wait for a leader of the metadata quorum
-    brokers_min  fewer that are alive are a problem
+    brokers_min  fewer alive brokers are a problem
 
     Raises Unreachable when no address answers.
     """
@@ -272,7 +274,7 @@ def _is_thin(part: Any) -> bool:
     return len(part.isr_nodes) < len(part.replica_nodes)
 
 
-def _quorum(bootstrap: str, timeout_s: float) -> QuorumState | None:
+def _quorum(bootstrap: str, timeout_s: float) -> QuorumInfo | None:
     try:
         found = describe_quorum(bootstrap, is_controller=False, timeout_s=timeout_s)
     except (KafkaError, Unreachable):
@@ -303,9 +305,9 @@ def _brokers(admin: Admin, cluster: Any, parts: Sequence[Any]) -> list[BrokerSta
 
 
 def _unreadable(cluster: Any) -> list[tuple[int, str, int]]:
-    """What brokers tell that they have set aside; nothing from one that does not answer, or is Kafka's.
+    """Return the unreadable records that brokers report; none for one that does not answer, or is Kafka's.
 
-    Whoever is beyond a firewall reaches one of them, maybe: they are not waited for one after the other.
+    Asks all brokers at the same time: some may be behind a firewall.
     """
     rows = [row for row in cluster.brokers if not row.is_fenced]
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
@@ -330,7 +332,7 @@ def _broker_state(row: Any, known: Any) -> str:
 def _problems(found: ClusterState) -> list[str]:
     problems = []
     if found.quorum is None:
-        problems.append("no controller is active: nothing of the cluster can be changed")
+        problems.append("no controller is active: the cluster cannot be changed")
     else:
         silent = [row for row in found.quorum.replicas if _is_silent(row, found.quorum)]
         problems += [f"controller {row.node_id} is silent" for row in silent]
@@ -352,7 +354,7 @@ def _problems(found: ClusterState) -> list[str]:
     return problems
 
 
-def _is_silent(row: Any, quorum: QuorumState) -> bool:
+def _is_silent(row: Any, quorum: QuorumInfo) -> bool:
     if row.role != "follower" or quorum.now_ms < 0:
         return False
     return bool(row.last_fetch_ms < 0 or quorum.now_ms - row.last_fetch_ms > _SILENT_MS)

@@ -3,7 +3,7 @@
     with Connection("127.0.0.1", 9092) as broker:
         answer = broker.ask(MetadataRequest(topics=None))
 
-The version is the highest that both sides know, unless it is given.
+Uses the highest version that both sides know, unless a version is given.
 """
 
 import socket
@@ -25,11 +25,11 @@ _PIECE_BYTES = 1 << 20
 
 
 class Unreachable(FirnlineError):
-    """A broker that could not be reached, or that hung up: whoever runs it must act."""
+    """A broker could not be reached, or hung up: whoever runs it must act."""
 
 
 class Connection:
-    """A connection that is opened when it is first used. Not for several threads at once."""
+    """A connection that is opened when it is first used. Not thread-safe."""
 
     def __init__(
         self, host: str, port: int, *, timeout_s: float = 10.0, client_id: str = "firnline"
@@ -45,13 +45,13 @@ class Connection:
     def ask(
         self, request: Message, *, version: int | None = None, timeout_s: float | None = None
     ) -> Any:
-        """Send one request and return its answer, a message of the response's class.
+        """Send one request and return its response.
 
-        version    None: the highest both know; a broker is asked once what it speaks
+        version    None: the highest version that both know; a broker is asked once for its versions
         timeout_s  instead of the connection's own; for requests that wait on purpose
 
-        Raises Unreachable, ProtocolError, KafkaError(UNSUPPORTED_VERSION). Error codes inside the
-        answer are the caller's.
+        Raises Unreachable, ProtocolError, KafkaError(UNSUPPORTED_VERSION). Error codes inside the response
+        are left to the caller.
         """
         if version is None:
             version = choose_version(request, self.spoken())
@@ -66,7 +66,7 @@ class Connection:
         return decode_answer(request, version, frame, correlation_id=self._correlation_id)
 
     def spoken(self) -> dict[int, Versions]:
-        """Return what the broker speaks, by API key."""
+        """Return the versions that the broker supports, by API key."""
         if self._spoken is None:
             self._correlation_id += 1
             frame = self._exchange(greeting(self._correlation_id, self._client_id), None)
@@ -74,7 +74,7 @@ class Connection:
         return self._spoken
 
     def close(self) -> None:
-        """Hang up; the next `ask` connects again."""
+        """Close the connection; the next `ask` opens it again."""
         if self._socket is not None:
             self._socket.close()
         self._socket = None
@@ -114,13 +114,13 @@ class Connection:
         if self._socket is None:
             try:
                 self._socket = socket.create_connection((self._host, self._port), self._timeout_s)
-            except (OverflowError, UnicodeError) as problem:  # a port or a name that cannot be
+            except (OverflowError, UnicodeError) as problem:  # an impossible port or name
                 raise ConnectionError(0, str(problem)) from None
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return self._socket
 
     def _receive(self, connected: socket.socket, size: int) -> memoryview:
-        """Receive exactly `size` bytes; memory grows with what came, not with what was announced."""
+        """Receive exactly `size` bytes. Memory grows with the bytes received, not with the announced size."""
         buffer = bytearray()
         while len(buffer) < size:
             piece = connected.recv(min(size - len(buffer), _PIECE_BYTES))

@@ -17,7 +17,7 @@ from firnline.protocol.messages.k42_delete_groups import DeleteGroupsRequest
 
 # The last version that names topics instead of giving their ids.
 _OFFSET_FETCH_BY_NAME = 9
-# What a coordinator says that has just taken over, or is about to: it is asked again for a while.
+# Errors of a coordinator that has just taken over, or is about to: retried for a while.
 _LATER = (
     Code.COORDINATOR_LOAD_IN_PROGRESS,
     Code.COORDINATOR_NOT_AVAILABLE,
@@ -37,7 +37,7 @@ class GroupRow(NamedTuple):
 
 
 class OffsetRow(NamedTuple):
-    """What a group has read of one partition. `lag_records` is -1 where the log end is not known."""
+    """How far a group has read one partition. `lag_records` is -1 if the log end is unknown."""
 
     topic: str
     partition: int
@@ -73,7 +73,7 @@ def _groups_of(broker: Connection) -> Any:
 
 
 def describe_group(admin: Admin, group: str) -> GroupDescription:
-    """Return one group. Raises KafkaError(GROUP_ID_NOT_FOUND) for one that nobody knows."""
+    """Return one group. Raises KafkaError(GROUP_ID_NOT_FOUND) for an unknown group."""
     return _when_loaded(admin, lambda: _describe(admin, group))
 
 
@@ -97,7 +97,7 @@ def _describe(admin: Admin, group: str) -> GroupDescription:
 
 
 def delete_group(admin: Admin, group: str) -> None:
-    """Forget an empty group and its offsets."""
+    """Delete an empty group and its offsets."""
     _when_loaded(admin, lambda: _delete(admin, group))
 
 
@@ -108,7 +108,7 @@ def _delete(admin: Admin, group: str) -> None:
 
 
 def _when_loaded(admin: Admin, ask: Callable[[], _T]) -> _T:
-    """Ask again while a coordinator reads what its predecessor left, as long as `admin` waits."""
+    """Retry while the coordinator is loading, for as long as `admin` waits."""
     until_s = time.monotonic() + admin.timeout_s
     while True:
         try:
@@ -120,7 +120,7 @@ def _when_loaded(admin: Admin, ask: Callable[[], _T]) -> _T:
 
 
 def find_coordinator(admin: Admin, group: str) -> Connection:
-    """Return a connection to the broker that looks after `group`."""
+    """Return a connection to the coordinator of `group`."""
     request = FindCoordinatorRequest(coordinator_key=group, coordinator_keys=[group], key_type=0)
     answer: Any = admin.brokers()[0].ask(request)
     for found in answer.coordinators or [answer]:
@@ -155,7 +155,7 @@ def _offsets(admin: Admin, coordinator: Connection, group: str) -> list[OffsetRo
 
 
 def _ends(admin: Admin, topic: str) -> dict[int, int]:
-    """Return the log ends of a topic by partition; empty for a topic that is gone."""
+    """Return the log ends of a topic by partition; empty if the topic is gone."""
     answer = admin.metadata([topic])
     brokers = {each.node_id: each for each in answer.brokers}
     by_leader: dict[int, list[int]] = {}

@@ -1,7 +1,7 @@
-"""The metadata quorum as its leader describes it, asked by way of a broker or of a controller. WORLD.
+"""The metadata quorum as its leader describes it, asked through a broker or a controller. WORLD.
 
-A broker passes the question on. A controller that does not lead says so, and who does; then that one is
-asked. Of several addresses the first that answers will do. Source: KIP-595, KIP-836, KIP-919.
+A broker forwards the request. A controller that is not the leader says who is; then we ask that one. Of
+several addresses the first that answers is used. Source: KIP-595, KIP-836, KIP-919.
 """
 
 import time
@@ -22,12 +22,12 @@ from firnline.protocol.messages.k60_describe_cluster import DescribeClusterReque
 _BROKERS, _CONTROLLERS = 1, 2
 _RETRY_S = 0.2
 _ANSWER_S = 5.0
-# While these last, an election is under way, or its news is.
+# Errors during an election, or before its result is known.
 _LATER = (Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_CONTROLLER, Code.REQUEST_TIMED_OUT)
 
 
 class ReplicaRow(NamedTuple):
-    """One member of the quorum. Times are milliseconds since 1970 on the leader's clock, -1 for never."""
+    """One member of the quorum. Times are ms since 1970 on the leader's clock, -1 for never."""
 
     node_id: int
     role: str
@@ -39,8 +39,8 @@ class ReplicaRow(NamedTuple):
     directory_id: str
 
 
-class QuorumState(NamedTuple):
-    """The quorum at one moment, the leader's."""
+class QuorumInfo(NamedTuple):
+    """The quorum at one moment, as its leader sees it."""
 
     cluster_id: str
     leader_id: int
@@ -50,11 +50,11 @@ class QuorumState(NamedTuple):
     replicas: list[ReplicaRow]
 
 
-def describe_quorum(bootstrap: str, *, is_controller: bool, timeout_s: float = 10.0) -> QuorumState:
-    """Ask for the state of the quorum; addresses by comma, of brokers or of controllers.
+def describe_quorum(bootstrap: str, *, is_controller: bool, timeout_s: float = 10.0) -> QuorumInfo:
+    """Ask for the state of the quorum; addresses of brokers or of controllers, separated by commas.
 
-    While nobody leads it is asked again until `timeout_s` is over. Raises Unreachable when no address
-    answers, KafkaError for a refusal.
+    Retries until `timeout_s` is over while there is no leader. Raises Unreachable when no address answers,
+    KafkaError for a refusal.
     """
     addresses = [parse_address(text.strip()) for text in bootstrap.split(",") if text.strip()]
     until_s = time.monotonic() + timeout_s
@@ -67,7 +67,7 @@ def describe_quorum(bootstrap: str, *, is_controller: bool, timeout_s: float = 1
         time.sleep(_RETRY_S)
 
 
-def _ask_any(addresses: Sequence[tuple[str, int]], *, is_controller: bool) -> QuorumState:
+def _ask_any(addresses: Sequence[tuple[str, int]], *, is_controller: bool) -> QuorumInfo:
     problem: Unreachable | None = None
     for host, port in addresses:
         try:
@@ -75,10 +75,10 @@ def _ask_any(addresses: Sequence[tuple[str, int]], *, is_controller: bool) -> Qu
                 return _ask(first, is_controller=is_controller)
         except Unreachable as silent:
             problem = silent
-    raise problem or Unreachable("no address is given")
+    raise problem or Unreachable("no address given")
 
 
-def _ask(first: Connection, *, is_controller: bool) -> QuorumState:
+def _ask(first: Connection, *, is_controller: bool) -> QuorumInfo:
     kind = _CONTROLLERS if is_controller else _BROKERS
     cluster = first.ask(DescribeClusterRequest(endpoint_type=kind))
     refuse(cluster.error_code, cluster.error_message, "the cluster")
@@ -91,7 +91,7 @@ def _ask(first: Connection, *, is_controller: bool) -> QuorumState:
     raise KafkaError(Code.NOT_CONTROLLER, "no active controller is known")
 
 
-def _state(asked: Connection, cluster_id: str) -> QuorumState:
+def _state(asked: Connection, cluster_id: str) -> QuorumInfo:
     partition = DescribeQuorumPartition(partition_index=0)
     topic = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[partition])
     answer = asked.ask(DescribeQuorumRequest(topics=[topic]), timeout_s=35.0)
@@ -111,7 +111,7 @@ def _state(asked: Connection, cluster_id: str) -> QuorumState:
     everybody = voters + [(row, "observer") for row in observers]
     leader = next((row for row, role in everybody if role == "leader"), None)
     end_offset = part.high_watermark if leader is None else leader.log_end_offset
-    return QuorumState(
+    return QuorumInfo(
         cluster_id=cluster_id,
         leader_id=part.leader_id,
         epoch=part.leader_epoch,

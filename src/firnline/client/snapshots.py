@@ -1,7 +1,7 @@
-"""Snapshots of the metadata, asked of every node: each has its own. WORLD.
+"""Snapshots of the metadata, as every node reports its own. WORLD.
 
-Brokers are asked where the cluster says that they listen, other voters where the quorum does. A node that
-does not answer, or cannot be asked from where we are, says so in its row.
+Brokers are asked at the addresses that the cluster gives to clients, other voters at those that the quorum
+gives. A node that does not answer, or that has no address for us, says so in its row.
 """
 
 from collections.abc import Collection, Sequence
@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 from firnline.base.errors import FirnlineError
 from firnline.client.connection import Connection, Unreachable, parse_address
-from firnline.client.quorum import QuorumState, describe_quorum
+from firnline.client.quorum import QuorumInfo, describe_quorum
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k60_describe_cluster import DescribeClusterRequest
 from firnline.protocol.messages.k32011_metadata_snapshots import MetadataSnapshotsRequest
 from firnline.protocol.messages.k32012_take_snapshot import TakeSnapshotRequest
 
 _ANSWER_S = 5.0
-# A snapshot of a million partitions takes some seconds, and disks have bad days.
+# A snapshot of a million partitions takes some seconds, more on a slow disk.
 _TAKE_S = 120.0
 
 
-class Member(NamedTuple):
-    """One node; `address` is "" where nothing that was asked tells it."""
+class QuorumMember(NamedTuple):
+    """One node; `address` is "" if it is unknown."""
 
     node_id: int
     role: str
@@ -29,34 +29,34 @@ class Member(NamedTuple):
 
 
 class NodeSnapshots(NamedTuple):
-    """What one node says; `found` None with the `problem` where it said nothing."""
+    """What one node reports; `found` is None, with the `problem`, if it did not answer."""
 
-    member: Member
+    member: QuorumMember
     found: Any | None
     problem: str = ""
 
 
 class Taken(NamedTuple):
-    """The snapshot that a node has now, or why not."""
+    """The snapshot that a node has now, or the problem."""
 
-    member: Member
+    member: QuorumMember
     end_offset: int
     epoch: int
     problem: str = ""
 
 
-def members(bootstrap: str, *, is_controller: bool, timeout_s: float) -> list[Member]:
-    """Return every node of the cluster that is known to its quorum, voters first."""
+def members(bootstrap: str, *, is_controller: bool, timeout_s: float) -> list[QuorumMember]:
+    """Return every node that the quorum knows, voters first."""
     quorum = describe_quorum(bootstrap, is_controller=is_controller, timeout_s=timeout_s)
     return members_of(quorum, bootstrap, is_controller=is_controller)
 
 
-def members_of(quorum: QuorumState, bootstrap: str, *, is_controller: bool) -> list[Member]:
-    """Return every node that a quorum knows, with where it is reached from here."""
+def members_of(quorum: QuorumInfo, bootstrap: str, *, is_controller: bool) -> list[QuorumMember]:
+    """Return every node that a quorum knows, with its address for us."""
     brokers = {} if is_controller else _brokers(bootstrap)
-    # Who reached one broker reaches the others; a node alone listens nowhere as a controller.
+    # A client that reached one broker reaches the others. A node alone has no listener as a controller.
     return [
-        Member(row.node_id, row.role, brokers.get(row.node_id) or row.address)
+        QuorumMember(row.node_id, row.role, brokers.get(row.node_id) or row.address)
         for row in quorum.replicas
     ]
 
@@ -72,11 +72,13 @@ def _brokers(bootstrap: str) -> dict[int, str]:
             continue
         refuse(answer.error_code, answer.error_message, "the cluster")
         return {each.broker_id: f"{each.host}:{each.port}" for each in answer.brokers}
-    raise problem or Unreachable("no address is given")
+    raise problem or Unreachable("no address given")
 
 
-def snapshots_of(found: Sequence[Member], *, timeout_s: float = _ANSWER_S) -> list[NodeSnapshots]:
-    """Ask each node what it has; one that does not answer costs `timeout_s`."""
+def snapshots_of(
+    found: Sequence[QuorumMember], *, timeout_s: float = _ANSWER_S
+) -> list[NodeSnapshots]:
+    """Ask each node for its snapshots; one that does not answer costs `timeout_s`."""
     told = []
     for member in found:
         try:
@@ -87,8 +89,8 @@ def snapshots_of(found: Sequence[Member], *, timeout_s: float = _ANSWER_S) -> li
     return told
 
 
-def take_snapshots(found: Sequence[Member], node_ids: Collection[int] | None) -> list[Taken]:
-    """Have nodes take one now, one after the other; None: all of them. Unreachable for an unknown node."""
+def take_snapshots(found: Sequence[QuorumMember], node_ids: Collection[int] | None) -> list[Taken]:
+    """Make nodes take a snapshot, one after the other; None: all nodes. Unreachable for an unknown node."""
     unknown = set(node_ids or ()) - {member.node_id for member in found}
     if unknown:
         raise Unreachable(f"the quorum knows no node {', '.join(map(str, sorted(unknown)))}")
@@ -105,8 +107,8 @@ def take_snapshots(found: Sequence[Member], node_ids: Collection[int] | None) ->
     return told
 
 
-def _ask(member: Member, request: Any, timeout_s: float) -> Any:
+def _ask(member: QuorumMember, request: Any, timeout_s: float) -> Any:
     if not member.address:
-        raise Unreachable("its address is not told to controllers: ask by --bootstrap-server")
+        raise Unreachable("controllers do not know its address: use --bootstrap-server")
     with Connection(*parse_address(member.address), timeout_s=timeout_s) as node:
         return node.ask(request)

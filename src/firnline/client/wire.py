@@ -1,6 +1,6 @@
-"""The client's half of a connection without its socket: frames, headers, choice of versions. PURE.
+"""The client's half of the protocol without a socket: frames, headers, choice of versions. PURE.
 
-Source: KIP-35 (a client asks what the broker speaks), KIP-482 (headers); spec C4, C11.
+Source: KIP-35 (a client asks for the broker's versions), KIP-482 (headers); spec C4, C11.
 """
 
 import struct
@@ -17,7 +17,7 @@ from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiV
 from firnline.protocol.schema import Message, Versions
 
 API_VERSIONS = 18
-# Keys from here on are ours alone: never advertised, version 0.
+# Keys from here on are only ours: never advertised, version 0.
 PRIVATE_KEYS = 32_000
 FRAME_BYTES_MAX = 1 << 30
 _CODES = frozenset(Code)
@@ -29,7 +29,7 @@ _GREETING_VERSION = 3
 def encode_request(
     request: Message, *, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """Return the whole frame of a request, length first."""
+    """Return the complete frame of a request, length first."""
     body = _header(request, version, correlation_id, client_id) + request.write(version)
     return _SIZE.pack(len(body)) + body
 
@@ -37,8 +37,8 @@ def encode_request(
 def encode_request_in_parts(
     request: Message, *, version: int, correlation_id: int, client_id: str | None
 ) -> list[Buffer]:
-    """As `encode_request`; bytes of a field that are many are a part of their own, and not copied."""
-    parts: Any = request.parts(version)  # without file slices: no request is made of files
+    """Like `encode_request`, in parts: a large bytes field is a part of its own, and is not copied."""
+    parts: Any = request.parts(version)  # without file slices: no request contains files
     parts.insert(0, _header(request, version, correlation_id, client_id))
     size = _SIZE.pack(sum(map(len, parts)))
     if max(map(len, parts)) <= JOIN_BYTES_MAX:
@@ -57,7 +57,7 @@ def encode_request_in_parts(
 def encode_request_in_slices(
     request: Message, *, version: int, correlation_id: int, client_id: str | None
 ) -> Generator[None, None, bytearray]:
-    """As `encode_request`, without the length; yields where others may go first."""
+    """Like `encode_request`, without the length, in slices."""
     found = bytearray(_header(request, version, correlation_id, client_id))
     news: list[bytes] = []
     for _ in slicing_writer(type(request), version)(request, news.append):
@@ -79,15 +79,15 @@ def _header(request: Message, version: int, correlation_id: int, client_id: str 
 
 
 def decode_size(data: Buffer) -> int:
-    """Return the length that the first four bytes of an answer state. Raises ProtocolError."""
+    """Return the length in the first four bytes of a response. Raises ProtocolError."""
     (size,) = _SIZE.unpack(data)
     if not 4 <= size <= FRAME_BYTES_MAX:
-        raise ProtocolError("an answer of an impossible size: is this a Kafka port?", size=size)
+        raise ProtocolError("a response of an impossible size: is this a Kafka port?", size=size)
     return int(size)
 
 
 def decode_answer(request: Message, version: int, frame: Buffer, *, correlation_id: int) -> Message:
-    """Return the answer to `request` that `frame`, without its length, holds. Raises ProtocolError."""
+    """Decode the response to `request` in `frame`, which is without its length. Raises ProtocolError."""
     position = _body_of(request, version, frame, correlation_id)
     _, response = messages_of(request.key)
     message, end = response.read(frame, version, position)
@@ -98,36 +98,36 @@ def decode_answer(request: Message, version: int, frame: Buffer, *, correlation_
 def decode_answer_in_slices(
     request: Message, version: int, frame: Buffer, *, correlation_id: int
 ) -> Generator[Message, None, Message]:
-    """As `decode_answer`; yields the answer, as far as it is read, wherever others may go first."""
+    """Like `decode_answer`, in slices; each yields the response as far as it is decoded."""
     position = _body_of(request, version, frame, correlation_id)
     _, response = messages_of(request.key)
     read = slicing_reader(response, version)
     try:
         message, end = yield from read(frame, position, len(frame), [ARRAY_ELEMENTS_MAX])
     except BAD_BYTES as problem:
-        raise ProtocolError("not an answer", key=request.key, problem=problem) from None
+        raise ProtocolError("not a response", key=request.key, problem=problem) from None
     _check_end(request, version, frame, end)
     return message  # type: ignore[no-any-return]
 
 
 def _body_of(request: Message, version: int, frame: Buffer, correlation_id: int) -> int:
-    """Return where the answer begins, after its header."""
+    """Return the position after the header of the response."""
     flexible = version in request.flexible and request.key != API_VERSIONS
     header, position = ResponseHeader.read(frame, 1 if flexible else 0)
     if header.correlation_id != correlation_id:
         raise ProtocolError(
-            "an answer to another request", wanted=correlation_id, got=header.correlation_id
+            "a response to another request", wanted=correlation_id, got=header.correlation_id
         )
     return position
 
 
 def _check_end(request: Message, version: int, frame: Buffer, end: int) -> None:
     if end != len(frame):
-        raise ProtocolError("bytes after the answer", key=request.key, version=version)
+        raise ProtocolError("bytes after the response", key=request.key, version=version)
 
 
 def greeting(correlation_id: int, client_id: str | None) -> bytes:
-    """Return the first request of a connection: what does the other side speak?"""
+    """Return the first request of a connection, which asks for the broker's versions."""
     request = ApiVersionsRequest(client_software_name="firnline", client_software_version="1")
     return encode_request(
         request, version=_GREETING_VERSION, correlation_id=correlation_id, client_id=client_id
@@ -135,15 +135,15 @@ def greeting(correlation_id: int, client_id: str | None) -> bytes:
 
 
 def decode_versions(frame: Buffer, *, correlation_id: int) -> dict[int, Versions]:
-    """Return what a broker speaks by API key, from its answer to our `greeting`.
+    """Return the broker's versions by API key, from its response to our `greeting`.
 
-    A broker that does not know the version answers in version 0 with UNSUPPORTED_VERSION; what it
-    speaks is read from that. Raises KafkaError for any other refusal.
+    A broker that does not know the version of the request answers with UNSUPPORTED_VERSION in version 0,
+    which lists its versions too. Raises KafkaError for any other refusal.
     """
     version = _GREETING_VERSION
     header, position = ResponseHeader.read(frame, 0)
     if header.correlation_id != correlation_id:
-        raise ProtocolError("an answer to another request")
+        raise ProtocolError("a response to another request")
     if len(frame) < position + _CODE.size:
         raise ProtocolError("not an ApiVersionsResponse: it ends early")
     (code,) = _CODE.unpack_from(frame, position)
@@ -162,9 +162,9 @@ def choose_version(
     version_min: int = 0,
     version_max: int = 32_767,
 ) -> int:
-    """Return the highest version that both sides know, within the bounds given.
+    """Return the highest version that both sides know, within the given bounds.
 
-    Raises KafkaError(UNSUPPORTED_VERSION) for none.
+    Raises KafkaError(UNSUPPORTED_VERSION) if there is none.
     """
     if request.key >= PRIVATE_KEYS:
         return request.valid.last
@@ -186,9 +186,9 @@ def choose_version(
 
 
 def refuse(code: int, message: str | None, what: str) -> None:
-    """Raise the KafkaError that an error code inside an answer stands for; 0 is none.
+    """Raise the KafkaError for an error code in a response; 0 is none.
 
-    what  the topic, group or partition it is about, for the person who reads it
+    what  the topic, group or partition, for the person who reads the error
     """
     if code:
         known = Code(code) if code in _CODES else Code.UNKNOWN_SERVER_ERROR

@@ -1,9 +1,9 @@
 """A committed offset, and how it is read from its record. PURE.
 
-A partition of `__consumer_offsets` holds millions of commits, of which a few are asked for. So what is
-loaded stays as the bytes of its record, and is read when somebody wants it: a tenth of the memory, and
-nothing that the collector of cycles looks at. The versions that 4.3.1 writes are read here by their byte
-positions; all others by their schema in `coordinator/records.py`.
+A partition of `__consumer_offsets` holds millions of commits, and clients ask for few of them. So a loaded
+commit stays in the bytes of its record and is decoded when somebody asks for it. That takes a tenth of the
+memory, and the garbage collector does not look at bytes. The versions that 4.3.1 writes are decoded here by
+byte position; all others by their schema in `coordinator/records.py`.
 """
 
 import struct
@@ -21,19 +21,19 @@ from firnline.coordinator.records import (
 
 NO_EXPIRY = -1
 _KEY = OffsetCommitKey(group="", topic="", partition=0)
-_KEY_TYPES = (b"\0\0", b"\0\1")  # of before 0.9 and of today: the same fields
+_KEY_TYPES = (b"\0\0", b"\0\1")  # before 0.9 and today: the same fields
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _FRONT_3 = struct.Struct(">qih")  # offset, leader epoch, length of the metadata
-_FRONT_4 = struct.Struct(">qiB")  # the same; length and one, where that is below 128
-_ONE_TAG = b"\1\0\x10"  # a tagged section of the topic id alone
+_FRONT_4 = struct.Struct(">qiB")  # the same; then the length plus one, if it is below 128
+_ONE_TAG = b"\1\0\x10"  # a tagged section with only the topic id
 _UUID_BYTES = 16
 
 
 class CommittedOffset(NamedTuple):
-    """One commit. Times are ms since 1970; `record_offset` is where its record is in the log.
+    """One commit. Timestamps are ms since 1970; `record_offset` is the offset of its record in the log.
 
-    That is NO_OFFSET for what was loaded: it is older than whatever is written afterwards.
+    `record_offset` is NO_OFFSET for a loaded commit: it is older than any commit that is written afterwards.
     """
 
     offset: int
@@ -46,7 +46,7 @@ class CommittedOffset(NamedTuple):
 
 
 def read_commit(value: bytes) -> CommittedOffset:
-    """Return what the value of a commit's record says; ProtocolError for bytes that are none."""
+    """Decode the value of a commit record; ProtocolError for other bytes."""
     try:
         found = _read_3(value) if value[:2] == b"\0\3" else _read_4(value)
     except (struct.error, IndexError, UnicodeDecodeError):
@@ -93,12 +93,12 @@ def _read_4(value: bytes) -> CommittedOffset | None:
 
 
 def legacy_commit(value: LegacyOffsetCommitValue) -> CommittedOffset:
-    """Return what a record of before Kafka 0.9 says."""
+    """Convert a commit record from before Kafka 0.9."""
     return CommittedOffset(value.offset, -1, value.metadata, value.commit_timestamp)
 
 
-def read_place(key: bytes) -> tuple[str, TopicPartition] | None:
-    """Return group and partition of a commit's key; None for a key of another type.
+def read_commit_key(key: bytes) -> tuple[str, TopicPartition] | None:
+    """Return group and partition from the key of a commit record; None for a key of another type.
 
     ProtocolError for bytes that are not a key.
     """
@@ -113,5 +113,5 @@ def read_place(key: bytes) -> tuple[str, TopicPartition] | None:
             return key[4:group_end].decode(), TopicPartition(topic, partition)
     except (struct.error, UnicodeDecodeError):
         pass
-    decode_key(key)  # says what is wrong with it
-    raise ProtocolError("not the key of a commit", size=len(key))
+    decode_key(key)  # raises for most malformed keys
+    raise ProtocolError("not the key of a commit record", size=len(key))

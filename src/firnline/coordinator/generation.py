@@ -1,7 +1,7 @@
 """A group's generation as the bytes of its record, and back, member by member. PURE.
 
-Version 3, which 4.3.1 writes, is written and read here by byte positions: a group has a thousand members, and
-one record for all of them. All other versions are read by their schema in `coordinator/records.py`.
+A group may have a thousand members, and one record holds all of them. So version 3, which 4.3.1 writes, is
+encoded and decoded here by byte position. All other versions use the schema in `coordinator/records.py`.
 """
 
 import struct
@@ -28,16 +28,16 @@ _INT64_INT32 = struct.Struct(">qi")
 _TIMEOUTS = struct.Struct(">ii")
 _TIMEOUTS_INT32 = struct.Struct(">iii")
 _NULL_STRING = b"\xff\xff"
-# A member has five lengths and two times at least.
+# A member has at least five lengths and two times.
 _MEMBER_BYTES_MIN = 24
-# Half a millisecond, to read them, and to give them their parts and write them.
+# Half a millisecond: to decode them, or to give them their assignments and encode them.
 _MEMBERS_PER_SLICE = 200
 _WRITTEN_PER_SLICE = 250
 _BYTES_PER_SLICE = MIB
 
 
 class Generation(NamedTuple):
-    """What a group's record says; `members` know the chosen protocol alone."""
+    """The content of a group's record. Its `members` support only the chosen protocol."""
 
     generation: int
     protocol_type: str
@@ -56,7 +56,7 @@ def generation_value(
     state_since_ms: int,
     members: Sequence[tuple[Member, bytes]],
 ) -> bytes:
-    """Return the value of a group's record, of members with their assignments, in version 3."""
+    """Return the value of a group's record, version 3, for members with their assignments."""
     parts = [value_front(generation, protocol_type, protocol_name, leader, state_since_ms)]
     parts.append(_INT32.pack(len(members)))
     _write_members(parts, protocol_name, members, {None: _NULL_STRING})
@@ -70,7 +70,7 @@ def value_front(
     leader: str | None,
     state_since_ms: int,
 ) -> bytes:
-    """Return what a value says before the number of its members."""
+    """Return the part of the value before the number of members."""
     parts = (
         _VERSION_3,
         _string(protocol_type),
@@ -85,9 +85,9 @@ def value_front(
 def generation_value_in_slices(
     front: bytes, protocol_name: str | None, count: int, members: Iterable[Member]
 ) -> Generator[None, None, deque[bytes]]:
-    """Return the value that `generation_value` does, in parts, of members that have their assignments.
+    """Like `generation_value`, in parts, for members that have their assignments.
 
-    Yields after some hundred members, or a megabyte. They are taken from `members` as they are written.
+    Yields after some hundred members, or a megabyte. Takes each member from `members` when it encodes it.
     """
     written = deque([front + _INT32.pack(count)])
     known: dict[str | None, bytes] = {None: _NULL_STRING}
@@ -118,7 +118,7 @@ def _write_members(
     members: Sequence[tuple[Member, bytes]],
     known: dict[str | None, bytes],
 ) -> None:
-    """Add the bytes of members; `known` keeps names, as members of one client are many."""
+    """Add the bytes of members. `known` caches names, because members of one client share most of them."""
     int16, int32, sizes = _INT16.pack, _INT32.pack, _TIMEOUTS_INT32.pack
     for member, assignment in members:
         subscription = member.metadata_for(protocol_name)
@@ -138,9 +138,9 @@ def _write_members(
 
 
 def read_generation(value: bytes) -> Generator[None, None, Generation]:
-    """Return what the value of a group's record says; yields after some members at a time.
+    """Decode the value of a group's record; yields after some members at a time.
 
-    ProtocolError for bytes that are none.
+    ProtocolError for other bytes.
     """
     if value[:2] != _VERSION_3:
         row = decode_value(_KEY, value)
@@ -163,11 +163,11 @@ def read_generation(value: bytes) -> Generator[None, None, Generation]:
 
 
 def check_names(members: Sequence[Member]) -> None:
-    """Raise ProtocolError where two members have one id or one instance id: that is no group."""
+    """Raise ProtocolError if two members have the same id or the same instance id."""
     instances = [each.instance_id for each in members if each.instance_id is not None]
     is_one_each = len({each.member_id for each in members}) == len(members)
     if not is_one_each or len(set(instances)) < len(instances):
-        raise ProtocolError("two members of one name in a group record", members=len(members))
+        raise ProtocolError("two members with the same id in a group record", members=len(members))
 
 
 def _read_3(value: bytes) -> Generator[None, None, tuple[Generation, int]]:

@@ -1,7 +1,7 @@
-"""One classic group: members join, sync, heartbeat and leave; generations follow each other. PURE.
+"""One classic group: members join, sync, heartbeat and leave; each rebalance begins a generation. PURE.
 
-The broker picks the protocol and the leader and carries bytes between members; the leader assigns.
-What survives a crash is one record per completed generation, written before its members hear of their
+The broker chooses the protocol and the leader and carries bytes between members; the leader assigns
+partitions. One record per completed generation survives a crash. It is written before any member gets its
 assignment. Source: KIP-62, KIP-134, KIP-345, KIP-394, KIP-814 as 4.3.1 runs them; spec C15, rel-C6.
 """
 
@@ -11,6 +11,8 @@ from functools import partial
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code
 from firnline.base.units import INT32_MAX
+from firnline.coordinator.for_each_member import Later, answer_sync, for_each
+from firnline.coordinator.group_members import GroupMembers
 from firnline.coordinator.group_state import (
     COMMIT_ANSWER,
     HEARTBEAT_ANSWER,
@@ -22,44 +24,43 @@ from firnline.coordinator.group_state import (
 from firnline.coordinator.membership import (
     UNKNOWN_MEMBER,
     DescribedGroup,
-    Identity,
     JoinAnswer,
     JoinRequest,
     JoinResult,
-    Left,
+    LeaveResult,
     Member,
+    MemberCounts,
+    MemberIdentity,
     SyncAnswer,
     SyncRequest,
     SyncResult,
-    Tally,
-    made_member_id,
     member_of,
+    new_member_id,
 )
 from firnline.coordinator.policy import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupPolicy
-from firnline.coordinator.roster import Roster
-from firnline.coordinator.telling import Later, answer_sync, for_each
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
-# A client may give itself next to no time to join again: nobody looks without pause until its session ends.
+# A client may set a rebalance timeout near zero; without a minimum the timer would fire all the time.
 _LOOK_AGAIN_MS = 1_000
-# The assignments of so many members are taken in, and written, some at a time.
+# Assignments of so many members are read and written in slices.
 _MANY_MEMBERS = 1_000
-# What an id that was handed out holds besides its letters: it is alone in its group, and has a timer.
+# The memory of a pending member besides its id: a group that may be its own, and a timer.
 _PENDING_BYTES = 2_000
 
-# Writes the group with these assignments; calls back with NONE once committed, or why it is not.
+# Writes the group with these assignments; calls back with NONE once they are committed, or with the error.
 Written = Callable[[Code, int], Effects]
 Persist = Callable[["Group", Mapping[str, bytes], Written, int], Effects]
-# The same of these members and what they have, some at a time, as long as it is wanted.
+# The same for these members with their present assignments, in slices, while the predicate is true.
 PersistInSlices = Callable[["Group", Iterator[Member], Callable[[], bool], Written, int], Effects]
 
 
 class Group:
     """Members, generation and state of one group id.
 
-    Invariants (those of the members are the roster's):
-      I3  a member waits for a join only while joining, until it is told, or while its replacement is written.
-      I4  a member waits for a sync of this generation, in CompletingRebalance, or until it is told.
+    Invariants (GroupMembers has those of the members):
+      I3  a member waits for its join response only while joining, until the response is sent, or while its
+          replacement is written.
+      I4  a member waits for the sync response of this generation in CompletingRebalance, or until it is sent.
       I5  in CompletingRebalance members and leader stay: any change of them begins a rebalance.
     """
 
@@ -68,7 +69,7 @@ class Group:
         group_id: str,
         *,
         policy: GroupPolicy,
-        tally: Tally,
+        member_counts: MemberCounts,
         new_id: Callable[[], str],
         persist: Persist,
         persist_in_slices: PersistInSlices,
@@ -81,7 +82,7 @@ class Group:
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
-        self.roster = Roster(tally)
+        self.members = GroupMembers(member_counts)
         self.unsynced: dict[str, None] = {}  # members of this generation that have not synced
         self._is_first_rebalance = False
         self._came_in_delay = False
@@ -93,10 +94,10 @@ class Group:
         self._on_unused = on_unused
         self._later = later
 
-    # ------------------------------------------------------------------------------------- asked
+    # ------------------------------------------------------------------------------------- requests
 
     def join(self, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> Effects:
-        """Let a member in, or tell it why not; the answer may wait for the others."""
+        """Add a member, or refuse it. The response may wait for the other members."""
         member_id = request.member_id
         if self.state is DEAD:
             return [answer(JoinResult(code=Code.COORDINATOR_NOT_AVAILABLE, member_id=member_id))]
@@ -109,16 +110,16 @@ class Group:
             return [answer(JoinResult(code=code, member_id=member_id))]
         if member_id == UNKNOWN_MEMBER:
             return self._join_newcomer(request, answer, now_ms)
-        if member_id in self.roster.pending and request.instance_id is None:
+        if member_id in self.members.pending and request.instance_id is None:
             return self._add(member_id, request, answer, now_ms)
         return self._rejoin(request, answer, now_ms)
 
     def sync(self, request: SyncRequest, answer: SyncAnswer, now_ms: int) -> Effects:
-        """Take the leader's assignment, or a follower's wish for its part of it."""
+        """Take the leader's assignment, or a follower's request for its part of it."""
         refusal = self._sync_refusal(request)
         if refusal is not Code.NONE:
             return [answer(SyncResult(code=refusal))]
-        member = self.roster.members[request.member_id]
+        member = self.members.by_id[request.member_id]
         effects = self._mark_synced(member)
         if self.state is STABLE:
             return [
@@ -128,16 +129,19 @@ class Group:
             ]
         effects += answer_sync(member, SyncResult(code=Code.REBALANCE_IN_PROGRESS))
         member.sync_answer, member.sync_generation = answer, self.generation
-        # A leader that asks again while its assignment is being written changes nothing.
-        if member.member_id != self.roster.leader or self._generation_in_writing == self.generation:
+        # A leader that sends its assignment again while it is being written changes nothing.
+        if (
+            member.member_id != self.members.leader
+            or self._generation_in_writing == self.generation
+        ):
             return effects
         generation = self._generation_in_writing = self.generation
-        if len(self.roster.members) >= _MANY_MEMBERS:
+        if len(self.members.by_id) >= _MANY_MEMBERS:
             members = self._given(request.assignments)
             is_wanted = partial(self._is_completing, generation)
             written = partial(self._on_assigned, generation, {})
             return effects + self._persist_in_slices(self, members, is_wanted, written, now_ms)
-        parts = {m: request.assignments.get(m, b"") for m in self.roster.members}
+        parts = {m: request.assignments.get(m, b"") for m in self.members.by_id}
         return effects + self._persist(
             self, parts, lambda code, now: self._on_assigned(generation, parts, code, now), now_ms
         )
@@ -145,10 +149,10 @@ class Group:
     def heartbeat(
         self, member_id: str, *, instance_id: str | None, generation_id: int, now_ms: int
     ) -> tuple[Code, Effects]:
-        """Return what the member is to hear; its session begins anew if it is one."""
+        """Return the response to a heartbeat, and restart the member's session."""
         if self.state is DEAD:
             return Code.COORDINATOR_NOT_AVAILABLE, []
-        refusal = self.roster.stranger(member_id, instance_id)
+        refusal = self.members.check_identity(member_id, instance_id)
         if refusal is Code.NONE and generation_id != self.generation:
             refusal = Code.ILLEGAL_GENERATION
         if refusal is not Code.NONE:
@@ -156,24 +160,26 @@ class Group:
         answer = HEARTBEAT_ANSWER[self.state]
         if answer is Code.UNKNOWN_MEMBER_ID:
             return answer, []
-        return answer, [self._expect_heartbeat(self.roster.members[member_id], now_ms)]
+        return answer, [self._expect_heartbeat(self.members.by_id[member_id], now_ms)]
 
-    def leave(self, leavers: Sequence[Identity], now_ms: int) -> tuple[list[Left], Effects]:
-        """Take members out; one rebalance follows for all of them."""
-        left: list[Left] = []
+    def leave(
+        self, leavers: Sequence[MemberIdentity], now_ms: int
+    ) -> tuple[list[LeaveResult], Effects]:
+        """Remove members. One rebalance follows for all of them."""
+        left: list[LeaveResult] = []
         effects: Effects = []
-        before = len(self.roster.members)
+        before = len(self.members.by_id)
         for who in leavers:
             member_id = who.member_id
             if member_id == UNKNOWN_MEMBER and who.instance_id is not None:
-                # By instance id alone: an administrator removes a static member (KIP-345).
-                member_id = self.roster.instances.get(who.instance_id, UNKNOWN_MEMBER)
+                # Instance id only: an administrator removes a static member (KIP-345).
+                member_id = self.members.instances.get(who.instance_id, UNKNOWN_MEMBER)
             code = Code.NONE
             if self.state is DEAD:
                 code = Code.COORDINATOR_NOT_AVAILABLE
-            elif member_id not in self.roster.pending:
-                code = self.roster.stranger(member_id, who.instance_id)
-            left.append(Left(who, code))
+            elif member_id not in self.members.pending:
+                code = self.members.check_identity(member_id, who.instance_id)
+            left.append(LeaveResult(who, code))
             if code is Code.NONE:
                 effects += self._remove(member_id, Code.UNKNOWN_MEMBER_ID)
         return left, effects + self._after_removal(before, now_ms)
@@ -181,27 +187,27 @@ class Group:
     def commit_refusal(
         self, member_id: str, *, instance_id: str | None, generation_id: int
     ) -> Code:
-        """Return why these commits are refused, or NONE. -1 and no member: a simple consumer (C15)."""
+        """Return why these commits are refused, or NONE. Generation -1: a simple consumer (C15)."""
         if self.state is DEAD:
             return Code.COORDINATOR_NOT_AVAILABLE
         if generation_id < 0 and self.state is EMPTY:
             return Code.NONE
         if generation_id < 0 and not member_id and instance_id is None:
-            return Code.UNKNOWN_MEMBER_ID  # only members commit while there are members
-        refusal = self.roster.stranger(member_id, instance_id)
+            return Code.UNKNOWN_MEMBER_ID  # only members may commit while there are members
+        refusal = self.members.check_identity(member_id, instance_id)
         if refusal is Code.NONE and generation_id != self.generation:
             refusal = Code.ILLEGAL_GENERATION
         return COMMIT_ANSWER[self.state] if refusal is Code.NONE else refusal
 
     def touch(self, member_id: str, now_ms: int) -> Effects:
-        """Begin the member's session anew: a commit counts as a heartbeat."""
-        member = self.roster.members.get(member_id)
+        """Restart the member's session: a commit counts as a heartbeat."""
+        member = self.members.by_id.get(member_id)
         if member is None or self.state not in (STABLE, PREPARING):
             return []
         return [self._expect_heartbeat(member, now_ms)]
 
     def describe(self) -> DescribedGroup:
-        """Return the group for DescribeGroups; subscriptions and assignments only when Stable."""
+        """Return the group for DescribeGroups; with subscriptions and assignments only when Stable."""
         stable = self.state is STABLE
         return DescribedGroup(
             code=Code.NONE,
@@ -209,17 +215,17 @@ class Group:
             state=self.state.value,
             protocol_type=self.protocol_type or "",
             protocol_data=(self.protocol_name or "") if stable else "",
-            members=self.roster.described(self.protocol_name, is_stable=stable),
+            members=self.members.described(self.protocol_name, is_stable=stable),
         )
 
     @property
     def is_deserted(self) -> bool:
-        """Nobody is in, nobody was told to come."""
-        return self.state is EMPTY and not self.roster.pending
+        """No member is in the group, and none is pending."""
+        return self.state is EMPTY and not self.members.pending
 
     @property
     def is_simple(self) -> bool:
-        """It exists for its offsets alone: no member ever came."""
+        """The group exists only for its offsets: no member ever joined."""
         return self.is_deserted and self.protocol_type is None
 
     # ------------------------------------------------------------------------ begin and end of life
@@ -234,71 +240,71 @@ class Group:
         state_since_ms: int,
         members: list[Member],
     ) -> Generator[None, None, None]:
-        """Become what a record says: Stable with those members, or Empty without; yields after some."""
+        """Restore the state of a record: Stable with those members, or Empty; yields after some members."""
         self.generation = generation
         self.protocol_type = protocol_type
         self.protocol_name = protocol_name
         self.state_since_ms = state_since_ms
-        yield from self.roster.fill(members, leader)
+        yield from self.members.fill(members, leader)
         self.state = STABLE if members else EMPTY
 
     def begin_sessions(self, members: Sequence[Member], now_ms: int) -> Effects:
-        """Expect to hear from members that were loaded."""
+        """Start the sessions of loaded members."""
         return [self._expect_heartbeat(member, now_ms) for member in members]
 
     def shrink(self, now_ms: int) -> Effects:
-        """Have a group that was loaded join again where it is larger than it may be."""
-        too_large = len(self.roster.members) > self._policy.max_size
+        """Begin a rebalance if a loaded group is larger than group.max.size."""
+        too_large = len(self.members.by_id) > self._policy.max_size
         return self._rebalance(now_ms) if too_large else []
 
     def close(self, now_ms: int) -> Effects:
-        """End: nothing follows from its members any more. Those that there are, are to be dismissed."""
+        """End the group. The caller then dismisses the members that are left."""
         self._enter(Cause.REMOVED, now_ms)
         return [CancelTimer(key=self._key("join")), CancelTimer(key=self._key("sync"))]
 
     def dismiss(self, member_ids: Sequence[str], code: Code) -> Effects:
-        """Of a group that was closed: who waits hears `code`, and no timer fires any more."""
+        """Answer waiting requests of these members with `code`, after `close`; no timer fires any more."""
         effects: Effects = []
         for member_id in member_ids:
             effects += self._remove(member_id, code)
         return effects
 
-    # ------------------------------------------------------------------------------ join, by case
+    # ------------------------------------------------------------------------------ kinds of join
 
     def _has_room_for(self, member_id: str) -> bool:
-        """Whether one more, or this one again, stays within group.max.size.
+        """Whether one more member, or this one again, stays within group.max.size.
 
-        While joining, those who have joined count: a group that is too large loses its last.
+        While joining, only members that have joined count: a group that is too large loses its last ones.
         """
         size = self._policy.max_size
         if self.state is EMPTY:
             return True
         if self.state is PREPARING:
-            member = self.roster.members.get(member_id)
+            member = self.members.by_id.get(member_id)
             has_joined = member is not None and member.join_answer is not None
-            return has_joined or self.roster.joined_count < size
-        return member_id in self.roster.members or len(self.roster.members) < size
+            return has_joined or self.members.joined_count < size
+        return member_id in self.members.by_id or len(self.members.by_id) < size
 
     def _can_work_with(self, request: JoinRequest) -> bool:
         if self.state is EMPTY:
             return bool(request.protocol_type and request.protocols)
         same_type = request.protocol_type == self.protocol_type
-        return same_type and self.roster.shares_a_protocol(request.protocols)
+        return same_type and self.members.shares_a_protocol(request.protocols)
 
     def _join_newcomer(self, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> Effects:
         stem = request.client_id if request.instance_id is None else request.instance_id
-        member_id = made_member_id(stem, self._new_id())
+        member_id = new_member_id(stem, self._new_id())
         if request.instance_id is not None:
-            if request.instance_id in self.roster.instances:
+            if request.instance_id in self.members.instances:
                 return self._replace_static(member_id, request, answer, now_ms)
             return self._add(member_id, request, answer, now_ms)
         if not request.needs_known_member_id:
             return self._add(member_id, request, answer, now_ms)
-        # KIP-394: come back with the id, so that a join whose answer is lost leaves no ghost.
+        # KIP-394: the client has to come back with this id, so a lost response leaves no member behind.
         ends = partial(self._on_session_end, member_id)
         size_bytes = _PENDING_BYTES + len(member_id) + len(self.group_id)
         host = request.client_host
-        self.roster.expect(member_id, host=host, size_bytes=size_bytes, ends=ends)
+        self.members.add_pending(member_id, host=host, size_bytes=size_bytes, ends=ends)
         at_ms = now_ms + request.session_timeout_ms
         return [
             SetTimer(key=self._key("member", member_id), at_ms=at_ms, then=ends),
@@ -310,62 +316,62 @@ class Group:
     ) -> Effects:
         member = member_of(member_id, request)
         member.is_new = True
-        if not self.roster.members:
+        if not self.members.by_id:
             self.protocol_type = request.protocol_type
         if self.state is PREPARING and self._is_first_rebalance:
             self._came_in_delay = True
-        self.roster.add(member)
-        self.roster.await_join(member, answer)
-        # It cannot heartbeat before it has its id, and nobody sees its connection go.
+        self.members.add(member)
+        self.members.await_join(member, answer)
+        # A member cannot heartbeat before it knows its id, and we do not see its connection close.
         session = self._expect_heartbeat(member, now_ms, NEW_MEMBER_JOIN_TIMEOUT_MS)
         return [session, *self._rebalance_or_settle(now_ms)]
 
     def _rejoin(self, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> Effects:
         member_id = request.member_id
-        refusal = self.roster.stranger(member_id, request.instance_id)
+        refusal = self.members.check_identity(member_id, request.instance_id)
         if refusal is Code.NONE and self.state is EMPTY:
             refusal = Code.UNKNOWN_MEMBER_ID
         if refusal is not Code.NONE:
             return [answer(JoinResult(code=refusal, member_id=member_id))]
-        member = self.roster.members[member_id]
-        is_leader = member_id == self.roster.leader
+        member = self.members.by_id[member_id]
+        is_leader = member_id == self.members.leader
         if member.protocols == request.protocols and (
             self.state is COMPLETING or (self.state is STABLE and not is_leader)
         ):
-            # It lost our answer, or nothing changed for it: the running generation, once more.
+            # The response was lost, or nothing changed: answer with the running generation again.
             # A leader that joins a stable group wants a rebalance, whatever its subscription.
             return [answer(self._joined(member))]
         effects = self._update(member, request, answer)
         return effects + self._rebalance_or_settle(now_ms)
 
     def _update(self, member: Member, request: JoinRequest, answer: JoinAnswer) -> Effects:
-        # One member, one waiting join: the older request's connection is told to try again.
-        effects = self.roster.answer_join(member, JoinResult(code=Code.REBALANCE_IN_PROGRESS))
-        self.roster.subscribe(member, request.protocols, request.rebalance_timeout_ms)
+        # A member has one waiting join. The older request gets an error, so that its client tries again.
+        effects = self.members.answer_join(member, JoinResult(code=Code.REBALANCE_IN_PROGRESS))
+        self.members.subscribe(member, request.protocols, request.rebalance_timeout_ms)
         member.session_timeout_ms = request.session_timeout_ms
-        self.roster.await_join(member, answer)
+        self.members.await_join(member, answer)
         return effects
 
     def _replace_static(
         self, member_id: str, request: JoinRequest, answer: JoinAnswer, now_ms: int
     ) -> Effects:
-        """A static member came back without its id: it takes its own place, the old id is fenced."""
+        """A static member came back without its id: it gets a new one, and the old one is fenced."""
         assert request.instance_id is not None
-        old_id = self.roster.instances[request.instance_id]
-        old, old_leader = self.roster.members[old_id], self.roster.leader
+        old_id = self.members.instances[request.instance_id]
+        old, old_leader = self.members.by_id[old_id], self.members.leader
         effects = self._fence(old)
         new = member_of(member_id, request)
         new.assignment = old.assignment
-        self.roster.replace(old_id, new)
-        self.roster.await_join(new, answer)
+        self.members.replace(old_id, new)
+        self.members.await_join(new, answer)
         if old_id in self.unsynced:
             self.unsynced[member_id] = self.unsynced.pop(old_id)
         effects.append(self._expect_heartbeat(new, now_ms))
-        if self.state is STABLE and self.protocol_name == self.roster.choose_protocol():
+        if self.state is STABLE and self.protocol_name == self.members.choose_protocol():
             skips = request.may_skip_assignment
-            leader = self.roster.leader if skips else old_leader
+            leader = self.members.leader if skips else old_leader
             return effects + self._write_replaced(new, leader, skips, now_ms)
-        # The leader may already hold the old id in its plan: only a new generation is safe.
+        # The leader may have assigned partitions to the old id already, so only a new generation is safe.
         return effects + self._rebalance_or_settle(now_ms)
 
     def _write_replaced(
@@ -374,14 +380,14 @@ class Group:
         """Write the running generation with a new member in the place of the one it replaces."""
         is_wanted = partial(self._is_being_replaced, new, self.generation)
         written = partial(self._on_replaced, is_wanted, new, shown_leader, skips)
-        members = list(self.roster.members.values())
+        members = list(self.members.by_id.values())
         if len(members) >= _MANY_MEMBERS:
             return self._persist_in_slices(self, iter(members), is_wanted, written, now_ms)
         parts = {member.member_id: member.assignment for member in members}
         return self._persist(self, parts, written, now_ms)
 
     def _is_being_replaced(self, new: Member, generation: int) -> bool:
-        """Unless a rebalance has begun, which answers the join, or the next one has taken its place."""
+        """Whether it still counts: no rebalance has begun, and no other member took the place."""
         is_same = self.state is STABLE and self.generation == generation
         return is_same and new.join_answer is not None
 
@@ -398,8 +404,8 @@ class Group:
             return []
         session = self._expect_heartbeat(member, now_ms)
         if code is not Code.NONE:
-            return [session, *self.roster.answer_join(member, JoinResult(code=code))]
-        is_leader = member.member_id == self.roster.leader
+            return [session, *self.members.answer_join(member, JoinResult(code=code))]
+        is_leader = member.member_id == self.members.leader
         result = JoinResult(
             code=Code.NONE,
             member_id=member.member_id,
@@ -408,16 +414,16 @@ class Group:
             protocol_name=self.protocol_name,
             leader=shown_leader or UNKNOWN_MEMBER,
             skip_assignment=skips and is_leader,
-            members=self.roster.seen_by_leader(self.protocol_name) if skips and is_leader else (),
+            members=self.members.seen_by_leader(self.protocol_name) if skips and is_leader else (),
         )
-        return [session, *self.roster.answer_join(member, result)]
+        return [session, *self.members.answer_join(member, result)]
 
     def _fence(self, old: Member) -> Effects:
-        """Take the old incarnation of a static member out; whatever it waits for is fenced."""
+        """Remove the old incarnation of a static member, and fence its waiting requests."""
         code = Code.FENCED_INSTANCE_ID
         return [
             CancelTimer(key=self._key("member", old.member_id)),
-            *self.roster.answer_join(old, JoinResult(code=code, member_id=old.member_id)),
+            *self.members.answer_join(old, JoinResult(code=code, member_id=old.member_id)),
             *answer_sync(old, SyncResult(code=code)),
         ]
 
@@ -436,11 +442,11 @@ class Group:
         self._is_first_rebalance = self.state is EMPTY
         self._enter(Cause.MEMBERS_CHANGED, now_ms)
         if self._is_first_rebalance:
-            # KIP-134: the first of many members waits a little for the others.
+            # KIP-134: the first join of a new group waits a little for other members.
             delay = self._policy.initial_rebalance_delay_ms
-            left = max(self.roster.rebalance_timeout_ms - delay, 0)
+            left = max(self.members.rebalance_timeout_ms - delay, 0)
             return [*effects, self._delay_first_join(delay, left, now_ms)]
-        if self.roster.all_joined:
+        if self.members.all_joined:
             return effects + self._end_join_phase(now_ms)
         return [*effects, self._await_joins(now_ms)]
 
@@ -463,7 +469,7 @@ class Group:
     def _await_joins(self, now_ms: int, at_least_ms: int = 0) -> SetTimer:
         return SetTimer(
             key=self._key("join"),
-            at_ms=now_ms + max(self.roster.rebalance_timeout_ms, at_least_ms),
+            at_ms=now_ms + max(self.members.rebalance_timeout_ms, at_least_ms),
             then=self._on_join_timeout,
         )
 
@@ -471,36 +477,36 @@ class Group:
         return self._end_join_phase(now_ms) if self.state is PREPARING else []
 
     def _end_join_phase_if_all_joined(self, now_ms: int) -> Effects:
-        # The first rebalance of a group always lasts its delay.
-        if self.state is PREPARING and not self._is_first_rebalance and self.roster.all_joined:
+        # The first rebalance of a group always takes the whole delay.
+        if self.state is PREPARING and not self._is_first_rebalance and self.members.all_joined:
             return self._end_join_phase(now_ms)
         return []
 
     def _end_join_phase(self, now_ms: int) -> Effects:
-        """Drop who did not come, count the generation up, and tell everybody who leads."""
+        """Remove members that did not join, begin the next generation, and answer all joins."""
         effects: Effects = [CancelTimer(key=self._key("join"))]
-        absent = self.roster.absent()
+        absent = self.members.absent()
         if absent:
             then = partial(self._end_join_phase_of, self.generation)
             return effects + self._drop_absent(absent, then, now_ms)
-        if self.roster.members and not self.roster.elect_leader_that_joined():
-            # Only static members are left and none is here: their sessions decide.
+        if self.members.by_id and not self.members.elect_leader_that_joined():
+            # Only static members are left and none has joined: their sessions decide.
             return [*effects, self._await_joins(now_ms, _LOOK_AGAIN_MS)]
         self.generation = self.generation % INT32_MAX + 1
-        self.unsynced = dict.fromkeys(self.roster.members)
-        if not self.roster.members:
+        self.unsynced = dict.fromkeys(self.members.by_id)
+        if not self.members.by_id:
             self.protocol_name = None
             self._enter(Cause.DESERTED, now_ms)
             return effects + self._persist(self, {}, lambda code, now: [], now_ms)
-        self.protocol_name = self.roster.choose_protocol()
+        self.protocol_name = self.members.choose_protocol()
         self._enter(Cause.ALL_JOINED, now_ms)
-        members = list(self.roster.members.values())
-        effects += for_each(members, self._tell_of_generation, self._later, now_ms)
+        members = list(self.members.by_id.values())
+        effects += for_each(members, self._answer_join_of, self._later, now_ms)
         generation = self.generation
         effects.append(
             SetTimer(
                 key=self._key("sync"),
-                at_ms=now_ms + self.roster.rebalance_timeout_ms,
+                at_ms=now_ms + self.members.rebalance_timeout_ms,
                 then=lambda now: self._on_sync_timeout(generation, now),
             )
         )
@@ -510,13 +516,13 @@ class Group:
         return self._end_join_phase(now_ms) if self._is_joining_after(generation) else []
 
     def _is_joining_after(self, generation: int) -> bool:
-        """Whether the join phase that followed on that generation goes on."""
+        """Whether the join phase that followed that generation is still on."""
         return self.state is PREPARING and self.generation == generation
 
     def _drop_absent(
         self, members: Sequence[Member], then: Callable[[int], Effects], now_ms: int
     ) -> Effects:
-        """Take out members that have not joined, of many those who have not when it is their turn."""
+        """Remove members that have not joined. In a large group each is checked when its slice comes."""
         generation = self.generation
 
         def drop(member: Member, _: int) -> Effects:
@@ -526,26 +532,26 @@ class Group:
 
         return for_each(members, drop, self._later, now_ms, then)
 
-    def _tell_of_generation(self, member: Member, now_ms: int) -> Effects:
-        """Answer the join of a member with the generation of now, and begin its session.
+    def _answer_join_of(self, member: Member, now_ms: int) -> Effects:
+        """Answer a member's join with the current generation, and start its session.
 
-        Where a rebalance has begun meanwhile its join counts for that one, and waits.
+        If another rebalance has begun, the join counts for that one and keeps waiting.
         """
-        is_in = self.roster.members.get(member.member_id) is member
+        is_in = self.members.by_id.get(member.member_id) is member
         if not is_in or self.state not in (COMPLETING, STABLE):
             return []
         member.is_new = False
         session = self._expect_heartbeat(member, now_ms)
         if member.join_answer is None:
             return [session]
-        return [*self.roster.answer_join(member, self._joined(member)), session]
+        return [*self.members.answer_join(member, self._joined(member)), session]
 
     # -------------------------------------------------------------------------------- assignment
 
     def _sync_refusal(self, request: SyncRequest) -> Code:
         if self.state is DEAD:
             return Code.COORDINATOR_NOT_AVAILABLE
-        refusal = self.roster.stranger(request.member_id, request.instance_id)
+        refusal = self.members.check_identity(request.member_id, request.instance_id)
         if refusal is not Code.NONE:
             return refusal
         if request.generation_id != self.generation:
@@ -568,32 +574,32 @@ class Group:
         return self.state is COMPLETING and self.generation == generation
 
     def _given(self, parts: dict[str, bytes]) -> Iterator[Member]:
-        """Give each member its part. Nobody sees it before the group is Stable."""
-        for member in list(self.roster.members.values()):
-            self.roster.assign(member, parts.pop(member.member_id, b""))
+        """Give each member its assignment. Nobody sees it before the group is Stable."""
+        for member in list(self.members.by_id.values()):
+            self.members.assign(member, parts.pop(member.member_id, b""))
             yield member
 
     def _on_assigned(
         self, generation: int, parts: Mapping[str, bytes], code: Code, now_ms: int
     ) -> Effects:
-        """The assignment is committed, or cannot be."""
+        """The assignment is committed, or has failed."""
         if self._generation_in_writing == generation:
             self._generation_in_writing = -1
         if not self._is_completing(generation):
-            return []  # a rebalance has begun meanwhile, and its answers are out
+            return []  # another rebalance has begun, and the syncs are answered
         if code is not Code.NONE:
             return [*self._answer_all_syncs(code, now_ms), *self._rebalance(now_ms)]
         for member_id, part in parts.items():
-            self.roster.assign(self.roster.members[member_id], part)
+            self.members.assign(self.members.by_id[member_id], part)
         self._enter(Cause.ASSIGNED, now_ms)
         return self._answer_all_syncs(Code.NONE, now_ms)
 
     def _answer_all_syncs(self, code: Code, now_ms: int) -> Effects:
-        tell = partial(self._tell_of_sync, self.generation, code)
-        return for_each(list(self.roster.members.values()), tell, self._later, now_ms)
+        tell = partial(self._answer_sync_of, self.generation, code)
+        return for_each(list(self.members.by_id.values()), tell, self._later, now_ms)
 
-    def _tell_of_sync(self, generation: int, code: Code, member: Member, now_ms: int) -> Effects:
-        """Answer the sync of a member for that generation, if one waits, and begin its session."""
+    def _answer_sync_of(self, generation: int, code: Code, member: Member, now_ms: int) -> Effects:
+        """Answer a member's waiting sync of that generation, and start its session."""
         if member.sync_answer is None or member.sync_generation != generation:
             return []
         if self.generation != generation:
@@ -602,18 +608,18 @@ class Group:
         return [*answer_sync(member, result), self._expect_heartbeat(member, now_ms)]
 
     def _on_sync_timeout(self, generation: int, now_ms: int) -> Effects:
-        """Members that joined and never synced are out."""
+        """Remove members that joined and did not sync."""
         is_over = generation != self.generation or not self.unsynced
         if is_over or self.state not in (COMPLETING, STABLE):
             return []
-        absent = [self.roster.members[member_id] for member_id in self.unsynced]
-        # First of all, as members do not change in CompletingRebalance (I5).
+        absent = [self.members.by_id[member_id] for member_id in self.unsynced]
+        # Before anything else: members do not change in CompletingRebalance (I5).
         effects = self._rebalance(now_ms)
         then = partial(self._await_joins_of, generation)
         return effects + self._drop_absent(absent, then, now_ms)
 
     def _await_joins_of(self, generation: int, now_ms: int) -> Effects:
-        """Wait for those who are left."""
+        """Wait for the members that are left."""
         if not self._is_joining_after(generation):
             return []
         return self._end_join_phase_if_all_joined(now_ms) or [self._await_joins(now_ms)]
@@ -631,48 +637,48 @@ class Group:
         )
 
     def _on_session_end(self, member_id: str, now_ms: int) -> Effects:
-        member = self.roster.members.get(member_id)
-        # A member that waits for us cannot heartbeat; a new one is given up even so.
+        member = self.members.by_id.get(member_id)
+        # A member that waits for our response cannot heartbeat. A new one is removed all the same.
         if member is not None and member.is_waiting and not member.is_new:
             return []
-        if member is None and member_id not in self.roster.pending:
+        if member is None and member_id not in self.members.pending:
             return []
-        before = len(self.roster.members)
+        before = len(self.members.by_id)
         effects = self._remove(member_id, Code.UNKNOWN_MEMBER_ID)
         return effects + self._after_removal(before, now_ms)
 
     def _after_removal(self, members_before: int, now_ms: int) -> Effects:
-        if self.state in (STABLE, COMPLETING) and len(self.roster.members) < members_before:
+        if self.state in (STABLE, COMPLETING) and len(self.members.by_id) < members_before:
             return self._rebalance(now_ms)
         if self.is_simple:
             return self._on_unused(self, now_ms)
         return self._end_join_phase_if_all_joined(now_ms)
 
     def _remove(self, member_id: str, code: Code) -> Effects:
-        """Forget a member or a pending id; requests of it that wait hear `code`."""
+        """Remove a member or a pending id; its waiting requests are answered with `code`."""
         effects: Effects = [CancelTimer(key=self._key("member", member_id))]
         self.unsynced.pop(member_id, None)
-        member = self.roster.members.get(member_id)
-        # Mostly nobody waits, and a thousand may go at once: no answer is made that nobody gets.
+        member = self.members.by_id.get(member_id)
+        # A thousand members may go at once, and most have no waiting request: make no response for nobody.
         if member is not None and member.join_answer is not None:
-            effects += self.roster.answer_join(member, JoinResult(code=code))
+            effects += self.members.answer_join(member, JoinResult(code=code))
         if member is not None and member.sync_answer is not None:
             effects += answer_sync(member, SyncResult(code=code))
-        self.roster.remove(member_id)
+        self.members.remove(member_id)
         return effects
 
     # ----------------------------------------------------------------------------------- answers
 
     def _joined(self, member: Member) -> JoinResult:
-        is_leader = member.member_id == self.roster.leader
+        is_leader = member.member_id == self.members.leader
         return JoinResult(
             code=Code.NONE,
             member_id=member.member_id,
             generation_id=self.generation,
             protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
-            leader=self.roster.leader or UNKNOWN_MEMBER,
-            members=self.roster.seen_by_leader(self.protocol_name) if is_leader else (),
+            leader=self.members.leader or UNKNOWN_MEMBER,
+            members=self.members.seen_by_leader(self.protocol_name) if is_leader else (),
         )
 
     def _synced(self, member: Member) -> SyncResult:
@@ -683,7 +689,7 @@ class Group:
             assignment=member.assignment,
         )
 
-    # ------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------ internal
 
     def _key(self, what: str, member_id: str = "") -> tuple[str, str, str, str]:
         return ("group", self.group_id, what, member_id)

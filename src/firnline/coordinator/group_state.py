@@ -1,7 +1,7 @@
-"""The states of a classic group, every way between them, and what a state answers. PURE.
+"""The states of a classic group, all transitions between them, and the error codes of each state. PURE.
 
-Drawn once, here; `coordinator/group.py` asks. Source: the consumer rebalance protocol as Apache Kafka
-4.3.1 runs it (KIP-62, KIP-134, KIP-345, KIP-394); spec C15.
+`coordinator/group.py` uses this table. Source: the consumer rebalance protocol as Apache Kafka 4.3.1 runs it
+(KIP-62, KIP-134, KIP-345, KIP-394); spec C15.
 """
 
 from enum import Enum
@@ -22,15 +22,15 @@ class GroupState(Enum):
 class Cause(Enum):
     """Why a group changes its state."""
 
-    MEMBERS_CHANGED = "members changed"  # one came, went, or brought another subscription
-    ALL_JOINED = "all joined"  # everybody who is still there has joined: a new generation
-    DESERTED = "deserted"  # the join phase ends and nobody is there
+    MEMBERS_CHANGED = "members changed"  # a member joined, left, or changed its subscription
+    ALL_JOINED = "all joined"  # every remaining member has joined: a new generation
+    DESERTED = "deserted"  # the join phase ends without members
     ASSIGNED = "assigned"  # the leader's assignment is committed
-    REMOVED = "removed"  # deleted, expired, or this node no longer coordinates it
+    REMOVED = "removed"  # deleted, expired, or no longer coordinated by this node
 
 
 E, P, C, S, D = GroupState
-X = None  # illegal: taking it is our bug, not a member's
+X = None  # illegal: a bug of ours, never of a member
 
 TRANSITIONS: dict[GroupState, dict[Cause, GroupState | None]] = {
     state: dict(zip(Cause, row, strict=True))
@@ -44,7 +44,7 @@ TRANSITIONS: dict[GroupState, dict[Cause, GroupState | None]] = {
     }.items()
 }  # fmt: skip
 
-# What a member with the right id and generation hears.
+# The error code for a member with the right id and generation.
 HEARTBEAT_ANSWER: dict[GroupState, Code] = {
     E: Code.UNKNOWN_MEMBER_ID,
     P: Code.REBALANCE_IN_PROGRESS,
@@ -70,5 +70,5 @@ def next_state(state: GroupState, cause: Cause) -> GroupState:
 
 
 def may_rebalance(state: GroupState) -> bool:
-    """Whether a change of members starts a new join phase in this state."""
+    """Whether a change of members begins a new join phase in this state."""
     return TRANSITIONS[state][Cause.MEMBERS_CHANGED] is not None

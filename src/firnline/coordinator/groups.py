@@ -1,7 +1,7 @@
-"""The group coordinator of a node: which shard, whether it is loaded, and every question to it. PURE.
+"""The group coordinator of a node: finds the shard of a group and checks that it is loaded. PURE.
 
-Requests of one group go to the shard of partition `partition_for(group)`. A shard that this node
-leads but has not read yet answers COORDINATOR_LOAD_IN_PROGRESS, one it does not lead NOT_COORDINATOR.
+Requests of a group go to the shard of partition `partition_for(group)`. The error is
+COORDINATOR_LOAD_IN_PROGRESS while this node loads the shard, NOT_COORDINATOR if it does not lead it.
 Source: spec C15; KIP-848 'Group Coordinator'; rel-C5, rel-C6.
 """
 
@@ -22,16 +22,16 @@ from firnline.coordinator.group_state import GroupState
 from firnline.coordinator.membership import (
     UNKNOWN_MEMBER,
     DescribedGroup,
-    Identity,
     JoinAnswer,
     JoinRequest,
     JoinResult,
-    Left,
+    LeaveResult,
     ListedGroup,
+    MemberCounts,
+    MemberIdentity,
     SyncAnswer,
     SyncRequest,
     SyncResult,
-    Tally,
     size_of,
 )
 from firnline.coordinator.policy import GroupPolicy, Settings
@@ -45,7 +45,7 @@ _EXPIRY_TIMER = ("group", "expiry")
 
 
 class NewCommit(NamedTuple):
-    """One offset to commit. The metadata may be None on the wire: that is the empty text."""
+    """One offset to commit. `metadata` may be null on the wire, which means the empty string."""
 
     topic: str
     partition: int
@@ -57,7 +57,7 @@ class NewCommit(NamedTuple):
 
 @event
 class CommitRequest:
-    """One OffsetCommit. `retention_ms` -1: the broker's setting. Generation -1: no member."""
+    """One OffsetCommit. `retention_ms` -1: the broker's setting. Generation -1: not a member."""
 
     group_id: str
     member_id: str
@@ -65,12 +65,12 @@ class CommitRequest:
     generation_id: int
     commits: Sequence[NewCommit]
     retention_ms: int = -1
-    knows_group_id_not_found: bool = False  # versions from 9 on
+    knows_group_id_not_found: bool = False  # from version 9 on
     client_host: str = ""
 
 
 class FetchedOffset(NamedTuple):
-    """One partition's answer; `commit` None where there is none."""
+    """One partition's result; `commit` None if nothing is committed."""
 
     partition: int
     commit: CommittedOffset | None
@@ -78,7 +78,7 @@ class FetchedOffset(NamedTuple):
 
 
 class FetchedOffsets(NamedTuple):
-    """One group's answer: by topic, in the order asked, or all there are."""
+    """One group's result by topic: those asked for, in that order, or all."""
 
     code: Code
     topics: tuple[tuple[str, tuple[FetchedOffset, ...]], ...] = ()
@@ -88,7 +88,7 @@ Loaded = Callable[[StorageError | None, int], Effects]
 
 
 class _Load:
-    """One partition that is being loaded; what was deleted meanwhile is forgotten afterwards."""
+    """A partition that is being loaded. Topics that are deleted meanwhile are forgotten afterwards."""
 
     __slots__ = ("deleted_topics", "shard", "work")
 
@@ -113,59 +113,59 @@ def utf16_length(text: str) -> int:
 
 
 class GroupCoordinator:
-    """Groups and offsets of this node. Changes answer through `answer`; reads return values."""
+    """Groups and offsets of this node. Changes call `answer` with their result; reads return values."""
 
     def __init__(self, config: Settings, rng: Rng) -> None:
         self.policy = GroupPolicy.from_config(config)
         self._rng = rng
-        self._tally = Tally()
+        self._member_counts = MemberCounts()
         self._shards: dict[int, Shard] = {}
         self._loads: dict[int, _Load] = {}
         self._not_ready: dict[int, Code] = {}  # loading, or failed to load
         self._background = Background("group")
-        # By address, groups it made since groups were last looked through.
+        # Groups that each client address created since the last expiry check.
         self._made: dict[str, int] = {}
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that holds the group."""
         hashed = java_hash(group_id)
-        # As Kafka: the one number without an absolute value counts as 0.
+        # As in Kafka: the one number without an absolute value counts as 0.
         return (0 if hashed == -(2**31) else abs(hashed)) % self.policy.topic_num_partitions
 
     @property
     def group_count(self) -> int:
-        """How many groups this node keeps."""
+        """The number of groups on this node."""
         return sum(len(shard.groups) for shard in self._shards.values())
 
     @property
     def pending_members(self) -> int:
-        """How many ids were handed out that no member has come with yet."""
-        return self._tally.pending
+        """The number of pending members."""
+        return self._member_counts.pending
 
     @property
     def evicted_members(self) -> int:
-        """How many of those were forgotten before their time, so that others find room."""
-        return self._tally.evicted
+        """The number of pending members that were forgotten early to make room for others."""
+        return self._member_counts.evicted
 
     @property
     def members_held_bytes(self) -> int:
-        """What members hold, about."""
-        return self._tally.held_bytes
+        """Memory of all members, approximately."""
+        return self._member_counts.held_bytes
 
     @property
     def refused_members(self) -> int:
-        """How many requests of members found no room."""
-        return self._tally.refused
+        """The number of members' requests that were refused for lack of room."""
+        return self._member_counts.refused
 
     @property
     def unreadable_records(self) -> int:
-        """How many records of the partitions that are served here were skipped, as nobody can read them."""
+        """The number of records that were skipped because they cannot be read."""
         return sum(shard.unreadable.offset_count for shard in self._shards.values())
 
     # -------------------------------------------------------------------------------------- life
 
     def start(self, now_ms: int) -> Effects:
-        """Begin the periodic expiry of offsets and groups."""
+        """Start the periodic expiry of offsets and groups."""
         return [
             SetTimer(
                 key=_EXPIRY_TIMER,
@@ -177,19 +177,26 @@ class GroupCoordinator:
     def load_partition(
         self, partition: int, batches: Iterable[Buffer], then: Loaded, now_ms: int
     ) -> Effects:
-        """Replay a partition this node now leads, whole batches in log order, and serve it; in slices.
+        """Load a partition that this node now leads, in slices, by replaying its batches in log order; then
+        serve it.
 
-        Until then it answers COORDINATOR_LOAD_IN_PROGRESS. `then` gets None once it is served, or the
-        StorageError of bytes that this copy alone has (they cannot be read, or a CRC is wrong): the partition
-        then answers NOT_COORDINATOR, as another replica may serve it. Records that nobody can read are told,
-        and skipped. It is not called where another load, or
-        `unload_partition`, comes before.
+        Until then the error is COORDINATOR_LOAD_IN_PROGRESS. `then` gets None once the partition is served,
+        or the StorageError if this replica is damaged (a failed read, a wrong CRC): the error is then
+        NOT_COORDINATOR, because another replica may serve it. Records with a right CRC that cannot be decoded
+        are logged and skipped. `then` is not called if another load or `unload_partition` comes first.
         """
         effects = self.unload_partition(partition, now_ms)
         self._not_ready[partition] = Code.COORDINATOR_LOAD_IN_PROGRESS
-        # Members wait for no load, and hear the answer that was decided on before their shard is left.
+        # Members do not wait for the load. Responses that were decided before come before their shard is
+        # closed.
         later = partial(self._background.begin, is_urgent=True)
-        shard = Shard(partition, policy=self.policy, tally=self._tally, rng=self._rng, later=later)
+        shard = Shard(
+            partition,
+            policy=self.policy,
+            member_counts=self._member_counts,
+            rng=self._rng,
+            later=later,
+        )
         load = _Load(shard, self._load(partition, shard, batches, then))
         self._loads[partition] = load
         return effects + self._background.begin(load.work, now_ms)
@@ -219,7 +226,7 @@ class GroupCoordinator:
         yield told + then(None, now_ms) + self._forget(shard, load.deleted_topics, now_ms)
 
     def unload_partition(self, partition: int, now_ms: int) -> Effects:
-        """Forget a partition that another node leads now; whoever waits hears NOT_COORDINATOR."""
+        """Forget a partition that another node leads now; waiting requests are answered NOT_COORDINATOR."""
         self._not_ready.pop(partition, None)
         load = self._loads.pop(partition, None)
         if load is not None:
@@ -248,7 +255,7 @@ class GroupCoordinator:
     # ----------------------------------------------------------------------------------- members
 
     def join(self, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> Effects:
-        """Take a member into its group; the answer may wait for the whole group."""
+        """Take a member into its group. The response may wait for the whole group."""
         refusal = self._join_refusal(request)
         shard = self._shard_of(request.group_id)
         if refusal is Code.NONE and isinstance(shard, Code):
@@ -256,28 +263,28 @@ class GroupCoordinator:
         if refusal is not Code.NONE or isinstance(shard, Code):
             return [answer(JoinResult(code=refusal, member_id=request.member_id))]
         group = shard.groups.get(request.group_id)
-        member = None if group is None else group.roster.members.get(request.member_id)
+        member = None if group is None else group.members.by_id.get(request.member_id)
         more_bytes = size_of(request.protocols) - (0 if member is None else member.counted_bytes)
         if not self._has_room(request.client_host, more_bytes):
             code = Code.COORDINATOR_NOT_AVAILABLE
             refused = answer(JoinResult(code=code, member_id=request.member_id))
-            return [refused, *self._tally.refuse(request.client_host, now_ms)]
+            return [refused, *self._member_counts.refuse(request.client_host, now_ms)]
         is_new = not shard.keeps(request.group_id)
         if is_new and not self._may_make_a_group(request.client_host):
             code = Code.COORDINATOR_NOT_AVAILABLE
             refused = answer(JoinResult(code=code, member_id=request.member_id))
-            return [refused, *self._tally.refuse(request.client_host, now_ms)]
-        effects = self._make_room_for_stranger(shard, request, now_ms)
+            return [refused, *self._member_counts.refuse(request.client_host, now_ms)]
+        effects = self._evict_pending_members(shard, request, now_ms)
         effects += self._join(shard, request, answer, now_ms)
         if is_new and shard.keeps(request.group_id):
             self._note_made(request.client_host, 1)
         return effects
 
     def _has_room(self, host: str, more_bytes: int) -> bool:
-        return self._tally.has_room(host, more_bytes, self.policy.members_bytes_max)
+        return self._member_counts.has_room(host, more_bytes, self.policy.members_bytes_max)
 
-    def _make_room_for_stranger(self, shard: Shard, request: JoinRequest, now_ms: int) -> Effects:
-        """Where ids are waited for that nobody came with, the oldest go, so that nobody is locked out."""
+    def _evict_pending_members(self, shard: Shard, request: JoinRequest, now_ms: int) -> Effects:
+        """Forget the oldest pending members if there are too many, so that new ones are not locked out."""
         is_stranger = request.member_id == UNKNOWN_MEMBER and request.instance_id is None
         if not (is_stranger and request.needs_known_member_id):
             return []
@@ -285,9 +292,9 @@ class GroupCoordinator:
         group = shard.groups.get(request.group_id)
         effects: Effects = []
         if group is not None:
-            effects += group.roster.make_room_to_expect(policy.pending_of_group_max, now_ms)
+            effects += group.members.evict_pending(policy.pending_of_group_max, now_ms)
         count_max, bytes_max = policy.pending_members_max, policy.pending_bytes_max
-        return effects + self._tally.make_room(count_max, bytes_max, now_ms)
+        return effects + self._member_counts.make_room(count_max, bytes_max, now_ms)
 
     def _join(self, shard: Shard, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> Effects:
         group = shard.groups.get(request.group_id)
@@ -298,7 +305,7 @@ class GroupCoordinator:
             return [answer(refused)]
         group = shard.group(request.group_id)
         effects = group.join(request, answer, now_ms)
-        if group.is_simple:  # refused: nothing was begun
+        if group.is_simple:  # it was refused: nothing was begun
             del shard.groups[request.group_id]
             return effects
         return effects + shard.write_group(group, now_ms)
@@ -315,7 +322,7 @@ class GroupCoordinator:
         return Code.NONE
 
     def sync(self, request: SyncRequest, answer: SyncAnswer, now_ms: int) -> Effects:
-        """Take or hand out an assignment."""
+        """Take the leader's assignment, or hand one out."""
         shard = self._shard_of(request.group_id)
         if not request.group_id:
             shard = Code.INVALID_GROUP_ID
@@ -324,13 +331,13 @@ class GroupCoordinator:
         group = shard.groups.get(request.group_id)
         if group is None:
             return [answer(SyncResult(code=Code.UNKNOWN_MEMBER_ID))]
-        member = group.roster.members.get(request.member_id)
+        member = group.members.by_id.get(request.member_id)
         if member is not None and request.assignments:
-            # Those it replaces still count: an address at its bound may go on with what it has.
-            more_bytes = request.assigned_bytes - group.roster.assigned_bytes
+            # The old assignments still count, so an address at its limit may go on with what it has.
+            more_bytes = request.assigned_bytes - group.members.assigned_bytes
             if not self._has_room(member.client_host, more_bytes):
                 refused = answer(SyncResult(code=Code.COORDINATOR_NOT_AVAILABLE))
-                return [refused, *self._tally.refuse(member.client_host, now_ms)]
+                return [refused, *self._member_counts.refuse(member.client_host, now_ms)]
         return group.sync(request, answer, now_ms)
 
     def heartbeat(
@@ -343,12 +350,12 @@ class GroupCoordinator:
         answer: Callable[[Code], Effect],
         now_ms: int,
     ) -> Effects:
-        """Keep a member's session alive, and tell it whether to join again."""
+        """Keep a member's session alive, and say whether it must join again."""
         shard = self._shard_of(group_id)
         if not group_id:
             return [answer(Code.INVALID_GROUP_ID)]
         if isinstance(shard, Code):
-            # While we load, nobody's session runs: as Kafka, all is well.
+            # Sessions do not run during a load, so the heartbeat succeeds, as in Kafka.
             loading = shard is Code.COORDINATOR_LOAD_IN_PROGRESS
             return [answer(Code.NONE if loading else shard)]
         group = shard.groups.get(group_id)
@@ -362,15 +369,16 @@ class GroupCoordinator:
     def leave(
         self,
         group_id: str,
-        leavers: Iterable[Identity],
-        tell: Callable[[list[Left]], None],
+        leavers: Iterable[MemberIdentity],
+        tell: Callable[[list[LeaveResult]], None],
         answer: Callable[[Code], Effect],
         now_ms: int,
     ) -> Generator[Effects, int, Effects]:
-        """Take members out, a hundred in a slice; `tell` gets the result of each, `answer` the code of all.
+        """Remove members in slices of a hundred. `tell` gets each result, `answer` the code of the request.
 
-        The first hundred begin a rebalance, which waits for those who leave after them: one follows for all.
-        A coordinator that goes meanwhile says so of all of them: the next one knows them still.
+        The first slice begins a rebalance, which waits for the members of later slices: one rebalance for
+        all. If this node stops being the coordinator meanwhile, all get that error: the next coordinator
+        still knows them.
         """
         who_is_left = iter(leavers)
         portion = list(islice(who_is_left, _LEAVERS_PER_SLICE))
@@ -381,7 +389,7 @@ class GroupCoordinator:
             group = shard.groups.get(group_id)
             effects: Effects = []
             if group is None:
-                tell([Left(who, Code.UNKNOWN_MEMBER_ID) for who in portion])
+                tell([LeaveResult(who, Code.UNKNOWN_MEMBER_ID) for who in portion])
             else:
                 results, effects = group.leave(portion, now_ms)
                 tell(results)
@@ -395,7 +403,7 @@ class GroupCoordinator:
     def commit(
         self, request: CommitRequest, answer: Callable[[list[Code]], Effects], now_ms: int
     ) -> Effects:
-        """Commit offsets; `answer` gets one code per commit, in order, once all are committed."""
+        """Commit offsets. `answer` gets one code per commit, in order, once all are committed."""
         count = len(request.commits)
         shard = self._shard_of(request.group_id)
         refusal = shard if isinstance(shard, Code) else self._commit_refusal(shard, request)
@@ -403,13 +411,13 @@ class GroupCoordinator:
             return answer([refusal] * count)
         host, group = request.client_host, shard.groups.get(request.group_id)
         effects = [] if group is None else group.touch(request.member_id, now_ms)
-        codes, commits = self._judge(request, now_ms)
+        codes, commits = self._check_commits(request, now_ms)
         if not commits:
             return effects + answer(codes)
         is_new = not shard.keeps(request.group_id)
         if is_new:
             if not self._may_make_a_group(host):
-                told = self._tally.refuse(host, now_ms)
+                told = self._member_counts.refuse(host, now_ms)
                 return answer([Code.COORDINATOR_NOT_AVAILABLE] * count) + told
             self._note_made(host, 1)
 
@@ -421,16 +429,17 @@ class GroupCoordinator:
         return effects + shard.commit(request.group_id, commits, done, now_ms)
 
     def _may_make_a_group(self, host: str) -> bool:
-        """Whether an address may make one more group: no more of them in a while than are left then.
+        """Whether a client address may create one more group. In one period it may create as many as are
+        left.
 
-        With commits they stay for offsets.retention.minutes, without until the next look, and nobody's may
-        go before.
+        Groups with commits stay for offsets.retention.minutes, those without until the next check, and no
+        group may be removed earlier to make room.
         """
         return self._made.get(host, 0) < self.policy.groups_max - self.group_count
 
     def _note_made(self, host: str, more: int) -> None:
         made = self._made.pop(host, 0) + more
-        if made > 0:  # what failed may have been begun before the last look
+        if made > 0:  # the last check may already have counted a group whose creation failed
             self._made[host] = made
 
     def _commit_refusal(self, shard: Shard, request: CommitRequest) -> Code:
@@ -442,18 +451,19 @@ class GroupCoordinator:
                 generation_id=request.generation_id,
             )
         if request.generation_id < 0:
-            return Code.NONE  # a simple consumer makes its group by committing
+            return Code.NONE  # a simple consumer creates its group by committing
         if request.knows_group_id_not_found:
             return Code.GROUP_ID_NOT_FOUND
         return Code.ILLEGAL_GENERATION
 
-    def _judge(
+    def _check_commits(
         self, request: CommitRequest, now_ms: int
     ) -> tuple[list[Code], dict[TopicPartition, CommittedOffset]]:
         codes: list[Code] = []
         commits: dict[TopicPartition, CommittedOffset] = {}
         expires = NO_EXPIRY
-        if request.retention_ms >= 0:  # up to 2^63 - 1, which in Kafka 4.3.1 ends before it began
+        # Up to 2^63 - 1, which overflows in Kafka 4.3.1, so that the commit expires at once
+        if request.retention_ms >= 0:
             expires = min(now_ms + request.retention_ms, INT64_MAX)
         for c in request.commits:
             if utf16_length(c.metadata) > self.policy.metadata_max_chars:
@@ -472,7 +482,7 @@ class GroupCoordinator:
         *,
         require_stable: bool,
     ) -> FetchedOffsets:
-        """Return committed offsets of the partitions wanted; None for all of the group's."""
+        """Return committed offsets of the given partitions; None for all of the group."""
         shard = self._shard_of(group_id)
         if isinstance(shard, Code):
             return FetchedOffsets(shard)
@@ -492,7 +502,7 @@ class GroupCoordinator:
         return FetchedOffsets(Code.NONE, tuple(topics))
 
     def committed(self, group_id: str) -> list[tuple[str, list[int]]]:
-        """Return the partitions, by topic, that a group of this node has committed offsets of."""
+        """Return the partitions, by topic, for which a group has committed offsets."""
         shard = self._shard_of(group_id)
         by_topic: dict[str, list[int]] = {}
         if not isinstance(shard, Code):
@@ -501,14 +511,14 @@ class GroupCoordinator:
         return list(by_topic.items())
 
     def offset_count(self, group_id: str) -> int:
-        """How many partitions a group of this node has committed offsets of."""
+        """The number of partitions for which a group has committed offsets."""
         shard = self._shard_of(group_id)
         return 0 if isinstance(shard, Code) else len(shard.offsets.partitions(group_id))
 
     # ------------------------------------------------------------------------------------ groups
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """Return the group; GROUP_ID_NOT_FOUND and state Dead where there is none (KIP-1043)."""
+        """Return the group; GROUP_ID_NOT_FOUND and state Dead if there is none (KIP-1043)."""
         shard = self._shard_of(group_id)
         if isinstance(shard, Code):
             return DescribedGroup(code=shard, group_id=group_id, state="")
@@ -522,9 +532,9 @@ class GroupCoordinator:
     def list_groups(
         self, *, states: Sequence[str] = (), types: Sequence[str] = ()
     ) -> tuple[Code, Iterator[ListedGroup | None]]:
-        """Return the groups of this node in those states and of those types, any case; () for all.
+        """Yield the groups of this node in those states and of those types, in any case; () for all.
 
-        Each is looked at when the iterator comes to it: None for one of another state, or that has gone.
+        Each group is looked up when the iterator reaches it: None if its state differs or it is gone.
         """
         if Code.COORDINATOR_LOAD_IN_PROGRESS in self._not_ready.values():
             return Code.COORDINATOR_LOAD_IN_PROGRESS, iter(())
@@ -557,7 +567,7 @@ class GroupCoordinator:
     def find_subscribed(
         self, group_id: str, among: Container[str]
     ) -> Generator[None, None, Subscribed | None]:
-        """Find which of those topics the members of a group subscribe to; None where there are no members."""
+        """Find which of those topics the members of a group subscribe to; None if there are no members."""
         shard = self._shard_of(group_id)
         group = None if isinstance(shard, Code) else shard.groups.get(group_id)
         if group is None or group.state is GroupState.EMPTY:
@@ -572,14 +582,14 @@ class GroupCoordinator:
         answer: Callable[[Code, Sequence[Code]], Effects],
         now_ms: int,
     ) -> Effects:
-        """Forget commits of a group, but for topics in use (KIP-496); see `Shard.delete_offsets`."""
+        """Delete offsets of a group, except for topics in use (KIP-496); see `Shard.delete_offsets`."""
         shard = self._shard_of(group_id) if group_id else Code.INVALID_GROUP_ID
         if isinstance(shard, Code):
             return answer(shard, ())
         return shard.delete_offsets(group_id, partitions, subscribed, answer, now_ms)
 
     def on_topics_deleted(self, topics: Sequence[str], now_ms: int) -> Effects:
-        """Delete the offsets committed for topics that are gone, whatever their groups do."""
+        """Delete the offsets committed for topics that no longer exist."""
         effects: Effects = []
         for load in self._loads.values():
             load.deleted_topics.update(topics)

@@ -1,9 +1,9 @@
-"""The records of one partition of `__consumer_offsets` become groups and offsets, a slice at a time. PURE.
+"""Replay the records of one partition of `__consumer_offsets` into groups and offsets, in slices. PURE.
 
-What a later record replaces is not decoded: of the millions of commits in a log a few are left, and of a
-group only its last generation. What cannot be read, though its CRC is right, is the same on every replica: it
-is set aside, and the rest is served. A wrong CRC is of this copy, and ends the loading.
-Source: KIP-98, KIP-915, spec C15; rel-C5.
+A record that a later one replaces is not decoded: of millions of commits in a log few are left, and of a
+group only its last generation. A record with a right CRC that cannot be decoded is the same on every replica,
+so it is skipped and the rest is served. A wrong CRC concerns this replica only, and ends the load. Source:
+KIP-98, KIP-915, spec C15; rel-C5.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from firnline.base.ids import TopicPartition
 from firnline.base.limits import KEYED_BATCH_BYTES_MAX
 from firnline.base.ports import Buffer
 from firnline.base.units import INT64_MAX
-from firnline.coordinator.commits import legacy_commit, read_commit, read_place
+from firnline.coordinator.commits import legacy_commit, read_commit, read_commit_key
 from firnline.coordinator.generation import check_names, read_generation
 from firnline.coordinator.group import Group
 from firnline.coordinator.offsets import Commit, Known, Offsets
@@ -30,24 +30,24 @@ from firnline.records.fast_path import Row, usual_records
 from firnline.records.record import records
 from firnline.records.unreadable import UnreadableRecords
 
-# Records of a slice: some tenths of a millisecond compiled, about 2 ms in Python alone.
+# Records per slice: a few tenths of a millisecond in compiled code, about 2 ms in Python.
 RECORDS_PER_SLICE = 256
-# Commits of a slice that are looked at a last time.
+# Commits per slice of the final check.
 _CHECKS_PER_SLICE = 500
 # Bytes of group records that are decoded in a slice: some ten members.
 _GROUP_BYTES_PER_SLICE = 8 * 1024
 _GROUP_OVERHEAD_BYTES = 256
-# Keys that are remembered, so that a consumer's next commit need not be taken apart. The first ones stay:
-# where there are more, some are found at each round of the consumers, and nothing is thrown away in one go.
+# A cache of keys, so that a consumer's next commit need not be decoded. It keeps the first keys: if there are
+# more consumers than entries, some are still found in each round, and the cache is never emptied at once.
 _PLACES_MAX = 64 * 1024
 _FORGOTTEN_PER_SLICE = 4 * 1024
-_Place = tuple[str, TopicPartition]
+_CommitKey = tuple[str, TopicPartition]
 
 
 class Replay:
     """Applies records in log order to `groups` and `offsets`, which nobody else sees until the end.
 
-    group  returns the group of an id, made empty if it is not there
+    group  returns the group of an id; creates an empty one if needed
     """
 
     def __init__(
@@ -61,15 +61,15 @@ class Replay:
         self._offsets = offsets
         self._group = group
         self._unreadable = unreadable
-        self._places: dict[bytes | None, _Place] = {}
+        self._places: dict[bytes | None, _CommitKey] = {}
         self._partitions: dict[TopicPartition, TopicPartition] = {}  # one object for all groups
         # The last record of each group, not decoded, and its offset.
         self._generations: dict[str, tuple[int, bytes]] = {}
 
     def steps(self, batches: Iterable[Buffer]) -> Iterator[None]:
-        """Apply whole batches; yields after each slice. KafkaError for bytes that are damaged here.
+        """Apply complete batches; yields after each slice. KafkaError for damaged bytes.
 
-        Empty ones say that a slice was taken to find the next.
+        An empty buffer only means that finding the next batches took a slice.
         """
         for data in batches:
             if not data:
@@ -99,13 +99,13 @@ class Replay:
             position += size_bytes
 
     def _unusual(self, data: memoryview) -> Generator[None, None, int]:
-        """Apply the first batch of `data`, whatever it is; return its size, 0 where none is whole."""
+        """Apply the first batch of `data` with the general code; return its size, 0 if it is incomplete."""
         header = next(headers(data), None)
         if header is None:
             return 0
         if not crc_is_right(data, header):
             raise KafkaError(
-                Code.CORRUPT_MESSAGE, "a batch has another CRC than it says", at=header.base_offset
+                Code.CORRUPT_MESSAGE, "a batch does not match its CRC", at=header.base_offset
             )
         found = self._readable(data, header)
         if header.is_control:
@@ -136,7 +136,7 @@ class Replay:
         places, by_group = self._places, self._offsets.by_group
         for offset, key, value in rows:
             try:
-                place = places.get(key) or self._find_place(key)
+                place = places.get(key) or self._commit_key(key)
                 if place is None:
                     self._take_group(offset, key, value)
                     continue
@@ -154,10 +154,10 @@ class Replay:
                 of_group = by_group[group_id] = {}
             of_group[partition] = known
 
-    def _find_place(self, key: bytes | None) -> _Place | None:
+    def _commit_key(self, key: bytes | None) -> _CommitKey | None:
         if key is None:
             raise ProtocolError("a group record without a key")
-        place = read_place(key)
+        place = read_commit_key(key)
         if place is None:
             return None
         group_id, partition = place
@@ -167,10 +167,10 @@ class Replay:
         return place
 
     def _hold_rows(self, rows: Sequence[Row], producer_id: int) -> None:
-        """Keep the commits of a transaction until its marker; groups are not written in one."""
+        """Keep the commits of a transaction until its marker. Group records are not transactional."""
         for offset, key, value in rows:
             try:
-                place = self._places.get(key) or self._find_place(key)
+                place = self._places.get(key) or self._commit_key(key)
                 if place is None:
                     self._take_group(offset, key, value)
                 else:
@@ -181,7 +181,7 @@ class Replay:
 
     def _take_markers(self, rows: Iterable[Row], header: BatchHeader) -> None:
         for offset, key, _ in rows:
-            # Key of a marker: version int16, then 0 for abort or 1 for commit.
+            # The key of a marker: version int16, then 0 for abort or 1 for commit.
             is_committed = key is not None and key[2:4] == b"\x00\x01"
             for commit in self._offsets.decide(header.producer_id, is_committed=is_committed):
                 self._take_commit(commit, offset)
@@ -204,13 +204,13 @@ class Replay:
             self._generations[group_id] = offset, value
             return
         self._generations.pop(group_id, None)
-        if group_id not in self._offsets.by_group:  # else its offsets stay readable
+        if group_id not in self._offsets.by_group:  # otherwise its offsets stay readable
             self._groups.pop(group_id, None)
 
     # ------------------------------------------------------------------------------ what is left
 
     def _restore(self) -> Iterator[None]:
-        """Give groups the generation of their last record."""
+        """Restore groups from their last records."""
         size_bytes = 0
         for group_id, (offset, data) in self._generations.items():
             try:
@@ -233,7 +233,7 @@ class Replay:
                 yield
 
     def _check(self) -> Iterator[None]:
-        """Read each commit that is left once, so that nobody who asks for it meets an error."""
+        """Decode each remaining commit once, so that a later request for it cannot fail."""
         count = 0
         for group_id, of_group in list(self._offsets.by_group.items()):
             bad: list[TopicPartition] = []
@@ -253,7 +253,7 @@ class Replay:
 
 
 def _legacy(key: bytes, value: bytes) -> Known:
-    """Return the commit in a record of before 0.9, of which few are left anywhere."""
+    """Return the commit in a record from before 0.9, of which few are left."""
     found = decode_value(LegacyOffsetCommitKey(group="", topic="", partition=0), value)
     assert isinstance(found, LegacyOffsetCommitValue)
     return legacy_commit(found)

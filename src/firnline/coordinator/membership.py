@@ -1,7 +1,7 @@
-"""What members ask of a group and what they hear, as values; and the member itself. PURE.
+"""Members of groups, and their requests and responses as values. PURE.
 
-Times are milliseconds, metadata and assignments are the assignor's bytes and never looked into here
-(KIP-62: the broker is a mailbox between the members). Source: spec C15; KIP-345 (static members),
+Times are milliseconds. Metadata and assignments are bytes of the assignor, which the broker does not decode
+(KIP-62: it only carries them between the members). Source: spec C15; KIP-345 (static members),
 KIP-394 (known member ids), KIP-559 (protocol type and name), KIP-814 (skip assignment).
 """
 
@@ -17,7 +17,7 @@ from firnline.base.owners import Owners
 NO_GENERATION = -1
 UNKNOWN_MEMBER = ""
 _WARN_EVERY_MS = 10_000
-# What a member takes besides its bytes, alone in its group; and each assignor that it names.
+# The memory of a member besides its bytes, in a group of its own; and of each assignor that it names.
 _MEMBER_BYTES = 3_000
 _PROTOCOL_BYTES = 200
 # The protocol type whose subscriptions name topics.
@@ -25,7 +25,7 @@ CONSUMERS = "consumer"
 
 
 class Protocol(NamedTuple):
-    """One assignor a member can run, with its subscription for it."""
+    """An assignor that a member supports, with its subscription for it."""
 
     name: str
     metadata: bytes
@@ -33,7 +33,7 @@ class Protocol(NamedTuple):
 
 @event
 class JoinRequest:
-    """One JoinGroup. The two `may` and `needs` flags stand for what the request's version can do."""
+    """One JoinGroup. The flags `may...` and `needs...` say what the request's version supports."""
 
     group_id: str
     member_id: str
@@ -49,7 +49,7 @@ class JoinRequest:
 
 
 class JoinedMember(NamedTuple):
-    """A member as its leader sees it."""
+    """A member as the group leader sees it."""
 
     member_id: str
     instance_id: str | None
@@ -58,7 +58,7 @@ class JoinedMember(NamedTuple):
 
 @event
 class JoinResult:
-    """The answer to a join. `members` only for the leader."""
+    """The response to a join. `members` only for the leader."""
 
     code: Code
     member_id: str = UNKNOWN_MEMBER
@@ -72,10 +72,10 @@ class JoinResult:
 
 @event
 class SyncRequest:
-    """One SyncGroup. Protocol type and name are None where the version has none.
+    """One SyncGroup. Protocol type and name are None in versions without them.
 
-    assignments     by member; the group takes out what it uses
-    assigned_bytes  what they hold
+    assignments     by member; the group removes those it uses
+    assigned_bytes  their size
     """
 
     group_id: str
@@ -90,7 +90,7 @@ class SyncRequest:
 
 @event
 class SyncResult:
-    """The answer to a sync."""
+    """The response to a sync."""
 
     code: Code
     protocol_type: str | None = None
@@ -98,17 +98,17 @@ class SyncResult:
     assignment: bytes = b""
 
 
-class Identity(NamedTuple):
-    """Who is to leave: by member id, by instance id alone, or both."""
+class MemberIdentity(NamedTuple):
+    """A member that is to leave: by member id, by instance id only, or both."""
 
     member_id: str
     instance_id: str | None
 
 
-class Left(NamedTuple):
-    """What became of one leaver."""
+class LeaveResult(NamedTuple):
+    """The result of one leave."""
 
-    who: Identity
+    who: MemberIdentity
     code: Code
 
 
@@ -149,11 +149,11 @@ SyncAnswer = Callable[[SyncResult], Effect]
 Ends = Callable[[int], Effects]
 
 
-class Tally:
-    """What client addresses have of all groups of the node: members, and ids no member has come with yet.
+class MemberCounts:
+    """Counts members and pending members of all groups of the node by client address.
 
-    evicted  ids that made room for others before their time
-    refused  requests for which their address had no room
+    evicted  pending members that were forgotten early to make room for others
+    refused  requests that were refused because their address had no room
     """
 
     __slots__ = (
@@ -172,7 +172,7 @@ class Tally:
         self._ids: Owners[str] = Owners()
         self._hosts: dict[str, str] = {}
         self._ends: dict[str, Ends] = {}
-        self._held_of: dict[str, int] = {}  # by address, what its members hold
+        self._held_of: dict[str, int] = {}  # by address: the memory of its members
         self.held_bytes = 0
         self.evicted = self.refused = 0
         self._unsaid = 0
@@ -183,35 +183,37 @@ class Tally:
         return self._ids.count
 
     def add(self, member_id: str, *, host: str, size_bytes: int, ends: "Ends") -> None:
-        """An id was handed out to that address; `ends(now_ms)` has its group forget it."""
+        """Count a pending member of that address; `ends(now_ms)` makes its group forget it."""
         self._ids.add(host, member_id, size_bytes)
         self._hosts[member_id] = host
         self._ends[member_id] = ends
 
     def remove(self, member_id: str) -> None:
-        """Its group has forgotten it, or a member has come with it."""
+        """A pending member was forgotten, or has joined."""
         self._ids.remove(self._hosts.pop(member_id), member_id)
         del self._ends[member_id]
 
     def make_room(self, count_max: int, bytes_max: int, now_ms: int) -> Effects:
-        """Have ids forgotten until one more may be handed out: the oldest of the address that has most."""
+        """Forget pending members until there is room for one more: the oldest of the address that has
+        most.
+        """
         effects: Effects = []
         while self._ids.count >= count_max or self._ids.size >= bytes_max:
             found = self._ids.oldest_of_largest()
             assert found is not None
             host, member_id = found
             effects += self.evict(member_id, now_ms)
-            what = "ids of members that never came were forgotten before their time"
+            what = "ids of members that never joined were forgotten early"
             effects += self._warn(f"{what}: most were handed out to {host}", now_ms)
         return effects
 
     def evict(self, member_id: str, now_ms: int) -> Effects:
-        """Have an id forgotten before its time: whoever comes with it hears UNKNOWN_MEMBER_ID."""
+        """Forget a pending member early. If it joins later, the error is UNKNOWN_MEMBER_ID."""
         self.evicted += 1
         return self._ends[member_id](now_ms)
 
     def count(self, member: "Member") -> None:
-        """A member is there, or holds more or less than before."""
+        """Count a new member, or one whose memory changed."""
         self.discount(member)
         host, size_bytes = member.client_host, member.held_bytes
         member.counted_bytes = size_bytes
@@ -229,30 +231,34 @@ class Tally:
             self._held_of[member.client_host] = left_bytes
 
     def has_room(self, host: str, more_bytes: int, bytes_max: int) -> bool:
-        """Whether members of an address may hold so much more: no more than is then left for the others."""
+        """Whether members of an address may use so much more memory: not more than what is left for all
+        others.
+        """
         of_host = self._held_of.get(host, 0)
         return more_bytes <= 0 or of_host + more_bytes <= bytes_max - self.held_bytes
 
     def refuse(self, host: str, now_ms: int) -> Effects:
-        """Count a request that found no room, and tell the operator."""
+        """Count a request that found no room, and warn the operator."""
         self.refused += 1
-        what = f"requests for groups were refused, as what groups may hold is in use: the last of {host}"
+        what = f"requests for groups were refused because groups use all their memory: the last from {host}"
         held = f"whose members hold {self._held_of.get(host, 0)} of {self.held_bytes} bytes"
-        return self._warn(f"{what}, {held} (firnline.groups.max bounds their number)", now_ms)
+        return self._warn(
+            f"{what}, {held} (firnline.groups.max limits the number of groups)", now_ms
+        )
 
     def _warn(self, what: str, now_ms: int) -> Effects:
         self._unsaid += 1
         if self._said_ms is not None and now_ms - self._said_ms < _WARN_EVERY_MS:
             return []
         count, self._unsaid, self._said_ms = self._unsaid, 0, now_ms
-        return [Warn(line=f"{count} {what}. See which client joins groups there without end")]
+        return [Warn(line=f"{count} {what}. Find out which client there keeps joining groups")]
 
 
 class Member:
-    """One member of one group, and the requests of it that wait for an answer.
+    """One member of a group, and its requests that wait for a response.
 
-    join_answer      is its roster's to set, which counts those who wait
-    sync_generation  the generation that its latest sync was for
+    join_answer      set only by its GroupMembers, which counts the waiting members
+    sync_generation  the generation of its latest sync
     """
 
     __slots__ = (
@@ -291,7 +297,7 @@ class Member:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.protocols = tuple(protocols)
         self.assignment = assignment
-        self.counted_bytes = 0  # what the tally knows of it
+        self.counted_bytes = 0  # as MemberCounts has counted it
         self.is_new = False
         self.join_answer: JoinAnswer | None = None
         self.sync_answer: SyncAnswer | None = None
@@ -303,12 +309,12 @@ class Member:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that it takes, about."""
+        """Its memory, approximately."""
         names = len(self.member_id) + len(self.client_id) + len(self.instance_id or "")
         return _MEMBER_BYTES + names + size_of(self.protocols) + len(self.assignment)
 
     def metadata_for(self, protocol_name: str | None) -> bytes:
-        """Return the subscription the member sent for that assignor, or nothing."""
+        """Return the member's subscription for that assignor, or b""."""
         for protocol in self.protocols:
             if protocol.name == protocol_name:
                 return protocol.metadata
@@ -316,7 +322,7 @@ class Member:
 
 
 def member_of(member_id: str, request: JoinRequest) -> Member:
-    """Return whoever asks to join as a member of that id."""
+    """Return the member that a JoinGroup describes, with that id."""
     return Member(
         member_id,
         instance_id=request.instance_id,
@@ -329,18 +335,18 @@ def member_of(member_id: str, request: JoinRequest) -> Member:
 
 
 def size_of(protocols: Sequence[Protocol]) -> int:
-    """Return how many bytes of its member the assignors take, about."""
+    """Return the memory of a member's assignors, approximately."""
     return sum(_PROTOCOL_BYTES + len(p.name) + len(p.metadata) for p in protocols)
 
 
-def made_member_id(stem: str, unique: str) -> str:
-    """Return the id of a new member: who it says it is, and what nobody else has.
+def new_member_id(stem: str, unique: str) -> str:
+    """Return the id of a new member: a stem from its client, and a unique part.
 
-    The stem is cut where the whole would not go into an answer or a record. Kafka 4.3.1 takes the member in,
-    and then cannot tell it so.
+    The stem is shortened if the id would not fit into a response or a record. Kafka 4.3.1 accepts such a
+    member and then cannot send it the id.
     """
     room = STRING_BYTES_MAX - len(unique) - 1
-    if len(stem) > room // 4:  # may be too long: a character has four bytes at most
+    if len(stem) > room // 4:  # may be too long: a character has at most four bytes
         stem = stem.encode()[:room].decode(errors="ignore")
     return f"{stem}-{unique}"
 
@@ -350,10 +356,10 @@ def choose_protocol(
     named_by_leader: Sequence[str],
     shared: Collection[str],
 ) -> str:
-    """Return the assignor that most members prefer among `shared`, those that all of them can run.
+    """Return the assignor that most members prefer among `shared`, those that all of them support.
 
-    Each member votes for the first of its list that all can run; a draw goes to the one the leader
-    names first. There is one at least: nobody joins who shares none with the others.
+    Each member votes for the first in its list that all support. In a tie, the leader's order decides. There
+    is at least one: a member that shares no assignor with the others is refused.
 
     wishes  lists of assignors, and how many members have each
     """

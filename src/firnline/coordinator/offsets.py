@@ -1,8 +1,8 @@
 """Committed offsets of one partition of `__consumer_offsets`, and when they expire. PURE.
 
-A commit counts once its record is committed; until then it is only known to be under way. Whatever
-order answers come in, the record with the higher offset wins, as it does on replay (rel-C5).
-Source: KIP-211 (expiry), KIP-496; spec C15.
+A commit is visible once its record is committed; until then it only counts as pending. Results may come in
+any order: the record with the higher offset wins, as on replay (rel-C5). Source: KIP-211 (expiry), KIP-496;
+spec C15.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -10,17 +10,17 @@ from collections.abc import Collection, Iterable, Iterator
 from firnline.base.ids import NO_OFFSET, TopicPartition
 from firnline.coordinator.commits import NO_EXPIRY, CommittedOffset, read_commit
 
-# What is known of one partition: the value of its record, or the commit that was made here.
+# A loaded commit is the value of its record; a later one is decoded.
 Known = CommittedOffset | bytes
 # Group, partition, None for a tombstone.
 Commit = tuple[str, TopicPartition, Known | None]
 
 
 class Offsets:
-    """Offsets by group and partition, with the writes that are under way.
+    """Offsets by group and partition, with pending writes.
 
-    by_group       never an empty group; changed from outside by who loads and who clears a shard
-    newest_offset  the greatest record offset among the commits that were made since the load
+    by_group       contains no empty group; loading and closing a shard change it directly
+    newest_offset  the greatest record offset of the commits that were made since the load
     """
 
     __slots__ = ("_under_way", "_unstable", "by_group", "newest_offset")
@@ -29,10 +29,12 @@ class Offsets:
         self.by_group: dict[str, dict[TopicPartition, Known]] = {}
         self.newest_offset = NO_OFFSET
         self._under_way: dict[str, dict[TopicPartition, int]] = {}
-        self._unstable: dict[int, list[Commit]] = {}  # by producer: commits of an open transaction
+        self._unstable: dict[
+            int, list[Commit]
+        ] = {}  # by producer id: commits of an open transaction
 
     def partitions(self, group_id: str) -> Collection[TopicPartition]:
-        """Return the partitions a group has committed offsets of; empty for none."""
+        """Return the partitions for which a group has committed offsets; may be empty."""
         return self.by_group.get(group_id, {}).keys()
 
     def get(self, group_id: str, partition: TopicPartition) -> CommittedOffset | None:
@@ -41,12 +43,12 @@ class Offsets:
         return read_commit(known) if type(known) is bytes else known  # type: ignore[return-value]
 
     def of(self, group_id: str) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
-        """Iterate over all that a group has committed, which must not change meanwhile."""
+        """Iterate over all commits of a group, which must not change meanwhile."""
         for partition, known in self.by_group.get(group_id, {}).items():
             yield partition, read_commit(known) if type(known) is bytes else known  # type: ignore[misc]
 
     def record_offset(self, group_id: str, partition: TopicPartition) -> int:
-        """Where the record of a commit is; NO_OFFSET for one that was loaded, or that is not there."""
+        """The offset of a commit's record; NO_OFFSET for a loaded commit, or if there is none."""
         return _record_offset(self.by_group.get(group_id, {}).get(partition))
 
     # ---------------------------------------------------------------------------------- writing
@@ -58,7 +60,7 @@ class Offsets:
             counts[partition] = counts.get(partition, 0) + 1
 
     def end(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Note that a write begun before is over, well or not."""
+        """Note that such a write is over, successful or not."""
         counts = self._under_way[group_id]
         for partition in partitions:
             counts[partition] -= 1
@@ -71,14 +73,14 @@ class Offsets:
         return self._under_way.get(group_id, {}).keys()
 
     def put(self, group_id: str, partition: TopicPartition, commit: CommittedOffset) -> None:
-        """Take a committed commit, unless a later one is known."""
+        """Apply a committed commit, unless a later one is known."""
         of_group = self.by_group.setdefault(group_id, {})
         if _record_offset(of_group.get(partition)) <= commit.record_offset:
             of_group[partition] = commit
         self.newest_offset = max(self.newest_offset, commit.record_offset)
 
     def drop(self, group_id: str, partition: TopicPartition, record_offset: int) -> None:
-        """Take a committed tombstone at `record_offset`; a later commit stays."""
+        """Apply a committed tombstone at `record_offset`; a later commit stays."""
         of_group = self.by_group.get(group_id, {})
         if partition in of_group and _record_offset(of_group[partition]) <= record_offset:
             del of_group[partition]
@@ -88,11 +90,11 @@ class Offsets:
     # ----------------------------------------------------------------------------- transactions
 
     def hold(self, producer_id: int, commit: Commit) -> None:
-        """Keep a transaction's commit until its marker is read."""
+        """Keep a transactional commit until its marker."""
         self._unstable.setdefault(producer_id, []).append(commit)
 
     def decide(self, producer_id: int, *, is_committed: bool) -> list[Commit]:
-        """Return what a marker lets in, in log order: nothing for an abort."""
+        """Return the commits of a committed transaction, in log order; none for an aborted one."""
         held = self._unstable.pop(producer_id, [])
         return held if is_committed else []
 
@@ -117,8 +119,8 @@ def is_expired(
 ) -> bool:
     """Return whether a commit has outlived its retention.
 
-    A commit of Kafka's older versions states its own end. Others live `retention_ms` from
-    `since_ms`, the moment their group became empty, or from the commit itself where it is None.
+    A commit from an old version of Kafka states its expiry time. Others live for `retention_ms` after
+    `since_ms`, the moment their group became empty; or after the commit, if that is None.
     """
     if commit.expire_timestamp_ms != NO_EXPIRY:
         return now_ms >= commit.expire_timestamp_ms

@@ -1,4 +1,4 @@
-"""The settings that coordinators act on, and what follows from them. PURE."""
+"""The settings that coordinators use, and what follows from them. PURE."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,9 +12,9 @@ from firnline.base.limits import (
 )
 from firnline.base.units import MINUTE_MS
 
-# A member whose id is not known to it yet cannot heartbeat; it is forgotten after this long. As Kafka.
+# A member without an id cannot heartbeat; it is removed after this time. As in Kafka.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * MINUTE_MS
-# Tombstones of one batch, so that it stays far below max.message.bytes.
+# Tombstones per batch, so that it stays far below max.message.bytes.
 TOMBSTONES_BYTES_MAX = 256 * 1024
 
 
@@ -45,7 +45,7 @@ class Settings(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPolicy:
-    """Attribute = Kafka's key without `group.` and `offsets.`, or ours; defaults are 4.3.1's."""
+    """Attributes are Kafka's keys without `group.` and `offsets.`, or ours; defaults are 4.3.1's."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000

@@ -1,10 +1,10 @@
-"""Producer ids for idempotent producers, from blocks that the controller hands out. PURE.
+"""Producer ids for idempotent producers, from blocks that the controller allocates. PURE.
 
-An id is never given twice, over all brokers and restarts: a block that was not used up when a node
-stops is lost. Who asks while the next block is on its way waits for it. Source: KIP-98, KIP-730.
+An id is never used twice, over all brokers and restarts: a block that is not used up when a node stops is
+lost. Requests wait while the next block is being allocated. Source: KIP-98, KIP-730.
 
-Transactions are not here yet: a request with a transactional id is refused by the handler with
-UNSUPPORTED_VERSION, which clients take as final at once (a coordinator error they would retry).
+Transactions are not supported yet: the handler refuses a request with a transactional id with
+UNSUPPORTED_VERSION, which clients treat as final at once (they would retry a coordinator error).
 """
 
 from collections.abc import Callable
@@ -19,14 +19,14 @@ NO_PRODUCER_EPOCH = -1
 
 
 class ProducerIdBlock(NamedTuple):
-    """Ids from `first` on, `size` of them; the controller gives blocks of 1000."""
+    """Ids from `first` on, `size` of them; the controller allocates blocks of 1000."""
 
     first: int
     size: int
 
 
 class NewProducer(NamedTuple):
-    """What a producer begins with."""
+    """The id and epoch of a new producer."""
 
     producer_id: int
     producer_epoch: int
@@ -34,27 +34,33 @@ class NewProducer(NamedTuple):
 
 Allocated = Callable[[ProducerIdBlock | KafkaError, int], Effects]
 Allocate = Callable[[Allocated], Effects]
-Answer = Callable[[NewProducer | KafkaError], Effect]
+InitProducerIdCallback = Callable[[NewProducer | KafkaError], Effect]
 
 
 class ProducerIds:
-    """Hands out ids; asks `allocate` for the next block when the one it has is used up."""
+    """Hands out ids; calls `allocate` for the next block when a block is used up."""
 
     def __init__(self, allocate: Allocate) -> None:
         self._allocate = allocate
         self._next = 0
         self._end = 0  # exclusive
-        self._waiting: list[Answer] = []
+        self._waiting: list[InitProducerIdCallback] = []
 
-    def init(self, *, producer_id: int, producer_epoch: int, answer: Answer) -> Effects:
-        """Give an idempotent producer an id, epoch 0.
+    def init(
+        self, *, producer_id: int, producer_epoch: int, answer: InitProducerIdCallback
+    ) -> Effects:
+        """Give an idempotent producer an id with epoch 0.
 
-        A producer that names the id it had gets a new one all the same: without transactions nothing
-        is kept that its epoch could be counted up in (KIP-360 has the client do that). Naming only
-        one of id and epoch is an INVALID_REQUEST.
+        A producer that states its old id gets a new one as well: without transactions we keep no state in
+        which its epoch could be raised (KIP-360 leaves that to the client). Only one of id and epoch is an
+        INVALID_REQUEST.
         """
         if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_PRODUCER_EPOCH):
-            return [answer(KafkaError(Code.INVALID_REQUEST, "producer id without epoch, or so"))]
+            return [
+                answer(
+                    KafkaError(Code.INVALID_REQUEST, "producer id and epoch must be given together")
+                )
+            ]
         if self._waiting or self._next >= self._end:
             self._waiting.append(answer)
             return self._allocate(self._on_allocated) if len(self._waiting) == 1 else []
@@ -66,10 +72,14 @@ class ProducerIds:
         return NewProducer(self._next - 1, 0)
 
     def _on_allocated(self, result: ProducerIdBlock | KafkaError, now_ms: int) -> Effects:
-        """Serve who waits. Without a block all are to try again; a small block is followed by another."""
+        """Answer the waiting requests. Without a block they must retry; after a small block, allocate
+        another.
+        """
         if isinstance(result, KafkaError):
             waiting, self._waiting = self._waiting, []
-            later = KafkaError(Code.COORDINATOR_LOAD_IN_PROGRESS, "no producer ids at the moment")
+            later = KafkaError(
+                Code.COORDINATOR_LOAD_IN_PROGRESS, "no producer ids available at the moment"
+            )
             return [answer(later) for answer in waiting]
         self._next, self._end = result.first, result.first + result.size
         served, self._waiting = self._waiting[: result.size], self._waiting[result.size :]

@@ -1,9 +1,9 @@
-"""What classic groups keep in `__consumer_offsets`: keys, values, and how they become bytes. PURE.
+"""The records of classic groups in `__consumer_offsets`: keys, values and their encoding. PURE.
 
-A key begins with an int16 that names the type of the record, a value with an int16 that is its
-version; a null value deletes. Type 0 is the commit of before 0.9, read and never written. Types of
-the newer group protocols share the topic: they are handed on as unknown, never as an error.
-Source: KIP-211, KIP-320, KIP-915; `CoordinatorRecordType` of Kafka 4.3.1.
+A key begins with an int16, the type of the record; a value begins with an int16, its version. A null value
+deletes. Type 0 is the commit from before 0.9: we read it and never write it. The newer group protocols use
+the same topic; their types decode to None and are no error. Source: KIP-211, KIP-320, KIP-915;
+`CoordinatorRecordType` of Kafka 4.3.1.
 """
 
 import struct
@@ -76,34 +76,34 @@ class LegacyOffsetCommitValue(Message, key=0, valid="0", flexible="none"):
     commit_timestamp = f("int64", "0", "When it was committed, ms.")
 
 
-Key = OffsetCommitKey | GroupMetadataKey | LegacyOffsetCommitKey
-Value = OffsetCommitValue | GroupMetadataValue | LegacyOffsetCommitValue
+GroupRecordKey = OffsetCommitKey | GroupMetadataKey | LegacyOffsetCommitKey
+GroupRecordValue = OffsetCommitValue | GroupMetadataValue | LegacyOffsetCommitValue
 
-# Type id, which is the key's prefix -> (key, value).
-TYPES: dict[int, tuple[type[Key], type[Value]]] = {
+# Type id, the prefix of the key -> (key, value).
+TYPES: dict[int, tuple[type[GroupRecordKey], type[GroupRecordValue]]] = {
     0: (LegacyOffsetCommitKey, LegacyOffsetCommitValue),
     1: (OffsetCommitKey, OffsetCommitValue),
     2: (GroupMetadataKey, GroupMetadataValue),
 }
-# What Kafka 4.3.1 writes (asked of it): offsets at 4, or 1 when they carry an expiry of their own;
-# groups at 3, because version 4 is the first that an older broker could not read (KIP-915).
+# What Kafka 4.3.1 writes (observed): offsets at version 4, or 1 with an expiry time of their own; groups at
+# 3, because an older broker could not read version 4 (KIP-915).
 OFFSET_COMMIT_VALUE_VERSION = 4
 OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
 GROUP_METADATA_VALUE_VERSION = 3
 
 
-def encode_key(key: Key) -> bytes:
+def encode_key(key: GroupRecordKey) -> bytes:
     """Return the key of a record: its type, then the fields."""
     return _PREFIX.pack(key.key) + key.write(0)
 
 
-def encode_value(value: Value, version: int) -> bytes:
+def encode_value(value: GroupRecordValue, version: int) -> bytes:
     """Return the value of a record: its version, then the fields."""
     return _PREFIX.pack(version) + value.write(version)
 
 
-def decode_key(data: Buffer) -> Key | None:
-    """Return the key in `data`, or None for a type of another group protocol.
+def decode_key(data: Buffer) -> GroupRecordKey | None:
+    """Decode a key; None for a type of another group protocol.
 
     Raises ProtocolError for bytes that are not a key.
     """
@@ -113,14 +113,14 @@ def decode_key(data: Buffer) -> Key | None:
     return _whole(types[0], data, 0)
 
 
-def decode_value(key: Key, data: Buffer) -> Value:
-    """Return the value that belongs to `key`; ProtocolError for an unknown version or other bytes."""
+def decode_value(key: GroupRecordKey, data: Buffer) -> GroupRecordValue:
+    """Decode the value that belongs to `key`; ProtocolError for an unknown version or malformed bytes."""
     return _whole(TYPES[key.key][1], data, _prefix(data))
 
 
 def _prefix(data: Buffer) -> int:
     if len(data) < _PREFIX.size:
-        raise ProtocolError("a group record without its prefix", size=len(data))
+        raise ProtocolError("a group record without its type or version", size=len(data))
     prefix: int = _PREFIX.unpack_from(data)[0]
     return prefix
 

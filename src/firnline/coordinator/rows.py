@@ -1,4 +1,4 @@
-"""Commits and groups as records of `__consumer_offsets`, and back. PURE. Source: KIP-915; spec C15."""
+"""Commits and groups as records of `__consumer_offsets`. PURE. Source: KIP-915; spec C15."""
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from firnline.coordinator.records import (
 from firnline.records.build import NewRecord, build_batch, build_record_in_slices
 from firnline.records.compression import NONE
 
-# The one version whose commits state their own end, and the first that carries a topic id.
+# The only version with an expiry time, and the first with a topic id.
 _VERSION_WITH_EXPIRY = 1
 _VERSION_WITH_TOPIC_ID = 4
 T = TypeVar("T")
@@ -34,7 +34,7 @@ T = TypeVar("T")
 def commit_row(
     group_id: str, tp: TopicPartition, commit: CommittedOffset, now_ms: int
 ) -> NewRecord:
-    """Return the record of a commit, in the version 4.3.1 writes for what it carries."""
+    """Return the record of a commit, in the version that 4.3.1 uses for its fields."""
     version = OFFSET_COMMIT_VALUE_VERSION
     if commit.expire_timestamp_ms != NO_EXPIRY:
         version = _VERSION_WITH_EXPIRY
@@ -53,17 +53,17 @@ def commit_row(
 
 
 def group_row(group: Group, assignments: Mapping[str, bytes], now_ms: int) -> NewRecord:
-    """Return the record of a group's generation; members are those of `assignments`."""
+    """Return the record of a group's generation, with the members in `assignments`."""
     members = [
         (member, assignments[member.member_id])
-        for member in group.roster.members.values()
+        for member in group.members.by_id.values()
         if member.member_id in assignments
     ]
     value = generation_value(
         generation=group.generation,
         protocol_type=group.protocol_type or "",
         protocol_name=group.protocol_name,
-        leader=group.roster.leader if members else None,
+        leader=group.members.leader if members else None,
         state_since_ms=group.state_since_ms,
         members=members,
     )
@@ -74,21 +74,21 @@ def group_row(group: Group, assignments: Mapping[str, bytes], now_ms: int) -> Ne
 def group_batch_in_slices(
     group: Group, members: Iterable[Member], codec: int, now_ms: int
 ) -> Generator[None, None, bytearray]:
-    """Return the batch of `group_row`, of all members of now; their generator yields after some of them.
+    """Return the batch of `group_row`, with all present members; the generator yields after some of them.
 
-    members  gives them as they are when the slices begin; each has its assignment when it is given
+    members  yields each member with its assignment, in the slice that encodes it
 
-    What is to be compressed is so in one step.
+    The batch is compressed in one step.
     """
     front = value_front(
         group.generation,
         group.protocol_type or "",
         group.protocol_name,
-        group.roster.leader,
+        group.members.leader,
         group.state_since_ms,
     )
-    # All but the members is taken down now: a static one may be replaced before their first slice.
-    count = len(group.roster.members)
+    # Copy everything but the members now: a static member may be replaced before the first slice.
+    count = len(group.members.by_id)
     value = generation_value_in_slices(front, group.protocol_name, count, members)
     key = encode_key(GroupMetadataKey(group=group.group_id))
     return _batch_in_slices(key, value, codec, now_ms)
@@ -104,7 +104,7 @@ def _batch_in_slices(
 
 
 def tombstone(group_id: str, tp: TopicPartition | None, now_ms: int) -> NewRecord:
-    """Return the record that deletes one offset, or the group itself for None."""
+    """Return the record that deletes one offset; with None, the group itself."""
     if tp is None:
         return NewRecord(encode_key(GroupMetadataKey(group=group_id)), None, now_ms)
     key = OffsetCommitKey(group=group_id, topic=tp.topic, partition=tp.partition)
@@ -112,7 +112,7 @@ def tombstone(group_id: str, tp: TopicPartition | None, now_ms: int) -> NewRecor
 
 
 def in_batches(rows: Sequence[tuple[T, NewRecord]]) -> Iterator[list[tuple[T, NewRecord]]]:
-    """Cut rows into lists that each make a batch of moderate size."""
+    """Split rows into lists that each make a batch of moderate size."""
     part: list[tuple[T, NewRecord]] = []
     size_bytes = 0
     for item in rows:

@@ -1,9 +1,9 @@
-"""One partition of `__consumer_offsets` that this node leads: its groups, and every write of them. PURE.
+"""One partition of `__consumer_offsets` that this node leads: its groups and all their writes. PURE.
 
-Write, then answer: a change is appended and answered once it is committed. Load: the same records,
-replayed. Records are Kafka's own, so that a data directory moves either way. A record of the newer
-group protocols is left alone; its group's offsets are served like any other's.
-Source: KIP-848 'Group Coordinator' (one shard per partition), KIP-915 (record versions); rel-C5.
+A change is appended, and answered once it is committed. Loading replays the same records. They are Kafka's,
+so a data directory can move either way. Records of the newer group protocols are left alone; the offsets of
+their groups are served like any others. Source: KIP-848 'Group Coordinator' (one shard per partition),
+KIP-915 (record versions); rel-C5.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -18,10 +18,11 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, TopicPartition
 from firnline.base.ports import Buffer, Rng
 from firnline.coordinator.commits import CommittedOffset
+from firnline.coordinator.for_each_member import Later
 from firnline.coordinator.group import Group, Written
 from firnline.coordinator.group_state import GroupState
 from firnline.coordinator.loading import Replay
-from firnline.coordinator.membership import CONSUMERS, Member, Tally
+from firnline.coordinator.membership import CONSUMERS, Member, MemberCounts
 from firnline.coordinator.offsets import Offsets, is_expired
 from firnline.coordinator.policy import GroupPolicy
 from firnline.coordinator.rows import (
@@ -32,12 +33,10 @@ from firnline.coordinator.rows import (
     tombstone,
 )
 from firnline.coordinator.subscriptions import Subscribed, find_subscribed
-from firnline.coordinator.telling import Later
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.unreadable import UnreadableRecords
 
-# About a millisecond each: timers that are set or cancelled, offsets that are looked at and buried, and
-# offsets that are forgotten.
+# About a millisecond each: timers set or cancelled, offsets examined and deleted, offsets forgotten.
 _EFFECTS_PER_SLICE = 200
 _OFFSETS_PER_SLICE = 200
 _DROPS_PER_SLICE = 2_000
@@ -49,7 +48,7 @@ _MEANING = (
 
 After = Callable[[Appended | KafkaError, int], Effects]
 
-# What a failed append means to a client of the group. Others go out as they are.
+# The error for a client of the group after a failed append. Other codes are passed on.
 _APPEND_FAILURES = {
     Code.UNKNOWN_TOPIC_OR_PARTITION: Code.COORDINATOR_NOT_AVAILABLE,
     Code.NOT_ENOUGH_REPLICAS: Code.COORDINATOR_NOT_AVAILABLE,
@@ -64,20 +63,20 @@ _APPEND_FAILURES = {
 
 
 def append_code(result: Appended | KafkaError) -> Code:
-    """Return NONE, or what the client of a group is to hear about a failed append."""
+    """Return NONE, or the error for a client of the group after a failed append."""
     if not isinstance(result, KafkaError):
         return Code.NONE
     return _APPEND_FAILURES.get(result.code, result.code)
 
 
 def commit_code(result: KafkaError) -> Code:
-    """Return what a committer is to hear about a failed append."""
+    """Return the error for OffsetCommit after a failed append."""
     if result.code in (Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE):
         return Code.INVALID_COMMIT_OFFSET_SIZE
     return append_code(result)
 
 
-Tomb = tuple[str, TopicPartition | None]  # a group's offset, or None: the group itself
+Tombstone = tuple[str, TopicPartition | None]  # one offset of a group, or None: the group itself
 Dead = tuple[
     Group | str, Sequence[TopicPartition]
 ]  # a group with its offsets, or some offsets of one
@@ -97,14 +96,20 @@ def _nobody(_: Code) -> Effects:
 
 
 class Shard:
-    """Groups and offsets whose ids fall on one partition.
+    """The groups and offsets of one partition.
 
-    is_closed  another node answers for them now: nothing is written any more, and writes under way answer
+    is_closed  another node coordinates them now: nothing more is written, and writes in progress answer
                NOT_COORDINATOR
     """
 
     def __init__(
-        self, partition: int, *, policy: GroupPolicy, tally: Tally, rng: Rng, later: Later
+        self,
+        partition: int,
+        *,
+        policy: GroupPolicy,
+        member_counts: MemberCounts,
+        rng: Rng,
+        later: Later,
     ) -> None:
         self.topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
         self.groups: dict[str, Group] = {}
@@ -112,20 +117,20 @@ class Shard:
         self.unreadable = UnreadableRecords(str(self.topic_partition), _MEANING)
         self.is_closed = False
         self._policy = policy
-        self._tally = tally
+        self._member_counts = member_counts
         self._rng = rng
         self._later = later
 
     # ------------------------------------------------------------------------------------- groups
 
     def group(self, group_id: str) -> Group:
-        """Return the group, made empty if it is not there."""
+        """Return the group; creates an empty one if needed."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = Group(
                 group_id,
                 policy=self._policy,
-                tally=self._tally,
+                member_counts=self._member_counts,
                 new_id=self._new_id,
                 persist=self._persist,
                 persist_in_slices=self._persist_in_slices,
@@ -135,14 +140,14 @@ class Shard:
         return group
 
     def keeps(self, group_id: str) -> bool:
-        """Whether a group is there, or soon will be, that stays though nobody comes with an id of it."""
+        """Whether a group exists, or soon will, that stays even if no pending member joins it."""
         group = self.groups.get(group_id)
         has_members = group is not None and group.protocol_type is not None
         offsets = self.offsets
         return has_members or bool(offsets.partitions(group_id) or offsets.under_way(group_id))
 
     def write_group(self, group: Group, now_ms: int) -> Effects:
-        """Write a group that was just made, so that it is known after a load too."""
+        """Write a group that was just created, so that it is known after a load."""
         group.state_since_ms = now_ms
         return self._persist(group, {}, lambda code, now: [], now_ms)
 
@@ -154,7 +159,7 @@ class Shard:
     # -------------------------------------------------------------------------------------- writes
 
     def write(self, rows: Sequence[NewRecord], after: After, now_ms: int) -> Effects:
-        """Append `rows` as one batch; `after` runs once they are committed, or cannot be."""
+        """Append `rows` as one batch; `after` runs once they are committed, or have failed."""
         if self.is_closed:
             return after(KafkaError(Code.NOT_COORDINATOR), now_ms)
         batch = build_batch(rows, codec=self._policy.topic_compression_codec)
@@ -162,7 +167,7 @@ class Shard:
 
     def _append(self, batch: bytearray, after: After) -> Effects:
         def done(result: Appended | KafkaError, now_ms: int) -> Effects:
-            # Another node, or a later load here, answers for these groups now.
+            # Another node, or a later load on this one, coordinates these groups now.
             gone = KafkaError(Code.NOT_COORDINATOR)
             return after(gone if self.is_closed else result, now_ms)
 
@@ -175,7 +180,7 @@ class Shard:
         answer: Callable[[Code], Effects],
         now_ms: int,
     ) -> Effects:
-        """Write commits that were found right, make them visible, then answer."""
+        """Write commits that passed all checks, make them visible, then answer."""
         rows = [commit_row(group_id, tp, commit, now_ms) for tp, commit in commits.items()]
         self.offsets.begin(group_id, commits)
 
@@ -205,7 +210,7 @@ class Shard:
         written: Written,
         now_ms: int,
     ) -> Effects:
-        """As `_persist`, of all members, with their assignments, unless the group wants it no more."""
+        """Like `_persist`, for all members with their assignments, while the group still wants it."""
         codec = self._policy.topic_compression_codec
         steps = group_batch_in_slices(group, members, codec, now_ms)
         return self._later(self._write_in_slices(steps, is_wanted, written), now_ms)
@@ -217,7 +222,7 @@ class Shard:
         written: Written,
     ) -> Work:
         yield []
-        # Where it is over, whoever ended it has an answer for those who wait: a rebalance, or `close`.
+        # It is over: the rebalance or `close` that ended it answers the waiting members.
         while is_wanted() and not self.is_closed:
             try:
                 next(steps)
@@ -229,7 +234,7 @@ class Shard:
     # --------------------------------------------------------------------------- delete and expire
 
     def delete(self, group_id: str, answer: Callable[[Code], Effects], now_ms: int) -> Effects:
-        """Delete a group that has no members, with its offsets; answer when that is committed."""
+        """Delete a group without members, with its offsets; answer once that is committed."""
         group = self.groups.get(group_id)
         if group is None:
             return answer(Code.GROUP_ID_NOT_FOUND)
@@ -238,7 +243,7 @@ class Shard:
         partitions = dict.fromkeys(
             (*self.offsets.partitions(group_id), *self.offsets.under_way(group_id))
         )
-        return self._bury([(group, list(partitions))], answer, now_ms)
+        return self._delete_all([(group, list(partitions))], answer, now_ms)
 
     def delete_offsets(
         self,
@@ -248,11 +253,11 @@ class Shard:
         answer: Callable[[Code, Sequence[Code]], Effects],
         now_ms: int,
     ) -> Effects:
-        """Forget what a group has committed of some partitions, but for topics its members subscribe to.
+        """Delete a group's offsets for some partitions, except for topics its members subscribe to.
 
-        `subscribed` is what `find_subscribed` found; where a generation has begun since, clients are to
-        ask again. `answer(code, codes)` when that is committed: of the group, and of each partition if that
-        one is NONE.
+        `subscribed` is the result of `find_subscribed`; if a generation has begun since, the client must
+        retry. `answer(code, codes)` comes once that is committed: the code of the group and, if that is NONE,
+        of each partition.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -267,16 +272,16 @@ class Shard:
         may_go = [in_use is not None and tp.topic not in in_use for tp in partitions]
         known, under_way = self.offsets.partitions(group_id), self.offsets.under_way(group_id)
         gone = dict.fromkeys(tp for tp, may in zip(partitions, may_go, strict=True) if may)
-        tombs = [(group_id, tp) for tp in gone if tp in known or tp in under_way]
+        tombstones = [(group_id, tp) for tp in gone if tp in known or tp in under_way]
         codes = [Code.NONE if may else Code.GROUP_SUBSCRIBED_TO_TOPIC for may in may_go]
-        return self._write_tombs(tombs, lambda code: answer(code, codes), now_ms)
+        return self._write_tombstones(tombstones, lambda code: answer(code, codes), now_ms)
 
     def is_large(self, group_id: str) -> bool:
-        """Whether to delete the group in one step would take long."""
+        """Whether deleting the group in one step would take too long."""
         return len(self.offsets.partitions(group_id)) > _OFFSETS_PER_SLICE
 
     def delete_in_slices(self, group_id: str, answer: Callable[[Code], Effects]) -> Work:
-        """As `delete`, so many offsets at a time; what is committed meanwhile stays."""
+        """Like `delete`, some offsets at a time; what is committed meanwhile stays."""
         now_ms = yield []
         left, worst = 1, Code.NONE
 
@@ -287,7 +292,7 @@ class Shard:
             if left:
                 return []
             if worst is not Code.NONE and not self.is_closed:
-                self._revive([group])
+                self._restore_groups([group])
             return answer(worst)
 
         found = self.groups.get(group_id)
@@ -298,25 +303,27 @@ class Shard:
         group = found
         newest_offset = self.offsets.newest_offset
         under_way = list(self.offsets.under_way(group_id))
-        # Out of reach from now on, as in `_bury`; its own tombstone comes last.
+        # Remove it from memory now, as in `_delete_all`; its own tombstone comes last.
         effects = group.close(now_ms)
         del self.groups[group_id]
-        tombs: list[Tomb] = [(group_id, tp) for tp in under_way]
+        tombstones: list[Tombstone] = [(group_id, tp) for tp in under_way]
         for portion in list(self._portions(group_id)):
-            tombs += [(group_id, tp) for tp in portion if self._is_old(group_id, tp, newest_offset)]
+            tombstones += [
+                (group_id, tp) for tp in portion if self._is_old(group_id, tp, newest_offset)
+            ]
             left += 1
-            effects += self._write_tombs(tombs, settle, now_ms)
+            effects += self._write_tombstones(tombstones, settle, now_ms)
             now_ms = yield effects
-            tombs, effects = [], []
-        # Whoever joined meanwhile has written it anew; who only committed, before or since, has not.
+            tombstones, effects = [], []
+        # A member that joined meanwhile has written the group again; a commit has not.
         anew = self.groups.get(group_id)
         if anew is None or anew.is_simple:
             left += 1
-            effects = self._write_tombs([(group_id, None)], settle, now_ms)
+            effects = self._write_tombstones([(group_id, None)], settle, now_ms)
         return effects + settle(Code.NONE)
 
     def expire(self) -> Generator[Effects, int, None]:
-        """Write tombstones for offsets that have outlived their group, and for empty groups."""
+        """Write tombstones for offsets that have expired, and for empty groups."""
         now_ms = yield []
         dead: list[Dead] = []
         count, names = 0, counting(1)
@@ -331,14 +338,16 @@ class Shard:
                     dead += self._dead(group, portion, subscribed, now_ms)
                 count += len(portion) + 1
                 if count >= _OFFSETS_PER_SLICE:
-                    now_ms = yield self._bury(dead, _nobody, now_ms)
+                    now_ms = yield self._delete_all(dead, _nobody, now_ms)
                     dead, count = [], 0
-        yield self._bury(dead, _nobody, now_ms)
+        yield self._delete_all(dead, _nobody, now_ms)
 
     def _find_subscribed(
         self, group: Group, names: Iterator[int], dead: list[Dead], now_ms: int
     ) -> Generator[Effects, int, tuple[Subscribed, int]]:
-        """Find which topics with offsets of a group are in use; before each pause what is over is buried."""
+        """Find which topics with offsets of a group are in use. Writes finished tombstones before each
+        pause.
+        """
         topics = {tp.topic for tp in self.offsets.partitions(group.group_id)}
         steps = find_subscribed(group, topics, names)
         while True:
@@ -346,7 +355,7 @@ class Shard:
                 next(steps)
             except StopIteration as found:
                 return found.value, now_ms
-            now_ms = yield self._bury(dead, _nobody, now_ms)
+            now_ms = yield self._delete_all(dead, _nobody, now_ms)
             dead.clear()
 
     def forget_topics(
@@ -354,7 +363,7 @@ class Shard:
     ) -> Generator[Effects, int, None]:
         """Write tombstones for every offset of these topics whose record is not above `newest_offset`.
 
-        Later ones are of topics that were created meanwhile under the names of old ones.
+        Later commits are for new topics with the names of deleted ones.
         """
         now_ms = yield []
         dead: list[Dead] = []
@@ -369,12 +378,12 @@ class Shard:
                     dead.append((group_id, gone))
                 count += len(portion) + 1
                 if count >= _OFFSETS_PER_SLICE:
-                    now_ms = yield self._bury(dead, _nobody, now_ms)
+                    now_ms = yield self._delete_all(dead, _nobody, now_ms)
                     dead, count = [], 0
-        yield self._bury(dead, _nobody, now_ms)
+        yield self._delete_all(dead, _nobody, now_ms)
 
     def _portions(self, group_id: str) -> Iterator[list[TopicPartition]]:
-        """Cut the partitions of a group into lists; one at least. They may change meanwhile."""
+        """Split the partitions of a group into lists, at least one. They may change meanwhile."""
         partitions = list(self.offsets.partitions(group_id))
         for first in range(0, max(len(partitions), 1), _OFFSETS_PER_SLICE):
             yield partitions[first : first + _OFFSETS_PER_SLICE]
@@ -392,12 +401,12 @@ class Shard:
         subscribed: Subscribed | None,
         now_ms: int,
     ) -> Sequence[Dead]:
-        """Return what of a group is over: itself, some of its offsets, or nothing."""
+        """Return what of a group has expired: the group, some of its offsets, or nothing."""
         name = group.group_id
         expired = self._expired(group, portion, subscribed, now_ms)
         if expired is None:
             return ()
-        # A group of more than one portion goes with the next look, when its offsets have gone.
+        # A group of several portions is deleted by the next check, when its offsets are gone.
         kept = len(self.offsets.partitions(name)) - len(expired)
         busy = self.offsets.under_way(name)
         if group.is_deserted and not kept and not busy and not self.offsets.has_unstable(name):
@@ -411,14 +420,14 @@ class Shard:
         subscribed: Subscribed | None,
         now_ms: int,
     ) -> list[TopicPartition] | None:
-        """Return which offsets are over; None where a group's state keeps all of them."""
+        """Return the expired offsets; None if the group's state keeps all of them."""
         since_ms: int | None = None
         in_use: frozenset[str] = frozenset()
         if group.protocol_type is not None:
             if group.state is GroupState.EMPTY:
                 since_ms = group.state_since_ms if group.state_since_ms >= 0 else None
             elif group.state is GroupState.STABLE and subscribed is not None:
-                # With a generation that has begun since, others may be in use: the next look finds out.
+                # A generation that began since may use other topics; the next check finds out.
                 if subscribed.topics is None or subscribed.generation != group.generation:
                     return None
                 in_use = subscribed.topics
@@ -442,79 +451,79 @@ class Shard:
         ]
 
     def _on_unused(self, group: Group, now_ms: int) -> Effects:
-        """A group that nobody ever came to is forgotten at once (rel d 55)."""
+        """Forget a group that no member ever joined (rel d 55)."""
         name = group.group_id
         has_offsets = self.offsets.partitions(name) or self.offsets.under_way(name)
         if has_offsets or self.groups.get(name) is not group:
             return []
-        return self._bury([(group, [])], _nobody, now_ms)
+        return self._delete_all([(group, [])], _nobody, now_ms)
 
-    def _bury(
+    def _delete_all(
         self,
         dead: Sequence[Dead],
         answer: Callable[[Code], Effects],
         now_ms: int,
     ) -> Effects:
-        """Write tombstones in batches; a whole Group goes with its own, a name keeps its group.
+        """Write tombstones in batches. A Group is deleted with all its offsets, a group id keeps its group.
 
-        The group is out of reach from now on, so that a join makes a new one behind the tombstone.
+        The group is removed from memory now, so a join creates a new one after the tombstone.
         """
         effects: Effects = []
-        tombs: list[Tomb] = []
+        tombstones: list[Tombstone] = []
         gone: list[Group] = []
         for group, partitions in dead:
             name = group if isinstance(group, str) else group.group_id
-            tombs += [(name, tp) for tp in partitions]
+            tombstones += [(name, tp) for tp in partitions]
             if isinstance(group, Group):
-                tombs.append((name, None))
+                tombstones.append((name, None))
                 gone.append(group)
                 effects += group.close(now_ms)
                 del self.groups[name]
 
         def done(code: Code) -> Effects:
             if code is not Code.NONE:
-                self._revive(gone)
+                self._restore_groups(gone)
             return answer(code)
 
-        return effects + self._write_tombs(tombs, done, now_ms)
+        return effects + self._write_tombstones(tombstones, done, now_ms)
 
-    def _write_tombs(
-        self, tombs: Sequence[Tomb], answer: Callable[[Code], Effects], now_ms: int
+    def _write_tombstones(
+        self, tombstones: Sequence[Tombstone], answer: Callable[[Code], Effects], now_ms: int
     ) -> Effects:
-        """Write tombstones in batches; `answer` when all are committed, or one of them cannot be."""
-        parts = list(in_batches([(tomb, tombstone(*tomb, now_ms)) for tomb in tombs]))
+        """Write tombstones in batches; `answer` once all are committed, or one has failed."""
+        parts = list(in_batches([(each, tombstone(*each, now_ms)) for each in tombstones]))
         if not parts:
             return answer(Code.NONE)
         left, worst = len(parts), Code.NONE
 
-        def after(part: list[Tomb], result: Appended | KafkaError, _: int) -> Effects:
+        def after(part: list[Tombstone], result: Appended | KafkaError, _: int) -> Effects:
             nonlocal left, worst
             left -= 1
             if isinstance(result, KafkaError):
                 worst = append_code(result)
             else:
-                self._entomb(part, result.base_offset)
+                self._apply_tombstones(part, result.base_offset)
             return [] if left else answer(worst)
 
         effects: Effects = []
         for part in parts:
-            written = partial(after, [tomb for tomb, _ in part])
+            written = partial(after, [each for each, _ in part])
             effects += self.write([row for _, row in part], written, now_ms)
         return effects
 
-    def _entomb(self, tombs: list[Tomb], base_offset: int) -> None:
-        for place, (name, tp) in enumerate(tombs):
+    def _apply_tombstones(self, tombstones: list[Tombstone], base_offset: int) -> None:
+        for place, (name, tp) in enumerate(tombstones):
             if tp is not None:
                 self.offsets.drop(name, tp, base_offset + place)
                 continue
-            # A commit written before the tombstone may have made the group anew meanwhile.
+            # A commit that was written before the tombstone may have created the group again.
             group = self.groups.get(name)
             in_use = self.offsets.partitions(name) or self.offsets.under_way(name)
             if group is not None and group.is_simple and not in_use:
                 del self.groups[name]
 
-    def _revive(self, gone: list[Group]) -> None:
-        """A tombstone could not be written: what is in the log is what counts."""
+    def _restore_groups(self, gone: list[Group]) -> None:
+        """A tombstone could not be written, so the group is still in the log: bring it back."""
         for group in gone:
             if group.group_id not in self.groups:
                 fresh = self.group(group.group_id)
@@ -531,14 +540,14 @@ class Shard:
     # ------------------------------------------------------------------------- to and from memory
 
     def load(self, batches: Iterable[Buffer]) -> Iterator[None]:
-        """Apply whole batches in log order; yields after each slice. KafkaError for what is damaged here."""
+        """Apply complete batches in log order; yields after each slice. KafkaError for damaged bytes."""
         return Replay(self.groups, self.offsets, self.group, self.unreadable).steps(batches)
 
     def start(self, now_ms: int) -> Generator[Effects, int, int]:
-        """Begin the sessions of what was loaded."""
+        """Start the sessions of loaded members."""
         effects: Effects = []
         for group in list(self.groups.values()):
-            for some in _portions(list(group.roster.members.values())):
+            for some in _portions(list(group.members.by_id.values())):
                 effects += group.begin_sessions(some, now_ms)
                 if len(effects) >= _EFFECTS_PER_SLICE:
                     now_ms = yield effects
@@ -548,13 +557,13 @@ class Shard:
         return now_ms
 
     def close(self, code: Code) -> Generator[Effects, int, None]:
-        """Tell whoever waits `code`, and forget all, once `is_closed` is set."""
+        """Answer all waiting requests with `code`, and forget everything, once `is_closed` is set."""
         now_ms = yield []
         effects: Effects = []
         while self.groups:
             _, group = self.groups.popitem()
             effects += group.close(now_ms)
-            for ids in _portions([*group.roster.members, *group.roster.pending]):
+            for ids in _portions([*group.members.by_id, *group.members.pending]):
                 effects += group.dismiss(ids, code)
                 if len(effects) >= _EFFECTS_PER_SLICE:
                     now_ms = yield effects

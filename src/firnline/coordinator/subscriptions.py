@@ -1,6 +1,6 @@
 """Which topics the members of a consumer group subscribe to. PURE. Source: ConsumerProtocolSubscription.
 
-A member may name millions: their names are read some at a time, and none is kept that nobody asks for.
+A member may name millions of topics, so names are read in slices, and only the wanted ones are kept.
 """
 
 from collections.abc import Container, Generator, Iterable, Iterator
@@ -15,9 +15,9 @@ _NAMES_PER_SLICE = 1_000
 
 
 class Subscribed(NamedTuple):
-    """Which of some topics the members of a group subscribed to; None when that is not known.
+    """Which of some topics the members of a group subscribe to; None if that is unknown.
 
-    generation  the group's when their subscriptions began to be read
+    generation  the group's generation when the search began
     """
 
     generation: int
@@ -27,14 +27,14 @@ class Subscribed(NamedTuple):
 def find_subscribed(
     group: Group, among: Container[str], names_read: Iterator[int] | None = None
 ) -> Generator[None, None, Subscribed]:
-    """Find which topics of `among` the members of a group subscribe to now; yields between two slices.
+    """Find which topics of `among` the members of a group subscribe to; yields between slices.
 
-    `names_read` goes on counting where several calls share a slice.
+    `names_read` carries the count over when several calls share a slice.
     """
     if group.protocol_type != CONSUMERS:
         return Subscribed(group.generation, None)
     generation, name = group.generation, group.protocol_name
-    data = [member.metadata_for(name) for member in group.roster.members.values()]
+    data = [member.metadata_for(name) for member in group.members.by_id.values()]
     topics = yield from _subscribed_topics(data, among, names_read or count(1))
     return Subscribed(generation, topics)
 
@@ -42,9 +42,9 @@ def find_subscribed(
 def _subscribed_topics(
     subscriptions: Iterable[bytes], among: Container[str], names_read: Iterator[int]
 ) -> Generator[None, None, frozenset[str] | None]:
-    """Return what is named; None when the bytes of one are no subscription.
+    """Return the wanted topics; None if the bytes of a member are no subscription.
 
-    Layout of every version: version int16, then an array of strings.
+    Layout in every version: version int16, then an array of strings.
     """
     found: set[str] = set()
     for data in subscriptions:

@@ -1,1 +1,1 @@
-"""L8: load the configuration, check storage, start the loop. WORLD."""
+"""L8: load the configuration, check the storage, start the loop. WORLD."""

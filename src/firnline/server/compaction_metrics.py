@@ -1,4 +1,4 @@
-"""What a broker knows of its compaction, for the metrics port, under Kafka's names. WORLD."""
+"""Metrics of compaction, under Kafka's names. WORLD."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -15,7 +15,7 @@ _FAILING = "firnline_compaction_failing_partitions"
 class CompactionFacts(NamedTuple):
     """Percent, seconds, milliseconds, bytes; `uncleanable` is (directory, partitions, bytes).
 
-    stuck  rounds whose process cannot be ended: each keeps its place of log.cleaner.threads
+    stuck  rounds whose process cannot be killed: each uses one of log.cleaner.threads
     """
 
     uncleanable: list[tuple[str, int, int]]
@@ -36,7 +36,7 @@ class CompactionFacts(NamedTuple):
 def look(
     compacting: Compacting, directories: list[str], now_ms: int, stuck: int = 0
 ) -> CompactionFacts:
-    """Take the facts, on the loop."""
+    """Read the values, on the loop."""
     facts = compacting.facts
     known = facts.uncleanable
     return CompactionFacts(
@@ -60,7 +60,7 @@ def look(
 
 
 def families(found: CompactionFacts | None) -> Iterator[Metric]:
-    """Say facts in Prometheus' terms; nothing on a node without a broker."""
+    """Yield them as Prometheus families; none on a node without a broker."""
     if found is None:
         return
     count = GaugeMetricFamily(
@@ -69,7 +69,7 @@ def families(found: CompactionFacts | None) -> Iterator[Metric]:
         labels=["logDirectory"],
     )
     size = GaugeMetricFamily(
-        _MANAGER + "uncleanable_bytes", "Bytes in them.", labels=["logDirectory"]
+        _MANAGER + "uncleanable_bytes", "Bytes in these logs.", labels=["logDirectory"]
     )
     for path, partitions, size_bytes in found.uncleanable:
         count.add_metric([path], partitions)
@@ -77,20 +77,36 @@ def families(found: CompactionFacts | None) -> Iterator[Metric]:
     yield count
     yield size
     for name, value, words in (
-        (_MANAGER + "max_dirty_percent", found.max_dirty_percent, "New part of the dirtiest log."),
-        (_MANAGER + "time_since_last_run_ms", found.since_last_run_ms, "Since the last look."),
+        (
+            _MANAGER + "max_dirty_percent",
+            found.max_dirty_percent,
+            "Dirty part of the dirtiest log.",
+        ),
+        (
+            _MANAGER + "time_since_last_run_ms",
+            found.since_last_run_ms,
+            "Time since the last check.",
+        ),
         (_CLEANER + "max_compaction_delay_secs", found.delay_s, "Beyond max.compaction.lag.ms."),
-        (_CLEANER + "cleaner_recopy_percent", found.recopy_percent, "Kept by the last round."),
-        (_CLEANER + "max_buffer_utilization_percent", found.map_percent, "Of its table of keys."),
+        (
+            _CLEANER + "cleaner_recopy_percent",
+            found.recopy_percent,
+            "Part that the last round kept.",
+        ),
+        (
+            _CLEANER + "max_buffer_utilization_percent",
+            found.map_percent,
+            "Used part of its table of keys.",
+        ),
         (_CLEANER + "max_clean_time_secs", found.last_s, "How long the last round took."),
-        (_CLEANER + "deadthreadcount", found.stuck, "Rounds whose process cannot be ended."),
-        (_FAILING, found.failing, "Logs whose last round did not come to its end."),
+        (_CLEANER + "deadthreadcount", found.stuck, "Rounds whose process cannot be killed."),
+        (_FAILING, found.failing, "Logs whose last round failed."),
     ):
         yield GaugeMetricFamily(name, words, value)
     for name, value, words in (
-        ("rounds", found.rounds, "Rounds of compaction that came to their end."),
-        ("failed_rounds", found.failed, "Rounds that did not."),
-        ("read_bytes", found.read_bytes, "What rounds read."),
-        ("written_bytes", found.written_bytes, "What rounds wrote."),
+        ("rounds", found.rounds, "Rounds of compaction that were completed."),
+        ("failed_rounds", found.failed, "Rounds of compaction that failed."),
+        ("read_bytes", found.read_bytes, "Bytes read by rounds."),
+        ("written_bytes", found.written_bytes, "Bytes written by rounds."),
     ):
         yield CounterMetricFamily("firnline_compaction_" + name, words, value)

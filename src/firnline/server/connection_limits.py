@@ -1,4 +1,4 @@
-"""How many connections the settings allow, as they are now. WORLD."""
+"""The current limits on connections, from the settings. WORLD."""
 
 import logging
 import socket
@@ -13,13 +13,15 @@ from firnline.runtime.bounds.connections import Limits
 
 log = logging.getLogger("firnline.net")
 
-# Where max.connections is not stated, which in Kafka means without a limit.
+# Used where max.connections is not stated; in Kafka that means no limit.
 CONNECTIONS_MAX = 10_000
 _TOTAL = "max.connections"
 
 
 class ConnectionLimits:
-    """Says the limits. Host names of the file are looked up once; ConfigError where one has no address."""
+    """Returns the limits. Host names in the file are resolved once; ConfigError for one without an
+    address.
+    """
 
     def __init__(self, config: BrokerConfig, image: Callable[[], ClusterImage]) -> None:
         self._config = config
@@ -38,7 +40,7 @@ class ConnectionLimits:
             self._said_of = image
             try:
                 self._limits = self._look(image)
-            except ConfigError as problem:  # controllers of another release let it in
+            except ConfigError as problem:  # a controller of another release accepted it
                 log.warning("the limits of connections stay as they were: %s", problem)
         return self._limits
 
@@ -59,7 +61,7 @@ class ConnectionLimits:
 
 
 def _addresses(host: str) -> list[str]:
-    """Look a name up; at the start, when nobody waits."""
+    """Resolve a name; only at the start, when no client waits."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as problem:

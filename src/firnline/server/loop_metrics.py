@@ -1,4 +1,4 @@
-"""What held the loop up, as Prometheus families. WORLD."""
+"""Metrics of slow steps of the loop. WORLD."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from firnline.runtime.steps import SlowStep
 
 
 class LoopFacts(NamedTuple):
-    """Steps and turns of the loop that took more than 5 ms, since the start; timers that are set."""
+    """Steps and turns of the loop that took more than 5 ms since the start; timers that are set."""
 
     steps: list[SlowStep]
     turns: int
@@ -19,27 +19,27 @@ class LoopFacts(NamedTuple):
 
 
 def look(loop: PollLoop) -> LoopFacts:
-    """Take the facts, on the loop."""
+    """Read the values, on the loop."""
     slow = loop.slow_steps
     return LoopFacts(slow.rows(), slow.turns, slow.longest_turn_s, len(loop.timers))
 
 
 def families(found: LoopFacts) -> Iterator[Metric]:
-    """Say them in Prometheus' terms."""
+    """Yield them as Prometheus families."""
     count = CounterMetricFamily(
         "firnline_loop_slow_steps", "Steps of the loop of more than 5 ms.", labels=["step"]
     )
     longest = GaugeMetricFamily(
-        "firnline_loop_longest_step_seconds", "The longest of them.", labels=["step"]
+        "firnline_loop_longest_step_seconds", "The longest step.", labels=["step"]
     )
     busy = CounterMetricFamily(
         "firnline_loop_busy_steps",
-        "Steps of the loop of more than 5 ms of CPU: the other slow ones waited.",
+        "Steps of the loop of more than 5 ms of CPU time; other slow steps waited.",
         labels=["step"],
     )
     cpu = GaugeMetricFamily(
         "firnline_loop_longest_step_cpu_seconds",
-        "The most CPU time of a slow step, or a little more.",
+        "An upper bound of the CPU time of slow steps.",
         labels=["step"],
     )
     for row in found.steps:
@@ -53,7 +53,7 @@ def families(found: LoopFacts) -> Iterator[Metric]:
     yield cpu
     yield CounterMetricFamily(
         "firnline_loop_slow_turns",
-        "Turns of the loop, many steps or one, of more than 5 ms.",
+        "Turns of the loop of more than 5 ms, in one step or many.",
         found.turns,
     )
     yield GaugeMetricFamily(

@@ -1,8 +1,8 @@
 """Start a node, serve until it is told to stop, and leave its files in order. WORLD.
 
-The order at start: what can be refused is refused before anything is written; the ports are bound
-first, so that one in use costs nothing; clients are taken once the controller counts this broker in.
-The first SIGTERM or SIGINT asks for a controlled shutdown, the second one ends the process at once.
+The order at the start: check everything before anything is written; bind the ports first, so that a port in
+use costs nothing; accept clients once the controller has unfenced this broker. The first SIGTERM or SIGINT
+asks for a controlled shutdown, the second one ends the process at once.
 """
 
 import codecs
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("firnline")
 
-# A controlled shutdown that takes longer is cut short; the next start then looks over its logs.
+# A controlled shutdown that takes longer is ended; the next start then recovers the logs.
 SHUTDOWN_MAX_S = 30.0
-# Of host names, and of what hashes as in Java; the library imports each when it is first used.
+# Encodings for host names and for Java's hash; Python imports each when it is first used.
 _ENCODINGS = ("idna", "utf_16_be")
 _BETWEEN_IMPORTS_S = 0.005
 
@@ -69,35 +69,35 @@ def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:
         return process.serve()
     finally:
         if not process.close():
-            # The end of the interpreter would close files, and wait for that disk, too.
+            # The end of the interpreter would close files, and wait for that disk too.
             log.warning("a disk hangs: the process ends without the threads that wait for it")
             logging.shutdown()
             os._exit(process.exit_code)
 
 
 def raise_open_files_limit() -> None:
-    """Take all open files that we may have, for logs and for connections."""
+    """Raise the soft limit of open files to the hard limit, for logs and connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (
         OSError,
         ValueError,
-    ) as problem:  # a sandbox that forbids it, or "unlimited" of nobody's
+    ) as problem:  # a sandbox may forbid it, or report a limit that is not the real one
         log.info("the limit of open files stays at %d: %s", soft, problem)
 
 
 def check_open_files(config: BrokerConfig, descriptors: Descriptors) -> None:
-    """Raise ConfigError where the limit of open files is too low for the logs of the node.
+    """Raise ConfigError if the limit of open files is too low for the logs of the node.
 
-    Nothing is in use yet: the next start finds all as this one did.
+    Nothing has been changed yet, so the next start finds everything as this one did.
     """
     fs, logs = RealFs(), 0
     for path in config.directories if "broker" in config.process_roles else ():
         found = fs.list_dir(path) if fs.exists(path) else []
         logs += sum(parse_partition_dir(name) is not None for name in found)
     limit = descriptors.limit
-    # Logs share half of all; there may be as many logs as descriptors (decision 0032).
+    # Logs use half of all descriptors; there may be as many logs as descriptors (decision 0032).
     needed = min(logs, limit // 2) + descriptors.used() + descriptors.reserved
     if max(logs, needed) > limit:
         raise ConfigError(
@@ -108,9 +108,9 @@ def check_open_files(config: BrokerConfig, descriptors: Descriptors) -> None:
 
 
 def _load(dispatchers: Sequence[Dispatcher]) -> None:
-    """Import, on a thread, what a start does not need: at the limit of open files it could not be.
+    """Import, on a thread, what the start does not need: later, at the limit of open files, it would fail.
 
-    An import holds the interpreter for a few ms. After each one the first clients are served.
+    An import holds the GIL for a few ms, so the first clients are served between imports.
     """
     for name in _ENCODINGS:
         codecs.lookup(name)
@@ -120,7 +120,7 @@ def _load(dispatchers: Sequence[Dispatcher]) -> None:
 
 
 class _Process:
-    """What belongs to one run: loop, node, listeners, signals."""
+    """Everything that belongs to one run: loop, node, listeners, signals."""
 
     def __init__(self, config: BrokerConfig, ready: Callable[[str], None]) -> None:
         self._config = config
@@ -134,13 +134,13 @@ class _Process:
         self._exporter: Exporter | None = None
         self._fs = RealFs(keeps_locks=True)
         self._descriptors: Descriptors | None = None
-        self._connections: dict[bool, Connections] = {}  # of clients: True
+        self._connections: dict[bool, Connections] = {}  # True: of clients
         self._collector = Collector()
 
     def serve(self) -> int:
         config = self._config
         if config.firnline_metrics_port:
-            # The library is loaded by those who want it only.
+            # Import the library only where metrics are on.
             from firnline.server.metrics import Exporter
 
             self._exporter = Exporter(config.firnline_metrics_port)
@@ -194,7 +194,7 @@ class _Process:
         return 0 if self._runtime is not None and self._runtime.failure is None else 1
 
     def close(self) -> bool:
-        """Let go of all; False where threads are left that wait for a disk."""
+        """Close everything; False if threads are left that wait for a disk."""
         if self._exporter is not None:
             self._exporter.close()
         is_ended = self._runtime is None or self._runtime.close()
@@ -220,11 +220,11 @@ class _Process:
         return image
 
     def _build(self, now_ms: int) -> BrokerNode | ControllerNode:
-        """Make the node that the settings describe, on directories that are in use from now on."""
+        """Build the node that the settings describe, and take its directories into use."""
         config = self._config
         remote: Remote | None = None
         if config.has_other_controllers:
-            # A node that is its own quorum starts without the code for others.
+            # A node that is its own quorum starts without the code for other nodes.
             from firnline.outbound.remote_controller import RemoteController
 
             remote = partial(RemoteController, config)
@@ -246,7 +246,9 @@ class _Process:
         )
 
     def _told(self, listeners: list[Listener]) -> list[Endpoint]:
-        """Where others are told to go: for port 0 the one that was found, for no host our name."""
+        """Return the addresses for other nodes: the bound port for port 0, this machine's name for no
+        host.
+        """
         ports = {endpoint.listener: sock.getsockname()[1] for endpoint, sock in self._sockets}
         return [
             Endpoint(e.listener, e.host or socket.gethostname(), e.port or ports.get(e.listener, 0))
@@ -254,7 +256,7 @@ class _Process:
         ]
 
     def _serve_controllers(self) -> None:
-        """Take the other members of the quorum from the start: without them nobody is elected."""
+        """Accept the other members of the quorum from the start: without them there is no election."""
         runtime = self._runtime
         assert runtime is not None
         node = runtime.node
@@ -289,21 +291,21 @@ class _Process:
         runtime.servers.append(server)
 
     def _counted(self, is_for_clients: bool) -> Connections:
-        """What counts the connections of such a listener: clients and controllers have a limit each."""
+        """Return the connection counter of a listener: clients and controllers have separate limits."""
         runtime, descriptors = self._runtime, self._descriptors
         assert runtime is not None
         assert descriptors is not None
         if is_for_clients not in self._connections:
             self._connections[is_for_clients] = Connections(
                 self._limits,
-                # Others of the quorum take from the reserve: without them nobody decides.
+                # Members of the quorum may use the reserve: without them there are no decisions.
                 has_room=descriptors.has_room if is_for_clients else lambda: True,
                 warn=runtime.warn_seldom,
             )
         return self._connections[is_for_clients]
 
     def _on_running(self, now_ms: int) -> None:
-        """The controller counts us in, or this node is nothing but a controller: take clients."""
+        """The controller has unfenced this broker, or this node is only a controller: accept clients."""
         config, runtime = self._config, self._runtime
         assert runtime is not None
         for endpoint in config.client_listeners:
@@ -315,7 +317,7 @@ class _Process:
         self._ready(f"{told.host}:{told.port}")
 
     def _on_stopped(self, now_ms: int) -> None:
-        """All is on disk and handed over."""
+        """Everything is on disk, and leadership has moved."""
         self._loop.stop()
 
     def _note_signal(self, number: int, frame: object) -> None:
@@ -333,7 +335,7 @@ class _Process:
         log.info("stopping")
         clients = [listener.listener for listener in self._config.client_listeners]
         for server in runtime.servers:
-            # The quorum goes on until this node has taken leave of it.
+            # The quorum keeps running until this node has resigned.
             if server.listener in clients:
                 server.stop_accepting()
         self._loop.call_later(SHUTDOWN_MAX_S, self._loop.stop)
@@ -341,19 +343,19 @@ class _Process:
 
 
 def exposed_listeners(config: BrokerConfig) -> list[str]:
-    """Say which listeners of controllers everybody may reach, and what to do."""
+    """Return warnings about controller listeners that every host can reach."""
     return [
         f"listeners: {each.listener} at {each.host or '*'} port {each.port} is bound to all addresses of"
-        " this machine. Until there is security, whoever reaches the listener of a controller can take the"
-        " cluster's metadata over: bind it to the address where the other nodes are, as in"
-        f" {each.listener}://10.0.0.1:{each.port}, and let a firewall keep all others off"
+        " this machine. There is no security yet: whoever reaches the listener of a controller can take over"
+        " the cluster's metadata. Bind it to the network of the other nodes, as in"
+        f" {each.listener}://10.0.0.1:{each.port}, and use a firewall"
         " (docs/OPERATIONS.md, 'Who may reach the controllers')"
         for each in config.exposed_controllers
     ]
 
 
 def _own_controller_listeners(config: BrokerConfig) -> list[Listener]:
-    """Where this node listens as a controller."""
+    """Return the listeners of this node's controller."""
     return config.controller_listeners if "controller" in config.process_roles else []
 
 

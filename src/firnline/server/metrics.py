@@ -1,8 +1,8 @@
-"""What a node counts, as Prometheus text on one port of 127.0.0.1. WORLD.
+"""Metrics as Prometheus text, on one port of 127.0.0.1. WORLD.
 
-Little is counted for it, three integers per API and a few of the quorum: the rest is looked up when
-somebody asks, on the loop, because nothing else may look. Text is made of it in the thread of the one who
-asks. The names are those the JMX exporter gives to Kafka's beans, so that dashboards for Kafka find them.
+Few values are counted for metrics alone: three integers per API, and some of the quorum. All others are read
+when a scrape comes, on the loop, because only the loop may read them. The thread of the scrape formats the
+text. Names are those that the JMX exporter gives to Kafka's beans, so that dashboards for Kafka work.
 """
 
 import threading
@@ -37,7 +37,7 @@ from firnline.server.table_metrics import TableFacts
 
 _HOST = "127.0.0.1"
 _ANSWER_S = 5.0
-# Above it partitions are only counted: ten thousand of them would be most of a megabyte per look.
+# Above this, partitions are only counted: ten thousand would be most of a megabyte per scrape.
 PARTITION_SERIES_MAX = 1000
 
 
@@ -53,7 +53,7 @@ class PartitionSizes(NamedTuple):
 
 
 class TierLag(NamedTuple):
-    """What of one partition waits to be copied to the tier, and what is there."""
+    """What of one partition waits to be copied to the tier, and what is in the tier."""
 
     topic: str
     partition: int
@@ -64,7 +64,7 @@ class TierLag(NamedTuple):
 
 
 class AnswerFacts(NamedTuple):
-    """What answers hold (runtime/bounds/answers)."""
+    """Memory of responses (runtime/bounds/answers)."""
 
     held_bytes: int = 0
     waiting: int = 0
@@ -73,7 +73,7 @@ class AnswerFacts(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """All that is shown, as of one moment."""
+    """All values at one moment."""
 
     requests: list[RequestCount]
     connections: int
@@ -91,7 +91,7 @@ class Snapshot(NamedTuple):
 
 
 def _unreadable(node: BrokerNode | ControllerNode) -> list[tuple[str, int]]:
-    """How many records of each system topic this node went on without."""
+    """Return how many records of each system topic this node has skipped."""
     if not isinstance(node, BrokerNode):
         return []
     return node.unreadable_records
@@ -106,7 +106,7 @@ def _compaction(node: BrokerNode | ControllerNode, runtime: Runtime) -> Compacti
 
 
 def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
-    """Take a snapshot, on the loop; yields after some partitions, so that others have their turn."""
+    """Read all values, on the loop; yields after some partitions, so that other work can run."""
     node: BrokerNode | ControllerNode = runtime.node
     hosted = list(node.hosted) if isinstance(node, BrokerNode) else []
     tier = node.tier if isinstance(node, BrokerNode) else None
@@ -163,7 +163,7 @@ def _sizes(partition: Partition) -> PartitionSizes:
 
 
 def ask_for_all(runtime: Runtime) -> Snapshot:
-    """Called on a thread: take a snapshot, a slice in each turn of the loop."""
+    """Read all values from another thread, one slice in each turn of the loop."""
     steps = look(runtime)
 
     def step() -> Snapshot | None:
@@ -181,7 +181,7 @@ def ask_for_all(runtime: Runtime) -> Snapshot:
 
 
 def _all_requests(runtime: Runtime) -> list[RequestCount]:
-    """Counts of all listeners: a combined node serves controllers beside clients."""
+    """Return the counts of all listeners: a combined node serves controllers and clients."""
     dispatchers = [runtime.dispatcher, *(server.dispatcher for server in runtime.servers)]
     once = [each for place, each in enumerate(dispatchers) if each not in dispatchers[:place]]
     counts: dict[tuple[str, int], RequestCount] = {}
@@ -200,14 +200,14 @@ def _sum(one: RequestCount, other: RequestCount) -> RequestCount:
 
 
 def families(found: Snapshot) -> Iterator[Metric]:
-    """Say a snapshot in Prometheus' terms."""
+    """Yield all values as Prometheus families."""
     yield from _requests(found.requests)
     yield GaugeMetricFamily(
         "kafka_server_socket_server_metrics_connection_count", "Connections.", found.connections
     )
     failed = CounterMetricFamily(
         "firnline_failed_requests",
-        "Requests that failed inside; each cost its connection.",
+        "Requests that failed with an internal error, which closes the connection.",
         labels=["request"],
     )
     for name, count in found.failed_requests.items():
@@ -220,12 +220,12 @@ def families(found: Snapshot) -> Iterator[Metric]:
     yield from _tier(found.tier)
     yield CounterMetricFamily(
         "firnline_tier_damaged_segments",
-        "Damaged segments that were found since the start, of the log or in the tier.",
+        "Damaged segments found since the start, in the log or in the tier.",
         value=found.tier_damaged_segments,
     )
     unreadable = GaugeMetricFamily(
         "firnline_unreadable_records",
-        "Records of the system's own topics that cannot be read and were set aside.",
+        "Records of internal topics that cannot be read and were skipped.",
         labels=["topic"],
     )
     for topic, count in found.unreadable_records:
@@ -238,18 +238,20 @@ def families(found: Snapshot) -> Iterator[Metric]:
 def _answers(found: AnswerFacts) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "firnline_answers_held_bytes",
-        "Bytes of answers that are being made, or wait for their clients to read them.",
+        "Bytes of responses that are being built, or that clients have not read yet.",
         found.held_bytes,
     )
     yield GaugeMetricFamily(
-        "firnline_answers_waiting", "Answers that wait for room to be made.", found.waiting
+        "firnline_answers_waiting", "Responses that wait for memory.", found.waiting
     )
     yield CounterMetricFamily(
-        "firnline_answers_refused", "Answers too large: each cost its connection.", found.refused
+        "firnline_answers_refused",
+        "Responses that were too large, which closes the connection.",
+        found.refused,
     )
     yield CounterMetricFamily(
         "firnline_slow_readers_closed",
-        "Connections closed because others needed the room of what was not read.",
+        "Connections closed because their unread responses used memory that others needed.",
         found.slow_readers,
     )
 
@@ -269,11 +271,11 @@ def _requests(rows: list[RequestCount]) -> Iterator[Metric]:
     fetched = sum(row.out_bytes for row in rows if row.name == "fetch")
     prefix = "kafka_server_brokertopicmetrics_bytes"
     yield CounterMetricFamily(prefix + "in", "Bytes of Produce requests.", produced)
-    yield CounterMetricFamily(prefix + "out", "Bytes of Fetch answers.", fetched)
+    yield CounterMetricFamily(prefix + "out", "Bytes of Fetch responses.", fetched)
 
 
 def bean_name(name: str) -> str:
-    """Return what Kafka calls an API: ListOffsets for list_offsets."""
+    """Return Kafka's name of an API: ListOffsets for list_offsets."""
     return "".join(word.capitalize() for word in name.split("_"))
 
 
@@ -290,14 +292,14 @@ def _partitions(rows: list[PartitionSizes]) -> Iterator[Metric]:
 def _tier(rows: list[TierLag]) -> Iterator[Metric]:
     prefix = "kafka_server_brokertopicmetrics_remote"
     for name, field, words in (
-        ("copylagsegments", "lag_segments", "Finished segments that wait to be copied."),
-        ("copylagbytes", "lag_bytes", "Bytes of finished segments that wait to be copied."),
+        ("copylagsegments", "lag_segments", "Closed segments that wait to be copied."),
+        ("copylagbytes", "lag_bytes", "Bytes of closed segments that wait to be copied."),
         ("logsizebytes", "remote_bytes", "Bytes in the tier."),
     ):
         yield _by_partition(prefix + name, words, rows, field)
     yield _by_partition(
         "firnline_tier_unexplained_segments",
-        "Segments that the tier holds and its metadata does not know: nothing is copied or deleted.",
+        "Segments in the tier that its metadata does not know: nothing is copied or deleted.",
         rows,
         "unexplained_segments",
     )
@@ -313,7 +315,7 @@ def _by_partition(
 
 
 class Exporter(Collector):
-    """The port. It is bound at once, and answers once there is a node to `show`."""
+    """The port of the metrics. It is bound at once, and answers once a node is set with `show`."""
 
     def __init__(self, port: int) -> None:
         self._runtime: Runtime | None = None
@@ -339,11 +341,11 @@ class Exporter(Collector):
         return int(self._server.server_port)
 
     def show(self, runtime: Runtime) -> None:
-        """Answer from now on with what this node counts."""
+        """From now on answer with the metrics of this node."""
         self._runtime = runtime
 
     def collect(self) -> Iterator[Metric]:
-        """Called by the library, on a thread of its own."""
+        """Called by the library, on its own thread."""
         with self._lock:
             runtime = self._runtime
             if runtime is None:
@@ -353,7 +355,7 @@ class Exporter(Collector):
         yield from self._quorum.families(found.quorum)
 
     def close(self) -> None:
-        """Give the port back. Nobody asks the loop any more when this returns."""
+        """Close the port. After this returns, no scrape uses the loop any more."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -1,4 +1,4 @@
-"""Who may ask for metrics at once, and for how long: each has a thread and a descriptor. WORLD."""
+"""Limits on scrapes, since each has a thread and a descriptor. WORLD."""
 
 import sys
 import threading
@@ -10,16 +10,16 @@ from firnline.base.limits import SCRAPE_SILENCE_S, SCRAPES_MAX
 
 
 class ScrapeHandler(WSGIRequestHandler):
-    """One connection: it is closed when nothing moves, and no request is logged."""
+    """One connection. It is closed when it is idle, and its requests are not logged."""
 
     timeout = SCRAPE_SILENCE_S
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Do not log."""
 
 
 class MetricsServer(ThreadingMixIn, WSGIServer):
-    """A thread for each that asks, up to SCRAPES_MAX."""
+    """A thread for each scrape, up to SCRAPES_MAX."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -29,24 +29,24 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         super().__init__(*args, **more)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give it a thread, or close it."""
+        """Give the connection a thread, or close it."""
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
-        except BaseException:  # there is no thread to be had: nobody else gives the place back
+        except BaseException:  # no thread could be started, so nobody else releases the permit
             self._room.release()
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer it, on a thread of its own."""
+        """Answer the scrape, on its own thread."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who hung up, or said nothing, is no error of ours."""
+        """A client that hung up or stayed silent is no error of ours."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)

@@ -1,7 +1,7 @@
-"""Users' own stores and metadata managers, loaded by class name. WORLD.
+"""Load users' own stores and metadata managers by class name. WORLD.
 
-A plug-in is a Python class that follows the protocols of `tiered/spi.py`. Kafka's Java classes cannot be
-loaded here, and the message says so. Source: KIP-405 'Configs'; spec 3.19, T53, T57.
+A plug-in is a Python class with the protocols of `tiered/spi.py`. Kafka's Java classes cannot be loaded, and
+the error says so. Source: KIP-405 'Configs'; spec 3.19, T53, T57.
 """
 
 import os
@@ -24,7 +24,7 @@ _JAVA_PACKAGES = ("org.", "com.", "io.", "net.")
 
 
 def remote_storage(config: BrokerConfig) -> RemoteStorage | None:
-    """Return the configured store, or None where tiering is off. Raises ConfigError."""
+    """Return the configured store, or None if tiering is off. Raises ConfigError."""
     if not config.remote_log_storage_system_enable:
         return None
     name = config.remote_log_storage_manager_class_name
@@ -45,7 +45,7 @@ def remote_storage(config: BrokerConfig) -> RemoteStorage | None:
 
 
 def _has_used_a_tier(config: BrokerConfig) -> bool:
-    """Whether this node holds records of what lies where in a tier."""
+    """Whether this node holds remote log metadata."""
     prefix = REMOTE_LOG_METADATA_TOPIC + "-"
     return any(
         os.path.getsize(file)

@@ -1,8 +1,8 @@
-"""What a node knows of the metadata quorum, for the metrics port. WORLD.
+"""Metrics of the metadata quorum. WORLD.
 
-The machines count in plain numbers; here they get the names of Kafka's beans (raft-metrics, SnapshotEmitter,
-MetadataLoader, KafkaController) as the JMX exporter spells them, and KIP-630's own four. Rates and averages
-are over the looks of the last minute, as Kafka's are over two windows of 30 s. Source: spec 1.14.
+The quorum counts in plain numbers; this module names them like Kafka's beans (raft-metrics, SnapshotEmitter,
+MetadataLoader, KafkaController) in the spelling of the JMX exporter, with KIP-630's own four. Rates and
+averages are over the scrapes of the last minute, as Kafka's are over two windows of 30 s. Source: spec 1.14.
 """
 
 import threading
@@ -33,7 +33,7 @@ Numbers = tuple[tuple[str, float, str], ...]
 
 
 class Histogram(NamedTuple):
-    """A copy of `Latencies`: how many fell into each bucket, and their sum."""
+    """A copy of `Latencies`: the count of each bucket, and their sum."""
 
     counts: tuple[int, ...]
     sum_ms: int
@@ -54,7 +54,7 @@ class Cluster(NamedTuple):
 
 
 class QuorumFacts(NamedTuple):
-    """All that is shown, as of one moment."""
+    """All values at one moment."""
 
     now_ms: int
     is_voter: bool
@@ -71,7 +71,7 @@ class QuorumFacts(NamedTuple):
 
 
 def look(quorum: MetadataQuorum, now_ms: int) -> QuorumFacts:
-    """Take the facts, on the loop."""
+    """Read the values, on the loop."""
     state = quorum.snapshot_state()
     newest_id, newest_bytes = state.snapshots[-1][:2] if state.snapshots else (None, 0)
     return QuorumFacts(
@@ -111,14 +111,14 @@ def _histogram(latencies: Latencies) -> Histogram:
 
 
 class QuorumFamilies:
-    """Says facts in Prometheus' terms; remembers those of the last minute. Any thread may ask."""
+    """Yields values as Prometheus families; remembers those of the last minute. Any thread may call it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._looks: deque[QuorumFacts] = deque()
 
     def families(self, facts: QuorumFacts) -> Iterator[Metric]:
-        """Yield all families of one moment."""
+        """Yield all families at one moment."""
         yield _state(facts)
         for name, value, words in self._gauges(facts):
             yield GaugeMetricFamily(name, words, value)
@@ -167,7 +167,7 @@ class QuorumFamilies:
 def _state(facts: QuorumFacts) -> Metric:
     name = facts.raft.role.value if facts.is_voter else "observer"
     family = GaugeMetricFamily(
-        _RAFT + "current_state", "1 for the state it is in.", labels=["current_state"]
+        _RAFT + "current_state", "1 for the current state.", labels=["current_state"]
     )
     family.add_metric([name], 1)
     return family
@@ -179,7 +179,11 @@ def _of_raft(facts: QuorumFacts) -> Numbers:
         (_RAFT + "current_leader", raft.leader_id, "Node id of the leader; -1 for none."),
         (_RAFT + "current_vote", raft.voted_id, "Node id voted for in this epoch; -1 for none."),
         (_RAFT + "current_epoch", raft.epoch, "Epoch of the quorum."),
-        (_RAFT + "high_watermark", raft.high_watermark, "Committed below; -1 while not known."),
+        (
+            _RAFT + "high_watermark",
+            raft.high_watermark,
+            "The high watermark; -1 while it is not known.",
+        ),
         (_RAFT + "log_end_offset", raft.log_end_offset, "Offset of the next record."),
         (_RAFT + "log_end_epoch", raft.log_end_epoch, "Epoch of the last record."),
         (_RAFT + "commit_latency_max", raft.commit_ms_max, "Longest time to commit, ms."),
@@ -199,7 +203,7 @@ def _of_snapshots(facts: QuorumFacts) -> Numbers:
         (
             _EMITTER + "latestsnapshotgeneratedagems",
             facts.now_ms - at_ms if at_ms >= 0 else -1,
-            "Its age; -1 for none.",
+            "Age of that snapshot; -1 for none.",
         ),
         (
             _LOADER + "currentmetadataversion",
@@ -216,28 +220,28 @@ def _of_snapshots(facts: QuorumFacts) -> Numbers:
 
 
 def _of_kip_630(facts: QuorumFacts) -> Iterator[Metric]:
-    """The KIP's own four, and what it forgot; on every node, since every node takes snapshots."""
+    """KIP-630's four metrics, and what it forgot; on every node, because every node takes snapshots."""
     lag_offsets = max(facts.raft.high_watermark, 0) - facts.newest_snapshot_end
     for name, value, words in (
         (
             _CONTROLLER + "snapshotsizebytes",
             facts.newest_snapshot_bytes,
-            "Size of the newest snapshot here.",
+            "Size of the newest snapshot of this node.",
         ),
         (
             _CONTROLLER + "snapshotlag",
             max(lag_offsets, 0),
-            "Committed records that no snapshot here has.",
+            "Committed records that no snapshot of this node has.",
         ),
         (
             "firnline_metadata_snapshots_damaged",
             facts.damaged_snapshots,
-            "Snapshots that were found damaged and set aside.",
+            "Damaged snapshots that were taken out of use.",
         ),
         (
             "firnline_metadata_lacks_promised_records",
             int(facts.lacks_promised),
-            "1 while its log is short of where it was before damage: it takes no part in elections.",
+            "1 while the log lacks metadata that damage cost: the node takes no part in elections.",
         ),
     ):
         yield GaugeMetricFamily(name, words, value)
@@ -258,12 +262,12 @@ def _of_controllers(facts: QuorumFacts) -> Iterator[Metric]:
         yield GaugeMetricFamily(_CONTROLLER + name, words, value)
     yield CounterMetricFamily(
         "kafka_controller_controllerstats_uncleanleaderelections",
-        "Leaders that were not in the ISR, as seen by this node.",
+        "Elections of leaders outside the ISR, as seen by this node.",
         facts.cluster.unclean_elections,
     )
     yield CounterMetricFamily(
         "firnline_controller_last_standing_elections",
-        "Leaders that came back as the last of an ISR, as seen by this node.",
+        "Elections of the last replica standing, as seen by this node.",
         facts.cluster.last_standing_elections,
     )
 
@@ -272,8 +276,12 @@ def _controller_gauges(facts: QuorumFacts) -> Numbers:
     cluster, metadata = facts.cluster, facts.metadata
     lag_ms = 0 if metadata.is_active else facts.now_ms - metadata.last_applied_timestamp_ms
     return (
-        ("activecontrollercount", int(metadata.is_active), "1 where the active controller is."),
-        ("newactivecontrollerscount", metadata.new_active_controllers, "Controllers heard of."),
+        ("activecontrollercount", int(metadata.is_active), "1 on the active controller."),
+        (
+            "newactivecontrollerscount",
+            metadata.new_active_controllers,
+            "Changes of the active controller.",
+        ),
         ("lastappliedrecordoffset", metadata.last_applied_offset, "Last record applied."),
         ("lastcommittedrecordoffset", metadata.last_committed_offset, "Last record committed."),
         (
@@ -281,16 +289,20 @@ def _controller_gauges(facts: QuorumFacts) -> Numbers:
             metadata.last_applied_timestamp_ms,
             "When the last record applied was written, ms since 1970.",
         ),
-        ("lastappliedrecordlagms", lag_ms, "Time since then; 0 on the active controller."),
+        (
+            "lastappliedrecordlagms",
+            lag_ms,
+            "Time since the last applied record was written; 0 on the active controller.",
+        ),
         ("fencedbrokercount", cluster.fenced_brokers, "Brokers that are fenced."),
-        ("activebrokercount", cluster.active_brokers, "Brokers that are not."),
+        ("activebrokercount", cluster.active_brokers, "Brokers that are not fenced."),
         ("globaltopiccount", cluster.topics, "Topics."),
         ("globalpartitioncount", cluster.partitions, "Partitions."),
         ("offlinepartitionscount", cluster.offline_partitions, "Partitions without a leader."),
         (
             "preferredreplicaimbalancecount",
             cluster.imbalanced_partitions,
-            "Partitions that another than their first replica leads.",
+            "Partitions whose leader is not their preferred leader.",
         ),
     )
 

@@ -1,7 +1,7 @@
-"""What a broker knows of the replicas it leads, for the metrics port. WORLD.
+"""Metrics of the replicas that a broker leads. WORLD.
 
-Names and meanings are those of Kafka's ReplicaManager: a partition that is moved is under-replicated by the
-replicas it had, not by those on their way in. Source: spec 2.10; KIP-841, KIP-858.
+Names and meanings are those of Kafka's ReplicaManager. A partition in reassignment counts as under-replicated
+by its old replicas, not by those being added. Source: spec 2.10; KIP-841, KIP-858.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -14,13 +14,13 @@ from firnline.metadata.image import PartitionImage
 from firnline.replica.alter import IsrCounters
 from firnline.replica.partition import Partition
 
-# Looked at in one go: below a millisecond.
+# Per slice: below a millisecond.
 PARTITIONS_PER_LOOK = 250
 _MANAGER = "kafka_server_replicamanager_"
 
 
 class ReplicaFacts(NamedTuple):
-    """Counts of partitions that are led here, and of what was proposed for them."""
+    """Counts of led partitions, and of their proposed ISR changes."""
 
     partitions: int = 0
     leaders: int = 0
@@ -34,7 +34,7 @@ class ReplicaFacts(NamedTuple):
 
 
 def look(node: BrokerNode) -> Generator[None, None, ReplicaFacts]:
-    """Take the facts, on the loop; yields after some partitions, returns them."""
+    """Read the values, on the loop; yields after some partitions, returns the facts."""
     hosted = list(node.hosted)
     facts = ReplicaFacts(
         partitions=len(hosted),
@@ -48,7 +48,7 @@ def look(node: BrokerNode) -> Generator[None, None, ReplicaFacts]:
 
 
 def _with(facts: ReplicaFacts, node: BrokerNode, some: Sequence[Partition]) -> ReplicaFacts:
-    """Return the facts with those of some more partitions."""
+    """Return the facts with some more partitions."""
     led = [partition for partition in some if partition.is_leader]
     states = [(partition, _state(node, partition)) for partition in led]
     return facts._replace(
@@ -78,21 +78,21 @@ def _factor(partition: Partition, state: PartitionImage | None) -> int:
 
 
 def families(found: ReplicaFacts) -> Iterator[Metric]:
-    """Say facts in Prometheus' terms."""
+    """Yield them as Prometheus families."""
     for name, value, words in (
-        ("partitioncount", found.partitions, "Partitions here."),
-        ("leadercount", found.leaders, "Partitions led here."),
+        ("partitioncount", found.partitions, "Partitions on this broker."),
+        ("leadercount", found.leaders, "Partitions that this broker leads."),
         ("offlinereplicacount", found.offline, "Partitions whose files failed."),
         ("underreplicatedpartitions", found.under_replicated, "Led, with replicas out of sync."),
         ("underminisrpartitioncount", found.under_min_isr, "Led, and acks=all is refused."),
-        ("atminisrpartitioncount", found.at_min_isr, "Led, and one loss from that."),
-        ("reassigningpartitions", found.reassigning, "Led, and on the way to other brokers."),
+        ("atminisrpartitioncount", found.at_min_isr, "Led, and one replica away from that."),
+        ("reassigningpartitions", found.reassigning, "Led, and being reassigned."),
     ):
         yield GaugeMetricFamily(_MANAGER + name, words, value)
     for name, count, words in (
         ("isrexpands", found.changes.expands, "Replicas joined an ISR."),
-        ("isrshrinks", found.changes.shrinks, "Replicas left an ISR, as their leader proposed."),
-        ("failedisrupdates", found.changes.failed, "Proposals that were refused."),
+        ("isrshrinks", found.changes.shrinks, "Replicas left an ISR."),
+        ("failedisrupdates", found.changes.failed, "Proposed ISR changes that were refused."),
     ):
         yield CounterMetricFamily(_MANAGER + name, words, count)
     yield GaugeMetricFamily(

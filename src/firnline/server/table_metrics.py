@@ -1,6 +1,6 @@
-"""What is full, and who made room: connections, requests, fetch sessions, ids of members. WORLD.
+"""Metrics of limits: connections, requests, fetch sessions, pending members. WORLD.
 
-Those of fetch sessions have the names that the JMX exporter gives to Kafka's beans. KIP-227, decision 0027.
+Names for fetch sessions are those that the JMX exporter gives to Kafka's beans. KIP-227, decision 0027.
 """
 
 from collections.abc import Iterator
@@ -12,29 +12,33 @@ from firnline.broker.node import BrokerNode
 from firnline.runtime.loop import Runtime
 
 _SESSIONS = "kafka_server_fetchsessioncache_"
-# Name, field of the facts, words.
+# Name, field of the facts, help text.
 _COUNTERS = (
-    ("firnline_connections_evicted", "connections_evicted", "Connections closed for another."),
-    ("firnline_connections_refused", "connections_refused", "Connections closed at once."),
-    ("firnline_slow_senders_closed", "slow_senders", "Connections closed: requests came slowly."),
-    ("firnline_group_members_evicted", "members_evicted", "Ids of members forgotten early."),
-    ("firnline_group_members_refused", "members_refused", "Requests of members without room."),
-    (_SESSIONS + "incrementalfetchsessionevictions", "sessions_evicted", "Gone for another."),
-    ("firnline_producers_forgotten", "producers_forgotten", "By partitions, before their time."),
-    ("firnline_fetch_sessions_refused", "sessions_refused", "Fetches that had to go without one."),
+    ("firnline_connections_evicted", "connections_evicted", "Connections closed to make room."),
+    ("firnline_connections_refused", "connections_refused", "Connections refused."),
+    ("firnline_slow_senders_closed", "slow_senders", "Connections closed: too slow to send."),
+    ("firnline_group_members_evicted", "members_evicted", "Pending members forgotten early."),
+    ("firnline_group_members_refused", "members_refused", "Member requests without room."),
+    (_SESSIONS + "incrementalfetchsessionevictions", "sessions_evicted", "Sessions evicted."),
+    ("firnline_producers_forgotten", "producers_forgotten", "Producers forgotten early."),
+    ("firnline_fetch_sessions_refused", "sessions_refused", "Fetches without a session."),
 )
 _GAUGES = (
-    ("firnline_incoming_held_bytes", "incoming_bytes", "Of requests not whole, or that wait."),
-    ("firnline_incoming_waiting", "incoming_waiting", "Connections not read from: no memory."),
-    ("firnline_group_members_pending", "pending_members", "Ids that no member came with."),
+    ("firnline_incoming_held_bytes", "incoming_bytes", "Bytes of waiting requests."),
+    ("firnline_incoming_waiting", "incoming_waiting", "Connections that wait for memory."),
+    ("firnline_group_members_pending", "pending_members", "Pending members."),
     ("firnline_group_members_held_bytes", "members_bytes", "Memory of members of all groups."),
     (_SESSIONS + "numincrementalfetchsessions", "sessions", "Fetch sessions."),
-    (_SESSIONS + "numincrementalfetchpartitionscached", "session_partitions", "In all of them."),
+    (
+        _SESSIONS + "numincrementalfetchpartitionscached",
+        "session_partitions",
+        "Partitions in sessions.",
+    ),
 )
 
 
 class TableFacts(NamedTuple):
-    """As of one moment; what is counted is counted since the start."""
+    """Values at one moment; counters count since the start."""
 
     connections_evicted: int = 0
     connections_refused: int = 0
@@ -53,7 +57,7 @@ class TableFacts(NamedTuple):
 
 
 def look(runtime: Runtime) -> TableFacts:
-    """Take the numbers, on the loop."""
+    """Read the values, on the loop."""
     counted = list({id(server.counted): server.counted for server in runtime.servers}.values())
     broker = runtime.node if isinstance(runtime.node, BrokerNode) else None
     groups = None if broker is None else broker.groups
@@ -79,7 +83,7 @@ def look(runtime: Runtime) -> TableFacts:
 
 
 def families(found: TableFacts) -> Iterator[Metric]:
-    """Say it in Prometheus' terms."""
+    """Yield them as Prometheus families."""
     for name, field, words in _COUNTERS:
         yield CounterMetricFamily(name, words, getattr(found, field))
     for name, field, words in _GAUGES:

@@ -178,7 +178,7 @@ def test_a_whole_cluster_is_well_and_says_so(world: World) -> None:
         ),
         ({"leaving": True}, "broker 2 is controlled-shutdown"),
         ({"silent_ms": 60_000}, "controller 2 is silent"),
-        ({"leader_id": -1}, "no controller is active: nothing of the cluster can be changed"),
+        ({"leader_id": -1}, "no controller is active: the cluster cannot be changed"),
         ({"parts": [(0, -1, [1, 2], [2])]}, "1 partition without a leader"),
         (
             {"parts": [(0, 1, [1, 2], [1])]},
@@ -208,7 +208,7 @@ def test_records_that_a_broker_set_aside_are_shown_and_are_no_reason_to_wait(wor
     world.unreadable = 2
     found = json_of(world, "cluster", "status")
     assert found["unreadable"] == [{"broker": 1, "topic": "__consumer_offsets", "records": 2}]
-    line = "broker 1 has set aside 2 records of __consumer_offsets that cannot be read: its log names them"
+    line = "broker 1 has skipped 2 records of __consumer_offsets that cannot be read: its log names them"
     assert run(world, "cluster", "status").stdout.endswith(f"all is well\n{line}\n")
 
 

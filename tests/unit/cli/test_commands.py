@@ -192,7 +192,7 @@ def test_if_not_exists_takes_a_topic_that_is_there(broker: FakeBroker) -> None:
     )
     assert run(broker, "topic", "create", "t").exit_code == 1
     result = run(broker, "topic", "create", "t", "--if-not-exists")
-    assert (result.exit_code, result.stdout) == (0, "t is there already\n")
+    assert (result.exit_code, result.stdout) == (0, "t exists already\n")
 
 
 def test_topic_list_hides_kafkas_own_topics_unless_asked(broker: FakeBroker) -> None:

@@ -124,7 +124,7 @@ def test_an_answer_to_another_question_is_refused(peer: Peer) -> None:
     answer = ResponseHeader(correlation_id=99).write(0)
     frame = len(answer).to_bytes(4, "big") + answer
     client = Connection("127.0.0.1", peer(lambda connection: connection.sendall(frame)))
-    with client, pytest.raises(ProtocolError, match="answer to another request"):
+    with client, pytest.raises(ProtocolError, match="response to another request"):
         client.ask(MetadataRequest(), version=1)
 
 

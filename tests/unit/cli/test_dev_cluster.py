@@ -8,7 +8,7 @@ import pytest
 
 from firnline.base.errors import ConfigError
 from firnline.cli.dev_cluster import (
-    Member,
+    DevNode,
     plan,
     prepare,
     refuse_other_contents,
@@ -19,7 +19,7 @@ from firnline.config.load import load, read_properties
 from tests.peers.ports import free_ports
 
 
-def settings(members: list[Member], node_id: int, **stated: str) -> dict[str, str]:
+def settings(members: list[DevNode], node_id: int, **stated: str) -> dict[str, str]:
     given = {name.replace("_", "."): value for name, value in stated.items()}
     return settings_of(members[node_id - 1], members, {}, given)
 

@@ -84,7 +84,7 @@ def test_a_torn_tail_is_named_with_its_place(tmp_path: Path) -> None:
     path = segment(tmp_path, whole, whole[:-5])
     found = facts(path)
     assert found[-1]["position"] == len(whole)
-    assert f"{len(whole) - 5} bytes after the last whole batch" in found[-1]["damage"]
+    assert f"{len(whole) - 5} bytes after the last complete batch" in found[-1]["damage"]
 
 
 def test_bytes_that_are_no_batch_are_damage(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_snapshot_without_its_footer_is_damaged(tmp_path: Path) -> None:
     assert "no footer" in last["damage"]
     assert dump(path).exit_code == 1
     path = a_snapshot(tmp_path, cut=5)
-    assert "bytes after the last whole batch" in facts(path)[-2]["damage"]
+    assert "bytes after the last complete batch" in facts(path)[-2]["damage"]
     assert facts(path)[-1] == {"verdict": "not whole"}
 
 

@@ -136,7 +136,7 @@ def test_a_directory_gets_a_verdict(data: Path) -> None:
     assert code == 1
     (wrong,) = [row for row in rows[:-1] if row["verdict"] == "not whole"]
     assert wrong["file"] == "t-0/00000000000000000000.log"
-    assert "bytes after the last whole batch" in wrong["damage"]
+    assert "bytes after the last complete batch" in wrong["damage"]
     assert rows[-1]["verdict"] == "not whole"
 
 

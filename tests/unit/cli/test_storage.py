@@ -72,7 +72,7 @@ def test_a_feature_that_is_not_there_is_refused(tmp_path: Path) -> None:
     [
         (("--initial-controllers", "7@h:9093:JEXY6aqzQY-32P5TStzaFg"), "dynamic voters"),
         (("-N",), "--no-initial-controllers prepares for dynamic voters"),
-        (("--add-scram", "SCRAM-SHA-256=[name=a,password=b]"), "SCRAM is not there"),
+        (("--add-scram", "SCRAM-SHA-256=[name=a,password=b]"), "SCRAM is not supported"),
         (("--standalone",), "exclude each other"),
     ],
 )

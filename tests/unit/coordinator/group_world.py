@@ -9,11 +9,11 @@ from firnline.base.effects import Append, Appended, CancelTimer, Effects, SetTim
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.coordinator.groups import CommitRequest, GroupCoordinator, NewCommit
 from firnline.coordinator.membership import (
-    Identity,
     JoinRequest,
     JoinResult,
-    Left,
+    LeaveResult,
     ListedGroup,
+    MemberIdentity,
     Protocol,
     SyncRequest,
     SyncResult,
@@ -86,20 +86,22 @@ def load_into(groups: GroupCoordinator, partition: int, *batches: bytes) -> None
 
 def check_counts(groups: GroupCoordinator) -> None:
     """Fail where what is counted of members as they come and go is not what a look at all of them finds."""
-    rosters = [group.roster for s in groups._shards.values() for group in s.groups.values()]
-    assert groups._tally.pending == sum(len(roster.pending) for roster in rosters)
+    memberships = [group.members for s in groups._shards.values() for group in s.groups.values()]
+    assert groups._member_counts.pending == sum(
+        len(membership.pending) for membership in memberships
+    )
     held_bytes = 0
-    for roster in rosters:
-        members = list(roster.members.values())
+    for membership in memberships:
+        members = list(membership.by_id.values())
         held_bytes += sum(m.held_bytes for m in members)
-        assert roster.joined_count == sum(m.join_answer is not None for m in members)
+        assert membership.joined_count == sum(m.join_answer is not None for m in members)
         kinds = [(tuple(p.name for p in m.protocols), m.rebalance_timeout_ms) for m in members]
-        assert roster._kinds == Counter(kinds)
-        assert roster._supported == Counter(name for names, _ in kinds for name in names)
-        assert roster.rebalance_timeout_ms == max((ms for _, ms in kinds), default=0)
-        assert roster.assigned_bytes == sum(len(m.assignment) for m in members)
+        assert membership._kinds == Counter(kinds)
+        assert membership._supported == Counter(name for names, _ in kinds for name in names)
+        assert membership.rebalance_timeout_ms == max((ms for _, ms in kinds), default=0)
+        assert membership.assigned_bytes == sum(len(m.assignment) for m in members)
         static = {m.instance_id: m.member_id for m in members if m.instance_id is not None}
-        assert (roster.instances, roster._static_count) == (static, len(static))
+        assert (membership.instances, membership._static_count) == (static, len(static))
     assert groups.members_held_bytes == held_bytes
 
 
@@ -308,8 +310,8 @@ class GroupWorld:
         return code
 
     def leave(self, *leavers: tuple[str, str | None], group: str = GROUP) -> list[Code]:
-        identities = [Identity(*leaver) for leaver in leavers]
-        left: list[Left] = []
+        identities = [MemberIdentity(*leaver) for leaver in leavers]
+        left: list[LeaveResult] = []
         slices = self.groups.leave(
             group, identities, left.extend, lambda code: Told("leave", code), self.now_ms
         )

@@ -200,7 +200,7 @@ def test_a_member_lives_and_leaves_in_every_version(wire: Wire, version: int) ->
 def test_version_0_joins_rebalance_within_their_session(wire: Wire) -> None:
     enter(wire, 0)
     group = wire.world.groups._shards[0].groups["g"]
-    (member,) = group.roster.members.values()
+    (member,) = group.members.by_id.values()
     assert member.rebalance_timeout_ms == member.session_timeout_ms == 30_000
     assert member.client_host == "/10.0.0.1"
 

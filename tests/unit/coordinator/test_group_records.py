@@ -7,7 +7,7 @@ from firnline.coordinator.records import (
     GroupMember,
     GroupMetadataKey,
     GroupMetadataValue,
-    Key,
+    GroupRecordKey,
     LegacyOffsetCommitKey,
     OffsetCommitKey,
     OffsetCommitValue,
@@ -41,7 +41,7 @@ GROUP = GroupMetadataValue(
 
 
 def test_the_keys_are_the_bytes_that_kafka_wrote() -> None:
-    keys: list[tuple[Key, str]] = [
+    keys: list[tuple[GroupRecordKey, str]] = [
         (OFFSET_KEY, "000100016700046669726e00000002"),
         (GroupMetadataKey(group="g"), "0002000167"),
         (

@@ -6,8 +6,8 @@ import pytest
 
 from firnline.base.errors import Code
 from firnline.coordinator import generation
+from firnline.coordinator.group_members import GroupMembers
 from firnline.coordinator.records import GroupMetadataValue, decode_key, decode_value
-from firnline.coordinator.roster import Roster
 from firnline.records.record import all_records
 from tests.unit.coordinator.group_world import GROUP, GroupWorld
 
@@ -59,15 +59,15 @@ def world() -> LargeGroup:
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Whom the roster has given a part."""
+    """The members that have their assignment."""
     members: list[str] = []
-    assign = Roster.assign
+    assign = GroupMembers.assign
 
-    def noted(self: Roster, member: object, part: bytes) -> None:
+    def noted(self: GroupMembers, member: object, part: bytes) -> None:
         members.append(member.member_id)  # type: ignore[attr-defined]
         assign(self, member, part)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Roster, "assign", noted)
+    monkeypatch.setattr(GroupMembers, "assign", noted)
     return members
 
 
@@ -361,7 +361,7 @@ def test_two_static_members_that_return_at_about_the_same_time_are_both_written(
     assert one.code is (Code.FENCED_INSTANCE_ID if second == "i5" else Code.NONE)
     assert two.code is Code.NONE
     before = static.groups.describe(GROUP)
-    assert static.groups._shards[0].groups[GROUP].roster.instances[second] == two.member_id
+    assert static.groups._shards[0].groups[GROUP].members.instances[second] == two.member_id
     sessions = {key[3] for key in static.timers if key[:3] == ("group", GROUP, "member")}
     assert sessions == {member.member_id for member in before.members}
     static.crash()

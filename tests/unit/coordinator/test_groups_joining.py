@@ -226,7 +226,7 @@ def test_what_is_counted_of_members_goes_with_the_partition_and_comes_back_with_
     world.run(groups.load_partition(0, [bytes(world.log)], lambda *_: [], world.now_ms))
     world.unload()
     assert (groups.members_held_bytes, groups.group_count) == (0, 0)
-    assert not groups._tally._held_of
+    assert not groups._member_counts._held_of
 
 
 def test_who_names_more_assignors_than_there_can_be_is_refused(world: GroupWorld) -> None:

@@ -312,7 +312,7 @@ def test_our_records_are_kafkas_to_the_byte() -> None:
             checked += 1
         if group.protocol_type is None:
             continue
-        parts = {m.member_id: m.assignment for m in group.roster.members.values()}
+        parts = {m.member_id: m.assignment for m in group.members.by_id.values()}
         held: list[bytes] = []
         world.is_holding = True
         world.run(shard._persist(group, parts, lambda code, now: [], 0))
@@ -345,7 +345,7 @@ def test_a_record_whose_leader_had_gone_gives_a_group_with_another_leader() -> N
     )
     row = NewRecord(key_bytes(GroupMetadataKey(group="g")), value_bytes(value, 3), 1)
     world = loaded(bytes(build_batch([row])))
-    assert world.groups._shards[0].groups["g"].roster.leader == "m"
+    assert world.groups._shards[0].groups["g"].members.leader == "m"
     world.join("m", "m")
     assert world.answer_to("m").leader == "m"
 

@@ -292,7 +292,7 @@ def test_static_members_survive_a_rebalance_they_miss_until_their_session_ends(
     world.advance(9_000)
     world.heartbeat(ids["b"], 1, instance="b")
     group = world.groups._shards[0].groups["g"]
-    group.roster.members[ids["b"]].session_timeout_ms = 300_000
+    group.members.by_id[ids["b"]].session_timeout_ms = 300_000
     world.heartbeat(ids["b"], 1, instance="b")
     world.advance(60_000)
     assert {m.member_id for m in world.answer_to("a").members} == set(ids.values())

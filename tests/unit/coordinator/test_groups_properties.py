@@ -297,8 +297,8 @@ class Life(RuleBasedStateMachine):
         if group is None or group.state is not GroupState.COMPLETING_REBALANCE:
             self.completing = None
             return
-        members = [(m, m.protocols) for m in group.roster.members.values()]
-        now = (group, group.generation, group.roster.leader, group.state_since_ms, members)
+        members = [(m, m.protocols) for m in group.members.by_id.values()]
+        now = (group, group.generation, group.members.leader, group.state_since_ms, members)
         before = self.completing
         if before is not None and before[:2] == now[:2]:
             assert before == now
@@ -312,8 +312,8 @@ def kept(group: Group) -> object:
         group.generation,
         group.protocol_type,
         group.protocol_name,
-        group.roster.leader,
-        [(m.member_id, m.instance_id, m.assignment) for m in group.roster.members.values()],
+        group.members.leader,
+        [(m.member_id, m.instance_id, m.assignment) for m in group.members.by_id.values()],
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
-from firnline.coordinator.roster import Roster
+from firnline.coordinator.group_members import GroupMembers
 from tests.unit.coordinator.group_world import GROUP, GroupWorld, check_counts
 
 COUNT = 250
@@ -39,7 +39,7 @@ class LargeGroup(GroupWorld):
         assert self.told == []
 
     def members(self) -> set[str]:
-        return set(self.groups._shards[0].groups[GROUP].roster.members)
+        return set(self.groups._shards[0].groups[GROUP].members.members)
 
     def sessions(self) -> set[str]:
         return {key[3] for key in self.timers if key[:3] == ("group", GROUP, "member")}
@@ -154,14 +154,14 @@ class Looked(dict):  # type: ignore[type-arg]
 
 
 def looked(world: LargeGroup) -> Looked:
-    roster: Roster = world.groups._shards[0].groups[GROUP].roster
-    members = Looked(roster.members)
-    roster.members = members
+    membership: GroupMembers = world.groups._shards[0].groups[GROUP].members
+    members = Looked(membership.by_id)
+    membership.by_id = members
     return members
 
 
 def test_a_thousand_leave_without_a_look_at_all_members_for_each(world: LargeGroup) -> None:
-    """Goal: no step of seconds. Method: the roster's members are only ever asked for one by one."""
+    """Goal: no step of seconds. Method: the members are only ever asked for one by one."""
     world.settle()
     members = looked(world)
     assert set(world.leave(*[(each, None) for each in world.ids.values()])) == {Code.NONE}
@@ -350,13 +350,13 @@ def test_members_are_taken_from_a_record_some_at_a_time(
 ) -> None:
     world.settle()
     added: list[object] = []
-    add = Roster.add
+    add = GroupMembers.add
 
-    def noted(self: Roster, member: Any) -> None:
+    def noted(self: GroupMembers, member: Any) -> None:
         added.append(member)
         add(self, member)
 
-    monkeypatch.setattr(Roster, "add", noted)
+    monkeypatch.setattr(GroupMembers, "add", noted)
     world.unload()
     world.run(world.groups.load_partition(0, [bytes(world.log)], lambda p, now: [], world.now_ms))
     counts = [0]

@@ -83,7 +83,7 @@ def test_any_generation_loads_and_its_group_is_served(
 def test_a_generation_with_two_members_of_one_name_is_set_aside(
     ids: tuple[str, str | None],
 ) -> None:
-    """The roster would not have been whole, which stops a node; and the next that leads the partition."""
+    """The group would not have been whole, which stops a node; and the next that leads the partition."""
     one = GroupMember(member_id="m", group_instance_id="i", client_id="c", client_host="h")
     other = GroupMember(member_id=ids[0], group_instance_id=ids[1], client_id="c", client_host="h")
     row = GroupMetadataValue(protocol_type="consumer", members=[one, other])
@@ -92,7 +92,7 @@ def test_a_generation_with_two_members_of_one_name_is_set_aside(
     value = encode_value(row, GROUP_METADATA_VALUE_VERSION)
     assert world.load(bytes(build_batch([NewRecord(key, value, 1)]))) == [None]
     (line,) = world.warnings
-    assert "two members of one" in line
+    assert "two members with the same id" in line
     assert world.groups.unreadable_records == 1
 
 

@@ -7,7 +7,7 @@ from firnline.api.context import RequestContext
 from firnline.api.slices import in_slices, taken_out
 from firnline.base.effects import Effect, Effects
 from firnline.base.errors import Code
-from firnline.coordinator.membership import Identity, Left
+from firnline.coordinator.membership import LeaveResult, MemberIdentity
 from firnline.protocol.messages.k13_leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -24,13 +24,13 @@ def handle(
     node: "BrokerNode", context: RequestContext, request: LeaveGroupRequest, now_ms: int
 ) -> Effects:
     is_batch = context.api_version >= _MEMBERS_VERSION
-    leavers: Iterable[Identity] = [Identity(request.member_id, None)]
+    leavers: Iterable[MemberIdentity] = [MemberIdentity(request.member_id, None)]
     if is_batch:
         members = taken_out(request.members)
-        leavers = (Identity(m.member_id, m.group_instance_id) for m in members)
+        leavers = (MemberIdentity(m.member_id, m.group_instance_id) for m in members)
     rows: list[MemberResponse] = []
 
-    def tell(left: list[Left]) -> None:
+    def tell(left: list[LeaveResult]) -> None:
         for who, code in left:
             rows.append(
                 MemberResponse(

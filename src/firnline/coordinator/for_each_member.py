@@ -1,4 +1,4 @@
-"""What concerns all members of a group at the same time, some of them in a slice. PURE. Decision 0018."""
+"""Do something for every member of a group, in slices if there are many. PURE. Decision 0018."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,7 +6,7 @@ from firnline.base.background import Work
 from firnline.base.effects import Effects
 from firnline.coordinator.membership import Member, SyncResult
 
-# Has work done a slice at a time, before any other work of the coordinator that begins later.
+# Runs a task in slices, before any other task of the coordinator that begins later.
 Later = Callable[[Work, int], Effects]
 # Some 20 us each, with timer and socket.
 MEMBERS_PER_SLICE = 100
@@ -19,10 +19,10 @@ def for_each(
     now_ms: int,
     then: Callable[[int], Effects] | None = None,
 ) -> Effects:
-    """Do it for each member in order, of many some hundred in a slice; `then` at the end.
+    """Call `do` for each member in order, in slices of a hundred if there are more; `then` at the end.
 
-    Of many, nothing is done before the first slice. `do` gets the time, and judges by what is so then: the
-    member may have left, and the next generation may have begun.
+    With more than a hundred members, nothing is done before the first slice. `do` must check the state at
+    that time: the member may have left, and the next generation may have begun.
     """
     if len(members) > MEMBERS_PER_SLICE:
         return later(_in_slices(members, do, then), now_ms)
@@ -47,6 +47,6 @@ def _in_slices(
 
 
 def answer_sync(member: Member, result: SyncResult) -> Effects:
-    """Answer the sync of the member that waits, if one does."""
+    """Answer the member's waiting sync, if there is one."""
     answer, member.sync_answer = member.sync_answer, None
     return [] if answer is None else [answer(result)]

@@ -1,4 +1,4 @@
-"""Who is in a group, who was told to come, and who leads. PURE. Source: KIP-345, KIP-394; rel-C6."""
+"""The members of a group, its pending members and its leader. PURE. Source: KIP-345, KIP-394; rel-C6."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,22 +11,22 @@ from firnline.coordinator.membership import (
     JoinedMember,
     JoinResult,
     Member,
+    MemberCounts,
     Protocol,
-    Tally,
     choose_protocol,
 )
 
 # Half a millisecond.
 _FILLED_PER_SLICE = 200
-# What the members' common assignor and their time to join follow from: assignors, and that time.
+# What the common assignors and the rebalance timeout are computed from: a member's assignors and its timeout.
 _Kind = tuple[tuple[str, ...], int]
 
 
-class Roster:
-    """The members of one group, and what follows from all of them, counted as each comes, goes or changes.
+class GroupMembers:
+    """The members of one group, and totals over all of them, updated with each change.
 
-    joined_count    members whose join waits for an answer
-    assigned_bytes  what the assignments of the members hold
+    joined_count    members whose join waits for a response
+    assigned_bytes  size of all assignments
 
     Invariants (checked after every change):
       I1  the leader is a member, and there is one whenever there are members.
@@ -37,59 +37,61 @@ class Roster:
         "_kinds",
         "_static_count",
         "_supported",
-        "_tally",
+        "_member_counts",
         "assigned_bytes",
         "instances",
         "joined_count",
         "leader",
-        "members",
+        "by_id",
         "pending",
     )
 
-    def __init__(self, tally: Tally) -> None:
-        self.members: dict[str, Member] = {}
+    def __init__(self, member_counts: MemberCounts) -> None:
+        self.by_id: dict[str, Member] = {}
         self.instances: dict[str, str] = {}  # instance id -> member id
-        self.pending: dict[str, None] = {}  # ids handed out, nobody has come with them yet
+        self.pending: dict[
+            str, None
+        ] = {}  # ids that were handed out, with which nobody has joined yet
         self.leader: str | None = None
         self.joined_count = self.assigned_bytes = 0
-        self._tally = tally
+        self._member_counts = member_counts
         self._static_count = 0  # members with an instance id
-        self._supported: dict[str, int] = {}  # assignor -> members that can run it
-        self._kinds: dict[_Kind, int] = {}  # -> members of that kind; mostly all are of one
+        self._supported: dict[str, int] = {}  # assignor -> number of members that support it
+        self._kinds: dict[_Kind, int] = {}  # number of members of each kind; usually all are of one
 
-    def stranger(self, member_id: str, instance_id: str | None) -> Code:
-        """Return NONE for a member that is who it says it is, or what it is to hear."""
+    def check_identity(self, member_id: str, instance_id: str | None) -> Code:
+        """Return NONE if the member has this id and instance id, else the error."""
         if instance_id is not None:
             owner = self.instances.get(instance_id)
             if owner is not None and owner != member_id:
                 return Code.FENCED_INSTANCE_ID
             if owner is None:
                 return Code.UNKNOWN_MEMBER_ID
-        return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
+        return Code.NONE if member_id in self.by_id else Code.UNKNOWN_MEMBER_ID
 
     def fill(self, members: Sequence[Member], leader: str | None) -> Iterator[None]:
-        """Become what a record says; yields after some members."""
+        """Restore the members of a record; yields after some members."""
         for place, member in enumerate(members, 1):
             self.add(member)
             if place % _FILLED_PER_SLICE == 0:
                 yield
-        # A log of before KIP-394 may name a leader that had gone: any member will do.
-        if leader in self.members:
+        # A log from before KIP-394 may name a leader that had left; any member will do.
+        if leader in self.by_id:
             self.leader = leader
 
-    def expect(self, member_id: str, *, host: str, size_bytes: int, ends: Ends) -> None:
-        """Note an id that was handed out to an address; `ends` forgets it."""
+    def add_pending(self, member_id: str, *, host: str, size_bytes: int, ends: Ends) -> None:
+        """Add a pending member with that address; `ends` forgets it."""
         self.pending[member_id] = None
-        self._tally.add(member_id, host=host, size_bytes=size_bytes, ends=ends)
+        self._member_counts.add(member_id, host=host, size_bytes=size_bytes, ends=ends)
 
-    def make_room_to_expect(self, count_max: int, now_ms: int) -> Effects:
-        """Have the oldest id forgotten where so many are expected that no member came with."""
+    def evict_pending(self, count_max: int, now_ms: int) -> Effects:
+        """Forget the oldest pending member if there are too many."""
         if len(self.pending) < count_max:
             return []
-        return self._tally.evict(next(iter(self.pending)), now_ms)
+        return self._member_counts.evict(next(iter(self.pending)), now_ms)
 
     def add(self, member: Member) -> None:
-        self.members[member.member_id] = member
+        self.by_id[member.member_id] = member
         self._note(member)
         self._forget_pending(member.member_id)
         if member.instance_id is not None:
@@ -102,10 +104,10 @@ class Roster:
     def replace(self, old_id: str, new: Member) -> None:
         """Put the new incarnation of a static member in the old one's place."""
         assert new.instance_id is not None
-        old = self.members.pop(old_id)
+        old = self.by_id.pop(old_id)
         assert old.join_answer is None, "it is answered first"
         self._forget(old)
-        self.members[new.member_id] = new
+        self.by_id[new.member_id] = new
         self._note(new)
         self.instances[new.instance_id] = new.member_id
         if self.leader == old_id:
@@ -113,9 +115,9 @@ class Roster:
         self._check(new.member_id)
 
     def remove(self, member_id: str) -> Member | None:
-        """Take a member or a pending id out; return the member, if it was one."""
+        """Remove a member or a pending id; return the member, if it was one."""
         self._forget_pending(member_id)
-        member = self.members.pop(member_id, None)
+        member = self.by_id.pop(member_id, None)
         if member is None:
             return None
         assert member.join_answer is None, "it is answered first"
@@ -124,27 +126,27 @@ class Roster:
             del self.instances[member.instance_id]
             self._static_count -= 1
         if self.leader == member_id:
-            self.leader = next(iter(self.members), None)
+            self.leader = next(iter(self.by_id), None)
         self._check()
         return member
 
     def subscribe(
         self, member: Member, protocols: tuple[Protocol, ...], rebalance_timeout_ms: int
     ) -> None:
-        """It has come again, and may have brought other subscriptions."""
+        """The member has joined again, maybe with another subscription."""
         self._forget(member)
         member.protocols = protocols
         member.rebalance_timeout_ms = rebalance_timeout_ms
         self._note(member)
 
     def await_join(self, member: Member, answer: JoinAnswer) -> None:
-        """A member has joined, and is to be answered when its generation begins."""
+        """The member has joined; the response waits until the generation begins."""
         assert member.join_answer is None, "answered before"
         member.join_answer = answer
         self.joined_count += 1
 
     def answer_join(self, member: Member, result: JoinResult) -> Effects:
-        """Answer the join of a member that waits, if one does."""
+        """Answer the member's waiting join, if there is one."""
         answer, member.join_answer = member.join_answer, None
         if answer is None:
             return []
@@ -154,27 +156,27 @@ class Roster:
     def assign(self, member: Member, assignment: bytes) -> None:
         self.assigned_bytes += len(assignment) - len(member.assignment)
         member.assignment = assignment
-        self._tally.count(member)
+        self._member_counts.count(member)
 
     def elect_leader_that_joined(self) -> bool:
-        """Keep a leader that joined, or make the first that did the leader; False when none did."""
+        """Keep the leader if it has joined, else choose the first member that has; False if none has."""
         if not self.joined_count:
             return False
-        if self.leader is not None and self.members[self.leader].join_answer is not None:
+        if self.leader is not None and self.by_id[self.leader].join_answer is not None:
             return True
-        joined = (m.member_id for m in self.members.values() if m.join_answer is not None)
+        joined = (m.member_id for m in self.by_id.values() if m.join_answer is not None)
         self.leader = next(joined)
         return True
 
     @property
     def all_joined(self) -> bool:
-        return not self.pending and self.joined_count == len(self.members)
+        return not self.pending and self.joined_count == len(self.by_id)
 
     def absent(self) -> list[Member]:
-        """Return the members that have not joined, but for static ones: those may come back."""
-        if self.joined_count == len(self.members):
+        """Return the members that have not joined, except static ones, which may come back."""
+        if self.joined_count == len(self.by_id):
             return []
-        members = self.members.values()
+        members = self.by_id.values()
         return [m for m in members if m.join_answer is None and m.instance_id is None]
 
     @property
@@ -182,13 +184,13 @@ class Roster:
         return max((timeout_ms for _, timeout_ms in self._kinds), default=0)
 
     def shares_a_protocol(self, protocols: Sequence[Protocol]) -> bool:
-        count = len(self.members)
+        count = len(self.by_id)
         return any(self._supported.get(p.name, 0) == count for p in protocols)
 
     def choose_protocol(self) -> str:
         assert self.leader is not None
-        named_by_leader = [p.name for p in self.members[self.leader].protocols]
-        count = len(self.members)
+        named_by_leader = [p.name for p in self.by_id[self.leader].protocols]
+        count = len(self.by_id)
         shared = {name for name in named_by_leader if self._supported[name] == count}
         wishes = ((names, count) for (names, _), count in self._kinds.items())
         return choose_protocol(wishes, named_by_leader, shared)
@@ -196,13 +198,13 @@ class Roster:
     def seen_by_leader(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
         return tuple(
             JoinedMember(m.member_id, m.instance_id, m.metadata_for(protocol_name))
-            for m in self.members.values()
+            for m in self.by_id.values()
         )
 
     def described(
         self, protocol_name: str | None, *, is_stable: bool
     ) -> tuple[DescribedMember, ...]:
-        """Return the members for DescribeGroups; subscriptions and assignments only when Stable."""
+        """Return the members for DescribeGroups; with subscriptions and assignments only when Stable."""
         return tuple(
             DescribedMember(
                 m.member_id,
@@ -212,7 +214,7 @@ class Roster:
                 m.metadata_for(protocol_name) if is_stable else b"",
                 m.assignment if is_stable else b"",
             )
-            for m in self.members.values()
+            for m in self.by_id.values()
         )
 
     def _note(self, member: Member) -> None:
@@ -222,7 +224,7 @@ class Roster:
         for name in dict.fromkeys(kind[0]):
             supported[name] = supported.get(name, 0) + 1
         self.assigned_bytes += len(member.assignment)
-        self._tally.count(member)
+        self._member_counts.count(member)
 
     def _forget(self, member: Member) -> None:
         supported = self._supported
@@ -235,17 +237,19 @@ class Roster:
             if not supported[name]:
                 del supported[name]
         self.assigned_bytes -= len(member.assignment)
-        self._tally.discount(member)
+        self._member_counts.discount(member)
 
     def _forget_pending(self, member_id: str) -> None:
         if member_id in self.pending:
             del self.pending[member_id]
-            self._tally.remove(member_id)
+            self._member_counts.remove(member_id)
 
     def _check(self, changed: str = "") -> None:
-        """Check what the change of one member may have broken: a thousand may leave at once."""
-        assert (self.leader in self.members) == bool(self.members), "I1"
-        assert changed not in self.pending or changed not in self.members, "I2"
+        """Check what the change of one member may have broken; not everything, as a thousand may leave at
+        once.
+        """
+        assert (self.leader in self.by_id) == bool(self.by_id), "I1"
+        assert changed not in self.pending or changed not in self.by_id, "I2"
         assert len(self.instances) == self._static_count, "I2"
 
 

@@ -1,7 +1,8 @@
-"""Are the copies of a partition the same? Batches as headers, from a replica's answers or from files. WORLD.
+"""Compare the replicas of a partition batch by batch, from Fetch responses or from files. WORLD.
 
-Followers take the leader's batches as they are, so that below the high watermark of both each offset is in
-one batch of one epoch and one checksum (rel-R9). Compacted replicas may differ: each is cleaned by itself.
+Followers store the leader's batches unchanged. So below the high watermark of both, each offset is in the
+same batch, with the same epoch and checksum (rel-R9). Compacted replicas may differ: each is compacted
+independently.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,12 +15,12 @@ from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, F
 from firnline.records.batch import headers
 
 _FETCH_BYTES = 1 << 20
-# With topic ids: the oldest version that every broker of ours and of Kafka 4 speaks.
+# The oldest version with topic ids; all our brokers and Kafka 4 support it.
 _VERSION = 13
 
 
-class Piece(NamedTuple):
-    """One batch, as far as two copies of it have to agree. Offsets inclusive."""
+class BatchSummary(NamedTuple):
+    """What must be equal in two replicas of one batch. Offsets inclusive."""
 
     base_offset: int
     last_offset: int
@@ -28,25 +29,25 @@ class Piece(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Where two copies part, and what each has there; None for nothing."""
+    """Where two replicas first differ, and what each has there; None for nothing."""
 
     offset: int
-    one: Piece | None
-    other: Piece | None
+    one: BatchSummary | None
+    other: BatchSummary | None
 
 
-def pieces(data: bytes | memoryview) -> Iterator[Piece]:
-    """Iterate over the whole batches of some bytes of a log. Raises KafkaError CORRUPT_MESSAGE."""
+def batch_summaries(data: bytes | memoryview) -> Iterator[BatchSummary]:
+    """Iterate over the complete batches of some bytes of a log. Raises KafkaError CORRUPT_MESSAGE."""
     for found in headers(data):
-        yield Piece(found.base_offset, found.last_offset, found.leader_epoch, found.crc)
+        yield BatchSummary(found.base_offset, found.last_offset, found.leader_epoch, found.crc)
 
 
 def first_difference(
-    one: Iterable[Piece], other: Iterable[Piece], *, begin: int, end: int
+    one: Iterable[BatchSummary], other: Iterable[BatchSummary], *, begin: int, end: int
 ) -> Difference | None:
-    """Compare the batches that lie in [begin, end) wholly; return where the two part first."""
+    """Compare the batches that lie completely in [begin, end); return the first difference."""
 
-    def within(found: Iterable[Piece]) -> Iterator[Piece]:
+    def within(found: Iterable[BatchSummary]) -> Iterator[BatchSummary]:
         for each in found:
             if each.last_offset >= end:
                 return
@@ -63,23 +64,23 @@ def first_difference(
 
 
 class Replica:
-    """One replica, asked as a consumer asks; a follower tells what it knows to be committed."""
+    """One replica, read as a consumer would. A follower serves what it knows to be committed."""
 
     def __init__(self, broker: Connection, topic_id: Uuid, partition: int) -> None:
         self._broker, self._topic_id, self._partition = broker, topic_id, partition
 
     def high_watermark(self, offset: int) -> int:
-        """Return the high watermark that it knows. Raises KafkaError where it does not have `offset`."""
+        """Return the high watermark that it knows. Raises KafkaError if it does not have `offset`."""
         return int(self._fetch(offset, 1).high_watermark)
 
-    def pieces(self, begin: int, end: int) -> Iterator[Piece]:
+    def batch_summaries(self, begin: int, end: int) -> Iterator[BatchSummary]:
         """Iterate over its batches from the one with `begin` to the one before `end`."""
         at = begin
         while at < end:
             last = at - 1
-            for piece in pieces(self._fetch(at, _FETCH_BYTES).records or b""):
-                last = max(last, piece.last_offset)
-                yield piece
+            for batch in batch_summaries(self._fetch(at, _FETCH_BYTES).records or b""):
+                last = max(last, batch.last_offset)
+                yield batch
             if last < at:
                 return
             at = last + 1
