@@ -16,7 +16,7 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.sim.disk import CrashableFile, CrashableFs
 from tests.quorum_rig import broker_config
 from tests.worlds.chance import SeededRng
-from tests.worlds.effects import World
+from tests.worlds.effects import World, carried_out
 
 CONFIG = broker_config(internal_metadata_log_segment_bytes="400")
 DIR = "/data/__cluster_metadata-0"
@@ -143,25 +143,18 @@ def freeze(log: MetaLog, snapshot_id: OffsetAndEpoch) -> None:
 
 def retire(log: MetaLog, offset: int) -> World:
     """Raise the log start, durably; return the world, which has what is left for later."""
-    return carried_out(log.retire_snapshots(offset, now_ms=NOW))
+    return carried_out(log.retire_snapshots(offset, now_ms=NOW), NOW)
 
 
 def install(log: MetaLog, snapshot_id: OffsetAndEpoch) -> None:
     """Install to the end of what is done now."""
-    carried_out(log.install(part_of(log, snapshot_id), _unheard, _unhurt, NOW))
+    carried_out(log.install(part_of(log, snapshot_id), _unheard, _unhurt, NOW), NOW)
 
 
 def truncate(log: MetaLog, offset: int) -> None:
     """Cut to the end."""
-    world = carried_out(log.truncate_to(offset, _unhurt, NOW))
+    world = carried_out(log.truncate_to(offset, _unhurt, NOW), NOW)
     assert (world.timers, world.notes) == ({}, [])
-
-
-def carried_out(effects: Effects) -> World:
-    """A world of this moment in which `effects` were carried out."""
-    world = World(NOW)
-    world.carry_out(effects)
-    return world
 
 
 def _unheard(now_ms: int) -> Effects:
@@ -169,7 +162,8 @@ def _unheard(now_ms: int) -> Effects:
 
 
 def _unhurt(problem: StorageError | None, now_ms: int) -> Effects:
-    assert problem is None
+    if problem is not None:
+        raise problem
     return []
 
 

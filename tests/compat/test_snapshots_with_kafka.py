@@ -23,13 +23,12 @@ from tests.compat.test_metadata_with_kafka import (
     dumped,
     formatted,
 )
-from tests.meta_log_world import carried_out
 from tests.peers import kafka
 from tests.peers.nodes import eventually
 from tests.peers.ports import free_ports
 from tests.peers.quorum import told_by_shell
 from tests.quorum_rig import broker_config
-from tests.worlds.effects import World
+from tests.worlds.effects import carried_out
 
 pytestmark = pytest.mark.peer
 PARTITION = "__cluster_metadata-0"
@@ -41,14 +40,15 @@ def take_snapshot(ours: Ours) -> OffsetAndEpoch:
     log.advance_high_watermark(log.end_offset)
     snapshotter = Snapshotter(log, SnapshotSettings(max_new_record_bytes=1))
     delta = Replay(image).finish(offset=image.offset, epoch=image.epoch)
-    World(ours.loop.now_ms).carry_out(
+    carried_out(
         snapshotter.on_applied(
             delta,
             bytes_applied=1,
             last_timestamp_ms=ours.loop.now_ms,
             is_batch_end=True,
             now_ms=ours.loop.now_ms,
-        )
+        ),
+        ours.loop.now_ms,
     )
     assert snapshotter.counters.generated == 1
     assert log.newest_snapshot_id is not None
@@ -100,7 +100,8 @@ def test_kafka_runs_on_a_log_of_ours_that_begins_at_a_snapshot(tmp_path: Path) -
     ours = Ours(config)
     ours.live()
     snapshot_id = take_snapshot(ours)
-    carried_out(ours.log.retire_snapshots(snapshot_id.offset, now_ms=ours.loop.now_ms))
+    now_ms = ours.loop.now_ms
+    carried_out(ours.log.retire_snapshots(snapshot_id.offset, now_ms=now_ms), now_ms)
     ours.close()
     known = {"cluster_id": CLUSTER, "ports": [ports], "pids": []}
     (tmp_path / "peer.json").write_text(json.dumps(known))

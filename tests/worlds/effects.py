@@ -294,6 +294,14 @@ class World:
         self.run(self.step(timer.then))
 
 
+def carried_out(effects: Effects, now_ms: int, *, for_ms: int = 0) -> World:
+    """Return a world in which `effects` were carried out at `now_ms`, and which lived on for so long."""
+    world = World(now_ms)
+    world.run(effects)
+    world.pass_time(for_ms)
+    return world
+
+
 def synced(flush: Flush) -> StorageError | None:
     """Sync the files of a Flush, all of them; return what its continuation is told."""
     return problem_of(flush, _sync_problems(flush.files))

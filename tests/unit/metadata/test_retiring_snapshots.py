@@ -12,7 +12,6 @@ from tests.meta_log_world import (
     NOW,
     CuttingFs,
     a_disk,
-    carried_out,
     check,
     commit,
     extend,
@@ -27,7 +26,7 @@ from tests.meta_log_world import (
 )
 from tests.unit.metadata.test_meta_log_snapshots import AHEAD, AT_4, AT_8, a_log
 from tests.worlds.chance import SeededRng
-from tests.worlds.effects import World
+from tests.worlds.effects import World, carried_out
 
 
 def test_who_retires_snapshots_waits_for_no_disk_and_nothing_goes_before_the_log_start_is_durable() -> (
@@ -43,7 +42,7 @@ def test_who_retires_snapshots_waits_for_no_disk_and_nothing_goes_before_the_log
     assert ids(log) == [AT_8]
     in_the_step = {what for what, _ in fs.done[begun:]}
     assert not in_the_step & {"sync", "sync_dir", "rename", "truncate"}
-    carried_out(effects)
+    carried_out(effects, NOW)
     done = fs.done[begun:]
     aside = "leader-epoch-checkpoint.aside.tmp"
     placed = done.index(("rename", aside))
@@ -78,7 +77,7 @@ def test_a_log_start_that_goes_on_while_one_is_synced_is_durable_too() -> None:
         freeze(log, snapshot_id)
     effects = log.retire_snapshots(8, now_ms=NOW)
     assert log.retire_snapshots(10, now_ms=NOW) == []
-    assert len(carried_out(effects).notes) == 2
+    assert len(carried_out(effects, NOW).notes) == 2
     assert [n for n in fs.list_dir(DIR) if n.endswith(".checkpoint")] == [
         snapshot_name(OffsetAndEpoch(10, 2))
     ]
@@ -105,7 +104,7 @@ def test_no_more_snapshots_are_retired_by_size_than_before_segments_went_with_th
         starts.append(start)
         effects += log.retire_snapshots(start, now_ms=NOW)
     size_bytes = log.size_bytes
-    carried_out(effects)
+    carried_out(effects, NOW)
     assert starts == [8]
     assert log.size_bytes == size_bytes, "what is before the start was not counted any more"
 
@@ -127,7 +126,7 @@ def test_old_snapshots_go_whatever_becomes_of_the_log_meanwhile(meanwhile: str) 
         sync(log)
     else:
         log.close()
-    world = carried_out(effects)
+    world = carried_out(effects, NOW)
     assert log.start_offset == (20 if meanwhile == "replaced" else 8)
     world.pass_time(DELETE_DELAY_MS)
     names = [n for n in fs.list_dir(DIR) if ".checkpoint" in n and n.startswith("0")]
@@ -149,7 +148,7 @@ def test_who_is_being_cut_retires_its_snapshots_afterwards() -> None:
     cut = log.truncate_to(10, lambda problem, now_ms: over.append(problem) or [], NOW)  # type: ignore[func-returns-value]
     world = World(NOW)
     world.run(log.retire_snapshots(8, now_ms=NOW))
-    carried_out(cut)
+    carried_out(cut, NOW)
     assert over == [None]
     [again] = world.timers.values()
     world.fire(again.key)
