@@ -1,9 +1,8 @@
 """A metadata log on a simulated disk, small segments, and what every state of it has to obey."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
-from firnline.base.effects import Effects, Flush, Note, SetTimer, Submit
+from firnline.base.effects import Effects
 from firnline.base.errors import StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.log.checkpoint import format_directory
@@ -17,13 +16,15 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.sim.disk import CrashableFile, CrashableFs
 from tests.quorum_rig import broker_config
 from tests.worlds.chance import SeededRng
+from tests.worlds.effects import World, carried_out
 
 CONFIG = broker_config(internal_metadata_log_segment_bytes="400")
 DIR = "/data/__cluster_metadata-0"
+DELETE_DELAY_MS = 60_000
 NOW = 1_000
 
 
-class PowerCut(Exception):
+class PowerCut(BaseException):
     """The power went."""
 
 
@@ -140,37 +141,20 @@ def freeze(log: MetaLog, snapshot_id: OffsetAndEpoch) -> None:
     log.register(part)
 
 
-def retire(log: MetaLog, offset: int) -> Effects:
-    """Raise the log start, durably; return what is left for later."""
-    return carry_out(log.retire_snapshots(offset, now_ms=NOW))
+def retire(log: MetaLog, offset: int) -> World:
+    """Raise the log start, durably; return the world, which has what is left for later."""
+    return carried_out(log.retire_snapshots(offset, now_ms=NOW), NOW)
 
 
-def install(log: MetaLog, snapshot_id: OffsetAndEpoch) -> Effects:
-    """Install to the end; return what is left for later."""
-    return carry_out(log.install(part_of(log, snapshot_id), _unheard, _unhurt, NOW))
+def install(log: MetaLog, snapshot_id: OffsetAndEpoch) -> None:
+    """Install to the end of what is done now."""
+    carried_out(log.install(part_of(log, snapshot_id), _unheard, _unhurt, NOW), NOW)
 
 
 def truncate(log: MetaLog, offset: int) -> None:
     """Cut to the end."""
-    assert carry_out(log.truncate_to(offset, _unhurt, NOW)) == []
-
-
-def carry_out(effects: Effects) -> Effects:
-    """Do what is to be done now, in order, until it is over; return what is for later."""
-    waiting, later = list(effects), []
-    while waiting:
-        effect = waiting.pop(0)
-        if isinstance(effect, Flush):
-            for file in effect.files:
-                file.sync()
-            waiting += effect.then(None, NOW)
-        elif isinstance(effect, Submit):
-            waiting += effect.then(effect.work(), NOW)
-        elif isinstance(effect, SetTimer) and effect.at_ms <= NOW:
-            waiting += effect.then(NOW)
-        else:
-            later.append(effect)
-    return later
+    world = carried_out(log.truncate_to(offset, _unhurt, NOW), NOW)
+    assert (world.timers, world.notes) == ({}, [])
 
 
 def _unheard(now_ms: int) -> Effects:
@@ -178,7 +162,8 @@ def _unheard(now_ms: int) -> Effects:
 
 
 def _unhurt(problem: StorageError | None, now_ms: int) -> Effects:
-    assert problem is None
+    if problem is not None:
+        raise problem
     return []
 
 
@@ -220,11 +205,3 @@ def check(log: MetaLog, fs: CrashableFs) -> None:
     if batches:
         assert batches[0][0] == start
         assert batches[-1][1] == log.last_epoch
-
-
-def perform(effects: Sequence[Any]) -> None:
-    """Let the delete delay pass: run the timers of `effects` and what they submit."""
-    for timer in [effect for effect in effects if not isinstance(effect, Note)]:
-        for submit in timer.then(timer.at_ms):
-            work: Callable[[], None] = submit.work
-            work()

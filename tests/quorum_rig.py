@@ -1,9 +1,9 @@
 """A metadata quorum in memory for tests: the log is a list, and a sync happens when the test says so."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from firnline.base.effects import CancelTimer, Effects, Flush, SetTimer, Submit
+from firnline.base.effects import Effect, Effects, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.config.broker import BrokerConfig
@@ -23,6 +23,7 @@ from firnline.records.batch import headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, KRaftVersionRecord, encode_key, encode_value
 from tests.worlds.chance import CountingRng
+from tests.worlds.effects import World, kept
 
 NODE = 1
 VOTERS = VoterSet([Voter(NODE, "localhost", 9093)])
@@ -159,38 +160,26 @@ def snapshot_bytes(content: Snapshot, epoch: int, metadata_version: int = 30) ->
     return b"".join([bytes(header), *map(bytes, batches)])
 
 
-class Loop:
-    """Carries out effects, votes are saved at once. Flushes wait for `sync`, timers for `fire`; others are
-    kept in `others`."""
+class Loop(World):
+    """Saves votes at once. Flushes wait for `sync`, other work for whoever takes it out of `work`, timers for
+    `fire`; what is not for a loop is kept in `others`."""
+
+    holds_flushes = True
 
     def __init__(self) -> None:
-        self.flushes: list[Flush] = []
-        self.timers: dict[Any, SetTimer] = {}
+        super().__init__(1_000)
         self.others: list[Any] = []
-        self.now_ms = 1_000
 
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, Flush):
-                self.flushes.append(effect)
-            elif isinstance(effect, SetTimer):
-                self.timers[effect.key] = effect
-            elif isinstance(effect, CancelTimer):
-                self.timers.pop(effect.key, None)
-            elif isinstance(effect, Submit) and effect.pool == "votes":
-                self.run(effect.then(effect.work(), self.now_ms))
-            else:
-                self.others.append(effect)
+    def on_submit(self, effect: Submit) -> None:
+        self.begin(effect, None if effect.pool == "votes" else self.work)
+
+    def on_other(self, effect: Effect) -> None:
+        self.others.append(effect)
 
     def sync(self, problem: StorageError | None = None) -> None:
         """Report every flush that waits, oldest first, and those that follow from them."""
         while self.flushes:
-            self.run(self.flushes.pop(0).then(problem, self.now_ms))
-
-    def fire(self, key: object) -> None:
-        timer = self.timers.pop(key)
-        self.now_ms = max(self.now_ms, timer.at_ms)
-        self.run(timer.then(self.now_ms))
+            self.flush(problem)
 
 
 class Cluster:
@@ -221,7 +210,7 @@ class Cluster:
     def write(self, result: ControllerResult[Any]) -> Any:
         """Write, sync, and return what the writer was answered."""
         answers: list[Any] = []
-        self.loop.run(self.quorum.write(result, keep_in(answers), self.loop.now_ms))
+        self.loop.run(self.quorum.write(result, kept(answers), self.loop.now_ms))
         self.loop.sync()
         (answer,) = answers
         return answer
@@ -270,13 +259,3 @@ def registration(node_id: int, incarnation: int = 1) -> Registration:
         rack=None,
         log_dirs=((10_000 + node_id).to_bytes(16, "big"),),
     )
-
-
-def keep_in(answers: list[Any]) -> Callable[[Any, int], Effects]:
-    """A continuation that only remembers."""
-
-    def then(answer: Any, now_ms: int) -> Effects:
-        answers.append(answer)
-        return []
-
-    return then

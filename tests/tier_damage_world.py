@@ -72,7 +72,7 @@ def written(tag: str, *, is_old: bool) -> Node:
         if round_ == 3:
             node.lead(6)
         _segment(node, epoch, tag, round_)
-    node.advance(2_000)
+    node.pass_time(2_000)
     node.expire_local()
     assert node.log.local_log_start_offset > 40 or is_old
     return node
@@ -217,7 +217,7 @@ class World:
 
         self.node.run(ask(then))
         while not answers:
-            self.node.advance(100)
+            self.node.pass_time(100)
         if isinstance(answers[0], KafkaError):
             raise answers[0]
         return answers[0]

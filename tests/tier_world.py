@@ -12,13 +12,10 @@ from typing import Any
 from firnline.base.effects import (
     Append,
     Appended,
-    CancelTimer,
     Effect,
     Effects,
     EnsureTopic,
-    SetTimer,
     Submit,
-    Warn,
 )
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ids import TopicIdPartition, TopicPartition, Uuid, uuid_text
@@ -45,6 +42,8 @@ from firnline.tiered.spi import (
     SegmentUpdate,
 )
 from tests.worlds.chance import CountingRng, SeededRng
+from tests.worlds.clock import FakeClock
+from tests.worlds.effects import World
 
 TOPIC_ID = bytes(15) + b"\x07"
 WHERE = TopicIdPartition(TOPIC_ID, 0)
@@ -70,11 +69,19 @@ class Cluster:
     topics: dict[Uuid, str] = field(default_factory=lambda: {TOPIC_ID: "t"})
     has_topic: bool = True
     leads: dict[int, int] = field(default_factory=dict)  # metadata partition -> node; default: all
-    now_ms: int = 1_000_000
+    clock: FakeClock = field(default_factory=lambda: FakeClock(1_000_000))
     given_up: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         CLUSTERS.append(self)
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms
+
+    @now_ms.setter
+    def now_ms(self, now_ms: int) -> None:
+        self.clock.now_ms = now_ms
 
     def known(self) -> dict[bytes, SegmentState]:
         """What the metadata topic says of each segment that is not deleted."""
@@ -222,7 +229,7 @@ def topic_config(**changes: Any) -> TopicConfig:
     return TopicConfig(**{**values, **changes})
 
 
-class Node:
+class Node(World):
     """One broker's tier, with the log of t-0, and its effects."""
 
     def __init__(
@@ -235,8 +242,9 @@ class Node:
         rng: CountingRng | None = None,
         **settings: Any,
     ) -> None:
+        super().__init__(cluster.clock)
         self.cluster, self.node_id = cluster, node_id
-        self.fs = fs or CrashableFs()
+        self.fs: CrashableFs = fs or CrashableFs()
         self.fs.make_dir("/data")
         self.config = config or topic_config()
         self.log: Log = open_log(
@@ -262,58 +270,28 @@ class Node:
             log_dir="/data",
             catalog=cluster.store,
         )
-        self.timers: dict[Any, tuple[int, Callable[[int], Effects]]] = {}
         self.append_faults: list[str] = []  # "refused", "lost": committed but not answered
         self.steps = 0
         self.crash_at: tuple[int, str] | None = None
         self.trace: list[str] = []
-        self.warnings: list[str] = []
-        self.held: Callable[[Effect], bool] = lambda effect: False
-        self.on_hold: list[Effect] = []
 
     # ------------------------------------------------------------------------------------ effects
 
-    def run(self, effects: Effects) -> None:
-        waiting = list(effects)
-        while waiting:
-            effect = waiting.pop(0)
-            if isinstance(effect, SetTimer):
-                self.timers[effect.key] = (effect.at_ms, effect.then)
-            elif isinstance(effect, CancelTimer):
-                self.timers.pop(effect.key, None)
-            elif isinstance(effect, Warn):
-                self.warnings.append(effect.line)
-            elif isinstance(effect, EnsureTopic):
-                waiting += effect.then(None, self.cluster.now_ms)
-            elif self.held(effect):
-                self.on_hold.append(effect)
-            else:
-                waiting += self._world(effect)
-
-    def release(self) -> None:
-        held, self.on_hold = self.on_hold, []
-        self.held = lambda effect: False
-        self.run(held)
-
-    def _world(self, effect: Effect) -> Effects:
+    def result_of(self, effect: Effect) -> Any:
         """Carry out what touches the world: a step that a crash can come before or after."""
+        if isinstance(effect, EnsureTopic):
+            return super().result_of(effect)
         self.steps += 1
         name = effect.name if isinstance(effect, Submit) else f"append {effect.topic_partition}"
         self.trace.append(name)
         if self.crash_at == (self.steps, "before"):
             raise Crash(name)
-        if isinstance(effect, Submit):
-            try:
-                result = effect.work()
-            except Exception as problem:  # noqa: BLE001 - as the runtime does
-                result = problem
-        else:
-            result = self._append(effect)
+        result = super().result_of(effect)
         if self.crash_at == (self.steps, "after"):
             raise Crash(name)
-        return effect.then(result, self.cluster.now_ms)
+        return result
 
-    def _append(self, effect: Append) -> Appended | KafkaError:
+    def appended(self, effect: Append) -> Appended | KafkaError:
         fault = self.append_faults.pop(0) if self.append_faults else "none"
         if fault == "refused":
             return KafkaError(Code.NOT_ENOUGH_REPLICAS, "refused")
@@ -321,20 +299,6 @@ class Node:
         if fault == "lost":
             return KafkaError(Code.REQUEST_TIMED_OUT, "the answer was lost")
         return appended
-
-    def advance(self, ms: int) -> None:
-        """Let time pass; timers fire in order."""
-        until = self.cluster.now_ms + ms
-        for _ in range(100_000):
-            due = [(at, str(key), key) for key, (at, _) in self.timers.items() if at <= until]
-            if not due:
-                break
-            at, _, key = min(due)
-            self.cluster.now_ms = max(self.cluster.now_ms, at)
-            self.run(self.timers.pop(key)[1](self.cluster.now_ms))
-        else:
-            raise AssertionError("timers without end")
-        self.cluster.now_ms = until
 
     # ---------------------------------------------------------------------------------------- log
 
@@ -392,8 +356,8 @@ class Node:
     def expire_local(self) -> None:
         """All that is due; the log itself gives up so many segments a turn."""
         self.run(self.log.delete_due_segments(self.cluster.now_ms))
-        while (rest := self.timers.pop(("retention", self.log.path), None)) is not None:
-            self.run(rest[1](self.cluster.now_ms))
+        while ("retention", self.log.path) in self.timers:
+            self.fire(("retention", self.log.path))
 
     def damage(self, path: str, change: Callable[[bytes], bytes]) -> None:
         """Change the bytes of a file behind the node's back."""
@@ -432,7 +396,7 @@ class Node:
         for _ in range(50):
             if answers:
                 break
-            self.advance(100)
+            self.pass_time(100)
         assert len(answers) == 1, "a read is answered once"
         return answers[0]
 

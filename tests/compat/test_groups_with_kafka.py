@@ -255,7 +255,7 @@ def lived_in() -> GroupWorld:
     ids = {}
     for name, instance in (("one", None), ("two", "static")):
         world.join(name, group=stable, instance=instance, metadata=subscription("t"), version=3)
-    world.advance(10_000)
+    world.pass_time(10_000)
     ids = {name: world.answer_to(name).member_id for name in ("one", "two")}
     parts = {ids["one"]: assignment("t", 0, 1), ids["two"]: assignment("t", 2, 3)}
     world.sync("one", ids["one"], 1, group=stable, assignments=parts)

@@ -42,8 +42,9 @@ from tests.metadata_stories import Life
 from tests.peers import kafka
 from tests.peers.nodes import eventually
 from tests.peers.ports import free_ports
-from tests.quorum_rig import Loop, broker_config, keep_in, snapshot_bytes
+from tests.quorum_rig import Loop, broker_config, snapshot_bytes
 from tests.worlds.chance import CountingRng
+from tests.worlds.effects import kept
 
 pytestmark = pytest.mark.peer
 KINDS = {re.sub("(?<!^)(?=[A-Z])", "_", kind.__name__).upper(): kind for kind in r.TYPES.values()}
@@ -76,15 +77,11 @@ class Ours:
         self.sync()
 
     def sync(self) -> None:
-        while self.loop.flushes:
-            flush = self.loop.flushes.pop(0)
-            for file in flush.files:
-                file.sync()
-            self.loop.run(flush.then(None, self.loop.now_ms))
+        self.loop.sync()
 
     def write(self, result: ControllerResult[Any]) -> Any:
         answers: list[Any] = []
-        self.loop.run(self.quorum.write(result, keep_in(answers), self.loop.now_ms))
+        self.loop.run(self.quorum.write(result, kept(answers), self.loop.now_ms))
         self.sync()
         return answers[0]
 

@@ -3,11 +3,9 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from firnline.base.effects import Note, SetTimer, Submit
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata.delta import Replay
 from firnline.metadata.image import ClusterImage
@@ -25,12 +23,12 @@ from tests.compat.test_metadata_with_kafka import (
     dumped,
     formatted,
 )
-from tests.meta_log_world import carry_out
 from tests.peers import kafka
 from tests.peers.nodes import eventually
 from tests.peers.ports import free_ports
 from tests.peers.quorum import told_by_shell
 from tests.quorum_rig import broker_config
+from tests.worlds.effects import carried_out
 
 pytestmark = pytest.mark.peer
 PARTITION = "__cluster_metadata-0"
@@ -42,20 +40,16 @@ def take_snapshot(ours: Ours) -> OffsetAndEpoch:
     log.advance_high_watermark(log.end_offset)
     snapshotter = Snapshotter(log, SnapshotSettings(max_new_record_bytes=1))
     delta = Replay(image).finish(offset=image.offset, epoch=image.epoch)
-    waiting: list[Any] = snapshotter.on_applied(
-        delta,
-        bytes_applied=1,
-        last_timestamp_ms=ours.loop.now_ms,
-        is_batch_end=True,
-        now_ms=ours.loop.now_ms,
+    carried_out(
+        snapshotter.on_applied(
+            delta,
+            bytes_applied=1,
+            last_timestamp_ms=ours.loop.now_ms,
+            is_batch_end=True,
+            now_ms=ours.loop.now_ms,
+        ),
+        ours.loop.now_ms,
     )
-    while waiting:
-        effect = waiting.pop(0)
-        if isinstance(effect, SetTimer):
-            waiting += effect.then(ours.loop.now_ms)
-        elif not isinstance(effect, Note):
-            assert isinstance(effect, Submit)
-            waiting += effect.then(effect.work(), ours.loop.now_ms)
     assert snapshotter.counters.generated == 1
     assert log.newest_snapshot_id is not None
     return log.newest_snapshot_id
@@ -106,7 +100,8 @@ def test_kafka_runs_on_a_log_of_ours_that_begins_at_a_snapshot(tmp_path: Path) -
     ours = Ours(config)
     ours.live()
     snapshot_id = take_snapshot(ours)
-    carry_out(ours.log.retire_snapshots(snapshot_id.offset, now_ms=ours.loop.now_ms))
+    now_ms = ours.loop.now_ms
+    carried_out(ours.log.retire_snapshots(snapshot_id.offset, now_ms=now_ms), now_ms)
     ours.close()
     known = {"cluster_id": CLUSTER, "ports": [ports], "pids": []}
     (tmp_path / "peer.json").write_text(json.dumps(known))

@@ -30,7 +30,7 @@ def test_kafka_prints_our_remote_log_metadata(tmp_path: Path) -> None:
     node.lead(4)
     node.storage.custom_metadata = b"xyz"
     node.produce(4, "c")
-    node.advance(1000)
+    node.pass_time(1000)
     first = node.segments()[0]
     metadata = node.tier.services.metadata
     gone = PartitionDelete(TOPIC_ID, "t", 0, DeleteState.MARKED, 1, cluster.now_ms)
@@ -69,7 +69,7 @@ def tier_of(tmp_path: Path) -> tuple[Node, DirectoryStore]:
     node.log.append_as_leader(marker, leader_epoch=0, now_ms=cluster.now_ms, origin="coordinator")
     node.log.advance_high_watermark(node.log.log_end_offset)
     node.log.roll(cluster.now_ms)
-    node.advance(1000)
+    node.pass_time(1000)
     return node, store
 
 

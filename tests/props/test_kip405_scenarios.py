@@ -67,7 +67,7 @@ class Broker:
     def ship(self) -> None:
         """End the active segment, and let the tier have all that is finished."""
         self.log.roll(self.node.cluster.now_ms)
-        self.node.advance(2_000)
+        self.node.pass_time(2_000)
 
     def keep_local_from(self, offset: int) -> None:
         """Give local segments up to the tier."""
@@ -94,7 +94,7 @@ class Broker:
             if self.log.log_end_offset == leader.log.log_end_offset and not self.fetches:
                 break
             self.fetches = 50
-            self.node.advance(200)
+            self.node.pass_time(200)
 
     def _run(self, effects: Effects) -> None:
         self.node.run(effects)
@@ -347,7 +347,7 @@ def test_s5_histories_part_inside_the_tier() -> None:
     # Its lost segment neither counts nor moves the log start.
     lost = [s for s in a.node.segments() if (1, 2) in s.epochs]
     assert len(lost) == 1
-    a.node.advance(10_000)
+    a.node.pass_time(10_000)
     assert a.log.log_start_offset == 0
 
 
@@ -376,7 +376,7 @@ def test_s6_a_follower_that_leads_copies_from_the_segment_that_holds_the_first_m
             b.log.roll(cluster.now_ms)
     b.lead(3, "7", "8")
     assert b.epochs == {0: 0, 1: 3, 2: 6, 3: 7}
-    b.node.advance(3_000)
+    b.node.pass_time(3_000)
     extents = [(s.base_offset, s.end_offset) for s in b.node.segments()]
     assert extents == [(0, 2), (3, 4), (4, 6)], "an overlap, and no gap"
     b.keep_local_from(7)

@@ -11,6 +11,7 @@ from firnline.base.ids import OffsetAndEpoch
 from firnline.raft.snapshot_rules import judge_creation
 from firnline.records.build import NewRecord, build_batch
 from tests.meta_log_world import (
+    DELETE_DELAY_MS,
     NOW,
     CuttingFs,
     PowerCut,
@@ -23,7 +24,6 @@ from tests.meta_log_world import (
     in_use,
     install,
     opened,
-    perform,
     retire,
     snapshot_bytes,
     sync,
@@ -146,12 +146,12 @@ class MetaLogMachine(RuleBasedStateMachine):
     def retire(self, which: int, is_late: bool) -> None:
         """Let the log start at one of the snapshots."""
         chosen = self.snapshots[which % len(self.snapshots)]
-        effects = retire(self.log, chosen.offset)
+        world = retire(self.log, chosen.offset)
         if chosen.offset > self.start:
             self.synced = self.end  # all of the log is synced with it
         self.start_at(chosen.offset)
         if is_late:
-            perform(effects)
+            world.pass_time(DELETE_DELAY_MS)
 
     def start_at(self, offset: int) -> None:
         if offset > self.start:

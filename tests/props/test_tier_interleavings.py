@@ -56,11 +56,11 @@ class Story:
             other.log.roll(self.cluster.now_ms)
 
     def do_wait(self, number: int) -> None:
-        self.node.advance(number * 300)
+        self.node.pass_time(number * 300)
 
     def do_both(self, number: int) -> None:
         for node in self.nodes:
-            node.advance(number * 100)
+            node.pass_time(number * 100)
 
     def do_hold(self, number: int) -> None:
         names = HELD[: number % len(HELD) + 1]
@@ -161,7 +161,7 @@ class Story:
             node.release()
         for _ in range(8):
             for node in self.nodes:
-                node.advance(10_000)
+                node.pass_time(10_000)
         node, log = self.node, self.node.log
         wanted = {o: d for o, d in self.written.items() if o >= log.log_start_offset}
         assert node.read_all() == wanted

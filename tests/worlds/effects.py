@@ -53,7 +53,7 @@ from firnline.base.effects import (
     Submit,
     Warn,
 )
-from firnline.base.errors import StorageError
+from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ports import File, Fs, Rng
 from firnline.log.compaction.rounds import compact
 from firnline.runtime.threads.flushes import problem_of
@@ -88,6 +88,7 @@ class World:
         self.closed: list[CloseConnection] = []
         self.sends: list[Send] = []
         self.ensured: list[str] = []  # names of internal topics that were asked for
+        self.ensure_problem: KafkaError | None = None  # what whoever asks for one is told
         self.flushes: list[Flush] = []
         self.work: list[Submit] = []
         self.rounds: list[Compact] = []
@@ -135,7 +136,11 @@ class World:
 
     def complete_with(self, effect: Effect, result: Any) -> None:
         """Tell whoever waits for `effect` that this came of it, and go on."""
-        self.run(effect.then(result, self.now_ms))
+        self.run(self.step(effect.then, result))
+
+    def step(self, then: Callable[..., Any], *results: Any) -> Any:
+        """One step of the loop: call a continuation, return what it asks for. Override it to look at each."""
+        return then(*results, self.now_ms)
 
     def result_of(self, effect: Effect) -> Any:
         """Do what a Flush, Submit, Append or EnsureTopic asks for; return what its continuation is told."""
@@ -145,7 +150,7 @@ class World:
             return worked(effect)
         if isinstance(effect, EnsureTopic):
             self.ensured.append(effect.name)
-            return None
+            return self.ensure_problem
         return self.appended(effect)
 
     def appended(self, effect: Append) -> Any:
@@ -253,7 +258,7 @@ class World:
         result: object = None
         try:
             while True:
-                put = effect.on_group(next(running), self.now_ms)
+                put = self.step(effect.on_group, next(running))
                 if put is None:
                     result = StorageError("the log changed while it was compacted")
                     break
@@ -286,7 +291,15 @@ class World:
         """Fire a timer; if it is not due yet the clock goes on until it is."""
         timer = self.timers.pop(key)
         self.now_ms = max(self.now_ms, timer.at_ms)
-        self.run(timer.then(self.now_ms))
+        self.run(self.step(timer.then))
+
+
+def carried_out(effects: Effects, now_ms: int, *, for_ms: int = 0) -> World:
+    """Return a world in which `effects` were carried out at `now_ms`, and which lived on for so long."""
+    world = World(now_ms)
+    world.run(effects)
+    world.pass_time(for_ms)
+    return world
 
 
 def synced(flush: Flush) -> StorageError | None:

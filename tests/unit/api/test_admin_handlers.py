@@ -17,7 +17,6 @@ from firnline.api.handlers import (
     k60_describe_cluster,
 )
 from firnline.base.background import whole
-from firnline.base.effects import EnsureTopic, Reply
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import LOST_DIRECTORY, MIGRATING_DIRECTORY, ZERO_UUID
 from firnline.broker.controller_port import LocalController
@@ -59,8 +58,6 @@ class Node:
         self.leaders = Leaders(lambda: self.image)
         self.node_id = 1
         self.cluster_id = "a-cluster"
-        self.ensured: list[str] = []
-        self.refuses_internal: KafkaError | None = None
 
     @property
     def image(self) -> ClusterImage:
@@ -90,13 +87,8 @@ class Node:
 
     def _collect(self, answers: list[Any]) -> None:
         loop = self.cluster.loop
-        while loop.others:
-            effect = loop.others.pop(0)
-            if isinstance(effect, EnsureTopic):
-                self.ensured.append(effect.name)
-                loop.run(effect.then(self.refuses_internal, loop.now_ms))
-                continue
-            assert isinstance(effect, Reply)
+        replies, loop.replies = loop.replies, []
+        for effect in replies:
             assert effect.message is not None
             version = effect.context.api_version
             response = messages_of(effect.context.api_key)[1]
@@ -607,9 +599,9 @@ def test_why_a_topic_could_not_be_made_is_said() -> None:
 
 def test_internal_topics_are_made_by_their_own_plan() -> None:
     node = Node()
-    node.refuses_internal = KafkaError(Code.INVALID_REPLICATION_FACTOR, "one broker")
+    node.cluster.loop.ensure_problem = KafkaError(Code.INVALID_REPLICATION_FACTOR, "one broker")
     got = metadata(node, 12, "__consumer_offsets", "plain", "__transaction_state")
-    assert sorted(node.ensured) == ["__consumer_offsets", "__transaction_state"]
+    assert sorted(node.cluster.loop.ensured) == ["__consumer_offsets", "__transaction_state"]
     assert by_name(got) == {
         "__consumer_offsets": Code.INVALID_REPLICATION_FACTOR,
         "plain": 0,

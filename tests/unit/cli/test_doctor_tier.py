@@ -73,7 +73,7 @@ def busy() -> tuple[Busy, Node]:
     node = Node(Cluster(store=store), config=config).start().lead(0)
     for text in "abcd":
         node.produce(0, text)
-    node.advance(1000)
+    node.pass_time(1000)
     assert kinds(store) == []
     return store, node
 
@@ -84,7 +84,7 @@ def test_segments_that_are_copied_and_expired_meanwhile_are_no_damage() -> None:
     def goes_on() -> None:
         node.produce(0, "e")
         node.log.advance_log_start(2)
-        node.advance(5000)
+        node.pass_time(5000)
 
     store.meanwhile = goes_on
     assert kinds(store) == []
@@ -100,7 +100,7 @@ def test_a_copy_that_is_read_back_is_no_damage() -> None:
     before = len(store.list_prefix("data/"))
     node.held = is_publish
     node.produce(0, "e")
-    node.advance(1000)
+    node.pass_time(1000)
     assert node.on_hold, "no copy waits for its COPY_FINISHED"
     assert kinds(store) == []
     node.release()

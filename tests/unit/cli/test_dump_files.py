@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from firnline.base.effects import SetTimer
 from firnline.base.errors import ConfigError
 from firnline.base.ids import OffsetAndEpoch, TopicPartition
 from firnline.cli.dump import facts_of
@@ -18,7 +17,7 @@ from firnline.metadata.meta_log import open_meta_log
 from firnline.records.batch import headers
 from firnline.runtime.disk import RealFs
 from tests.log_world import ABORT, NOW, append, batch, end_txn, small
-from tests.meta_log_world import carry_out, commit, extend, freeze, retire
+from tests.meta_log_world import DELETE_DELAY_MS, commit, extend, freeze, retire
 from tests.quorum_rig import broker_config
 from tests.worlds.chance import SeededRng
 
@@ -148,9 +147,7 @@ def metadata_directory(tmp_path: Path) -> Path:
     extend(log, *[1] * 10)
     commit(log)
     freeze(log, OffsetAndEpoch(8, 1))
-    for effect in retire(log, 8):
-        if isinstance(effect, SetTimer):
-            carry_out(effect.then(effect.at_ms))
+    retire(log, 8).pass_time(DELETE_DELAY_MS)
     log.close()
     return tmp_path / "__cluster_metadata-0"
 

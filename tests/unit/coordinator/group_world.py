@@ -135,13 +135,13 @@ class GroupWorld:
             return []
 
         self.run(self.groups.load_partition(0, batches, loaded, self.now_ms))
-        self.advance(0)
+        self.pass_time(0)
         return said
 
     def unload(self) -> None:
         """Leave the partition to another node."""
         self.run(self.groups.unload_partition(0, self.now_ms))
-        self.advance(0)
+        self.pass_time(0)
 
     # ------------------------------------------------------------------------------------- effects
 
@@ -376,7 +376,7 @@ class GroupWorld:
     def stable(self, *names: str, group: str = GROUP, **options: Any) -> dict[str, str]:
         """Make a Stable group of these clients; return their member ids, the leader first."""
         ids = {name: self.enter(name, group=group, **options) for name in names}
-        self.advance(self.settings.group_initial_rebalance_delay_ms * 4)
+        self.pass_time(self.settings.group_initial_rebalance_delay_ms * 4)
         results: dict[str, JoinResult] = {name: self.answer_to(name) for name in names}
         generation = results[names[0]].generation_id
         leader = next(n for n, r in results.items() if r.leader == r.member_id)

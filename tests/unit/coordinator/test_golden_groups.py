@@ -146,7 +146,7 @@ class Story:
         self.world.delete(GROUP)
 
     def _wait(self, names: list[str], options: dict[str, str]) -> None:
-        self.world.advance(int(names[0]))
+        self.world.pass_time(int(names[0]))
 
     def _hold(self, names: list[str], options: dict[str, str]) -> None:
         self.world.is_holding = True

@@ -159,7 +159,7 @@ def enter(wire: Wire, version: int) -> Any:
         asked = wire.answer()
         assert asked.error_code == Code.MEMBER_ID_REQUIRED
         wire.send(k11_join_group, join_request(asked.member_id), version)
-    wire.world.advance(3_000)
+    wire.world.pass_time(3_000)
     return wire.answer()
 
 
@@ -347,7 +347,7 @@ def test_a_topic_that_goes_while_its_offsets_are_fetched_is_named_unknown(
     wanted = OffsetFetchRequestGroupTopic(topic_id=T_ID, partition_indexes=[0, 1])
     group = OffsetFetchRequestGroup(group_id="g", topics=[wanted])
     wire.send(k09_offset_fetch, OffsetFetchRequest(groups=[group]), 10)
-    wire.world.advance(0)
+    wire.world.pass_time(0)
     answer = wire.answer()
     rows = [(t.topic_id, p) for t in answer.groups[0].topics for p in t.partitions]
     assert {topic_id for topic_id, _ in rows} == {T_ID}

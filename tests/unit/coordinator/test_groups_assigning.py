@@ -22,7 +22,7 @@ class LargeGroup(GroupWorld):
         super().__init__(group_initial_rebalance_delay_ms=0)
         self.ids = {f"c{n}": self.enter(f"c{n}") for n in range(COUNT - 1)}
         self.join(LAST, instance="static")
-        self.advance(0)
+        self.pass_time(0)
         self.ids[LAST] = self.answer_to(LAST).member_id
         self.take_told()
 
@@ -91,7 +91,7 @@ def test_no_step_has_more_than_some_hundred_members(world: LargeGroup, given: li
 
 def test_what_was_written_in_slices_is_read_by_the_next_coordinator(world: LargeGroup) -> None:
     world.ask_all()
-    world.advance(0)
+    world.pass_time(0)
     before = world.groups.describe(GROUP)
     assert [m.assignment for m in before.members] == world.parts()
     world.crash()
@@ -282,12 +282,12 @@ def all_static(world: GroupWorld, count: int = COUNT) -> dict[str, str]:
     """Make a stable group of so many static members."""
     for n in range(count):
         world.join(f"c{n}", instance=f"i{n}")
-    world.advance(0)
+    world.pass_time(0)
     ids = {each.who: each.result.member_id for each in world.take_told()}
     for who in reversed(ids):
         parts = {member_id: name.encode() for name, member_id in ids.items()}
         world.sync(who, ids[who], 1, assignments=parts)
-    world.advance(0)
+    world.pass_time(0)
     assert {each.result.code for each in world.take_told()} == {Code.NONE}
     assert world.state() == "Stable"
     return ids
@@ -329,7 +329,7 @@ def test_a_static_member_that_returns_is_written_with_some_hundred_others_at_a_t
     assert (counts, static.told, len(static.log)) == ([], [], size)
     static.one_slice()
     assert counts == [250]
-    static.advance(0)
+    static.pass_time(0)
     assert counts == [250] * 4
     answer = static.answer_to("c5 again")
     assert (answer.code, answer.generation_id) == (Code.NONE, 1)
@@ -381,7 +381,7 @@ def test_a_static_member_whose_record_is_not_needed_any_more_hears_of_the_next_g
     for who, member_id in ids.items():
         if who not in ("c5", "c9"):
             static.join(who, member_id, instance=f"i{who[1:]}")
-    static.advance(0)
+    static.pass_time(0)
     assert len(static.log) == size
     answer = static.answer_to("again")
     assert (answer.code, answer.generation_id) == (Code.NONE, 2)
@@ -391,7 +391,7 @@ def test_a_static_member_hears_that_its_record_could_not_be_written(static: Grou
     all_static(static)
     static.join("again", instance="i5")
     static.is_holding = True
-    static.advance(0)
+    static.pass_time(0)
     assert static.told == []
     static.fail_appends(Code.NOT_ENOUGH_REPLICAS)
     assert static.answer_to("again").code is Code.COORDINATOR_NOT_AVAILABLE

@@ -26,7 +26,7 @@ def test_the_first_join_only_gets_an_id_so_that_a_lost_answer_leaves_no_ghost(
 
 def test_versions_below_4_are_let_in_without_a_second_join(world: GroupWorld) -> None:
     world.join("a", version=3)
-    world.advance(3_000)
+    world.pass_time(3_000)
     assert world.answer_to("a").generation_id == 1
 
 
@@ -38,7 +38,7 @@ def test_a_client_with_the_longest_name_gets_an_id_that_can_be_sent_and_stored(
     """Kafka 4.3.1 lets it in and cannot tell it so: a member that nobody is."""
     name = letter * (32_767 // len(letter.encode()))
     world.join(name, version=3, instance=static and name)
-    world.advance(3_000)
+    world.pass_time(3_000)
     joined = world.answer_to(name)
     assert 32_700 < len(joined.member_id.encode()) <= 32_767
     assert joined.member_id.endswith("-00000000-0000-0000-0000-000000000001")
@@ -52,7 +52,7 @@ def test_a_client_with_the_longest_name_gets_an_id_that_can_be_sent_and_stored(
 def test_an_id_nobody_comes_with_is_forgotten_and_so_is_its_group(world: GroupWorld) -> None:
     world.join("a", session_ms=6_000)
     given = world.answer_to("a").member_id
-    world.advance(6_000)
+    world.pass_time(6_000)
     assert world.listed()[1] == []
     world.join("a", given)
     assert world.answer_to("a").code is Code.UNKNOWN_MEMBER_ID
@@ -78,11 +78,11 @@ def test_who_joins_new_groups_and_never_goes_on_locks_nobody_out(world: GroupWor
     world.join("early", early, group="early", host="/10.0.0.2")
     world.join("late", group="late", host="/10.0.0.3")
     world.join("late", world.answer_to("late").member_id, group="late", host="/10.0.0.3")
-    world.advance(3_000)
+    world.pass_time(3_000)
     assert world.answer_to("early").generation_id == world.answer_to("late").generation_id == 1
     (line,) = world.warnings
     assert "/10.0.0.1" in line
-    world.advance(30_000)
+    world.pass_time(30_000)
     assert world.groups.pending_members == 0
     world.crash()
     assert {row.group_id for row in world.listed()[1]} == {"early", "late"}
@@ -99,7 +99,7 @@ def test_an_id_that_made_room_for_others_is_unknown_and_its_client_begins_anew(
     world.join("a", given, group="one")
     assert world.answer_to("a").code is Code.UNKNOWN_MEMBER_ID
     world.enter("a", group="one")
-    world.advance(3_000)
+    world.pass_time(3_000)
     assert world.answer_to("a").generation_id == 1
 
 
@@ -116,7 +116,7 @@ def test_a_flood_of_ids_in_one_group_forgets_its_oldest_and_keeps_its_members(
 ) -> None:
     bound(world, "pending_of_group_max", 10)
     member = world.enter("a")
-    world.advance(3_000)
+    world.pass_time(3_000)
     assert world.answer_to("a").generation_id == 1
     world.sync("a", member, 1, assignments={member: b"all"})
     assert world.answer_to("a").assignment == b"all"
@@ -135,12 +135,12 @@ def test_members_with_huge_subscriptions_hold_a_bound_and_leave_room_for_others(
     for number in range(100):
         name = f"flood {number}"
         world.join(name, group=name, metadata=b"x" * 100_000, version=3, host="/10.0.0.1")
-        world.advance(0)
+        world.pass_time(0)
         codes.append(world.answer_to(name).code)
     assert codes.count(Code.NONE) == 5
     assert set(codes[5:]) == {Code.COORDINATOR_NOT_AVAILABLE}
     world.join("friend", version=3, host="/10.0.0.2", metadata=b"x" * 10_000)
-    world.advance(0)
+    world.pass_time(0)
     friend = world.answer_to("friend")
     assert friend.code is Code.NONE
     # It goes on with what it has, and may not be told of an assignment that is too large.
@@ -155,7 +155,7 @@ def test_members_with_huge_subscriptions_hold_a_bound_and_leave_room_for_others(
     world.crash()
     bound(world, "members_bytes_max", 1_000_000)
     assert world.groups.members_held_bytes <= held
-    world.advance(60 * 60_000)
+    world.pass_time(60 * 60_000)
     assert world.groups.members_held_bytes == 0
 
 
@@ -163,13 +163,13 @@ def test_the_first_member_waits_for_the_others_and_each_newcomer_prolongs_it(
     world: GroupWorld,
 ) -> None:
     world.enter("a")
-    world.advance(2_000)
+    world.pass_time(2_000)
     world.enter("b")
-    world.advance(1_500)
+    world.pass_time(1_500)
     assert world.is_waiting("a")
-    world.advance(1_500)
+    world.pass_time(1_500)
     assert world.is_waiting("a")
-    world.advance(1_000)
+    world.pass_time(1_000)
     assert world.answer_to("a").generation_id == world.answer_to("b").generation_id == 1
 
 
@@ -177,7 +177,7 @@ def test_waiting_for_more_members_ends_with_the_rebalance_timeout() -> None:
     world = GroupWorld(group_initial_rebalance_delay_ms=3_000)
     world.enter("a", rebalance_ms=7_000)
     for name in "bcdefghij":
-        world.advance(1_000)
+        world.pass_time(1_000)
         world.enter(name, rebalance_ms=7_000)
     assert not world.is_waiting("a")
 
@@ -185,7 +185,7 @@ def test_waiting_for_more_members_ends_with_the_rebalance_timeout() -> None:
 def test_only_the_leader_sees_the_members_and_their_subscriptions(world: GroupWorld) -> None:
     a = world.enter("a", metadata=b"of a")
     b = world.enter("b", metadata=b"of b")
-    world.advance(10_000)
+    world.pass_time(10_000)
     leader, other = world.answer_to("a"), world.answer_to("b")
     assert leader.leader == other.leader == a
     assert [(m.member_id, m.metadata) for m in leader.members] == [(a, b"of a"), (b, b"of b")]
@@ -197,7 +197,7 @@ def test_the_protocol_most_members_prefer_among_the_shared_ones_wins(world: Grou
     world.enter("a", protocols=("fast", "range", "sticky"))
     world.enter("b", protocols=("sticky", "range"))
     world.enter("c", protocols=("range", "sticky"))
-    world.advance(20_000)
+    world.pass_time(20_000)
     # `fast` is a's alone; a and c vote for range, b for sticky.
     assert world.answer_to("b").protocol_name == "range"
 
@@ -235,7 +235,7 @@ def test_who_names_more_assignors_than_there_can_be_is_refused(world: GroupWorld
     assert world.answer_to("a").code is Code.INCONSISTENT_GROUP_PROTOCOL
     assert world.groups.group_count == 0
     world.join("a", version=3, protocols=[f"{number}" for number in range(1_000)])
-    world.advance(3_000)
+    world.pass_time(3_000)
     assert world.answer_to("a").protocol_name == "0"
 
 
@@ -251,7 +251,7 @@ def test_twenty_thousand_assignors_of_a_member_hold_up_nobody(world: GroupWorld)
     assert world.answer_to("three").code is Code.INCONSISTENT_GROUP_PROTOCOL
     assert world.groups.members_held_bytes > 2 * 20_000 * 150
     world.join("four", version=3, protocols=["shared"])
-    world.advance(12_000)
+    world.pass_time(12_000)
     assert process_time() - began_s < 3
     assert {world.answer_to(who).protocol_name for who in ("one", "two", "four")} == {"shared"}
 
@@ -259,7 +259,7 @@ def test_twenty_thousand_assignors_of_a_member_hold_up_nobody(world: GroupWorld)
 def test_a_draw_between_protocols_goes_to_the_leader(world: GroupWorld) -> None:
     world.enter("a", protocols=("sticky", "range"))
     world.enter("b", protocols=("range", "sticky"))
-    world.advance(20_000)
+    world.pass_time(20_000)
     assert world.answer_to("b").protocol_name == "sticky"
 
 
@@ -316,7 +316,7 @@ def test_while_joining_the_last_one_too_many_is_turned_away() -> None:
     ids = {name: world.enter(name) for name in "ab"}
     world.join("c", version=3)
     assert world.answer_to("c").code is Code.GROUP_MAX_SIZE_REACHED
-    world.advance(20_000)
+    world.pass_time(20_000)
     assert {world.answer_to(name).member_id for name in "ab"} == set(ids.values())
 
 
@@ -376,7 +376,7 @@ def test_a_follower_with_another_subscription_and_a_leader_in_any_case_rebalance
 
 def test_a_join_whose_answer_was_lost_gets_the_same_generation_again(world: GroupWorld) -> None:
     a = world.enter("a")
-    world.advance(3_000)
+    world.pass_time(3_000)
     first = world.answer_to("a")
     world.join("a", a)
     assert world.answer_to("a") == first
@@ -388,16 +388,16 @@ def test_a_second_join_of_one_member_frees_the_first_request(world: GroupWorld) 
     a = world.enter("a")
     world.join("a again", a)
     assert world.answer_to("a").code is Code.REBALANCE_IN_PROGRESS
-    world.advance(3_000)
+    world.pass_time(3_000)
     assert world.answer_to("a again").code is Code.NONE
 
 
 def test_members_that_do_not_come_back_in_time_are_out(world: GroupWorld) -> None:
     ids = world.stable("a", "b", session_ms=300_000)
     world.join("a", ids["a"], metadata=b"new")
-    world.advance(59_999)
+    world.pass_time(59_999)
     assert world.is_waiting("a")
-    world.advance(1)
+    world.pass_time(1)
     joined = world.answer_to("a")
     assert [m.member_id for m in joined.members] == [ids["a"]]
     assert world.heartbeat(ids["b"], 2) is Code.UNKNOWN_MEMBER_ID
@@ -406,7 +406,7 @@ def test_members_that_do_not_come_back_in_time_are_out(world: GroupWorld) -> Non
 def test_a_leader_that_does_not_come_back_is_succeeded(world: GroupWorld) -> None:
     ids = world.stable("a", "b", session_ms=300_000)
     world.join("b", ids["b"], metadata=b"new")
-    world.advance(60_000)
+    world.pass_time(60_000)
     assert world.answer_to("b").leader == ids["b"]
 
 
@@ -414,7 +414,7 @@ def test_followers_wait_for_the_leader_and_members_without_a_part_get_none(
     world: GroupWorld,
 ) -> None:
     a, b = world.enter("a"), world.enter("b")
-    world.advance(20_000)
+    world.pass_time(20_000)
     world.take_told()
     world.sync("b", b, 1)
     assert world.is_waiting("b")
@@ -425,7 +425,7 @@ def test_followers_wait_for_the_leader_and_members_without_a_part_get_none(
 
 def test_nobody_hears_of_an_assignment_before_it_is_committed(world: GroupWorld) -> None:
     a = world.enter("a")
-    world.advance(3_000)
+    world.pass_time(3_000)
     world.take_told()
     world.is_holding = True
     world.sync("a", a, 1, assignments={a: b"all"})
@@ -439,7 +439,7 @@ def test_nobody_hears_of_an_assignment_before_it_is_committed(world: GroupWorld)
 def test_a_leader_that_syncs_again_while_it_is_written_writes_once(world: GroupWorld) -> None:
     """Goal: log and memory never hold two plans of one generation. Method: two plans in a row."""
     a = world.enter("a")
-    world.advance(3_000)
+    world.pass_time(3_000)
     world.take_told()
     world.is_holding = True
     world.sync("a", a, 1, assignments={a: b"first"})
@@ -452,7 +452,7 @@ def test_a_leader_that_syncs_again_while_it_is_written_writes_once(world: GroupW
 
 def test_an_assignment_that_cannot_be_written_leads_to_a_new_generation(world: GroupWorld) -> None:
     a, b = world.enter("a"), world.enter("b")
-    world.advance(20_000)
+    world.pass_time(20_000)
     world.take_told()
     world.is_holding = True
     world.sync("b", b, 1)
@@ -467,7 +467,7 @@ def test_an_assignment_committed_after_a_rebalance_began_changes_nothing(
     world: GroupWorld,
 ) -> None:
     a = world.enter("a")
-    world.advance(3_000)
+    world.pass_time(3_000)
     world.take_told()
     world.is_holding = True
     world.sync("a", a, 1, assignments={a: b"old"})
@@ -481,7 +481,7 @@ def test_an_assignment_of_an_older_generation_is_not_taken_for_the_running_one(
     world: GroupWorld,
 ) -> None:
     a = world.enter("a")
-    world.advance(3_000)
+    world.pass_time(3_000)
     world.take_told()
     world.is_holding = True
     world.sync("a", a, 1, assignments={a: b"old"})
@@ -497,13 +497,13 @@ def test_members_that_join_and_never_sync_are_out_after_the_rebalance_timeout(
     world: GroupWorld,
 ) -> None:
     a, b = (world.enter(n, session_ms=300_000) for n in "ab")
-    world.advance(6_000)
+    world.pass_time(6_000)
     world.take_told()
     world.sync("a", a, 1, assignments={a: b"", b: b""})
     assert world.answer_to("a").code is Code.NONE
-    world.advance(59_999)
+    world.pass_time(59_999)
     assert world.state() == "Stable"
-    world.advance(1)
+    world.pass_time(1)
     assert world.state() == "PreparingRebalance"
     assert world.heartbeat(b, 1) is Code.UNKNOWN_MEMBER_ID
 

@@ -107,7 +107,7 @@ def test_a_group_that_is_being_loaded_is_asked_again_later(world: GroupWorld) ->
     assert answers.pop("heartbeat") == [Code.NONE]
     assert answers == {what: [Code.COORDINATOR_LOAD_IN_PROGRESS] for what in answers}
     assert world.listed() == (Code.COORDINATOR_LOAD_IN_PROGRESS, [])
-    world.advance(0)
+    world.pass_time(0)
     assert world.groups.describe("g").code is Code.GROUP_ID_NOT_FOUND
 
 
@@ -118,7 +118,7 @@ def test_whoever_waits_is_sent_on_when_the_partition_moves(world: GroupWorld) ->
     assert list(world.timers) == [("group", "expiry")]
     world = GroupWorld()
     a, b = world.enter("a"), world.enter("b")
-    world.advance(6_000)
+    world.pass_time(6_000)
     world.take_told()
     world.sync("b", b, 1)
     world.is_holding = True
@@ -148,12 +148,12 @@ def test_members_are_known_after_a_crash_and_their_sessions_run_from_the_load(
 ) -> None:
     ids = world.stable("a", "b", metadata=b"topics")
     before = world.groups.describe("g")
-    world.advance(29_000)
+    world.pass_time(29_000)
     world.crash()
     assert world.groups.describe("g") == before
-    world.advance(29_000)
+    world.pass_time(29_000)
     assert world.heartbeat(ids["a"], 1) is Code.NONE
-    world.advance(1_000)
+    world.pass_time(1_000)
     assert world.heartbeat(ids["b"], 1) is Code.UNKNOWN_MEMBER_ID
 
 
@@ -265,7 +265,7 @@ def test_any_bytes_with_a_right_crc_load_and_the_others_are_served(
         log += copy
     assert world.load(bytes(log)) == [None]
     assert world.fetched("g") == {("t", 0): 5}
-    world.advance(600_000)  # whatever sessions were read are over
+    world.pass_time(600_000)  # whatever sessions were read are over
     world.join("someone", group="h")
 
 

@@ -13,22 +13,22 @@ def world() -> GroupWorld:
 
 def test_a_silent_member_is_out_after_its_session(world: GroupWorld) -> None:
     world.stable("a", session_ms=10_000)
-    world.advance(9_999)
+    world.pass_time(9_999)
     assert world.state() == "Stable"
-    world.advance(1)
+    world.pass_time(1)
     assert world.state() == "Empty"
     assert world.generation() == 2
 
 
 def test_heartbeats_and_commits_keep_a_member_alive(world: GroupWorld) -> None:
     ids = world.stable("a", session_ms=10_000)
-    world.advance(9_000)
+    world.pass_time(9_000)
     assert world.heartbeat(ids["a"], 1) is Code.NONE
-    world.advance(9_000)
+    world.pass_time(9_000)
     world.commit("a", ("t", 0, 1), member_id=ids["a"], generation=1)
-    world.advance(9_000)
+    world.pass_time(9_000)
     assert world.state() == "Stable"
-    world.advance(1_000)
+    world.pass_time(1_000)
     assert world.state() == "Empty"
 
 
@@ -37,9 +37,9 @@ def test_a_member_that_waits_for_us_cannot_heartbeat_and_is_not_thrown_out(
 ) -> None:
     ids = world.stable("a", "b", session_ms=10_000)
     world.join("a", ids["a"], metadata=b"new")
-    world.advance(9_000)
+    world.pass_time(9_000)
     assert world.heartbeat(ids["b"], 1) is Code.REBALANCE_IN_PROGRESS
-    world.advance(9_000)
+    world.pass_time(9_000)
     world.join("b", ids["b"])
     assert len(world.answer_to("a").members) == 2
 
@@ -48,7 +48,7 @@ def test_a_new_member_that_never_hears_of_a_generation_is_given_up(world: GroupW
     """Goal: defunct joins do not pile up. Method: a rebalance that cannot end for ten minutes."""
     world.stable("a", session_ms=1_800_000, rebalance_ms=1_200_000)
     b = world.enter("b")
-    world.advance(300_000)
+    world.pass_time(300_000)
     assert world.answer_to("b").code is Code.UNKNOWN_MEMBER_ID
     assert b not in [m.member_id for m in world.groups.describe("g").members]
 
@@ -122,7 +122,7 @@ def static(world: GroupWorld, *names: str) -> dict[str, str]:
     """A Stable group of static members; each one's instance id is its name."""
     for name in names:
         world.join(name, instance=name)
-    world.advance(20_000)
+    world.pass_time(20_000)
     results = {name: world.answer_to(name) for name in names}
     ids = {name: r.member_id for name, r in results.items()}
     parts = {member: name.encode() for name, member in ids.items()}
@@ -137,7 +137,7 @@ def test_a_static_member_needs_no_second_join_and_is_named_after_its_instance(
     world: GroupWorld,
 ) -> None:
     world.join("client", instance="rack-1")
-    world.advance(3_000)
+    world.pass_time(3_000)
     assert world.answer_to("client").member_id.startswith("rack-1-")
 
 
@@ -179,26 +179,26 @@ def test_a_restarted_static_member_whose_id_took_long_to_write_still_has_a_sessi
     static(world, "a")
     world.is_holding = True
     world.join("a", instance="a")
-    world.advance(31_000)
+    world.pass_time(31_000)
     world.commit_appends()
     assert world.answer_to("a").code is Code.NONE
-    world.advance(29_999)
+    world.pass_time(29_999)
     assert world.state() == "Stable"
-    world.advance(1)
+    world.pass_time(1)
     assert world.state() == "Empty"
 
 
 def test_a_restarted_static_member_must_still_sync_in_time(world: GroupWorld) -> None:
     for name in "ab":
         world.join(name, instance=name, session_ms=300_000)
-    world.advance(6_000)
+    world.pass_time(6_000)
     a = world.answer_to("a").member_id
     world.take_told()
     world.sync("a", a, 1, instance="a")
     world.join("b", instance="b", session_ms=300_000)
     back = world.answer_to("b").member_id
     assert world.state() == "Stable"
-    world.advance(60_000)
+    world.pass_time(60_000)
     assert world.heartbeat(back, 1) is Code.UNKNOWN_MEMBER_ID
 
 
@@ -233,7 +233,7 @@ def test_a_restarted_leader_is_told_to_skip_the_assignment_or_that_another_leads
 def test_a_restart_during_the_sync_phase_needs_a_new_generation(world: GroupWorld) -> None:
     for name in "ab":
         world.join(name, instance=name)
-    world.advance(20_000)
+    world.pass_time(20_000)
     a, b = (world.answer_to(name).member_id for name in "ab")
     world.sync("b", b, 1, instance="b")
     world.join("b again", instance="b")
@@ -247,13 +247,13 @@ def test_a_restart_while_joining_fences_the_older_request(world: GroupWorld) -> 
     world.join("first", instance="i")
     world.join("second", instance="i")
     assert world.answer_to("first").code is Code.FENCED_INSTANCE_ID
-    world.advance(20_000)
+    world.pass_time(20_000)
     assert world.answer_to("second").code is Code.NONE
 
 
 def test_a_restart_with_another_protocol_rebalances(world: GroupWorld) -> None:
     world.join("a", instance="a", protocols=("range", "sticky"))
-    world.advance(3_000)
+    world.pass_time(3_000)
     a = world.answer_to("a").member_id
     world.sync("a", a, 1, instance="a", assignments={})
     world.take_told()
@@ -289,26 +289,26 @@ def test_static_members_survive_a_rebalance_they_miss_until_their_session_ends(
 ) -> None:
     ids = static(world, "a", "b")
     world.join("a", ids["a"], instance="a", metadata=b"new", session_ms=300_000)
-    world.advance(9_000)
+    world.pass_time(9_000)
     world.heartbeat(ids["b"], 1, instance="b")
     group = world.groups._shards[0].groups["g"]
     group.members.by_id[ids["b"]].session_timeout_ms = 300_000
     world.heartbeat(ids["b"], 1, instance="b")
-    world.advance(60_000)
+    world.pass_time(60_000)
     assert {m.member_id for m in world.answer_to("a").members} == set(ids.values())
 
 
 def test_when_no_static_member_comes_the_join_phase_goes_on(world: GroupWorld) -> None:
     world.join("s", instance="s", session_ms=300_000)
     d = world.enter("d", session_ms=300_000)
-    world.advance(20_000)
+    world.pass_time(20_000)
     s = world.answer_to("s").member_id
     world.take_told()
     world.sync("d", d, 1)
     world.sync("s", s, 1, instance="s", assignments={})
     world.take_told()
     world.leave((d, None))
-    world.advance(60_000)
+    world.pass_time(60_000)
     assert (world.state(), world.generation()) == ("PreparingRebalance", 1)
     world.join("s", s, instance="s", session_ms=300_000)
     assert world.answer_to("s").generation_id == 2

@@ -221,7 +221,7 @@ def test_what_is_committed_while_a_large_group_is_deleted_stays(world: GroupWorl
     world.delete("g")
     world.one_slice()
     world.commit("b", ("t", 449, 9))
-    world.advance(0)
+    world.pass_time(0)
     world.commit_appends()
     assert world.answer_to("delete") == [("g", Code.NONE)]
     assert world.answer_to("b") == [Code.NONE]
@@ -244,7 +244,7 @@ def test_a_large_group_goes_with_a_commit_that_was_on_its_way_before(
     world.delete("g")
     world.one_slice()
     world.commit_appends(committed)
-    world.advance(0)
+    world.pass_time(0)
     world.commit_appends()
     assert world.answer_to("before") == [Code.NONE]
     assert world.answer_to("delete") == [("g", Code.NONE)]
@@ -260,7 +260,7 @@ def test_a_group_that_is_begun_anew_while_a_large_one_is_deleted_stays(world: Gr
     world.delete("g")
     world.one_slice()
     world.join("b")
-    world.advance(0)
+    world.pass_time(0)
     assert world.answer_to("delete") == [("g", Code.NONE)]
     for _ in range(2):
         assert world.fetched() == {}
@@ -276,7 +276,7 @@ def test_a_large_deletion_that_fails_half_way_says_so_and_the_rest_is_found(
     world.delete("g")
     world.one_slice()
     world.commit_appends()
-    world.advance(0)
+    world.pass_time(0)
     world.fail_appends(Code.NOT_ENOUGH_REPLICAS)
     assert world.answer_to("delete") == [("g", Code.COORDINATOR_NOT_AVAILABLE)]
     for _ in range(2):
@@ -290,7 +290,7 @@ def test_a_large_deletion_ends_where_its_coordinator_does(world: GroupWorld) -> 
     world.is_holding = True
     world.delete("g")
     world.unload()
-    world.advance(0)
+    world.pass_time(0)
     assert world.answer_to("delete") == [("g", Code.NOT_COORDINATOR)]
     assert world.held == []
 
@@ -338,7 +338,7 @@ def test_a_group_that_a_commit_made_anew_before_its_tombstone_goes_with_it(
 def test_offsets_survive_a_member_that_never_came(world: GroupWorld) -> None:
     world.commit("simple", ("t", 0, 1))
     world.join("a")
-    world.advance(30_000)
+    world.pass_time(30_000)
     for _ in range(2):
         assert [g.group_id for g in world.listed()[1]] == ["g"]
         assert world.fetched() == {("t", 0): 1}
@@ -353,7 +353,7 @@ def test_who_joins_while_the_group_is_deleted_finds_a_new_group(world: GroupWorl
     world.join("b", version=3)
     world.commit_appends()
     world.is_holding = False
-    world.advance(3_000)
+    world.pass_time(3_000)
     assert world.answer_to("b").generation_id == 1
 
 
@@ -366,13 +366,13 @@ def test_offsets_live_while_the_group_has_members_and_a_week_after_the_last_has_
     ids = world.stable("a", session_ms=1_800_000)
     world.commit("a", ("t", 0, 5), member_id=ids["a"], generation=1)
     for _ in range(15 * 96):
-        world.advance(DAY_MS // 96)
+        world.pass_time(DAY_MS // 96)
         assert world.heartbeat(ids["a"], 1) is Code.NONE
     assert world.fetched() == {("t", 0): 5}
     world.leave((ids["a"], None))
-    world.advance(WEEK_MS - CHECK_MS)
+    world.pass_time(WEEK_MS - CHECK_MS)
     assert world.fetched() == {("t", 0): 5}
-    world.advance(2 * CHECK_MS)
+    world.pass_time(2 * CHECK_MS)
     for _ in range(2):
         assert world.fetched() == {}
         assert world.listed()[1] == []
@@ -396,27 +396,27 @@ def test_a_stable_group_loses_old_offsets_of_topics_it_no_longer_reads(
     ids = world.stable("a", session_ms=1_800_000, metadata=metadata)
     world.commit("a", ("t", 0, 5), ("u", 0, 6), member_id=ids["a"], generation=1)
     for _ in range(8 * 96):
-        world.advance(DAY_MS // 96)
+        world.pass_time(DAY_MS // 96)
         assert world.heartbeat(ids["a"], 1) is Code.NONE
     assert world.fetched().keys() == kept
 
 
 def test_simple_offsets_live_a_week_from_their_own_commit(world: GroupWorld) -> None:
     world.commit("a", ("t", 0, 5))
-    world.advance(DAY_MS)
+    world.pass_time(DAY_MS)
     world.commit("a", ("t", 1, 6))
-    world.advance(WEEK_MS - DAY_MS + CHECK_MS)
+    world.pass_time(WEEK_MS - DAY_MS + CHECK_MS)
     assert world.fetched() == {("t", 1): 6}
-    world.advance(DAY_MS)
+    world.pass_time(DAY_MS)
     assert world.listed()[1] == []
 
 
 def test_old_clients_may_say_how_long_an_offset_lives(world: GroupWorld) -> None:
     world.commit("a", ("t", 0, 5), retention_ms=3 * CHECK_MS)
     world.crash()
-    world.advance(3 * CHECK_MS - 1)
+    world.pass_time(3 * CHECK_MS - 1)
     assert world.fetched() == {("t", 0): 5}
-    world.advance(CHECK_MS)
+    world.pass_time(CHECK_MS)
     assert world.fetched() == {}
 
 
@@ -425,7 +425,7 @@ def test_an_offset_may_be_kept_for_ever(world: GroupWorld, retention_ms: int) ->
     """In Kafka 4.3.1 that sum runs over, and the offset expires at the next look."""
     world.commit("a", ("t", 0, 5), retention_ms=retention_ms)
     world.crash()
-    world.advance(10 * WEEK_MS)
+    world.pass_time(10 * WEEK_MS)
     assert world.fetched() == {("t", 0): 5}
 
 
@@ -434,10 +434,10 @@ def test_an_offset_is_not_expired_while_a_new_commit_of_it_is_on_its_way(
 ) -> None:
     """Goal: rel-C5. Method: the expiry would write its tombstone behind the answered commit."""
     world.commit("a", ("t", 0, 5))
-    world.advance(WEEK_MS - CHECK_MS)
+    world.pass_time(WEEK_MS - CHECK_MS)
     world.is_holding = True
     world.commit("a", ("t", 0, 6))
-    world.advance(2 * CHECK_MS)
+    world.pass_time(2 * CHECK_MS)
     world.commit_appends()
     assert world.fetched() == {("t", 0): 6}
     world.crash()
@@ -449,7 +449,7 @@ def test_a_group_is_not_expired_while_a_commit_is_on_its_way(world: GroupWorld) 
     world.leave((ids["a"], None))
     world.is_holding = True
     world.commit("a", ("t", 0, 6))
-    world.advance(2 * CHECK_MS)
+    world.pass_time(2 * CHECK_MS)
     world.commit_appends()
     world.crash()
     assert (world.generation(), world.fetched()) == (2, {("t", 0): 6})
@@ -459,14 +459,14 @@ def test_ten_thousand_offsets_are_expired_in_batches_that_fit_a_log(world: Group
     topic = "t" * 200
     for first in range(0, 4_000, 1_000):
         world.commit("a", *((topic, p, 1) for p in range(first, first + 1_000)))
-    world.advance(WEEK_MS - CHECK_MS)
+    world.pass_time(WEEK_MS - CHECK_MS)
     world.is_holding = True
-    world.advance(2 * CHECK_MS)
+    world.pass_time(2 * CHECK_MS)
     assert len(world.held) > 1
     assert max(len(a.batch) for a in world.held) < 1_048_588
     world.is_holding = False
     world.commit_appends()
-    world.advance(CHECK_MS)  # a group of so many offsets goes after them
+    world.pass_time(CHECK_MS)  # a group of so many offsets goes after them
     world.crash()
     assert world.listed()[1] == []
 
@@ -506,7 +506,7 @@ def test_offsets_of_a_deleted_topic_go_even_while_the_group_is_in_use(world: Gro
     ids = world.stable("a")
     world.commit("a", ("t", 0, 5), ("u", 0, 6), member_id=ids["a"], generation=1)
     world.run(world.groups.on_topics_deleted(["t", "never"], world.now_ms))
-    world.advance(0)
+    world.pass_time(0)
     assert world.fetched() == {("u", 0): 6}
     world.crash()
     assert world.fetched() == {("u", 0): 6}
@@ -540,18 +540,18 @@ def test_an_address_that_joins_and_leaves_new_groups_without_end_leaves_room_for
         world.join(name, group=name, version=3, host="/10.0.0.1")
         for member in world.groups.describe(name).members:
             world.leave((member.member_id, None), group=name)
-        world.advance(12_000 if number == 199 else 0)
+        world.pass_time(12_000 if number == 199 else 0)
     codes = [told.result.code for told in world.take_told()]
     assert codes.count(Code.COORDINATOR_NOT_AVAILABLE) == 150
     assert world.groups.group_count == 50
     world.commit("friend", ("t", 0, 1), group="new", host="/10.0.0.2")
     assert world.answer_to("friend") == [Code.NONE]
     world.stable("friend", group="another", host="/10.0.0.2", session_ms=1_800_000)
-    world.advance(CHECK_MS)
+    world.pass_time(CHECK_MS)
     assert {row.group_id for row in world.listed()[1]} == {"new", "another"}
     # They have gone, and are forgotten.
     world.join("flood", group="once more", version=3, host="/10.0.0.1")
-    world.advance(3_000)
+    world.pass_time(3_000)
     assert world.answer_to("flood").generation_id == 1
 
 

@@ -165,7 +165,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 3, 10, 31, 61]))
     def wait(self, seconds: int) -> None:
-        self.world.advance(seconds * 1000)
+        self.world.pass_time(seconds * 1000)
         self.hear()
 
     @rule()

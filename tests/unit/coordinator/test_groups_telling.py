@@ -22,10 +22,10 @@ class LargeGroup(GroupWorld):
 
     def settle(self) -> None:
         """Have all joined and synced."""
-        self.advance(0)
+        self.pass_time(0)
         self.take_told()
         self.sync_all()
-        self.advance(0)
+        self.pass_time(0)
 
     def sync_all(self, generation: int = 1) -> None:
         assignments = {member_id: who.encode() for who, member_id in self.ids.items()}
@@ -66,13 +66,13 @@ def test_members_hear_of_their_generation_some_at_a_time_in_their_order(world: L
 
 
 def test_members_hear_of_their_assignment_some_at_a_time(world: LargeGroup) -> None:
-    world.advance(0)
+    world.pass_time(0)
     world.take_told()
     world.sync_all()
     assert world.told == []
     world.one_slice()
     assert len(world.told) <= 100
-    world.advance(0)
+    world.pass_time(0)
     told = world.take_told()
     assert [each.who for each in told] == list(world.ids)
     assert [each.result.assignment for each in told] == [who.encode() for who in world.ids]
@@ -91,13 +91,13 @@ def test_nobody_is_out_whose_answer_only_waits_for_its_slice(world: LargeGroup) 
     due = world.timers.pop(("group", GROUP, "member", last))
     world.run(due.then(due.at_ms))
     assert last in world.members()
-    world.advance(0)
+    world.pass_time(0)
     assert world.answer_to("c249").generation_id == 2
     assert last in world.sessions()
     world.sync_all(2)
-    world.advance(0)
+    world.pass_time(0)
     world.take_told()
-    world.advance(30_001)
+    world.pass_time(30_001)
     assert world.members() == set(), "they are heard from no more, and are out in the end"
 
 
@@ -105,7 +105,7 @@ def test_who_leaves_before_it_is_told_is_answered_and_has_no_session(world: Larg
     world.begin()
     last = world.ids["c249"]
     assert world.leave((last, None)) == [Code.NONE]
-    world.advance(0)
+    world.pass_time(0)
     assert world.answer_to("c249").code is Code.UNKNOWN_MEMBER_ID
     assert last not in world.sessions()
     assert len(world.take_told()) == COUNT - 1
@@ -120,17 +120,17 @@ def test_who_is_not_told_when_a_rebalance_begins_has_joined_for_the_next_generat
     first = world.take_told()
     assert {each.result.generation_id for each in first} == {1}
     world.ids["late"] = world.enter("late")
-    world.advance(0)
+    world.pass_time(0)
     assert world.told == []
     assert world.heartbeat(first[0].result.member_id, 1) is Code.REBALANCE_IN_PROGRESS
     for each in first:
         world.join(each.who, each.result.member_id)
-    world.advance(0)
+    world.pass_time(0)
     told = world.take_told()
     assert [each.who for each in told] == list(world.ids)
     assert {(each.result.code, each.result.generation_id) for each in told} == {(Code.NONE, 2)}
     world.sync_all(2)
-    world.advance(0)
+    world.pass_time(0)
     assert world.state() == "Stable"
     assert world.sessions() == set(world.ids.values())
 
@@ -182,7 +182,7 @@ def test_a_thousand_join_and_join_again_without_a_look_at_all_members_for_each(
     for who, member_id in world.ids.items():  # the leader begins, the last one ends the join phase
         world.join(who, member_id)
         assert members.looks == 0 or who == list(world.ids)[-1]
-    world.advance(0)
+    world.pass_time(0)
     assert {each.result.generation_id for each in world.take_told()} == {2}
     for n in range(2 * COUNT, 3 * COUNT):  # while others are expected
         world.enter(f"c{n}")
@@ -298,7 +298,7 @@ def test_members_that_never_sync_are_out_some_at_a_time(world: LargeGroup) -> No
     world.take_told()
     for who, member_id in world.ids.items():
         world.join(who, member_id)
-    world.advance(0)
+    world.pass_time(0)
     world.take_told()
     world.sync("c7", world.ids["c7"], 2)
     fire(world, "sync")
@@ -318,7 +318,7 @@ def test_the_wait_for_joins_is_not_that_of_a_member_that_is_out(world: LargeGrou
     world.take_told()
     for who, member_id in world.ids.items():
         world.join(who, member_id, rebalance_ms=1_800_000 if who == "c9" else 60_000)
-    world.advance(0)
+    world.pass_time(0)
     world.take_told()
     world.sync("c7", world.ids["c7"], 2)
     fire(world, "sync")
@@ -333,7 +333,7 @@ def test_a_join_phase_that_is_over_before_all_who_never_synced_are_out_waits_for
     world.take_told()
     for who, member_id in world.ids.items():
         world.join(who, member_id)
-    world.advance(0)
+    world.pass_time(0)
     world.take_told()
     fire(world, "sync")
     for who, member_id in world.ids.items():

@@ -266,7 +266,7 @@ def test_a_commit_for_the_next_topic_of_that_name_outlives_the_deletion(world: W
     world.commit("a", ("t", 0, 5), ("t", 1, 6))
     world.run(world.groups.on_topics_deleted(["t"], world.now_ms))
     world.commit("a", ("t", 0, 1))  # before the slice that forgets
-    world.advance(0)
+    world.pass_time(0)
     assert world.fetched() == {("t", 0): 1}
 
 

@@ -72,10 +72,10 @@ def test_any_generation_loads_and_its_group_is_served(
     world.sync("a", "a", generation)
     world.join("b", "b")
     world.join("c", instance="a")
-    world.advance(1_000)
+    world.pass_time(1_000)
     world.leave(("a", instance), ("", "b"), ("b", None))
     world.join("new")
-    world.advance(100_000)
+    world.pass_time(100_000)
     world.unload()
 
 
@@ -101,13 +101,13 @@ def test_a_static_member_that_is_away_is_not_waited_for_without_pause() -> None:
     away when another one comes and goes; its session alone ends the wait."""
     world = GroupWorld()
     world.join("a", instance="i", rebalance_ms=1, session_ms=60_000)
-    world.advance(3_000)
+    world.pass_time(3_000)
     member = world.answer_to("a").member_id
     world.sync("a", member, 1, instance="i", assignments={member: b""})
     other = world.enter("b", rebalance_ms=1)
     world.leave((other, None))
     fired = world.__dict__["count"]
-    world.advance(30_000)
+    world.pass_time(30_000)
     assert world.__dict__["count"] - fired < 50
-    world.advance(60_000)
+    world.pass_time(60_000)
     assert world.state() == "Empty"

@@ -132,7 +132,7 @@ def test_where_members_join_while_their_topics_are_looked_for_clients_ask_again(
     world.commit("before", ("t", 0, 5))
     forget(world, ("t", 0), meanwhile=lambda: world.enter("a", metadata=subscription("t")))
     assert world.answer_to("forget") == (Code.COORDINATOR_NOT_AVAILABLE, [])
-    world.advance(3_000)
+    world.pass_time(3_000)
     assert world.answer_to("a").generation_id == 1
     forget(world, ("t", 0))
     assert world.answer_to("forget") == (Code.NONE, [Code.GROUP_SUBSCRIBED_TO_TOPIC])
@@ -144,7 +144,7 @@ def test_a_subscription_to_a_hundred_thousand_topics_holds_up_nobody(world: Grou
     names = [f"n{number}" for number in range(50_000)]
     for who, topics in (("a", ["t", *names]), ("b", [*names, "u"])):
         world.enter(who, metadata=subscription(*topics))
-    world.advance(6_000)
+    world.pass_time(6_000)
     found, pauses = to_the_end(world.groups.find_subscribed(GROUP, {"t", "u", "v"}))
     assert found.topics == {"t", "u"}
     assert pauses == 100

@@ -20,8 +20,8 @@ from firnline.log.log import Log
 from firnline.log.recovery import Steps
 from firnline.sim.disk import CrashableFs
 from tests.log_world import NOW, TOPIC_ID, TP, batch
-from tests.meta_log_world import carry_out
 from tests.worlds.chance import SeededRng
+from tests.worlds.effects import World, carried_out
 
 
 def directory() -> LogDirectory:
@@ -278,22 +278,12 @@ def test_logs_that_are_cut_at_a_time_share_the_writes_of_their_points() -> None:
     assert points(found) == dict.fromkeys(others, 1) | {TP: 0}
 
 
-def carried_out(effects: Effects) -> list[str]:
+def cuts_after(effects: Effects) -> list[str]:
     """Do what the disk is asked for, in turn, until a log would be cut; return the names of those cuts."""
-    cuts, waiting = [], list(effects)
-    while waiting:
-        effect = waiting.pop(0)
-        if isinstance(effect, Submit) and effect.name.startswith("truncate"):
-            cuts.append(effect.name)
-        elif isinstance(effect, Submit):
-            waiting += effect.then(effect.work(), NOW)
-        elif isinstance(effect, SetTimer):
-            waiting += effect.then(NOW)
-        else:
-            for file in effect.files:
-                file.sync()
-            waiting += effect.then(None, NOW)
-    return cuts
+    world = World(NOW)
+    world.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("truncate")
+    world.carry_out(effects)
+    return [cut.name for cut in world.on_hold]
 
 
 def test_a_hundred_logs_that_waited_for_one_write_do_not_all_go_on_in_one_step() -> None:
@@ -310,7 +300,7 @@ def test_a_hundred_logs_that_waited_for_one_write_do_not_all_go_on_in_one_step()
     [flush] = second.then(second.work(), NOW)
     *some, timer = flush.then(None, NOW)
     assert len(some) < 20
-    assert len(some) + len(carried_out([timer])) == 100
+    assert len(some) + len(cuts_after([timer])) == 100
 
 
 @pytest.mark.parametrize("is_cut_first", [True, False])
@@ -339,7 +329,7 @@ def test_a_compaction_and_a_truncation_both_have_on_disk_what_they_were_promised
         return [*first, *cut(found, TP, 0)]
 
     first, *rest = both()
-    assert carried_out([*rest, first]) == ["truncate /data/t-0"], "the later one is faster"
+    assert cuts_after([*rest, first]) == ["truncate /data/t-0"], "the later one is faster"
     assert points(found) == {TP: 0, other: 1}
     assert [each[other] for each in promised] == [1]
 
@@ -360,7 +350,7 @@ def test_a_point_that_is_low_on_disk_is_written_again_while_one_that_says_more_i
     flush.files[0].sync()
     [higher] = flush.then(None, NOW)
     assert cut(found, TP, 2) == [], "it waits for the write that is under way"
-    assert carried_out([higher]) == ["truncate /data/t-0"]
+    assert cuts_after([higher]) == ["truncate /data/t-0"]
     assert points(found) == {TP: 2}
     assert kept == [None]
 
@@ -481,7 +471,7 @@ def test_a_truncation_that_is_tried_again_leaves_no_new_records_counted_as_compa
     assert found.logs[TP].compaction.first_dirty_offset == 2
     keep = only(cut(found, TP, 1))
     assert keep.then(StorageError("no room", error="ENOSPC"), NOW) == []
-    assert carried_out(cut(found, TP, 1)) == ["truncate /data/t-0"]
+    assert cuts_after(cut(found, TP, 1)) == ["truncate /data/t-0"]
     assert gaps(found) == {TP: 1}
 
 
@@ -522,7 +512,7 @@ def test_a_truncation_of_one_log_hides_the_first_gap_of_no_other() -> None:
     found.checkpoint()
     other = with_first_gap(found)
     found.checkpoint_later(NOW)[0].then(NOW)
-    assert carried_out(cut(found, TP, 0)) == ["truncate /data/t-0"]
+    assert cuts_after(cut(found, TP, 0)) == ["truncate /data/t-0"]
     assert points(found)[other] == 8
     assert gaps(found) == {other: 0}
 
@@ -539,9 +529,9 @@ def test_who_waits_for_recovery_points_hears_of_a_cleaner_checkpoint_that_fails(
     again = only(first.then(StorageError("no room", error="ENOSPC"), NOW))
     assert (found.logs[TP].truncation, found.logs[TP].log_end_offset) == (None, 1)
     assert points(found) == {TP: 1}
-    assert carried_out([again]) == [f"truncate /data/{other}"]
+    assert cuts_after([again]) == [f"truncate /data/{other}"]
     assert gaps(found) == {other: 0}
-    assert carried_out(cut(found, TP, 0)) == ["truncate /data/t-0"]
+    assert cuts_after(cut(found, TP, 0)) == ["truncate /data/t-0"]
 
 
 def test_recovery_points_that_are_written_on_the_spot_come_after_the_first_gaps_too() -> None:
@@ -566,10 +556,10 @@ def test_a_topic_made_again_waits_for_no_disk_and_no_checkpoint_speaks_of_the_ol
     effects = wait.begin(lambda problem, now_ms: told.append(problem) or [], NOW)  # type: ignore[func-returns-value]
     assert points(found) == {TP: 1}, "nothing is written on the loop"
     assert told == []
-    carry_out(effects)
+    carried_out(effects, NOW)
     assert told == [None]
     assert points(found) == {}
-    carry_out(stale)
+    carried_out(stale, NOW)
     assert points(found) == {}, "what was being written when it was dropped takes no name any more"
     assert names_of_waits(steps) == [f"make /data/{TP}"]
     again = found.open_steps(TopicPartition("t", 77), TOPIC_ID, TopicConfig(), NOW)
@@ -622,7 +612,7 @@ def test_a_topic_made_again_hears_nothing_of_the_old_one_that_was_only_being_wri
     found.drop(log, NOW)
     wait = next(found.open_steps(other, bytes(15) + b"9", TopicConfig(), NOW))
     assert wait is not None
-    carry_out([*wait.begin(lambda problem, now_ms: [], NOW), *stale])
+    carried_out([*wait.begin(lambda problem, now_ms: [], NOW), *stale], NOW)
     assert points(found) == {TP: 1}
 
 

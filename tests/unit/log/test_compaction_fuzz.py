@@ -6,11 +6,12 @@ middle. What was synced is below that offset.
 """
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, Flush, SetTimer, Submit
+from firnline.base.effects import Effects
 from firnline.base.errors import StorageError
 from firnline.log.checkpoint import format_directory
 from firnline.log.compaction.rounds import Round, compact
@@ -20,6 +21,8 @@ from firnline.sim.disk import CrashableFs
 from tests.compaction_world import RULES, compacted, rows
 from tests.log_world import NOW, TOPIC_ID, TP, append, flush
 from tests.worlds.chance import SeededRng
+from tests.worlds.clock import FakeClock
+from tests.worlds.effects import World
 
 DELAY_MS = 60_001  # of the removal of files
 STEPS = {
@@ -38,12 +41,37 @@ STEPS = {
 }
 
 
-class World:
+class PowerCut(BaseException):
+    """The power goes."""
+
+
+class Loop(World):
+    """A start of the process; `chance` is how likely it is to live through each step of what is done."""
+
+    def __init__(self, clock: FakeClock, dice: random.Random) -> None:
+        super().__init__(clock)
+        self.dice = dice
+        self.chance = 1.0
+
+    def step(self, then: Callable[..., Any], *results: Any) -> Any:
+        self.may_end()
+        return super().step(then, *results)
+
+    def result_of(self, effect: Any) -> Any:
+        self.may_end()
+        return super().result_of(effect)
+
+    def may_end(self) -> None:
+        if self.dice.random() > self.chance:
+            raise PowerCut
+
+
+class Life:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
         self.rng = SeededRng(seed)
         self.fs = CrashableFs()
-        self.now_ms = NOW
+        self.clock = FakeClock(NOW)
         self.written: list[tuple[int, bytes, bytes | None]] = []
         self.committed = self.epoch = 0
         identity = {"cluster_id": "c", "node_id": 1}
@@ -59,7 +87,7 @@ class World:
         self.log = self.directory.open(TP, TOPIC_ID, config, self.now_ms)
         for file in self.directory.unsynced(self.log):
             file.sync()
-        self.later: list[SetTimer] = []
+        self.loop = Loop(self.clock, self.dice)
         self.round: tuple[Round, int] | None = None
         end = self.log.log_end_offset
         lost = {row[1]: row for row in self.written if row[0] < self.committed}
@@ -77,23 +105,18 @@ class World:
         seen = {row[1]: row for row in found.values()}
         assert all(row[2] is None or last[row[1]][2] is not None for row in seen.values() if row[1])
 
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms
+
     def carry_out(self, effects: Effects, chance: float = 1.0) -> bool:
         """Do what is due now; False when the power goes in between."""
-        todo = list(effects)
-        while todo:
-            effect = todo.pop(0)
-            if self.dice.random() > chance:
-                return False
-            if isinstance(effect, SetTimer) and effect.at_ms > self.now_ms:
-                self.later.append(effect)
-            elif isinstance(effect, SetTimer):
-                todo += effect.then(self.now_ms)
-            elif isinstance(effect, Submit):
-                todo += effect.then(effect.work(), self.now_ms)
-            elif isinstance(effect, Flush):
-                for file in effect.files:
-                    file.sync()
-                todo += effect.then(None, self.now_ms)
+        self.loop.chance = chance
+        try:
+            self.loop.carry_out(effects)
+        except PowerCut:
+            return False
+        self.loop.chance = 1.0
         return True
 
     def append(self) -> None:
@@ -178,12 +201,10 @@ class World:
         self.carry_out(self.directory.checkpoint_later(self.now_ms))
 
     def time(self) -> None:
-        self.now_ms += self.dice.choice([1, 4, 10])
+        self.clock.now_ms += self.dice.choice([1, 4, 10])
 
     def remove(self) -> None:
-        self.now_ms += DELAY_MS
-        due, self.later = self.later, []
-        self.carry_out(list[Any](due))
+        self.loop.pass_time(DELAY_MS)
 
     def power_cut(self) -> None:
         keep = self.dice.choice(["some", "none", "all"])
@@ -199,7 +220,7 @@ class World:
 @pytest.mark.parametrize("first", range(0, 40, 10))
 def test_nothing_is_lost_and_nothing_comes_back(first: int) -> None:
     for seed in range(first, first + 10):
-        world = World(seed)
+        world = Life(seed)
         for step in world.dice.choices([*STEPS], [*STEPS.values()], k=200):
             getattr(world, step)()
             world.look()

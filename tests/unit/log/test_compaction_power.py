@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from firnline.base.effects import Effects, Flush, SetTimer, Submit
+from firnline.base.effects import Effects
 from firnline.base.ids import TopicPartition
 from firnline.config.topic import TopicConfig
 from firnline.log.checkpoint import (
@@ -20,6 +20,7 @@ from firnline.sim.disk import CrashableFs, Inode
 from tests.compaction_world import compacted, put, round_of, rows, settled
 from tests.log_world import NOW, TOPIC_ID, TP, batch
 from tests.worlds.chance import SeededRng
+from tests.worlds.effects import World, carried_out
 
 HOUR = 3_600_000
 CONFIG = compacted(delete_retention_ms=HOUR)
@@ -29,20 +30,6 @@ def started(fs: CrashableFs) -> LogDirectory:
     made = LogDirectory(fs, "/data", cluster_id="c", node_id=1, unique=SeededRng(2).uuid)
     made.start()
     return made
-
-
-def carry_out(effects: Effects) -> None:
-    todo = list(effects)
-    while todo:
-        effect = todo.pop(0)
-        if isinstance(effect, SetTimer):
-            todo += effect.then(NOW)
-        elif isinstance(effect, Submit):
-            todo += effect.then(effect.work(), NOW)
-        elif isinstance(effect, Flush):
-            for file in effect.files:
-                file.sync()
-            todo += effect.then(None, NOW)
 
 
 def opened(directory: LogDirectory, config: TopicConfig = CONFIG) -> Log:
@@ -61,11 +48,11 @@ def test_a_deleted_key_stays_deleted_when_the_power_takes_a_swap_and_not_its_che
     put(log, "k", "value")
     put(log, "k", None)
     settled(log)
-    carry_out(directory.keep_for_compaction(log, lambda *_: []))
+    carried_out(directory.keep_for_compaction(log, lambda *_: []), NOW)
     done, _ = round_of(fs, log)
     assert done is not None
     assert [row[2] for row in rows(log)] == [None]
-    carry_out(directory.checkpoint_later(NOW))
+    carried_out(directory.checkpoint_later(NOW), NOW)
     fs.sync_dir("/data")
     fs = fs.crash(SeededRng(), keep="none")
     directory = started(fs)
@@ -167,12 +154,10 @@ def test_no_order_of_names_on_disk_hides_a_gap_below_a_recovery_point(
     """
     world, directory, log = with_a_first_gap()
     other = TopicPartition("t", 1)
-    todo = begun(way, directory, log)
-    while not isinstance(todo[0], Flush):
-        [effect] = todo
-        assert isinstance(effect, SetTimer | Submit)
-        is_timer = isinstance(effect, SetTimer)
-        todo = effect.then(NOW) if is_timer else effect.then(effect.work(), NOW)
+    loop = World(NOW)
+    loop.holds_flushes = True
+    loop.carry_out(begun(way, directory, log))
+    assert len(loop.flushes) == 1
     expected = {TP: 0}
     if meanwhile == "points":
         directory.write_recovery_points()
@@ -181,7 +166,9 @@ def test_no_order_of_names_on_disk_hides_a_gap_below_a_recovery_point(
         second = directory.open(other, TOPIC_ID, TopicConfig(), NOW)
         second.compaction.expect_gaps()
         directory.checkpoint()
-    carry_out(todo)
+    loop.holds_flushes = False
+    loop.flush()
+    loop.pass_time(0)
     left = left_by_a_power_cut(world.fs)[-1]
     assert offsets(left, RECOVERY_POINTS)[TP] == 8
     assert offsets(left, CLEANER_OFFSETS) == expected == directory._said[CLEANER_OFFSETS]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.effects import Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition, uuid_text
 from firnline.log.checkpoint import (
@@ -23,8 +23,8 @@ from firnline.log.recovery import RecoveryReport
 from firnline.sim.disk import CrashableFs
 from tests.compaction_world import compacted, put, round_of, rows, settled
 from tests.log_world import NOW, append, batch, flush, found_headers, found_records, small
-from tests.meta_log_world import carry_out as perform
 from tests.worlds.chance import SeededRng
+from tests.worlds.effects import carried_out
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 ID, OTHER_ID, DIR_ID = bytes(range(16)), bytes(range(1, 17)), bytes(range(2, 18))
@@ -44,21 +44,15 @@ def started(fs: CrashableFs, **more: object) -> LogDirectory:
     return directory
 
 
+REMOVAL_MS = 60_000
+
+
 def opened(directory: LogDirectory, topic_partition: TopicPartition, **more: Any) -> Log:
     """A log that may be served: what making it left unsynced is on disk."""
     log = directory.open(topic_partition, ID, small(**more), NOW)
     for file in directory.unsynced(log):
         file.sync()
     return log
-
-
-def carry_out(effects: Effects) -> None:
-    for effect in effects:
-        if isinstance(effect, SetTimer):
-            carry_out(effect.then(effect.at_ms))
-        else:
-            assert isinstance(effect, Submit)
-            assert effect.then(effect.work(), NOW) == []
 
 
 def report_of(directory: LogDirectory, tp: TopicPartition) -> RecoveryReport:
@@ -387,16 +381,14 @@ def test_a_dropped_log_is_renamed_at_once_and_removed_later(fs: CrashableFs) -> 
     log = directory.open(A, ID, small(), NOW)
     append(log, batch("x"))
     directory.checkpoint()
-    effects = directory.drop(log, NOW)
-    *closing, timer = effects
-    carry_out(closing)
-    assert isinstance(timer, SetTimer)
-    assert timer.at_ms == NOW + 60_000
+    world = carried_out(directory.drop(log, NOW), NOW)
+    [timer] = world.timers.values()
+    assert timer.at_ms == NOW + REMOVAL_MS
     (condemned,) = [name for name in fs.list_dir("/data") if name.startswith("a-0")]
     assert condemned.endswith("-delete")
     assert len(condemned) == len("a-0.") + 32 + len("-delete")
     assert directory.unopened() == []
-    carry_out(effects)
+    world.pass_time(REMOVAL_MS)
     assert not fs.exists(f"/data/{condemned}")
 
 
@@ -439,7 +431,7 @@ def test_a_replica_that_comes_back_after_its_move_does_not_inherit_what_was_veri
     log.advance_high_watermark(6)
     log.advance_log_start(4)
     directory.checkpoint()
-    carry_out(directory.drop(log, NOW))
+    carried_out(directory.drop(log, NOW), NOW, for_ms=REMOVAL_MS)
     if is_killed:
         fs = fs.kill()
         directory = started(fs)
@@ -473,7 +465,7 @@ def test_what_a_crash_left_of_a_deletion_is_removed_at_the_next_start(fs: Crasha
     directory.drop(directory.open(A, ID, small(), NOW), NOW)
     directory.abandon()
     next_run = LogDirectory(fs, "/data", cluster_id="cluster", node_id=4, unique=SeededRng(1).uuid)
-    carry_out(next_run.start())
+    carried_out(next_run.start(), NOW, for_ms=REMOVAL_MS)
     assert not any(name.endswith("-delete") for name in fs.list_dir("/data"))
 
 
@@ -552,7 +544,7 @@ def test_many_deletions_cost_no_sync_on_the_loop(fs: CrashableFs) -> None:
     before = fs.syncs
     effects = [effect for log in logs for effect in directory.drop(log, NOW)]
     assert fs.syncs == before
-    carry_out(effects)
+    carried_out(effects, NOW, for_ms=REMOVAL_MS)
     assert fs.syncs == before + 1
     assert [name for name in fs.list_dir("/data") if name.startswith("t-")] == []
 
@@ -562,7 +554,7 @@ def test_no_half_of_a_later_deletion_comes_back_with_a_power_cut(fs: CrashableFs
     logs = [opened(directory, TopicPartition("t", index)) for index in range(2)]
     fs.sync_dir("/data")
     for log in logs:
-        carry_out(directory.drop(log, NOW))
+        carried_out(directory.drop(log, NOW), NOW, for_ms=REMOVAL_MS)
     after = fs.crash(SeededRng(), keep="none")
     assert [name for name in after.list_dir("/data") if name in ("t-0", "t-1")] == []
 
@@ -595,13 +587,13 @@ def checkpoint_now(directory: LogDirectory, log: Log) -> None:
 
 
 def checkpoint_off_the_loop(directory: LogDirectory, log: Log) -> None:
-    assert perform(directory.checkpoint_later(0)) == []
+    assert not carried_out(directory.checkpoint_later(0), 0).timers
 
 
 def compact_another(directory: LogDirectory, log: Log) -> None:
     told: list[Exception | None] = []
     then = lambda problem, now_ms: told.append(problem) or []  # type: ignore[func-returns-value]  # noqa: E731
-    perform(directory.keep_for_compaction(log, then))
+    carried_out(directory.keep_for_compaction(log, then), 0)
     assert told == [None]
 
 
@@ -664,7 +656,7 @@ def test_a_log_that_is_served_again_in_one_run_knows_what_was_committed_in_it(
         append(log, batch(value))
     log.advance_high_watermark(4)
     directory.checkpoint()
-    carry_out(directory.let_go(log))
+    carried_out(directory.let_go(log), NOW, for_ms=REMOVAL_MS)
     assert opened(directory, A).high_watermark == 4
 
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, Flush, SetTimer, Submit
-from firnline.base.errors import StorageError
+from firnline.base.effects import Effects, Flush
 from firnline.base.ids import TopicPartition
 from firnline.config.topic import TopicConfig
 from firnline.log import retention
@@ -30,6 +29,7 @@ from firnline.sim.disk import CrashableFs
 from tests.compaction_world import RULES
 from tests.log_world import NOW, TOPIC_ID, TP, batch
 from tests.worlds.chance import SeededRng
+from tests.worlds.effects import World
 
 MAY_WAIT = {"remove", "remove_dir", "sync", "sync_dir", "truncate", "list_dir", "names"}
 OTHER = TopicPartition("other", 0)
@@ -85,10 +85,11 @@ class NotingFs:
         return NotedFile(self, self.fs.open_to_read(path))
 
 
-class Loop:
+class Loop(World):
     """Carries effects out: steps of the loop are noted, what its threads do is not."""
 
     def __init__(self) -> None:
+        super().__init__(NOW)
         self.fs = NotingFs()
         self.steps: list[Counter[str]] = []
         format_directory(self.fs, "/data", cluster_id="c", node_id=1, directory_id=bytes(16))  # type: ignore[arg-type]
@@ -111,30 +112,19 @@ class Loop:
             log.append_as_leader(batch("x" * 100), leader_epoch=0, now_ms=NOW)
         log.advance_high_watermark(log.log_end_offset)
 
-    def step(self, call: Callable[[], Effects | None]) -> None:
-        """One step of the loop, and all that follows from it."""
+    def do(self, call: Callable[[], Effects | None]) -> None:
+        """One step of the loop, and all that follows from it, however long that takes."""
+        self.run(self.step(lambda now_ms: call() or []))
+        while (timer := self.next_timer()) is not None:
+            self.fire(timer.key)
+
+    def step(self, then: Callable[..., Any], *results: Any) -> Any:
         self.fs.is_loop = True
         before = Counter(self.fs.calls)
-        effects = call() or []
+        effects = super().step(then, *results)
         self.steps.append(self.fs.calls - before)
         self.fs.is_loop = False
-        for effect in effects:
-            self.follow(effect)
-
-    def follow(self, effect: Any) -> None:
-        if isinstance(effect, SetTimer):
-            self.step(lambda: effect.then(max(NOW, effect.at_ms)))
-        elif isinstance(effect, Submit):
-            result: Any
-            try:
-                result = effect.work()
-            except StorageError as problem:
-                result = problem
-            self.step(lambda: effect.then(result, NOW))
-        elif isinstance(effect, Flush):
-            for file in effect.files:
-                file.sync()
-            self.step(lambda: effect.then(None, NOW))
+        return effects
 
 
 def make(loop: Loop) -> None:
@@ -144,7 +134,7 @@ def make(loop: Loop) -> None:
         wait = next(steps, None)
         return wait.begin(lambda problem, now_ms: go_on(), NOW) if wait else []
 
-    loop.step(go_on)
+    loop.do(go_on)
     log = loop.directory.logs[OTHER]
     assert {"made", "make_dir"}.isdisjoint(name for step in loop.steps for name in step)
     named = {file.path for file in loop.directory.unsynced(log)}
@@ -153,7 +143,7 @@ def make(loop: Loop) -> None:
 
 
 def roll(loop: Loop) -> None:
-    loop.step(lambda: loop.fill(loop.log, 30))
+    loop.do(lambda: loop.fill(loop.log, 30))
     assert len(loop.log.closed_segments()) > 2
 
 
@@ -162,7 +152,7 @@ def retain(loop: Loop) -> None:
     before = len(loop.log.closed_segments())
     assert before > 3 * retention.SEGMENTS_AT_ONCE
     loop.log.advance_log_start(loop.log.log_end_offset)
-    loop.step(lambda: loop.log.delete_due_segments(NOW))
+    loop.do(lambda: loop.log.delete_due_segments(NOW))
     assert not loop.log.closed_segments()
     names = [step["rename"] for step in loop.steps]
     assert max(names) <= retention.NAMES_AT_ONCE + 5 * retention.SEGMENTS_AT_ONCE
@@ -172,13 +162,13 @@ def retain(loop: Loop) -> None:
 def delete_topic(loop: Loop) -> None:
     loop.fill(loop.log, 30)
     loop.log.read(0, max_bytes=1 << 20, upto_offset=30)
-    loop.step(lambda: loop.directory.drop(loop.log, NOW))
+    loop.do(lambda: loop.directory.drop(loop.log, NOW))
     assert not [name for name in loop.fs.fs.list_dir("/data") if name.startswith(TP.topic)]
 
 
 def checkpoint(loop: Loop) -> None:
     loop.fill(loop.log, 30)
-    loop.step(lambda: loop.directory.checkpoint_later(NOW))
+    loop.do(lambda: loop.directory.checkpoint_later(NOW))
     assert loop.steps[-1]["rename"] >= 1
 
 
@@ -187,7 +177,7 @@ def truncate(loop: Loop) -> None:
     truncation = loop.log.truncation_to(20)
     assert truncation is not None
     over: list[Any] = []
-    loop.step(lambda: truncation.run(lambda problem, now_ms: over.append(problem) or [], NOW))  # type: ignore[func-returns-value]
+    loop.do(lambda: truncation.run(lambda problem, now_ms: over.append(problem) or [], NOW))  # type: ignore[func-returns-value]
     assert over == [None]
     assert loop.log.log_end_offset == 20
 
@@ -203,7 +193,7 @@ def swap(loop: Loop) -> None:
     cuts = log.compaction.cuts
     running = compact(loop.fs, job)  # type: ignore[arg-type]
     group = next(running)
-    loop.step(lambda: log.compaction.put(group, cuts, NOW))  # type: ignore[arg-type]
+    loop.do(lambda: log.compaction.put(group, cuts, NOW))  # type: ignore[arg-type]
     assert sum(step["rename"] for step in loop.steps) > 3
 
 
@@ -214,7 +204,7 @@ def sync(loop: Loop) -> None:
         files = loop.log.dirty_files()
         return [Flush(files=files, then=lambda problem, now_ms: loop.log.flushed(30) or [])]  # type: ignore[func-returns-value]
 
-    loop.step(listed)
+    loop.do(listed)
     assert loop.log.recovery_point == 30
 
 

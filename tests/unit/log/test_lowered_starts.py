@@ -12,8 +12,8 @@ from firnline.log.log import Log
 from firnline.log.recovery import told_of_recovery
 from firnline.sim.disk import CrashableFs
 from tests.log_world import NOW, TOPIC_ID, TP, append, batch, flush, found_records, small
-from tests.meta_log_world import carry_out
 from tests.worlds.chance import SeededRng
+from tests.worlds.effects import carried_out
 
 
 def started(fs: CrashableFs) -> LogDirectory:
@@ -55,7 +55,7 @@ def cut_off_the_loop(log: Log, offset: int) -> None:
 
     truncation = log.truncation_to(offset)
     assert truncation is not None
-    carry_out(truncation.run(over, NOW))
+    carried_out(truncation.run(over, NOW), NOW)
     assert outcome == [None]
 
 
@@ -100,7 +100,7 @@ def test_a_checkpoint_that_was_noted_before_a_cut_does_not_raise_the_log_start_a
     log.advance_log_start(25)
     on_its_way = found.checkpoint_later(NOW)
     cut_off_the_loop(log, 6)
-    carry_out(on_its_way)
+    carried_out(on_its_way, NOW)
     assert read_offsets(fs, f"/data/{LOG_STARTS}").get(TP, 0) <= 6
 
 
@@ -212,10 +212,10 @@ def test_two_logs_that_are_opened_in_turns_both_have_their_watermark_lowered() -
             if HIGH_WATERMARKS in found._keeping:
                 waiting.append((steps, effects))
                 break
-            carry_out(effects)
+            carried_out(effects, NOW)
     assert len(waiting) == 2
     for steps, effects in waiting:
-        carry_out(effects)
+        carried_out(effects, NOW)
         assert list(steps) == []
     assert [log.high_watermark for log in found.logs.values()] == [0, 4]
     said = read_offsets(fs, f"/data/{HIGH_WATERMARKS}")

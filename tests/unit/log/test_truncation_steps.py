@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, RecordsCut, StorageError
 from firnline.base.revocable import revocable
 from firnline.log import names
@@ -39,40 +39,33 @@ from tests.log_world import (
     small,
 )
 from tests.worlds.chance import SeededRng
+from tests.worlds.effects import World, kept
 
 
-class Run:
+class Run(World):
     """Carries a truncation out; the disk does its work when the test says so."""
+
+    holds_work = True
 
     def __init__(self, log: Log, truncation: Truncation | None) -> None:
         assert truncation is not None
+        super().__init__(NOW)
         self.log = log
-        self.work: list[Submit] = []
         self.slices = 0
         self.outcome: list[StorageError | None] = []
-        self.run(truncation.run(self._over, NOW))
+        self.carry_out(truncation.run(kept(self.outcome), NOW))
 
-    def _over(self, problem: StorageError | None, now_ms: int) -> Effects:
-        self.outcome.append(problem)
-        return []
-
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, SetTimer):
-                self.slices += 1
-                self.run(effect.then(NOW))
-            else:
-                assert isinstance(effect, Submit)
-                self.work.append(effect)
+    def on_set_timer(self, effect: SetTimer) -> None:
+        self.slices += 1
+        super().on_set_timer(effect)
 
     def go_on(self) -> "Run":
-        while self.work:
-            submit = self.work.pop(0)
-            try:
-                result: Any = submit.work()
-            except StorageError as problem:
-                result = problem
-            self.run(submit.then(result, NOW))
+        """Do it to the end, however long that takes."""
+        while self.work or self.timers:
+            if self.work:
+                self.work_once()
+            while (timer := self.next_timer()) is not None:
+                self.fire(timer.key)
         return self
 
 
@@ -160,7 +153,7 @@ def test_the_loop_syncs_nothing_while_a_log_is_cut(
     result = run.work[0].work()
     assert waits != []
     waits.clear()
-    run.run(run.work.pop().then(result, NOW))
+    run.carry_out(run.work.pop().then(result, NOW))
     assert (run.outcome, waits) == ([None], [])
 
 
@@ -219,10 +212,10 @@ def test_an_index_that_a_cut_needs_is_built_again_in_slices(suffix: str) -> None
     assert truncation is not None
 
     class Looking(Run):
-        def run(self, effects: Effects) -> None:
+        def step(self, then: Callable[..., Any], *results: Any) -> Any:
             if not truncation.is_begun:
                 seen.append(facts(log) == before | {"marks": facts(log)["marks"]})
-            super().run(effects)
+            return super().step(then, *results)
 
     assert Looking(log, truncation).go_on().outcome == [None]
     assert len(seen) >= 5
@@ -266,10 +259,10 @@ def test_nothing_is_written_for_a_log_that_is_given_up_while_an_index_of_it_is_b
     log._segments.all()[0].release()
 
     class GivenUp(Run):
-        def run(self, effects: Effects) -> None:
+        def step(self, then: Callable[..., Any], *results: Any) -> Any:
             if self.slices == 2:
                 log.give_up()
-            super().run(effects)
+            return super().step(then, *results)
 
     (problem,) = GivenUp(log, log.truncation_to(1_900)).outcome
     assert isinstance(problem, RecordsCut)
@@ -343,7 +336,7 @@ def test_a_full_pool_is_asked_again() -> None:
     log = written(CrashableFs())
     run = Run(log, log.truncation_to(5))
     submit = run.work.pop()
-    run.run(submit.then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED), NOW))
+    run.carry_out(submit.then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED), NOW))
     assert run.go_on().outcome == [None]
     assert log.log_end_offset == 5
 
@@ -354,7 +347,7 @@ def test_a_cut_of_a_log_that_was_taken_away_meanwhile_ends() -> None:
     run = Run(log, log.truncation_to(5))
     submit = run.work.pop()
     gone = RecordsCut("the log was given up", path=PATH)
-    run.run(submit.then(gone, NOW))
+    run.carry_out(submit.then(gone, NOW))
     assert run.outcome == [gone]
     assert not run.work
 

@@ -1,11 +1,11 @@
 """A metadata log is cut, and replaced by a snapshot, while the loop waits for no disk."""
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, Flush, SetTimer, Submit
+from firnline.base.effects import Effects
 from firnline.base.errors import StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata.meta_log import MetaLog
@@ -21,6 +21,7 @@ from tests.meta_log_world import (
     part_of,
 )
 from tests.worlds.chance import SeededRng
+from tests.worlds.effects import World
 
 AHEAD = OffsetAndEpoch(20, 5)
 
@@ -33,27 +34,20 @@ def then_heard(heard: list[StorageError | None]) -> Done:
     return then
 
 
-def waits_of_the_loop(fs: Any, effects: Effects) -> list[str]:
-    """Carry `effects` out; return what was synced or named, slow disks being slow at that, in steps of the
-    loop and not in a thread."""
-    waits: list[str] = []
-    waiting = list(effects)
-    while waiting:
-        effect = waiting.pop(0)
-        if isinstance(effect, Flush):
-            for file in effect.files:
-                file.sync()
-            then = partial(effect.then, None)
-        elif isinstance(effect, Submit):
-            then = partial(effect.then, effect.work())
-        elif isinstance(effect, SetTimer) and effect.at_ms <= NOW:
-            then = effect.then
-        else:
-            continue
-        before = fs.count
-        waiting += then(NOW)
-        waits += [what for what, _ in fs.done[before:] if what in ("sync", "sync_dir", "truncate")]
-    return waits
+class Watching(World):
+    """Notes what steps of the loop, and not threads, sync or name: slow disks are slow at that."""
+
+    def __init__(self, fs: Any) -> None:
+        super().__init__(NOW)
+        self.disk = fs
+        self.waits: list[str] = []
+
+    def step(self, then: Callable[..., Any], *results: Any) -> Any:
+        before = self.disk.count
+        effects = super().step(then, *results)
+        done = self.disk.done[before:]
+        self.waits += [what for what, _ in done if what in ("sync", "sync_dir", "truncate")]
+        return effects
 
 
 def kept_log(fs: Any) -> MetaLog:
@@ -85,7 +79,9 @@ def test_the_loop_waits_for_no_disk_while_a_log_is_cut_or_replaced(how: str) -> 
         effects = log.truncate_to(7 if how == "cut" else 8, then_heard(heard), NOW)
     assert heard == []
     assert [what for what, _ in fs.done[before:] if what != "rename"] == []
-    assert waits_of_the_loop(fs, effects) == []
+    world = Watching(fs)
+    world.carry_out(effects)
+    assert world.waits == []
     assert heard == [None]
     left = fs.crash(SeededRng(1), keep="none")
     check(opened(left), left)

@@ -16,6 +16,7 @@ from firnline.records.batch import headers
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
 from tests.meta_log_world import (
+    DELETE_DELAY_MS,
     DIR,
     NOW,
     CuttingFs,
@@ -32,7 +33,6 @@ from tests.meta_log_world import (
     install,
     opened,
     part_of,
-    perform,
     retire,
     snapshot_bytes,
     sync,
@@ -245,9 +245,9 @@ def test_who_reads_a_snapshot_reads_on_while_it_is_replaced(tmp_path: object) ->
         reader = log.open_snapshot(AT_4)
         assert reader is not None
         first = reader.read(0, 50)
-        effects = retire(log, 8)
+        world = retire(log, 8)
         assert log.open_snapshot(AT_4) is None
-        perform(effects)
+        world.pass_time(DELETE_DELAY_MS)
         assert first + reader.read(50, reader.size_bytes) == snapshot_bytes(AT_4)
         reader.close()
         assert not [n for n in fs.list_dir(log.log.path) if n.endswith(".deleted")]
@@ -314,16 +314,17 @@ def test_the_log_start_goes_to_the_end_of_a_snapshot_and_takes_all_before_it_alo
     freeze(log, AT_4)
     freeze(log, AT_8)
     size_bytes = log.size_bytes
-    effects = retire(log, 8)
+    world = retire(log, 8)
     assert log.start_offset == 8
     assert ids(log) == [AT_8]
     assert log.size_bytes < size_bytes, "segments wholly below go too"
-    told, *timers = effects
-    assert snapshot_name(AT_4) in told.line
-    assert all(timer.at_ms == NOW + 60_000 for timer in timers)
+    [told] = world.notes
+    assert snapshot_name(AT_4) in told
+    assert {timer.at_ms for timer in world.timers.values()} == {NOW + DELETE_DELAY_MS}
     assert len([n for n in fs.list_dir(DIR) if n.endswith(".checkpoint.deleted")]) == 1
     check(log, fs)
-    assert retire(log, 8) == []
+    again = retire(log, 8)
+    assert (again.timers, again.notes) == ({}, [])
 
 
 def test_a_log_starts_where_a_snapshot_ends_and_nowhere_else() -> None:

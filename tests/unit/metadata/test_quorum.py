@@ -16,7 +16,8 @@ from firnline.metadata.snapshot_file import Snapshot
 from firnline.protocol.schema import Message
 from firnline.records.batch import headers
 from firnline.records.record import records
-from tests.quorum_rig import BOOTSTRAP, Loop, MemoryLog, keep_in, make_quorum
+from tests.quorum_rig import BOOTSTRAP, Loop, MemoryLog, make_quorum
+from tests.worlds.effects import kept
 
 IDLE = ("metadata", "idle")
 
@@ -84,7 +85,7 @@ def test_a_write_is_newest_at_once_and_committed_after_the_sync() -> None:
     log = MemoryLog()
     quorum, loop = started(log)
     answers: list[Any] = []
-    loop.run(quorum.write(ControllerResult([setting("1")], "ok"), keep_in(answers), 1))
+    loop.run(quorum.write(ControllerResult([setting("1")], "ok"), kept(answers), 1))
     assert quorum.newest.topic_config_overrides("t")["retention.ms"] == "1"
     assert not quorum.image.topic_config_overrides("t")
     assert answers == []
@@ -122,7 +123,7 @@ def test_one_sync_commits_all_that_was_written_before_it() -> None:
     quorum, loop = started(log)
     answers: list[Any] = []
     for value in ("1", "2", "3"):
-        loop.run(quorum.write(ControllerResult([setting(value)], value), keep_in(answers), 1))
+        loop.run(quorum.write(ControllerResult([setting(value)], value), kept(answers), 1))
     last = loop.flushes[-1]
     loop.run(last.then(None, 2))
     assert answers == ["1", "2", "3"]
@@ -135,10 +136,10 @@ def test_a_decision_without_records_waits_for_the_writes_it_may_have_relied_on()
     log = MemoryLog()
     quorum, loop = started(log)
     answers: list[Any] = []
-    assert quorum.write(ControllerResult([], "at once"), keep_in(answers), 1) == []
+    assert quorum.write(ControllerResult([], "at once"), kept(answers), 1) == []
     assert answers == ["at once"]
-    loop.run(quorum.write(ControllerResult([setting("1")], "write"), keep_in(answers), 1))
-    loop.run(quorum.write(ControllerResult([], "read"), keep_in(answers), 1))
+    loop.run(quorum.write(ControllerResult([setting("1")], "write"), kept(answers), 1))
+    loop.run(quorum.write(ControllerResult([], "read"), kept(answers), 1))
     assert answers == ["at once"]
     loop.sync()
     assert answers == ["at once", "write", "read"]
@@ -149,7 +150,7 @@ def test_a_node_that_does_not_lead_refuses_and_writes_nothing() -> None:
     quorum, loop = started(log)
     loop.run(quorum.stop(1))
     answers: list[Any] = []
-    loop.run(quorum.write(ControllerResult([setting("1")], "no"), keep_in(answers), 1))
+    loop.run(quorum.write(ControllerResult([setting("1")], "no"), kept(answers), 1))
     (refusal,) = answers
     assert isinstance(refusal, KafkaError)
     assert refusal.code == Code.NOT_CONTROLLER
@@ -162,10 +163,10 @@ def test_an_atomic_change_is_one_batch_or_refused() -> None:
     quorum, loop = started(log)
     answers: list[Any] = []
     many = [setting("1", f"t{n}") for n in range(RECORDS_PER_BATCH_MAX + 1)]
-    loop.run(quorum.write(ControllerResult(many, "no"), keep_in(answers), 1))
+    loop.run(quorum.write(ControllerResult(many, "no"), kept(answers), 1))
     assert answers[0].code == Code.POLICY_VIOLATION
     assert len(log.batches) == 2
-    loop.run(quorum.write(ControllerResult(many, "yes", is_atomic=False), keep_in(answers), 1))
+    loop.run(quorum.write(ControllerResult(many, "yes", is_atomic=False), kept(answers), 1))
     loop.sync()
     assert answers[1] == "yes"
     assert [next(headers(batch)).record_count for batch in log.batches[2:]] == [
@@ -179,7 +180,7 @@ def test_a_refused_batch_leaves_the_newest_image_alone() -> None:
     quorum, loop = started(log)
     answers: list[Any] = []
     huge = [setting(f"{n}{'x' * 30_000}", "a") for n in range(300)]
-    loop.run(quorum.write(ControllerResult(huge, "no"), keep_in(answers), 1))
+    loop.run(quorum.write(ControllerResult(huge, "no"), kept(answers), 1))
     assert answers[0].code == Code.RECORD_LIST_TOO_LARGE
     assert not quorum.newest.configs
 
@@ -188,9 +189,9 @@ def test_what_was_answered_is_there_after_a_crash_and_what_was_not_may_be_gone()
     log = MemoryLog()
     quorum, loop = started(log)
     answers: list[Any] = []
-    loop.run(quorum.write(ControllerResult([setting("1", "kept")], "kept"), keep_in(answers), 1))
+    loop.run(quorum.write(ControllerResult([setting("1", "kept")], "kept"), kept(answers), 1))
     loop.sync()
-    loop.run(quorum.write(ControllerResult([setting("1", "lost")], "lost"), keep_in(answers), 1))
+    loop.run(quorum.write(ControllerResult([setting("1", "lost")], "lost"), kept(answers), 1))
     log.crash()
     again, _ = started(log)
     assert answers == ["kept"]
@@ -203,7 +204,7 @@ def test_a_restart_publishes_everything_as_one_difference() -> None:
     log = MemoryLog()
     quorum, loop = started(log)
     for value in ("1", "2"):
-        loop.run(quorum.write(ControllerResult([setting(value)], ""), keep_in([]), 1))
+        loop.run(quorum.write(ControllerResult([setting(value)], ""), kept([]), 1))
     loop.sync()
     again, seen = make_quorum(log), []
     again.publishers.append(lambda delta, image, now_ms: seen.append(delta) or [])
@@ -227,7 +228,7 @@ def test_a_quiet_log_gets_a_no_op_in_each_interval_and_a_busy_one_none() -> None
         loop.sync()
     assert loop.now_ms == 3000
     assert [type(written(log, n)[0]) for n in (2, 3, 4)] == [r.NoOpRecord] * 3
-    loop.run(quorum.write(ControllerResult([setting("1")], ""), keep_in([]), loop.now_ms))
+    loop.run(quorum.write(ControllerResult([setting("1")], ""), kept([]), loop.now_ms))
     loop.fire(IDLE)
     assert len(log.batches) == 6
     idle = loop.timers[IDLE]
@@ -332,7 +333,7 @@ def test_what_a_record_of_an_older_version_leaves_out_its_writer_does_not_know_e
     log = MemoryLog([r.FeatureLevelRecord(name="metadata.version", feature_level=12)])
     quorum, loop = started(log)
     record = r.RegisterBrokerRecord(broker_id=1, broker_epoch=5, log_dirs=[bytes(15) + b"\x07"])
-    loop.run(quorum.write(ControllerResult([record], None), keep_in([]), 1))
+    loop.run(quorum.write(ControllerResult([record], None), kept([]), 1))
     assert quorum.newest.brokers[1].log_dirs == ()
     loop.sync()
     again, _ = started(log)

@@ -27,7 +27,8 @@ from firnline.records.control import (
     encode_value,
 )
 from firnline.records.record import records
-from tests.quorum_rig import BOOTSTRAP, Loop, MemoryLog, keep_in, make_quorum
+from tests.quorum_rig import BOOTSTRAP, Loop, MemoryLog, make_quorum
+from tests.worlds.effects import kept
 
 LOAD, IDLE = ("metadata", "load"), ("metadata", "idle")
 THREE = VoterSet([Voter(node_id, "localhost", 9090 + node_id) for node_id in (1, 2, 3)])
@@ -141,7 +142,7 @@ class Node:
     def write(self, *content: Message) -> list[Any]:
         answers: list[Any] = []
         result = ControllerResult(list(content), "done")
-        self.loop.run(self.quorum.write(result, keep_in(answers), self.loop.now_ms))
+        self.loop.run(self.quorum.write(result, kept(answers), self.loop.now_ms))
         return answers
 
     def settle(self) -> int:

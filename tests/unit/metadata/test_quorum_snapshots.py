@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from firnline.base.effects import Note, Submit, Warn
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as r
 from firnline.metadata.format import format_storage
@@ -43,11 +42,7 @@ class Running:
         self.sync()
 
     def sync(self) -> None:
-        while self.loop.flushes:
-            flush = self.loop.flushes.pop(0)
-            for file in flush.files:
-                file.sync()
-            self.loop.run(flush.then(None, self.loop.now_ms))
+        self.loop.sync()
 
     def set(self, topic: int, value: str = "1") -> None:
         record = r.ConfigRecord(
@@ -66,9 +61,8 @@ class Running:
         if SNAPSHOT in self.loop.timers:
             self.loop.fire(SNAPSHOT)
             return True
-        for effect in [x for x in self.loop.others if isinstance(x, Submit)]:
-            self.loop.others.remove(effect)
-            self.loop.run(effect.then(effect.work(), self.loop.now_ms))
+        if self.loop.work:
+            self.loop.work_once()
             return True
         return False
 
@@ -169,7 +163,7 @@ def test_a_snapshot_that_a_replica_cannot_load_is_replaced_by_another() -> None:
     newest = running.log.newest_snapshot_id
     assert newest is not None
     assert newest.offset > first.offset
-    (line,) = [x.line for x in running.loop.others if isinstance(x, Warn)]
+    (line,) = running.loop.warnings
     assert "node 9 cannot load" in line
     assert snapshot_name(first) in line
 
@@ -225,6 +219,6 @@ def test_the_time_of_a_load_is_the_time_of_its_work() -> None:
     again.loop.now_ms += 140
     again.loop.fire(("metadata", "loaded"))
     assert again.quorum.load_latencies.sum_ms == 140
-    (line,) = [x.line for x in again.loop.others if isinstance(x, Note)]
+    (line,) = again.loop.notes
     assert "loaded the snapshot" in line
     assert "140 ms" in line

@@ -20,9 +20,10 @@ from firnline.protocol.schema import Message
 from firnline.raft import wire
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
-from tests.quorum_rig import Loop, MemoryLog, keep_in, make_quorum
+from tests.quorum_rig import Loop, MemoryLog, make_quorum
 from tests.unit.metadata.test_quorum import setting, started
 from tests.unit.metadata.test_quorum_roles import LOAD, Node, long_log
+from tests.worlds.effects import kept
 
 
 def test_a_long_change_is_told_in_a_turn_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +75,7 @@ def long() -> MemoryLog:
     quorum, loop = started(log)
     for number in range(BATCHES):
         content = [setting(str(number), f"t{number}-{n}") for n in range(RECORDS_PER_STEP)]
-        loop.run(quorum.write(ControllerResult(content, ""), keep_in([]), 1))
+        loop.run(quorum.write(ControllerResult(content, ""), kept([]), 1))
     loop.sync()
     return log
 
@@ -265,7 +266,7 @@ def test_a_large_change_is_encoded_before_its_turn_and_written_as_it_was_encoded
 
     for place in ("raft.leader.encode_values", "metadata.quorum.encode_values"):
         monkeypatch.setattr(f"firnline.{place}", refuse)
-    loop.run(quorum.write(result, keep_in([]), 7))
+    loop.run(quorum.write(result, kept([]), 7))
     rows = [NewRecord(None, r.encode(each, 0), 7) for each in content]
     (header,) = headers(log.batches[-1])
     expected = build_batch(rows, base_offset=header.base_offset, leader_epoch=quorum.epoch)

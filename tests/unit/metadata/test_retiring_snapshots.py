@@ -2,17 +2,16 @@
 
 import pytest
 
-from firnline.base.effects import Note, SetTimer
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata.snapshot_file import snapshot_name
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.snapshot_rules import next_start_offset
 from tests.meta_log_world import (
+    DELETE_DELAY_MS,
     DIR,
     NOW,
     CuttingFs,
     a_disk,
-    carry_out,
     check,
     commit,
     extend,
@@ -21,13 +20,13 @@ from tests.meta_log_world import (
     ids,
     install,
     opened,
-    perform,
     retire,
     sync,
     truncate,
 )
 from tests.unit.metadata.test_meta_log_snapshots import AHEAD, AT_4, AT_8, a_log
 from tests.worlds.chance import SeededRng
+from tests.worlds.effects import World, carried_out
 
 
 def test_who_retires_snapshots_waits_for_no_disk_and_nothing_goes_before_the_log_start_is_durable() -> (
@@ -43,7 +42,7 @@ def test_who_retires_snapshots_waits_for_no_disk_and_nothing_goes_before_the_log
     assert ids(log) == [AT_8]
     in_the_step = {what for what, _ in fs.done[begun:]}
     assert not in_the_step & {"sync", "sync_dir", "rename", "truncate"}
-    carry_out(effects)
+    carried_out(effects, NOW)
     done = fs.done[begun:]
     aside = "leader-epoch-checkpoint.aside.tmp"
     placed = done.index(("rename", aside))
@@ -78,8 +77,7 @@ def test_a_log_start_that_goes_on_while_one_is_synced_is_durable_too() -> None:
         freeze(log, snapshot_id)
     effects = log.retire_snapshots(8, now_ms=NOW)
     assert log.retire_snapshots(10, now_ms=NOW) == []
-    told = [effect.line for effect in carry_out(effects) if isinstance(effect, Note)]
-    assert len(told) == 2
+    assert len(carried_out(effects, NOW).notes) == 2
     assert [n for n in fs.list_dir(DIR) if n.endswith(".checkpoint")] == [
         snapshot_name(OffsetAndEpoch(10, 2))
     ]
@@ -106,7 +104,7 @@ def test_no_more_snapshots_are_retired_by_size_than_before_segments_went_with_th
         starts.append(start)
         effects += log.retire_snapshots(start, now_ms=NOW)
     size_bytes = log.size_bytes
-    carry_out(effects)
+    carried_out(effects, NOW)
     assert starts == [8]
     assert log.size_bytes == size_bytes, "what is before the start was not counted any more"
 
@@ -128,9 +126,9 @@ def test_old_snapshots_go_whatever_becomes_of_the_log_meanwhile(meanwhile: str) 
         sync(log)
     else:
         log.close()
-    later = carry_out(effects)
+    world = carried_out(effects, NOW)
     assert log.start_offset == (20 if meanwhile == "replaced" else 8)
-    perform(later)
+    world.pass_time(DELETE_DELAY_MS)
     names = [n for n in fs.list_dir(DIR) if ".checkpoint" in n and n.startswith("0")]
     assert snapshot_name(AT_4) not in names
     fs = fs.crash(SeededRng(1), keep="none")
@@ -148,10 +146,11 @@ def test_who_is_being_cut_retires_its_snapshots_afterwards() -> None:
     extend(log, 3, 3)
     over: list[object] = []
     cut = log.truncate_to(10, lambda problem, now_ms: over.append(problem) or [], NOW)  # type: ignore[func-returns-value]
-    [again] = log.retire_snapshots(8, now_ms=NOW)
-    carry_out(cut)
+    world = World(NOW)
+    world.run(log.retire_snapshots(8, now_ms=NOW))
+    carried_out(cut, NOW)
     assert over == [None]
-    assert isinstance(again, SetTimer)
-    carry_out(again.then(again.at_ms))
+    [again] = world.timers.values()
+    world.fire(again.key)
     assert opened(fs.crash(SeededRng(1), keep="none")).start_offset == 8
     assert ids(log) == [AT_8]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from immutables import Map
 
-from firnline.base.effects import Effects, Note, SetTimer, Submit, Warn
-from firnline.base.errors import Code, StorageError
+from firnline.base.effects import Effects, SetTimer
+from firnline.base.errors import Code
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as r
 from firnline.metadata.delta import ClusterDelta, Replay
@@ -28,6 +28,7 @@ from firnline.protocol.schema import Message
 from firnline.sim.disk import CrashableFs
 from tests.meta_log_world import DIR, a_disk, batch_at, check, ids, install, opened, sync
 from tests.quorum_rig import broker_config
+from tests.worlds.effects import World
 
 NO_TIME = SnapshotSettings(max_new_record_bytes=1000, max_interval_ms=0)
 LEVEL = r.FeatureLevelRecord(name=METADATA_VERSION, feature_level=30)
@@ -56,19 +57,17 @@ def change(topic_number: int, number: int, leader: int) -> r.PartitionChangeReco
     )
 
 
-class World:
+class Node(World):
     """A snapshotter over a real metadata log on a simulated disk, and its timers and threads by hand."""
 
+    holds_work = True
+
     def __init__(self, settings: SnapshotSettings = NO_TIME) -> None:
-        self.fs: CrashableFs = a_disk()
-        self.log: MetaLog = opened(self.fs)
+        self.disk: CrashableFs = a_disk()
+        super().__init__(10_000, fs=self.disk)
+        self.log: MetaLog = opened(self.disk)
         self.snapshotter = Snapshotter(self.log, settings)
         self.image: ClusterImage = EMPTY_IMAGE
-        self.now_ms = 10_000
-        self.waiting: list[Any] = []
-        self.warnings: list[str] = []
-        self.notes: list[str] = []
-        self.later: list[SetTimer] = []
         self.slices = 0
         self.apply(LEVEL)
 
@@ -102,49 +101,35 @@ class World:
             )
         )
 
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, Warn):
-                self.warnings.append(effect.line)
-            elif isinstance(effect, Note):
-                self.notes.append(effect.line)
-            elif isinstance(effect, SetTimer) and effect.at_ms > self.now_ms:
-                self.later.append(effect)
-            else:
-                self.waiting.append(effect)
+    @property
+    def waiting(self) -> list[Any]:
+        """What may go on now: slices that are due, and threads."""
+        return [t for t in self.timers.values() if t.at_ms <= self.now_ms] + self.work
 
-    def step(self) -> None:
+    def turn(self) -> None:
         """Let one timer or one thread finish."""
-        effect = self.waiting.pop(0)
+        effect = self.waiting[0]
         if isinstance(effect, SetTimer):
-            assert effect.at_ms <= self.now_ms, "the next slice is due at once"
             self.slices += 1
-            self.run(effect.then(self.now_ms))
-            return
-        assert isinstance(effect, Submit)
-        assert effect.pool == "disk"
-        result = None
-        try:
-            result = effect.work()
-        except StorageError as problem:
-            result = problem
-        self.run(effect.then(result, self.now_ms))
+            self.fire(effect.key)
+        else:
+            assert effect.pool == "disk"
+            self.work_once()
 
     def wait(self) -> None:
         """Let the time pass until the next timer is due."""
-        timer = self.later.pop(0)
-        self.now_ms = max(self.now_ms, timer.at_ms)
-        self.run(timer.then(self.now_ms))
+        [key] = self.timers
+        self.fire(key)
 
     def finish(self) -> None:
         while self.waiting:
-            self.step()
+            self.turn()
 
     def stored(self) -> Sequence[OffsetAndEpoch]:
         return ids(self.log)
 
 
-def loaded(world: World, snapshot_id: OffsetAndEpoch) -> ClusterImage:
+def loaded(world: Node, snapshot_id: OffsetAndEpoch) -> ClusterImage:
     """Load a snapshot as a node does."""
     file = world.log.open_snapshot(snapshot_id)
     assert file is not None
@@ -158,7 +143,7 @@ def loaded(world: World, snapshot_id: OffsetAndEpoch) -> ClusterImage:
 
 
 def test_bytes_make_a_snapshot_due() -> None:
-    world = World()  # Q30
+    world = Node()  # Q30
     world.apply(topic(0), size_bytes=999)
     assert not world.snapshotter.is_emitting
     world.apply(topic(1), size_bytes=1)
@@ -172,7 +157,7 @@ def test_bytes_make_a_snapshot_due() -> None:
 
 
 def test_time_makes_a_snapshot_due_when_something_is_applied() -> None:
-    world = World(SnapshotSettings(max_new_record_bytes=10**9, max_interval_ms=500))
+    world = Node(SnapshotSettings(max_new_record_bytes=10**9, max_interval_ms=500))
     world.apply(topic(0), ms=499)
     assert not world.snapshotter.is_emitting
     world.apply(topic(1), ms=1)
@@ -183,13 +168,13 @@ def test_time_makes_a_snapshot_due_when_something_is_applied() -> None:
 
 
 def test_no_interval_means_no_snapshot_by_time() -> None:
-    world = World()
+    world = Node()
     world.apply(topic(0), ms=10**9)
     assert not world.snapshotter.is_emitting
 
 
 def test_a_snapshot_waits_for_the_end_of_a_batch() -> None:
-    world = World()  # Q31, X14
+    world = Node()  # Q31, X14
     world.apply(topic(0), size_bytes=5000, is_batch_end=False)
     assert not world.snapshotter.is_emitting
     world.apply(topic(1))
@@ -198,7 +183,7 @@ def test_a_snapshot_waits_for_the_end_of_a_batch() -> None:
 
 
 def test_one_snapshot_at_a_time() -> None:
-    world = World()  # Q31
+    world = Node()  # Q31
     world.apply(topic(0), size_bytes=1000)
     for number in range(1, 6):
         world.apply(topic(number), size_bytes=1000)
@@ -211,7 +196,7 @@ def test_one_snapshot_at_a_time() -> None:
 
 
 def test_a_loaded_snapshot_resets_what_was_counted() -> None:
-    world = World(SnapshotSettings(max_new_record_bytes=1000, max_interval_ms=500))  # Q30
+    world = Node(SnapshotSettings(max_new_record_bytes=1000, max_interval_ms=500))  # Q30
     world.apply(topic(0), size_bytes=999, ms=499)
     world.run(world.snapshotter.on_loaded(record_count=1, now_ms=world.now_ms))
     world.apply(topic(1), size_bytes=999, ms=499)
@@ -230,8 +215,8 @@ def test_the_keys_of_the_configuration_are_the_settings() -> None:
 # ------------------------------------------------------------------------------------ the ratio
 
 
-def with_ratio(ratio: float) -> World:
-    world = World(SnapshotSettings(1000, 0, ratio))
+def with_ratio(ratio: float) -> Node:
+    world = Node(SnapshotSettings(1000, 0, ratio))
     world.apply(topic(0), *(partition(0, n) for n in range(8)), size_bytes=1000)
     world.finish()
     assert len(world.stored()) == 1
@@ -270,7 +255,7 @@ def test_changed_records_without_the_bytes_do_not_do() -> None:
 
 
 def test_time_does_not_ask_for_changed_records() -> None:
-    world = World(SnapshotSettings(10**9, 500, 0.9))
+    world = Node(SnapshotSettings(10**9, 500, 0.9))
     world.apply(topic(0), ms=500)
     assert world.snapshotter.is_emitting
 
@@ -332,11 +317,11 @@ def test_every_kind_of_record_that_changes_is_seen() -> None:
 
 
 def test_the_snapshot_is_the_image_of_when_it_was_due_whatever_follows() -> None:
-    world = World()  # Q32, rel-Q9
+    world = Node()  # Q32, rel-Q9
     world.apply(topic(0), *(partition(0, n) for n in range(900)), size_bytes=1000)
     due, due_at = world.image, world.now_ms
     while world.snapshotter.is_emitting:
-        world.step()
+        world.turn()
         world.now_ms += 1
         world.apply(change(0, world.slices % 900, 2))
     (snapshot_id,) = world.stored()
@@ -348,7 +333,7 @@ def test_the_snapshot_is_the_image_of_when_it_was_due_whatever_follows() -> None
 
 
 def test_no_slice_makes_more_than_a_few_records() -> None:
-    world = World()  # Q53
+    world = Node()  # Q53
     partitions = [partition(0, n) for n in range(3000)]
     world.apply(topic(0), *partitions, size_bytes=1000)
     world.finish()
@@ -359,7 +344,7 @@ def test_no_slice_makes_more_than_a_few_records() -> None:
 
 
 def test_a_hundred_thousand_names_are_not_put_into_order_in_one_step() -> None:
-    world = World()
+    world = Node()
     topics = [topic(number) for number in range(9000)]
     world.apply(*topics)
     steps = image_steps(world.image)
@@ -373,7 +358,7 @@ def test_a_hundred_thousand_names_are_not_put_into_order_in_one_step() -> None:
 
 
 def test_a_snapshot_is_little_more_than_the_records_of_the_image() -> None:
-    world = World()  # Q48
+    world = Node()  # Q48
     world.apply(topic(0), *(partition(0, n) for n in range(2000)), size_bytes=1000)
     world.finish()
     content = image_records(world.image)
@@ -383,7 +368,7 @@ def test_a_snapshot_is_little_more_than_the_records_of_the_image() -> None:
 
 
 def test_nothing_is_read_back_from_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()  # Q48
+    world = Node()  # Q48
     monkeypatch.setattr(MetaLog, "read", None)
     world.fs.fail("read", ".log", "EIO", times=10**6)
     world.apply(topic(0), *(partition(0, n) for n in range(500)), size_bytes=1000)
@@ -394,7 +379,7 @@ def test_nothing_is_read_back_from_the_log(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_an_empty_observer_fetches_does_not_grow_with_the_history() -> None:
     """Q54: the newest snapshot, and no more of the log than makes the next one due."""
     for changes in (50, 500):
-        world = World(SnapshotSettings(max_new_record_bytes=2000, max_interval_ms=0))
+        world = Node(SnapshotSettings(max_new_record_bytes=2000, max_interval_ms=0))
         world.apply(topic(0), *(partition(0, n) for n in range(10)))
         for number in range(changes):
             world.apply(change(0, number % 10, number % 3), size_bytes=len(batch_at(0, 1)))
@@ -410,7 +395,7 @@ def test_what_an_empty_observer_fetches_does_not_grow_with_the_history() -> None
 
 
 def test_a_place_that_is_not_committed_makes_no_snapshot() -> None:
-    world = World()  # Q33
+    world = Node()  # Q33
     data = batch_at(world.log.end_offset, 1)
     world.log.append_fetched(data, now_ms=1)
     image = world.image._replace(offset=world.log.end_offset - 1)
@@ -422,7 +407,7 @@ def test_a_place_that_is_not_committed_makes_no_snapshot() -> None:
 
 
 def test_what_is_here_already_is_quietly_not_made_again() -> None:
-    world = World()
+    world = Node()
     world.apply(topic(0), size_bytes=1000)
     world.finish()
     delta = Replay(world.image).finish(offset=world.image.offset, epoch=1)
@@ -436,25 +421,25 @@ def test_what_is_here_already_is_quietly_not_made_again() -> None:
 
 
 def test_the_order_is_sync_then_name_then_sync_of_the_name_then_it_counts() -> None:
-    world = World()  # Q9
+    world = Node()  # Q9
     world.apply(topic(0), size_bytes=1000)
     name = snapshot_name(OffsetAndEpoch(2, 1))
     while isinstance(world.waiting[0], SetTimer):
-        world.step()
+        world.turn()
     assert name not in world.fs.list_dir(DIR), "not before its bytes are on disk"
-    world.step()
+    world.turn()
     assert name in world.fs.list_dir(DIR)
     assert world.stored() == [], "not before its name is on disk"
-    world.step()
+    world.turn()
     assert world.stored() == [OffsetAndEpoch(2, 1)]
     assert not world.waiting
 
 
 def test_what_is_counted_says_how_large_and_how_long() -> None:
-    world = World()
+    world = Node()
     assert world.snapshotter.counters == SnapshotCounters()
     world.apply(topic(0), size_bytes=1000)
-    world.step()
+    world.turn()
     world.now_ms += 30
     world.finish()
     counters = world.snapshotter.counters
@@ -478,7 +463,7 @@ def test_what_is_counted_says_how_large_and_how_long() -> None:
 def test_a_snapshot_that_fails_is_told_and_the_log_goes_on(
     operation: Any, path: str, skip: int
 ) -> None:
-    world = World()  # Q34
+    world = Node()  # Q34
     world.apply(topic(0), size_bytes=999)
     world.fs.fail(operation, path, "ENOSPC", skip=skip)
     world.snapshotter.on_loaded(record_count=1, now_ms=world.now_ms)
@@ -500,7 +485,7 @@ def test_a_snapshot_that_fails_is_told_and_the_log_goes_on(
 
 def test_after_each_failure_the_next_try_is_later_and_success_ends_that() -> None:
     """Q34: what was counted stays counted; a full disk is not asked every second for ever."""
-    world = World()
+    world = Node()
     world.fs.fail("sync", ".part", "ENOSPC", times=11)
     world.apply(topic(0), size_bytes=1000)
     waits = []
@@ -524,7 +509,7 @@ def test_after_each_failure_the_next_try_is_later_and_success_ends_that() -> Non
 
 
 def test_time_that_passed_before_a_failure_counts_too() -> None:
-    world = World(SnapshotSettings(max_new_record_bytes=10**9, max_interval_ms=500_000))
+    world = Node(SnapshotSettings(max_new_record_bytes=10**9, max_interval_ms=500_000))
     world.fs.fail("sync", ".part", "EIO")
     world.apply(topic(0), ms=500_000)
     world.finish()
@@ -537,7 +522,7 @@ def test_time_that_passed_before_a_failure_counts_too() -> None:
 # ------------------------------------------------------------------------------------ by hand
 
 
-def asked(world: World) -> list[Any]:
+def asked(world: Node) -> list[Any]:
     answers: list[Any] = []
 
     def then(outcome: Any, now_ms: int) -> Effects:
@@ -549,7 +534,7 @@ def asked(world: World) -> list[Any]:
 
 
 def test_a_snapshot_is_taken_when_somebody_asks_though_it_is_not_due() -> None:
-    world = World()
+    world = Node()
     world.apply(topic(0), size_bytes=1)
     answers = asked(world)
     world.finish()
@@ -561,7 +546,7 @@ def test_a_snapshot_is_taken_when_somebody_asks_though_it_is_not_due() -> None:
 
 
 def test_who_asks_while_one_is_on_its_way_hears_of_that_one() -> None:
-    world = World()
+    world = Node()
     world.apply(topic(0), size_bytes=1000)
     world.apply(topic(1))
     answers = asked(world)
@@ -570,7 +555,7 @@ def test_who_asks_while_one_is_on_its_way_hears_of_that_one() -> None:
 
 
 def test_who_asks_hears_why_there_is_none() -> None:
-    world = World()
+    world = Node()
     world.fs.fail("append", ".part", "ENOSPC")
     world.apply(topic(0))
     answers = asked(world)
@@ -580,14 +565,14 @@ def test_who_asks_hears_why_there_is_none() -> None:
 
 
 def test_who_asks_before_anything_is_loaded_is_told_so() -> None:
-    world = World()
+    world = Node()
     world.snapshotter.stop()
     (problem,) = asked(world)
     assert problem.code is Code.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_who_asks_while_the_leaders_snapshot_comes_is_told_so() -> None:
-    world = World()
+    world = Node()
     world.apply(topic(0), size_bytes=1000)
     answers = asked(world)
     world.run(world.snapshotter.on_loaded(record_count=1, now_ms=world.now_ms))
@@ -596,7 +581,7 @@ def test_who_asks_while_the_leaders_snapshot_comes_is_told_so() -> None:
 
 
 def test_a_record_that_cannot_be_written_down_does_not_stop_the_log() -> None:
-    world = World()  # Q34
+    world = Node()  # Q34
     world.apply(topic(0), size_bytes=500)
     features: Any = Map({METADATA_VERSION: 30, "x": "no number"})  # a bug of ours
     bad = world.image._replace(features=features)
@@ -608,14 +593,14 @@ def test_a_record_that_cannot_be_written_down_does_not_stop_the_log() -> None:
 
 def test_a_snapshot_of_a_leader_replaces_one_that_is_being_taken() -> None:
     for steps in range(5):
-        world = World()
+        world = Node()
         world.apply(topic(0), *(partition(0, n) for n in range(300)), size_bytes=1000)
         for _ in range(min(steps, 3)):
-            world.step()
+            world.turn()
         if steps == 4:
             while isinstance(world.waiting[0], SetTimer):
-                world.step()
-            world.step()  # it has its name, not durably yet
+                world.turn()
+            world.turn()  # it has its name, not durably yet
         ahead = OffsetAndEpoch(world.log.end_offset + 50, 2)
         install(world.log, ahead)
         world.run(world.snapshotter.on_loaded(record_count=1, now_ms=world.now_ms))
@@ -634,10 +619,10 @@ def test_a_snapshot_of_a_leader_replaces_one_that_is_being_taken() -> None:
 
 
 def test_a_part_is_not_closed_while_a_thread_syncs_it() -> None:
-    world = World()
+    world = Node()
     world.apply(topic(0), size_bytes=1000)
     while isinstance(world.waiting[0], SetTimer):
-        world.step()
+        world.turn()
     world.snapshotter.stop()
     assert [n for n in world.fs.list_dir(DIR) if n.endswith(".part")]
     world.finish()
@@ -646,9 +631,9 @@ def test_a_part_is_not_closed_while_a_thread_syncs_it() -> None:
 
 
 def test_a_node_that_stops_leaves_a_part_that_the_next_start_removes() -> None:
-    world = World()
+    world = Node()
     world.apply(topic(0), size_bytes=1000)
-    world.step()
+    world.turn()
     world.snapshotter.stop()
     assert not [n for n in world.fs.list_dir(DIR) if n.endswith(".part")]
     world.finish()

@@ -81,7 +81,7 @@ def test_a_sole_voter_leads_with_no_timer_and_no_network() -> None:
     loop.run(node.start(5))
     assert (node.role, node.epoch, node.leader_id) == (Role.LEADER, 1, 1)
     assert set(loop.timers) == {("raft", "clean")}
-    assert not loop.others
+    assert (loop.work, loop.sends, loop.others) == ([], [], [])
     loop.sync()
     assert told.heard == [("committed", 1), ("leader", 1)]
 

@@ -12,7 +12,8 @@ from firnline.metadata.result import ControllerResult
 from firnline.raft.role import Role
 from firnline.raft.voters import Voter, VoterSet
 from firnline.server.quorum_metrics import QuorumFacts, QuorumFamilies, look
-from tests.quorum_rig import Cluster, MemoryLog, keep_in, make_quorum
+from tests.quorum_rig import Cluster, MemoryLog, make_quorum
+from tests.worlds.effects import kept
 
 ROOT = Path(__file__).parents[3]
 RAFT, CONTROLLER = "kafka_server_raft_metrics_", "kafka_controller_kafkacontroller_"
@@ -153,7 +154,7 @@ def test_a_look_while_nothing_is_committed_is_no_error() -> None:
     quorum = make_quorum(SizedLog())
     quorum.start(1)
     answers: list[Any] = []
-    quorum.write(ControllerResult([], None), keep_in(answers), 1)
+    quorum.write(ControllerResult([], None), kept(answers), 1)
     found = values(list(QuorumFamilies().families(look(quorum, 1))))
     assert found[RAFT + "high_watermark"] == -1
     assert found[CONTROLLER + "activecontrollercount"] == 0

@@ -44,7 +44,7 @@ def with_many(cluster: Cluster) -> Node:
 def test_a_copy_costs_the_same_however_many_segments_are_here(described: Counter[str]) -> None:
     node = with_many(Cluster())
     described.clear()
-    node.advance(1000)
+    node.pass_time(1000)
     assert len(node.segments()) == MANY
     assert described["closed"] < MANY * OF_A_COPY
 
@@ -71,7 +71,7 @@ def test_a_look_at_the_limits_of_a_covered_log_asks_none_of_its_segments(
     described: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = with_many(Cluster())
-    node.advance(1000)
+    node.pass_time(1000)
     node.log.config = replace(node.log.config, retention_bytes=1 << 40)
     described.clear()
     from_offset, looks = Segments.from_offset, list[int]()
@@ -82,7 +82,7 @@ def test_a_look_at_the_limits_of_a_covered_log_asks_none_of_its_segments(
         return found
 
     monkeypatch.setattr(Segments, "from_offset", counted)
-    node.advance(100_000)
+    node.pass_time(100_000)
     assert looks
     assert max(looks) <= 2
     assert described["closed"] < OF_A_COPY * len(looks)
@@ -94,7 +94,7 @@ def test_what_waits_for_the_tier_is_counted_in_slices(
     monkeypatch.setattr(remote_log, "SEGMENTS_PER_LOOK", 20)
     node = Node(Cluster()).start().lead(0)
     node.produce(0, "a")
-    node.advance(1000)
+    node.pass_time(1000)
     for _ in range(MANY):
         node.produce(0, "a")
     steps = node.tier.status_steps(TOPIC_ID)
@@ -119,5 +119,5 @@ def test_local_segments_below_the_start_of_the_log_are_passed_over_at_once(
     )
     node.log.advance_log_start(MANY - 1)
     described.clear()
-    node.advance(30_000)
+    node.pass_time(30_000)
     assert 0 < described["closed"] < OF_A_COPY * 30

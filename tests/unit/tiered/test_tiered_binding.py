@@ -97,10 +97,10 @@ def test_a_store_that_does_not_answer_at_start_is_asked_by_the_first_leader(tmp_
     node.tier.services.check_owner = storage.check_owner
     node.lead(0)
     node.produce(0, "a")
-    node.advance(1000)
+    node.pass_time(1000)
     assert store.objects == {}
     store.is_down = False
-    node.advance(60_000)
+    node.pass_time(60_000)
     assert node.warnings == []
     assert len(node.segments()) == 1
     check_bound(store, "ours")
@@ -120,13 +120,13 @@ def test_a_store_that_lost_its_owner_is_written_to_no_more() -> None:
     node.tier.services.check_owner = bound.check_owner
     node.lead(0)
     node.produce(0, "a")
-    node.advance(1000)
+    node.pass_time(1000)
     assert len(node.segments()) == 1
     cluster.store.objects.clear()
     cluster.store.show()
     node.lead(1)
     node.produce(1, "b")
-    node.advance(60_000)
+    node.pass_time(60_000)
     assert cluster.store.objects == {}
     [line] = node.warnings
     assert "the tier has lost cluster.json" in line
@@ -134,6 +134,6 @@ def test_a_store_that_lost_its_owner_is_written_to_no_more() -> None:
     assert problem is not None
     assert "cluster.json" in problem
     bind(cluster.store, Binding("theirs", is_in_use=False, uri=""))
-    node.advance(60_000)
+    node.pass_time(60_000)
     assert list(cluster.store.objects) == [CLUSTER_KEY]
     assert "belongs to another cluster" in node.warnings[-1]

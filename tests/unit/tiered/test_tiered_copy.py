@@ -39,7 +39,7 @@ def test_closed_segments_go_to_the_tier_and_the_active_one_stays() -> None:
     node.produce(0, "a", "b")
     node.produce(0, "c")
     node.produce(0, "d", roll=False)
-    node.advance(1000)
+    node.pass_time(1000)
     assert spans(node) == [(0, 1), (2, 2)]
     assert all(s.state == SegmentState.COPY_FINISHED for s in node.segments())
     assert node.log.highest_remote_offset == 2
@@ -54,7 +54,7 @@ def test_what_is_stored_is_byte_for_byte_the_local_files() -> None:
     node = Node(cluster).start().lead(3)
     node.produce(3, "a", "b")
     (local,) = node.log.closed_segments()
-    node.advance(1000)
+    node.pass_time(1000)
     (segment,) = node.segments()
     stem = f"data/{uuid_text(TOPIC_ID)}/0/{0:020d}-{uuid_text(segment.segment_id)}"
     for suffix in SUFFIXES:
@@ -75,7 +75,7 @@ def test_nothing_at_or_above_the_last_stable_offset_is_copied() -> None:
     node.produce(0, "a")
     node.produce(0, "open", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
     node.produce(0, "c")
-    node.advance(3000)
+    node.pass_time(3000)
     assert node.log.last_stable_offset == 1
     assert spans(node) == [(0, 0)]
 
@@ -88,7 +88,7 @@ def test_the_epochs_of_a_segment_begin_at_its_base() -> None:
     node.produce(3, "c")
     node.lead(5)
     node.produce(5, "d")
-    node.advance(1000)
+    node.pass_time(1000)
     assert [s.epochs for s in node.segments()] == [((2, 0), (3, 2)), ((5, 3),)]
 
 
@@ -105,7 +105,7 @@ def test_started_is_known_before_the_first_byte_leaves() -> None:
 
     node.storage.copy_segment = looking  # type: ignore[method-assign]
     node.produce(0, "a")
-    node.advance(1000)
+    node.pass_time(1000)
     assert seen == [[SegmentState.COPY_STARTED]]
 
 
@@ -114,12 +114,12 @@ def test_a_failed_copy_is_taken_back_and_tried_under_another_id() -> None:
     node = Node(cluster).start().lead(0)
     node.storage.fail("copy", StorageError("503"), "after")
     node.produce(0, "a")
-    node.advance(0)
+    node.pass_time(0)
     assert node.tier.services.counters.copy_errors == 1
     assert "503" in str(node.tier.status()[0].problem)
     assert spans(node) == []
     assert data_keys(cluster) == []
-    node.advance(1000)
+    node.pass_time(1000)
     (segment,) = node.segments()
     assert segment.segment_id[-1] == 2, "the first id is never used again"
     assert len(data_keys(cluster)) == 5
@@ -131,7 +131,7 @@ def test_a_copy_that_keeps_failing_backs_off_and_local_data_stays() -> None:
     node = Node(cluster).start().lead(0)
     node.storage.fail("copy", StorageError("503"), times=1000)
     node.produce(0, "a")
-    node.advance(60_000)
+    node.pass_time(60_000)
     tries = node.storage.calls.count("copy")
     assert 5 <= tries <= 15, tries
     node.expire_local()
@@ -147,7 +147,7 @@ def test_a_plugin_that_raises_what_it_likes_stops_nothing() -> None:
     node = Node(cluster).start().lead(0)
     node.storage.fail("copy", MemoryError("big"))
     node.produce(0, "a")
-    node.advance(3000)
+    node.pass_time(3000)
     assert spans(node) == [(0, 0)]
 
 
@@ -156,12 +156,12 @@ def test_too_much_custom_metadata_stops_the_task_until_the_next_role() -> None:
     node = Node(cluster).start().lead(0)
     node.storage.custom_metadata = bytes(129)
     node.produce(0, "a")
-    node.advance(60_000)
+    node.pass_time(60_000)
     assert node.storage.calls.count("copy") == 1
     assert data_keys(cluster) == []
     node.storage.custom_metadata = bytes(128)
     node.lead(1)
-    node.advance(1000)
+    node.pass_time(1000)
     (segment,) = node.segments()
     assert segment.custom_metadata == bytes(128)
 
@@ -172,9 +172,9 @@ def test_a_started_record_that_is_refused_uploads_nothing() -> None:
     node = Node(cluster).start().lead(0)
     node.append_faults = ["refused"]
     node.produce(0, "a")
-    node.advance(50)
+    node.pass_time(50)
     assert node.storage.calls == []
-    node.advance(1000)
+    node.pass_time(1000)
     assert spans(node) == [(0, 0)]
 
 
@@ -184,7 +184,7 @@ def test_a_finished_record_whose_answer_is_lost_counts_and_nothing_is_copied_twi
     node = Node(cluster).start().lead(0)
     node.append_faults = ["none", "lost"]
     node.produce(0, "a")
-    node.advance(5000)
+    node.pass_time(5000)
     assert node.storage.calls.count("copy") == 1
     assert spans(node) == [(0, 0)]
     assert node.log.highest_remote_offset == 0
@@ -195,7 +195,7 @@ def test_a_finished_record_that_is_refused_is_published_again() -> None:
     node = Node(cluster).start().lead(0)
     node.append_faults = ["none", "refused"]
     node.produce(0, "a")
-    node.advance(5000)
+    node.pass_time(5000)
     assert node.storage.calls.count("copy") == 1
     assert [s.state for s in node.segments()] == [SegmentState.COPY_FINISHED]
 
@@ -205,18 +205,18 @@ def test_nothing_is_copied_before_the_metadata_is_loaded() -> None:
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
     node.produce(0, "a")
-    node.advance(1000)
+    node.pass_time(1000)
     other = Node(cluster, 2)
     other.follow(node)
     cluster.has_topic = False
     other.start().lead(1)
-    other.advance(5000)
+    other.pass_time(5000)
     assert other.storage.calls == []
     assert not other.tier.status()[0].is_ready
     covered = other.tier._tasks[WHERE].hosted.covered_offset(other.tier.services.metadata)
     assert isinstance(covered, KafkaError), "not known is not nothing"
     cluster.has_topic = True
-    other.advance(5000)
+    other.pass_time(5000)
     assert other.storage.calls == []
     assert spans(other) == [(0, 0)]
 
@@ -225,7 +225,7 @@ def test_a_metadata_topic_of_another_size_stops_the_tier_with_a_reason() -> None
     cluster = Cluster(partitions=4)
     node = Node(cluster).start().lead(0)
     node.produce(0, "a")
-    node.advance(5000)
+    node.pass_time(5000)
     assert node.storage.calls == []
     assert "has 4 partitions" in str(node.tier.problem)
 
@@ -239,11 +239,11 @@ def test_a_new_leader_goes_on_where_the_tier_ends() -> None:
     other = Node(cluster, 2).start()
     other.follow(node)
     other.log.roll(cluster.now_ms)
-    node.advance(1000)
+    node.pass_time(1000)
     node.role(is_leader=False, epoch=1)
     other.lead(1)
     other.produce(1, "e")
-    other.advance(2000)
+    other.pass_time(2000)
     assert other.storage.calls.count("copy") == 1
     assert spans(other)[-1] == (4, 4)
     assert other.log.highest_remote_offset == 4
@@ -255,10 +255,10 @@ def test_a_deposed_leader_begins_no_other_copy() -> None:
     node.produce(0, "a")
     node.produce(0, "b")
     node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
-    node.advance(1000)
+    node.pass_time(1000)
     node.role(is_leader=False, epoch=1)
     node.release()
-    node.advance(5000)
+    node.pass_time(5000)
     assert node.storage.calls.count("copy") == 1
     assert [(s.base_offset, s.state.name) for s in node.segments()] == [(0, "COPY_FINISHED")]
 
@@ -268,11 +268,11 @@ def test_a_leader_that_is_deposed_while_it_looks_at_a_segment_says_nothing_of_a_
     node = Node(cluster).start().lead(0)
     node.produce(0, "a")
     node.held = lambda effect: getattr(effect, "name", "").startswith("check ")
-    node.advance(1000)
+    node.pass_time(1000)
     assert node.on_hold
     node.role(is_leader=False, epoch=1)
     node.release()
-    node.advance(5000)
+    node.pass_time(5000)
     assert cluster.metadata == {}
     assert node.storage.calls == []
 
@@ -280,8 +280,8 @@ def test_a_leader_that_is_deposed_while_it_looks_at_a_segment_says_nothing_of_a_
 def test_tasks_with_nothing_to_do_run_once_in_an_interval() -> None:
     """There are thousands of partitions."""
     node = Node(Cluster()).start().lead(0)
-    node.advance(1000)
-    due = {key[1]: at_ms for key, (at_ms, _) in node.timers.items()}
+    node.pass_time(1000)
+    due = {key[1]: timer.at_ms for key, timer in node.timers.items()}
     assert (due["copy"], due["expire"]) == (node.cluster.now_ms + 1000,) * 2
 
 
@@ -291,7 +291,7 @@ def test_a_metadata_manager_that_does_not_say_what_it_applied_has_nothing_copied
     node.tier.services.metadata.on_applied = None
     node.produce(0, "a")
     node.produce(0, "b")
-    node.advance(2000)
+    node.pass_time(2000)
     assert node.storage.calls.count("copy") == 2
 
 
@@ -301,10 +301,10 @@ def test_a_replica_that_moves_away_begins_no_other_copy() -> None:
     node.produce(0, "a")
     node.produce(0, "b")
     node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
-    node.advance(1000)
+    node.pass_time(1000)
     node.run(node.tier.on_stop(WHERE, cluster.now_ms))
     node.release()
-    node.advance(5000)
+    node.pass_time(5000)
     assert node.storage.calls.count("copy") == 1
     assert [key for key in node.timers if key[1] == "copy"] == [], "no task is left"
 
@@ -315,9 +315,9 @@ def test_metadata_of_a_topic_that_says_the_same_role_again_changes_no_task() -> 
     node = Node(cluster).start().lead(0)
     node.produce(0, "a")
     node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
-    node.advance(1000)
+    node.pass_time(1000)
     node.role(is_leader=True, epoch=0)
-    node.advance(5000)
+    node.pass_time(5000)
     assert len(node.on_hold) == 1
     node.release()
     assert node.storage.calls.count("copy") == 1
@@ -327,13 +327,13 @@ def test_a_log_that_was_opened_anew_is_copied_in_the_same_role() -> None:
     """After a failed directory came back: tasks of the old log would look at files that are closed."""
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
-    node.advance(1000)
+    node.pass_time(1000)
     node.log = open_log(
         node.fs, "/data/t-0", TP, topic_id=TOPIC_ID, config=node.config, now_ms=0, was_clean=False
     )
     node.role(is_leader=True, epoch=0)
     node.produce(0, "a")
-    node.advance(2000)
+    node.pass_time(2000)
     assert spans(node) == [(0, 0)]
 
 
@@ -343,7 +343,7 @@ def test_a_segment_that_was_truncated_under_the_copy_is_not_finished() -> None:
     node = Node(cluster).start().lead(0)
     node.produce(0, "a", "b")
     node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
-    node.advance(1000)
+    node.pass_time(1000)
     node.role(is_leader=False, epoch=1)
     (held,) = node.on_hold
     node.on_hold, node.held = [], lambda effect: False
@@ -366,7 +366,7 @@ def test_a_missing_producer_snapshot_is_built_again_before_the_copy() -> None:
         file = node.fs.open(local.snapshot_path)
         wanted[local.base_offset] = file.read(0, file.size())
         node.fs.remove(local.snapshot_path)
-    node.advance(1000)
+    node.pass_time(1000)
     stored = {
         s.base_offset: cluster.store.objects[
             f"data/{uuid_text(TOPIC_ID)}/0/{s.base_offset:020d}-{uuid_text(s.segment_id)}.snapshot"
@@ -381,14 +381,14 @@ def test_copy_disable_stops_copies_and_keeps_reads() -> None:
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
     node.produce(0, "a")
-    node.advance(1000)
+    node.pass_time(1000)
     node.log.config = topic_config(remote_log_copy_disable=True, local_retention_bytes=-2)
     node.produce(0, "b")
-    node.advance(5000)
+    node.pass_time(5000)
     assert spans(node) == [(0, 0)]
     assert node.tier.status()[0].copy_lag_segments == 0
     node.log.config = topic_config()
-    node.advance(2000)
+    node.pass_time(2000)
     assert spans(node) == [(0, 0), (1, 1)]
 
 
@@ -397,9 +397,9 @@ def test_the_copy_quota_makes_the_next_copy_wait() -> None:
     node = Node(cluster, copy_bytes_per_second=20, copy_quota_windows=2).start().lead(0)
     node.produce(0, "a")
     node.produce(0, "b")
-    node.advance(1000)
+    node.pass_time(1000)
     assert spans(node) == [(0, 0)]
-    node.advance(5000)
+    node.pass_time(5000)
     assert spans(node) == [(0, 0), (1, 1)]
 
 
@@ -413,7 +413,7 @@ def test_a_topic_that_is_not_tiered_is_left_alone() -> None:
         node = Node(cluster).start()
         node.produce(0, "a")
         node.log.config = config
-        node.lead(0).advance(5000)
+        node.lead(0).pass_time(5000)
         assert node.storage.calls == []
     assert cluster.store.objects == {}
 
@@ -422,7 +422,7 @@ def test_flush_rolls_copies_and_answers_when_the_catalog_says_so() -> None:
     """At once, and not with the next of the tasks, which may run once in a minute."""
     cluster = Cluster()
     node = Node(cluster, task_interval_ms=30_000).start().lead(0)
-    node.advance(1000)
+    node.pass_time(1000)
     node.produce(0, "a", "b", roll=False)
     answers: list[tuple[dict[int, object], list[tuple[int, int]]]] = []
 
@@ -431,7 +431,7 @@ def test_flush_rolls_copies_and_answers_when_the_catalog_says_so() -> None:
         return []
 
     node.run(node.tier.flush(TOPIC_ID, then, cluster.now_ms))
-    node.advance(1000)
+    node.pass_time(1000)
     assert answers == [({0: None}, [(0, 1)])]
 
 
@@ -447,7 +447,7 @@ def test_a_flush_that_fails_says_why() -> None:
         return []
 
     node.run(node.tier.flush(TOPIC_ID, then, cluster.now_ms))
-    node.advance(5000)
+    node.pass_time(5000)
     assert len(answers) == 1
     assert "503" in str(answers[0][0])
 
@@ -463,7 +463,7 @@ def test_a_flush_does_not_wait_for_ever_for_an_open_transaction() -> None:
         return []
 
     node.run(node.tier.flush(TOPIC_ID, then, cluster.now_ms))
-    node.advance(120_000)
+    node.pass_time(120_000)
     assert len(answers) == 1
     assert isinstance(answers[0][0], KafkaError)
 
@@ -477,7 +477,7 @@ def test_a_flush_is_answered_soon_after_the_transaction_ended() -> None:
     node.run(
         node.tier.flush(TOPIC_ID, lambda found, now_ms: answers.append(found) or [], cluster.now_ms)
     )  # type: ignore[func-returns-value]
-    node.advance(1000)
+    node.pass_time(1000)
     assert answers == []
     marker = NewRecord(encode_key(ControlType.COMMIT), bytes(6), cluster.now_ms)
     kinds: Any = {"producer_id": 9, "producer_epoch": 0, "is_transactional": True}
@@ -486,7 +486,7 @@ def test_a_flush_is_answered_soon_after_the_transaction_ended() -> None:
         leader_epoch=0, now_ms=cluster.now_ms, origin="coordinator",
     )  # fmt: skip
     node.log.advance_high_watermark(node.log.log_end_offset)
-    node.advance(1000)
+    node.pass_time(1000)
     assert answers == [{0: None}]
 
 
@@ -495,7 +495,7 @@ def test_status_says_what_lies_where() -> None:
     node = Node(cluster).start().lead(0)
     node.produce(0, "a")
     node.produce(0, "b")
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     node.produce(0, "c", roll=False)
     (row,) = node.tier.status()
@@ -512,12 +512,12 @@ def test_status_names_a_hole() -> None:
     node = Node(cluster).start().lead(0)
     node.produce(0, "a")
     node.produce(0, "b")
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     cluster.metadata.clear()
     cluster.ends.clear()
     fresh = Node(cluster, fs=node.crash()).start().lead(1)
-    fresh.advance(5000)
+    fresh.pass_time(5000)
     (row,) = fresh.tier.status()
     assert row.holes == ((0, 2),)
     assert fresh.log.log_start_offset == 0, "a loss is reported, not acted on"
@@ -530,16 +530,16 @@ def test_the_log_start_comes_back_from_the_tier(lost: bool) -> None:
     node = Node(cluster).start().lead(0)
     for text in "abc":
         node.produce(0, text)
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     node.log.advance_log_start(1)
-    node.advance(2000)
+    node.pass_time(2000)
     assert spans(node) == [(1, 1), (2, 2)]
     fresh = Node(cluster, fs=node.crash()).start()
     if not lost:
         fresh.log.advance_log_start(1)
     fresh.lead(1)
-    fresh.advance(2000)
+    fresh.pass_time(2000)
     assert fresh.log.log_start_offset == 1
     assert list(fresh.read_all()) == [1, 2]
 
@@ -552,10 +552,10 @@ def test_a_new_leader_looks_for_the_start_of_a_long_history_and_no_further(
     node = Node(cluster).start().lead(0)
     for text in "abcdefghij":
         node.produce(0, text)
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     node.log.advance_log_start(1)
-    node.advance(2000)
+    node.pass_time(2000)
     looked_at: list[object] = []
     first_shared = lineage.Lineage.first_shared
 
@@ -565,7 +565,7 @@ def test_a_new_leader_looks_for_the_start_of_a_long_history_and_no_further(
 
     monkeypatch.setattr(lineage.Lineage, "first_shared", counted)
     fresh = Node(cluster, fs=node.crash()).start().lead(1)
-    fresh.advance(2000)
+    fresh.pass_time(2000)
     assert fresh.log.log_start_offset == 1
     assert len(looked_at) == 1
 
@@ -576,14 +576,14 @@ def test_the_log_start_comes_back_where_all_that_the_tier_had_expired() -> None:
     node = Node(cluster).start().lead(0)
     for text in "abc":
         node.produce(0, text)
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     node.log.advance_log_start(3)
-    node.advance(5000)
+    node.pass_time(5000)
     assert spans(node) == []
     fresh = Node(cluster, fs=node.crash()).start().lead(1)
     assert fresh.log.log_start_offset == 0
-    fresh.advance(2000)
+    fresh.pass_time(2000)
     assert fresh.log.log_start_offset == 3
 
 
@@ -601,11 +601,11 @@ def test_a_new_leader_writes_all_history_off_the_loop(monkeypatch: pytest.Monkey
     node.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("write cat")
     node.lead(0)
     node.produce(0, "a")
-    node.advance(5000)
+    node.pass_time(5000)
     assert node.on_hold
     assert made == []
     node.release()
-    node.advance(5000)
+    node.pass_time(5000)
     assert made != []
     assert spans(node) == [(0, 0)]
 
@@ -615,7 +615,7 @@ def test_a_look_at_the_status_gives_the_loop_back(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(remote_log, "SEGMENTS_PER_LOOK", 1)
     node = Node(Cluster()).start().lead(0)
     node.produce(0, "a")
-    node.advance(1000)
+    node.pass_time(1000)
     steps = node.tier.status_steps()
     next(steps)
     node.run(
@@ -637,13 +637,13 @@ def test_a_follower_that_was_behind_the_tier_gives_up_its_local_files_once_it_ca
     follower.follow(leader)
     follower.log.roll(cluster.now_ms)
     leader.produce(0, "b")
-    leader.advance(1000)
+    leader.pass_time(1000)
     assert spans(leader) == [(0, 0), (1, 1)]
-    follower.advance(3000)
+    follower.pass_time(3000)
     assert follower.log.highest_remote_offset == 0, "it has no more than that"
     follower.follow(leader)
     follower.log.roll(cluster.now_ms)
-    follower.advance(2000)
+    follower.pass_time(2000)
     assert follower.log.highest_remote_offset == 1
     follower.expire_local()
     assert follower.log.local_log_start_offset == 2
@@ -654,13 +654,13 @@ def test_a_flush_while_a_segment_is_copied_begins_no_second_copy() -> None:
     node = Node(cluster).start().lead(0)
     node.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("copy ")
     node.produce(0, "a")
-    node.advance(1000)
+    node.pass_time(1000)
     assert len(node.on_hold) == 1
     answers: list[dict[int, object]] = []
     node.run(node.tier.flush(TOPIC_ID, lambda found, now_ms: answers.append(found) or [], 0))  # type: ignore[func-returns-value]
     assert len(node.on_hold) == 1
     node.release()
-    node.advance(1000)
+    node.pass_time(1000)
     assert answers == [{0: None}]
     assert node.storage.calls.count("copy") == 1
 
@@ -678,11 +678,11 @@ def test_a_segment_whose_time_index_is_built_again_is_copied_when_it_is() -> Non
     segment.release()
     segment._max_time_ms = -2
     node.fs.remove(local.stem_path + ".timeindex")
-    node.advance(1000)
+    node.pass_time(1000)
     assert spans(node) == []
     assert data_keys(cluster) == []
     for _ in wanted[0]():
         pass
-    node.advance(100_000)
+    node.pass_time(100_000)
     assert spans(node) == [(0, 1)]
     assert node.segments()[0].max_timestamp_ms == sound

@@ -46,7 +46,7 @@ class World:
         if self.story == "failing copy":
             self.first.storage.fail("copy", StorageError("503"), "after")
         if self.story in ("expire", "remove"):
-            self.first.advance(1500)
+            self.first.pass_time(1500)
             assert len(self.first.segments()) == 3
         self.first.steps = 0
         self.first.trace.clear()
@@ -79,7 +79,7 @@ class World:
         if self.story == "remove":
             self.cluster.topics.clear()
             self._delete_topic(self.first)
-        self.first.advance(5_000)
+        self.first.pass_time(5_000)
 
     def _delete_topic(self, node: Node) -> None:
         now_ms = self.cluster.now_ms
@@ -101,7 +101,7 @@ class World:
         else:
             node.lead(1)
         for _ in range(8):
-            node.advance(20_000)
+            node.pass_time(20_000)
             if self.story != "remove":
                 node.expire_local()
         return node

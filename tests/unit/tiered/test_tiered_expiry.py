@@ -34,7 +34,7 @@ def tiered(cluster: Cluster, count: int = 4, **settings: int) -> Node:
     for number in range(count):
         node.produce(0, f"m{number}")
         cluster.now_ms += 1000
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     assert spans(node) == [(n, n) for n in range(count)]
     return node
@@ -45,7 +45,7 @@ def test_time_retention_deletes_from_the_oldest_and_moves_the_log_start() -> Non
     node = tiered(cluster)
     oldest = node.segments()[0].max_timestamp_ms
     node.log.config = topic_config(retention_ms=cluster.now_ms - oldest - 1000)
-    node.advance(1000)
+    node.pass_time(1000)
     assert node.log.log_start_offset == 3
     assert spans(node) == [(3, 3)]
     assert len(data_keys(cluster)) == 5
@@ -79,11 +79,11 @@ def test_records_without_a_time_are_as_old_as_their_file() -> None:
         node.log.advance_high_watermark(node.log.log_end_offset)
         node.log.roll(cluster.now_ms)
     written_ms = cluster.now_ms
-    node.advance(5_000)
+    node.pass_time(5_000)
     assert [s.max_timestamp_ms for s in node.segments()] == [written_ms, written_ms]
-    node.advance(50_000)
+    node.pass_time(50_000)
     assert (len(node.segments()), node.log.log_start_offset) == (2, 0)
-    node.advance(10_000)
+    node.pass_time(10_000)
     assert (node.segments(), node.log.log_start_offset) == ([], 2)
 
 
@@ -93,12 +93,12 @@ def test_total_limits_may_be_applied_less_often_than_tasks_run() -> None:
     node = Node(cluster, config=config, retention_interval_ms=300_000).start().lead(0)
     for text in "abc":
         node.produce(0, text)
-    node.advance(290_000)
+    node.pass_time(290_000)
     assert (len(node.segments()), node.log.log_start_offset) == (3, 0)
     node.log.advance_log_start(1)  # DeleteRecords
-    node.advance(2_000)
+    node.pass_time(2_000)
     assert spans(node) == [(1, 1), (2, 2)], "what lies below the log start goes with the next task"
-    node.advance(10_000)
+    node.pass_time(10_000)
     assert (node.segments(), node.log.log_start_offset) == ([], 3)
 
 
@@ -107,13 +107,13 @@ def test_size_retention_keeps_as_much_as_fits() -> None:
     node = tiered(cluster)
     size = node.segments()[0].size_bytes
     node.log.config = topic_config(retention_bytes=2 * size)
-    node.advance(2000)
+    node.pass_time(2000)
     assert spans(node) == [(2, 2), (3, 3)]
     node.log.config = topic_config(retention_bytes=2 * size - 1)
-    node.advance(2000)
+    node.pass_time(2000)
     assert spans(node) == [(2, 2), (3, 3)], "a segment goes only if the breach is as large as it is"
     node.log.config = topic_config(retention_bytes=size)
-    node.advance(2000)
+    node.pass_time(2000)
     assert spans(node) == [(3, 3)]
 
 
@@ -123,10 +123,10 @@ def test_bytes_that_are_in_both_tiers_count_once() -> None:
     node = Node(cluster, config=topic_config(local_retention_bytes=-1)).start().lead(0)
     for number in range(4):
         node.produce(0, f"m{number}")
-    node.advance(1000)
+    node.pass_time(1000)
     size = node.segments()[0].size_bytes
     node.log.config = topic_config(local_retention_bytes=-1, retention_bytes=4 * size)
-    node.advance(2000)
+    node.pass_time(2000)
     assert len(node.segments()) == 4
     assert node.log.local_log_start_offset == 0
 
@@ -138,10 +138,10 @@ def test_a_copy_that_only_began_counts_no_bytes() -> None:
     size = node.segments()[0].size_bytes
     node.produce(0, "m4")
     node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
-    node.advance(1000)
+    node.pass_time(1000)
     assert len(node.segments()) == 5
     node.log.config = topic_config(retention_bytes=5 * size)
-    node.advance(3000)
+    node.pass_time(3000)
     assert len(node.segments()) == 5
     assert node.log.log_start_offset == 0
 
@@ -162,7 +162,7 @@ def test_the_log_start_moves_before_anything_is_deleted() -> None:
 
     node.storage.delete_segment = looking  # type: ignore[method-assign]
     node.log.config = topic_config(retention_ms=1)
-    node.advance(1000)
+    node.pass_time(1000)
     assert order == [("delete", 4, [])] * 4, "and the catalog is without them by then"
 
 
@@ -172,10 +172,10 @@ def test_delete_records_removes_what_lies_below() -> None:
     node = Node(cluster).start().lead(0)
     node.produce(0, "a", "b")
     node.produce(0, "c", "d")
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     node.log.advance_log_start(3)
-    node.advance(2000)
+    node.pass_time(2000)
     assert spans(node) == [(2, 3)]
     assert isinstance(node.read(2), KafkaError)
     assert not isinstance(node.read(3), KafkaError)
@@ -186,9 +186,9 @@ def test_readers_of_the_store_hear_of_a_log_start_within_a_segment() -> None:
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
     node.produce(0, "a", "b")
-    node.advance(1000)
+    node.pass_time(1000)
     node.log.advance_log_start(1)
-    node.advance(1000)
+    node.pass_time(1000)
     catalog = read_catalog(cluster.store, TOPIC_ID, 0)
     assert catalog is not None
     assert catalog.log_start_offset == 1
@@ -203,24 +203,24 @@ def test_a_segment_of_a_lost_history_neither_moves_the_log_start_nor_stays_for_e
     b.follow(a)
     b.log.truncate_to(1)
     b.log.roll(cluster.now_ms)
-    a.advance(1000)
+    a.pass_time(1000)
     a.role(is_leader=False, epoch=1)
     b.lead(1)
     b.produce(1, "x")
-    b.advance(1000)
+    b.pass_time(1000)
     b.role(is_leader=False, epoch=2)
     a.lead(2)
     a.produce(2, "c")
-    a.advance(2000)
+    a.pass_time(2000)
     lost = [s for s in a.segments() if s.epochs[-1][0] == 1]
     assert [(s.base_offset, s.end_offset) for s in lost] == [(1, 1)]
     a.log.config = topic_config(retention_bytes=2 * a.segments()[0].size_bytes)
-    a.advance(2000)
+    a.pass_time(2000)
     assert a.log.log_start_offset == 0
     a.log.config = topic_config()
     a.expire_local()
     a.log.advance_log_start(2)
-    a.advance(3000)
+    a.pass_time(3000)
     assert [s.epochs[-1][0] for s in a.segments()] == [2]
 
 
@@ -230,10 +230,10 @@ def test_a_delete_that_fails_is_tried_again_and_does_not_hold_up_the_others() ->
     node = tiered(cluster)
     node.storage.fail("delete", StorageError("403"))
     node.log.config = topic_config(retention_ms=1)
-    node.advance(0)
-    node.advance(1000)
+    node.pass_time(0)
+    node.pass_time(1000)
     assert node.tier.services.counters.delete_errors == 1
-    node.advance(5000)
+    node.pass_time(5000)
     assert spans(node) == []
     assert data_keys(cluster) == []
 
@@ -243,11 +243,11 @@ def test_deletes_that_keep_failing_are_tried_less_and_less_often() -> None:
     node = tiered(cluster, count=1, retry_backoff_max_ms=30_000)
     node.storage.fail("delete", StorageError("403"), times=1000)
     node.log.config = topic_config(retention_ms=1)
-    node.advance(60_000)
+    node.pass_time(60_000)
     tries = node.storage.calls.count("delete")
     assert 5 <= tries <= 12
     node.storage.faults.clear()
-    node.advance(60_000)
+    node.pass_time(60_000)
     assert node.storage.calls.count("delete") == tries + 1
     assert data_keys(cluster) == []
 
@@ -258,7 +258,7 @@ def test_without_the_metadata_nothing_is_deleted() -> None:
     node = tiered(cluster)
     node.append_faults = ["refused"] * 1000
     node.log.config = topic_config(retention_ms=1)
-    node.advance(5000)
+    node.pass_time(5000)
     assert node.storage.calls.count("delete") == 0
     assert len(data_keys(cluster)) == 20
 
@@ -274,10 +274,10 @@ def test_while_the_catalog_cannot_be_written_nothing_is_deleted() -> None:
 
     cluster.store.put = failing  # type: ignore[method-assign]
     node.log.config = topic_config(retention_ms=1)
-    node.advance(3000)
+    node.pass_time(3000)
     assert len(data_keys(cluster)) == 20
     cluster.store.put = put  # type: ignore[method-assign]
-    node.advance(60_000)
+    node.pass_time(60_000)
     assert data_keys(cluster) == []
     assert catalog_bases(cluster) == []
 
@@ -289,7 +289,7 @@ def test_what_outlives_the_total_retention_before_it_is_copied_is_not_kept() -> 
     node.storage.fail("copy", StorageError("503"), times=10_000)
     for number in range(10):
         node.produce(0, f"m{number}")
-        node.advance(1000)
+        node.pass_time(1000)
         node.expire_local()
     assert 3 <= node.log.log_start_offset <= 6
     assert node.log.local_log_start_offset == node.log.log_start_offset
@@ -303,7 +303,7 @@ def test_an_expired_log_start_is_not_moved_past_the_high_watermark() -> None:
     node.produce(0, "a")
     node.log.high_watermark = 0
     cluster.now_ms += 1000
-    node.advance(1000)
+    node.pass_time(1000)
     assert node.log.log_start_offset == 0
 
 
@@ -313,14 +313,14 @@ def test_a_dangling_copy_of_a_dead_broker_is_deleted_after_its_time() -> None:
     node = Node(cluster, 1).start().lead(0)
     node.produce(0, "a")
     node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
-    node.advance(1000)
+    node.pass_time(1000)
     other = Node(cluster, 2).start()
     other.follow(node)
     other.log.roll(cluster.now_ms)
     other.lead(1)
-    other.advance(30_000)
+    other.pass_time(30_000)
     assert [s.state.name for s in other.segments()] == ["COPY_STARTED", "COPY_FINISHED"]
-    other.advance(40_000)
+    other.pass_time(40_000)
     assert [s.state.name for s in other.segments()] == ["COPY_FINISHED"]
 
 
@@ -330,11 +330,11 @@ def test_a_dangling_copy_of_our_own_last_run_is_deleted_at_once() -> None:
     node = Node(cluster, 1).start().lead(0)
     node.produce(0, "a")
     node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
-    node.advance(1000)
+    node.pass_time(1000)
     again = Node(cluster, 1, fs=node.crash(), rng=node.rng)
     again.log.advance_high_watermark(1)
     again.start().lead(1)
-    again.advance(2000)
+    again.pass_time(2000)
     assert [s.state.name for s in again.segments()] == ["COPY_FINISHED"]
     assert len(data_keys(cluster)) == 5
 
@@ -348,7 +348,7 @@ def test_switching_off_with_delete_empties_the_tier_and_keeps_the_local_tail() -
         remote_storage_enable=False, remote_log_delete_on_disable=True, local_retention_bytes=-2
     )
     node.role(is_leader=True, epoch=0)
-    node.advance(3000)
+    node.pass_time(3000)
     assert data_keys(cluster) == []
     assert node.log.log_start_offset == 4
     assert list(node.read_all()) == [4]
@@ -370,7 +370,7 @@ def test_a_deleted_topic_leaves_nothing_in_the_tier() -> None:
     cluster = Cluster()
     node = tiered(cluster)
     delete_topic(node)
-    node.advance(1000)
+    node.pass_time(1000)
     assert cluster.store.objects == {}
     metadata = node.tier.services.metadata
     assert metadata.delete_state(WHERE) == DeleteState.FINISHED
@@ -381,10 +381,10 @@ def test_a_deleted_topic_leaves_nothing_in_the_tier() -> None:
 def test_a_tiered_topic_that_was_never_copied_leaves_no_catalog_either() -> None:
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
-    node.advance(1000)
+    node.pass_time(1000)
     assert cluster.store.objects
     delete_topic(node)
-    node.advance(1000)
+    node.pass_time(1000)
     assert cluster.store.objects == {}
 
 
@@ -395,10 +395,10 @@ def test_a_deleted_topic_leaves_nothing_where_the_tier_has_no_catalog() -> None:
     assert node.tier.problem is None
     node.start().lead(0)
     node.produce(0, "a")
-    node.advance(1000)
+    node.pass_time(1000)
     assert cluster.store.objects
     delete_topic(node)
-    node.advance(1000)
+    node.pass_time(1000)
     assert cluster.store.objects == {}
     assert node.tier.services.metadata.delete_state(WHERE) == DeleteState.FINISHED
     assert (node.tier.remover.pending, node.tier.problem) == (0, None)
@@ -408,7 +408,7 @@ def test_a_topic_that_never_was_tiered_says_nothing_to_the_metadata() -> None:
     cluster = Cluster()
     node = Node(cluster).start()
     delete_topic(node, was_tiered=False)
-    node.advance(20_000)
+    node.pass_time(20_000)
     assert cluster.metadata == {}
 
 
@@ -419,7 +419,7 @@ def test_a_partition_without_a_leader_is_removed_too() -> None:
     other = Node(cluster, 2).start()
     del node
     delete_topic(other)
-    other.advance(1000)
+    other.pass_time(1000)
     assert cluster.store.objects == {}
 
 
@@ -429,9 +429,9 @@ def test_marked_twice_is_effective_once() -> None:
     node = tiered(cluster)
     delete_topic(node)
     delete_topic(node)
-    node.advance(10_000)
+    node.pass_time(10_000)
     delete_topic(node)
-    node.advance(10_000)
+    node.pass_time(10_000)
     records = sum(len(batches) for batches in cluster.metadata.values())
     assert records == 4 * 2 + 3 + 4 * 2, "copies, one deletion, deletes"
 
@@ -442,7 +442,7 @@ def test_who_does_not_lead_the_metadata_partition_writes_nothing_of_a_deletion()
     cluster.leads = dict.fromkeys(range(cluster.partitions), 2)
     said = dict(cluster.ends)
     delete_topic(node)
-    node.advance(2000)
+    node.pass_time(2000)
     assert cluster.ends == said
     assert node.tier.remover.pending == 1
 
@@ -454,13 +454,13 @@ def test_a_deletion_that_stopped_half_way_is_gone_on_with_by_the_next_leader_of_
     node = tiered(cluster)
     cluster.leads = dict.fromkeys(range(cluster.partitions), 1)
     other = Node(cluster, 2).start()
-    other.advance(1000)
+    other.pass_time(1000)
     node.storage.fail("delete", StorageError("403"), times=100)
     delete_topic(node)
     cluster.leads = dict.fromkeys(range(cluster.partitions), 2)
     for partition in range(cluster.partitions):
         other.run(other.tier.on_metadata_leadership(partition, cluster.now_ms))
-    other.advance(1000)
+    other.pass_time(1000)
     assert cluster.store.objects == {}
 
 
@@ -474,12 +474,12 @@ def test_objects_of_a_deleted_topic_stay_until_readers_can_hear_of_it() -> None:
 
     cluster.store.put = failing  # type: ignore[method-assign, assignment]
     delete_topic(node)
-    node.advance(2000)
+    node.pass_time(2000)
     assert data_keys(cluster) == kept
     assert node.tier.problem is not None
     assert "503" in node.tier.problem
     cluster.store.put = put  # type: ignore[method-assign]
-    node.advance(20_000)
+    node.pass_time(20_000)
     assert cluster.store.objects == {}
 
 
@@ -489,11 +489,11 @@ def test_only_the_leader_of_the_metadata_partition_removes() -> None:
     partition = node.tier.services.metadata.applied_offset(WHERE)[0]
     cluster.leads[partition] = 2
     delete_topic(node)
-    node.advance(3_000)
+    node.pass_time(3_000)
     assert len(data_keys(cluster)) == 20
     other = Node(cluster, 2).start()
     delete_topic(other)
-    other.advance(3_000)
+    other.pass_time(3_000)
     assert cluster.store.objects == {}
 
 
@@ -502,14 +502,14 @@ def test_readers_hear_of_the_deletion_before_the_first_object_goes() -> None:
     node = tiered(cluster)
     node.storage.fail("delete", StorageError("503"), times=1000)
     delete_topic(node)
-    node.advance(3000)
+    node.pass_time(3000)
     found = resolve_topic(cluster.store, "t")
     assert found is not None
     assert found.is_deleted
     assert [t.is_deleted for t in list_topics(cluster.store)] == [True]
     assert "503" in str(node.tier.problem)
     node.storage.faults.clear()
-    node.advance(60_000)
+    node.pass_time(60_000)
     assert cluster.store.objects == {}
     assert node.tier.problem is None
 
@@ -526,7 +526,7 @@ def test_a_topic_of_the_same_name_is_not_touched() -> None:
     begin_catalog(cluster.store, topic="t", topic_id=again, partition=0, now_ms=cluster.now_ms)
     cluster.store.put("data/x/0/y.log", (b"1",), size_bytes=1)
     delete_topic(node)
-    node.advance(3000)
+    node.pass_time(3000)
     left = sorted(cluster.store.objects)
     assert len(left) == 2
     found = resolve_topic(cluster.store, "t")
@@ -541,9 +541,9 @@ def test_segments_of_a_topic_that_nobody_saw_go_are_removed_by_the_scan() -> Non
     del node
     cluster.topics.clear()
     other = Node(cluster, 2).start()
-    other.advance(4_000)
+    other.pass_time(4_000)
     assert len(data_keys(cluster)) == 20
-    other.advance(10_000)
+    other.pass_time(10_000)
     assert cluster.store.objects == {}
 
 
@@ -552,12 +552,12 @@ def test_a_deletion_waits_for_a_copy_that_is_under_way_in_this_process() -> None
     node = tiered(cluster, 1)
     node.produce(0, "late")
     node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
-    node.advance(1000)
+    node.pass_time(1000)
     delete_topic(node)
-    node.advance(3000)
+    node.pass_time(3000)
     assert len(data_keys(cluster)) == 5
     node.release()
-    node.advance(60_000)
+    node.pass_time(60_000)
     assert cluster.store.objects == {}
 
 
@@ -566,10 +566,10 @@ def test_a_segment_that_a_zombie_adds_after_the_end_is_removed_as_well() -> None
     node = tiered(cluster, 1)
     (old,) = node.segments()
     delete_topic(node)
-    node.advance(1000)
+    node.pass_time(1000)
     late = old._replace(segment_id=bytes(15) + b"\x99", state=SegmentState.COPY_STARTED)
     node.run(node.tier.services.metadata.add(late, lambda error, now: [], cluster.now_ms))
-    node.advance(10_000)
+    node.pass_time(10_000)
     left = node.tier.services.metadata.segments_to_remove(TopicIdPartition(TOPIC_ID, 0))
     assert left == []
 
@@ -579,7 +579,7 @@ def test_a_replica_that_moves_away_deletes_nothing() -> None:
     cluster = Cluster()
     node = tiered(cluster)
     node.run(node.tier.on_stop(WHERE, cluster.now_ms))
-    node.advance(10_000)
+    node.pass_time(10_000)
     assert len(data_keys(cluster)) == 20
 
 
@@ -604,7 +604,7 @@ def test_very_many_that_are_due_expire_in_steps() -> None:
     cluster = Cluster()
     node = deciding(cluster, retention_ms=1)
     assert node.log.log_start_offset == 0
-    node.advance(0)
+    node.pass_time(0)
     assert (node.log.log_start_offset, node.segments(), data_keys(cluster)) == (9, [], [])
 
 
@@ -613,7 +613,7 @@ def test_whoever_resigns_while_it_decides_deletes_nothing() -> None:
     cluster = Cluster()
     node = deciding(cluster, retention_ms=1)
     node.role(is_leader=False, epoch=1)
-    node.advance(0)
+    node.pass_time(0)
     assert (node.log.log_start_offset, len(node.segments())) == (0, 9)
 
 
@@ -623,7 +623,7 @@ def test_a_topic_that_is_tiered_again_while_its_tier_is_to_be_emptied_keeps_it()
     off = {"remote_storage_enable": False, "remote_log_delete_on_disable": True}
     node = deciding(cluster, **off)
     node.log.config = topic_config()
-    node.advance(0)
+    node.pass_time(0)
     assert (node.log.log_start_offset, len(node.segments())) == (0, 9)
 
 
@@ -631,7 +631,7 @@ def test_a_topic_that_is_tiered_again_while_its_tier_is_to_be_emptied_keeps_it()
 def test_a_tier_that_is_emptied_is_emptied_in_steps() -> None:
     cluster = Cluster()
     node = deciding(cluster, remote_storage_enable=False, remote_log_delete_on_disable=True)
-    node.advance(0)
+    node.pass_time(0)
     assert (node.segments(), data_keys(cluster)) == ([], [])
 
 
@@ -640,7 +640,7 @@ def test_what_cannot_be_read_while_it_is_decided_deletes_nothing() -> None:
     cluster = Cluster()
     node = deciding(cluster, retention_ms=1)
     node.tier.services.withheld = lambda where: StorageError("unreadable")
-    node.advance(0)
+    node.pass_time(0)
     assert (node.log.log_start_offset, len(node.segments())) == (0, 9)
 
 
@@ -677,5 +677,5 @@ def test_deletions_that_were_begun_are_taken_up_in_steps() -> None:
     )
     node.run(removal.begin(cluster.now_ms))
     assert asked == [7]
-    node.advance(0)
+    node.pass_time(0)
     assert asked == [7, 5, 3, 1]

@@ -36,7 +36,7 @@ def tiered(cluster: Cluster, *texts: str, **config: Any) -> Node:
     node = Node(cluster, config=topic_config(retention_ms=RETENTION_MS, **config)).start().lead(0)
     for text in texts:
         node.produce(0, text)
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     return node
 
@@ -67,7 +67,7 @@ def lose(cluster: Cluster, keep: Any = lambda batch: False) -> dict[int, list[by
 
 def again(cluster: Cluster, node: Node, epoch: int = 1) -> Node:
     fresh = Node(cluster, fs=node.crash(), config=node.config).start().lead(epoch)
-    fresh.advance(5000)
+    fresh.pass_time(5000)
     return fresh
 
 
@@ -93,7 +93,7 @@ def test_metadata_that_was_lost_costs_neither_the_catalog_nor_the_history() -> N
     fresh = again(cluster, node)
     assert newest(cluster) == said
     fresh.produce(1, "new")
-    fresh.advance(RETENTION_MS + 20_000)  # all is beyond the retention, as far as one could know
+    fresh.pass_time(RETENTION_MS + 20_000)  # all is beyond the retention, as far as one could know
     assert segment_keys(cluster) == kept
     assert newest(cluster) == said
     assert fresh.log.log_start_offset == 0
@@ -104,7 +104,7 @@ def test_the_operator_is_told_what_is_lost_and_what_to_do() -> None:
     node = tiered(cluster, "a", "b", "c")
     lose(cluster)
     fresh = again(cluster, node)
-    fresh.advance(60_000)
+    fresh.pass_time(60_000)
     [line] = fresh.warnings
     assert line.startswith("t-0: the tier holds segments that its metadata does not know")
     assert "segments=3 first_offset=0 last_offset=2" in line
@@ -136,7 +136,7 @@ def test_one_lost_segment_among_many_is_noticed() -> None:
     lost = node.segments()[3]
     lose(cluster, keep=lambda batch: not speaks_of(batch, lost.segment_id))
     fresh = again(cluster, node)
-    fresh.advance(RETENTION_MS + 20_000)
+    fresh.pass_time(RETENTION_MS + 20_000)
     assert segment_keys(cluster) == kept
     assert newest(cluster) == said
     assert fresh.tier.status()[0].unexplained_segments == 1
@@ -161,13 +161,13 @@ def test_a_store_without_a_catalog_is_judged_by_the_local_files() -> None:
     fresh = Node(cluster, fs=node.crash(), config=node.config)
     fresh.tier.services.catalog = None
     fresh.start().lead(1)
-    fresh.advance(5000)
+    fresh.pass_time(5000)
     fresh.run(fresh.tier.services.metadata.update(deletion(first, DELETE_STARTED), ignore, 0))
     fresh.run(fresh.tier.services.metadata.update(deletion(first, DELETE_FINISHED), ignore, 0))
     again_fresh = Node(cluster, fs=fresh.crash(), config=node.config)
     again_fresh.tier.services.catalog = None
     again_fresh.start().lead(2)
-    again_fresh.advance(RETENTION_MS + 20_000)
+    again_fresh.pass_time(RETENTION_MS + 20_000)
     assert again_fresh.segments() == []
     assert again_fresh.log.log_start_offset == 0
     [line] = again_fresh.warnings
@@ -183,14 +183,14 @@ def test_what_was_missed_without_a_catalog_is_no_problem_once_the_metadata_is_ba
     fresh = Node(cluster, fs=node.crash(), config=node.config)
     fresh.tier.services.catalog = None
     fresh.start().lead(1)
-    fresh.advance(5000)
+    fresh.pass_time(5000)
     (row,) = fresh.tier.status()
     assert row.unexplained_segments == 1
     assert row.problem is not None
     for partition, batches in before.items():
         for batch in batches:
             cluster.append(partition, bytearray(batch))
-    fresh.advance(60_000)
+    fresh.pass_time(60_000)
     (row,) = fresh.tier.status()
     assert (row.unexplained_segments, row.problem) == (0, None)
 
@@ -214,7 +214,7 @@ def test_all_goes_on_when_the_metadata_is_back() -> None:
     for partition, batches in before.items():
         for batch in batches:
             cluster.append(partition, bytearray(batch))
-    fresh.advance(60_000)
+    fresh.pass_time(60_000)
     assert [s.base_offset for s in newest(cluster).segments] == [0, 1, 2, 3]
     assert fresh.tier.status()[0].unexplained_segments == 0
     assert fresh.tier.status()[0].problem is None
@@ -231,7 +231,7 @@ def test_a_deletion_that_was_recorded_is_no_loss(comes_back: bool) -> None:
     said, objects = newest(cluster), dict(cluster.store.objects)
     gone = node.segments()[0]
     node.log.advance_log_start(1)
-    node.advance(5000)
+    node.pass_time(5000)
     assert gone.segment_id not in {s.segment_id for s in node.segments()}
     for key in [k for k in cluster.store.objects if k.startswith(heads_folder(TOPIC_ID, 0))]:
         del cluster.store.objects[key]
@@ -260,12 +260,12 @@ def test_what_is_lost_while_the_store_is_asked_is_missed_as_well() -> None:
     fresh = Node(cluster, fs=node.crash(), config=node.config).start()
     fresh.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("look for")
     fresh.lead(1)
-    fresh.advance(5000)
+    fresh.pass_time(5000)
     assert fresh.on_hold, "nobody asked the store"
     for segment in fresh.segments():
         forget(fresh, segment)
     fresh.release()
-    fresh.advance(5000)
+    fresh.pass_time(5000)
     assert newest(cluster) == said
 
 
@@ -292,7 +292,7 @@ def test_a_damaged_head_is_passed_over_for_the_one_before_it() -> None:
     cluster = Cluster()
     node = tiered(cluster, "a")
     node.produce(0, "b")
-    node.advance(2000)
+    node.pass_time(2000)
     node.expire_local()
     heads = [k for k in cluster.store.objects if k.startswith(heads_folder(TOPIC_ID, 0))]
     assert len(heads) > 1
@@ -316,7 +316,7 @@ def test_a_store_that_does_not_answer_is_no_loss_and_is_asked_again() -> None:
     assert fresh.warnings == []
     assert fresh.log.log_start_offset == 0
     cluster.store.get = whole  # type: ignore[method-assign]
-    fresh.advance(60_000)
+    fresh.pass_time(60_000)
     assert fresh.tier.status()[0].unexplained_segments == 2
 
 
@@ -326,7 +326,7 @@ def test_metadata_that_shrinks_under_a_leader_stops_it() -> None:
     node = tiered(cluster, *"abc")
     kept, said = segment_keys(cluster), newest(cluster)
     forget(node, node.segments()[0])
-    node.advance(RETENTION_MS + 20_000)
+    node.pass_time(RETENTION_MS + 20_000)
     assert segment_keys(cluster) == kept
     assert newest(cluster) == said
     assert node.log.log_start_offset == 0
@@ -347,11 +347,11 @@ def test_a_segment_whose_loss_was_taken_once_is_missed_when_it_was_back_and_is_l
         for batch in batches:
             if speaks_of(batch, middle.segment_id):
                 cluster.append(partition, bytearray(batch))
-    fresh.advance(5000)
+    fresh.pass_time(5000)
     said = newest(cluster)
     assert [s.base_offset for s in said.segments] == [0, 1, 2]
     forget(fresh, middle)
-    fresh.advance(5000)
+    fresh.pass_time(5000)
     assert newest(cluster) == said
     assert fresh.tier.status()[0].unexplained_segments == 1
 
@@ -363,11 +363,11 @@ def test_nothing_expires_before_what_the_store_said_was_compared() -> None:
     fresh = Node(cluster, fs=node.crash(), config=topic_config(retention_ms=1)).start()
     fresh.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("begin cat")
     fresh.lead(1)
-    fresh.advance(20_000)
+    fresh.pass_time(20_000)
     assert fresh.log.log_start_offset == 0
     assert len(segment_keys(cluster)) == 3
     fresh.release()
-    fresh.advance(20_000)
+    fresh.pass_time(20_000)
     assert fresh.log.log_start_offset == 3
     assert segment_keys(cluster) == []
 
@@ -390,7 +390,7 @@ def test_local_records_below_what_the_tier_has_left_stay_readable() -> None:
     node = Node(cluster).start().lead(0)
     for text in "abc":
         node.produce(0, text)
-    node.advance(1000)
+    node.pass_time(1000)
     first = node.segments()[0]
     for state in (DELETE_STARTED, DELETE_FINISHED):
         node.run(node.tier.services.metadata.update(deletion(first, state), ignore, 0))
@@ -405,10 +405,10 @@ def test_a_log_start_that_is_looked_for_in_steps_is_found(monkeypatch: pytest.Mo
     cluster = Cluster()
     node = tiered(cluster, *"abcd")
     node.log.advance_log_start(1)
-    node.advance(2000)
+    node.pass_time(2000)
     fresh = Node(cluster, fs=node.crash(), config=node.config).start().lead(1)
     assert fresh.log.log_start_offset == 0, "later: others have the loop first"
-    fresh.advance(5000)
+    fresh.pass_time(5000)
     assert fresh.log.log_start_offset == 1
 
 
@@ -454,7 +454,7 @@ def test_metadata_that_forked_is_read_again_and_nobody_acts_meanwhile() -> None:
     assert any("is its leader's up to 1 at most: records were lost" in w for w in node.warnings)
     node.feed.hidden.clear()
     forked.is_forked = False
-    node.advance(RETENTION_MS + 20_000)
+    node.pass_time(RETENTION_MS + 20_000)
     assert metadata.is_ready(WHERE)
     assert metadata.get(WHERE, last.segment_id) is None
     assert not isinstance(node.read(0), KafkaError)

@@ -21,7 +21,7 @@ def test_a_lost_index_is_built_again_from_the_segment(suffix: str, harm: str) ->
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
     node.produce(0, *(str(n) * 3000 for n in range(9)))
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     before = {n: node.read(n, max_bytes=1) for n in range(9)}
     key = log_key(node.segments()[0]).removesuffix(".log") + suffix
@@ -87,7 +87,7 @@ def test_an_index_that_is_built_again_is_as_sparse_as_the_log_makes_it() -> None
     """An entry for each batch of a segment of a gigabyte would fill the cache."""
     node = Node(Cluster()).start().lead(0)
     node.produce(0, *(str(n) * 100 for n in range(10, 100)))
-    node.advance(1000)
+    node.pass_time(1000)
     (segment,) = node.segments()
     found = rebuild_indexes(node.storage, segment)
     assert 2 <= len(found.offsets) // 8 <= segment.size_bytes // REBUILD_INTERVAL_BYTES
@@ -126,7 +126,7 @@ def test_indexes_are_kept_on_disk_within_the_limit_and_survive_a_restart() -> No
     assert one > 0
     limit = 2 * one + one // 2
     node = Node(cluster, fs=node.crash(), index_cache_bytes=limit).start().lead(1)
-    node.advance(1000)
+    node.pass_time(1000)
     for offset in (0, 2, 4, 6):
         node.read(offset)
     cache = node.tier.indexes
@@ -137,7 +137,7 @@ def test_indexes_are_kept_on_disk_within_the_limit_and_survive_a_restart() -> No
     node.fs.open("/data/remote-log-index-cache/left.tmp", create=True)
     node.fs.remove(f"/data/remote-log-index-cache/{names[0]}")
     fresh = Node(cluster, fs=node.crash(), index_cache_bytes=limit).start().lead(2)
-    fresh.advance(1000)
+    fresh.pass_time(1000)
     left = fresh.fs.list_dir("/data/remote-log-index-cache")
     assert len(left) == 3, "leftovers and incomplete sets are gone"
     kept = int(left[0].partition("_")[0])
@@ -154,5 +154,5 @@ def test_a_damaged_index_on_disk_is_fetched_again() -> None:
     for name in fresh_fs.list_dir("/data/remote-log-index-cache"):
         fresh_fs.open(f"/data/remote-log-index-cache/{name}").append(b"junk")
     fresh = Node(cluster, fs=fresh_fs).start().lead(1)
-    fresh.advance(1000)
+    fresh.pass_time(1000)
     assert offsets(fresh.read(1, max_bytes=1)) == [1]

@@ -19,10 +19,10 @@ from tests.worlds.chance import SeededRng
 def test_a_catalog_that_cannot_be_written_is_seen_in_the_status_and_holds_nobody_up() -> None:
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
-    node.advance(1000)
+    node.pass_time(1000)
     node.held = lambda effect: getattr(effect, "name", "").startswith("write catalog")
     node.produce(0, "a")
-    node.advance(1000)
+    node.pass_time(1000)
     answers: list[object] = []
     catalog = node.tier._tasks[WHERE].catalog
     node.run(catalog.request(lambda error, now_ms: answers.append(error) or [], cluster.now_ms))  # type: ignore[func-returns-value]
@@ -34,7 +34,7 @@ def test_a_catalog_that_cannot_be_written_is_seen_in_the_status_and_holds_nobody
     assert answers == [problem]
     assert "no thread" in str(node.tier.status()[0].problem)
     node.release()
-    node.advance(5000)
+    node.pass_time(5000)
     assert catalog_spans(cluster) == [(0, 0)]
     assert node.tier.status()[0].problem is None
 
@@ -44,7 +44,7 @@ def test_everybody_who_asked_for_a_catalog_is_told_that_no_thread_wrote_it() -> 
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
     node.produce(0, "a", "b")
-    node.advance(1000)
+    node.pass_time(1000)
     node.log.advance_log_start(1)
     node.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("write")
     answers: list[tuple[str, object]] = []
@@ -65,7 +65,7 @@ def test_metadata_that_is_read_again_while_a_catalog_begins_is_waited_for() -> N
     node.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("begin")
     node.lead(0)
     node.produce(0, "a")
-    node.advance(1000)
+    node.pass_time(1000)
     assert len(node.on_hold) == 1
     (partition,) = cluster.metadata or (metadata_partition_of(WHERE, 3),)
     fork, node.feed.fork = node.feed.fork, lambda *_: 0  # type: ignore[method-assign]
@@ -75,7 +75,7 @@ def test_metadata_that_is_read_again_while_a_catalog_begins_is_waited_for() -> N
     assert "not loaded yet" in str(node.tier.status()[0].problem)
     assert not cluster.store.list_prefix(heads_folder(TOPIC_ID, 0))
     node.run(effects)
-    node.advance(5000)
+    node.pass_time(5000)
     assert node.tier.status()[0].problem is None
     assert catalog_spans(cluster) == [(0, 0)]
 
@@ -85,7 +85,7 @@ def test_a_head_whose_put_was_not_answered_is_removed_like_any_other() -> None:
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
     node.produce(0, "a")
-    node.advance(1000)
+    node.pass_time(1000)
     put = cluster.store.put
 
     def put_and_lost(key: str, chunks: Any, *, size_bytes: int) -> None:
@@ -95,13 +95,13 @@ def test_a_head_whose_put_was_not_answered_is_removed_like_any_other() -> None:
 
     cluster.store.put = put_and_lost  # type: ignore[method-assign]
     node.produce(0, "b")
-    node.advance(60_000)
+    node.pass_time(60_000)
     cluster.store.put = put  # type: ignore[method-assign]
     heads = [key for key in cluster.store.objects if key.startswith(heads_folder(TOPIC_ID, 0))]
     assert len(heads) > 2 * HEADS_KEPT
     for text in "cdefgh":
         node.produce(0, text)
-        node.advance(1000)
+        node.pass_time(1000)
     heads = [key for key in cluster.store.objects if key.startswith(heads_folder(TOPIC_ID, 0))]
     assert len(heads) <= HEADS_KEPT + 1
 
@@ -111,9 +111,9 @@ def test_a_catalog_that_says_all_is_not_written_again_with_each_task() -> None:
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
     node.produce(0, "a")
-    node.advance(2000)
+    node.pass_time(2000)
     said = set(cluster.store.objects)
-    node.advance(60_000)
+    node.pass_time(60_000)
     assert set(cluster.store.objects) == said
 
 
@@ -122,7 +122,7 @@ def test_who_asks_while_a_head_is_written_is_answered_when_one_says_it() -> None
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
     node.produce(0, "a", "b", "c")
-    node.advance(1000)
+    node.pass_time(1000)
     node.trace.clear()
     answers: list[tuple[str, int]] = []
 

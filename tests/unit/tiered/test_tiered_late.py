@@ -25,7 +25,7 @@ def hung(cluster: Cluster) -> tuple[Node, Node]:
     new.follow(old)
     new.log.roll(cluster.now_ms)
     old.held = is_copy
-    old.advance(2_000)
+    old.pass_time(2_000)
     assert len(old.on_hold) == 1, "no copy is under way"
     new.lead(1)
     old.role(is_leader=False, epoch=1)
@@ -35,7 +35,7 @@ def hung(cluster: Cluster) -> tuple[Node, Node]:
 def test_a_deposed_leader_deletes_what_it_put_too_late() -> None:
     cluster = Cluster()
     old, new = hung(cluster)
-    new.advance(DANGLING_MS + LATE_MS + 5_000)
+    new.pass_time(DANGLING_MS + LATE_MS + 5_000)
     assert SegmentState.COPY_STARTED not in cluster.known().values(), "it is not taken for dead yet"
     old.release()
     assert cluster.orphans() == []
@@ -44,23 +44,23 @@ def test_a_deposed_leader_deletes_what_it_put_too_late() -> None:
 def test_it_tries_again_while_the_store_refuses() -> None:
     cluster = Cluster()
     old, new = hung(cluster)
-    new.advance(DANGLING_MS + LATE_MS + 5_000)
+    new.pass_time(DANGLING_MS + LATE_MS + 5_000)
     old.storage.fail("delete", RemoteStorageError("not now"), times=2)
     old.release()
     assert cluster.orphans() != [], "nothing was put, so nothing is tried"
-    old.advance(5_000)
+    old.pass_time(5_000)
     assert cluster.orphans() == []
 
 
 def test_a_store_that_hangs_has_one_delete_of_a_late_put_waiting() -> None:
     cluster = Cluster()
     old, new = hung(cluster)
-    new.advance(DANGLING_MS + LATE_MS + 5_000)
+    new.pass_time(DANGLING_MS + LATE_MS + 5_000)
     copies, old.on_hold = old.on_hold, []
     old.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("delete late")
     for copy in copies:
-        old.run(old._world(copy))
-    old.advance(60_000)
+        old.complete(copy)
+    old.pass_time(60_000)
     assert len(old.on_hold) == 1
     old.release()
     assert cluster.orphans() == []
@@ -71,8 +71,8 @@ def test_a_late_put_that_still_counts_stays() -> None:
     cluster = Cluster()
     old, new = hung(cluster)
     old.release()
-    old.advance(5_000)
-    new.advance(5_000)
+    old.pass_time(5_000)
+    new.pass_time(5_000)
     assert list(cluster.known().values()).count(SegmentState.COPY_FINISHED) >= 1
     assert cluster.orphans() == []
     assert new.read_all() == new.read_all()
@@ -85,10 +85,10 @@ def test_a_put_whose_end_is_not_known_is_remembered_until_it_is(answer: str, wai
     old, new = hung(cluster)
     old.append_faults = [answer]
     old.release()
-    old.advance(2_000)
+    old.pass_time(2_000)
     assert len(old.tier.late_copies) == waits
-    new.advance(DANGLING_MS + 5_000)
-    old.advance(2_000)
+    new.pass_time(DANGLING_MS + 5_000)
+    old.pass_time(2_000)
     assert len(old.tier.late_copies) == 0
     assert old.storage.calls.count("delete") == waits
     assert old.tier.late_copies._is_ticking is False, "nothing is looked at any more"
@@ -98,14 +98,14 @@ def test_who_died_after_a_late_put_is_cleaned_up_after_by_the_leader() -> None:
     """What it takes for abandoned it deletes twice: a put may end after the first time."""
     cluster = Cluster()
     old, new = hung(cluster)
-    new.advance(DANGLING_MS + 1_500)
+    new.pass_time(DANGLING_MS + 1_500)
     states = list(cluster.known().values())
     assert SegmentState.DELETE_STARTED in states, "deleted once, and not forgotten"
     [copy] = old.on_hold
     assert isinstance(copy, Submit)
     copy.work()  # and then it is gone
     assert any(key.endswith(".log") for key in cluster.store.objects)
-    new.advance(LATE_MS + 2_000)
+    new.pass_time(LATE_MS + 2_000)
     assert cluster.orphans() == []
     assert SegmentState.DELETE_STARTED not in cluster.known().values()
 
@@ -119,7 +119,7 @@ def test_a_copy_that_its_leader_could_not_finish_is_cleaned_up_by_the_same_proce
     node = Node(cluster).start().lead(0)
     node.produce(0, "a")
     node.append_faults = ["none", "refused"]  # COPY_STARTED is known, COPY_FINISHED is not
-    node.advance(0)
+    node.pass_time(0)
     assert list(cluster.known().values()) == [SegmentState.COPY_STARTED]
     [left] = cluster.known()
     if leaves:
@@ -127,9 +127,9 @@ def test_a_copy_that_its_leader_could_not_finish_is_cleaned_up_by_the_same_proce
     else:
         node.role(is_leader=False, epoch=1)
     node.lead(2)
-    node.advance(2 * SETTINGS["metadata_consume_wait_ms"] - 1_000)
+    node.pass_time(2 * SETTINGS["metadata_consume_wait_ms"] - 1_000)
     assert cluster.known()[left] is SegmentState.COPY_STARTED, "its finish may be on its way"
-    node.advance(DANGLING_MS + LATE_MS + 10_000)
+    node.pass_time(DANGLING_MS + LATE_MS + 10_000)
     assert list(cluster.known().values()) == [SegmentState.COPY_FINISHED]
     assert left not in cluster.known()
 
@@ -137,7 +137,7 @@ def test_a_copy_that_its_leader_could_not_finish_is_cleaned_up_by_the_same_proce
 def test_a_leader_that_follows_goes_on_with_the_second_time() -> None:
     cluster = Cluster()
     old, new = hung(cluster)
-    new.advance(DANGLING_MS + 1_500)
+    new.pass_time(DANGLING_MS + 1_500)
     third = Node(cluster, 3).start()
     third.follow(new)
     third.lead(2)
@@ -145,7 +145,7 @@ def test_a_leader_that_follows_goes_on_with_the_second_time() -> None:
     [copy] = old.on_hold
     assert isinstance(copy, Submit)
     copy.work()
-    third.advance(LATE_MS + 2_000)
+    third.pass_time(LATE_MS + 2_000)
     assert cluster.orphans() == []
     assert SegmentState.DELETE_STARTED not in cluster.known().values()
 
@@ -154,9 +154,9 @@ def test_a_leader_that_follows_goes_on_with_the_second_time() -> None:
 def test_a_copy_that_fails_after_it_was_taken_for_dead_leaves_nothing(when: str) -> None:
     cluster = Cluster()
     old, new = hung(cluster)
-    new.advance(DANGLING_MS + LATE_MS + 5_000)
+    new.pass_time(DANGLING_MS + LATE_MS + 5_000)
     error: Any = RemoteStorageError("cut off")
     old.storage.fail("copy", error, when=when)
     old.release()
-    old.advance(5_000)
+    old.pass_time(5_000)
     assert cluster.orphans() == []

@@ -329,9 +329,9 @@ def test_a_publish_that_is_never_applied_fails_in_time() -> None:
     partition, _ = node.tier.services.metadata.applied_offset(WHERE)
     node.feed.hidden[partition] = 0
     answers = publish(node, segment(1, 0, 9))
-    node.advance(4_000)
+    node.pass_time(4_000)
     assert answers == []
-    node.advance(2_000)
+    node.pass_time(2_000)
     assert [a.code for a in answers if a] == [Code.REQUEST_TIMED_OUT]
 
 
@@ -389,7 +389,7 @@ def test_a_control_batch_at_the_end_is_passed_over() -> None:
     cluster.append(
         partition, build_batch([marker], is_control=True, producer_id=1, producer_epoch=0)
     )
-    node.advance(2000)
+    node.pass_time(2000)
     assert metadata.applied_offset(WHERE) == (partition, cluster.ends[partition] - 1)
 
 
@@ -418,7 +418,7 @@ def test_records_that_nobody_can_read_do_not_fill_the_memory(
     node = loaded(cluster)
     for _ in range(5):
         cluster.append(0, build_batch([NewRecord(None, b"what is this", 1)]))
-    node.advance(2000)
+    node.pass_time(2000)
     metadata = node.tier.services.metadata
     assert isinstance(metadata, TopicMetadataLog)
     assert list(metadata._dropped) == [(0, 3), (0, 4)]
@@ -427,13 +427,13 @@ def test_records_that_nobody_can_read_do_not_fill_the_memory(
 def test_a_metadata_topic_that_cannot_be_made_is_told_when_its_time_is_over_and_tried_on() -> None:
     cluster = Cluster(has_topic=False)
     node = Node(cluster, metadata_init_retry_max_ms=10_000).start()
-    node.advance(9000)
+    node.pass_time(9000)
     assert node.tier.problem is None, "a cluster that starts has no topics for a while"
-    node.advance(2000)
+    node.pass_time(2000)
     assert node.tier.problem is not None
     assert "__remote_log_metadata could not be made" in node.tier.problem
     cluster.has_topic = True
-    node.advance(1000)
+    node.pass_time(1000)
     assert node.tier.problem is None
 
 
@@ -489,7 +489,7 @@ def test_metadata_that_lost_committed_records_decides_nothing_any_more() -> None
     publish(node, segment(1, 0, 9), change(1, FINISHED))
     partition, _ = node.tier.services.metadata.applied_offset(WHERE)
     cluster.ends[partition] = 1
-    node.advance(2000)
+    node.pass_time(2000)
     assert not node.tier.services.metadata.is_ready(WHERE)
     assert "lost committed records" in str(node.tier.problem)
 

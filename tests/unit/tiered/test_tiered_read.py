@@ -34,7 +34,7 @@ def tiered(cluster: Cluster, **settings: int) -> Node:
     for pair in ("ab", "cd", "ef", "gh"):
         node.produce(0, *pair)
         cluster.now_ms += 10
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     assert node.log.local_log_start_offset == 8
     return node
@@ -68,7 +68,7 @@ def test_a_batch_larger_than_what_is_fetched_at_once_comes_whole() -> None:
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
     node.produce(0, "x" * 200_000, "y")
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     assert offsets(node.read(0, max_bytes=10)) == [0]
     assert offsets(node.read(1, max_bytes=10)) == [1]
@@ -81,7 +81,7 @@ def test_bytes_are_those_the_local_log_had() -> None:
     node.produce(0, "a", "b")
     node.produce(0, "c")
     before = node.read_all()
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     assert node.log.local_log_start_offset == 3
     assert node.read_all() == before
@@ -145,7 +145,7 @@ def test_what_expires_while_it_is_read_is_out_of_range_and_no_failure_of_the_sto
         )
     )  # type: ignore[func-returns-value]
     node.log.advance_log_start(2)
-    node.advance(5000)
+    node.pass_time(5000)
     assert [s.base_offset for s in node.segments()] == [2, 4, 6]
     node.release()
     [found] = answers
@@ -213,7 +213,7 @@ def test_the_fetch_quota_gives_an_empty_answer_and_no_error() -> None:
     node = tiered(cluster, fetch_bytes_per_second=1, fetch_quota_windows=2)
     assert offsets(node.read(0, max_bytes=1)) == [0]
     assert node.read(1) == RemoteData(b"", None)
-    node.advance(3000)
+    node.pass_time(3000)
     assert offsets(node.read(1, max_bytes=1)) == [1]
 
 
@@ -233,7 +233,7 @@ def unclean(cluster: Cluster) -> Node:
     a = Node(cluster, 1).start()
     a.lead(0)
     a.produce(0, "m0", "m1")
-    a.advance(1000)
+    a.pass_time(1000)
     a.role(is_leader=False, epoch=1)
     b = Node(cluster, 2).start()
     b.follow(a)
@@ -242,7 +242,7 @@ def unclean(cluster: Cluster) -> Node:
     b.lead(1)
     b.produce(1, "m3")
     b.produce(1, "m4", roll=False)
-    b.advance(2000)
+    b.pass_time(2000)
     b.expire_local()
     return b
 
@@ -272,17 +272,17 @@ def test_s5_divergence_inside_the_tier() -> None:
     b = Node(cluster, 2).start()
     b.follow(a)
     b.log.truncate_to(2)
-    a.advance(1000)
+    a.pass_time(1000)
     a.role(is_leader=False, epoch=1)
     b.lead(1)
     b.produce(1, "4b", "5b")
     b.produce(1, "6b", roll=False)
-    b.advance(1000)
+    b.pass_time(1000)
     b.role(is_leader=False, epoch=2)
     a.lead(2)
     a.produce(2, "7")
     a.produce(2, "8", roll=False)
-    a.advance(2000)
+    a.pass_time(2000)
     a.expire_local()
     assert a.log.local_log_start_offset == 6
     assert a.log.epochs.entries() == ((0, 0), (2, 5))
@@ -339,7 +339,7 @@ def test_aborted_transactions_are_found_across_segments_and_tiers() -> None:
         sorted((t.producer_id, t.first_offset) for t in node.log.aborted_transactions(n, n + 1))
         for n in range(6)
     ]
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     assert node.log.local_log_start_offset == 6
     remote = [sorted(aborted_of(node, n, max_bytes=1)) for n in range(6)]
@@ -378,7 +378,7 @@ def many_transactions(segments: int, *, is_aborted: bool = True) -> Node:
     node.log.roll(node.cluster.now_ms)
     node.log.sync_now()
     node.log.advance_high_watermark(node.log.log_end_offset)
-    node.advance(3000)
+    node.pass_time(3000)
     node.expire_local()
     return node
 
@@ -409,7 +409,7 @@ def at_time(node: Node, timestamp_ms: int) -> object:
         return []
 
     node.run(node.tier.offset_for_timestamp(TP, TOPIC_ID, timestamp_ms, then, node.cluster.now_ms))
-    node.advance(3000)
+    node.pass_time(3000)
     assert len(answers) == 1
     return answers[0]
 
@@ -443,7 +443,7 @@ def test_the_end_of_a_transaction_is_no_record_of_a_time() -> None:
     node.log.append_as_leader(end, leader_epoch=0, now_ms=cluster.now_ms, origin="coordinator")
     cluster.now_ms += 10
     node.produce(0, "b")
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     assert at_time(node, begin + 1) == RemoteOffset(2, begin + 20, 0)
 
@@ -457,7 +457,7 @@ def test_a_batch_in_the_tier_that_nobody_can_read_is_an_error_for_its_time(codec
     assert isinstance(result, Appended), result
     begin = cluster.now_ms
     node.produce(0, "good")
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     found = at_time(node, 1)
     assert isinstance(found, KafkaError)
@@ -472,7 +472,7 @@ def test_a_segment_whose_newest_record_was_deleted_is_passed_over_for_a_time() -
     for later_ms, text in ((100, "gone"), (0, "old"), (200, "found")):
         cluster.now_ms = begin + later_ms
         node.produce(0, text, roll=text != "gone")
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     node.log.advance_log_start(1)
     assert at_time(node, begin + 80) == RemoteOffset(2, begin + 200, 0)
@@ -483,7 +483,7 @@ def test_a_segment_that_is_also_local_is_not_fetched_for_a_time() -> None:
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
     node.produce(0, "a")
-    node.advance(1000)
+    node.pass_time(1000)
     node.storage.calls.clear()
     assert at_time(node, 0) is None
     assert node.storage.calls == []
@@ -552,7 +552,7 @@ def test_a_follower_gets_the_epochs_and_producers_of_the_segment_below_its_start
     node.produce(0, "a", producer_id=5, producer_epoch=0, base_sequence=0)
     node.lead(2)
     node.produce(2, "b", "c")
-    node.advance(1000)
+    node.pass_time(1000)
     found = aux(node, 2, 2)
     assert isinstance(found, AuxState)
     assert (found.segment.base_offset, found.segment.end_offset) == (1, 2)
@@ -570,7 +570,7 @@ def test_a_follower_does_not_take_over_epochs_that_were_changed_in_the_store() -
     node.produce(0, "a")
     node.lead(2)
     node.produce(2, "b", "c")
-    node.advance(1000)
+    node.pass_time(1000)
     key = log_key(node.segments()[1]).removesuffix(".log") + LEADER_EPOCHS
     assert cluster.store.objects[key] == b"0\n2\n0 0\n2 1\n"
     cluster.store.objects[key] = b"0\n2\n1 0\n2 1\n"
@@ -584,15 +584,15 @@ def test_a_follower_looks_again_in_all_that_is_committed_by_now() -> None:
     cluster = Cluster()
     leader = Node(cluster, 1).start().lead(0)
     leader.produce(0, "a", "b")
-    leader.advance(1000)
+    leader.pass_time(1000)
     follower = Node(cluster, 2).start()
     follower.role(is_leader=False, epoch=0)
     feed = follower.feed
     partition = follower.tier.services.metadata.partition_of(WHERE)  # type: ignore[attr-defined]
     feed.hidden[partition] = feed.cluster.ends[partition]
     leader.produce(0, "c", "d")
-    leader.advance(1000)
-    follower.advance(1000)
+    leader.pass_time(1000)
+    follower.pass_time(1000)
     assert follower.segments()[-1].end_offset < 3, "it knows already, so nothing is tried"
 
     bounds = feed.bounds
@@ -618,7 +618,7 @@ def test_a_follower_looks_again_in_all_that_is_committed_by_now() -> None:
         follower.tier.aux_state(WHERE, epoch=0, offset=3, then=then, now_ms=cluster.now_ms)
     )
     assert answers == []
-    follower.advance(100)
+    follower.pass_time(100)
     [found] = answers
     assert isinstance(found, AuxState), found
     assert found.segment.end_offset == 3
@@ -634,7 +634,7 @@ def test_a_follower_that_waits_for_metadata_in_vain_is_told_so() -> None:
     follower.run(
         follower.tier.aux_state(WHERE, epoch=0, offset=3, then=then, now_ms=cluster.now_ms)
     )
-    follower.advance(20_000)
+    follower.pass_time(20_000)
     [found] = answers
     assert isinstance(found, KafkaError)
     assert found.code == Code.REPLICA_NOT_AVAILABLE
@@ -670,5 +670,5 @@ def test_a_follower_that_waits_for_news_is_told_when_the_tier_is_no_more(how: st
     else:
         follower.run(follower.tier.on_stop(WHERE, cluster.now_ms))
     assert [found.code for found in answers] == [Code.NOT_LEADER_OR_FOLLOWER]
-    follower.advance(60_000)
+    follower.pass_time(60_000)
     assert len(answers) == 1

@@ -72,7 +72,7 @@ def test_a_damaged_segment_and_what_follows_it_stay_and_the_rest_is_served(start
 
         node.tier.services.on_damaged = on_damaged
         node.damage(node.log.closed_segments()[1].stem_path + LOG, flip(bit))
-        node.advance(5 * 60_000)
+        node.pass_time(5 * 60_000)
         assert [(s.base_offset, s.end_offset) for s in node.segments()] == [(0, 2)], bit
         assert [row.end_offset for row in rows(node.cluster)] == [2]
         assert len(data_keys(node.cluster)) == 5
@@ -101,19 +101,19 @@ def test_replicas_that_all_have_the_damage_do_not_depose_each_other_for_ever() -
     node.damage(node.log.closed_segments()[0].stem_path + LOG, flip(100))
     for epoch in range(3, 9):  # it is elected again, for the others are no better
         node.lead(epoch)
-        node.advance(1000)
+        node.pass_time(1000)
     assert len(told) == 1
     for epoch, expected in ((9, 2), (10, 2), (11, 3)):
         node.cluster.now_ms += 11 * 60_000
         node.lead(epoch)
-        node.advance(1000)
+        node.pass_time(1000)
         assert len(told) == expected, "each time it waits twice as long"
 
 
 def test_a_low_limit_of_custom_metadata_does_not_stop_the_tier() -> None:
     """The fingerprint is the project's own: an operator's limit from before there was one still holds."""
     node = three_segments(custom_metadata_max_bytes=0)
-    node.advance(1000)
+    node.pass_time(1000)
     assert [s.end_offset for s in node.segments()] == [2, 5, 8]
     assert all(row.fingerprint is not None for row in rows(node.cluster))
 
@@ -147,22 +147,22 @@ def test_a_segment_that_was_mended_is_copied() -> None:
     node = three_segments()
     path = node.log.closed_segments()[1].stem_path + LOG
     node.damage(path, flip(100))
-    node.advance(60_000)
+    node.pass_time(60_000)
     node.damage(path, flip(100))
-    node.advance(15 * 60_000)
+    node.pass_time(15 * 60_000)
     assert [s.end_offset for s in node.segments()] == [2, 5, 8]
     assert node.tier.status()[0].problem is None
 
 
 def test_a_damaged_index_is_built_again_for_the_copy() -> None:
     sound = three_segments()
-    sound.advance(1000)
+    sound.pass_time(1000)
     expected = sorted(sound.cluster.store.objects[k] for k in data_keys(sound.cluster))
     for suffix in (OFFSET_INDEX, TIME_INDEX):
         for bit in range(0, 96, 7):
             node = three_segments()
             node.damage(node.log.closed_segments()[1].stem_path + suffix, flip(bit))
-            node.advance(1000)
+            node.pass_time(1000)
             found = [node.cluster.store.objects[k] for k in data_keys(node.cluster)]
             assert sorted(found) == expected, (suffix, bit)
             assert suffix in node.warnings[0] or bit > 88, "the low byte may name the same batch"
@@ -193,7 +193,7 @@ def with_transactions() -> Node:
 def test_aborted_transactions_and_producers_are_those_of_the_batches() -> None:
     sound = with_transactions()
     assert all(sound.fs.exists(s.stem_path + ".txnindex") for s in sound.log.closed_segments())
-    sound.advance(1000)
+    sound.pass_time(1000)
     expected = sorted(sound.cluster.store.objects[k] for k in data_keys(sound.cluster))
     changes: list[Callable[[bytes], bytes]] = [lambda data: data[:-34], lambda data: b""]
     changes += [flip(bit) for bit in range(0, 2 * 34 * 8, 23)]
@@ -204,7 +204,7 @@ def test_aborted_transactions_and_producers_are_those_of_the_batches() -> None:
             node.damage(
                 second.snapshot_path if suffix == ".snapshot" else second.stem_path + suffix, change
             )
-            node.advance(1000)
+            node.pass_time(1000)
             found = [node.cluster.store.objects[k] for k in data_keys(node.cluster)]
             assert sorted(found) == expected
             assert len(node.warnings) == 1
@@ -213,7 +213,7 @@ def test_aborted_transactions_and_producers_are_those_of_the_batches() -> None:
 def test_a_transaction_index_that_is_lost_is_made_of_the_batches() -> None:
     node = with_transactions()
     node.damage(node.log.closed_segments()[1].stem_path + TXN_INDEX, lambda data: b"")
-    node.advance(1000)
+    node.pass_time(1000)
     sizes = [
         len(node.cluster.store.objects[k]) for k in data_keys(node.cluster) if k.endswith(TXN_INDEX)
     ]
@@ -237,13 +237,13 @@ def test_a_transaction_index_that_is_lost_is_made_of_the_batches_where_those_bef
 
 def test_producers_that_no_snapshot_knows_are_those_of_all_batches_that_are_here() -> None:
     sound = with_transactions()
-    sound.advance(1000)
+    sound.pass_time(1000)
     expected = sorted(sound.cluster.store.objects[k] for k in data_keys(sound.cluster))
     node = with_transactions()
     first, second = node.log.closed_segments()
     for segment in (first, second):
         node.damage(segment.snapshot_path, lambda data: b"")
-    node.advance(1000)
+    node.pass_time(1000)
     assert sorted(node.cluster.store.objects[k] for k in data_keys(node.cluster)) == expected
     due = ToCopy(
         TP, node.log.path, second, [first], ((3, second.base_offset),), b"", 1, may_have_gaps=False
@@ -299,12 +299,12 @@ def with_a_gap() -> Node:
 def test_gaps_are_copied_where_a_compaction_is_on_record_and_nowhere_else() -> None:
     node = with_a_gap()
     node.log.compaction.first_dirty_offset = -1
-    node.lead(4).advance(60_000)
+    node.lead(4).pass_time(60_000)
     assert node.segments() == []
     assert "never compacted" in str(node.tier.status()[0].problem)
     node = with_a_gap()
     assert node.log.compaction.may_have_gaps, "its leader's log had them"
-    node.lead(4).advance(60_000)
+    node.lead(4).pass_time(60_000)
     assert len(node.segments()) == 1
     (row,) = rows(node.cluster)
     assert row.fingerprint is not None
@@ -323,11 +323,11 @@ def test_what_the_store_holds_is_confirmed_before_the_copy_counts() -> None:
 
     rotting_left = [1]
     node.cluster.store.put = rotting  # type: ignore[method-assign]
-    node.advance(0)
+    node.pass_time(0)
     assert node.segments() == []
     assert "holds other bytes than were put" in str(node.tier.status()[0].problem)
     assert data_keys(node.cluster) == []
-    node.advance(60_000)
+    node.pass_time(60_000)
     assert [s.end_offset for s in node.segments()] == [2, 5, 8]
 
 
@@ -341,7 +341,7 @@ def test_a_file_that_changes_between_the_look_and_the_copy_is_not_stored() -> No
         return copy(segment, data)
 
     node.storage.copy_segment = late  # type: ignore[method-assign]
-    node.advance(0)
+    node.pass_time(0)
     assert node.segments() == []
     assert "changed while it was copied" in str(node.tier.status()[0].problem)
     assert data_keys(node.cluster) == []
@@ -349,13 +349,13 @@ def test_a_file_that_changes_between_the_look_and_the_copy_is_not_stored() -> No
 
 def test_every_later_leader_knows_what_was_copied() -> None:
     node = three_segments()
-    node.advance(1000)
+    node.pass_time(1000)
     before = rows(node.cluster)
     assert all(row.fingerprint is not None for row in before)
     assert all(row.custom_metadata is None for row in before)
     other = Node(node.cluster, 2).start()
     other.follow(node)
-    other.lead(9).advance(1000)
+    other.lead(9).pass_time(1000)
     catalog = read_catalog(node.cluster.store, TOPIC_ID, 0)
     assert catalog is not None
     assert catalog.leader_epoch == 9
@@ -364,7 +364,7 @@ def test_every_later_leader_knows_what_was_copied() -> None:
 
 def test_a_fingerprint_fits_into_custom_metadata() -> None:
     node = with_transactions()
-    node.advance(1000)
+    node.pass_time(1000)
     known = rows(node.cluster)[0].fingerprint
     assert known is not None
     assert sorted(suffix for suffix, _ in known.sums) == sorted(SUFFIXES)

@@ -40,10 +40,10 @@ def tiered(cluster: Cluster) -> Node:
     for text in "abcde":
         node.produce(0, text)
     node.produce(0, "f", roll=False)
-    node.advance(5_000)
+    node.pass_time(5_000)
     node.expire_local()
     assert node.log.local_log_start_offset == 5
-    node.advance(5_000)
+    node.pass_time(5_000)
     return node
 
 
@@ -111,7 +111,7 @@ def test_what_nobody_can_read_is_named_once_and_readers_are_served(batch: bytear
     partition = metadata_of(node).partition_of(WHERE)
     offset = cluster.append(partition, batch).base_offset
     fresh = again(cluster, node)
-    fresh.advance(60_000)
+    fresh.pass_time(60_000)
     named = [line for line in fresh.warnings if "cannot be read" in line]
     assert len(named) == 1
     assert named[0].startswith(f"__remote_log_metadata-{partition}: offset")
@@ -127,7 +127,7 @@ def test_offsets_that_follow_one_another_are_given_up_one_by_one_as_they_were_na
     node = tiered(cluster)
     partition = metadata_of(node).partition_of(WHERE)
     offsets = [cluster.append(partition, raw_batch(b"?", codec=GZIP)).base_offset for _ in range(3)]
-    node.advance(5_000)
+    node.pass_time(5_000)
     named = [line for line in node.warnings if "cannot be read" in line]
     assert len(named) == 3
     for count in (1, 2):
@@ -147,7 +147,7 @@ def test_a_copy_whose_end_cannot_be_read_is_never_taken_for_one_that_failed(numb
     partition, at = place_of(cluster, number)
     offset = spoil(cluster, partition, at)
     fresh = again(cluster, node)
-    fresh.advance(HOURS_MS)
+    fresh.pass_time(HOURS_MS)
     assert logs(cluster) == before
     assert catalog_of(cluster) == catalogs
     assert fresh.log.log_start_offset == 0
@@ -159,7 +159,7 @@ def test_a_copy_whose_end_cannot_be_read_is_never_taken_for_one_that_failed(numb
     assert [texts(fresh, n) for n in served] == [["abcde"[n]] for n in served]
     # Whoever gives it up gives up what it said: the copy counts as one that nobody finished.
     cluster.given_up = {partition: [(offset, offset)]}
-    fresh.advance(HOURS_MS)
+    fresh.pass_time(HOURS_MS)
     assert set(before) - set(logs(cluster)) == {before[number]}
 
 
@@ -171,15 +171,15 @@ def test_limits_delete_nothing_while_some_metadata_cannot_be_read() -> None:
     offset = cluster.append(partition, raw_batch(b"?", codec=GZIP)).base_offset
     fresh = again(cluster, node, retention_ms=1)
     fresh.produce(1, "g", "h")
-    fresh.advance(HOURS_MS)
+    fresh.pass_time(HOURS_MS)
     fresh.expire_local()
     assert logs(cluster) == before
     assert (fresh.log.log_start_offset, fresh.log.local_log_start_offset) == (0, 5)
     cluster.given_up = {partition: [(0, offset - 1)]}  # another one
-    fresh.advance(HOURS_MS)
+    fresh.pass_time(HOURS_MS)
     assert logs(cluster) == before
     cluster.given_up = {partition: [(offset, offset)]}
-    fresh.advance(HOURS_MS)
+    fresh.pass_time(HOURS_MS)
     assert fresh.log.log_start_offset > 0
     assert not set(before) & set(logs(cluster))
 
@@ -190,14 +190,14 @@ def test_a_leader_that_runs_stops_copying_and_deleting_when_it_comes() -> None:
     before = logs(cluster)
     partition = metadata_of(node).partition_of(WHERE)
     cluster.append(partition, raw_batch(b"?", codec=GZIP))
-    node.advance(1_500)
+    node.pass_time(1_500)
     node.log.config = topic_config(retention_ms=1)
     node.produce(0, "g", "h")
-    node.advance(HOURS_MS)
+    node.pass_time(HOURS_MS)
     assert logs(cluster) == before
     assert node.log.log_start_offset == 0
     cluster.given_up = {partition: [(0, 1_000)]}
-    node.advance(HOURS_MS)
+    node.pass_time(HOURS_MS)
     assert node.log.log_start_offset > 0
 
 
@@ -209,12 +209,12 @@ def test_a_removal_under_way_ends_when_it_comes() -> None:
     node.log.config = topic_config(retention_ms=1)
     assert len(logs(cluster)) == 6
     node.held = lambda effect: getattr(effect, "name", "").startswith("delete t-0")
-    node.advance(5_000)
+    node.pass_time(5_000)
     assert len(node.on_hold) == 1
     cluster.append(partition, raw_batch(b"?", codec=GZIP))
-    node.advance(1_500)
+    node.pass_time(1_500)
     node.release()
-    node.advance(HOURS_MS)
+    node.pass_time(HOURS_MS)
     assert len(logs(cluster)) == 5
 
 
@@ -224,15 +224,15 @@ def test_a_follower_gives_up_nothing_local_while_some_metadata_cannot_be_read() 
     leader.produce(0, "a", "b", "c")
     follower = Node(cluster, 2).start()
     follower.follow(leader)
-    leader.advance(5_000)
+    leader.pass_time(5_000)
     partition = metadata_of(leader).partition_of(WHERE)
     cluster.append(partition, raw_batch(b"?", codec=GZIP))
     follower.role(is_leader=False, epoch=0)
-    follower.advance(HOURS_MS)
+    follower.pass_time(HOURS_MS)
     follower.expire_local()
     assert follower.log.local_log_start_offset == 0
     cluster.given_up = {partition: [(0, 1_000)]}
-    follower.advance(HOURS_MS)
+    follower.pass_time(HOURS_MS)
     follower.log.roll(cluster.now_ms)
     follower.expire_local()
     assert follower.log.local_log_start_offset > 0
@@ -248,20 +248,20 @@ def test_local_files_of_before_stay_from_the_moment_on_that_it_comes(leads: bool
     follower.follow(leader)
     follower.role(is_leader=False, epoch=0)
     node = leader if leads else follower
-    leader.advance(5_000)
-    follower.advance(5_000)
+    leader.pass_time(5_000)
+    follower.pass_time(5_000)
     follower.log.roll(cluster.now_ms)
     assert node.log.highest_remote_offset >= 0
     cluster.append(metadata_of(node).partition_of(WHERE), raw_batch(b"?", codec=GZIP))
-    node.advance(1_500)
+    node.pass_time(1_500)
     cluster.now_ms += HOURS_MS
     node.expire_local()
     assert node.log.local_log_start_offset == 0
-    node.advance(120_000)
+    node.pass_time(120_000)
     node.expire_local()
     assert node.log.local_log_start_offset == 0
     cluster.given_up = {metadata_of(node).partition_of(WHERE): [(0, 1_000)]}
-    node.advance(120_000)
+    node.pass_time(120_000)
     node.expire_local()
     assert node.log.local_log_start_offset > 0
 
@@ -275,10 +275,10 @@ def test_a_deleted_topic_is_not_removed_by_half_a_history() -> None:
     fresh = again(cluster, node)
     del cluster.topics[TOPIC_ID]
     fresh.run(fresh.tier.on_topic_deleted(TOPIC_ID, "t", 1, was_tiered=True, now_ms=cluster.now_ms))
-    fresh.advance(HOURS_MS)
+    fresh.pass_time(HOURS_MS)
     assert logs(cluster) == before
     cluster.given_up = {partition: [(0, 1_000)]}
-    fresh.advance(HOURS_MS)
+    fresh.pass_time(HOURS_MS)
     assert logs(cluster) == []
 
 
@@ -291,7 +291,7 @@ def test_bytes_that_this_copy_alone_has_are_waited_for_and_never_skipped() -> No
     flipped[-3] ^= 1
     cluster.metadata[partition][at] = bytes(flipped)
     fresh = again(cluster, node)
-    fresh.advance(60_000)
+    fresh.pass_time(60_000)
     (line,) = [line for line in fresh.warnings if "another CRC" in line]
     assert "fetched anew" in line
     assert not metadata_of(fresh).is_ready(WHERE)
@@ -299,7 +299,7 @@ def test_bytes_that_this_copy_alone_has_are_waited_for_and_never_skipped() -> No
     (row,) = fresh.tier.status()
     assert "a copy of it is damaged" in (_problem(row) or "")
     cluster.metadata[partition][at] = sound
-    fresh.advance(60_000)
+    fresh.pass_time(60_000)
     assert [texts(fresh, n) for n in range(5)] == [["a"], ["b"], ["c"], ["d"], ["e"]]
 
 
@@ -311,10 +311,10 @@ def test_nothing_is_said_behind_damage_for_as_long_as_it_stands() -> None:
     damaged = build_batch([NewRecord(None, b"?", 1)])
     damaged[-1] ^= 1
     cluster.append(partition, damaged)
-    node.advance(1_500)
+    node.pass_time(1_500)
     node.produce(0, "g", "h")
     end = cluster.ends[partition]
-    node.advance(300_000)
+    node.pass_time(300_000)
     assert cluster.ends[partition] == end
     (row,) = node.tier.status()
     assert "a copy of it is damaged" in (_problem(row) or "")
@@ -322,7 +322,7 @@ def test_nothing_is_said_behind_damage_for_as_long_as_it_stands() -> None:
     cluster.metadata[partition][-1] = bytes(cluster.metadata[partition][-1][:-1]) + damaged[-1:]
     cluster.given_up = {partition: [(0, 1_000)]}
     before = len(logs(cluster))
-    node.advance(60_000)
+    node.pass_time(60_000)
     assert len(logs(cluster)) > before
 
 
@@ -331,7 +331,7 @@ def test_no_batch_opens_to_more_than_its_bound() -> None:
     node = Node(cluster).start().lead(0)
     bomb = raw_batch(gzip.compress(bytes(BATCH_BYTES_MAX + 1)), codec=GZIP)
     cluster.append(metadata_of(node).partition_of(WHERE), bomb)
-    node.advance(5_000)
+    node.pass_time(5_000)
     assert any("opens to too many bytes" in line for line in node.warnings)
 
 
@@ -341,7 +341,7 @@ def test_a_flood_of_them_fills_neither_the_log_nor_the_memory() -> None:
     partition = metadata_of(node).partition_of(WHERE)
     for _ in range(300):
         cluster.append(partition, raw_batch(b"?", codec=GZIP))
-    node.advance(60_000)
+    node.pass_time(60_000)
     assert len([line for line in node.warnings if "cannot be read" in line]) == 20
     consumed = metadata_of(node)._consumed[partition]
     assert len(consumed.unreadable.spans) == 1
@@ -379,7 +379,7 @@ def test_any_bytes_with_a_right_crc_are_read_past_and_readers_are_served(
     for batch in batches:
         cluster.append(partition, bytearray(batch))
     fresh = again(cluster, node)
-    fresh.advance(10_000)
+    fresh.pass_time(10_000)
     assert metadata_of(fresh).is_ready(WHERE)
     assert metadata_of(fresh)._consumed[partition].next_offset == cluster.ends[partition]
     assert texts(fresh, 0) == ["a"]
@@ -430,6 +430,6 @@ def test_the_deletion_of_a_partition_that_is_known_goes_on_being_one() -> None:
     change = PartitionDelete(TOPIC_ID, "t", 0, DeleteState.MARKED, 1, 1)
     node.run(metadata_of(node).put_partition_delete(change, lambda *_: [], cluster.now_ms))
     cluster.append(metadata_of(node).partition_of(WHERE), raw_batch(b"?", codec=GZIP))
-    node.advance(HOURS_MS)
+    node.pass_time(HOURS_MS)
     assert metadata_of(node).delete_state(WHERE) == DeleteState.MARKED
     assert metadata_of(node).deletions() == []

@@ -39,7 +39,7 @@ def written_by_an_earlier_release(cluster: Cluster) -> Node:
         node.produce(0, "begins", roll=number % 2 == 0, base_sequence=number, **kinds)
         marker(node, 0)
         node.produce(0, *"abc")
-    node.advance(1000)
+    node.pass_time(1000)
     node.expire_local()
     assert all(s.custom_metadata is None for s in node.segments())
     return node
@@ -57,7 +57,7 @@ def test_a_tier_of_an_earlier_release_is_taken_over_read_and_expired() -> None:
     node.tier.services.check_owner = storage.check_owner
     node.lead(1)
     node.produce(1, "new")
-    node.advance(5000)
+    node.pass_time(5000)
     node.expire_local()
     assert node.warnings == []
     assert node.tier.status()[0].problem is None
@@ -73,7 +73,7 @@ def test_a_tier_of_an_earlier_release_is_taken_over_read_and_expired() -> None:
     assert catalog is not None
     assert [(s.base_offset, s.end_offset) for s in catalog.segments][: len(spans)] == spans
     assert [s.fingerprint is None for s in catalog.segments] == [True] * len(spans) + [False]
-    node.advance(RETENTION_MS + 20_000)
+    node.pass_time(RETENTION_MS + 20_000)
     assert node.log.log_start_offset > spans[-1][1]
     assert [k for k in cluster.store.objects if k.endswith(".log")] == []
 
@@ -89,7 +89,7 @@ def test_an_index_of_an_earlier_release_that_leads_astray_costs_time_and_no_reco
     fresh = Node(cluster, fs=CrashableFs(), config=node.config)
     fresh.log = node.log
     fresh.start().role(is_leader=True, epoch=0)
-    fresh.advance(1000)
+    fresh.pass_time(1000)
     for offset in (offset for offset in said if offset < node.log.local_log_start_offset):
         found = fresh.read(offset, max_bytes=1)
         assert not isinstance(found, KafkaError)
