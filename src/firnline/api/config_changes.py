@@ -68,13 +68,13 @@ def _forward(
     if len(refused) == places:
         return (yield from _alter(node, context, request, now_ms, shape))
 
-    def response(problem: KafkaError) -> Generator[Any, None, Any]:
+    def response(problem: KafkaError) -> Generator[object, None, Any]:
         found = yield from in_steps(
             lambda place, resource: _row(shape, resource, refused.get(place, problem))
         )
         return shape.response(responses=found)
 
-    def merged(answer: Any) -> Generator[Any, None, Any]:
+    def merged(answer: Any) -> Generator[object, None, Any]:
         """Put what the active controller said of the rest between what was refused here."""
         answers = iter(answer.responses)
         found = yield from in_steps(

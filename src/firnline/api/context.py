@@ -1,12 +1,17 @@
 """Who asks, and how to answer them. PURE."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeVarTuple
 
 from firnline.base.effects import CancelTimer, CloseConnection, Effect, Effects, Reply
+from firnline.protocol.schema import Message
+from firnline.protocol.session import Encoded, Wrapped
 
 # AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, AssignReplicasToDirs.
 OF_BROKERS = frozenset((56, 62, 63, 67, 73))
+# What an answer is made of: a message, or what is encoded already, in part or as a whole frame.
+Answer = Message | Encoded | Wrapped | bytes
+Found = TypeVarTuple("Found")
 _NOTHING_TO_DO = CancelTimer(key=("answers", "to nobody"))
 
 
@@ -16,7 +21,7 @@ class Share(Protocol):
     def grow(self, size_bytes: int) -> None: ...
     def hold(self, size_bytes: int) -> None: ...
     def give_way(self) -> None: ...
-    def keeps(self, container: Any) -> None: ...
+    def keeps(self, container: object) -> None: ...
     def made(self) -> None: ...
     def waits(self) -> None: ...
     def must_wait(self) -> bool: ...
@@ -26,8 +31,25 @@ class Share(Protocol):
     is_urgent: bool
 
 
+class Connection(Protocol):
+    """Who asks, as far as a request has to know: runtime.net.Connection, or the simulator's own.
+
+    The runtime's has `turn`, `closed`, `share` and `when_gone`, too; nothing depends on them where there are
+    no sockets.
+    """
+
+    @property
+    def listener(self) -> str: ...
+
+    @property
+    def peer_host(self) -> str: ...
+
+    @property
+    def principal(self) -> str: ...
+
+
 class RequestContext:
-    """One request in progress. `connection` is the runtime's own; machines pass it through unseen.
+    """One request in progress. Machines pass its `connection` through unseen.
 
     turn         which of the connection's requests it is
     is_large     it was not done in one slice (api/slices), or its answer is long: that is encoded in slices
@@ -59,7 +81,7 @@ class RequestContext:
 
     def __init__(
         self,
-        connection: Any,
+        connection: Connection,
         api_key: int,
         api_version: int,
         correlation_id: int,
@@ -84,19 +106,19 @@ class RequestContext:
     @property
     def listener(self) -> str:
         """Name of the listener that the request came to."""
-        return str(self.connection.listener)
+        return self.connection.listener
 
     @property
     def peer_host(self) -> str:
         """Address of whoever asks."""
-        return str(self.connection.peer_host)
+        return self.connection.peer_host
 
     @property
     def principal(self) -> str:
         """Who asks, as far as we know."""
-        return str(self.connection.principal)
+        return self.connection.principal
 
-    def reply(self, message: Any) -> Effect:
+    def reply(self, message: Answer) -> Effect:
         """Answer with `message`, encoded at the request's version."""
         return Reply(context=self, message=message)
 
@@ -131,7 +153,7 @@ class RequestContext:
         if share is not None:
             share.hold(size_bytes)
 
-    def keeps(self, *containers: Any) -> Effects:
+    def keeps(self, *containers: object) -> Effects:
         """Have what is in lists, dictionaries, sets and messages of very many rows freed in portions.
 
         It is kept until the request is over, however it ends. Say so of what was made where a slice ends; of
@@ -161,14 +183,14 @@ class RequestContext:
         if tell is not None:
             tell(self.turn, abandon)
 
-    def makes_reply(self, make: Callable[..., Effect]) -> Callable[..., Effect]:
+    def makes_reply(self, make: Callable[[*Found], Effect]) -> Callable[[*Found], Effect]:
         """Return `make`, which makes the answer, as one that closes the connection where it fails.
 
         For a machine that is to call it in a step of its own, or of somebody else's request: the step goes
         on, and whoever asked learns that there is no answer. The rule stands in runtime/failed_requests.
         """
 
-        def guarded(*found: Any) -> Effect:
+        def guarded(*found: *Found) -> Effect:
             try:
                 return make(*found)
             except Exception as problem:  # noqa: BLE001 - the runtime judges
@@ -176,10 +198,10 @@ class RequestContext:
 
         return guarded
 
-    def makes_replies(self, make: Callable[..., Effects]) -> Callable[..., Effects]:
+    def makes_replies(self, make: Callable[[*Found], Effects]) -> Callable[[*Found], Effects]:
         """As `makes_reply`, of one that returns effects."""
 
-        def guarded(*found: Any) -> Effects:
+        def guarded(*found: *Found) -> Effects:
             try:
                 return make(*found)
             except Exception as problem:  # noqa: BLE001 - the runtime judges
@@ -203,7 +225,7 @@ class RequestContext:
         return CloseConnection(context=self)
 
 
-class UntilGone:
+class UntilGone(Generic[*Found]):
     """An answer that may wait for minutes. When whoever asked hangs up it is let go of, with its request.
 
     What waits for it stays as it is: a member of a group has joined, whether or not anybody hears of it.
@@ -212,10 +234,10 @@ class UntilGone:
 
     __slots__ = ("_make",)
 
-    def __init__(self, make: Callable[..., Effect]) -> None:
-        self._make: Callable[..., Effect] | None = make
+    def __init__(self, make: Callable[[*Found], Effect]) -> None:
+        self._make: Callable[[*Found], Effect] | None = make
 
-    def __call__(self, *found: Any) -> Effect:
+    def __call__(self, *found: *Found) -> Effect:
         make, self._make = self._make, None
         return _NOTHING_TO_DO if make is None else make(*found)
 

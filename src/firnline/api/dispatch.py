@@ -8,11 +8,10 @@ import struct
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from firnline.api.context import RequestContext
+from firnline.api.context import Connection, RequestContext
 from firnline.api.duplicates import folding
-from firnline.api.slices import Busy
 from firnline.api.usual import usual_request
 from firnline.base.background import Work, whole
 from firnline.base.effects import Effects, Reply
@@ -23,7 +22,7 @@ from firnline.base.slices import FileSlice
 from firnline.protocol.compile import BAD_BYTES, ELEMENTS_PER_SLICE, slicing_reader
 from firnline.protocol.messages import MODULES, messages_of
 from firnline.protocol.primitives import TooManyElements
-from firnline.protocol.schema import Part
+from firnline.protocol.schema import Message, Part
 from firnline.protocol.session import (
     API_VERSIONS_KEY,
     REQUEST_START,
@@ -35,6 +34,9 @@ from firnline.protocol.session import (
 )
 from firnline.protocol.versions import PRIVATE, PRODUCE_VERSION_MIN, SERVED, ServedApi
 
+if TYPE_CHECKING:
+    from firnline.api.forwarding import AnyNode
+
 _PRODUCE_KEY, _FETCH_KEY = 0, 1
 # A request of more is read in slices. To find that out takes no longer than a slice.
 ELEMENTS_AT_ONCE = 1_000
@@ -43,7 +45,7 @@ _SIZE_BYTES = 4
 _unpack_start = REQUEST_START.unpack_from
 _frame_size = struct.Struct(">i").unpack_from
 # Reads a request, a slice each; gives what it makes as far as that is made, or nothing. At last the request.
-Steps = Generator[Any, None, Any]
+Steps = Generator[object, None, Message]
 
 
 class RequestCount(NamedTuple):
@@ -62,7 +64,7 @@ class Dispatcher:
     One for each kind of listener: `rows` are the APIs that `node` serves there.
     """
 
-    def __init__(self, node: Any, rows: Iterable[ServedApi] = SERVED + PRIVATE) -> None:
+    def __init__(self, node: "AnyNode", rows: Iterable[ServedApi] = SERVED + PRIVATE) -> None:
         self._node = node
         self._rows = {row.key: row for row in rows}
         self._apis: dict[int, Api] = {}
@@ -80,7 +82,7 @@ class Dispatcher:
         return self._rows[context.api_key].name
 
     def on_frame(
-        self, connection: Any, frame: memoryview, now_ms: int, *, owns_bytes: bool = False
+        self, connection: Connection, frame: memoryview, now_ms: int, *, owns_bytes: bool = False
     ) -> Effects:
         """Handle one request; return the effects of its handler.
 
@@ -97,7 +99,7 @@ class Dispatcher:
         api = self._apis.get(key_and_version) or self._find(key_and_version >> 16, version)
         self._latest = api
         key = api.key
-        data: Any = frame if owns_bytes or key == _PRODUCE_KEY else bytes(frame)
+        data: Buffer = frame if owns_bytes or key == _PRODUCE_KEY else bytes(frame)
         size = len(data)
         client_id, position = read_client_id(data, client_length)
         context = RequestContext(connection, key, version, correlation_id, client_id, now_ms)
@@ -126,7 +128,7 @@ class Dispatcher:
         return effects
 
     def _read_in_turns(
-        self, api: Api, context: RequestContext, data: Any, position: int
+        self, api: Api, context: RequestContext, data: Buffer, position: int
     ) -> Effects:
         """Have a request read in slices, and handled then."""
         if api.key == _PRODUCE_KEY and not context.owns_bytes:
@@ -144,8 +146,7 @@ class Dispatcher:
         work: Any = self._reading(api, context, steps, size)
         # What a slow slice is called in the metrics.
         work.__qualname__ = f"{work.__qualname__} of API {api.key}"
-        busy: Busy = self._node
-        return busy.in_turns.begin(work, now_ms, is_urgent=context.is_urgent)
+        return self._node.in_turns.begin(work, now_ms, is_urgent=context.is_urgent)
 
     def _reading(self, api: Api, context: RequestContext, steps: Steps, size: int) -> Work:
         """Read it; where what is read and answered holds too much already, go on when there is room.
@@ -185,7 +186,7 @@ class Dispatcher:
         return effects
 
     def at_once(
-        self, connection: Any, data: memoryview, size: int, now_ms: int
+        self, connection: Connection, data: memoryview, size: int, now_ms: int
     ) -> bytes | tuple[Part, ...] | Effects | None:
         """Handle the first `size` bytes of `data`, size prefix included, if they are one usual request.
 
@@ -279,12 +280,15 @@ def find_api(rows: Mapping[int, ServedApi], key: int, version: int) -> Api:
     return Api(request, response, version if served else 0, module.handle, at_once)
 
 
-def read_request(api: Api, data: Any, position: int, elements_max: int = ARRAY_ELEMENTS_MAX) -> Any:
+def read_request(
+    api: Api, data: Buffer, position: int, elements_max: int = ARRAY_ELEMENTS_MAX
+) -> Message:
     """Read the body of a request that begins at `position`, and fold what it names.
 
     Bytes after the request are not looked at, as in Kafka: librdkafka 2.16 sends one in Metadata 13. Raises
     ProtocolError; TooManyElements where all its arrays have more than `elements_max`.
     """
+    request: Message
     size = len(data)
     try:
         request, end = api.read(data, position, size, [elements_max])
@@ -295,8 +299,9 @@ def read_request(api: Api, data: Any, position: int, elements_max: int = ARRAY_E
     return request
 
 
-def read_in_slices(api: Api, data: Any, position: int) -> Steps:
+def read_in_slices(api: Api, data: Buffer, position: int) -> Steps:
     """As `read_request`, of as many elements as there may be; yields where others may go first."""
+    request: Message
     size = len(data)
     try:
         read = slicing_reader(api.request, api.version)

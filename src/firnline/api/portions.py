@@ -8,13 +8,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from firnline.api.slices import Outstanding, Slices, a_step_a_slice
 from firnline.base.background import whole
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
-from firnline.metadata.quorum import MetadataQuorum
+from firnline.metadata.quorum import MetadataQuorum, R, Then
 from firnline.metadata.result import ControllerResult
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 # Steps of a millisecond, which lead to a decision.
-Steps = Generator[None, None, ControllerResult[Any]]
+Steps = Generator[None, None, ControllerResult[R]]
 # How often a large decision is begun anew where the cluster changes meanwhile.
 _TRIES = 3
 _GROUPED_PER_SLICE = 500
@@ -31,18 +31,16 @@ _GROUPED_PER_SLICE = 500
 class Write(Protocol):
     """`MetadataQuorum.write`, or `write_topics` of a node."""
 
-    def __call__(
-        self, result: ControllerResult[Any], then: Callable[[Any, int], Effects], now_ms: int, /
-    ) -> Effects: ...
+    def __call__(self, result: ControllerResult[R], then: Then[R], now_ms: int, /) -> Effects: ...
 
 
 def in_portions(
     context: "RequestContext",
     portions: Iterable[Sequence[Row]],
     *,
-    decide: Callable[[Sequence[Row]], ControllerResult[Any] | Steps],
+    decide: Callable[[Sequence[Row]], ControllerResult[R] | Steps[R]],
     write: Write,
-    told: Callable[[Sequence[Row], Any], None],
+    told: Callable[[Sequence[Row], R | KafkaError], None],
     finish: Callable[[int], Effects],
     now_ms: int,
 ) -> Slices:
@@ -57,7 +55,7 @@ def in_portions(
     latest_ms = now_ms
     finish = context.makes_replies(finish)
 
-    def settle(portion: Sequence[Row], outcome: Any | KafkaError, at_ms: int) -> Effects:
+    def settle(portion: Sequence[Row], outcome: R | KafkaError, at_ms: int) -> Effects:
         nonlocal latest_ms
         latest_ms = at_ms
         told(portion, outcome)
@@ -79,7 +77,7 @@ def in_portions(
     return effects + outstanding.one_less()
 
 
-def on_newest(quorum: MetadataQuorum, decide: Callable[[], Steps]) -> Steps:
+def on_newest(quorum: MetadataQuorum, decide: Callable[[], Steps[R]]) -> Steps[R]:
     """Decide, and prepare what is written, in steps.
 
     What was decided on another image than the newest is decided anew; where the cluster changes all the

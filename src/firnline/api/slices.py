@@ -127,7 +127,7 @@ def cut(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
 
 
 def naming_any(
-    topics: Sequence[Row], rows_of: Callable[[Row], Sequence[Any]], *, takes_out: bool = False
+    topics: Sequence[Row], rows_of: Callable[[Row], Sequence[object]], *, takes_out: bool = False
 ) -> Generator[None, None, list[Row]]:
     """Return those that have rows; yields after so many.
 
@@ -190,7 +190,7 @@ def a_row_for_each(
 
 
 def a_step_a_slice(
-    steps: Generator[Any, None, Found], now_ms: int, context: "RequestContext"
+    steps: Generator[object, None, Found], now_ms: int, context: "RequestContext"
 ) -> Generator[Effects, int, tuple[Found, int]]:
     """Take each step in a slice of its own; return what they lead to, and the time.
 

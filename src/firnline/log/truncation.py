@@ -14,7 +14,7 @@ happened; after a later one the log is not to be used. Source: docs/decisions/00
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import KafkaError, RecordsCut, StorageError
@@ -158,7 +158,7 @@ class Truncation:
         path, work, then = self._log.path, self._cut.cut_files, self._files_are_cut
         return [Submit(name=f"truncate {path}", pool="disk", path=path, work=work, then=then)]
 
-    def _files_are_cut(self, result: Any, now_ms: int) -> Effects:
+    def _files_are_cut(self, result: Exception | None, now_ms: int) -> Effects:
         if isinstance(result, KafkaError) or _may_come(result):
             return [SetTimer(key=self._timer, at_ms=now_ms + _AGAIN_MS, then=self._submit)]
         if isinstance(result, Exception):
@@ -198,7 +198,7 @@ class Truncation:
         return effects
 
 
-def _may_come(result: Any) -> bool:
+def _may_come(result: Exception | None) -> bool:
     """Whether a thread had no descriptor: what was cut by then is cut again, and no disk has failed."""
     if isinstance(result, RecordsCut):
         return False

@@ -9,7 +9,7 @@ Source: KIP-630, KIP-876; spec Q9, Q30-Q34, Q48, Q50, Q53.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from firnline.base.effects import Effects, Note, SetTimer, Submit, Warn
 from firnline.base.errors import Bug, Code, FirnlineError, KafkaError
@@ -287,7 +287,7 @@ class Snapshotter:
             for file in files:
                 file.sync()
 
-        def synced(result: Any, now_ms: int) -> Effects:
+        def synced(result: Exception | None, now_ms: int) -> Effects:
             if self._emission is not emission:
                 _try(undo)
                 return []

@@ -6,7 +6,7 @@ Q21.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ParamSpec, TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from firnline.base.effects import Effect, Effects, Flush, Peer, Request, Unanswered, Warn
 from firnline.base.errors import Bug, CannotGoOn, Code, ConfigError, KafkaError, StorageError
@@ -47,7 +47,7 @@ _TWO_LEADERS = (
     " controllers' listener made it up; compare the metadata logs of the controllers"
 )
 # What to do with an answer's own news; None or the reason when it led nowhere.
-News = ParamSpec("News")
+News = TypeVarTuple("News")
 Response = TypeVar("Response", bound=Heard)
 GoOn = Callable[[Said, int], Effects | KafkaError | None]
 
@@ -468,16 +468,14 @@ class Standing:
         self.log.advance_high_watermark(offset)
         return self.tell(self.listener.on_committed, offset, now_ms)
 
-    def tell(
-        self, on_news: Callable[News, Effects], *news: News.args, **named: News.kwargs
-    ) -> Effects:
+    def tell(self, on_news: Callable[[*News], Effects], *news: *News) -> Effects:
         """Return what the listener does with the news. CannotGoOn, StorageError or Bug stop the node.
 
         News often come with a request of somebody else's, a voter's Fetch, and a failed request costs its
         connection alone. Here that would leave a node that goes on without what is committed.
         """
         try:
-            return on_news(*news, **named)
+            return on_news(*news)
         except (Bug, StorageError):
             raise
         except ConfigError as problem:

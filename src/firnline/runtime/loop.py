@@ -10,7 +10,7 @@ import queue
 import time
 from collections.abc import Callable, Generator, Hashable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from firnline.api.context import RequestContext
 from firnline.api.dispatch import Dispatcher
@@ -19,7 +19,6 @@ from firnline.base.effects import (
     CancelTimer,
     CloseConnection,
     Compact,
-    Effect,
     Effects,
     Flush,
     Note,
@@ -48,25 +47,19 @@ from firnline.runtime.threads.flushes import FlushGroups
 from firnline.runtime.threads.pools import CODEC_THREADS, END_S, Directories, Pools
 from firnline.runtime.timers import Timer
 
+if TYPE_CHECKING:
+    from firnline.api.forwarding import AnyNode
+    from firnline.runtime.net import Connection
+
 log = logging.getLogger("firnline")
 
 _HOUSEKEEPING_S = 5.0
 # Threads that read what consumers of old segments are sent next, in one log directory.
 _PAGE_READERS = 4
+T = TypeVar("T")
+Results = TypeVarTuple("Results")
 # Yields bytes that were encoded; returns the frame.
 Encoding = Generator[int, None, list[Part]]
-
-
-class Node(Protocol):
-    """What the runtime needs of `broker.node.BrokerNode`."""
-
-    def start(self, now_ms: int) -> Effects: ...
-
-    def perform(self, effect: Effect, now_ms: int) -> Effects:
-        """Carry out an effect that one part of the node has for another."""
-        ...
-
-    def shutdown(self, now_ms: int) -> Effects: ...
 
 
 class Runtime:
@@ -77,7 +70,7 @@ class Runtime:
 
     def __init__(
         self,
-        node: Any,
+        node: "AnyNode",
         loop: PollLoop,
         *,
         threads: dict[str, int],
@@ -142,7 +135,7 @@ class Runtime:
             else:
                 self.execute(self.node.perform(effect, self.now_ms()))
 
-    def resume(self, then: Callable[..., Effects], *results: Any) -> None:
+    def resume(self, then: Callable[[*Results, int], Effects], *results: *Results) -> None:
         """Call a continuation and carry out what it returns; a failure in it stops the node.
 
         Not one of an answer, which is seen where it is made or encoded (runtime/failed_requests).
@@ -165,12 +158,12 @@ class Runtime:
             self.failure = problem
         self.loop.stop()
 
-    def ask(self, work: Callable[[], Any], timeout_s: float) -> Any:
+    def ask(self, work: Callable[[], T], timeout_s: float) -> T:
         """Called on a thread: do `work` on the loop; return its result, or raise what it raised.
 
         TimeoutError when the loop did not come to it.
         """
-        answers: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[tuple[T, None] | tuple[None, Exception]] = queue.SimpleQueue()
 
         def answer(result: object, now_ms: int) -> Effects:
             try:
@@ -181,12 +174,12 @@ class Runtime:
 
         self._doorbell.ring(answer, None)
         try:
-            found, problem = answers.get(timeout=timeout_s)
+            found = answers.get(timeout=timeout_s)
         except queue.Empty:
             raise TimeoutError("the loop is busy") from None
-        if problem is not None:
-            raise problem
-        return found
+        if found[1] is not None:
+            raise found[1]
+        return found[0]
 
     def warn_seldom(self, line: str) -> None:
         """Log what a peer can cause at will: at most one line a second, with the number left out."""
@@ -225,7 +218,7 @@ class Runtime:
     # ---- effects
 
     def _reply(self, effect: Reply[RequestContext]) -> None:
-        connection = effect.context.connection
+        connection: Connection = effect.context.connection  # type: ignore[assignment] # ours
         if effect.message is None:
             connection.answer(None, effect.context.turn)
         elif connection.closed:
@@ -252,7 +245,8 @@ class Runtime:
         self, effect: Reply[RequestContext], encoding: Encoding
     ) -> Generator[Effects, int, None]:
         """Take the slices that are left. Where answers hold too much already, end, and go on later."""
-        connection, share = effect.context.connection, effect.context.share
+        connection: Connection = effect.context.connection  # type: ignore[assignment] # ours
+        share = effect.context.share
         try:
             while not connection.closed:
                 yield []
@@ -268,7 +262,7 @@ class Runtime:
             connection.failed(problem, effect.context)
 
     def _close_connection(self, effect: CloseConnection[RequestContext]) -> None:
-        connection = effect.context.connection
+        connection: Connection = effect.context.connection  # type: ignore[assignment] # ours
         if effect.problem is None:
             connection.close()
             return

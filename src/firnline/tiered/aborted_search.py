@@ -9,7 +9,6 @@ indexes and snapshots, however far a transaction reaches. Source: KIP-98; spec T
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import FirnlineError, KafkaError
@@ -60,7 +59,7 @@ class OpenTransactions:
         self,
         segment_id: Uuid,
         then: Callable[[tuple[OpenTxn, ...] | FirnlineError, int], Effects],
-        result: Any,
+        result: tuple[OpenTxn, ...] | Exception,
         now_ms: int,
     ) -> Effects:
         if isinstance(result, Exception):

@@ -9,7 +9,7 @@ Source: spec T62.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -25,6 +25,7 @@ from firnline.tiered.catalog import (
 )
 from firnline.tiered.catalog_guard import (
     Before,
+    Compared,
     ExplainsLess,
     Row,
     compare,
@@ -423,7 +424,7 @@ class CatalogKeeper:
         name = f"compare catalog of {self._hosted.topic}-{self._hosted.where.partition}"
         return [Submit(name=name, pool="copy", work=work, then=partial(self._compared, look.mark))]
 
-    def _compared(self, mark: Mark, result: Any, now_ms: int) -> Effects:
+    def _compared(self, mark: Mark, result: Compared | Exception, now_ms: int) -> Effects:
         if isinstance(result, Exception):
             return self._answer(as_error(result), now_ms)
         if result.missing:
@@ -485,7 +486,9 @@ class CatalogKeeper:
         hosted.unexplained_segments = 1
         return self._refuse(nothing_below(hosted), [then], now_ms)
 
-    def _looked_for(self, missing: Sequence[Row], result: Any, now_ms: int) -> Effects:
+    def _looked_for(
+        self, missing: Sequence[Row], result: list[Row] | Exception, now_ms: int
+    ) -> Effects:
         """The store has said which of the segments that we miss it holds.
 
         Where it holds none all is compared anew: the metadata may have lost more while it was asked.
@@ -521,7 +524,7 @@ class CatalogKeeper:
             ),
         ]
 
-    def _begun(self, result: Any, now_ms: int) -> Effects:
+    def _begun(self, result: Before | Exception, now_ms: int) -> Effects:
         if isinstance(result, Exception):
             return self._answer(as_error(result), now_ms)
         self._writer = CatalogWriter(
@@ -556,7 +559,7 @@ class CatalogKeeper:
         signature: object,
         mark: Mark,
         waiting: list[Done],
-        result: Any,
+        result: tuple[CatalogUpdate, Exception | None] | Exception,
         now_ms: int,
     ) -> Effects:
         assert self._writer is not None

@@ -10,7 +10,6 @@ from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any
 
 from firnline.base.background import Work
 from firnline.base.effects import Effects, SetTimer, Submit, Warn
@@ -215,7 +214,9 @@ class Copier:
             )
         ]
 
-    def _checked(self, local: ClosedSegment, epochs: Epochs, result: Any, now_ms: int) -> Effects:
+    def _checked(
+        self, local: ClosedSegment, epochs: Epochs, result: SoundSegment | Exception, now_ms: int
+    ) -> Effects:
         hosted = self._hosted
         is_there = next(closed_from(hosted.log, local.base_offset), None) == local
         is_as_it_was = is_there and self._epochs_of(local) == epochs
@@ -227,7 +228,7 @@ class Copier:
             return self._refuse(local, result, now_ms)
         if isinstance(result, Exception):
             return self._finish(as_error(result), now_ms)
-        sound: SoundSegment = result
+        sound = result
         self._damaged = None
         told: Effects = []
         if sound.rebuilt:
@@ -301,7 +302,11 @@ class Copier:
         ]
 
     def _copied(
-        self, segment: RemoteSegment, local: ClosedSegment, result: Any, now_ms: int
+        self,
+        segment: RemoteSegment,
+        local: ClosedSegment,
+        result: bytes | Exception | None,
+        now_ms: int,
     ) -> Effects:
         services = self._services
         if isinstance(result, Exception):
@@ -385,7 +390,7 @@ class Copier:
         ]
 
     def _taken_back(
-        self, segment: RemoteSegment, error: FirnlineError, result: Any, now_ms: int
+        self, segment: RemoteSegment, error: FirnlineError, result: Exception | None, now_ms: int
     ) -> Effects:
         if isinstance(result, Exception):
             return self._left_behind(segment, error, now_ms)

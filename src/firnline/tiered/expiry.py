@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from firnline.base.background import Work
 from firnline.base.effects import Effects, Submit
@@ -330,7 +330,7 @@ class SegmentRemoval:
             )
         ]
 
-    def _deleted(self, segment: RemoteSegment, result: Any, now_ms: int) -> Effects:
+    def _deleted(self, segment: RemoteSegment, result: Exception | None, now_ms: int) -> Effects:
         if isinstance(result, Exception):
             self._services.counters.delete_errors += 1
             self._error = self._error or as_error(result)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import FirnlineError, StorageError
@@ -221,15 +221,16 @@ class IndexCache:
             )
         ]
 
-    def _loaded(self, segment: RemoteSegment, result: Any, now_ms: int) -> Effects:
+    def _loaded(
+        self, segment: RemoteSegment, result: IndexFiles | Exception, now_ms: int
+    ) -> Effects:
         segment_id = segment.segment_id
         waiting = self._loading.pop(segment_id)
         if isinstance(result, Exception):
             self._dead.pop(segment_id, None)
             error = as_error(result)
             return [effect for then in waiting for effect in then(error, now_ms)]
-        files: IndexFiles = result
-        indexes = SegmentIndexes(segment.base_offset, *files)
+        indexes = SegmentIndexes(segment.base_offset, *result)
         if segment_id in self._dead:
             del self._dead[segment_id]
             if self._folder is not None:

@@ -7,7 +7,6 @@ metadata does not know a segment is no reason. Source: KIP-405; rel-T12, rel-T13
 """
 
 from functools import partial
-from typing import Any
 
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.ids import Uuid
@@ -73,7 +72,7 @@ class LateCopies:
             return True
         return self._services.metadata.was_deleted(segment.topic_id_partition, segment.segment_id)
 
-    def _deleted(self, segment_id: Uuid, result: Any, now_ms: int) -> Effects:
+    def _deleted(self, segment_id: Uuid, result: Exception | None, now_ms: int) -> Effects:
         self._deleting.pop(segment_id, None)
         if not isinstance(result, Exception):
             self._waiting.pop(segment_id, None)

@@ -17,7 +17,7 @@ Source: spec 3.14-3.16, T35-T41, T58; F14-F17.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from firnline.base.effects import Effects, SetTimer, Submit, Warn
 from firnline.base.errors import Code, FirnlineError, KafkaError
@@ -151,7 +151,9 @@ class RemoteReader:
             )
         ]
 
-    def _built(self, segment: RemoteSegment, then: Built, result: Any, now_ms: int) -> Effects:
+    def _built(
+        self, segment: RemoteSegment, then: Built, result: AuxState | Exception, now_ms: int
+    ) -> Effects:
         if isinstance(result, Exception):
             error = as_error(result)
             self.services.counters.aux_state_errors += 1
@@ -293,7 +295,7 @@ class _OneRead:
         name = f"read {segment.topic}-{segment.partition} at {self._offset}"
         return [Submit(name=name, pool="read", work=work, then=self._came)]
 
-    def _came(self, result: Any, now_ms: int) -> Effects:
+    def _came(self, result: tuple[bytes, int] | Exception, now_ms: int) -> Effects:
         if isinstance(result, Exception):
             return self._retry_or_fail(as_error(result), now_ms)
         data, end_offset = result
@@ -401,7 +403,9 @@ class _TimeSearch:
         then = partial(self._came, segment)
         return [Submit(name=name, pool="read", work=work, then=then)]
 
-    def _came(self, segment: RemoteSegment, result: Any, now_ms: int) -> Effects:
+    def _came(
+        self, segment: RemoteSegment, result: tuple[int, int] | Exception | None, now_ms: int
+    ) -> Effects:
         if isinstance(result, Exception):
             return self._retry_or_fail(segment, as_error(result), now_ms)
         if result is None:

@@ -8,7 +8,6 @@ leaks objects when that crashes (T27). Source: KIP-405 'Topic deletion lifecycle
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import FirnlineError, KafkaError, StorageError
@@ -170,7 +169,9 @@ class Remover:
             )
         ]
 
-    def _remove_segments(self, delete: PartitionDelete, result: Any, now_ms: int) -> Effects:
+    def _remove_segments(
+        self, delete: PartitionDelete, result: Exception | None, now_ms: int
+    ) -> Effects:
         if isinstance(result, Exception):
             return self._failed(as_error(result), now_ms)
         where = TopicIdPartition(delete.topic_id, delete.partition)
@@ -205,7 +206,7 @@ class Remover:
             )
         ]
 
-    def _swept(self, delete: PartitionDelete, result: Any, now_ms: int) -> Effects:
+    def _swept(self, delete: PartitionDelete, result: Exception | None, now_ms: int) -> Effects:
         if isinstance(result, Exception):
             return self._failed(as_error(result), now_ms)
         if delete.state == DeleteState.FINISHED:

@@ -10,7 +10,7 @@ from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from firnline.api.context import RequestContext
+from firnline.api.context import Connection, RequestContext
 from firnline.api.slices import (
     Slices,
     SlicesWithPauses,
@@ -155,7 +155,7 @@ def _write(
 
 
 def at_once(
-    node: "BrokerNode", connection: Any, asked: Fields, now_ms: int
+    node: "BrokerNode", connection: Connection, asked: Fields, now_ms: int
 ) -> bytes | Effects | None:
     """Append the one batch of a request whose header is checked, and answer as `handle` does.
 

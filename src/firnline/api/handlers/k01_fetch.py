@@ -9,9 +9,9 @@ from contextlib import closing
 from functools import lru_cache, partial
 from operator import attrgetter
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from firnline.api.context import RequestContext
+from firnline.api.context import Connection, RequestContext
 from firnline.api.slices import Slices, a_step_a_slice, cut, in_slices, naming_any
 from firnline.api.usual import Fields
 from firnline.base.background import Work
@@ -206,7 +206,7 @@ def _begin_aside(node: "BrokerNode", context: RequestContext, work: Work, now_ms
 
 
 def at_once(
-    node: "BrokerNode", connection: Any, asked: Fields, now_ms: int
+    node: "BrokerNode", connection: Connection, asked: Fields, now_ms: int
 ) -> tuple[Part, ...] | None:
     """Answer the usual request where there is what is wanted, with the parts of a frame; else None."""
     (

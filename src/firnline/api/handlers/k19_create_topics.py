@@ -50,7 +50,7 @@ def handle(
 ) -> Effects:
     """Answer each topic once its records are committed, and for a while until its partitions are open."""
 
-    def refusal(problem: KafkaError) -> Generator[Any, None, CreateTopicsResponse]:
+    def refusal(problem: KafkaError) -> Generator[object, None, CreateTopicsResponse]:
         names = (topic.name for topic in request.topics)
         rows = yield from a_row_for_each(names, lambda name: _result(node, name, problem))
         return CreateTopicsResponse(topics=rows)

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
@@ -36,7 +36,7 @@ def handle(
 ) -> Effects:
     """Answer each topic once its removal is committed and this broker has seen it."""
 
-    def refusal(problem: KafkaError) -> Generator[Any, None, DeleteTopicsResponse]:
+    def refusal(problem: KafkaError) -> Generator[object, None, DeleteTopicsResponse]:
         rows: Sequence[DeleteTopicState | str] = request.topics or request.topic_names
         refused: list[DeletableTopicResult] = []
         wanted: list[TopicRef] = []

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
@@ -36,6 +36,8 @@ _PARTITIONS_PER_SLICE = 100
 _TOPIC_COST = 1
 _LARGE_TOPIC = 300
 _ROWS_PER_SLICE = 500
+_Outcomes = list[KafkaError | None]
+_Decision = ControllerResult[_Outcomes]
 
 
 def handle(
@@ -43,7 +45,7 @@ def handle(
 ) -> Effects:
     """Answer each topic once its new partitions are committed, and for a while until they are open."""
 
-    def refusal(problem: KafkaError) -> Generator[Any, None, CreatePartitionsResponse]:
+    def refusal(problem: KafkaError) -> Generator[object, None, CreatePartitionsResponse]:
         names = (topic.name for topic in request.topics)
         rows = yield from a_row_for_each(names, lambda name: _result(name, problem))
         return CreatePartitionsResponse(results=rows)
@@ -68,7 +70,7 @@ def _create(
         sizes += [new_partitions(node.quorum.newest, growth) for growth in some]
     partitions_before = 0
 
-    def decide(portion: Sequence[int]) -> ControllerResult[Any] | Steps:
+    def decide(portion: Sequence[int]) -> _Decision | Steps[_Outcomes]:
         asked = partial(
             node.controller.create_partitions_steps,
             [wanted[place] for place in portion],
@@ -79,16 +81,16 @@ def _create(
             return counted(portion, whole(asked()))
         return large(portion, asked)
 
-    def large(portion: Sequence[int], asked: Callable[[], Steps]) -> Steps:
+    def large(portion: Sequence[int], asked: Callable[[], Steps[_Outcomes]]) -> Steps[_Outcomes]:
         return counted(portion, (yield from on_newest(node.quorum, asked)))
 
-    def counted(portion: Sequence[int], result: ControllerResult[Any]) -> ControllerResult[Any]:
+    def counted(portion: Sequence[int], result: _Decision) -> _Decision:
         nonlocal partitions_before
         rows = zip(portion, result.response, strict=True)
         partitions_before += sum(sizes[place] for place, answer in rows if answer is None)
         return result
 
-    def told(portion: Sequence[int], outcome: Sequence[KafkaError | None] | KafkaError) -> None:
+    def told(portion: Sequence[int], outcome: _Outcomes | KafkaError) -> None:
         found = [outcome] * len(portion) if isinstance(outcome, KafkaError) else outcome
         for place, answer in zip(portion, found, strict=True):
             answers[place] = answer

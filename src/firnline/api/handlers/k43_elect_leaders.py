@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
@@ -120,7 +120,7 @@ def _refuse(context: RequestContext, request: ElectLeadersRequest, problem: Kafk
 
 def _refusal(
     request: ElectLeadersRequest, problem: KafkaError
-) -> Generator[Any, None, ElectLeadersResponse]:
+) -> Generator[object, None, ElectLeadersResponse]:
     # Version 0 says it with each partition only, later ones with the whole as well.
     asked = request.topic_partitions or ()
     rows = (Elected(each.topic, number, problem) for each in asked for number in each.partitions)

@@ -4,9 +4,9 @@ Where the controller here is not the active one the envelope itself is refused, 
 for the other; the client never sees it. An embedded request that cannot be read is UNSUPPORTED_VERSION.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from firnline.api.context import RequestContext
+from firnline.api.context import Answer, RequestContext
 from firnline.api.dispatch import (
     ELEMENTS_AT_ONCE,
     Steps,
@@ -22,6 +22,7 @@ from firnline.protocol.messages.headers import ResponseHeader
 from firnline.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
 from firnline.protocol.messages.principal import decode_principal
 from firnline.protocol.primitives import TooManyElements
+from firnline.protocol.schema import Message
 from firnline.protocol.session import Api, Wrapped
 from firnline.protocol.versions import CONTROLLER_SERVED, FORWARDABLE
 
@@ -77,7 +78,7 @@ def _read(
 
 
 def _handle(
-    node: "ControllerNode", inner: "WrappedContext", api: Api, wrapped: Any, now_ms: int
+    node: "ControllerNode", inner: "WrappedContext", api: Api, wrapped: Message, now_ms: int
 ) -> Effects:
     if node.inactive_problem is not None:
         return [inner.refuse(Code.NOT_CONTROLLER)]
@@ -115,7 +116,7 @@ class WrappedContext(RequestContext):
         if self._handled is None or not self._handled.is_in_turns:
             self._outer.ends()
 
-    def reply(self, message: Any) -> Effect:
+    def reply(self, message: Answer) -> Effect:
         """Answer the broker with the client's answer, or send it to the active controller."""
         if _has_code(message, Code.NOT_CONTROLLER):
             return self.refuse(Code.NOT_CONTROLLER)
@@ -124,6 +125,7 @@ class WrappedContext(RequestContext):
             self.keeps(message)
             wrapped = Wrapped(self._api, self.correlation_id, message, _outer)
             return self._outer.reply(wrapped)
+        assert not isinstance(message, bytes), "only a whole frame is"
         header = ResponseHeader(correlation_id=self.correlation_id)
         try:
             data = header.write(1 if self._api.flexible else 0) + message.write(self.api_version)
@@ -145,7 +147,7 @@ def _outer(data: bytearray) -> EnvelopeResponse:
     return EnvelopeResponse(response_data=data)
 
 
-def _has_code(message: Any, code: Code) -> bool:
+def _has_code(message: object, code: Code) -> bool:
     """Whether the answer, or one of its rows, says `code`: this node stopped being the active one."""
     rows = [
         row for name in ("topics", "responses", "results") for row in getattr(message, name, ())
