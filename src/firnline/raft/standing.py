@@ -6,7 +6,7 @@ Q21.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from firnline.base.effects import Effects, Flush, Peer, Unanswered, Warn
 from firnline.base.errors import Bug, CannotGoOn, Code, ConfigError, KafkaError, StorageError
@@ -50,6 +50,22 @@ _TWO_LEADERS = (
 GoOn = Callable[[Said, int], Effects | KafkaError | None]
 
 
+class StandingObserver(Protocol):
+    """Who goes on where what all roles share has moved: the node. `Standing` alone calls it, on the loop."""
+
+    def role_entered(self, before: Role, now_ms: int) -> Effects:
+        """A role was taken up after `before`: leave what that had open, and begin the new one."""
+        ...
+
+    def log_synced(self, now_ms: int) -> Effects:
+        """A sync of the log ended: what it covered may be promised, and count for the high watermark."""
+        ...
+
+    def poke(self, now_ms: int) -> Effects:
+        """Something was heard, or is due: send what can be sent now. It may be called at any time."""
+        ...
+
+
 class Standing:
     """One node's place in the quorum. `entered` and `poke` are the node's: what a role begins with and goes
     on to do.
@@ -63,6 +79,7 @@ class Standing:
     __slots__ = (
         "_announced",
         "_flushing",
+        "_observer",
         "_risen_ms",
         "_said",
         "_warned",
@@ -71,7 +88,6 @@ class Standing:
         "cluster_id",
         "committed",
         "directory_id",
-        "entered",
         "epoch",
         "gate",
         "generation",
@@ -85,8 +101,6 @@ class Standing:
         "listener",
         "log",
         "node_id",
-        "on_synced",
-        "poke",
         "rng",
         "role",
         "settings",
@@ -109,6 +123,7 @@ class Standing:
         rng: Rng,
         settings: QuorumSettings,
         bootstrap: Sequence[Peer],
+        observer: StandingObserver,
     ) -> None:
         self.node_id = node_id
         self.cluster_id = cluster_id
@@ -124,9 +139,7 @@ class Standing:
             self.gate, timeout_ms=settings.request_timeout_ms, backoff_ms=settings.retry_backoff_ms
         )
         self.timers = Timers(self.gate)
-        self.entered: Callable[[Role, int], Effects] = _nothing_entered
-        self.poke: Callable[[int], Effects] = _nothing
-        self.on_synced: Callable[[int], Effects] = _nothing
+        self._observer = observer
         self._announced = (NOBODY, 0)
         self._flushing: tuple[int, int] | None = None  # generation and end of the log
         self._warned: dict[int, KafkaError] = {}
@@ -365,7 +378,7 @@ class Standing:
         self.has_fetched = False
         self.calls.forget()
         effects = self.look_at_epoch() + self.announce(now_ms)
-        return effects + self.entered(before, now_ms)
+        return effects + self._observer.role_entered(before, now_ms)
 
     def look_at_epoch(self) -> Effects:
         """Tell the operator, once, of an epoch that no cluster comes to by elections of its own."""
@@ -407,7 +420,7 @@ class Standing:
         return self.log.synced_offset >= self.log.end_offset
 
     def flush(self) -> Effects:
-        """Sync the log as it is now, unless that is under way; `on_synced` runs afterwards.
+        """Sync the log as it is now, unless that is under way; the observer is told afterwards.
 
         What was cut or replaced meanwhile is not what the sync covered, so it does not count then.
         """
@@ -429,7 +442,7 @@ class Standing:
                 self._flushing = None
             if generation == self.generation:
                 self.log.synced(end_offset)
-            return self.on_synced(at_ms) + self.poke(at_ms)
+            return self._observer.log_synced(at_ms) + self._observer.poke(at_ms)
 
         return [Flush(files=self.log.unsynced(), then=flushed)]
 
@@ -450,7 +463,7 @@ class Standing:
         if problem is not None:
             raise problem
         self.is_cutting = False
-        return self.gate.take(self.poke, now_ms)
+        return self.gate.take(self._observer.poke, now_ms)
 
     def install(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
         """The log begins anew at the end of a snapshot that is on disk; the listener loads it (Q37)."""
@@ -503,7 +516,7 @@ class Standing:
             if self.is_stopped:
                 return []
             if on_unsupported is not None and _is_unsupported(response):
-                return on_unsupported(now_ms) + self.poke(now_ms)
+                return on_unsupported(now_ms) + self._observer.poke(now_ms)
             before, effects = self.known, list[Any]()
             outcome: Effects | KafkaError | None = None
             said = self._read(response)
@@ -517,13 +530,13 @@ class Standing:
                 outcome = said
             if isinstance(outcome, list):
                 self._warned.pop(peer.node_id, None)
-                return effects + outcome + self.poke(now_ms)
+                return effects + outcome + self._observer.poke(now_ms)
             if on_refused is not None and not isinstance(response, Unanswered):
                 on_refused()
             if self.known == before:
                 # It taught us nothing: asking again at once would only ask the same.
                 self.calls.rest(peer.node_id, now_ms)
-            return effects + self._warn(peer, outcome) + self.poke(now_ms)
+            return effects + self._warn(peer, outcome) + self._observer.poke(now_ms)
 
         return [self.calls.ask(peer, request, then, version_min=version_min)]
 
@@ -576,7 +589,7 @@ class Standing:
         """Call `then(now_ms)` at that moment, then go on with what is due."""
 
         def fired(now_ms: int) -> Effects:
-            return [] if self.is_stopped else then(now_ms) + self.poke(now_ms)
+            return [] if self.is_stopped else then(now_ms) + self._observer.poke(now_ms)
 
         return self.timers.set(name, at_ms, fired)
 
@@ -603,11 +616,3 @@ def _is_unsupported(response: Any) -> bool:
     if isinstance(response, Unanswered):
         return response.is_unsupported
     return bool(getattr(response, "error_code", 0) == Code.UNSUPPORTED_VERSION)
-
-
-def _nothing(now_ms: int) -> Effects:
-    return []
-
-
-def _nothing_entered(before: Role, now_ms: int) -> Effects:
-    return []
