@@ -46,6 +46,7 @@ class Leader:
             max_bytes=50 * MIB,
             remote_read=None,
             remote_max_wait_ms=0,
+            on_follower=lambda partition, now_ms: [],
         )
         self.now_ms, self.epoch, self.session_id = 1, 0, 0
         self.told: list[FetchAnswer] = []

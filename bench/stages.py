@@ -69,10 +69,9 @@ class Bench:
         config = dev_config(9092, directory, None, {"firnline.acks.fsync": "never"})
         fs, rng, now_ms = RealFs(), SystemRng(), time.time_ns() // 1_000_000
         format_storage(fs, config, cluster_id=None, rng=rng, now_ms=now_ms, ignore_formatted=True)
-        self.node = build_node(config, fs, rng, now_ms=now_ms)
+        self.node = build_node(config, fs, rng, now_ms=now_ms, owner=self)
         self.loop = PollLoop()
         self.runtime = Runtime(self.node, self.loop, threads={"disk": 1})
-        self.node.on_running = lambda now_ms: self.loop.stop()
         self.runtime.start()
         self.loop.run()
         self.peer = Peer(self.runtime.dispatcher)
@@ -81,6 +80,13 @@ class Bench:
         self.log: Log = self.partition.log
         for content in (produce_frame(3900), fetch_frame(4096), api_versions_frame()):
             self.for_all_cases(memoryview(bytearray(content)))
+
+    def node_running(self, now_ms: int) -> None:
+        """`NodeOwner`: it serves."""
+        self.loop.stop()
+
+    def node_stopped(self, now_ms: int) -> None:
+        """`NodeOwner`: nobody waits."""
 
     def _create_topic(self) -> None:
         topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)

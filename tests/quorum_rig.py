@@ -1,6 +1,6 @@
 """A metadata quorum in memory for tests: the log is a list, and a sync happens when the test says so."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from firnline.base.effects import Effect, Effects, Submit
@@ -11,8 +11,9 @@ from firnline.config.load import load
 from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
 from firnline.controller.controller import Controller
 from firnline.metadata import records as r
+from firnline.metadata.delta import ClusterDelta, Unobserved
 from firnline.metadata.features import SUPPORTED
-from firnline.metadata.image import Endpoint
+from firnline.metadata.image import ClusterImage, Endpoint
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
 from firnline.metadata.snapshot_file import Snapshot, snapshot_batches
@@ -182,6 +183,24 @@ class Loop(World):
             self.flush(problem)
 
 
+class Told(Unobserved):
+    """The observer of a quorum in tests: it tells whoever they name."""
+
+    def __init__(self) -> None:
+        self.publishers: list[Callable[[ClusterDelta, ClusterImage, int], Effects]] = []
+        self.on_active: Callable[[int], Effects] = super().became_active
+        self.on_inactive: Callable[[int], Effects] = super().became_inactive
+
+    def image_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
+        return [effect for told in self.publishers for effect in told(delta, image, now_ms)]
+
+    def became_active(self, now_ms: int) -> Effects:
+        return self.on_active(now_ms)
+
+    def became_inactive(self, now_ms: int) -> Effects:
+        return self.on_inactive(now_ms)
+
+
 class Cluster:
     """One controller on one quorum of one, and as many registered brokers as a test wants."""
 
@@ -189,7 +208,8 @@ class Cluster:
         self.log = log or MemoryLog()
         self.loop = Loop()
         self.config = config or broker_config()
-        self.quorum = make_quorum(self.log)
+        self.told = Told()
+        self.quorum = make_quorum(self.log, observer=self.told)
         self.controller = Controller(
             config=self.config, rng=CountingRng(1_001), metadata=self.quorum
         )
@@ -201,7 +221,7 @@ class Cluster:
             self.controller.activate(now_ms)
             return []
 
-        self.quorum.on_active = ready
+        self.told.on_active = ready
         self.loop.run(self.quorum.start(self.loop.now_ms))
         self.loop.sync()
         assert self.is_ready

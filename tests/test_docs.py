@@ -177,6 +177,8 @@ def _lacks(program: str, *words: str) -> list[str]:
 def _has(path: str, test: str = "") -> bool:
     found = ROOT / path
     return found.exists() and (not test or f"def {test}(" in found.read_text())
+
+
 def test_the_stairs_are_those_that_imports_keep() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     layers = [set(layer.split(" | ")) for layer in contracts["contracts"][0]["layers"]]

@@ -117,7 +117,8 @@ class Whole:
         config = dev_config(9092, str(directory), None, stated)
         fs, rng, now_ms = RealFs(), SystemRng(), time.time_ns() // 1_000_000
         format_storage(fs, config, cluster_id=None, rng=rng, now_ms=now_ms, ignore_formatted=True)
-        self.node = build_node(config, fs, rng, now_ms=now_ms)
+        self.ready = threading.Event()
+        self.node = build_node(config, fs, rng, now_ms=now_ms, owner=self)
         self.loop = PollLoop()
         self.runtime = Runtime(
             self.node,
@@ -140,12 +141,16 @@ class Whole:
             counted=Connections(lambda: Limits(CONNECTIONS_MAX)),
         )
         self.runtime.servers.append(self.server)
-        ready = threading.Event()
-        self.node.on_running = lambda now_ms: ready.set()
         self.runtime.start()
         self.thread = threading.Thread(target=self.loop.run)
         self.thread.start()
-        assert ready.wait(20)
+        assert self.ready.wait(20)
+
+    def node_running(self, now_ms: int) -> None:
+        self.ready.set()
+
+    def node_stopped(self, now_ms: int) -> None:
+        """Nobody waits."""
 
     def on_loop(self, call: Callable[[], Any]) -> Any:
         return self.runtime.ask(call, 20)

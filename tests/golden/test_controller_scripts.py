@@ -165,7 +165,7 @@ class Story:
             )
             return []
 
-        self.cluster.quorum.publishers.append(note)
+        self.cluster.told.publishers.append(note)
         return []
 
     def do_seen(self, items: Items) -> list[str]:

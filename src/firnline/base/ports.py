@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
+from firnline.base.units import INT32_MAX
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -144,3 +146,25 @@ class Fs(Protocol):
 
         Raises StorageError at once when another process holds it."""
         ...
+
+
+class LogFiles(Protocol):
+    """How many files the process may still open for logs."""
+
+    def has_room(self) -> bool:
+        """Whether the files of one more log can be opened now."""
+        ...
+
+    def logs_left(self, logs: int) -> int:
+        """How many more logs there may be, where there are `logs`."""
+        ...
+
+
+class EnoughFiles:
+    """`LogFiles` of a process that has no limit to think of."""
+
+    def has_room(self) -> bool:
+        return True
+
+    def logs_left(self, logs: int) -> int:
+        return INT32_MAX

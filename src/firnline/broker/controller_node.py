@@ -7,6 +7,7 @@ active, each controller has its addresses written into the metadata once. Source
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple, Protocol
 
 from firnline.base.background import Background
 from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer, Warn
@@ -22,7 +23,7 @@ from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
 from firnline.controller.rounds import Round
 from firnline.metadata.census import is_last_standing, is_unclean
-from firnline.metadata.delta import ClusterDelta
+from firnline.metadata.delta import ClusterDelta, QuorumObserver
 from firnline.metadata.features import CONTROLLER_REGISTRATION_SINCE, SUPPORTED
 from firnline.metadata.image import ClusterImage, ControllerImage, FeatureRange
 from firnline.metadata.quorum import MetadataQuorum, R, Then
@@ -44,12 +45,53 @@ _MS_PER_SECOND = 1_000
 _NAMES_IN_A_LINE = 5
 
 
-class ControllerNode:
-    """The controller of a node.
+class NodeOwner(Protocol):
+    """Who runs a node, and is told of its life; each is called once, on the loop."""
 
-    on_active(now_ms)   set by whoever holds it: this controller decides from now on
-    on_running(now_ms)  set by whoever runs it: it takes part in the quorum
-    on_stopped(now_ms)  set by whoever runs it: it took leave, and its files are closed
+    def node_running(self, now_ms: int) -> None:
+        """A controller takes part in the quorum; a broker is counted in: clients may be served."""
+        ...
+
+    def node_stopped(self, now_ms: int) -> None:
+        """It took leave, all is handed over and on disk, its files are closed: nothing may follow."""
+        ...
+
+
+class Unowned:
+    """The owner of a node whose life nobody waits for."""
+
+    def node_running(self, now_ms: int) -> None:
+        """Nobody waits."""
+
+    def node_stopped(self, now_ms: int) -> None:
+        """Nobody waits."""
+
+
+class ControllerParts(NamedTuple):
+    """What a controller is made of.
+
+    is_sole        whether it is the only voter
+    remote         the way to the active controller elsewhere; None in a quorum of one
+    first_effects  what opening the quorum's directory asks for
+    close_files    closes what was opened for the quorum, durably
+    """
+
+    quorum: MetadataQuorum
+    controller: Controller
+    registration: ControllerImage
+    is_sole: bool
+    remote: ControllerPort | None
+    stranger_problem: Callable[[], KafkaError | None]
+    first_effects: Effects
+    close_files: Callable[[], None]
+
+
+class ControllerNode:
+    """The controller of a node, and what its quorum tells: `metadata.delta.QuorumObserver`.
+
+    make_parts(observer)  returns the parts; the quorum in them tells `observer`. That is this node where it
+                          runs alone; inside a broker's node that one is told, and passes it on.
+    owner                 is told of this node's life
     """
 
     # What DescribeCluster calls a controller's listener.
@@ -62,30 +104,26 @@ class ControllerNode:
         *,
         config: BrokerConfig,
         cluster_id: str,
-        quorum: MetadataQuorum,
-        controller: Controller,
-        registration: ControllerImage,
-        is_sole: bool,
-        remote: ControllerPort | None,
-        stranger_problem: Callable[[], KafkaError | None],
-        first_effects: Effects,
-        close_files: Callable[[], None],
+        make_parts: Callable[[QuorumObserver], ControllerParts],
+        owner: NodeOwner,
     ) -> None:
+        parts = make_parts(self)
+        quorum, controller = parts.quorum, parts.controller
         self.in_turns = Background("controller requests", takes_turns=True)
         self.config = config
         self.node_id: int = config.node_id
         self.cluster_id = cluster_id
         self.quorum = quorum
         self.controller = controller
-        self.registration = registration
-        local = LocalController(controller, quorum, is_sole=is_sole)
-        self.port: ControllerPort = local if remote is None else NearestController(local, remote)
-        self.on_active: Callable[[int], Effects] = _nothing
-        self.on_running: Callable[[int], None] | None = None
-        self.on_stopped: Callable[[int], None] | None = None
-        self._stranger_problem = stranger_problem
-        self._first_effects = first_effects
-        self._close_files = close_files
+        self.registration = parts.registration
+        local = LocalController(controller, quorum, is_sole=parts.is_sole)
+        self.port: ControllerPort = (
+            local if parts.remote is None else NearestController(local, parts.remote)
+        )
+        self._owner = owner
+        self._stranger_problem = parts.stranger_problem
+        self._first_effects = parts.first_effects
+        self._close_files = parts.close_files
         self._is_registered = False
         self._leaves_until_ms: int | None = None
         self._is_closed = False
@@ -100,9 +138,6 @@ class ControllerNode:
             interval_ms = config.leader_imbalance_check_interval_seconds * _MS_PER_SECOND
             balancing = controller.balance_leaders
             self._rounds.append(Round("balancing", quorum, balancing, interval_ms=interval_ms))
-        quorum.publishers.append(self._on_published)
-        quorum.on_active = self._on_active
-        quorum.on_inactive = self._on_inactive
 
     # ----------------------------------------------------------------------------- what handlers use
 
@@ -131,11 +166,10 @@ class ControllerNode:
         """Take part in the quorum. Raises ConfigError and StorageError for what the operator must mend."""
         effects = [*self._first_effects, *self.quorum.start(now_ms)]
         effects.append(self._registration_timer(now_ms))
-        if self.on_running is not None:
-            self.on_running(now_ms)
+        self._owner.node_running(now_ms)
         return effects
 
-    def _on_active(self, now_ms: int) -> Effects:
+    def became_active(self, now_ms: int) -> Effects:
         """This node decides from now on."""
         self.controller.activate(now_ms)
         effects: Effects = [self._fencing_timer(now_ms)]
@@ -145,9 +179,9 @@ class ControllerNode:
             effects += each.start(now_ms)
         if not self._is_registered:
             effects += self._register(now_ms)
-        return effects + self.on_active(now_ms)
+        return effects
 
-    def _on_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
+    def image_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
         """A setting that was altered may allow the election that a partition waits for (I27)."""
         if not self.quorum.is_active:
             return []
@@ -158,7 +192,7 @@ class ControllerNode:
             effects += self._unclean_elections.soon(now_ms)
         return effects
 
-    def _on_inactive(self, now_ms: int) -> Effects:
+    def became_inactive(self, now_ms: int) -> Effects:
         """Another node decides, or nobody."""
         self.controller.deactivate()
         effects: Effects = [CancelTimer(key=_FENCING), CancelTimer(key=_SWEEPING)]
@@ -167,7 +201,7 @@ class ControllerNode:
         return effects
 
     def shutdown(self, now_ms: int) -> Effects:
-        """Resign in order, then close the files and call `on_stopped`. May be called again.
+        """Resign in order, then close the files and tell the owner. May be called again.
 
         Where a cluster is stopped as a whole, brokers that the controllers are about to let go are let go
         first: they would wait for an answer that nobody is left to give.
@@ -205,8 +239,7 @@ class ControllerNode:
             at_ms = now_ms + _LEAVING_LOOK_MS
             return [SetTimer(key=_LEAVING, at_ms=at_ms, then=self._leave)]
         self.close()
-        if self.on_stopped is not None:
-            self.on_stopped(now_ms)
+        self._owner.node_stopped(now_ms)
         return []
 
     def close(self) -> None:
@@ -276,10 +309,6 @@ class ControllerNode:
         if self.image.metadata_version < CONTROLLER_REGISTRATION_SINCE:
             return []
         return self.port.register_controller(self.registration, _ignored, now_ms)
-
-
-def _nothing(now_ms: int) -> Effects:
-    return []
 
 
 def _ignored(outcome: object, now_ms: int) -> Effects:

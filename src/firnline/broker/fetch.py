@@ -108,13 +108,15 @@ class Fetching:
         max_bytes: int,
         remote_read: RemoteRead | None,
         remote_max_wait_ms: int,
+        on_follower: Callable[[Partition, int], Effects],
+        prefer: Prefer | None = None,
     ) -> None:
         self.hosted = hosted
         self.sessions = sessions
         self.remote_read = remote_read
         self.remote_max_wait_ms = remote_max_wait_ms
-        self.on_follower: Callable[[Partition, int], Effects] = _nothing
-        self.prefer: Prefer | None = None
+        self.prefer = prefer
+        self._on_follower = on_follower
         self.large_waiters = LargeWaiters(WAITING_PARTITIONS_MAX)
         self._max_bytes = max_bytes
         self._serial = 0
@@ -170,7 +172,9 @@ class Fetching:
             log_start_offset=wanted.log_start_offset,
         )
         return (
-            effects if partition.proposed is None else effects + self.on_follower(partition, now_ms)
+            effects
+            if partition.proposed is None
+            else effects + self._on_follower(partition, now_ms)
         )
 
     def read_in_session(
@@ -657,10 +661,6 @@ def _find(hosted: HostedPartitions, wanted: Wanted) -> Partition | KafkaError:
     if wanted.topic is None:
         return hosted.find_by_id(wanted.topic_id, wanted.index)
     return hosted.find(wanted.topic, wanted.index)
-
-
-def _nothing(partition: Partition, now_ms: int) -> Effects:
-    return []
 
 
 def _nothing_yet(partition: Partition, isolation: int) -> Local:

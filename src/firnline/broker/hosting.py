@@ -16,6 +16,7 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import INTERNAL_TOPICS, LOST_DIRECTORY, TopicPartition, Uuid
 from firnline.base.ports import File
 from firnline.base.waits import At, Wait
+from firnline.broker.leaders import ActedOn
 from firnline.broker.tier import absence
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import broker_config, topic_config
@@ -31,7 +32,7 @@ from firnline.metadata.image import (
     TopicImage,
 )
 from firnline.metadata.loader import difference_steps
-from firnline.replica.hosted import HostedPartitions
+from firnline.replica.hosted import HostedPartitions, PartitionObserver
 from firnline.replica.isr import NO_BROKERS, Brokers
 from firnline.replica.opening import Begun, Job, Key, Opening, Then, Urgency
 from firnline.replica.partition import FsyncRule, Partition
@@ -39,7 +40,6 @@ from firnline.replica.partition import FsyncRule, Partition
 if TYPE_CHECKING:
     from firnline.log.log import Log
 
-Told = Callable[[Partition, int], Effects]
 _AGAIN_MS = 5_000
 _AGAIN = ("hosting", "open again")
 # Partitions that are acted on in one go: some milliseconds of the loop, a deletion being the dearest.
@@ -120,13 +120,8 @@ class Hosting:
                     nothing lies here
     is_in           whether the broker that an image has under our id is this process: where another one
                     took its place nothing is led or followed here
-    on_updated      told of each whose leader, epoch, replicas or ISR metadata changed, before the others
-    on_leading      told of each partition that we lead in a new epoch
-    on_not_leading  told of each that we led and do not any more, deleted ones included
-    on_dropped      told of each that is gone from this node
-    on_configured   told of each whose topic's settings changed
-    on_lost         told of each that cannot be served, by its key
-    on_disk_failed  told what a disk answered when a log was opened or made durable
+    observer        told what becomes of partitions
+    acted_on        has the image that all partitions are as new as
     """
 
     def __init__(
@@ -137,7 +132,8 @@ class Hosting:
         hosted: HostedPartitions,
         store: LogStore,
         fsync_rule: FsyncRule,
-        on_disk_failed: Callable[[StorageError, int], Effects],
+        observer: PartitionObserver,
+        acted_on: ActedOn,
         brokers: Brokers = NO_BROKERS,
         had_records: Callable[[TopicPartition], bool | None] = lambda _: None,
         is_in: Callable[[ClusterImage], bool] = lambda _: True,
@@ -150,19 +146,11 @@ class Hosting:
         self._brokers = brokers
         self._had_records = had_records
         self._is_in = is_in
-        self._on_disk_failed = on_disk_failed
-        self.on_updated: list[Told] = []
-        self.on_leading: list[Told] = []
-        self.on_not_leading: list[Told] = []
-        self.on_dropped: list[Told] = []
-        self.on_configured: list[Told] = []
-        self.on_lost: list[Callable[[Key, int], Effects]] = []
+        self._observer = observer
+        self._acted_on = acted_on
         # They are not served. One that is not ours any more stays until its files are gone.
         self.failed: dict[Key, _Unserved] = {}
         self._image = EMPTY_IMAGE
-        # The image that all partitions are as new as: what a leader believes of other brokers is no newer, or
-        # it might take a broker for gone that has just come into an ISR.
-        self.acted_on = EMPTY_IMAGE
         self._changes = Background("hosting")
         self._changes_left = 0
         self._refused: dict[
@@ -172,9 +160,13 @@ class Hosting:
         self._being_cut: dict[TopicPartition, None] = {}  # and there is news of them
         self._lost_before: dict[Key, None] = {}  # and not known yet whether it is here
         self._opening = Opening(self._begin, self._finish, self._place, store.healthy_paths)
-        hosted.on_missing = self._asked_for
         self._topic_config: tuple[ClusterImage, str, TopicConfig] | None = None
         self._altered: tuple[Mapping[str, str], Mapping[str, str], BrokerConfig] | None = None
+
+    @property
+    def acted_on(self) -> ClusterImage:
+        """The image that all partitions are as new as."""
+        return self._acted_on.image
 
     def apply(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
         """Act on one committed change; `when_settled` tells when it is done with."""
@@ -184,7 +176,7 @@ class Hosting:
         self._refuse_deleted(delta)
         is_large = _is_large(delta) or self._is_taken(delta)
         if not self._changes_left and not is_large:
-            self.acted_on = image
+            self._acted_on.image = image
         return self._change(self._acts(delta), now_ms, is_long=is_large)
 
     def take(self, image: ClusterImage, now_ms: int) -> Effects:
@@ -285,8 +277,8 @@ class Hosting:
         self, image: ClusterImage, held_up: Sequence[Partition], now_ms: int
     ) -> Effects:
         effects: Effects = []
-        if self.acted_on is not image:
-            self.acted_on = image
+        if self._acted_on.image is not image:
+            self._acted_on.image = image
             for partition in held_up:
                 effects += self._again_if_hosted(partition, now_ms)
         return effects + self._opening.go(now_ms)
@@ -365,7 +357,7 @@ class Hosting:
         leaders = state.isr if state.leader == NO_LEADER else (state.leader,)
         return Urgency.LIKELY if had_records and self._node_id in leaders else Urgency.IDLE
 
-    def _asked_for(self, topic: str, index: int) -> None:
+    def asked_for(self, topic: str, index: int) -> None:
         """A client wants it: if it waits to be opened, it waits no longer than it must."""
         found = self._image.topics_by_name.get(topic)
         if found is not None:
@@ -479,7 +471,7 @@ class Hosting:
 
         Told as lost, it would be waited for: nobody knows then that it never had a record.
         """
-        effects = self._on_disk_failed(problem, now_ms)
+        effects = self._observer.disk_failed(problem, now_ms)
         if self._store.is_unmade(name, problem):
             self._opening.add(key)
             return effects
@@ -522,8 +514,7 @@ class Hosting:
         if before is None or str(before.problem) != str(problem):
             effects.append(Warn(line=f"{name} is not served: {problem}"))
         if is_lost and not problem.is_passing:
-            for told in self.on_lost:
-                effects += told(key, now_ms)
+            effects += self._observer.partition_lost(key, now_ms)
         return effects
 
     def _config_of(self, topic: str) -> TopicConfig:
@@ -558,7 +549,7 @@ class Hosting:
             isr=state.isr,
             now_ms=now_ms,
         )
-        effects = _tell(self.on_updated, partition, now_ms)
+        effects = self._observer.partition_updated(partition, now_ms)
         if not partition.is_leader:
             effects += partition.release_all(now_ms)
         elif partition.log.high_watermark > high_before:
@@ -569,9 +560,9 @@ class Hosting:
         ):  # nobody waits for a replica that is gone
             effects += partition.deletion_waiters.passed(partition.low_watermark, now_ms)
         if leads_anew:
-            effects += _tell(self.on_leading, partition, now_ms)
+            effects += self._observer.leadership_began(partition, now_ms)
         elif was_leader and not partition.is_leader:
-            effects += _tell(self.on_not_leading, partition, now_ms)
+            effects += self._observer.leadership_ended(partition, now_ms)
         return effects
 
     def _configure(self, topic: str, index: int, now_ms: int) -> Effects:
@@ -587,7 +578,7 @@ class Hosting:
         if not was_tiered and absence.is_beyond(self._config, topic, overrides):
             effects.append(Warn(line=absence.tiered_meanwhile(str(partition.topic_partition))))
         partition.log.config = config
-        return effects + _tell(self.on_configured, partition, now_ms)
+        return effects + self._observer.partition_configured(partition, now_ms)
 
     def _drop_deleted(self, topic: TopicImage, index: int, now_ms: int) -> Effects:
         key = (topic.topic_id, index)
@@ -632,7 +623,7 @@ class Hosting:
         """Serve it no more, tell who waits for it, then give its files up."""
         self._hosted.remove(partition)
         effects = self._retire(partition, now_ms)
-        effects += _tell(self.on_dropped, partition, now_ms)
+        effects += self._observer.partition_dropped(partition, now_ms)
         key = (partition.topic_id, partition.topic_partition.partition)
         return effects + self._remove(key, partition.log, now_ms)
 
@@ -646,7 +637,7 @@ class Hosting:
                 self.failed[key] = _Unserved(name, problem)
                 return [self._timer(now_ms)]
             line = f"{name} is not removed before the next start: {problem}"
-            return [Warn(line=line), *self._on_disk_failed(problem, now_ms)]
+            return [Warn(line=line), *self._observer.disk_failed(problem, now_ms)]
 
     def _retire(self, partition: Partition, now_ms: int) -> Effects:
         was_leader = partition.is_leader
@@ -655,14 +646,9 @@ class Hosting:
             del self._refused[partition.topic_partition]
         partition.retire()
         effects = partition.release_all(now_ms)
-        return effects + _tell(self.on_not_leading, partition, now_ms) if was_leader else effects
-
-
-def _tell(listeners: list[Told], partition: Partition, now_ms: int) -> Effects:
-    effects: Effects = []
-    for told in listeners:
-        effects += told(partition, now_ms)
-    return effects
+        if was_leader:
+            effects += self._observer.leadership_ended(partition, now_ms)
+        return effects
 
 
 def _partitions_in_turn(acts: Iterable[Then | None]) -> Generator[Effects, int, None]:

@@ -5,12 +5,23 @@ Source: spec C2 (the offsets topic), T17 (the tier's metadata topic).
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from firnline.base.effects import Effects, Warn
 from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC
+from firnline.broker.controller_port import ControllerPort
+from firnline.broker.hosting import Hosting
+from firnline.config.broker import BrokerConfig
+from firnline.controller.topics import NewTopic
+
+if TYPE_CHECKING:
+    from firnline.tiered.settings import TierSettings
 
 Then = Callable[[KafkaError | None, int], Effects]
-
+# How long an answer about new topics waits for their partitions to be open.
+OPENING_WAIT_MS = 1_000
 
 # Create a topic; `then(error or None, now_ms)` runs once it is committed and hosted.
 Create = Callable[[str, Then, int], Effects]
@@ -59,6 +70,48 @@ class InternalTopics:
             self._said[name] = str(error)
             return [Warn(line=f"{name} could not be made, and is tried again on demand: {error}")]
         return []
+
+
+def create_topics(
+    port: ControllerPort,
+    hosting: Hosting,
+    wanted: Sequence[NewTopic],
+    then: Callable[[list[KafkaError | None] | KafkaError, int], Effects],
+    now_ms: int,
+) -> Effects:
+    """Have topics made that nobody created; `then(None or KafkaError of each, or one for all)`.
+
+    It runs when those of their partitions that are hosted here are open, or a second after the commit.
+    """
+
+    def made(outcome: list[KafkaError | None] | KafkaError, at_ms: int) -> Effects:
+        return hosting.when_settled(partial(then, outcome), at_ms, at_most_ms=OPENING_WAIT_MS)
+
+    return port.create_topics(wanted, made, now_ms)
+
+
+def offsets_topic(config: BrokerConfig) -> NewTopic:
+    """`__consumer_offsets`, as Kafka makes it."""
+    return NewTopic(
+        OFFSETS_TOPIC,
+        config.offsets_topic_num_partitions,
+        config.offsets_topic_replication_factor,
+        configs={
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        },
+    )
+
+
+def tier_topic(settings: "TierSettings") -> NewTopic:
+    """`__remote_log_metadata`, as Kafka makes it."""
+    return NewTopic(
+        REMOTE_LOG_METADATA_TOPIC,
+        settings.metadata_partitions,
+        settings.metadata_replication_factor,
+        configs=settings.metadata_topic_configs(),
+    )
 
 
 _NOT_OURS = KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "this node does not make that topic")

@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from firnline.base.effects import Peer
-from firnline.metadata.image import NO_LEADER, ClusterImage
+from firnline.metadata.image import EMPTY_IMAGE, NO_LEADER, ClusterImage
 from firnline.replica.isr import BrokerFact
 from firnline.replica.partition import Partition
 
@@ -22,18 +22,29 @@ class Place(NamedTuple):
     rack: str | None
 
 
+class ActedOn:
+    """The image that all partitions of this node are as new as. `Hosting` brings it up to date.
+
+    What a leader believes of other brokers is no newer, or it might take a broker for gone that has just come
+    into an ISR.
+    """
+
+    __slots__ = ("image",)
+
+    def __init__(self) -> None:
+        self.image = EMPTY_IMAGE
+
+
 class OtherBrokers:
-    """The other brokers as the committed image has them: `replica.isr.Brokers`.
+    """The other brokers as the image has them that was acted on: `replica.isr.Brokers`.
 
     epoch()  of this broker's own registration, or -1
     """
 
-    __slots__ = ("_epoch", "_image", "lag_max_ms")
+    __slots__ = ("_acted_on", "_epoch", "lag_max_ms")
 
-    def __init__(
-        self, image: Callable[[], ClusterImage], epoch: Callable[[], int], *, lag_max_ms: int
-    ) -> None:
-        self._image = image
+    def __init__(self, acted_on: ActedOn, epoch: Callable[[], int], *, lag_max_ms: int) -> None:
+        self._acted_on = acted_on
         self._epoch = epoch
         self.lag_max_ms = lag_max_ms
 
@@ -43,7 +54,7 @@ class OtherBrokers:
 
     def fact(self, broker_id: int) -> BrokerFact | None:
         """Return what the image says of a broker; None where it knows none."""
-        broker = self._image().brokers.get(broker_id)
+        broker = self._acted_on.image.brokers.get(broker_id)
         return None if broker is None else BrokerFact(broker.epoch, broker.is_active)
 
 

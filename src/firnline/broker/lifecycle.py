@@ -8,14 +8,18 @@ takes away what we lead before the logs are closed. Source: KIP-631, KIP-903; sp
 
 from collections.abc import Callable
 from enum import Enum
+from typing import Protocol
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import Uuid
 from firnline.broker.controller_port import ControllerPort, refusal_to_join, with_remedy
+from firnline.broker.storage import Storage
 from firnline.config.broker import BrokerConfig
 from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
 from firnline.metadata.image import ClusterImage
+from firnline.replica.hosted import HostedPartitions
+from firnline.replica.partition import Partition
 
 _REGISTER = ("broker", "registration")
 _BEAT = ("broker", "heartbeat")
@@ -60,16 +64,33 @@ class Stage(Enum):
     STOPPED = "stopped"
 
 
+class LifecycleObserver(Protocol):
+    """Who acts on what the controller says of this broker: the node. `Lifecycle` alone calls it, on the loop.
+
+    Each is called once in the life of a process, in this order; it returns what is to be done.
+    """
+
+    def broker_registered(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+        """Our registration is in the committed image: act on metadata from here on, all of it first, and
+        run `then(now_ms)` when that is done. It may raise ConfigError for what the operator must mend."""
+        ...
+
+    def broker_unfenced(self, now_ms: int) -> Effects:
+        """The controller counts us in: clients may be served."""
+        ...
+
+    def broker_released(self, now_ms: int) -> Effects:
+        """The controller let us go, or there is none to ask: lead nothing any more, and close."""
+        ...
+
+
 class Lifecycle:
     """One incarnation of this broker.
 
     image()                      what was applied of the metadata here
     is_cut_off()                 too few voters are within reach for anybody to lead
     stranger_problem()           why the voters take this node for none of theirs, if they do
-    on_registered(then, now_ms)  our registration is in the committed image: act on metadata from here on,
-                                 and run `then(now_ms)` when that is done
-    on_running(now_ms)           the controller counts us in: clients may be served
-    on_left(now_ms)              nothing is led here any more: close
+    observer                     is told that we are registered, counted in, and let go
     failed_directories()         the ids of those of our log directories that failed
     cordoned_directories()       of those that take nothing new; None where the cluster knows no such thing
     """
@@ -83,9 +104,7 @@ class Lifecycle:
         stranger_problem: Callable[[], KafkaError | None],
         registration: Registration,
         config: BrokerConfig,
-        on_registered: Callable[[Callable[[int], Effects], int], Effects],
-        on_running: Callable[[int], Effects],
-        on_left: Callable[[int], Effects],
+        observer: LifecycleObserver,
         failed_directories: Callable[[], tuple[Uuid, ...]] = tuple,
         cordoned_directories: Callable[[], tuple[Uuid, ...] | None] = lambda: None,
     ) -> None:
@@ -97,9 +116,7 @@ class Lifecycle:
         self._stranger_problem = stranger_problem
         self._registration = registration
         self._config = config
-        self._on_registered = on_registered
-        self._on_running = on_running
-        self._on_left = on_left
+        self._observer = observer
         self._failed_directories = failed_directories
         self._cordoned_directories = cordoned_directories
         # Those that the controller was told of.
@@ -172,7 +189,7 @@ class Lifecycle:
             self.broker_epoch = image.brokers[self._registration.broker_id].epoch
             if self.stage is Stage.REGISTERED:
                 self.stage = Stage.FENCED
-                return self._on_registered(self._taken, now_ms)
+                return self._observer.broker_registered(self._taken, now_ms)
         elif self.stage is Stage.REGISTERED and image.offset >= self.broker_epoch:
             return self._was_not_registered(now_ms)
         return self._serve_once_known(now_ms) if self._is_unfenced else []
@@ -246,7 +263,7 @@ class Lifecycle:
         if self.stage is not Stage.FENCED or broker is None or broker.fenced:
             return []
         self.stage = Stage.RUNNING
-        return self._on_running(now_ms)
+        return self._observer.broker_unfenced(now_ms)
 
     def _not_heard(self, problem: KafkaError, now_ms: int) -> Effects:
         """The controller is away, or does not know us: it will be, or will, or the operator must act."""
@@ -343,4 +360,29 @@ class Lifecycle:
     def _leave(self, now_ms: int) -> Effects:
         self.stage = Stage.STOPPED
         timers = [CancelTimer(key=key) for key in (_REGISTER, _BEAT, _UNTOLD)]
-        return [*timers, *self._on_left(now_ms)]
+        return [*timers, *self._observer.broker_released(now_ms)]
+
+
+class StorageFailures:
+    """What a failed disk means for the whole node (rel-P9): its log directory is offline from then on, and
+    the controller is told. Whoever finds the failure calls this, before it does anything else."""
+
+    def __init__(self, storage: Storage, hosted: HostedPartitions, lifecycle: Lifecycle) -> None:
+        self._storage = storage
+        self._hosted = hosted
+        self._lifecycle = lifecycle
+
+    def partition_failed(self, partition: Partition, now_ms: int) -> Effects:
+        """Files of a hosted partition failed."""
+        before = self._storage.failed_directories
+        return self._tell(before, self._storage.on_failure(self._hosted, partition, now_ms), now_ms)
+
+    def disk_failed(self, said: StorageError, now_ms: int) -> Effects:
+        """A disk failed under a log that is not served yet."""
+        before = self._storage.failed_directories
+        return self._tell(before, self._storage.on_refusal(self._hosted, said, now_ms), now_ms)
+
+    def _tell(self, before: tuple[Uuid, ...], effects: Effects, now_ms: int) -> Effects:
+        if self._storage.failed_directories != before:
+            effects += self._lifecycle.on_directory_failed(now_ms)
+        return effects

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 from firnline.base.background import Background
 from firnline.base.effects import Append, Effect, Effects, EnsureTopic, SetTimer, Warn
-from firnline.base.errors import Bug, KafkaError, StorageError
+from firnline.base.errors import Bug, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, Uuid
 from firnline.base.ports import Rng
-from firnline.broker.controller_node import ControllerNode
+from firnline.broker.controller_node import ControllerNode, NodeOwner
 from firnline.broker.controller_port import ControllerPort
 from firnline.broker.fetch import Fetching
 from firnline.broker.hosting import Hosting
-from firnline.broker.internal_topics import InternalTopics
+from firnline.broker.internal_topics import OPENING_WAIT_MS, InternalTopics, create_topics
 from firnline.broker.leaders import Leaders
-from firnline.broker.lifecycle import Lifecycle, Stage
+from firnline.broker.lifecycle import Lifecycle, Stage, StorageFailures
 from firnline.broker.list_offsets import ListingOffsets
 from firnline.broker.produce import Producing
 from firnline.broker.quorum_ground import Ground
@@ -40,7 +40,7 @@ from firnline.metadata.quorum import R, Then
 from firnline.metadata.result import ControllerResult
 from firnline.replica.compacting import Compacting
 from firnline.replica.hosted import ByName, HostedPartitions
-from firnline.replica.partition import ACKS_ALL, Partition
+from firnline.replica.partition import ACKS_ALL
 from firnline.replica.replication import Replication
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
 # How long an append of one of our own coordinators waits for followers.
 _COORDINATOR_TIMEOUT_MS = 5_000
-# How long an answer about new topics waits for their partitions to be open.
-_OPENING_WAIT_MS = 1_000
 # How long a start waits for logs: those that are open by then are served, the others follow.
 _START_WAIT_MS = 500
 _CLOSING = ("broker", "closing")
@@ -72,6 +70,7 @@ class Parts:
     cluster_id: str
     storage: Storage
     storage_effects: Effects
+    failures: StorageFailures
     quorum_ground: Ground
     port: ControllerPort
     controller_node: ControllerNode | None
@@ -91,17 +90,22 @@ class Parts:
 
 
 class BrokerNode:
-    """The broker.
+    """The broker, and the one observer of its parts.
 
-    on_running(now_ms)  set by whoever runs it: clients may be served from now on
-    on_stopped(now_ms)  set by whoever runs it: all is handed over and on disk
+    It is there before them and is given to those that have something to tell: the quorum
+    (`metadata.delta.QuorumObserver`), the lifecycle (`LifecycleObserver`), the controller in this process
+    (`NodeOwner`), and the lookup of partitions (`partition_missing`). None tells anything before `start`.
+
+    make_parts(node)  returns the parts of `node`, each whole: `broker/wiring.py`
+    owner             is told of this node's life
     """
 
     # What DescribeCluster calls a broker's listener.
     endpoint_type = 1
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
+    def __init__(self, make_parts: Callable[["BrokerNode"], Parts], owner: NodeOwner) -> None:
+        self._owner = owner
+        self.parts = parts = make_parts(self)
         self.in_turns = Background("requests", takes_turns=True)
         self.config = parts.config
         self.rng = parts.rng
@@ -120,12 +124,6 @@ class BrokerNode:
         self.internal_topics = parts.internal_topics
         self.storage = parts.storage
         self.lifecycle = parts.lifecycle
-        self.on_running: Callable[[int], None] | None = None
-        self.on_stopped: Callable[[int], None] | None = None
-        self.quorum.publishers.append(self._on_metadata)
-        if self.controller_node is not None:
-            self.controller_node.on_active = self.lifecycle.register
-            self.controller_node.on_stopped = self._finish_at_last
 
     # ----------------------------------------------------------------------------- what handlers use
 
@@ -187,7 +185,7 @@ class BrokerNode:
     # -------------------------------------------------------------------------------------- life
 
     def start(self, now_ms: int) -> Effects:
-        """Begin; when the node is registered and unfenced `on_running` is called.
+        """Begin; when the node is registered and unfenced its owner is told.
 
         Raises ConfigError and StorageError for what the operator must mend.
         """
@@ -198,8 +196,8 @@ class BrokerNode:
         effects += quorum.start(now_ms)
         return effects + self.lifecycle.start(now_ms)
 
-    def take_image(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
-        """Our registration is committed: from here on the image is acted on, all of it first (rel-R4).
+    def broker_registered(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+        """`LifecycleObserver`: the image is acted on from here on, all of it first (rel-R4).
 
         Raises ConfigError for a broker without its tier: no log is open by then.
         """
@@ -226,15 +224,15 @@ class BrokerNode:
         state = self.image.topics_by_id[topic_id].partitions.get(index)
         return state is not None and self.node_id in state.replicas
 
-    def begin_serving(self, now_ms: int) -> Effects:
-        """The controller counts us in: once we lead what we should, take clients."""
+    def broker_unfenced(self, now_ms: int) -> Effects:
+        """`LifecycleObserver`: once we lead what we should, take clients."""
         return self.parts.hosting.when_settled(self._serve, now_ms, at_most_ms=_START_WAIT_MS)
 
     def _serve(self, now_ms: int) -> Effects:
         """Say so, then begin what runs beside the requests."""
-        if self.on_running is not None:
-            self.on_running(now_ms)
-        effects = self.storage.run_jobs(self.hosted, self.on_storage_failure, now_ms)
+        self._owner.node_running(now_ms)
+        failed = self.parts.failures.partition_failed
+        effects = self.storage.run_jobs(self.hosted, failed, now_ms)
         effects += self.hosted.rebuilds.start(now_ms)
         effects += self.parts.compacting.start(now_ms)
         if self.parts.tier_ground is not None:
@@ -245,11 +243,11 @@ class BrokerNode:
         return effects
 
     def shutdown(self, now_ms: int) -> Effects:
-        """Leave in order: hand over what is led, close the logs, call `on_stopped`. May be called again."""
+        """Leave in order: hand over what is led, close the logs, tell the owner. May be called again."""
         return self.lifecycle.leave(now_ms)
 
-    def finish(self, now_ms: int) -> Effects:
-        """Lead nothing any more, put all on disk, let the controller in this process go, close."""
+    def broker_released(self, now_ms: int) -> Effects:
+        """`LifecycleObserver`: lead nothing, put all on disk, let the controller here go, close."""
         return self.parts.hosting.leave(self._left, now_ms)
 
     def _left(self, now_ms: int) -> Effects:
@@ -262,13 +260,16 @@ class BrokerNode:
         if self.quorum.raft.is_writing:
             at_ms = now_ms + _CLOSING_LOOK_MS
             return [SetTimer(key=_CLOSING, at_ms=at_ms, then=self._settled)]
-        self._finish_at_last(now_ms)
+        self.node_stopped(now_ms)
         return []
 
-    def _finish_at_last(self, now_ms: int) -> None:
+    def node_running(self, now_ms: int) -> None:
+        """`NodeOwner` of the controller in this process: clients are served when the broker is counted in."""
+
+    def node_stopped(self, now_ms: int) -> None:
+        """`NodeOwner` of the controller in this process: it went last, and the broker closes."""
         self.close()
-        if self.on_stopped is not None:
-            self.on_stopped(now_ms)
+        self._owner.node_stopped(now_ms)
 
     def close(self) -> None:
         """Close the logs, durably, whether or not the controller knows; then nothing may follow."""
@@ -297,18 +298,34 @@ class BrokerNode:
         self, wanted: Sequence[NewTopic], then: Then[list[KafkaError | None]], now_ms: int
     ) -> Effects:
         """Have topics made that nobody created; `then(None or KafkaError of each, or one for all)`."""
-
-        def made(outcome: list[KafkaError | None] | KafkaError, at_ms: int) -> Effects:
-            return self.when_open(partial(then, outcome), at_ms)
-
-        return self.port.create_topics(wanted, made, now_ms)
+        return create_topics(self.port, self.parts.hosting, wanted, then, now_ms)
 
     def when_open(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
         """Run `then(now_ms)` when the partitions this node knows of are open, or after a second."""
-        return self.parts.hosting.when_settled(then, now_ms, at_most_ms=_OPENING_WAIT_MS)
+        return self.parts.hosting.when_settled(then, now_ms, at_most_ms=OPENING_WAIT_MS)
+
+    def partition_missing(self, topic: str, index: int) -> None:
+        """A client asked for a partition that is not here: if it waits to be opened, it is opened soon."""
+        self.parts.hosting.asked_for(topic, index)
+
+    def became_active(self, now_ms: int) -> Effects:
+        """`QuorumObserver`: the controller in this process decides, and can be asked to register us."""
+        assert self.controller_node is not None, "only voters lead, and each is a controller"
+        return self.controller_node.became_active(now_ms) + self.lifecycle.register(now_ms)
+
+    def became_inactive(self, now_ms: int) -> Effects:
+        """`QuorumObserver`: it decides no longer."""
+        assert self.controller_node is not None, "only voters lead, and each is a controller"
+        return self.controller_node.became_inactive(now_ms)
+
+    def image_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
+        """`QuorumObserver`: a change of the cluster is committed. The controller is told first."""
+        if self.controller_node is None:
+            return self._on_metadata(delta, image, now_ms)
+        effects = self.controller_node.image_published(delta, image, now_ms)
+        return effects + self._on_metadata(delta, image, now_ms)
 
     def _on_metadata(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
-        """A change of the cluster is committed."""
         if not self.lifecycle.is_registered:
             # It is acted on as a whole after the registration (rel-R4).
             return self.lifecycle.on_metadata(now_ms)
@@ -321,23 +338,6 @@ class BrokerNode:
             if self.parts.tier_ground is not None:
                 then = partial(self.parts.tier_ground.on_topics, delta)
                 effects += self.parts.hosting.when_applied(then, now_ms)
-        return effects
-
-    def on_storage_failure(self, partition: Partition, now_ms: int) -> Effects:
-        """Files of a partition failed (rel-P9)."""
-        before = self.storage.failed_directories
-        return self._tell_failed(
-            before, self.storage.on_failure(self.hosted, partition, now_ms), now_ms
-        )
-
-    def on_disk_failed(self, said: StorageError, now_ms: int) -> Effects:
-        """A disk failed under a log that is not served yet (rel-P9)."""
-        before = self.storage.failed_directories
-        return self._tell_failed(before, self.storage.on_refusal(self.hosted, said, now_ms), now_ms)
-
-    def _tell_failed(self, before: tuple[Uuid, ...], effects: Effects, now_ms: int) -> Effects:
-        if self.storage.failed_directories != before:
-            effects += self.lifecycle.on_directory_failed(now_ms)
         return effects
 
     def perform(self, effect: Effect, now_ms: int) -> Effects:

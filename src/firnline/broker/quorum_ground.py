@@ -1,7 +1,7 @@
-"""The metadata quorum's ground: its directory, its log, who votes, and the controller on top of it. PURE.
+"""A node's ground: its directories, the metadata log in one of them, who votes, and the controller. PURE.
 
-The directory is one of the broker's own, or one that is there for the metadata alone. Source: KIP-631;
-spec 1.4, Q5, Q11.
+The metadata log's directory is one of the broker's own, or one that is there for the metadata alone. Source:
+KIP-631; spec 1.4, Q5, Q11.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,14 +9,17 @@ from functools import partial
 from typing import NamedTuple
 
 from firnline.base.effects import Effects, Peer
-from firnline.base.errors import Code, ConfigError, KafkaError
+from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
 from firnline.base.ports import Fs, Rng
-from firnline.broker.controller_node import ControllerNode
+from firnline.base.units import INT32_MAX
+from firnline.broker.controller_node import ControllerNode, ControllerParts, NodeOwner
 from firnline.broker.controller_port import ControllerPort
 from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
 from firnline.log.directory import LogDirectory
+from firnline.log.producer_state import ProducerTable
 from firnline.log.recovery import told_of_recovery
+from firnline.metadata.delta import QuorumObserver
 from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import ControllerImage, Endpoint
 from firnline.metadata.meta_log import QuorumStateFile, open_meta_log
@@ -28,6 +31,41 @@ from firnline.raft.voters import Voter, VoterSet, parse_voters
 
 # Makes the port to a controller elsewhere: of a cluster id, and of what says where the active one listens.
 Remote = Callable[[str, Callable[[], Peer | None]], ControllerPort]
+
+
+class Directories(NamedTuple):
+    """All entries of `log.dirs`, in use, and what that leaves to do."""
+
+    all: list[LogDirectory]
+    producers: ProducerTable
+    effects: Effects
+
+    def abandon(self) -> None:
+        """Let go of them without a word: the start failed further on."""
+        for directory in self.all:
+            directory.abandon()
+
+
+def open_directories(fs: Fs, config: BrokerConfig, *, rng: Rng, cluster_id: str) -> Directories:
+    """Take the log directories into use; StorageError when one cannot be (rel d 89, 90)."""
+    ids_max = config.firnline_producer_ids_max
+    opened = Directories([], ProducerTable(ids_max, config.producer_id_expiration_ms), [])
+    for path in config.directories:
+        directory = LogDirectory(
+            fs,
+            path,
+            cluster_id=cluster_id,
+            node_id=config.node_id,
+            unique=rng.uuid,
+            producers=opened.producers,
+        )
+        try:
+            opened.effects.extend(directory.start())
+        except StorageError:
+            opened.abandon()
+            raise
+        opened.all.append(directory)
+    return opened
 
 
 class Ground(NamedTuple):
@@ -47,15 +85,17 @@ def open_quorum(
     config: BrokerConfig,
     fs: Fs,
     rng: Rng,
+    observer: QuorumObserver,
     *,
     cluster_id: str,
-    shared: LogDirectory | None,
+    shared: LogDirectory | None = None,
     now_ms: int,
     settings: QuorumSettings | None = None,
 ) -> Ground:
     """Open the metadata log; `shared` is its directory when partitions are in it too, in use already.
 
-    `settings` instead of what the configuration says: for the simulator.
+    observer  is told what becomes of the metadata
+    settings  instead of what the configuration says: for the simulator
     """
     effects: Effects = []
     own: LogDirectory | None = None
@@ -91,6 +131,7 @@ def open_quorum(
         settings=settings or quorum_settings(config),
         snapshotting=snapshot_settings(config),
         bootstrap=_bootstrap(config),
+        observer=observer,
     )
 
     def close_files() -> None:
@@ -99,6 +140,28 @@ def open_quorum(
             own.close()
 
     return Ground(quorum, voters, effects, close_files)
+
+
+def open_quorum_beside(
+    config: BrokerConfig,
+    fs: Fs,
+    rng: Rng,
+    observer: QuorumObserver,
+    *,
+    cluster_id: str,
+    opened: Directories,
+    now_ms: int,
+) -> Ground:
+    """`open_quorum` of a broker, whose log directories are in use; they are let go where it cannot be."""
+    path = config.metadata_directory
+    shared = opened.all[config.directories.index(path)] if path in config.directories else None
+    try:
+        return open_quorum(
+            config, fs, rng, observer, cluster_id=cluster_id, shared=shared, now_ms=now_ms
+        )
+    except BaseException:
+        opened.abandon()
+        raise
 
 
 def stranger_problem(quorum: MetadataQuorum) -> KafkaError | None:
@@ -153,24 +216,39 @@ def _address(text: str) -> tuple[str, int]:
 def make_controller(
     config: BrokerConfig,
     rng: Rng,
-    ground: Ground,
+    ground: Callable[[QuorumObserver], Ground],
     *,
     cluster_id: str,
     endpoints: Sequence[Endpoint] | None,
     remote: Remote | None,
+    owner: NodeOwner,
+    room_for_logs: Callable[[], int] = lambda: INT32_MAX,
 ) -> ControllerNode:
-    """Put a controller on an open quorum; `endpoints` where its listeners are, if not as configured."""
-    quorum = ground.quorum
-    told = endpoints or [Endpoint(e.listener, e.host, e.port) for e in config.controller_listeners]
-    return ControllerNode(
-        config=config,
-        cluster_id=cluster_id,
-        quorum=quorum,
-        controller=Controller(config=config, rng=rng, metadata=quorum),
-        registration=ControllerImage(config.node_id, rng.uuid(), tuple(told), SUPPORTED),
-        is_sole=ground.voters.is_sole(config.node_id),
-        remote=None if remote is None else remote(cluster_id, quorum.raft.leader_peer),
-        stranger_problem=partial(stranger_problem, quorum),
-        first_effects=ground.effects,
-        close_files=ground.close_files,
-    )
+    """Put a controller on a quorum.
+
+    ground(observer)  returns the open quorum; one that is opened now tells `observer`
+    endpoints         where its listeners are, if not as configured
+    owner             is told of the controller's life
+    room_for_logs()   how many more logs this process may have, as a broker
+    """
+
+    def parts(observer: QuorumObserver) -> ControllerParts:
+        quorum, voters, first_effects, close_files = ground(observer)
+        controller = Controller(
+            config=config, rng=rng, metadata=quorum, room_for_logs=room_for_logs
+        )
+        told = endpoints or [
+            Endpoint(e.listener, e.host, e.port) for e in config.controller_listeners
+        ]
+        return ControllerParts(
+            quorum=quorum,
+            controller=controller,
+            registration=ControllerImage(config.node_id, rng.uuid(), tuple(told), SUPPORTED),
+            is_sole=voters.is_sole(config.node_id),
+            remote=None if remote is None else remote(cluster_id, quorum.raft.leader_peer),
+            stranger_problem=partial(stranger_problem, quorum),
+            first_effects=first_effects,
+            close_files=close_files,
+        )
+
+    return ControllerNode(config=config, cluster_id=cluster_id, make_parts=parts, owner=owner)

@@ -15,7 +15,7 @@ from firnline.base.background import Background
 from firnline.base.effects import SYNC_THREADS, Effects, SetTimer, Submit, Warn, with_cause
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
-from firnline.base.ports import File, Fs, Rng
+from firnline.base.ports import EnoughFiles, File, Fs, LogFiles
 from firnline.base.units import INT64_MAX
 from firnline.base.waits import At, Wait
 from firnline.config.broker import ALL_DIRECTORIES, BrokerConfig
@@ -69,34 +69,33 @@ class DirectoryReport(NamedTuple):
 
 
 class Storage:
-    """All entries of `log.dirs` of one node.
+    """All entries of `log.dirs` of one node, which are in use already.
+
+    cordoned()          what cordoned.log.dirs says at the moment: it may change at run time
+    is_failure_known()  whether the controller can be told of a failed directory, and finds other leaders
+    files               says whether a file may be opened for a log that is not open yet
 
     Invariant: every hosted partition's log is in the `logs` of exactly one directory.
     """
 
-    def __init__(self, fs: Fs, config: BrokerConfig, *, rng: Rng, cluster_id: str) -> None:
+    def __init__(
+        self,
+        fs: Fs,
+        config: BrokerConfig,
+        directories: Sequence[LogDirectory],
+        producers: ProducerTable,
+        *,
+        cordoned: Callable[[], Sequence[str]],
+        is_failure_known: Callable[[], bool],
+        files: LogFiles | None = None,
+    ) -> None:
         self._config = config
         self._fs = fs
-        self.producers = ProducerTable(
-            config.firnline_producer_ids_max, config.producer_id_expiration_ms
-        )
-        self.directories = [
-            LogDirectory(
-                fs,
-                path,
-                cluster_id=cluster_id,
-                node_id=config.node_id,
-                unique=rng.uuid,
-                producers=self.producers,
-            )
-            for path in config.directories
-        ]
-        # What cordoned.log.dirs says at the moment: it may change at run time.
-        self.cordoned: Callable[[], Sequence[str]] = lambda: config.cordoned_log_dirs
-        # Can the controller be told of a failed directory, and find other leaders for what is in it?
-        self.is_failure_known: Callable[[], bool] = lambda: True
-        # May a file be opened for a log that is not open yet? Set by whoever runs the process.
-        self.has_room: Callable[[], bool] = lambda: True
+        self.directories = directories
+        self.producers = producers
+        self._cordoned = cordoned
+        self._is_failure_known = is_failure_known
+        self._files: LogFiles = EnoughFiles() if files is None else files
         self._offline: dict[str, StorageError] = {}
         # Where an operator wants replicas that are not here yet.
         self._preferred: dict[TopicPartition, str] = {}
@@ -107,17 +106,10 @@ class Storage:
         self._synced_ms: dict[str, int] = {}  # of logs with flush.ms
         self._is_settling = False  # the last syncs are under way: no more jobs
 
-    def start(self) -> Effects:
-        """Take the directories into use; StorageError when one cannot be (rel d 89, 90)."""
-        effects: Effects = []
-        for place, directory in enumerate(self.directories):
-            try:
-                effects += directory.start()
-            except StorageError:
-                for taken in self.directories[:place]:
-                    taken.abandon()
-                raise
-        return effects
+    def had_records(self, name: TopicPartition) -> bool | None:
+        """Whether a replica that lies here had records when its node stopped; None: nothing lies here."""
+        holders = [d for d in self.directories if d.had(name)]
+        return any(d.recovery_point(name) for d in holders) if holders else None
 
     @property
     def directory_ids(self) -> tuple[Uuid, ...]:
@@ -135,7 +127,7 @@ class Storage:
     @property
     def cordoned_directories(self) -> tuple[Uuid, ...]:
         """The ids of those that take nothing new. KIP-1066."""
-        named = self.cordoned()
+        named = self._cordoned()
         return tuple(
             d.directory_id for d in self.directories if d.path in named or ALL_DIRECTORIES in named
         )
@@ -170,7 +162,7 @@ class Storage:
         healthy = [d for d in self.directories if d.path not in self._offline]
         if not healthy:
             raise StorageError("every log directory failed")
-        if not self.has_room():  # what is left of them is for logs that are open
+        if not self._files.has_room():  # what is left of them is for logs that are open
             raise StorageError(
                 "no more files can be opened",
                 error="EMFILE",
@@ -413,7 +405,7 @@ class Storage:
     def _stops_with(self, failed: LogDirectory) -> bool:
         is_last = len(self._offline) == len(self.directories)
         is_metadata = failed.path == self._config.metadata_directory
-        return is_last or is_metadata or not self.is_failure_known()
+        return is_last or is_metadata or not self._is_failure_known()
 
     def _fail(
         self, directory: LogDirectory, hosted: HostedPartitions, now_ms: int, **cause: str
@@ -576,11 +568,6 @@ class Storage:
         return []
 
     # ------------------------------------------------------------------------------------- end
-
-    def abandon(self) -> None:
-        """Let go of the directories without a word: the start failed further on."""
-        for directory in self.directories:
-            directory.abandon()
 
     def settle(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
         """Write and sync, off the loop, what a stop leaves of every log; then run `then(now_ms)`.

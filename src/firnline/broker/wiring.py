@@ -1,7 +1,9 @@
 """The parts of a node are made and connected here, and nowhere else. PURE.
 
-Siblings never import each other: what one needs of another it gets as a callable from this page.
-Source: house, section 5, rule 2.
+Siblings never import each other: what one needs of another it gets as a callable from this page. Each part is
+whole when it is made, of the parts before it. Who tells whom: what becomes of partitions goes through
+`PartitionEvents`, a disk that failed through `StorageFailures`, and what a part has to tell its node to the
+node itself, which is there before its parts (`BrokerNode`). Source: house, section 5, rule 2.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,40 +11,47 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from firnline.base.effects import Effects, SetTimer
-from firnline.base.errors import ConfigError, FirnlineError, KafkaError
+from firnline.base.errors import ConfigError, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import (
     OFFSETS_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
     TopicIdPartition,
-    TopicPartition,
     Uuid,
 )
-from firnline.base.ports import Fs, Rng
+from firnline.base.ports import EnoughFiles, Fs, LogFiles, Rng
 from firnline.base.units import MINUTE_MS
-from firnline.broker.controller_node import ControllerNode
+from firnline.broker.controller_node import ControllerNode, NodeOwner, Unowned
 from firnline.broker.controller_port import ControllerPort
 from firnline.broker.coordination import Coordination
-from firnline.broker.fetch import Fetching
+from firnline.broker.fetch import Fetching, Prefer
 from firnline.broker.fetch_session import FetchSessions
 from firnline.broker.hosting import Hosting
-from firnline.broker.internal_topics import InternalTopics, Then
-from firnline.broker.leaders import Leaders, OtherBrokers, RackAware
-from firnline.broker.lifecycle import Lifecycle
+from firnline.broker.internal_topics import (
+    InternalTopics,
+    Then,
+    create_topics,
+    offsets_topic,
+    tier_topic,
+)
+from firnline.broker.leaders import ActedOn, Leaders, OtherBrokers, RackAware
+from firnline.broker.lifecycle import Lifecycle, StorageFailures
 from firnline.broker.list_offsets import ListingOffsets
 from firnline.broker.node import BrokerNode, Parts
 from firnline.broker.produce import Producing
 from firnline.broker.quorum_ground import (
+    Directories,
     Ground,
     Remote,
     make_controller,
+    open_directories,
     open_quorum,
+    open_quorum_beside,
     stranger_problem,
 )
 from firnline.broker.storage import Storage
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import broker_config
 from firnline.controller.brokers import Registration
-from firnline.controller.topics import NewTopic
 from firnline.coordinator.groups import GroupCoordinator
 from firnline.coordinator.producer_ids import Allocated, ProducerIdBlock, ProducerIds
 from firnline.log.checkpoint import read_cluster_id
@@ -55,6 +64,7 @@ from firnline.replica.directories import DirectoryAssignments, Placed
 from firnline.replica.follower import LeaderPort
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.isr import IsrChange
+from firnline.replica.opening import Key
 from firnline.replica.partition import FsyncRule, Partition
 from firnline.replica.replication import NO_LEADERS, ReplicaSettings, Replication
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
@@ -62,7 +72,6 @@ from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
 if TYPE_CHECKING:
     from firnline.broker.tier.feed import Elsewhere
     from firnline.broker.tier.ground import TierGround
-    from firnline.tiered.settings import TierSettings
 
     class OtherLeaders(LeaderPort, Elsewhere, Protocol):
         """What is asked of leaders on other brokers."""
@@ -70,6 +79,9 @@ if TYPE_CHECKING:
 
 # Makes the way to leaders of what it has to know: `outbound.replica_fetch.ReplicaFetch`.
 Followed = Callable[..., "OtherLeaders"]
+# Is shown a partition that is hosted no more, while its log can be read.
+PartitionWatch = Callable[[Partition], None]
+UNOWNED = Unowned()
 # min.incremental.fetch.session.eviction.ms, which Kafka does not let be set either.
 _SESSION_EVICTION_MS = 2 * MINUTE_MS
 # replica.selector.class, by the name of Kafka's class.
@@ -85,21 +97,29 @@ def build_controller(
     endpoints: Sequence[Endpoint] | None = None,
     remote: Remote | None = None,
     settings: QuorumSettings | None = None,
+    owner: NodeOwner = UNOWNED,
 ) -> ControllerNode:
     """Make a node that is a controller and nothing else, and take its directory into use.
 
     endpoints  where it listens, where that is not what the configuration says: port 0
     remote     makes the port to the active controller elsewhere; None in a quorum of one
     settings   of the quorum, instead of what the configuration says: for the simulator
+    owner      is told of the node's life
 
     Raises ConfigError and StorageError for what the operator must mend; nothing is locked then.
     """
     cluster_id = read_cluster_id(fs, config.metadata_directory)
-    ground = open_quorum(
-        config, fs, rng, cluster_id=cluster_id, shared=None, now_ms=now_ms, settings=settings
+    ground = partial(
+        open_quorum, config, fs, rng, cluster_id=cluster_id, now_ms=now_ms, settings=settings
     )
     return make_controller(
-        config, rng, ground, cluster_id=cluster_id, endpoints=endpoints, remote=remote
+        config,
+        rng,
+        ground,
+        cluster_id=cluster_id,
+        endpoints=endpoints,
+        remote=remote,
+        owner=owner,
     )
 
 
@@ -115,6 +135,9 @@ def build_node(
     followed: Followed | None = None,
     remote_storage: RemoteStorage | None = None,
     remote_metadata: RemoteLogMetadata | None = None,
+    owner: NodeOwner = UNOWNED,
+    files: LogFiles = EnoughFiles(),  # noqa: B008 - it has no state
+    watch: PartitionWatch | None = None,
 ) -> BrokerNode:
     """Make a broker, with a controller in it or not, on formatted directories; take them into use.
 
@@ -122,53 +145,170 @@ def build_node(
     remote           makes the port to the active controller elsewhere; None in a quorum of one
     followed         makes the way to leaders on other brokers; None where there are none
     remote_storage   configured, if remote.log.storage.system.enable
+    owner            is told of the node's life
+    files            says how many files may still be opened for logs
+    watch            is shown each partition that is about to be removed here: for the simulator
     Raises ConfigError and StorageError for what the operator must mend; nothing is locked then.
     """
+    make_parts = partial(
+        _parts,
+        config,
+        fs,
+        rng,
+        now_ms=now_ms,
+        endpoints=endpoints,
+        controller_endpoints=controller_endpoints,
+        remote=remote,
+        followed=followed,
+        spi=(remote_storage, remote_metadata),
+        files=files,
+        watch=watch,
+    )
+    return BrokerNode(make_parts, owner)
+
+
+def _parts(
+    config: BrokerConfig,
+    fs: Fs,
+    rng: Rng,
+    node: BrokerNode,
+    *,
+    now_ms: int,
+    endpoints: Sequence[Endpoint] | None,
+    controller_endpoints: Sequence[Endpoint] | None,
+    remote: Remote | None,
+    followed: Followed | None,
+    spi: tuple[RemoteStorage | None, RemoteLogMetadata | None],
+    files: LogFiles,
+    watch: PartitionWatch | None,
+) -> Parts:
+    """Make the parts of a node, each of those before it. What they have to tell it they tell `node`."""
     cluster_id = read_cluster_id(fs, config.metadata_directory)
-    storage, storage_effects = _storage(fs, config, rng, cluster_id)
-    ground = _ground_or_let_go(config, fs, rng, cluster_id, storage, now_ms)
+    opened = open_directories(fs, config, rng=rng, cluster_id=cluster_id)
+    ground = open_quorum_beside(
+        config, fs, rng, node, cluster_id=cluster_id, opened=opened, now_ms=now_ms
+    )
     quorum = ground.quorum
-    controller_node = _controller(config, rng, ground, cluster_id, controller_endpoints, remote)
+    storage = _storage(fs, config, opened, quorum, files)
+    controller_node = _controller(
+        config, rng, ground, cluster_id, controller_endpoints, remote, storage, files, node
+    )
     port = _port(controller_node, ground, cluster_id, remote)
-    leaders, hosted = _lookups(quorum)
+    leaders, hosted = _lookups(quorum, node)
     groups = GroupCoordinator(config, rng)
-    late: list[BrokerNode] = []  # the node comes last; what its parts tell it goes through here
-    lifecycle = _lifecycle(config, rng, port, quorum, storage, endpoints, late)
+    lifecycle = _lifecycle(config, rng, port, quorum, storage, endpoints, node)
+    failures = StorageFailures(storage, hosted, lifecycle)
+    assignments = _assignments(config, quorum, port, lifecycle, storage)
     others = _others(config, quorum, leaders, lifecycle, followed)
-    spi = (remote_storage, remote_metadata)
-    tier = _tier(config, fs, rng, hosted, quorum, storage, others, spi, late)
-    replication = _replication(config, quorum, port, lifecycle, others, hosted, tier, storage, late)
-    parts = Parts(
+    tier = _tier(config, fs, rng, hosted, quorum, storage, others, spi, failures, assignments)
+    acted_on = ActedOn()
+    brokers = OtherBrokers(
+        acted_on, lambda: lifecycle.broker_epoch, lag_max_ms=config.replica_lag_time_max_ms
+    )
+    replication = _replication(
+        config, port, lifecycle, brokers, others, hosted, tier, failures, assignments
+    )
+    told = PartitionEvents(replication, Coordination(groups), tier, failures, watch)
+    hosting = _hosting(config, hosted, storage, brokers, acted_on, lifecycle, told)
+    return Parts(
         config=config,
         rng=rng,
         cluster_id=cluster_id,
         storage=storage,
-        storage_effects=storage_effects,
+        storage_effects=opened.effects,
+        failures=failures,
         quorum_ground=ground,
         port=port,
         controller_node=controller_node,
         hosted=hosted,
-        hosting=_hosting(config, hosted, storage, replication, groups, tier, late),
+        hosting=hosting,
         replication=replication,
         leaders=leaders,
-        producing=Producing(partial(_failed, late), partial(_is_for_brokers, config, quorum)),
+        producing=Producing(failures.partition_failed, partial(_is_for_brokers, config, quorum)),
         fetching=_fetching(config, rng, hosted, quorum, tier, replication),
         listing_offsets=_listing_offsets(config, hosted, tier),
         groups=groups,
         producer_ids=_producer_ids(config, port, lifecycle),
-        internal_topics=_internal_topics(config, quorum, tier, late),
+        internal_topics=_internal_topics(config, quorum, tier, port, hosting),
         lifecycle=lifecycle,
         tier_ground=tier,
-        compacting=_compacting(config, quorum, storage, hosted, rng, late),
+        compacting=_compacting(config, quorum, storage, hosted, rng, failures),
     )
-    late.append(BrokerNode(parts))
-    return late[0]
 
 
-def _storage(fs: Fs, config: BrokerConfig, rng: Rng, cluster_id: str) -> tuple[Storage, Effects]:
-    """The log directories, in use from now on, and what that leaves to do."""
-    storage = Storage(fs, config, rng=rng, cluster_id=cluster_id)
-    return storage, storage.start()
+class PartitionEvents:
+    """Who is told what becomes of partitions, in which order: `replica.hosted.PartitionObserver`.
+
+    Replication follows whom metadata names, and tells the controller of what is lost; the coordinator loads
+    groups where we lead them; the tier copies where we lead, and follows its metadata elsewhere; a disk that
+    failed concerns the whole node.
+    """
+
+    def __init__(
+        self,
+        replication: Replication,
+        coordination: Coordination,
+        tier: "TierGround | None",
+        failures: StorageFailures,
+        watch: PartitionWatch | None,
+    ) -> None:
+        self._replication = replication
+        self._coordination = coordination
+        self._tier = tier
+        self._failures = failures
+        self._watch = watch
+
+    def partition_updated(self, partition: Partition, now_ms: int) -> Effects:
+        """To replication, then the tier."""
+        effects = self._replication.on_update(partition, now_ms)
+        return effects if self._tier is None else effects + self._tier.on_updated(partition, now_ms)
+
+    def leadership_began(self, partition: Partition, now_ms: int) -> Effects:
+        """To the coordinator, then the tier."""
+        effects = self._coordination.on_leading(partition, now_ms)
+        return effects if self._tier is None else effects + self._tier.on_leading(partition, now_ms)
+
+    def leadership_ended(self, partition: Partition, now_ms: int) -> Effects:
+        """To the coordinator, then the tier."""
+        effects = self._coordination.on_not_leading(partition, now_ms)
+        if self._tier is not None:
+            effects += self._tier.on_not_leading(partition, now_ms)
+        return effects
+
+    def partition_dropped(self, partition: Partition, now_ms: int) -> Effects:
+        """To replication, then the tier, then who watches."""
+        effects = self._replication.on_gone(partition, now_ms)
+        if self._tier is not None:
+            effects += self._tier.on_dropped(partition, now_ms)
+        if self._watch is not None:
+            self._watch(partition)
+        return effects
+
+    def partition_configured(self, partition: Partition, now_ms: int) -> Effects:
+        """To the tier."""
+        return [] if self._tier is None else self._tier.on_configured(partition, now_ms)
+
+    def partition_lost(self, key: Key, now_ms: int) -> Effects:
+        """To replication, which tells the controller."""
+        return self._replication.on_lost(key, now_ms)
+
+    def disk_failed(self, said: StorageError, now_ms: int) -> Effects:
+        """To the node's log directories, and the controller."""
+        return self._failures.disk_failed(said, now_ms)
+
+
+def _storage(
+    fs: Fs, config: BrokerConfig, opened: Directories, quorum: MetadataQuorum, files: LogFiles
+) -> Storage:
+    return Storage(
+        fs,
+        config,
+        opened.all,
+        opened.producers,
+        cordoned=lambda: _present(config, quorum.image).cordoned_log_dirs,
+        is_failure_known=lambda: _knows_our_directories(config, quorum.image),
+        files=files,
+    )
 
 
 def _compacting(
@@ -177,12 +317,12 @@ def _compacting(
     storage: Storage,
     hosted: HostedPartitions,
     rng: Rng,
-    late: list[BrokerNode],
+    failures: StorageFailures,
 ) -> Compacting:
     def settings() -> BrokerConfig:
         return _present(config, quorum.image)
 
-    return Compacting(settings, storage, hosted, rng, partial(_failed, late))
+    return Compacting(settings, storage, hosted, rng, failures.partition_failed)
 
 
 def _controller(
@@ -192,12 +332,26 @@ def _controller(
     cluster_id: str,
     endpoints: Sequence[Endpoint] | None,
     remote: Remote | None,
+    storage: Storage,
+    files: LogFiles,
+    node: BrokerNode,
 ) -> ControllerNode | None:
-    """The controller inside a combined node."""
+    """The controller inside a combined node, which is told what the quorum says, and passes it on."""
     if "controller" not in config.process_roles:
         return None
+
+    def room_for_logs() -> int:
+        return files.logs_left(sum(len(directory.logs) for directory in storage.directories))
+
     return make_controller(
-        config, rng, ground, cluster_id=cluster_id, endpoints=endpoints, remote=remote
+        config,
+        rng,
+        lambda _: ground,
+        cluster_id=cluster_id,
+        endpoints=endpoints,
+        remote=remote,
+        owner=node,
+        room_for_logs=room_for_logs,
     )
 
 
@@ -210,9 +364,12 @@ def _port(
     return remote(cluster_id, ground.quorum.raft.leader_peer)
 
 
-def _lookups(quorum: MetadataQuorum) -> tuple[Leaders, HostedPartitions]:
+def _lookups(quorum: MetadataQuorum, node: BrokerNode) -> tuple[Leaders, HostedPartitions]:
     leaders = Leaders(lambda: quorum.image)
-    return leaders, HostedPartitions(exists=leaders.exists, name_of=leaders.name_of)
+    hosted = HostedPartitions(
+        exists=leaders.exists, name_of=leaders.name_of, on_missing=node.partition_missing
+    )
+    return leaders, hosted
 
 
 def _lifecycle(
@@ -222,11 +379,8 @@ def _lifecycle(
     quorum: MetadataQuorum,
     storage: Storage,
     endpoints: Sequence[Endpoint] | None,
-    late: list[BrokerNode],
+    node: BrokerNode,
 ) -> Lifecycle:
-    storage.is_failure_known = lambda: _knows_our_directories(config, quorum.image)
-    storage.cordoned = lambda: _present(config, quorum.image).cordoned_log_dirs
-
     def cordoned() -> tuple[Uuid, ...] | None:
         is_known = quorum.image.metadata_version >= CORDONED_SINCE
         return storage.cordoned_directories if is_known else None
@@ -238,9 +392,7 @@ def _lifecycle(
         stranger_problem=partial(stranger_problem, quorum),
         registration=_registration(config, rng, storage, endpoints),
         config=config,
-        on_registered=lambda then, now_ms: late[0].take_image(then, now_ms),
-        on_running=lambda now_ms: late[0].begin_serving(now_ms),
-        on_left=lambda now_ms: late[0].finish(now_ms),
+        observer=node,
         failed_directories=lambda: storage.failed_directories,
         cordoned_directories=cordoned,
     )
@@ -268,23 +420,6 @@ def _is_for_brokers(config: BrokerConfig, quorum: MetadataQuorum, listener: str)
     return listener in config.broker_listeners and len(quorum.image.brokers) > 1
 
 
-def _failed(late: list[BrokerNode], partition: Partition, now_ms: int) -> Effects:
-    return late[0].on_storage_failure(partition, now_ms)
-
-
-def _ground_or_let_go(
-    config: BrokerConfig, fs: Fs, rng: Rng, cluster_id: str, storage: Storage, now_ms: int
-) -> Ground:
-    path = config.metadata_directory
-    is_shared = path in config.directories
-    shared = storage.directories[config.directories.index(path)] if is_shared else None
-    try:
-        return open_quorum(config, fs, rng, cluster_id=cluster_id, shared=shared, now_ms=now_ms)
-    except BaseException:
-        storage.abandon()
-        raise
-
-
 def _registration(
     config: BrokerConfig, rng: Rng, storage: Storage, endpoints: Sequence[Endpoint] | None
 ) -> Registration:
@@ -302,53 +437,34 @@ def _registration(
 # --------------------------------------------------------------------------------- the other parts
 
 
-def _had_records(storage: Storage, name: TopicPartition) -> bool | None:
-    """Whether a replica that lies here had records on disk when its node stopped; None: nothing lies here."""
-    holders = [d for d in storage.directories if d.had(name)]
-    return any(d.recovery_point(name) for d in holders) if holders else None
-
-
 def _hosting(
     config: BrokerConfig,
     hosted: HostedPartitions,
     storage: Storage,
-    replication: Replication,
-    groups: GroupCoordinator,
-    tier: "TierGround | None",
-    late: list[BrokerNode],
+    brokers: OtherBrokers,
+    acted_on: ActedOn,
+    lifecycle: Lifecycle,
+    told: PartitionEvents,
 ) -> Hosting:
-    """What hosts partitions, and who is told of them."""
+    """What hosts partitions, as the image says."""
     fsync_rule: FsyncRule = config.firnline_acks_fsync  # type: ignore[assignment]
-    hosting = Hosting(
+    return Hosting(
         node_id=config.node_id,
         config=config,
         hosted=hosted,
         store=storage,
         fsync_rule=fsync_rule,
-        on_disk_failed=lambda said, now_ms: late[0].on_disk_failed(said, now_ms),
-        brokers=replication.brokers,
-        had_records=partial(_had_records, storage),
-        is_in=lambda image: late[0].lifecycle.is_in(image),
+        observer=told,
+        acted_on=acted_on,
+        brokers=brokers,
+        had_records=storage.had_records,
+        is_in=lifecycle.is_in,
     )
-    hosting.on_updated.append(replication.on_update)
-    hosting.on_dropped.append(replication.on_gone)
-    hosting.on_lost.append(replication.on_lost)
-    coordination = Coordination(groups)
-    hosting.on_leading.append(coordination.on_leading)
-    hosting.on_not_leading.append(coordination.on_not_leading)
-    if tier is not None:
-        hosting.on_updated.append(tier.on_updated)
-        hosting.on_leading.append(tier.on_leading)
-        hosting.on_not_leading.append(tier.on_not_leading)
-        hosting.on_configured.append(tier.on_configured)
-        hosting.on_dropped.append(tier.on_dropped)
-        tier.tier.services.on_damaged = partial(_let_another_lead, hosted, replication)
-    return hosting
 
 
 def _let_another_lead(
     hosted: HostedPartitions,
-    replication: Replication,
+    assignments: DirectoryAssignments,
     where: TopicIdPartition,
     _problem: FirnlineError,
     now_ms: int,
@@ -361,19 +477,19 @@ def _let_another_lead(
     partition = hosted.by_id.get((where.topic_id, where.partition))
     if partition is None or not partition.is_leader or len(partition.isr) < 2:
         return []
-    return replication.on_lost((where.topic_id, where.partition), now_ms)
+    return assignments.lose((where.topic_id, where.partition), now_ms)
 
 
 def _replication(
     config: BrokerConfig,
-    quorum: MetadataQuorum,
     port: ControllerPort,
     lifecycle: Lifecycle,
+    brokers: OtherBrokers,
     others: "OtherLeaders | None",
     hosted: HostedPartitions,
     tier: "TierGround | None",
-    storage: Storage,
-    late: list[BrokerNode],
+    failures: StorageFailures,
+    assignments: DirectoryAssignments,
 ) -> Replication:
     """Whom this node follows, and what it proposes to the controller as a leader."""
 
@@ -386,24 +502,17 @@ def _replication(
             now_ms=now_ms,
         )
 
-    lag_max_ms = config.replica_lag_time_max_ms
-    replication = Replication(
+    return Replication(
         node_id=config.node_id,
-        settings=ReplicaSettings(lag_max_ms, config.replica_fetch_backoff_ms),
-        brokers=OtherBrokers(
-            lambda: late[0].parts.hosting.acted_on,
-            lambda: lifecycle.broker_epoch,
-            lag_max_ms=lag_max_ms,
-        ),
+        settings=ReplicaSettings(config.replica_lag_time_max_ms, config.replica_fetch_backoff_ms),
+        brokers=brokers,
         hosted=lambda: hosted,
         leaders=NO_LEADERS if others is None else others,
         ask_controller=ask,
-        on_storage_failure=partial(_failed, late),
-        assignments=_assignments(config, quorum, port, lifecycle, storage),
+        on_storage_failure=failures.partition_failed,
+        assignments=assignments,
+        tier=None if tier is None else tier.state_above,
     )
-    if tier is not None:
-        replication.tier = tier.state_above
-    return replication
 
 
 def _assignments(
@@ -477,7 +586,13 @@ def _fetching(
     tier: "TierGround | None",
     replication: Replication,
 ) -> Fetching:
-    fetching = Fetching(
+    prefer: Prefer | None = None
+    selector = config.replica_selector_class
+    if selector == _RACK_AWARE:
+        prefer = RackAware(lambda: quorum.image)
+    elif selector:
+        raise ConfigError(f"replica.selector.class={selector}: only {_RACK_AWARE} is known here")
+    return Fetching(
         hosted,
         FetchSessions(
             sessions_max=config.max_incremental_fetch_session_cache_slots,
@@ -487,14 +602,9 @@ def _fetching(
         max_bytes=config.fetch_max_bytes,
         remote_read=None if tier is None else tier.read,
         remote_max_wait_ms=config.remote_fetch_max_wait_ms,
+        on_follower=replication.on_follower,
+        prefer=prefer,
     )
-    fetching.on_follower = replication.on_follower
-    selector = config.replica_selector_class
-    if selector == _RACK_AWARE:
-        fetching.prefer = RackAware(lambda: quorum.image)
-    elif selector:
-        raise ConfigError(f"replica.selector.class={selector}: only {_RACK_AWARE} is known here")
-    return fetching
 
 
 def _tier(
@@ -506,7 +616,8 @@ def _tier(
     storage: Storage,
     others: "OtherLeaders | None",
     spi: tuple[RemoteStorage | None, RemoteLogMetadata | None],
-    late: list[BrokerNode],
+    failures: StorageFailures,
+    assignments: DirectoryAssignments,
 ) -> "TierGround | None":
     remote_storage, metadata = spi
     if remote_storage is None:
@@ -530,53 +641,32 @@ def _tier(
         topic_exists=lambda topic_id: topic_id in quorum.image.topics_by_id,
         log_dir=storage.directories[0].path,
         metadata=metadata,
+        on_damaged=partial(_let_another_lead, hosted, assignments),
     )
-    return TierGround(remote, feed, config, partial(_failed, late))
+    return TierGround(remote, feed, config, failures.partition_failed)
 
 
 def _internal_topics(
     config: BrokerConfig,
     quorum: MetadataQuorum,
     tier: "TierGround | None",
-    late: list[BrokerNode],
+    port: ControllerPort,
+    hosting: Hosting,
 ) -> InternalTopics:
-    plans = {OFFSETS_TOPIC: _offsets_topic(config)}
+    plans = {OFFSETS_TOPIC: offsets_topic(config)}
     if tier is not None:
-        plans[REMOTE_LOG_METADATA_TOPIC] = _tier_topic(tier.tier.services.settings)
+        plans[REMOTE_LOG_METADATA_TOPIC] = tier_topic(tier.tier.services.settings)
 
     def create(name: str, then: Then, now_ms: int) -> Effects:
         def made(outcome: Any, at_ms: int) -> Effects:
             return then(outcome if isinstance(outcome, KafkaError) else outcome[0], at_ms)
 
-        return late[0].create_topics([plans[name]], made, now_ms)
+        return create_topics(port, hosting, [plans[name]], made, now_ms)
 
     return InternalTopics(
         names=tuple(plans),
         exists=lambda name: quorum.image.topic(name) is not None,
         create=create,
-    )
-
-
-def _offsets_topic(config: BrokerConfig) -> NewTopic:
-    """`__consumer_offsets`, as Kafka makes it."""
-    return NewTopic(
-        OFFSETS_TOPIC,
-        config.offsets_topic_num_partitions,
-        config.offsets_topic_replication_factor,
-        configs={
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(config.offsets_topic_segment_bytes),
-        },
-    )
-
-
-def _tier_topic(settings: "TierSettings") -> NewTopic:
-    return NewTopic(
-        REMOTE_LOG_METADATA_TOPIC,
-        settings.metadata_partitions,
-        settings.metadata_replication_factor,
-        configs=settings.metadata_topic_configs(),
     )
 
 

@@ -63,15 +63,24 @@ class NewestMetadata(Protocol):
 
 
 class Controller:
-    """Decides. Holds nothing but who was heard from and when; all else is in the image."""
+    """Decides. Holds nothing but who was heard from and when; all else is in the image.
 
-    def __init__(self, *, config: BrokerConfig, rng: Rng, metadata: NewestMetadata) -> None:
+    room_for_logs()  how many more logs this process may have, as a broker
+    """
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        rng: Rng,
+        metadata: NewestMetadata,
+        room_for_logs: Callable[[], int] = lambda: INT32_MAX,
+    ) -> None:
         self._config = config
         self._rng = rng
         self._metadata = metadata
         self._brokers = Brokers(config, self._newest)
-        # How many more logs this process may have, as a broker: set by whoever runs it.
-        self.room_for_logs: Callable[[], int] = lambda: INT32_MAX
+        self._room_for_logs = room_for_logs
 
     def activate(self, now_ms: int) -> None:
         """Begin to lead: call when the quorum says that this node does, once in each epoch."""
@@ -147,7 +156,7 @@ class Controller:
         """Refuse more partitions here than this process may have logs."""
         node_id = self._config.node_id
         here = sum(type(r) is PartitionRecord and node_id in r.replicas for r in result.records)
-        left = self.room_for_logs() if here else 0
+        left = self._room_for_logs() if here else 0
         if here <= left:
             return result
         why = (

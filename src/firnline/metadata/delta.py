@@ -5,11 +5,12 @@ touches, so a batch of 10,000 partitions costs no 10,000 images. Source: KIP-631
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from immutables import Map
 
 from firnline.base.background import whole
+from firnline.base.effects import Effects
 from firnline.base.errors import StorageError
 from firnline.base.ids import MIGRATING_DIRECTORY, Uuid
 from firnline.metadata import records as r
@@ -396,6 +397,43 @@ def _features(rows: Iterable[Any]) -> Map[str, FeatureRange]:
             for row in rows
         }
     )
+
+
+class QuorumObserver(Protocol):
+    """Who is told what becomes of the metadata: the node. `MetadataQuorum` alone calls it, on the loop.
+
+    It returns what is to be done, and may write to the quorum. It must not raise for what a peer said.
+    """
+
+    def image_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
+        """`image` is committed, is the quorum's `image` by now, and differs from the last one by `delta`.
+
+        It is told once of each image, in order, before whoever wrote the records is answered.
+        """
+        ...
+
+    def became_active(self, now_ms: int) -> Effects:
+        """This node leads, has applied all there is, and may decide: what a new cluster begins with is
+        committed. Once in each epoch that it leads."""
+        ...
+
+    def became_inactive(self, now_ms: int) -> Effects:
+        """It decides no longer. `newest` is what is committed; writes that it had not heard committed are
+        answered NOT_CONTROLLER right after this."""
+        ...
+
+
+class Unobserved:
+    """The observer of a quorum that has nobody to tell."""
+
+    def image_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
+        return []
+
+    def became_active(self, now_ms: int) -> Effects:
+        return []
+
+    def became_inactive(self, now_ms: int) -> Effects:
+        return []
 
 
 _ACTIONS: dict[type[Message], Callable[[Replay, Any], None]] = {

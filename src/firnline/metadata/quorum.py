@@ -2,7 +2,7 @@
 
 The active controller applies what it writes to the newest image at once, so that the next decision
 knows it; it is published, and its writer answered, when it is committed. Any other node reads what is
-committed from its log, in slices. Publishers run first, so that whoever is answered finds the node in the
+committed from its log, in slices. The observer runs first, so that whoever is answered finds the node in the
 state it was told of. Source: KIP-500, KIP-595, KIP-631; spec Q12, Q25, Q39, X16.
 """
 
@@ -17,7 +17,7 @@ from firnline.base.ids import OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
 from firnline.metadata import records as r
 from firnline.metadata.census import Census, Latencies, PartitionIndex
-from firnline.metadata.delta import ClusterDelta, Replay
+from firnline.metadata.delta import ClusterDelta, QuorumObserver, Replay, Unobserved
 from firnline.metadata.features import (
     in_transaction,
     levels_of,
@@ -61,10 +61,8 @@ _LOAD_TIMER = ("metadata", "load")
 _LOADED_TIMER = ("metadata", "loaded")
 _NOT_ACTIVE = "this node is not the active controller"
 
-Publisher = Callable[[ClusterDelta, ClusterImage, int], Effects]
 R = TypeVar("R")
 Then = Callable[[R | KafkaError, int], Effects]
-Told = Callable[[int], Effects]
 
 
 class MetadataLog(ReplicatedLog, SnapshotLog, Protocol):
@@ -112,9 +110,7 @@ class MetadataCounters(NamedTuple):
 class MetadataQuorum:
     """Owns the quorum's machine and both images: `image` committed, `newest` as of the last write.
 
-    on_active(now_ms)    this node leads, has applied all there is, and may decide: the bootstrap records
-                         of a new cluster are committed
-    on_inactive(now_ms)  it does not any more; what it had not heard committed was answered NOT_CONTROLLER
+    observer  is told of each committed image, and when this node begins and ceases to decide
 
     Invariants:
       I1  `image` holds committed records alone, and never goes back.
@@ -136,12 +132,11 @@ class MetadataQuorum:
         settings: QuorumSettings = DEFAULT_SETTINGS,
         snapshotting: SnapshotSettings = DEFAULT_SNAPSHOTTING,
         bootstrap: Sequence[Peer] = (),
+        observer: QuorumObserver | None = None,
     ) -> None:
         self.image = EMPTY_IMAGE
         self.newest = EMPTY_IMAGE
-        self.publishers: list[Publisher] = []
-        self.on_active: Told = _nothing
-        self.on_inactive: Told = _nothing
+        self._observer: QuorumObserver = Unobserved() if observer is None else observer
         self.is_active = False
         self._log = log
         self._voters = voters
@@ -560,7 +555,7 @@ class MetadataQuorum:
 
     def _activate(self, now_ms: int) -> Effects:
         self.is_active = True
-        return self.on_active(now_ms)
+        return self._observer.became_active(now_ms)
 
     def _dethrone(self, now_ms: int) -> Effects:
         """Go back to what is committed; whoever waits is told that nobody knows."""
@@ -576,7 +571,7 @@ class MetadataQuorum:
                 self.index.revert(pending.delta)
         effects: Effects = [CancelTimer(key=_IDLE_TIMER)]
         if was_active:
-            effects += self.on_inactive(now_ms)
+            effects += self._observer.became_inactive(now_ms)
         error = KafkaError(Code.NOT_CONTROLLER, _NOT_ACTIVE)
         for pending in in_doubt:
             if pending.then is not None:
@@ -665,10 +660,7 @@ class MetadataQuorum:
         if delta.features:
             self._refuse_what_we_lack(delta.after)
         self.image = delta.after
-        effects: Effects = []
-        for publish in self.publishers:
-            effects += publish(delta, delta.after, now_ms)
-        return effects
+        return self._observer.image_published(delta, delta.after, now_ms)
 
     def _idle_timer(self, now_ms: int) -> SetTimer:
         at_ms = now_ms + self._idle_interval_ms
@@ -683,10 +675,6 @@ class MetadataQuorum:
             effects += self._write(ControllerResult([r.NoOpRecord()], None), _ignored, now_ms)
         self._wrote_since_tick = False
         return effects
-
-
-def _nothing(now_ms: int) -> Effects:
-    return []
 
 
 def _ignored(outcome: object, now_ms: int) -> Effects:

@@ -69,22 +69,21 @@ class Ballot:
 
 
 class Election:
-    """The roles that wait for, take part in, or come from an election; and the requests about them."""
+    """The roles that wait for, take part in, or come from an election; and the requests about them.
 
-    def __init__(self, standing: Standing) -> None:
+    give_up_leader(timeout_ms, now_ms)  makes a follower give up its leader after that long
+    """
+
+    def __init__(self, standing: Standing, give_up_leader: Callable[[int, int], Effects]) -> None:
         self._standing = standing
+        self._give_up_leader = give_up_leader
         self._ballot = Ballot((), NOBODY)
         self._was_lost = False
         self._candidacies = 0
         self._acknowledged: dict[int, bool] = {}
         self._successors: tuple[tuple[int, Uuid], ...] = ()
-        self._override_fetch_timeout: Callable[[int, int], Effects] = _no_override
         self._is_barred = False
         self.is_leaving = False
-
-    def when_leader_leaves(self, override: Callable[[int, int], Effects]) -> None:
-        """`override(timeout_ms, now_ms)` makes a follower give up its leader after that long."""
-        self._override_fetch_timeout = override
 
     # ---------------------------------------------------------------------------------------- roles
 
@@ -357,7 +356,7 @@ class Election:
             return [*refused.said, answer(wire.end_response(refused.code, standing.known))]
         effects = self._believe(request, partition, now_ms)
         if standing.role is Role.FOLLOWER and standing.leader_id == partition.leader_id:
-            effects += self._override_fetch_timeout(self._patience_ms(partition), now_ms)
+            effects += self._give_up_leader(self._patience_ms(partition), now_ms)
         return [*effects, answer(wire.end_response(Code.NONE, standing.known))]
 
     def _believe(
@@ -413,7 +412,3 @@ def _place(standing: Standing) -> dict[str, int]:
     place = standing.log.forgotten
     assert place is not None
     return place._asdict()
-
-
-def _no_override(timeout_ms: int, now_ms: int) -> Effects:
-    return []

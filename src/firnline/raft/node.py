@@ -85,14 +85,11 @@ class RaftNode:
             rng=rng,
             settings=settings or QuorumSettings(),
             bootstrap=bootstrap,
+            observer=self,
         )
-        self._election = Election(standing)
         self._leader = Leader(standing)
         self._follower = Follower(standing)
-        self._election.when_leader_leaves(self._follower.give_up_after)
-        standing.entered = self._entered
-        standing.poke = self._poke
-        standing.on_synced = self._on_synced
+        self._election = Election(standing, self._follower.give_up_after)
         self._is_started = False
         self._electing_since_ms: int | None = None
         self._elections = self._election_ms_sum = self._election_ms_max = 0
@@ -220,7 +217,7 @@ class RaftNode:
         if standing.voters.is_sole(standing.node_id):
             return effects + standing.prospect(now_ms)
         effects += self._election.look_back(now_ms) + standing.announce(now_ms)
-        return effects + self._entered(Role.FOLLOWER, now_ms) + self._poke(now_ms)
+        return effects + self.role_entered(Role.FOLLOWER, now_ms) + self.poke(now_ms)
 
     def on_request(self, request: Asked, answer: Answer, now_ms: int) -> Effects:
         """Answer a request of the quorum's, now or later; what it changed is saved before that.
@@ -264,7 +261,7 @@ class RaftNode:
             response = wire.RESPONSES[type(request)](error_code=Code.INCONSISTENT_CLUSTER_ID)
             return [answer(response)]
         effects = self._handlers[type(request)](request, answer, now_ms)
-        return effects + self._poke(now_ms)
+        return effects + self.poke(now_ms)
 
     def propose(
         self,
@@ -304,7 +301,7 @@ class RaftNode:
         if standing.voters.is_sole(standing.node_id):
             return effects + self._leave(now_ms)
         at_ms = now_ms + RESIGN_WAIT_MAX_MS
-        return effects + standing.set_timer("leave", at_ms, self._leave) + self._poke(now_ms)
+        return effects + standing.set_timer("leave", at_ms, self._leave) + self.poke(now_ms)
 
     def stop(self) -> None:
         """Forget everything in flight; nothing more is sent."""
@@ -319,7 +316,7 @@ class RaftNode:
         self.stop()
         return self._standing.timers.cancel_all()
 
-    def _entered(self, before: Role, now_ms: int) -> Effects:
+    def role_entered(self, before: Role, now_ms: int) -> Effects:
         """A role was taken up: leave what the old one had open, begin the new one."""
         standing = self._standing
         role = standing.role
@@ -366,7 +363,7 @@ class RaftNode:
         elif role in (Role.PROSPECTIVE, Role.CANDIDATE) and self._electing_since_ms is None:
             self._electing_since_ms = now_ms
 
-    def _poke(self, now_ms: int) -> Effects:
+    def poke(self, now_ms: int) -> Effects:
         """Send whatever is due; come back when the first of those who rest may be asked again."""
         standing = self._standing
         if standing.is_stopped or standing.role is Role.LEADER:
@@ -382,7 +379,8 @@ class RaftNode:
             effects += standing.set_timer("retry", at_ms, _nothing)
         return effects
 
-    def _on_synced(self, now_ms: int) -> Effects:
+    def log_synced(self, now_ms: int) -> Effects:
+        """`StandingObserver`: what was appended may be promised, and committed, from here on."""
         effects = self._follower.on_synced(now_ms) + self._election.look_back(now_ms)
         if self._standing.role is Role.LEADER:
             effects += self._leader.update_high_watermark(now_ms)

@@ -6,7 +6,7 @@ Q21.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar, TypeVarTuple
+from typing import Protocol, TypeVar, TypeVarTuple
 
 from firnline.base.effects import Effect, Effects, Flush, Peer, Request, Unanswered, Warn
 from firnline.base.errors import Bug, CannotGoOn, Code, ConfigError, KafkaError, StorageError
@@ -52,6 +52,22 @@ Response = TypeVar("Response", bound=Heard)
 GoOn = Callable[[Said, int], Effects | KafkaError | None]
 
 
+class StandingObserver(Protocol):
+    """Who goes on where what all roles share has moved: the node. `Standing` alone calls it, on the loop."""
+
+    def role_entered(self, before: Role, now_ms: int) -> Effects:
+        """A role was taken up after `before`: leave what that had open, and begin the new one."""
+        ...
+
+    def log_synced(self, now_ms: int) -> Effects:
+        """A sync of the log ended: what it covered may be promised, and count for the high watermark."""
+        ...
+
+    def poke(self, now_ms: int) -> Effects:
+        """Something was heard, or is due: send what can be sent now. It may be called at any time."""
+        ...
+
+
 class Standing:
     """One node's place in the quorum. `entered` and `poke` are the node's: what a role begins with and goes
     on to do.
@@ -65,6 +81,7 @@ class Standing:
     __slots__ = (
         "_announced",
         "_flushing",
+        "_observer",
         "_risen_ms",
         "_said",
         "_warned",
@@ -73,7 +90,6 @@ class Standing:
         "cluster_id",
         "committed",
         "directory_id",
-        "entered",
         "epoch",
         "gate",
         "generation",
@@ -87,8 +103,6 @@ class Standing:
         "listener",
         "log",
         "node_id",
-        "on_synced",
-        "poke",
         "rng",
         "role",
         "settings",
@@ -111,6 +125,7 @@ class Standing:
         rng: Rng,
         settings: QuorumSettings,
         bootstrap: Sequence[Peer],
+        observer: StandingObserver,
     ) -> None:
         self.node_id = node_id
         self.cluster_id = cluster_id
@@ -126,9 +141,7 @@ class Standing:
             self.gate, timeout_ms=settings.request_timeout_ms, backoff_ms=settings.retry_backoff_ms
         )
         self.timers = Timers(self.gate)
-        self.entered: Callable[[Role, int], Effects] = _nothing_entered
-        self.poke: Callable[[int], Effects] = _nothing
-        self.on_synced: Callable[[int], Effects] = _nothing
+        self._observer = observer
         self._announced = (NOBODY, 0)
         self._flushing: tuple[int, int] | None = None  # generation and end of the log
         self._warned: dict[int, KafkaError] = {}
@@ -367,7 +380,7 @@ class Standing:
         self.has_fetched = False
         self.calls.forget()
         effects = self.look_at_epoch() + self.announce(now_ms)
-        return effects + self.entered(before, now_ms)
+        return effects + self._observer.role_entered(before, now_ms)
 
     def look_at_epoch(self) -> Effects:
         """Tell the operator, once, of an epoch that no cluster comes to by elections of its own."""
@@ -409,7 +422,7 @@ class Standing:
         return self.log.synced_offset >= self.log.end_offset
 
     def flush(self) -> Effects:
-        """Sync the log as it is now, unless that is under way; `on_synced` runs afterwards.
+        """Sync the log as it is now, unless that is under way; the observer is told afterwards.
 
         What was cut or replaced meanwhile is not what the sync covered, so it does not count then.
         """
@@ -431,7 +444,7 @@ class Standing:
                 self._flushing = None
             if generation == self.generation:
                 self.log.synced(end_offset)
-            return self.on_synced(at_ms) + self.poke(at_ms)
+            return self._observer.log_synced(at_ms) + self._observer.poke(at_ms)
 
         return [Flush(files=self.log.unsynced(), then=flushed)]
 
@@ -452,7 +465,7 @@ class Standing:
         if problem is not None:
             raise problem
         self.is_cutting = False
-        return self.gate.take(self.poke, now_ms)
+        return self.gate.take(self._observer.poke, now_ms)
 
     def install(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
         """The log begins anew at the end of a snapshot that is on disk; the listener loads it (Q37)."""
@@ -505,7 +518,7 @@ class Standing:
             if self.is_stopped:
                 return []
             if on_unsupported is not None and _is_unsupported(response):
-                return on_unsupported(now_ms) + self.poke(now_ms)
+                return on_unsupported(now_ms) + self._observer.poke(now_ms)
             before, effects = self.known, list[Effect]()
             outcome: Effects | KafkaError | None = None
             said = self._read(response)
@@ -519,13 +532,13 @@ class Standing:
                 outcome = said
             if isinstance(outcome, list):
                 self._warned.pop(peer.node_id, None)
-                return effects + outcome + self.poke(now_ms)
+                return effects + outcome + self._observer.poke(now_ms)
             if on_refused is not None and not isinstance(response, Unanswered):
                 on_refused()
             if self.known == before:
                 # It taught us nothing: asking again at once would only ask the same.
                 self.calls.rest(peer.node_id, now_ms)
-            return effects + self._warn(peer, outcome) + self.poke(now_ms)
+            return effects + self._warn(peer, outcome) + self._observer.poke(now_ms)
 
         return [self.calls.ask(peer, request, then, version_min=version_min)]
 
@@ -578,7 +591,7 @@ class Standing:
         """Call `then(now_ms)` at that moment, then go on with what is due."""
 
         def fired(now_ms: int) -> Effects:
-            return [] if self.is_stopped else then(now_ms) + self.poke(now_ms)
+            return [] if self.is_stopped else then(now_ms) + self._observer.poke(now_ms)
 
         return self.timers.set(name, at_ms, fired)
 
@@ -605,11 +618,3 @@ def _is_unsupported(response: object) -> bool:
     if isinstance(response, Unanswered):
         return response.is_unsupported
     return bool(getattr(response, "error_code", 0) == Code.UNSUPPORTED_VERSION)
-
-
-def _nothing(now_ms: int) -> Effects:
-    return []
-
-
-def _nothing_entered(before: Role, now_ms: int) -> Effects:
-    return []

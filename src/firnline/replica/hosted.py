@@ -7,10 +7,11 @@ Source: spec C14 (100, 103), C13; KIP-516 (topic ids), KIP-951 (who leads instea
 
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
+from typing import Protocol
 
 from firnline.base.cold_pages import ColdPages
 from firnline.base.effects import Effects, SetTimer
-from firnline.base.errors import Code, KafkaError
+from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import ZERO_UUID, Uuid
 from firnline.replica.delete_records import Deletions
 from firnline.replica.index_rebuilds import IndexRebuilds
@@ -23,6 +24,46 @@ ByName = dict[tuple[str, int], Partition]
 # counts one, each effect that came of it many, because it took files to be opened or renamed.
 _SLICE_COST = 300
 _EFFECT_COST = 30
+
+
+class PartitionObserver(Protocol):
+    """Who needs to know what becomes of partitions here. `broker/hosting.py` alone calls it, on the loop.
+
+    The partition is as the newest image has it by then. Each returns what is to be done; none may change
+    which partitions are hosted, but through the controller.
+    """
+
+    def partition_updated(self, partition: Partition, now_ms: int) -> Effects:
+        """Its leader, epoch, replicas or ISR are other ones; told before what follows from that."""
+        ...
+
+    def leadership_began(self, partition: Partition, now_ms: int) -> Effects:
+        """We lead it, in a new epoch."""
+        ...
+
+    def leadership_ended(self, partition: Partition, now_ms: int) -> Effects:
+        """We led it and do not any more; also told where it is deleted, or this node stops."""
+        ...
+
+    def partition_dropped(self, partition: Partition, now_ms: int) -> Effects:
+        """It is hosted no more; its log can be read a last time, and its files are removed next."""
+        ...
+
+    def partition_configured(self, partition: Partition, now_ms: int) -> Effects:
+        """Its topic's settings are other ones."""
+        ...
+
+    def partition_lost(self, key: tuple[Uuid, int], now_ms: int) -> Effects:
+        """A replica of ours cannot be served: its files are damaged, or not where they were."""
+        ...
+
+    def disk_failed(self, said: StorageError, now_ms: int) -> Effects:
+        """A disk answered that when a log was opened, made durable before it is served, or removed."""
+        ...
+
+
+def _nobody_opens(topic: str, index: int) -> None:
+    """Nothing is on its way."""
 
 
 class HostedPartitions:
@@ -39,16 +80,20 @@ class HostedPartitions:
     __slots__ = (
         "_exists",
         "_name_of",
+        "_on_missing",
         "by_id",
         "by_name",
         "deletions",
-        "on_missing",
         "pages",
         "rebuilds",
     )
 
     def __init__(
-        self, *, exists: Callable[[str, int], bool], name_of: Callable[[Uuid], str | None]
+        self,
+        *,
+        exists: Callable[[str, int], bool],
+        name_of: Callable[[Uuid], str | None],
+        on_missing: Callable[[str, int], None] = _nobody_opens,
     ) -> None:
         self.by_name: ByName = {}
         self.by_id: dict[tuple[Uuid, int], Partition] = {}
@@ -57,7 +102,7 @@ class HostedPartitions:
         self.deletions = Deletions()
         self.pages = ColdPages()
         self.rebuilds = IndexRebuilds(self._hosts, self.pages)
-        self.on_missing: Callable[[str, int], None] = _nobody_opens
+        self._on_missing = on_missing
 
     def __iter__(self) -> Iterator[Partition]:
         """All hosted partitions, in the order they came."""
@@ -103,7 +148,7 @@ class HostedPartitions:
     def _missing(self, topic: str, index: int) -> KafkaError:
         if not self._exists(topic, index):
             return _UNKNOWN
-        self.on_missing(topic, index)
+        self._on_missing(topic, index)
         return _ELSEWHERE
 
     def name_of(self, topic_id: Uuid) -> str | None:
@@ -206,10 +251,6 @@ class Sweep:
                 return [*effects, SetTimer(key=key, at_ms=now_ms, then=go_on)]
         self._room.wait(self._name, go_on)
         return effects
-
-
-def _nobody_opens(topic: str, index: int) -> None:
-    """Nothing is on its way."""
 
 
 _ELSEWHERE = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "this node does not host the partition")

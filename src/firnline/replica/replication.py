@@ -43,7 +43,7 @@ class Replication:
     hosted()            the partitions that are here
     on_storage_failure  told of a partition whose files failed
     assignments         told of each replica that metadata speaks of
-    tier                set before the start, where this node has one: followers may begin above it
+    tier                None where this node has none; followers may begin above it
     """
 
     def __init__(
@@ -57,9 +57,10 @@ class Replication:
         ask_controller: AskController,
         on_storage_failure: Callable[[Partition, int], Effects],
         assignments: DirectoryAssignments,
+        tier: Tier | None = None,
     ) -> None:
         self.brokers = brokers
-        self.tier: Tier | None = None
+        self._tier = tier
         self._node_id = node_id
         self._settings = settings
         self._hosted = hosted
@@ -175,7 +176,7 @@ class Replication:
                 self._leaders,
                 backoff_ms=self._settings.backoff_ms,
                 on_storage_failure=self._on_storage_failure,
-                tier=self.tier,
+                tier=self._tier,
             )
         self._following[key] = leader_id
         fetcher.add(partition)

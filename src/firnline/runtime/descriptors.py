@@ -8,7 +8,6 @@ many logs as descriptors: the file that was opened first gives way (`base/open_f
 
 import os
 import resource
-from collections.abc import Callable
 
 from firnline.base.open_files import OpenFiles
 
@@ -45,16 +44,14 @@ class Descriptors:
 
 
 class LogFiles:
-    """What logs have of the descriptors: half of them for files that stay open.
+    """What logs have of the descriptors, `base.ports.LogFiles`: half of them for files that stay open.
 
     kept        the files that logs keep open
-    logs()      how many logs there are
     """
 
-    def __init__(self, descriptors: Descriptors, kept: OpenFiles, logs: Callable[[], int]) -> None:
+    def __init__(self, descriptors: Descriptors, kept: OpenFiles) -> None:
         self._descriptors = descriptors
         self._kept = kept
-        self._logs = logs
         self.has_room()
 
     def has_room(self) -> bool:
@@ -64,6 +61,6 @@ class LogFiles:
         self._kept.trim()
         return descriptors.has_room() or self._kept.give_back(descriptors.reserved) > 0
 
-    def logs_left(self) -> int:
+    def logs_left(self, logs: int) -> int:
         """How many more logs there may be: as many as descriptors in all, though not each has one."""
-        return self._descriptors.limit - self._logs() if self.has_room() else 0
+        return self._descriptors.limit - logs if self.has_room() else 0

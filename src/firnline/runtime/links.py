@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVarTuple
 
 from firnline.base.effects import Effects, Peer, Send, Submit, Unanswered
 from firnline.base.errors import KafkaError, ProtocolError
@@ -45,6 +45,7 @@ IDLE_MS = 540_000
 _CONNECTING = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR)
 
 Address = tuple[int, Any]  # family, what `connect` takes
+Results = TypeVarTuple("Results")
 
 
 class Stage(Enum):
@@ -65,7 +66,7 @@ class Executor(Protocol):
 
     def execute(self, effects: Effects) -> None: ...
 
-    def resume(self, then: Callable[..., Effects], *results: Any) -> None: ...
+    def resume(self, then: Callable[[*Results, int], Effects], *results: *Results) -> None: ...
 
 
 class _Ask:

@@ -12,7 +12,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVarTuple
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Bug, CannotGoOn, ProtocolError, RecordsCut, StorageError
@@ -40,6 +40,7 @@ _SENDFILE_STEP_BYTES = MIB
 _PARTS_PER_STEP = 256
 _SENDFILE_PARTS = 64
 _PRODUCE_KEY = b"\0\0"
+Results = TypeVarTuple("Results")
 
 
 class Executor(Protocol):
@@ -54,7 +55,7 @@ class Executor(Protocol):
 
     def execute(self, effects: Effects) -> None: ...
 
-    def resume(self, then: Callable[..., Effects], *results: object) -> None: ...
+    def resume(self, then: Callable[[*Results, int], Effects], *results: *Results) -> None: ...
 
     def fail(self, problem: BaseException) -> None: ...
 

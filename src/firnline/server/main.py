@@ -146,17 +146,7 @@ class _Process:
             self._exporter = Exporter(config.firnline_metrics_port)
         descriptors = self._descriptors = Descriptors()
         check_open_files(config, descriptors)
-        node = self._build(SteadyClock().now_ms())
-        if isinstance(node, BrokerNode):
-            directories = node.storage.directories
-            files = LogFiles(
-                descriptors, self._fs.kept, lambda: sum(len(each.logs) for each in directories)
-            )
-            node.storage.has_room = files.has_room
-            if node.controller_node is not None:
-                node.controller_node.controller.room_for_logs = files.logs_left
-        node.on_running = self._on_running
-        node.on_stopped = self._on_stopped
+        node = self._build(SteadyClock().now_ms(), descriptors)
         threads = {
             "disk": SYNC_THREADS,
             "copy": config.remote_log_manager_copier_thread_pool_size,
@@ -219,7 +209,7 @@ class _Process:
         image: ClusterImage = self._runtime.node.quorum.image
         return image
 
-    def _build(self, now_ms: int) -> BrokerNode | ControllerNode:
+    def _build(self, now_ms: int, descriptors: Descriptors) -> BrokerNode | ControllerNode:
         """Build the node that the settings describe, and take its directories into use."""
         config = self._config
         remote: Remote | None = None
@@ -231,7 +221,13 @@ class _Process:
         controllers = self._told(config.controller_listeners)
         if "broker" not in config.process_roles:
             return build_controller(
-                config, self._fs, SystemRng(), now_ms=now_ms, endpoints=controllers, remote=remote
+                config,
+                self._fs,
+                SystemRng(),
+                now_ms=now_ms,
+                endpoints=controllers,
+                remote=remote,
+                owner=self,
             )
         return build_node(
             config,
@@ -243,6 +239,8 @@ class _Process:
             remote=remote,
             followed=partial(ReplicaFetch, config),
             remote_storage=remote_storage(config),
+            owner=self,
+            files=LogFiles(descriptors, self._fs.kept),
         )
 
     def _told(self, listeners: list[Listener]) -> list[Endpoint]:
@@ -304,8 +302,8 @@ class _Process:
             )
         return self._connections[is_for_clients]
 
-    def _on_running(self, now_ms: int) -> None:
-        """The controller has unfenced this broker, or this node is only a controller: accept clients."""
+    def node_running(self, now_ms: int) -> None:
+        """`NodeOwner`: the controller has unfenced this broker, or it is only a controller."""
         config, runtime = self._config, self._runtime
         assert runtime is not None
         for endpoint in config.client_listeners:
@@ -316,8 +314,8 @@ class _Process:
         told = self._told(config.advertised or config.controller_listeners)[0]
         self._ready(f"{told.host}:{told.port}")
 
-    def _on_stopped(self, now_ms: int) -> None:
-        """Everything is on disk, and leadership has moved."""
+    def node_stopped(self, now_ms: int) -> None:
+        """`NodeOwner`: everything is on disk, and leadership has moved."""
         self._loop.stop()
 
     def _note_signal(self, number: int, frame: object) -> None:

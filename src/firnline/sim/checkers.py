@@ -26,7 +26,7 @@ from firnline.sim.net import Call
 from firnline.sim.options import Options
 from firnline.sim.quorum_node import LOG
 from firnline.sim.snapshot_checks import SnapshotChecks
-from firnline.sim.truth import Truth
+from firnline.sim.truth import Heard, Truth
 from firnline.sim.world import World
 
 _ALL_BYTES = 1 << 30
@@ -80,7 +80,10 @@ class _Seen:
 
 
 class Checkers:
-    """Judges all nodes. `violations` is what did not hold; `on_violation` hears of each at once."""
+    """Judges all nodes. `violations` is what did not hold; `on_violation` hears of each at once.
+
+    on_image  hears of each committed image of the metadata
+    """
 
     def __init__(
         self,
@@ -88,8 +91,9 @@ class Checkers:
         options: Options,
         hosts: dict[int, Host],
         on_violation: Callable[[Violation], None],
+        on_image: Heard,
     ) -> None:
-        self.truth = Truth()
+        self.truth = Truth(on_image)
         self.violations: list[Violation] = []
         self._world = world
         self._options = options

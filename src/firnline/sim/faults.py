@@ -97,10 +97,6 @@ class Faults:
         self._is_over = False
         self._rotten: set[Host] = set()
 
-    def use(self, network: Network) -> None:
-        """Fail on that network."""
-        self._network = network
-
     def schedule(self, plan: Sequence[Fault]) -> None:
         """Let every fault of the plan begin at its time."""
         for fault in plan:

@@ -65,7 +65,6 @@ class Machine(Protocol):
     quorum: MetadataQuorum
     raft: RaftNode
     log: MetaLog
-    on_stopped: Callable[[], None]
 
     @property
     def controller(self) -> Any:
@@ -87,8 +86,8 @@ class Machine(Protocol):
 
     def perform(self, effect: Effect, now_ms: int) -> Effects: ...
 
-    def shutdown(self, now_ms: int) -> Effects:
-        """Leave in order; `on_stopped` is called when files are closed."""
+    def shutdown(self, then: Callable[[], None], now_ms: int) -> Effects:
+        """Leave in order; run `then()` when files are closed."""
         ...
 
 
@@ -456,8 +455,7 @@ class Host:
             # The process ends after the step in which it says so.
             self.world.after(1, self._exit, process, done)
 
-        process.machine.on_stopped = stopped
-        process.step("is asked to stop", process.machine.shutdown)
+        process.step("is asked to stop", process.machine.shutdown, stopped)
 
     def _exit(self, process: Process, done: Callable[[], None]) -> None:
         if process.is_alive:

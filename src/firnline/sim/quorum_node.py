@@ -17,6 +17,7 @@ from firnline.broker.wiring import build_controller
 from firnline.config.broker import BrokerConfig
 from firnline.config.load import load
 from firnline.controller.controller import Controller
+from firnline.metadata.delta import Unobserved
 from firnline.metadata.format import format_storage
 from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
@@ -81,7 +82,7 @@ class QuorumNode:
         settings = quorum_settings(config)._replace(
             cleaning_interval_ms=options.cleaning_interval_ms
         )
-        self.on_stopped: Callable[[], None] = _nothing
+        self._when_stopped: Callable[[], None] = _nothing  # of who asked it to stop
         self._node: ControllerNode | None = None
         self._ground: Ground | None = None
         if node_id in options.voter_ids:
@@ -92,8 +93,8 @@ class QuorumNode:
                 now_ms=now_ms,
                 remote=partial(RemoteController, config),
                 settings=settings,
+                owner=self,
             )
-            node.on_stopped = self._stopped
             self.quorum: MetadataQuorum = node.quorum
             self.controller: Controller = node.controller
         else:
@@ -101,8 +102,8 @@ class QuorumNode:
                 config,
                 fs,
                 rng,
+                Unobserved(),
                 cluster_id=CLUSTER_ID,
-                shared=None,
                 now_ms=now_ms,
                 settings=settings,
             )
@@ -134,8 +135,9 @@ class QuorumNode:
         """A controller has no parts that need one another."""
         raise Bug("nobody carries out this effect", effect=type(effect).__name__)
 
-    def shutdown(self, now_ms: int) -> Effects:
-        """Leave in order; `on_stopped` is called when it is done."""
+    def shutdown(self, then: Callable[[], None], now_ms: int) -> Effects:
+        """Leave in order; run `then()` when it is done."""
+        self._when_stopped = then
         if self._node is not None:
             return self._node.shutdown(now_ms)
         assert self._ground is not None
@@ -147,11 +149,15 @@ class QuorumNode:
         if self.raft.is_writing:
             return [SetTimer(key=_CLOSING, at_ms=now_ms + 10, then=self._close)]
         self._ground.close_files()
-        self._stopped(now_ms)
+        self.node_stopped(now_ms)
         return []
 
-    def _stopped(self, now_ms: int) -> None:
-        self.on_stopped()
+    def node_running(self, now_ms: int) -> None:
+        """`NodeOwner`: it takes part, which nobody waits for."""
+
+    def node_stopped(self, now_ms: int) -> None:
+        """`NodeOwner`: its files are closed."""
+        self._when_stopped()
 
 
 def _nothing() -> None:

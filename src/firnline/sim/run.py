@@ -5,12 +5,13 @@ commits (rel-Q19) and all nodes are equal. Source: reliability (c), 'Two phases'
 """
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter, process_time
 from typing import Any, NamedTuple, Protocol
 
 from firnline.base.effects import CloseConnection, Reply, Send
 from firnline.base.errors import StorageError
+from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import ClusterImage
 from firnline.raft.role import Role
 from firnline.sim.checkers import Checkers, Violation
@@ -88,12 +89,19 @@ class Cluster:
         self.hosts: dict[int, Host] = {}
         for node_id in options.node_ids:
             self.hosts[node_id] = Host(node_id, world, options, self)
-        self.checkers = Checkers(world, options, self.hosts, self._on_violation)
+        self.checkers = Checkers(world, options, self.hosts, self._on_violation, self._on_image)
         self.indexes = IndexChecks(self.checkers.complain)
-        self.network = Network(world, options, self.hosts, self.checkers)
-        self.faults = self._make_faults(mode)
+        self._make_checks()
         self.workload: Clients = self._make_workload()
+        self.network = self._make_network()
+        self.faults = self._make_faults(mode)
         self._chance = world.chance("restarts")
+
+    def _make_checks(self) -> None:
+        """Make the judges that a kind of cluster has besides."""
+
+    def _make_network(self) -> Network:
+        return Network(self.world, self.options, self.hosts, self.checkers)
 
     def _make_faults(self, mode: str) -> Faults:
         truth = self.checkers.truth
@@ -172,6 +180,9 @@ class Cluster:
 
     def _on_violation(self, violation: Violation) -> None:
         self.world.stopped = True
+
+    def _on_image(self, image: ClusterImage, deltas: Sequence[ClusterDelta]) -> None:
+        """The metadata is that from here on."""
 
     # ---- phases
 

@@ -122,10 +122,10 @@ class CommittedLog:
 class Truth(CommittedLog):
     """The committed metadata. `on_image` hears of each image as soon as anybody calls it committed."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_image: Heard) -> None:
         super().__init__()
         self.images: dict[int, ClusterImage] = {}  # by the offset of the last record in it
-        self.on_image: Heard = _nobody
+        self._on_image = on_image
         self._loader = Loader()
 
     def on_batch(self, batch: bytes, header: BatchHeader) -> None:
@@ -137,8 +137,4 @@ class Truth(CommittedLog):
         if not header.is_control:
             values = [row.value or b"" for row in records(batch, next(headers(batch)))]
             self.records += sum(not isinstance(decode(value), NoOpRecord) for value in values)
-        self.on_image(image, deltas)
-
-
-def _nobody(image: ClusterImage, deltas: Sequence[ClusterDelta]) -> None:
-    """Nobody listens."""
+        self._on_image(image, deltas)

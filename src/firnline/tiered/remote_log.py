@@ -94,6 +94,7 @@ class RemoteLog:
     topic_exists  whether the committed image has a topic id
     log_dir       where the index cache lies: the first of log.dirs; None: memory only
     metadata      a metadata manager of the user's own instead of the topic-based one
+    on_damaged    told of a local segment that is damaged: whoever can let another replica lead
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class RemoteLog:
         log_dir: str | None,
         catalog: ObjectStore | None = None,
         metadata: RemoteLogMetadata | None = None,
+        on_damaged: Callable[[TopicIdPartition, FirnlineError, int], Effects] | None = None,
     ) -> None:
         check_owner = None
         if isinstance(storage, ObjectStorage):
@@ -124,6 +126,7 @@ class RemoteLog:
             fs=fs,
             rng=rng,
             check_owner=check_owner,
+            on_damaged=_nobody_else_leads if on_damaged is None else on_damaged,
         )
         if self._topic_metadata is not None:
             self.services.withheld = self._topic_metadata.withheld
@@ -570,3 +573,7 @@ def _is_loading(error: FirnlineError) -> bool:
 _NOT_HERE = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "this node does not serve the partition")
 _NO_COPY = KafkaError(Code.INVALID_REQUEST, "copying to the tier is disabled for the topic")
 _LATE = KafkaError(Code.REQUEST_TIMED_OUT, "not everything could be copied in time")
+
+
+def _nobody_else_leads(_where: TopicIdPartition, _problem: FirnlineError, _now_ms: int) -> Effects:
+    return []

@@ -125,6 +125,7 @@ class Wire:
                 max_bytes=50 * MIB,
                 remote_read=None,
                 remote_max_wait_ms=500,
+                on_follower=lambda partition, now_ms: [],
             ),
             listing_offsets=ListingOffsets(remote=None, timeout_ms=1000, pages=hosted.pages),
             storage=SimpleNamespace(keep_log_starts=lambda logs, then, now_ms: then([], now_ms)),

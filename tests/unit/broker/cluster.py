@@ -152,9 +152,9 @@ class Member:
                 followed=partial(ReplicaFetch, config),
                 remote_storage=self.rig.remote_storage(self.node_id),
             )
-        node = self.node = make(config, self.fs, self.rng, now_ms=self.rig.now_ms, remote=remote)
-        node.on_running = lambda now_ms: setattr(self, "is_running", True)
-        node.on_stopped = lambda now_ms: setattr(self, "is_stopped", True)
+        node = self.node = make(
+            config, self.fs, self.rng, now_ms=self.rig.now_ms, remote=remote, owner=self
+        )
         self.dispatchers: dict[int, tuple[str, Dispatcher]] = {}
         if isinstance(node, BrokerNode):
             self.dispatchers[CLIENT_PORT + self.node_id] = ("PLAINTEXT", Dispatcher(node))
@@ -162,6 +162,12 @@ class Member:
             dispatcher = Dispatcher(self.controller, CONTROLLER_SERVED)
             self.dispatchers[CONTROLLER_PORT + self.node_id] = ("CONTROLLER", dispatcher)
         self.run(node.start(self.rig.now_ms))
+
+    def node_running(self, now_ms: int) -> None:
+        self.is_running = True
+
+    def node_stopped(self, now_ms: int) -> None:
+        self.is_stopped = True
 
     def kill(self) -> None:
         """Stop it as SIGKILL does: what was written to the page cache stays."""

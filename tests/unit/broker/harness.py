@@ -17,6 +17,7 @@ from firnline.base.effects import (
     Warn,
 )
 from firnline.base.errors import StorageError
+from firnline.base.ports import EnoughFiles, LogFiles
 from firnline.broker.node import BrokerNode
 from firnline.broker.wiring import build_node
 from firnline.config.broker import BrokerConfig
@@ -113,6 +114,7 @@ class Harness:
         seed: int = 0,
         now_ms: int = START_MS,
         store: ObjectStore | None = None,
+        files: LogFiles | None = None,
         **settings: str,
     ) -> None:
         self.rng = SeededRng(seed)
@@ -142,17 +144,17 @@ class Harness:
             self.rng,
             now_ms=self.now_ms,
             remote_storage=None if store is None else ObjectStorage(store),
+            owner=self,
+            files=EnoughFiles() if files is None else files,
         )
-        self.node.on_running = self._running
-        self.node.on_stopped = self._stopped
         self.dispatcher = Dispatcher(self.node)
         self.run(self.node.start(self.now_ms))
         self.pass_time(0)  # what only waits for its turn
 
-    def _running(self, now_ms: int) -> None:
+    def node_running(self, now_ms: int) -> None:
         self.running_ms = now_ms
 
-    def _stopped(self, now_ms: int) -> None:
+    def node_stopped(self, now_ms: int) -> None:
         self.stopped_ms = now_ms
 
     # ------------------------------------------------------------------------------------ effects

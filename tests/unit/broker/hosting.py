@@ -12,11 +12,11 @@ ELSEWHERE = ("elsewhere", 0)
 ELSEWHERE_ID = b"\x09" * 16
 
 
-def hosted(*partitions: Partition) -> HostedPartitions:
+def hosted(*partitions: Partition, **more: Any) -> HostedPartitions:
     """Host `partitions`; topic "elsewhere" exists on another node."""
     names = {ELSEWHERE_ID: "elsewhere"} | {p.topic_id: p.topic_partition.topic for p in partitions}
     made = HostedPartitions(
-        exists=lambda topic, index: (topic, index) == ELSEWHERE, name_of=names.get
+        exists=lambda topic, index: (topic, index) == ELSEWHERE, name_of=names.get, **more
     )
     for p in partitions:
         made.add(p)

@@ -7,6 +7,7 @@ from firnline.base.effects import Effects, SetTimer, Submit, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.broker.hosting import Hosting
+from firnline.broker.leaders import ActedOn
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.metadata import records as r
@@ -106,36 +107,50 @@ class Node:
     def __init__(self) -> None:
         self.image = EMPTY_IMAGE
         self.store = Store()
-        self.hosted = hosted()
+        self.hosted = hosted(on_missing=lambda *name: self.hosting.asked_for(*name))
         self.hosting = Hosting(
             node_id=NODE_ID,
             config=BrokerConfig(),
             hosted=self.hosted,
             store=self.store,
             fsync_rule="never",
-            on_disk_failed=self._on_disk_failed,
+            observer=self,
+            acted_on=ActedOn(),
             is_in=lambda image: not self.was_replaced,
         )
         self.was_replaced = False  # by another process of its id
         self.failures: list[StorageError] = []
         self.lost: list[Any] = []
-        self.hosting.on_lost.append(lambda key, now_ms: self.lost.append(key) or [])  # type: ignore[func-returns-value]
         self.work: list[Any] = []
         self.holds_work = False
         self.told: list[tuple[str, TopicPartition]] = []
-        for name in ("on_leading", "on_not_leading", "on_dropped", "on_configured"):
-            getattr(self.hosting, name).append(self._teller(name))
 
-    def _on_disk_failed(self, said: StorageError, now_ms: int) -> Effects:
+    def disk_failed(self, said: StorageError, now_ms: int) -> Effects:
         self.failures.append(said)
         return []
 
-    def _teller(self, name: str) -> Any:
-        def tell(partition: Partition, now_ms: int) -> Effects:
-            self.told.append((name, partition.topic_partition))
-            return []
+    def partition_lost(self, key: Any, now_ms: int) -> Effects:
+        self.lost.append(key)
+        return []
 
-        return tell
+    def partition_updated(self, partition: Partition, now_ms: int) -> Effects:
+        return []
+
+    def leadership_began(self, partition: Partition, now_ms: int) -> Effects:
+        return self._told("leadership_began", partition)
+
+    def leadership_ended(self, partition: Partition, now_ms: int) -> Effects:
+        return self._told("leadership_ended", partition)
+
+    def partition_dropped(self, partition: Partition, now_ms: int) -> Effects:
+        return self._told("partition_dropped", partition)
+
+    def partition_configured(self, partition: Partition, now_ms: int) -> Effects:
+        return self._told("partition_configured", partition)
+
+    def _told(self, name: str, partition: Partition) -> Effects:
+        self.told.append((name, partition.topic_partition))
+        return []
 
     def commit(self, *records: Message) -> None:
         replay = Replay(self.image)

@@ -444,7 +444,8 @@ def test_brokers_that_fell_silent_are_fenced_one_by_one_the_longest_silent_first
         order.extend((n, now_ms) for n in delta.brokers if image.brokers[n].fenced)
         return []
 
-    controller.quorum.publishers.append(watch)
+    told = controller.image_published
+    controller.image_published = lambda *news: watch(*news) + told(*news)  # type: ignore[method-assign]
     rig.cut.update({(node_id, n) for n in THREE for node_id in (4, 5)})
     contacts = controller.controller._brokers._contact_ms
     contacts[4], contacts[5] = rig.now_ms - 2 * SESSION_MS, rig.now_ms - 3 * SESSION_MS

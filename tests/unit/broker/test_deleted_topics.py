@@ -142,7 +142,7 @@ def test_who_still_holds_a_deleted_log_never_sees_its_namesake(node: Harness) ->
 
 def test_a_directory_that_failed_has_nothing_open(tmp_path: Path, node: Harness) -> None:
     """What is open there keeps the disk from being unmounted, and repaired."""
-    node.node.storage.is_failure_known = lambda: True
+    node.node.storage._is_failure_known = lambda: True
     for n in range(5):
         node.create_topic(f"t-{n}")
         node.produced("x", topic=f"t-{n}")

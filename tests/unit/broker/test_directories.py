@@ -439,7 +439,7 @@ def test_a_replica_is_made_elsewhere_only_where_it_never_was_and_the_node_goes_o
     assert storage.is_unmade(new, said)
     assert not storage.is_unmade(here.topic_partition, said), "it was served from there"
     assert not storage.is_unmade(new, StorageError("cannot open", path="/twofold/u-0"))
-    storage.is_failure_known = lambda: False
+    storage._is_failure_known = lambda: False
     assert not storage.is_unmade(new, said), "the node stops"
 
 

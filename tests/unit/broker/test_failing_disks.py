@@ -8,8 +8,11 @@ import pytest
 from firnline.base.effects import Flush
 from firnline.base.errors import Code, RecordsCut, StorageError
 from firnline.base.ids import TopicPartition
+from firnline.base.ports import EnoughFiles
 from firnline.base.waits import At, Wait
+from firnline.broker.quorum_ground import open_directories
 from firnline.broker.storage import Storage
+from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.log.recovery import at_once
 from firnline.protocol.messages.k00_produce import (
@@ -286,14 +289,15 @@ def test_a_new_log_whose_first_sync_a_stop_overtook_survives_the_next_power_cut(
 
 def test_no_log_is_opened_with_the_last_descriptors_and_each_is_once_there_are_more() -> None:
     """They are for segments that roll, checkpoints and syncs."""
-    harness = Harness()
-    harness.node.storage.has_room = lambda: False
+    files = EnoughFiles()
+    files.has_room = lambda: False  # type: ignore[method-assign]
+    harness = Harness(files=files)
     wanted = CreatableTopic(name="t", num_partitions=2, replication_factor=1)
     harness.send(CreateTopicsRequest(topics=[wanted]), 7)
     harness.pass_time(6_000)
     assert not harness.fs.exists("/data/t-0")
     assert any("raise the limit of open files" in line for line in harness.warnings)
-    harness.node.storage.has_room = lambda: True
+    files.has_room = lambda: True  # type: ignore[method-assign]
     harness.pass_time(6_000)
     assert harness.produced("a", index=1, acks=-1).base_offset == 0
     assert not harness.node.storage.failed_directories
@@ -301,9 +305,9 @@ def test_no_log_is_opened_with_the_last_descriptors_and_each_is_once_there_are_m
 
 def test_topics_that_need_more_files_than_may_be_opened_are_refused_in_words() -> None:
     """CreateTopics answered with success, and the node ended."""
-    harness = Harness()
-    assert harness.node.controller_node is not None
-    harness.node.controller_node.controller.room_for_logs = lambda: 3
+    files = EnoughFiles()
+    files.logs_left = lambda logs: 3  # type: ignore[method-assign]
+    harness = Harness(files=files)
 
     def create(name: str, partitions: int, **more: Any) -> Any:
         wanted = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
@@ -438,8 +442,7 @@ def test_a_new_log_goes_where_the_fewest_are_also_while_these_are_not_open_yet()
     harness.create_topic(partitions=3)
     fs = harness.stop()
     config = replace(harness.config, log_dirs=("/one", "/two"))
-    storage = Storage(fs, config, rng=rng, cluster_id=CLUSTER_ID)
-    storage.start()
+    storage = _storage(fs, config, rng)
     # Nor is one that is here taken for one that would be made where it is wanted.
     assert storage.prefer(TopicPartition("t", 0), "/two") is Code.OPERATION_NOT_ATTEMPTED
     for topic in ("u", "v", "w"):
@@ -455,8 +458,7 @@ def test_logs_that_are_made_at_the_same_time_go_to_different_disks() -> None:
     harness = Harness(fs, log_dirs="/one")
     fs = harness.stop()
     config = replace(harness.config, log_dirs=("/one", "/two"))
-    storage = Storage(fs, config, rng=rng, cluster_id=CLUSTER_ID)
-    storage.start()
+    storage = _storage(fs, config, rng)
     under_way = []
     for index in range(4):
         name = TopicPartition("u", index)
@@ -480,8 +482,7 @@ def test_what_is_left_of_a_deleted_topic_is_not_looked_for_in_what_a_thread_make
     format_disk(fs, rng, "/one")
     harness = Harness(fs, log_dirs="/one")
     fs = harness.stop()
-    storage = Storage(fs, harness.config, rng=rng, cluster_id=CLUSTER_ID)
-    storage.start()
+    storage = _storage(fs, harness.config, rng)
     name = TopicPartition("u", 0)
     steps = storage.open_steps(name, b"u" * 16, TopicConfig(), START_MS)
     assert isinstance(next(steps), At)
@@ -534,3 +535,11 @@ def test_two_directories_that_fail_at_once_both_have_nothing_open() -> None:
     for partition in lost:
         with pytest.raises(RecordsCut):
             partition.log.dirty_files()
+
+
+def _storage(fs: CrashableFs, config: BrokerConfig, rng: SeededRng) -> Storage:
+    """The log directories of a node, in use, and no node."""
+    opened = open_directories(fs, config, rng=rng, cluster_id=CLUSTER_ID)
+    return Storage(
+        fs, config, opened.all, opened.producers, cordoned=tuple, is_failure_known=lambda: True
+    )

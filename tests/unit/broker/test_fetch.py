@@ -64,6 +64,7 @@ class Consumer:
             max_bytes=max_bytes,
             remote_read=self.tier.read if tiered else None,
             remote_max_wait_ms=REMOTE_WAIT_MS,
+            on_follower=lambda partition, now_ms: [],
         )
         self.producing = Producing(lambda p, now: [])
         self.answers: list[Any] = []
@@ -541,6 +542,6 @@ def test_whoever_may_ask_for_another_isr_is_told_of_a_follower_that_should_join(
     p.update(leader_id=1, leader_epoch=3, partition_epoch=1, replicas=(1, 2), isr=(1,))
     consumer = Consumer(p)
     told: list[Any] = []
-    consumer.fetching.on_follower = lambda partition, now_ms: told.append(partition.proposed) or []
+    consumer.fetching._on_follower = lambda partition, now_ms: told.append(partition.proposed) or []
     consumer.fetch(follow(0), replica_id=2, replica_epoch=200, min_bytes=1, max_wait_ms=500)
     assert [change.new_isr for change in told] == [((1, -1), (2, 200))]

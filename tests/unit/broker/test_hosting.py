@@ -22,7 +22,7 @@ def test_a_topic_placed_here_is_hosted_and_led() -> None:
     node.commit(topic(), placed(0), placed(1, replicas=(2,)))
     assert node.partition().refusal is None
     assert node.store.opened == [(TopicPartition("t", 0), ID)]
-    assert node.told == [("on_leading", TopicPartition("t", 0))]
+    assert node.told == [("leadership_began", TopicPartition("t", 0))]
 
 
 def test_a_follower_is_hosted_and_does_not_lead() -> None:
@@ -38,7 +38,7 @@ def test_leadership_comes_and_goes() -> None:
     node.commit(moved(leader=2))
     node.commit(moved(leader=NODE_ID))
     names = [name for name, _ in node.told]
-    assert names == ["on_leading", "on_not_leading", "on_leading"]
+    assert names == ["leadership_began", "leadership_ended", "leadership_began"]
     assert node.partition().leader_epoch == 2
     assert len(node.store.opened) == 1
 
@@ -74,8 +74,8 @@ def test_a_deleted_topic_is_refused_at_once_and_its_files_go() -> None:
     assert kept.refusal is not None
     assert kept.refusal.code == Code.NOT_LEADER_OR_FOLLOWER
     assert node.store.dropped == [TopicPartition("t", 0), TopicPartition("t", 1)]
-    assert ("on_dropped", TopicPartition("t", 0)) in node.told
-    assert ("on_not_leading", TopicPartition("t", 0)) in node.told
+    assert ("partition_dropped", TopicPartition("t", 0)) in node.told
+    assert ("leadership_ended", TopicPartition("t", 0)) in node.told
 
 
 def test_a_topic_made_again_under_its_name_is_another_topic() -> None:
@@ -107,11 +107,11 @@ def test_new_settings_of_a_topic_reach_its_logs() -> None:
     node.commit(setting)
     assert log_of(node.partition()).config.retention_ms == 12345
     assert node.told[-2:] == [
-        ("on_configured", TopicPartition("t", 0)),
-        ("on_configured", TopicPartition("t", 1)),
+        ("partition_configured", TopicPartition("t", 0)),
+        ("partition_configured", TopicPartition("t", 1)),
     ]
     node.commit(setting)
-    assert len([name for name, _ in node.told if name == "on_configured"]) == 2
+    assert len([name for name, _ in node.told if name == "partition_configured"]) == 2
 
 
 def test_settings_that_come_with_the_topic_are_used_from_its_first_log_on() -> None:
@@ -449,7 +449,7 @@ def test_who_comes_to_lead_while_its_log_is_cut_leads_when_that_is_over() -> Non
     assert partition.is_leader
     assert (partition.leader_epoch, partition.isr) == (1, (NODE_ID,))
     assert partition.epoch_start_offset == 4
-    assert node.told == [("on_leading", TopicPartition("t", 0))]
+    assert node.told == [("leadership_began", TopicPartition("t", 0))]
 
 
 def test_a_topic_that_is_deleted_while_its_log_is_cut_goes_when_that_is_over() -> None:
@@ -509,15 +509,15 @@ def starting(count: int = 40) -> Node:
 
 def test_a_partition_that_a_client_asks_for_is_opened_next() -> None:
     node = starting()
-    node.hosted.on_missing("t", 39)
+    node.hosting.asked_for("t", 39)
     while isinstance(node.hosted.find("t", 39), KafkaError):
         node.go_on()
     assert len(node.hosted) <= 2 * SLICE
 
 
 def test_whoever_is_told_to_ask_elsewhere_has_the_log_opened_if_it_waits_here() -> None:
-    found, asked = hosted(), []
-    found.on_missing = lambda topic, index: asked.append((topic, index))
+    asked = []
+    found = hosted(on_missing=lambda topic, index: asked.append((topic, index)))
     for answer in (found.find(*ELSEWHERE), found.find_by_id(ELSEWHERE_ID, ELSEWHERE[1])):
         assert isinstance(answer, KafkaError)
         assert answer.code is Code.NOT_LEADER_OR_FOLLOWER

@@ -41,7 +41,7 @@ def test_a_topic_of_many_partitions_is_dropped_in_slices_and_refused_at_once() -
     assert len(node.store.dropped) <= AT_ONCE
     assert max(dropped for _, dropped in by_turns(node)) <= AT_ONCE
     assert node.store.dropped == [TopicPartition("t", index) for index in range(MANY)]
-    assert [name for name, _ in node.told].count("on_not_leading") == MANY
+    assert [name for name, _ in node.told].count("leadership_ended") == MANY
     assert len(node.hosted) == 0
 
 
@@ -51,7 +51,7 @@ def test_leaderships_of_many_partitions_are_taken_in_slices_and_in_order() -> No
     node.commit(*(moved(index, leader=NODE_ID) for index in range(MANY)))
     assert len(node.told) <= AT_ONCE
     assert max(told for told, _ in by_turns(node)) <= AT_ONCE
-    assert node.told == [("on_leading", TopicPartition("t", index)) for index in range(MANY)]
+    assert node.told == [("leadership_began", TopicPartition("t", index)) for index in range(MANY)]
 
 
 def test_settings_of_many_partitions_reach_them_in_slices() -> None:
@@ -75,7 +75,7 @@ def test_a_change_waits_for_the_one_before_it_and_nobody_leads_what_it_has_lost(
     while node.work:
         node.go_on()
     assert (last.leader_epoch, last.is_leader) == (2, False)
-    assert ("on_leading", TopicPartition("t", MANY - 1)) not in node.told
+    assert ("leadership_began", TopicPartition("t", MANY - 1)) not in node.told
 
 
 def test_a_topic_made_again_while_the_old_one_is_dropped_is_opened_after_it() -> None:
@@ -158,7 +158,7 @@ def test_a_node_that_stops_drops_first_what_was_deleted_and_lets_others_have_the
     node.commit(r.RemoveTopicRecord(topic_id=OTHER_ID))
     assert max(told for told, _ in by_turns(node)) <= 2 * AT_ONCE
     assert len(node.store.dropped) == MANY
-    assert [name for name, _ in node.told].count("on_not_leading") == 2 * MANY
+    assert [name for name, _ in node.told].count("leadership_ended") == 2 * MANY
     assert seen == [3 * MANY]
 
 
@@ -179,7 +179,7 @@ def test_a_topic_made_again_while_the_log_of_the_old_one_is_recovered_waits_for_
     node.commit(r.RemoveTopicRecord(topic_id=ID), topic(topic_id=OTHER_ID))
     node.commit(*(placed(index, topic_id=OTHER_ID) for index in (0, 1)))
     for index in (0, 1):
-        node.hosted.on_missing("t", index)
+        node.hosting.asked_for("t", index)
     for _ in range(40):
         node.go_on()
     assert [found for found, _ in node.store.opened] == [TopicPartition("t", 1)]

@@ -60,7 +60,7 @@ class Apart(Harness):
 
     def cordon(self, *paths: str) -> None:
         """An operator has new replicas made elsewhere."""
-        self.node.storage.cordoned = lambda: paths
+        self.node.storage._cordoned = lambda: paths
 
 
 def append(log: Log, harness: Harness) -> None:

@@ -48,7 +48,7 @@ class Node(Harness):
             format_disk(fs, rng, f"/{topic}")
         super().__init__(fs, log_dirs=f"/{GOOD},/{HUNG}", log_cleaner_enable="false")
         for topic, other in ((GOOD, HUNG), (HUNG, GOOD)):
-            self.node.storage.cordoned = lambda other=other: [f"/{other}"]  # type: ignore[misc]
+            self.node.storage._cordoned = lambda other=other: [f"/{other}"]  # type: ignore[misc]
             self.create_topic(topic, partitions=partitions)
         for partition in self.node.hosted:
             log = partition.log

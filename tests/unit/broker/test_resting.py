@@ -77,10 +77,10 @@ class Leader:
             max_bytes=50 * MIB,
             remote_read=None,
             remote_max_wait_ms=0,
+            on_follower=self._propose,
         )
         self.followers = {n: Session(n) for n in FOLLOWERS}
         self.told: list[Any] = []
-        self.fetching.on_follower = self._propose
 
     def _partition(self, index: int) -> Partition:
         log: Any = ListLog("t", index, TOPIC_ID)

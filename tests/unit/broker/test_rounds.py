@@ -179,7 +179,7 @@ def test_a_controller_that_is_not_active_has_no_rounds() -> None:
     rig = stage(**SILENCE)
     keys = {("controller", "balancing"), ("controller", "unclean-elections")}
     assert keys <= rig[1].timers.keys()
-    rig[1].run(rig[1].controller.quorum.on_inactive(rig.now_ms))
+    rig[1].run(rig[1].controller.became_inactive(rig.now_ms))
     assert not keys & rig[1].timers.keys()
 
 
@@ -213,8 +213,8 @@ def test_a_new_active_controller_goes_on_with_a_sweep_by_itself(
     place(rig, isr=(4, 5), leader=4)
     fence(rig, 4)  # the record alone, as of a controller that died after it
     assert partition(rig).leader == 4
-    rig[1].run(rig[1].controller.quorum.on_inactive(rig.now_ms))
-    rig[1].run(rig[1].controller.quorum.on_active(rig.now_ms))
+    rig[1].run(rig[1].controller.became_inactive(rig.now_ms))
+    rig[1].run(rig[1].controller.became_active(rig.now_ms))
     rig.pass_time(1_000)
     assert (partition(rig).leader, partition(rig).isr) == (5, (5,))
 

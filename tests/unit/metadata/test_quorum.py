@@ -16,7 +16,7 @@ from firnline.metadata.snapshot_file import Snapshot
 from firnline.protocol.schema import Message
 from firnline.records.batch import headers
 from firnline.records.record import records
-from tests.quorum_rig import BOOTSTRAP, Loop, MemoryLog, make_quorum
+from tests.quorum_rig import BOOTSTRAP, Loop, MemoryLog, Told, make_quorum
 from tests.worlds.effects import kept
 
 IDLE = ("metadata", "idle")
@@ -67,14 +67,14 @@ def test_bootstrap_happens_once_in_a_clusters_life() -> None:
 
 
 def test_ready_is_told_once_the_bootstrap_is_committed_and_published() -> None:
-    log, loop, seen = MemoryLog(), Loop(), []
-    quorum = make_quorum(log)
+    log, loop, seen, told = MemoryLog(), Loop(), [], Told()
+    quorum = make_quorum(log, observer=told)
 
     def ready(now_ms: int) -> Effects:
         seen.append(quorum.image.metadata_version)
         return []
 
-    quorum.on_active = ready
+    told.on_active = ready
     loop.run(quorum.start(1))
     assert seen == []
     loop.sync()
@@ -97,7 +97,8 @@ def test_a_write_is_newest_at_once_and_committed_after_the_sync() -> None:
 def test_publishers_run_before_the_writer_is_answered_and_their_effects_come_first() -> None:
     """Whoever is told that a topic exists must find this node leading it."""
     log = MemoryLog()
-    quorum, loop = started(log)
+    told = Told()
+    quorum, loop = started(log, observer=told)
     order: list[str] = []
 
     def publisher(delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
@@ -110,7 +111,7 @@ def test_publishers_run_before_the_writer_is_answered_and_their_effects_come_fir
         order.append(f"answered {response}")
         return ["from the writer"]
 
-    quorum.publishers.append(publisher)
+    told.publishers.append(publisher)
     for value in ("1", "2"):
         loop.run(quorum.write(ControllerResult([setting(value)], value), then, 1))
     loop.sync()
@@ -206,8 +207,9 @@ def test_a_restart_publishes_everything_as_one_difference() -> None:
     for value in ("1", "2"):
         loop.run(quorum.write(ControllerResult([setting(value)], ""), kept([]), 1))
     loop.sync()
-    again, seen = make_quorum(log), []
-    again.publishers.append(lambda delta, image, now_ms: seen.append(delta) or [])
+    told, seen = Told(), []
+    again = make_quorum(log, observer=told)
+    told.publishers.append(lambda delta, image, now_ms: seen.append(delta) or [])
     loop.run(again.start(1))
     assert seen == []
     loop.sync()

@@ -27,7 +27,7 @@ from firnline.records.control import (
     encode_value,
 )
 from firnline.records.record import records
-from tests.quorum_rig import BOOTSTRAP, Loop, MemoryLog, make_quorum
+from tests.quorum_rig import BOOTSTRAP, Loop, MemoryLog, Told, make_quorum
 from tests.worlds.effects import kept
 
 LOAD, IDLE = ("metadata", "load"), ("metadata", "idle")
@@ -85,14 +85,15 @@ class Node:
 
     def __init__(self, log: MemoryLog | None = None) -> None:
         self.log, self.loop = log or MemoryLog(), Loop()
-        self.quorum: MetadataQuorum = make_quorum(self.log, voters=THREE)
+        self.told = Told()
+        self.quorum: MetadataQuorum = make_quorum(self.log, voters=THREE, observer=self.told)
         self.raft = ScriptedRaft(self.log)
         self.quorum.raft = self.raft  # type: ignore[assignment]
         self.deltas: list[ClusterDelta] = []
         self.said: list[str] = []
-        self.quorum.publishers.append(self._publish)
-        self.quorum.on_active = self._say("active")
-        self.quorum.on_inactive = self._say("inactive")
+        self.told.publishers.append(self._publish)
+        self.told.on_active = self._say("active")
+        self.told.on_inactive = self._say("inactive")
         self.loop.run(self.quorum.start(self.loop.now_ms))
 
     def _publish(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
@@ -299,7 +300,7 @@ def test_a_leader_that_is_deposed_while_it_loads_never_decides() -> None:
 def test_a_deposed_leader_answers_what_is_in_doubt_and_shows_what_is_committed() -> None:
     node = active()
     seen: list[str | None] = []
-    node.quorum.on_inactive = lambda now_ms: seen.append(node.newest()) or []  # type: ignore[func-returns-value]
+    node.told.on_inactive = lambda now_ms: seen.append(node.newest()) or []  # type: ignore[func-returns-value]
     kept = node.write(setting("kept"))
     lost, empty = node.write(setting("lost")), node.write()
     node.commit(node.log.end_offset - 1)

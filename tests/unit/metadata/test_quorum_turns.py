@@ -20,7 +20,7 @@ from firnline.protocol.schema import Message
 from firnline.raft import wire
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
-from tests.quorum_rig import Loop, MemoryLog, make_quorum
+from tests.quorum_rig import Loop, MemoryLog, Told, make_quorum
 from tests.unit.metadata.test_quorum import setting, started
 from tests.unit.metadata.test_quorum_roles import LOAD, Node, long_log
 from tests.worlds.effects import kept
@@ -85,9 +85,10 @@ class Starting:
 
     def __init__(self, log: MemoryLog) -> None:
         self.log, self.loop = log, Loop()
-        self.quorum: MetadataQuorum = make_quorum(log)
+        told = Told()
+        self.quorum: MetadataQuorum = make_quorum(log, observer=told)
         self.deltas: list[ClusterDelta] = []
-        self.quorum.publishers.append(lambda delta, image, now_ms: self.deltas.append(delta) or [])
+        told.publishers.append(lambda delta, image, now_ms: self.deltas.append(delta) or [])
         self.loop.run(self.quorum.start(self.loop.now_ms))
 
     def settle(self) -> int:

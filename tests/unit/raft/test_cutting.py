@@ -43,7 +43,7 @@ def cutting(**options: Any) -> tuple[Net, Member]:
 def test_nothing_is_fetched_from_a_place_that_a_power_cut_would_undo() -> None:
     """X17: a Fetch promises that the log ends there, as a prefix of the leader's."""
     net, member = cutting()
-    member.run(member.node._poke(net.now_ms))
+    member.run(member.node.poke(net.now_ms))
     assert net.flights == []
     member.end_cut()
     assert (asked(net).fetch_offset, asked(net).last_fetched_epoch) == (1, 1)
@@ -214,7 +214,7 @@ def test_a_part_of_a_log_without_its_beginning_goes_before_the_records_of_a_lead
     answer(net, member, Unanswered(why="down"))
     assert not member.node.is_writing
     net.now_ms += 1_000
-    member.run(member.node._poke(net.now_ms))
+    member.run(member.node.poke(net.now_ms))
     answer(net, member, records(batch(0, 4, b"a"), high_watermark=1))
     assert member.node.is_writing
     assert (member.disk.end_offset, net.flights) == (0, [])

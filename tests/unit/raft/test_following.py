@@ -144,7 +144,7 @@ def test_one_fetch_is_under_way_at_a_time() -> None:
     net, member = following()
     for _ in range(3):
         member.ask(vote(1, 3))
-        member.run(member.node._poke(net.now_ms))
+        member.run(member.node.poke(net.now_ms))
     assert len(net.flights) == 1
 
 
@@ -449,7 +449,7 @@ def test_a_lost_piece_is_asked_for_again() -> None:
     net.flights.clear()
     member.node._standing.calls.forget()
     net.now_ms += 30
-    member.run(member.node._poke(net.now_ms))
+    member.run(member.node.poke(net.now_ms))
     assert (only(net).name, asked(net).position) == ("FetchSnapshotRequest", 4)
 
 

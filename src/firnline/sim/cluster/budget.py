@@ -8,6 +8,7 @@ which is exempt, and counted. Source: reliability (c), 'Fault atlas'; I25; rel-P
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 from firnline.log.names import LOG
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, PartitionImage
@@ -265,7 +266,9 @@ class Atlas:
 class ClusterFaults(Faults):
     """Faults on brokers as well, within the budget of `Atlas`."""
 
-    atlas: Atlas
+    def __init__(self, *given: Any, atlas: Atlas, mode: str) -> None:
+        super().__init__(*given, mode=mode)
+        self.atlas = atlas
 
     def _brokers(self) -> list[Host]:
         return [self._hosts[node_id] for node_id in broker_ids(self._options)]

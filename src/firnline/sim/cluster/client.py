@@ -58,7 +58,6 @@ class Client:
         assert options.cluster is not None
         self.shape = options.cluster
         self.chance = chance
-        self.on_stopped: Callable[[], None] = _nothing
         self.places: dict[tuple[Uuid, int], Place] = {}
         self._brokers = broker_ids(options)
         self._is_asking = False
@@ -79,8 +78,8 @@ class Client:
     def perform(self, effect: Effect, now_ms: int) -> Effects:
         raise Bug("nobody carries out this effect", effect=type(effect).__name__)
 
-    def shutdown(self, now_ms: int) -> Effects:
-        self.on_stopped()
+    def shutdown(self, then: Callable[[], None], now_ms: int) -> Effects:
+        then()
         return []
 
     # ---- asking
@@ -145,7 +144,3 @@ class Client:
     def on_places(self, now_ms: int) -> Effects:
         """`places` is news."""
         return []
-
-
-def _nothing() -> None:
-    """Nobody waits."""

@@ -23,6 +23,7 @@ from firnline.outbound.remote_controller import RemoteController
 from firnline.outbound.replica_fetch import ReplicaFetch
 from firnline.protocol.session import Api
 from firnline.protocol.versions import CONTROLLER_SERVED, PRIVATE, SERVED
+from firnline.replica.partition import Partition
 from firnline.sim.cluster.draw import broker_ids, log_directories
 from firnline.sim.host import ReceivedRequest
 from firnline.sim.net import BROKER_PORT, HOST_PREFIX, PORT
@@ -80,9 +81,23 @@ def cluster_config(options: Options, node_id: int) -> BrokerConfig:
 
 
 class ClusterNode:
-    """What runs on one machine. `broker` is None on one that is nothing but a controller."""
+    """What runs on one machine. `broker` is None on one that is nothing but a controller.
 
-    def __init__(self, fs: Fs, options: Options, node_id: int, rng: Rng, now_ms: int) -> None:
+    on_running()      told when the node takes part, or its broker is counted in
+    watch(partition)  is shown each partition that is about to be removed
+    """
+
+    def __init__(
+        self,
+        fs: Fs,
+        options: Options,
+        node_id: int,
+        rng: Rng,
+        now_ms: int,
+        *,
+        on_running: Callable[[], None],
+        watch: Callable[[Partition], None],
+    ) -> None:
         config = cluster_config(options, node_id)
         assert options.cluster is not None
         # An operator formats what is new, whenever that is.
@@ -97,8 +112,8 @@ class ClusterNode:
                 ignore_formatted=True,
             )
         remote = partial(RemoteController, config) if config.has_other_controllers else None
-        self.on_stopped: Callable[[], None] = _nothing
-        self.on_running: Callable[[], None] = _nothing
+        self._when_stopped: Callable[[], None] = _nothing  # of who asked it to stop
+        self._on_running = on_running
         self.is_running = False
         self.broker: BrokerNode | None = None
         self._controller_node: ControllerNode | None
@@ -110,16 +125,15 @@ class ClusterNode:
                 now_ms=now_ms,
                 remote=remote,
                 followed=partial(ReplicaFetch, config),
+                owner=self,
+                watch=watch,
             )
-            broker.on_running = self._running
-            broker.on_stopped = self._stopped
             self.quorum = broker.quorum
             self._controller_node = broker.controller_node
         else:
             node = self._controller_node = build_controller(
-                config, fs, rng, now_ms=now_ms, remote=remote
+                config, fs, rng, now_ms=now_ms, remote=remote, owner=self
             )
-            node.on_stopped = self._stopped
             self.quorum = node.quorum
         self.raft = self.quorum.raft
         log = self.raft.log
@@ -157,17 +171,21 @@ class ClusterNode:
         effects: Effects = self._node.perform(effect, now_ms)
         return effects
 
-    def shutdown(self, now_ms: int) -> Effects:
-        """Leave in order; `on_stopped` is called when it is done."""
+    def shutdown(self, then: Callable[[], None], now_ms: int) -> Effects:
+        """Leave in order; run `then()` when it is done."""
+        self._when_stopped = then
         effects: Effects = self._node.shutdown(now_ms)
         return effects
 
-    def _running(self, now_ms: int) -> None:
-        self.is_running = True
-        self.on_running()
+    def node_running(self, now_ms: int) -> None:
+        """`NodeOwner`: a broker that is counted in is asked from now on."""
+        if self.broker is not None:
+            self.is_running = True
+            self._on_running()
 
-    def _stopped(self, now_ms: int) -> None:
-        self.on_stopped()
+    def node_stopped(self, now_ms: int) -> None:
+        """`NodeOwner`: its files are closed."""
+        self._when_stopped()
 
 
 def _nothing() -> None:

@@ -49,14 +49,20 @@ class Producer(Client):
     is_deposed     whether that leader epoch of a partition is over: who led it may lack the predecessors
     """
 
-    def __init__(self, number: int, options: Options, chance: Chance) -> None:
+    def __init__(
+        self,
+        number: int,
+        options: Options,
+        chance: Chance,
+        is_deposed: Callable[[tuple[Uuid, int], int], bool],
+    ) -> None:
         super().__init__(options, chance)
         self.number = number
         self.is_on = True
         self.acknowledged = 0
         self.acknowledged_by_one = 0
         self.out_of_order: list[tuple[tuple[Uuid, int], str]] = []
-        self.is_deposed: Callable[[tuple[Uuid, int], int], bool] = _never
+        self._is_deposed = is_deposed
         self._lanes: dict[tuple[Uuid, int], Lane] = {}
         self._made = 0
         self._compacted = [topic.name for topic in self.shape.topics if topic.is_compacted]
@@ -195,7 +201,7 @@ class Producer(Client):
             return []
         if code in _LOST_STATE and (batch.is_first or code != Code.OUT_OF_ORDER_SEQUENCE_NUMBER):
             is_followed = batch.is_followed and code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
-            if not is_followed and not self.is_deposed(lane.key, leader_epoch):
+            if not is_followed and not self._is_deposed(lane.key, leader_epoch):
                 text = f"{Code(code).name} for sequence {batch.sequence} of {lane.key}"
                 self.out_of_order.append((lane.key, text))
             lane.give_up()
@@ -215,8 +221,3 @@ class Producer(Client):
         at_ms = now_ms + _RETRY_MS + self.chance.below(_RETRY_MS)
         key = ("lane", lane.key[0].hex(), lane.key[1])
         return [SetTimer(key=key, at_ms=at_ms, then=partial(self._go, lane))]
-
-
-def _never(key: tuple[Uuid, int], leader_epoch: int) -> bool:
-    """Nobody knows."""
-    return False

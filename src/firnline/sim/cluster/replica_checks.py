@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError, RecordsCut
 from firnline.base.ids import NO_EPOCH
 from firnline.base.units import INT32_MAX
@@ -109,7 +108,7 @@ class ReplicaChecks:
             self._look_last(process, node, key, partition)
         self._check_promises(process)
 
-    def _on_dropped(self, process: Process, partition: Partition, now_ms: int) -> Effects:
+    def dropped(self, process: Process, partition: Partition) -> None:
         """It leaves this node: look at it while its log can be read.
 
         One commit can enlarge the ISR and delete the topic. The leader has told a watermark in between, and
@@ -120,7 +119,6 @@ class ReplicaChecks:
         # Nobody has asked who did not lead when the step began.
         if one is not None and one.is_leader and partition.log.truncation is None:
             self._look_last(process, process.machine.broker, key, partition)
-        return []
 
     def _look_last(self, process: Process, node: Any, key: Key, partition: Partition) -> None:
         """Look at what it may have told in a step that it does not see the end of."""
@@ -142,7 +140,6 @@ class ReplicaChecks:
         seen = self._seen.get(process.node_id)
         if seen is None:
             seen = self._seen[process.node_id] = {}
-            node.parts.hosting.on_dropped.append(partial(self._on_dropped, process))
         hosted = node.hosted.by_id
         self._check_sizes(process, seen)
         for key, partition in hosted.items():

@@ -4,12 +4,13 @@ After healing, every replica is at its leader's end and back in the ISR within a
 consumer has read whatever was acknowledged (rel-R14). Source: reliability (c).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from firnline.base.effects import Send
 from firnline.base.errors import StorageError
+from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.features import DIRECTORIES_SINCE
 from firnline.metadata.image import ClusterImage
 from firnline.protocol.schema import Message
@@ -42,17 +43,30 @@ _RESTART_US = (10 * MS, 2 * SECOND)
 
 
 class Users:
-    """The clients of a run, each on a machine of its own."""
+    """The clients of a run, each on a machine of its own.
 
-    def __init__(self, world: World, options: Options, complain: Any) -> None:
+    on_read      hears of all that consumers read
+    is_deposed   whether a leader epoch of a partition is over
+    """
+
+    def __init__(
+        self,
+        world: World,
+        options: Options,
+        complain: Any,
+        *,
+        ledger: Ledger,
+        on_read: Callable[[int, Key, int, bytes, int], None],
+        is_deposed: Callable[[Key, int], bool],
+    ) -> None:
         shape = options.cluster
         assert shape is not None
         self._complain = complain
-        self.on_read: Callable[[int, Key, int, bytes, int], None] = _unread
-        self.ledger = Ledger()
+        self._on_read = on_read
+        self._ledger = ledger
         self.admin = Admin(options, world.chance("admin"))
         self.producers = [
-            Producer(number, options, world.chance("producer", number))
+            Producer(number, options, world.chance("producer", number), is_deposed)
             for number in range(shape.producers)
         ]
         self.consumers = [
@@ -73,10 +87,10 @@ class Users:
         return partial(self._read, number)
 
     def _read(self, number: int, key: Key, position: int, data: bytes, epoch: int) -> None:
-        self.on_read(number, key, position, data, epoch)
+        self._on_read(number, key, position, data, epoch)
 
     def _may_go_back(self, key: Key, position: int) -> bool:
-        return position > self.ledger.of(key).end_offset
+        return position > self._ledger.of(key).end_offset
 
     @property
     def acknowledged(self) -> int:
@@ -148,45 +162,54 @@ class WholeCluster(Cluster):
     faults: DirectoryFaults
     workload: Users
 
-    def __init__(self, options: Options, world: World, mode: str) -> None:
-        super().__init__(options, world, mode)
-        complain, truth = self.checkers.complain, self.checkers.truth
-        self.ledger = Ledger()
+    def _make_checks(self) -> None:
+        world, options, complain = self.world, self.options, self.checkers.complain
         assert options.cluster is not None
-        self.atlas = Atlas(
-            self.hosts, self.ledger, options.cluster.min_isr, log_directories(options)
-        )
-        self.faults.atlas = self.atlas
-        self.wire = wire = WireChecks(world, self.ledger, complain)
-        self.replicas = ReplicaChecks(world, self.hosts, self.ledger, self.atlas, wire, complain)
-        self.metadata = metadata = MetadataChecks(
-            self.ledger,
-            self.atlas,
+        self.ledger = ledger = Ledger()
+        directories = log_directories(options)
+        self.atlas = atlas = Atlas(self.hosts, ledger, options.cluster.min_isr, directories)
+        self.wire = wire = WireChecks(world, ledger, complain)
+        self.replicas = ReplicaChecks(world, self.hosts, ledger, atlas, wire, complain)
+        self.metadata = MetadataChecks(
+            ledger,
+            atlas,
             self.replicas,
             wire,
             complain,
             may_be_unknown=options.cluster.levels[0] < _EPOCHS_SINCE,
         )
-        truth.on_image = metadata.on_image
-        self.groups = GroupChecks(self.hosts, self.ledger, self.atlas, complain)
-        users = self.workload
-        users.on_read, users.ledger = self.wire.read, self.ledger
-        for producer in users.producers:
-            producer.is_deposed = self.atlas.is_deposed
-        for node_id in users.by_id:
-            users.hosts[node_id] = Host(node_id, world, options, self)
-        everybody = self.hosts | users.hosts
-        self.network = Network(
-            world, options, everybody, Watch(self.checkers, self.wire, self.groups)
-        )
-        self.faults.use(self.network)
+        self.groups = GroupChecks(self.hosts, ledger, atlas, complain)
 
-    def _make_faults(self, mode: str) -> DirectoryFaults:
-        truth = self.checkers.truth
-        return DirectoryFaults(self.world, self.options, self.hosts, self.network, truth, mode=mode)
+    def _on_image(self, image: ClusterImage, deltas: Sequence[ClusterDelta]) -> None:
+        self.metadata.on_image(image, deltas)
 
     def _make_workload(self) -> Users:
-        return Users(self.world, self.options, self.checkers.complain)
+        users = Users(
+            self.world,
+            self.options,
+            self.checkers.complain,
+            ledger=self.ledger,
+            on_read=self.wire.read,
+            is_deposed=self.atlas.is_deposed,
+        )
+        for node_id in users.by_id:
+            users.hosts[node_id] = Host(node_id, self.world, self.options, self)
+        return users
+
+    def _make_network(self) -> Network:
+        watch = Watch(self.checkers, self.wire, self.groups)
+        return Network(self.world, self.options, self.hosts | self.workload.hosts, watch)
+
+    def _make_faults(self, mode: str) -> DirectoryFaults:
+        return DirectoryFaults(
+            self.world,
+            self.options,
+            self.hosts,
+            self.network,
+            self.checkers.truth,
+            mode=mode,
+            atlas=self.atlas,
+        )
 
     @property
     def committed(self) -> int:
@@ -212,9 +235,15 @@ class WholeCluster(Cluster):
         client = self.workload.by_id.get(host.node_id)
         if client is not None:
             return client
-        node = ClusterNode(host.fs, self.options, host.node_id, host.rng, now_ms)
-        node.on_running = lambda: self.network.wake(process)
-        return node
+        return ClusterNode(
+            host.fs,
+            self.options,
+            host.node_id,
+            host.rng,
+            now_ms,
+            on_running=partial(self.network.wake, process),
+            watch=partial(self.replicas.dropped, process),
+        )
 
     def stepped(self, process: Process) -> None:
         if process.node_id >= CLIENT_IDS_FROM or not process.is_alive or not process.is_ready:
@@ -364,10 +393,6 @@ class WholeCluster(Cluster):
             if truth.acked_end > truth.end_offset:
                 text = f"{name(key)}: {truth.acked_end} was acknowledged; the end is {truth.end_offset}"
                 self.checkers.complain("rel-R14", text)
-
-
-def _unread(number: int, key: Key, position: int, data: bytes, leader_epoch: int) -> None:
-    """Nobody judges."""
 
 
 def cluster_form(profile: str | None = None) -> Form:
