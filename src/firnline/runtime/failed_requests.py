@@ -12,7 +12,8 @@ what fails there is made one of these (`Standing.tell`, `ProduceWaiters.passed`)
 import logging
 import time
 from collections import Counter
-from typing import Any
+
+from firnline.api.context import RequestContext
 
 log = logging.getLogger("firnline.net")
 
@@ -28,7 +29,13 @@ class FailedRequests:
         self._told_at: dict[str, float] = {}
         self._untold: Counter[str] = Counter()
 
-    def add(self, api_name: str, peer_host: str, context: Any, problem: Exception) -> None:
+    def add(
+        self,
+        api_name: str,
+        peer_host: str,
+        context: RequestContext | None,
+        problem: Exception,
+    ) -> None:
         """Tell the operator of one of an API a second, and how many others there were.
 
         context  the request, None where it failed before there was one

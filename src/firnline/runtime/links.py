@@ -196,7 +196,7 @@ class Link:
     def _on_timeout(self) -> None:
         self._drop("no answer in time")
 
-    def _tell(self, then: Callable[[Any, int], Effects], answer: Any) -> None:
+    def _tell(self, then: Callable[[Unanswered, int], Effects], answer: Unanswered) -> None:
         """In the next turn: whoever asked is still in the middle of it."""
         self._loop.call_soon(self._runtime.resume, then, answer)
 
@@ -225,7 +225,7 @@ class Link:
         )
         self._runtime.execute([submit])
 
-    def _on_looked_up(self, attempt: int, found: Any, now_ms: int) -> Effects:
+    def _on_looked_up(self, attempt: int, found: list[Address] | Exception, now_ms: int) -> Effects:
         if self.stage is not Stage.RESOLVING or attempt != self._attempt:
             return []
         if isinstance(found, Exception):

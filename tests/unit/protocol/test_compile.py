@@ -6,16 +6,18 @@ import sys
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firnline.base.effects import Request
 from firnline.base.errors import ProtocolError
 from firnline.base.limits import ARRAY_ELEMENTS_MAX
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.protocol.compile import ELEMENTS_PER_SLICE, reader, slicing_reader, writer
+from firnline.protocol.messages import MODULES, PRIVATE_MODULES, messages_of
 from firnline.protocol.messages.headers import RequestHeader
 from firnline.protocol.messages.k01_fetch import FetchRequest, ReplicaState
 from firnline.protocol.messages.k75_describe_topic_partitions import (
@@ -339,3 +341,14 @@ def test_asking_for_one_key_loads_that_key_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['firnline.protocol.messages.k18_api_versions']"
+
+
+@pytest.mark.parametrize("key", [*MODULES, *PRIVATE_MODULES])
+def test_a_request_names_what_it_is_answered_with(key: int) -> None:
+    request, response = messages_of(key)
+    (named,) = [
+        get_args(base)[0].__forward_arg__
+        for base in request.__orig_bases__  # type: ignore[attr-defined]
+        if get_origin(base) is Request
+    ]
+    assert named == response.__name__

@@ -9,9 +9,8 @@ Replicas and brokers do not wait for clients. But anybody may pass for one, so t
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
-from firnline.api.context import OF_BROKERS
+from firnline.api.context import OF_BROKERS, RequestContext
 from firnline.base.limits import LARGE_REQUEST_BYTES, SLICED_REQUESTS_BYTES_MAX
 
 # Fetch, which may be a replica's, and what brokers ask of controllers, for clients or not.
@@ -41,7 +40,7 @@ class Room:
         """How many requests wait."""
         return len(self._waiting)
 
-    def hold(self, context: Any, size: int) -> None:
+    def hold(self, context: RequestContext, size: int) -> None:
         """Count a request of `size` bytes until its last slice is done."""
         self.held_bytes += size
 
@@ -81,7 +80,7 @@ class Admission:
         room = self._room_of(int.from_bytes(frame[4:6], "big"))
         return room if room.is_full else None
 
-    def hold(self, context: Any, size: int) -> None:
+    def hold(self, context: RequestContext, size: int) -> None:
         """Count a request of `size` bytes until its last slice is done."""
         self._room_of(context.api_key).hold(context, size)
 

@@ -13,7 +13,7 @@ and is never too large.
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Protocol
 
 from firnline.base.effects import Effects
 from firnline.base.errors import ProtocolError
@@ -73,7 +73,7 @@ class Share:
         self.is_urgent = False
         self._kept: Kept | None = None
 
-    def keeps(self, container: Any) -> None:
+    def keeps(self, container: object) -> None:
         """Free what the request, or its answer, has in `container` in portions, when it is over.
 
         Not where they hold so little that one step does it.

@@ -6,11 +6,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+from firnline.base.effects import Effects
 from firnline.runtime.poll import READABLE, PollLoop
 
-Finish = Callable[[Callable[..., Any], Any], None]
+T = TypeVar("T")
+Then = Callable[[T, int], Effects]
+Finish = Callable[[Then[Any], Any], None]
 
 # How long a thread may hold the interpreter while the loop waits for it. CPython's own 5 ms are as long as a
 # step of the loop may be, and it would wait so long after each look at its sockets.
@@ -26,13 +29,13 @@ class Doorbell:
         self._loop = loop
         sys.setswitchinterval(HOLD_S)
         self._finish = finish
-        self._done: queue.SimpleQueue[tuple[Callable[..., Any], Any]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[Then[Any], Any]] = queue.SimpleQueue()
         self._closing = threading.Lock()
         self._is_closed = False
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         loop.watch(self._fd, READABLE, self._on_ring)
 
-    def ring(self, then: Callable[..., Any], result: Any) -> None:
+    def ring(self, then: Then[T], result: T) -> None:
         """Called on a worker thread. Once this is closed, nothing comes of it."""
         self._done.put((then, result))
         with self._closing:
