@@ -145,7 +145,7 @@ REPLICAS = (
     Mutant(
         "rel-P9: a disk that refuses while a log is opened has failed",
         "broker.hosting:Hosting._disk_failed",
-        "effects = self._on_disk_failed(problem, now_ms)",
+        "effects = self._observer.disk_failed(problem, now_ms)",
         "effects = []",
         tests=(
             "tests/unit/broker/test_hosting.py::"

@@ -110,7 +110,7 @@ MUTANTS = (
     ),
     Mutant(
         "X1: no record of an epoch is written before the disk has that this node leads it",
-        "raft.node:RaftNode._entered",
+        "raft.node:RaftNode.role_entered",
         "standing.gate.once_saved(self._reign)",
         "effects += self._reign(now_ms)",
         tests=(_SAVING + "test_no_record_is_written_before_the_leadership_is_on_disk",),

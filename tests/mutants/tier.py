@@ -67,7 +67,7 @@ TIER = (
     ),
     Mutant(
         "T61: a broker without its tier does not start",
-        "broker.node:BrokerNode.take_image",
+        "broker.node:BrokerNode.broker_registered",
         "absence.refuse_start(self.config, image)",
         "pass",
         tests=(

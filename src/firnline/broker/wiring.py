@@ -8,7 +8,7 @@ node itself, which is there before its parts (`BrokerNode`). Source: house, sect
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import ConfigError, FirnlineError, KafkaError, StorageError
@@ -150,39 +150,35 @@ def build_node(
     watch            is shown each partition that is about to be removed here: for the simulator
     Raises ConfigError and StorageError for what the operator must mend; nothing is locked then.
     """
-    make_parts = partial(
-        _parts,
-        config,
-        fs,
-        rng,
-        now_ms=now_ms,
-        endpoints=endpoints,
-        controller_endpoints=controller_endpoints,
-        remote=remote,
-        followed=followed,
-        spi=(remote_storage, remote_metadata),
-        files=files,
-        watch=watch,
+    given = _Given(
+        now_ms,
+        endpoints,
+        controller_endpoints,
+        remote,
+        followed,
+        (remote_storage, remote_metadata),
+        files,
+        watch,
     )
-    return BrokerNode(make_parts, owner)
+    return BrokerNode(partial(_parts, config, fs, rng, given), owner)
 
 
-def _parts(
-    config: BrokerConfig,
-    fs: Fs,
-    rng: Rng,
-    node: BrokerNode,
-    *,
-    now_ms: int,
-    endpoints: Sequence[Endpoint] | None,
-    controller_endpoints: Sequence[Endpoint] | None,
-    remote: Remote | None,
-    followed: Followed | None,
-    spi: tuple[RemoteStorage | None, RemoteLogMetadata | None],
-    files: LogFiles,
-    watch: PartitionWatch | None,
-) -> Parts:
+class _Given(NamedTuple):
+    """What `build_node` is given for the parts."""
+
+    now_ms: int
+    endpoints: Sequence[Endpoint] | None
+    controller_endpoints: Sequence[Endpoint] | None
+    remote: Remote | None
+    followed: Followed | None
+    spi: tuple[RemoteStorage | None, RemoteLogMetadata | None]
+    files: LogFiles
+    watch: PartitionWatch | None
+
+
+def _parts(config: BrokerConfig, fs: Fs, rng: Rng, given: _Given, node: BrokerNode) -> Parts:
     """Make the parts of a node, each of those before it. What they have to tell it they tell `node`."""
+    now_ms, endpoints, controller_endpoints, remote, followed, spi, files, watch = given
     cluster_id = read_cluster_id(fs, config.metadata_directory)
     opened = open_directories(fs, config, rng=rng, cluster_id=cluster_id)
     ground = open_quorum_beside(

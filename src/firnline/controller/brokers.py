@@ -155,6 +155,7 @@ class Brokers:
             records += self._without_broker(image, wanted.broker_id)
         self._sweeps.forget(wanted.broker_id)
         epoch = next_offset + len(records)
+        assert existing is None or epoch > existing.epoch, "broker epochs rise (I1, rel-R3)"
         broker = BrokerImage(
             broker_id=wanted.broker_id,
             epoch=epoch,

@@ -92,6 +92,12 @@ def _alter(
         # It asks for what is because an earlier request of its own may still come, which a new partition
         # epoch is the end of (I9, rel-R7).
         return changes.restate(proposal.topic_id, proposal.partition)
+    assert after.partition_epoch > before.partition_epoch, (
+        "each change has an epoch of its own (rel-R16)"
+    )
+    assert after.leader_epoch >= before.leader_epoch, "leader epochs never fall (rel-R16)"
+    assert after.isr, "somebody has the records (rel-R17)"
+    assert all(each in after.replicas for each in after.isr), "replicas alone are in sync (rel-R17)"
     if after.leader != sender:
         why = f"the reassignment is complete, and broker {after.leader} leads now"
         return KafkaError(Code.NEW_LEADER_ELECTED, why)

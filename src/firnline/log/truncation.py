@@ -238,6 +238,7 @@ class CutTo:
         self._gone = self._segments.drop_after(self.keeps_below)
         self._ledger.removed([*self._gone, last])
         self._log.note_cut(self._end_offset)
+        _assert_in_order(self._log)
 
     def cut_files(self) -> None:
         fs, path = self._fs, self._log.path
@@ -315,6 +316,7 @@ class StartOver:
         self._write_lineage = log.epochs.take_over(self._lineage, offset)
         self._lineage_written = log.epochs.entries()
         log.note_cut(offset, log_start_offset=self.log_start_offset)
+        _assert_in_order(log)
         log.producers.clear(offset)
 
     def cut_files(self) -> None:
@@ -359,3 +361,12 @@ def _cut_file(fs: Fs, path: str, size_bytes: int) -> None:
     if file.size() > size_bytes:
         file.truncate(size_bytes)
     file.close()
+
+
+def _assert_in_order(log: "Log") -> None:
+    """A cut leaves the offsets of a log in their order (T3), and promises nothing that it took away."""
+    end = log.log_end_offset
+    assert 0 <= log.log_start_offset <= log.local_log_start_offset <= end, (
+        "starts never pass the end (T3)"
+    )
+    assert log.high_watermark <= end, "what is gone is not called committed"

@@ -321,6 +321,8 @@ class Election:
 
     def _grant(self, partition: VotePartition, now_ms: int) -> Effects:
         standing = self._standing
+        assert standing.leader_id == NOBODY, "an epoch whose leader is known needs no vote (X1)"
+        assert standing.log.forgotten is None, "who lacks what it promised gives no vote"
         standing.grant(partition.replica_id, partition.replica_directory_id)
         # The candidate has as good a chance as this node: it gets the time of a whole election.
         if standing.role is Role.PROSPECTIVE:

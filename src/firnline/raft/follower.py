@@ -79,9 +79,13 @@ class Follower:
         return self._commit(min(self._promised_offset, standing.log.synced_offset), now_ms)
 
     def _commit(self, offset: int, now_ms: int) -> Effects:
-        if offset <= (self._standing.high_watermark or 0):
+        standing = self._standing
+        if offset <= (standing.high_watermark or 0):
             return []
-        return self._standing.commit(offset, now_ms)
+        assert not standing.is_voter or offset <= standing.log.synced_offset, (
+            "it is on this disk (I3)"
+        )
+        return standing.commit(offset, now_ms)
 
     # ------------------------------------------------------------------------------------- asking
 

@@ -47,7 +47,17 @@ class Proposed(NamedTuple):
 
 
 class Replica:
-    """How far another replica is, as its fetches of this epoch say. Times are ms; -1 for never."""
+    """How far another replica is, as its fetches of this epoch say. Times are ms; -1 for never.
+
+    end_offset    it has everything below. At most the leader's log end (Q24): a Fetch from beyond is answered
+                  with where the logs part, and not noted. It may fall, for disks get lost.
+    seen_end      the leader's log end at its last Fetch, so at least `end_offset`: whoever comes to it was
+                  caught up when that Fetch came
+    caught_up_ms  when it last had all that there was; never falls, and never above `fetched_ms`
+    fetched_ms    when its last Fetch came that was in order; never falls
+    asked_ms      when it last asked for a snapshot, which says nothing of what it has
+    directory_id  of the disk that these are about: another one begins with nothing
+    """
 
     __slots__ = (
         "asked_ms",
@@ -74,6 +84,7 @@ class Replica:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif 0 < self.seen_end <= offset:
             self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+        assert offset <= leader_end_offset, "no replica has more than the leader (Q24)"
         self.seen_end = leader_end_offset
         self.fetched_ms = max(self.fetched_ms, now_ms)
         self.end_offset = offset
@@ -225,12 +236,15 @@ class Leader:
         return Proposed(base_offset, standing.log.end_offset - 1), effects
 
     def _append(self, batch: bytearray, now_ms: int) -> Effects:
-        log = self._standing.log
-        base_offset = log.append(batch, epoch=self._standing.epoch, now_ms=now_ms)
+        standing, log = self._standing, self._standing.log
+        assert standing.role is Role.LEADER, "nobody else writes a record of its own (Q15, X1)"
+        expected_offset = log.end_offset
+        base_offset = log.append(batch, epoch=standing.epoch, now_ms=now_ms)
+        assert base_offset == expected_offset, "a leader appends, and never overwrites (Q29)"
         self.appended_records += log.end_offset - base_offset
         self._uncommitted.append((log.end_offset, now_ms))
         # Followers may have it before this disk has: it is not committed by that (Q25).
-        return self._wake(now_ms) + self._standing.flush()
+        return self._wake(now_ms) + standing.flush()
 
     def _leader_change(self, now_ms: int) -> bytearray:
         standing = self._standing
@@ -253,6 +267,7 @@ class Leader:
         offset = sorted(ends, reverse=True)[len(ends) // 2]
         if offset <= self.epoch_start_offset or offset <= (standing.high_watermark or 0):
             return []
+        assert offset <= standing.log.end_offset, "no replica has more than the leader (Q24)"
         while self._uncommitted and self._uncommitted[0][0] <= offset:
             self.commit_ms.add(now_ms - self._uncommitted.pop(0)[1])
         epoch = standing.epoch

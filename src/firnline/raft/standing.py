@@ -313,6 +313,7 @@ class Standing:
     def lead(self, granting_ids: tuple[int, ...], now_ms: int) -> Effects:
         """A majority voted for this node. What is committed is unknown until its own epoch says so (Q20)."""
         assert not self.is_cutting, "nobody was asked for a vote meanwhile"
+        assert self.voted_id == self.node_id, "who leads an epoch voted for itself in it (X1)"
         before = self.role
         self.role = next_role(self.role, Cause.MAJORITY)
         self.leader_id, self.leader = self.node_id, self.voters.peer(self.node_id)
@@ -372,6 +373,7 @@ class Standing:
         return self._changed(before, now_ms)
 
     def _forget_epoch(self, epoch: int) -> None:
+        assert epoch > self.epoch, "a vote is forgotten with its epoch alone (I1, Q15)"
         self.epoch = epoch
         self.leader_id, self.leader = NOBODY, None
         self.voted_id, self.voted_directory_id = NOBODY, ZERO_UUID
@@ -477,6 +479,7 @@ class Standing:
         self.high_watermark = max(offset, self.high_watermark or 0)
         if offset <= self.committed:
             return []
+        assert offset <= self.log.end_offset, "what is committed is in the log (rel-Q7)"
         self.committed = offset
         self.log.advance_high_watermark(offset)
         return self.tell(self.listener.on_committed, offset, now_ms)

@@ -71,14 +71,21 @@ _new_tuple = tuple.__new__  # half the price of the class's own constructor
 class Partition:
     """One hosted partition. `refusal` is None while we lead it and its files are sound.
 
-    node_id       ours
-    fsync_rule    when an answer waits for the disk: firnline.acks.fsync
-    brokers       the others
-    isr           as the controller has it, as far as we know
-    maximal_isr   who has to have a record before it is committed
-    proposed      the change of the ISR that is under way; None for none
-    late_copies   changes that brought no answer, and may still be taken
-    is_alone      no other replica counts: what is appended is committed
+    node_id          ours
+    fsync_rule       when an answer waits for the disk: firnline.acks.fsync
+    brokers          the others
+    leader_epoch     never falls (rel-R16): what an older leader wrote is older than what a newer one did
+    partition_epoch  never falls (rel-R16): the controller takes a proposal only of the state that it has
+    isr              as the controller has it, as far as we know
+    maximal_isr      who has to have a record before it is committed. It holds all of `isr`, and whoever a
+                     change of ours that may have been taken would add (rel-R7): else a record could be
+                     called committed that a member of the ISR lacks
+    proposed         the change of the ISR that is under way; None for none. One at a time (I15): two of one
+                     partition epoch could both be taken for what we are
+    late_copies      changes that brought no answer, and may still be taken
+    followers        the other replicas, and members of the ISR, by id, while we lead; without ourselves
+    is_alone         no other replica counts: what is appended is committed
+    refusal          None exactly while we lead and the files are sound: the one thing that an append asks
     """
 
     __slots__ = (
@@ -184,6 +191,14 @@ class Partition:
         if self.late_copies:
             self._look_at_late_copies()
         self.is_alone = len(self.replicas) <= 1 and isr == (self.node_id,)
+        self._assert_isr()
+
+    def _assert_isr(self) -> None:
+        """rel-R7: a member of the ISR never lacks what is called committed. For changes, not for requests."""
+        assert all(each in self.maximal_isr for each in self.isr), (
+            "the maximal ISR holds all of the ISR"
+        )
+        assert not self.is_alone or self.maximal_isr == (self.node_id,), "nobody else counts"
 
     def _look_at_late_copies(self) -> None:
         """Forget those that cannot be taken any more; whom the others name counts (rel-R7)."""
@@ -483,6 +498,7 @@ class Partition:
         if broker_id in self.replicas and follower.is_eligible(self.brokers.fact(broker_id)):
             self._propose((*self.isr, broker_id))
             self.maximal_isr = tuple(dict.fromkeys((*self.maximal_isr, broker_id)))
+            self._assert_isr()
 
     def look(self, now_ms: int) -> Effects:
         """Look at the followers without being asked: who fell behind holds up nobody for long.

@@ -169,6 +169,10 @@ class Copier:
             local, problem, again_ms = self._damaged
             if local == candidate and now_ms < again_ms:
                 return self._finish(problem, now_ms)
+        assert candidate.end_offset < hosted.log.last_stable_offset, (
+            "what is undecided stays here (X30)"
+        )
+        assert candidate.end_offset > covered, "what the tier has is not copied again"
         services.copy_rate.note(candidate.size_bytes, now_ms)
         return self._check(candidate, now_ms)
 
@@ -327,6 +331,8 @@ class Copier:
         return self._epochs_of(local)[-1:] == segment.epochs[-1:]
 
     def _publish_finished(self, segment: RemoteSegment, now_ms: int) -> Effects:
+        copying = self._services.copying.of(segment.topic_id_partition)
+        assert segment.segment_id in copying, "until it is settled nobody else cleans it (rel-T13)"
         change = _change(self._services, segment, SegmentState.COPY_FINISHED, now_ms)
         return self._services.metadata.update(change, partial(self._finished, segment), now_ms)
 

@@ -447,6 +447,9 @@ class Expiry:
         hosted = self._hosted
         if decision.log_start_offset > hosted.log.log_start_offset:
             hosted.log.advance_log_start(decision.log_start_offset)
+        assert hosted.log.log_start_offset >= decision.log_start_offset, (
+            "first nobody reads it (rel-T2, X33)"
+        )
         removal = SegmentRemoval(
             self._services,
             decision.segments,

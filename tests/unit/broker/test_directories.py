@@ -214,7 +214,7 @@ def test_a_failure_while_a_heartbeat_is_under_way_is_said_in_the_next_one_at_onc
     sent = len(rig.sent)
     rig.until(lambda: any(_is_beat(m) and n == lost for n, _, m in rig.sent[sent:]), 20_000)
     node = rig[lost].broker
-    rig[lost].run(node.on_storage_failure(replica_of(rig, lost, index), rig.now_ms))
+    rig[lost].run(node.parts.failures.partition_failed(replica_of(rig, lost, index), rig.now_ms))
     assert rig.until(lambda: state(rig, index=index).leader != lost) < 1_000
 
 
@@ -232,7 +232,7 @@ def test_a_broker_that_cannot_tell_of_a_failed_directory_stops_in_the_end() -> N
     rig.cut.add((lost, 1))
     partition = replica_of(rig, lost, index)
     begin_ms = rig.now_ms
-    rig[lost].run(rig[lost].broker.on_storage_failure(partition, rig.now_ms))
+    rig[lost].run(rig[lost].broker.parts.failures.partition_failed(partition, rig.now_ms))
     with pytest.raises(StorageError, match="could not be told"):
         rig.pass_time(20_000)
     assert rig.now_ms - begin_ms == 7_000
@@ -263,7 +263,7 @@ def test_the_directory_of_the_metadata_log_takes_the_node_with_it() -> None:
     rig = two_directories()
     lost = BROKERS[0]
     partition = replica_of(rig, lost, index_in(rig, lost, "/one"))
-    rig[lost].run(rig[lost].broker.on_storage_failure(partition, rig.now_ms))
+    rig[lost].run(rig[lost].broker.parts.failures.partition_failed(partition, rig.now_ms))
     with pytest.raises(StorageError, match="out of use"):
         rig.pass_time(1)
 
@@ -281,7 +281,7 @@ def test_a_node_that_cannot_say_which_directory_failed_stops_and_others_lead(lev
         assert rig.ask(lost, UpdateFeaturesRequest(feature_updates=[row]), 1).error_code == 0
         rig.until(lambda: rig[lost].broker.image.metadata_version == level)
     partition = replica_of(rig, lost, index_in(rig, lost, "/two"))
-    rig[lost].run(rig[lost].broker.on_storage_failure(partition, rig.now_ms))
+    rig[lost].run(rig[lost].broker.parts.failures.partition_failed(partition, rig.now_ms))
     with pytest.raises(StorageError, match="out of use"):
         rig.pass_time(1)
 
@@ -638,7 +638,7 @@ def test_a_directory_that_failed_or_is_cordoned_is_told_so() -> None:
     assert alter(rig, str(lost), "cordoned.log.dirs", "/one") == 0
     rig.until(lambda: described(rig)["/one"].is_cordoned)
     partition = replica_of(rig, lost, index_in(rig, lost, "/two"))
-    rig[lost].run(rig[lost].broker.on_storage_failure(partition, rig.now_ms))
+    rig[lost].run(rig[lost].broker.parts.failures.partition_failed(partition, rig.now_ms))
     row = described(rig)["/two"]
     assert (row.error_code, row.topics, row.total_bytes) == (Code.KAFKA_STORAGE_ERROR, [], -1)
 
@@ -667,5 +667,5 @@ def test_a_replica_that_is_there_is_not_moved_and_that_is_said() -> None:
     assert move(rig, "t", index, "/two") == Code.OPERATION_NOT_ATTEMPTED
     assert move(rig, "t", index, "/three") == Code.LOG_DIR_NOT_FOUND
     partition = replica_of(rig, lost, 1 - index)
-    rig[lost].run(rig[lost].broker.on_storage_failure(partition, rig.now_ms))
+    rig[lost].run(rig[lost].broker.parts.failures.partition_failed(partition, rig.now_ms))
     assert move(rig, "t", index, "/two") == Code.KAFKA_STORAGE_ERROR

@@ -75,7 +75,7 @@ def test_a_leader_that_nobody_took_over_from_takes_nothing_while_it_closes_its_l
     for index in range(2):
         assert harness.produced("x", index=index).error_code == 0
     harness.holds_work = True
-    harness.run(harness.node.finish(harness.now_ms))  # no controller answered in time
+    harness.run(harness.node.broker_released(harness.now_ms))  # no controller answered in time
     while harness.work:
         harness.work_once()
         if harness.stopped_ms is None:
