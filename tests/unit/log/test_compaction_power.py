@@ -170,8 +170,10 @@ def test_no_order_of_names_on_disk_hides_a_gap_below_a_recovery_point(
     while not isinstance(todo[0], Flush):
         [effect] = todo
         assert isinstance(effect, SetTimer | Submit)
-        is_timer = isinstance(effect, SetTimer)
-        todo = effect.then(NOW) if is_timer else effect.then(effect.work(), NOW)
+        if isinstance(effect, SetTimer):
+            todo = effect.then(NOW)
+        else:
+            todo = effect.then(effect.work(), NOW)
     expected = {TP: 0}
     if meanwhile == "points":
         directory.write_recovery_points()

@@ -220,7 +220,7 @@ def test_an_index_that_a_cut_needs_is_built_again_in_slices(suffix: str) -> None
 
     class Looking(Run):
         def run(self, effects: Effects) -> None:
-            if not truncation.is_begun:
+            if not truncation.is_begun:  # type: ignore[union-attr]
                 seen.append(facts(log) == before | {"marks": facts(log)["marks"]})
             super().run(effects)
 

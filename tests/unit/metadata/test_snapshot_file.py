@@ -1,6 +1,7 @@
 """Snapshot files: whole or refused, Kafka's bytes, and never half there."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -29,7 +30,7 @@ from firnline.records.control import (
     encode_key,
     encode_value,
 )
-from firnline.sim.disk import CrashableFs
+from firnline.sim.disk import CrashableFs, Operation
 
 CONTENT = [
     r.FeatureLevelRecord(name="metadata.version", feature_level=30),
@@ -53,7 +54,7 @@ class Dice:
         return self.random.randbytes(16)
 
 
-def batches(content: list[Message], epoch: int = 3) -> list[bytearray]:
+def batches(content: Sequence[Message], epoch: int = 3) -> list[bytearray]:
     return list(
         snapshot_batches(content, epoch=epoch, metadata_version=30, last_contained_ms=77, now_ms=99)
     )
@@ -232,7 +233,8 @@ def test_a_crash_while_writing_leaves_no_snapshot_that_is_not_whole(seed: int) -
     """Q9: the name is there only when the bytes are."""
     rng = Dice(seed)
     fs = a_disk()
-    operation = ("append", "sync", "rename", "sync_dir")[seed % 4]
+    operations: list[Operation] = ["append", "sync", "rename", "sync_dir"]
+    operation = operations[seed % 4]
     fs.fail(operation, "/d", "EIO", skip=rng.below(3) if operation == "append" else 0)
     with pytest.raises(StorageError):
         write_snapshot(fs, "/d", "x.checkpoint", batches(CONTENT))
