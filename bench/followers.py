@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.ids import TopicPartition
-from firnline.broker.fetch import FetchAnswer, FetchAsk, Fetching
-from firnline.broker.fetch_session import FetchSessions, Wanted
+from firnline.broker.fetch import FetchAnswer, Fetching
+from firnline.broker.fetch_session import FetchAsk, FetchSessions, Wanted
 from firnline.config.topic import TopicConfig
 from firnline.log.recovery import open_log
 from firnline.records.build import NewRecord, build_batch

@@ -266,7 +266,7 @@ def make_quorum(log: MemoryLog, **options: Any) -> MetadataQuorum:
         "rng": CountingRng(1_001),
         "idle_interval_ms": 500,
     }
-    return MetadataQuorum(log=log, elections=log, **(given | options))
+    return MetadataQuorum(log=log, elections=log, **(given | options))  # type: ignore[arg-type]
 
 
 def registration(node_id: int, incarnation: int = 1) -> Registration:

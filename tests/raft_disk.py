@@ -9,6 +9,7 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.raft.election_state import ElectionState
 from firnline.raft.fetch_rules import end_offset_for
+from firnline.raft.ports import SnapshotPart
 from firnline.records.batch import BatchHeader, headers, set_offset_and_epoch
 from firnline.records.record import records
 from tests.quorum_rig import SnapshotBytes
@@ -189,11 +190,12 @@ class Disk:
 
     def install(
         self,
-        part: Part,
+        part: SnapshotPart,
         begun: Callable[[int], Effects],
         then: Callable[[StorageError | None, int], Effects],
         now_ms: int,
     ) -> Effects:
+        assert isinstance(part, Part)
         assert not part.is_discarded
         offset = part.snapshot_id.offset
         self.snapshots = {part.snapshot_id: (bytes(part.data), now_ms)}

@@ -92,7 +92,11 @@ def _segment(node: Node, epoch: int, tag: str, round_: int) -> None:
     for producer, kind in ((7, ControlType.ABORT), (8, ControlType.COMMIT))[
         : 1 + (round_ % 3 == 0)
     ]:
-        kinds = {"producer_id": producer, "producer_epoch": 0, "is_transactional": True}
+        kinds: dict[str, Any] = {
+            "producer_id": producer,
+            "producer_epoch": 0,
+            "is_transactional": True,
+        }
         sequence = round_ if producer == 7 else round_ // 3
         node.produce(epoch, f"{tag} txn {round_}", roll=False, base_sequence=sequence, **kinds)
         marker = NewRecord(encode_key(kind), bytes(6), node.cluster.now_ms)

@@ -23,7 +23,8 @@ from tests.unit.coordinator.test_loading_in_slices import batches, commits
 COMMITS, DISTINCT = 100_000, 200
 PARTITIONS = 20
 GROUPS = 10
-SETTINGS = QUICK | {
+SETTINGS = {
+    **QUICK,
     "offsets.topic.num.partitions": 1,
     "offsets.topic.replication.factor": 2,
     "log.initial.task.delay.ms": 600_000,

@@ -41,7 +41,7 @@ def target(
 
 def _with_topics(target: Target) -> Target:
     for name, configs in TOPICS.items():
-        target.topic(name, **configs)
+        target.topic(name, **configs)  # type: ignore[arg-type]
     return target
 
 

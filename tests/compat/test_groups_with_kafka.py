@@ -109,7 +109,7 @@ def say(groups: GroupCoordinator) -> Said:
     """Ask our coordinator the same."""
     code, listed = groups.list_groups()
     assert code is Code.NONE
-    described = {g.group_id: groups.describe(g.group_id) for g in listed}
+    described = {g.group_id: groups.describe(g.group_id) for g in listed}  # type: ignore[union-attr]
     offsets = {}
     for name in described:
         found = groups.fetch(name, None, require_stable=True)

@@ -169,7 +169,7 @@ def test_kafka_accepts_every_file_and_serves_what_we_wrote(cluster: kafka.Cluste
     end, wanted = log.log_end_offset, ours(log, committed=False)
     committed = ours(log, committed=True)
     aborted = log.aborted_transactions(0, end)
-    by_time = {t: offset_at_time(log, t) for t in (0, wanted[500][3], wanted[-1][3])}  # type: ignore[call-overload]
+    by_time = {t: offset_at_time(log, t) for t in (0, wanted[500][3], wanted[-1][3])}  # type: ignore[arg-type, call-overload]
     assert len(log.closed_segments()) >= 2
     assert len(committed) < len(wanted)
     opened.close(broker_epoch=opened.last_broker_epoch)
@@ -278,7 +278,7 @@ def test_we_read_what_kafka_wrote(cluster: kafka.Cluster, how: str) -> None:
     opened.close()
 
 
-def produce_raw(cluster: kafka.Cluster, topic: str, data: bytes) -> int:
+def produce_raw(cluster: kafka.Cluster, topic: str, data: bytes | bytearray) -> int:
     """Send a Produce request of version 7 with these bytes as its records; return the error code."""
     name = len(topic).to_bytes(2, "big") + topic.encode()
     body = struct.pack(">hhih", 0, 7, 1, -1) + struct.pack(">hhii", -1, -1, 5000, 1) + name

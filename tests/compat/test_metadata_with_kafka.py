@@ -85,7 +85,7 @@ class Ours:
         self.sync()
         return answers[0]
 
-    def beat(self, **wants: bool) -> Any:
+    def beat(self, **wants: Any) -> Any:
         image = self.quorum.image
         beat = Heartbeat(1, image.brokers[1].epoch, image.offset, **wants)
         return self.write(self.controller.heartbeat(beat, self.loop.now_ms))
@@ -294,7 +294,7 @@ def test_a_directory_kafka_formatted_is_ours_to_run(tmp_path: Path) -> None:
     for name, flags in (("zero", AT_ZERO), ("default", [])):
         data = tmp_path / name
         config = broker_config(log_dirs=str(data))
-        rows = config.stated | {"log.dirs": str(data)}
+        rows = {**config.stated, "log.dirs": str(data)}
         properties.write_text("".join(f"{key}={value}\n" for key, value in rows.items()))
         kafka.tool("storage", "format", "-t", CLUSTER, "-c", str(properties), *flags)
         assert cluster_id_of(RealFs(), config) == CLUSTER

@@ -3,6 +3,7 @@
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ def tier_of(tmp_path: Path) -> tuple[Node, DirectoryStore]:
     node.start().lead(0)
     for number in range(50):
         node.produce(0, f"value-{number}" * 50, roll=False)
-    txn = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+    txn: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
     node.produce(0, "undone", base_sequence=0, roll=False, **txn)
     marker = build_batch([NewRecord(b"\0\0\0\0", bytes(6), cluster.now_ms)], is_control=True, **txn)
     node.log.append_as_leader(marker, leader_epoch=0, now_ms=cluster.now_ms, origin="coordinator")

@@ -115,7 +115,7 @@ def leaves(found: Any) -> Iterator[Leaf]:
     for name, field in type(found).fields.items():
         value = getattr(found, name)
         if isinstance(field.kind, type) and value is not None:  # a default may be shared
-            value = field.kind(**{each: getattr(value, each) for each in field.kind.fields})
+            value = field.kind(**{each: getattr(value, each) for each in field.kind.fields})  # type: ignore[attr-defined]
             setattr(found, name, value)
         else:
             yield Leaf(found, name, field.kind)

@@ -113,7 +113,8 @@ def _array(
     field: Field, element: Any, version: int, flexible: bool, plan: Plan, room: int, depth: int
 ) -> bytes:
     has_more_inside = isinstance(element, type) and any(
-        isinstance(x.kind, list) and version in x.versions for x in element.fields.values()
+        isinstance(x.kind, list) and version in x.versions
+        for x in element.fields.values()  # type: ignore[attr-defined]
     )
     is_here = not has_more_inside if plan.is_deep else depth == 0
     count = plan.count if is_here else min(plan.count, 1)

@@ -87,7 +87,7 @@ class TellingMember(Member):
         elif isinstance(effect, Flush):
             self.tell("sync")
         elif isinstance(effect, SetTimer):
-            self.tell(f"timer {effect.key[1]} {effect.at_ms - self.net.now_ms}")
+            self.tell(f"timer {effect.key[1]} {effect.at_ms - self.net.now_ms}")  # type: ignore[index]
         elif isinstance(effect, Warn):
             self.tell(f"warn {effect.line.partition(': ')[2]}")
 
@@ -123,10 +123,11 @@ class Story:
 
     def do_quorum(self, words: list[str]) -> None:
         """Voter ids; observers=9; key=value of the settings."""
-        options = dict(word.split("=") for word in words if "=" in word)
+        options: dict[str, Any] = dict(word.split("=") for word in words if "=" in word)
         voters = [int(word) for word in words if "=" not in word]
         observers = [int(n) for n in options.pop("observers", "").split(",") if n]
-        settings = QuorumSettings(**{key: int(value) for key, value in options.items()})
+        numbers: dict[str, Any] = {key: int(value) for key, value in options.items()}
+        settings = QuorumSettings(**numbers)
         self.net = Net(voters, observers, settings=settings)
         for node_id in (*voters, *observers):
             member = TellingMember(
@@ -147,7 +148,7 @@ class Story:
                     saved["epoch"], saved.get("leader", -1), saved.get("voted", -1)
                 )
                 member.disk.saved.append(state)
-            member.listener = TellingListener(member.tell)
+            member.listener = TellingListener(member.tell)  # type: ignore[attr-defined]
             start_with(member)
             self.do_show([str(node_id)])
 

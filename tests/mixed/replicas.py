@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import ElectionType, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -49,7 +50,7 @@ _COMPACTED = {
     "min.cleanable.dirty.ratio": "0.01",
     "min.insync.replicas": "2",
 }
-_PACE = {"rest_s": 0.3, "patience_s": PATIENCE_S}
+_PACE: dict[str, Any] = {"rest_s": 0.3, "patience_s": PATIENCE_S}
 # Batches that a leader appends while the others are paused. They may yet get the first, as the answer to a
 # fetch that was waiting, and nothing behind it.
 _TAIL_BATCHES = 4
@@ -239,7 +240,7 @@ class Replicas:
         eventually(what, lambda: all(isr == alone for isr in isrs()), within_s=PATIENCE_S)
         return bool(isrs())
 
-    def _topics(self):  # type: ignore[no-untyped-def]
+    def _topics(self) -> Any:
         found = eventually("a broker tells", lambda: cluster_of(self._admin), within_s=PATIENCE_S)
         return found.topics  # type: ignore[attr-defined]
 

@@ -133,7 +133,7 @@ def _conditions(statement: ast.stmt) -> Iterator[ast.expr]:
         statement.value, ast.Compare | ast.BoolOp | ast.UnaryOp
     ):
         is_not = not isinstance(statement.value, ast.UnaryOp)
-        if is_not or isinstance(statement.value.op, ast.Not):
+        if is_not or isinstance(statement.value.op, ast.Not):  # type: ignore[union-attr]
             yield from _operands(statement.value)
     for node in _expressions(statement):
         if isinstance(node, ast.IfExp):

@@ -109,7 +109,7 @@ class Leadership:
             check_owner=None,
             settings=SimpleNamespace(node_id=1),
         )
-        self.keeper = CatalogKeeper(services, self.hosted)
+        self.keeper = CatalogKeeper(services, self.hosted)  # type: ignore[arg-type]
         self.everything = CatalogWriter(topic_id=TOPIC, partition=0, leader_epoch=3, broker_id=1)
         self.waiting: list[Submit] = []
         self.followed: Submit | None = None

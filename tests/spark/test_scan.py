@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import chain
+from typing import Any
 
 import pytest
 
@@ -22,10 +23,11 @@ from firnline.tiered.objects.layout import (
     TXN_INDEX,
 )
 from firnline.tiered.objects.memory import MemoryStore
+from firnline.tiered.spi import ObjectStore
 from tests.spark.written_tier import T0, WrittenPartition, batch, batches
 
 
-def read(store: MemoryStore, **options: str) -> list[tuple[str, int, int]]:
+def read(store: ObjectStore, **options: str) -> list[tuple[str, int, int]]:
     """Return (topic, partition, offset) of every row, as Spark would get them."""
     given = {"tier.uri": "memory", "subscribe": "t"} if "assign" not in options else {}
     if "subscribePattern" in options:
@@ -44,7 +46,7 @@ def read(store: MemoryStore, **options: str) -> list[tuple[str, int, int]]:
     ]
 
 
-def offsets(store: MemoryStore, options: Mapping[str, str] | None = None) -> list[int]:
+def offsets(store: ObjectStore, options: Mapping[str, str] | None = None) -> list[int]:
     return [offset for _, _, offset in read(store, **(options or {}))]
 
 
@@ -252,7 +254,7 @@ def test_an_abort_that_only_a_deposed_leader_knows_takes_nothing_away() -> None:
         aborted=[(1, 0, 15)],
     )
     history = ((0, 0), (1, 10))
-    kinds = {"epoch": 1, "is_transactional": True, "producer_id": 1}
+    kinds: dict[str, Any] = {"epoch": 1, "is_transactional": True, "producer_id": 1}
     partition.segment(
         [batch(5, 5), batch(10, 1, **kinds), batch(11, 4, epoch=1), batch(15, 2, epoch=1)], history
     )
@@ -422,7 +424,7 @@ def test_a_catalog_under_another_name_is_refused() -> None:
 def test_what_says_which_transactions_were_aborted_is_sound_or_an_error(suffix: str) -> None:
     store = MemoryStore()
     partition = WrittenPartition(store, "t")
-    kinds = {"producer_id": 7, "is_transactional": True}
+    kinds: dict[str, Any] = {"producer_id": 7, "is_transactional": True}
     parts = [batch(0, 5, **kinds), batch(5, 1, is_control=True, **kinds), batch(6, 4)]
     partition.segment(parts, aborted=[(7, 0, 5)], open_at=[9])
     partition.publish()

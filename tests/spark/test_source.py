@@ -124,8 +124,8 @@ def test_spark_finds_the_source_by_its_name_and_reads_the_current_lineage(
     assert rows.select("partition", "offset").distinct().count() == 5001
     assert rows.where("key != cast(offset as string)").count() == 0
     zero = rows.where("partition = 0")
-    assert zero.where("value like 'old:%'").agg({"offset": "max"}).first()[0] == 1499
-    assert zero.where("value like 'new:%'").agg({"offset": "min"}).first()[0] == 1500
+    assert zero.where("value like 'old:%'").agg({"offset": "max"}).first()[0] == 1499  # type: ignore[index]
+    assert zero.where("value like 'new:%'").agg({"offset": "min"}).first()[0] == 1500  # type: ignore[index]
     assert rows.where(f"unix_millis(timestamp) != {T0} + offset * 1000").count() == 0
 
 
@@ -136,7 +136,7 @@ def test_projection_headers_and_empty_topics_in_spark(spark: SparkSession, tier:
         .option("tier.uri", str(tier)).option("subscribe", "t").load()
     )  # fmt: skip
     assert few.columns == ["offset", "timestamp"]
-    assert few.agg({"offset": "sum"}).first()[0] == 4000 * 3999 // 2 + 1001 * 1000 // 2
+    assert few.agg({"offset": "sum"}).first()[0] == 4000 * 3999 // 2 + 1001 * 1000 // 2  # type: ignore[index]
     first, second = (
         load(spark, tier, subscribe="h", includeHeaders="true").orderBy("offset").collect()
     )

@@ -2,15 +2,17 @@
 
 import os
 import time
+from collections.abc import Callable
+from typing import Any
 
 _TAKES_S = float(os.environ["SYNC_TAKES_S"])
 _fsync, _fdatasync = os.fsync, os.fdatasync
 
 
-def _slow(sync):
-    def call(fd):
+def _slow(sync: Callable[[Any], None]) -> Callable[[Any], None]:
+    def call(fd: Any) -> None:
         time.sleep(_TAKES_S)
-        return sync(fd)
+        sync(fd)
 
     return call
 

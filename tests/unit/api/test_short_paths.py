@@ -206,11 +206,11 @@ def test_the_records_of_an_answer_stay_in_their_file() -> None:
     data = frame_of(fetch(0, 10**6, session_epoch=-1), 12)
     asked = usual_request(data, len(data))
     assert asked is not None
-    parts = k01_fetch.at_once(wire.node, None, asked, 0)
+    parts = k01_fetch.at_once(wire.node, None, asked, 0)  # type: ignore[arg-type]
     records = log_of(p).read(0, max_bytes=10**6, upto_offset=1)
     assert parts is not None
     assert [type(part) for part in parts] == [bytes, FileSlice, bytes]
-    assert parts[1].read() == records.read()
+    assert parts[1].read() == records.read()  # type: ignore[union-attr]
 
 
 def test_a_sample_is_cut_only_where_it_is_plain() -> None:

@@ -201,7 +201,7 @@ class Busy(LargeNode):
 
     def _encode_on(self, effect: Reply, encoding: Any, now_ms: int) -> Effects:
         work = self._encode(effect, encoding)
-        return self._encoding.begin(work, now_ms, is_urgent=effect.context.is_urgent)
+        return self._encoding.begin(work, now_ms, is_urgent=effect.context.is_urgent)  # type: ignore[arg-type]
 
     def _encode(self, effect: Reply, encoding: Any) -> Iterator[Effects]:
         client, share = effect.context.connection, effect.context.share

@@ -22,7 +22,10 @@ NOBODY = -1
 
 def started(**settings: str) -> Rig:
     """Topic t on three brokers, each in a rack of its own: r4, r5, r6."""
-    stated = {"replica_selector_class": RACK_AWARE, "replica_lag_time_max_ms": "10000"} | settings
+    stated: dict[str, Any] = {
+        "replica_selector_class": RACK_AWARE,
+        "replica_lag_time_max_ms": "10000",
+    } | settings
     rig = Rig(ROLES, **stated)
     for n in BROKERS:
         rig[n].settings["broker.rack"] = f"r{n}"

@@ -663,7 +663,7 @@ def test_a_disk_that_answers_is_not_kept_waiting_by_one_that_hangs(node: Cold) -
     begun_ms = node.now_ms
     while not asked.answers:
         assert node.now_ms < begun_ms + 1_000
-        good = [each for each in node.reading() if "/other-0/" in each.work.args[0].path]
+        good = [each for each in node.reading() if "/other-0/" in each.work.args[0].path]  # type: ignore[attr-defined]
         if good:
             node.work.remove(good[0])
             node.work.insert(0, good[0])

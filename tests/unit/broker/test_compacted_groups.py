@@ -27,7 +27,7 @@ from firnline.sim.disk import CrashableFs
 from tests.log_world import found_records
 from tests.unit.broker.harness import Harness
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "offsets_retention_minutes": "1",
     "offsets_retention_check_interval_ms": "5000",
     "group_initial_rebalance_delay_ms": "0",

@@ -165,7 +165,7 @@ def test_what_runs_now_and_then_takes_no_directory_offline_because_the_disk_is_f
 ) -> None:
     """OPERATIONS: appends are refused, and reads go on. A minute later the node stopped."""
     harness = Harness(log_retention_check_interval_ms="30000")
-    harness.create_topic(**{"retention.ms": "1000"})
+    harness.create_topic(retention_ms="1000")
     harness.produced("a", acks=1)
     harness.fs.fail(operation, path, error, times=1000)  # type: ignore[arg-type]
     harness.pass_time(150_000)
@@ -396,7 +396,7 @@ def test_a_topic_that_is_deleted_while_it_is_synced_costs_a_refusal_and_no_direc
 def test_a_file_that_retention_removes_before_its_sync_is_no_failure() -> None:
     """It is opened when its turn comes, so that a thousand of them take one descriptor at a time."""
     harness = Harness()
-    harness.create_topic(**{"retention.ms": "1000"})
+    harness.create_topic(retention_ms="1000")
     harness.produced("a", acks=1)
     log = harness.node.hosted.by_name[TopicPartition("t", 0)].log
     log.roll(harness.now_ms)

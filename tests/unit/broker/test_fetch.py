@@ -10,8 +10,8 @@ from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ids import ZERO_UUID, TopicPartition
 from firnline.base.units import MIB
-from firnline.broker.fetch import FetchAnswer, FetchAsk, Fetching, RemoteData
-from firnline.broker.fetch_session import FetchSessions, Wanted
+from firnline.broker.fetch import FetchAnswer, Fetching, RemoteData
+from firnline.broker.fetch_session import FetchAsk, FetchSessions, Wanted
 from firnline.broker.produce import Producing
 from firnline.records.batch import HEADER
 from firnline.replica.isr import BrokerFact, NoBrokers
@@ -428,7 +428,7 @@ def test_aborted_transactions_of_the_tier_reach_readers_of_committed_records() -
 
     consumer.world.run(consumer.fetching.fetch(ask, answer, 0))
     consumer.remote(RemoteData(b"r", [("aborted", 1)]))  # type: ignore[list-item]
-    assert outcomes == [Local(b"r", 10, 10, 0, [("aborted", 1)])]
+    assert outcomes == [Local(b"r", 10, 10, 0, [("aborted", 1)])]  # type: ignore[list-item]
 
 
 def test_without_a_tier_what_is_gone_is_empty_and_not_a_crash() -> None:

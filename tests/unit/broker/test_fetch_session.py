@@ -1,6 +1,7 @@
 """Fetch sessions: what is remembered, what is told, and who is pushed out."""
 
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def read(records: bytes = b"", high: int = 0, start: int = 0) -> Local:
 
 
 def ask(
-    s: FetchSessions, session_id: int, epoch: int, *wanted: Wanted, now_ms: int = 0, **more: object
+    s: FetchSessions, session_id: int, epoch: int, *wanted: Wanted, now_ms: int = 0, **more: Any
 ) -> FetchContext:
     found = attempt(s, session_id, epoch, *wanted, now_ms=now_ms, **more)
     assert not isinstance(found, KafkaError), found

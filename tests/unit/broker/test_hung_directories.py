@@ -18,7 +18,7 @@ ONE, TWO = "/one", "/two"
 class Apart(Harness):
     """A node with two directories. `hung` is the one that hangs: its works and syncs wait in `held`."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.hung: str | None = None
         self.held: list[Any] = []
         fs, rng = CrashableFs(), SeededRng(7)

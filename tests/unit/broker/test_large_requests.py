@@ -336,7 +336,7 @@ def test_a_leader_that_resigns_meanwhile_does_nothing_more_as_leader(
 ) -> None:
     """Goal: no record is taken, and no offset told, by one who leads no more. Method: it resigns, and a
     topic goes, between two slices."""
-    connection = small.begin(*CHANGED[name]())
+    connection = small.begin(*CHANGED[name]())  # type: ignore[no-untyped-call]
     assert connection.answers == []
     resigned = resign(small, NAMES[4])
     ends = [partition.log.log_end_offset for partition in resigned]

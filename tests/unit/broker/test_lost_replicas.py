@@ -59,7 +59,7 @@ def start(rig: Rig, node_id: int) -> None:
     rig.until(lambda: rig[node_id].is_running)
 
 
-def filled(**settings: str) -> Rig:
+def filled(**settings: Any) -> Rig:
     rig = started(log_flush_offset_checkpoint_interval_ms="1000", **settings)
     for number in range(5):
         assert produce(rig, f"v{number}").error_code == 0

@@ -456,7 +456,7 @@ def test_the_bound_of_producers_holds_for_all_partitions_together() -> None:
 
 def test_an_idle_producer_is_forgotten_when_its_time_is_over_and_not_before() -> None:
     """producer.id.expiration.ms, also across a stop that lasted longer than a day."""
-    settings = {
+    settings: dict[str, Any] = {
         "producer_id_expiration_ms": "100000000",
         "producer_id_expiration_check_interval_ms": "60000",
     }
@@ -518,7 +518,7 @@ def test_a_log_is_found_in_the_directory_where_it_lies() -> None:
     fs, rng = CrashableFs(), SeededRng(7)
     for path in ("/one", "/two"):
         format_disk(fs, rng, path)
-    directories = {"log_dirs": "/one,/two", "metadata_log_dir": "/one"}
+    directories: dict[str, Any] = {"log_dirs": "/one,/two", "metadata_log_dir": "/one"}
     harness = Harness(fs, **directories)
     for name in ("a", "b"):
         harness.create_topic(name)

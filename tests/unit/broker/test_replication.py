@@ -32,7 +32,7 @@ LAG_MS = 10_000
 SESSION_MS = 9_000
 
 
-def started(*, min_isr: int = 1, **settings: str) -> Rig:
+def started(*, min_isr: int = 1, **settings: Any) -> Rig:
     """A cluster with topic t on three brokers."""
     rig = Rig(ROLES, replica_lag_time_max_ms=str(LAG_MS), **settings).start()
     made = rig.create_topic(4, "t", replicas=3, configs={"min_insync_replicas": str(min_isr)})
@@ -315,7 +315,7 @@ def test_a_deletion_that_waits_is_told_when_the_leader_leads_no_more() -> None:
     assert rig.now_ms - before_ms < 5_000
 
 
-def moved(**settings: str) -> tuple[Rig, int]:
+def moved(**settings: Any) -> tuple[Rig, int]:
     """A cluster whose topic t, of one replica and three records, was moved; who has it now."""
     rig = Rig(ROLES, **settings).start()
     assert rig.create_topic(4, "t").error_code == 0
@@ -343,7 +343,9 @@ def test_a_partition_that_moves_takes_its_records_along() -> None:
 
 # ---------------------------------------------------------------------------- alone, and the power
 
-UNSYNCED = {"log_flush_offset_checkpoint_interval_ms": "86400000"}  # nobody syncs by the way
+UNSYNCED: dict[str, Any] = {
+    "log_flush_offset_checkpoint_interval_ms": "86400000"
+}  # nobody syncs by the way
 
 
 def restarted(rig: Rig, node_id: int) -> list[str]:

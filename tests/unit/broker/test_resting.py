@@ -10,8 +10,8 @@ from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition
 from firnline.base.units import MIB
-from firnline.broker.fetch import FetchAnswer, FetchAsk, Fetching
-from firnline.broker.fetch_session import FetchContext, FetchSessions, Wanted
+from firnline.broker.fetch import FetchAnswer, Fetching
+from firnline.broker.fetch_session import FetchAsk, FetchContext, FetchSessions, Wanted
 from firnline.broker.leaders import closest
 from firnline.replica.isr import BrokerFact, FetchClock, Follower, IsrAnswer
 from firnline.replica.partition import Partition
@@ -150,7 +150,7 @@ class Leader:
                     side.news.add(wanted.index)
             else:
                 code = outcome.code if isinstance(outcome, KafkaError) else type(outcome)
-                rows.append((wanted.index, code, 0, 0))
+                rows.append((wanted.index, code, 0, 0))  # type: ignore[arg-type]
                 side.at[wanted.index] = self.partitions[wanted.index].log.log_end_offset
                 side.news.add(wanted.index)
         self.told.append((side.replica_id, rows))

@@ -20,7 +20,7 @@ SILENCE = {"broker.session.timeout.ms": "600000"}
 
 def stage(**settings: str) -> Rig:
     """One controller, brokers that only the log knows, and time: what changes is changed by rounds."""
-    given = {"metadata.max.idle.interval.ms": "0"} | settings
+    given: dict[str, Any] = {"metadata.max.idle.interval.ms": "0"} | settings
     rig = Rig({1: "controller"}, **{key.replace(".", "_"): v for key, v in given.items()}).start()
     rig.until(lambda: rig.active() == 1)
     registrations = [

@@ -1,5 +1,7 @@
 """What the system believes, the system alone writes; nobody deletes it or lets it forget. Decision 0025."""
 
+from typing import Any
+
 import pytest
 
 from firnline.base.errors import Code
@@ -23,7 +25,7 @@ from tests.unit.broker.test_tier_metadata_topic import changed
 from tests.unit.broker.test_tier_replicas import World
 
 GROUPS, TIER = "__consumer_offsets", "__remote_log_metadata"
-TIERED = {"remote_storage_enable": "true"}
+TIERED: dict[str, Any] = {"remote_storage_enable": "true"}
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """`__remote_log_metadata` alone says what the tier holds: nothing a client asks makes it forget."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from firnline.tiered.objects.memory import MemoryStore
 from tests.unit.broker.harness import Harness
 
 DAY_MS = 86_400_000
-TIERED = {"remote_storage_enable": "true", "retention_ms": str(7 * DAY_MS)}
+TIERED: dict[str, Any] = {"remote_storage_enable": "true", "retention_ms": str(7 * DAY_MS)}
 
 
 @pytest.fixture

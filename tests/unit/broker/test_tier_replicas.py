@@ -48,11 +48,11 @@ class World:
         *,
         metadata_replicas: int = 3,
         configs: dict[str, str] | None = None,
-        **settings: str,
+        **settings: Any,
     ) -> None:
         self.store = MemoryStore()
         self.storages: dict[int, FaultyStorage] = {}
-        stated = {
+        stated: dict[str, Any] = {
             **TIER_SETTINGS,
             "rlmm.config.remote.log.metadata.topic.replication.factor": str(metadata_replicas),
             "replica.lag.time.max.ms": "10000",
@@ -411,11 +411,11 @@ def test_the_status_of_a_large_tier_is_told_in_slices(monkeypatch: pytest.Monkey
     world.produce(3)
     world.rig.pass_time(1_000)
     request = TierStatusRequest(topics=["t", "none"])
-    before = world.rig.ask(world.leader, request, 0)
-    turns = world.rig[world.leader].broker.in_turns
+    before = world.rig.ask(world.leader, request, 0)  # type: ignore[arg-type]
+    turns = world.rig[world.leader].broker.in_turns  # type: ignore[index]
     assert "32001" not in turns.step_name()
     monkeypatch.setattr("firnline.tiered.remote_log.SEGMENTS_PER_LOOK", 1)
-    assert world.rig.ask(world.leader, request, 0) == before
+    assert world.rig.ask(world.leader, request, 0) == before  # type: ignore[arg-type]
     assert "32001" in turns.step_name()
 
 

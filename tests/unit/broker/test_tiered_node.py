@@ -14,7 +14,7 @@ SIZE = 400_000
 COUNT = 8
 
 
-def tiered(store: MemoryStore, **settings: str) -> Harness:
+def tiered(store: MemoryStore, **settings: Any) -> Harness:
     """Eight records, two in a segment; all but the last segment in the tier alone."""
     harness = Harness(store=store, **settings)
     harness.create_topic(
@@ -172,7 +172,7 @@ def test_local_files_go_soon_and_records_when_kafka_would_delete_them() -> None:
         log_retention_check_interval_ms="300000",
         remote_log_manager_task_interval_ms="1000",
     )
-    shape = {"segment_bytes": "1048576", "retention_ms": "1000"}
+    shape: dict[str, Any] = {"segment_bytes": "1048576", "retention_ms": "1000"}
     harness.create_topic("plain", **shape)
     harness.create_topic("t", remote_storage_enable="true", local_retention_bytes="1", **shape)
     for number in range(COUNT):

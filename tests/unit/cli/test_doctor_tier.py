@@ -126,7 +126,7 @@ def test_a_catalog_that_comes_late_is_no_damage(monkeypatch: pytest.MonkeyPatch)
     base = forget_the_last(store)
     late = max(key for key in store.objects if "/heads/" in key)
 
-    monkeypatch.setattr(doctor.time, "sleep", lambda _: store.delete(late))
+    monkeypatch.setattr("firnline.cli.doctor.time.sleep", lambda _: store.delete(late))
     assert kinds(store, Starts(log=0, local=base + 1, told_s=time.monotonic())) == []
 
 
@@ -135,7 +135,7 @@ def test_a_tier_of_many_such_partitions_is_waited_for_once(monkeypatch: pytest.M
     store, _ = busy()
     base = forget_the_last(store)
     waits: list[float] = []
-    monkeypatch.setattr(doctor.time, "sleep", waits.append)
+    monkeypatch.setattr("firnline.cli.doctor.time.sleep", waits.append)
     told_s = time.monotonic() - doctor._CATALOG_S
     assert kinds(store, Starts(log=0, local=base + 1, told_s=told_s)) == ["catalog-explains-less"]
     assert waits == []

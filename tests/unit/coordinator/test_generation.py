@@ -129,7 +129,7 @@ def test_a_generation_is_written_as_its_schema_says(row: GroupMetadataValue) -> 
             rebalance_timeout_ms=m.rebalance_timeout,
             protocols=[
                 Protocol("another", b"x"),
-                *([] if row.protocol is None else [Protocol(row.protocol, m.subscription)]),
+                *([] if row.protocol is None else [Protocol(row.protocol, m.subscription)]),  # type: ignore[arg-type]
             ],
         )
         for m in row.members

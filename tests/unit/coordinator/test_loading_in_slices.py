@@ -65,7 +65,7 @@ class Watched(GroupWorld):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: int) -> None:
         self.rows = self.checks = 0
-        usual, read = loading.usual_records, loading.read_commit
+        usual, read = loading.usual_records, loading.read_commit  # type: ignore[attr-defined]
 
         def counted(data: Any, position: int, at_most: int) -> Any:
             found = usual(data, position, at_most)

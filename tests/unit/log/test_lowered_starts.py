@@ -183,7 +183,7 @@ def test_one_write_lowers_the_watermarks_of_all_logs_that_a_power_cut_has_shorte
     for _ in range(3):
         append(again, batch("new"), epoch=1)
     flush(again)
-    after = opened(started(found._fs.kill()), partition=1)
+    after = opened(started(found._fs.kill()), partition=1)  # type: ignore[attr-defined]
     assert (after.log_end_offset, after.high_watermark <= 4) == (7, True)
 
 

@@ -34,7 +34,7 @@ def config(**changes: object) -> TopicConfig:
     return replace(TopicConfig(), **(base | changes))  # type: ignore[arg-type]
 
 
-def view(*ages_ms: int, size: int = 100, **changes: object) -> LogView:
+def view(*ages_ms: int, size: int = 100, **changes: Any) -> LogView:
     """Segments of ten offsets each, with these ages at NOW, the last one active."""
     segments = [
         SegmentAge(number * 10, number * 10 + 10, size, partial(int, NOW - age))

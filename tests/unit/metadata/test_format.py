@@ -13,7 +13,7 @@ from firnline.metadata.features import (
 )
 from firnline.metadata.format import cluster_id_of, format_storage
 from firnline.metadata.snapshot_file import read_snapshot
-from firnline.sim.disk import CrashableFs
+from firnline.sim.disk import CrashableFs, Operation
 from tests.quorum_rig import broker_config
 from tests.worlds.chance import SeededRng
 
@@ -208,7 +208,8 @@ def test_a_crash_while_formatting_leaves_a_directory_formatted_or_not(seed: int)
     """`meta.properties` comes last: where it is, the bootstrap records are."""
     dice = SeededRng(seed)
     fs = CrashableFs()
-    operation = ("append", "sync", "rename", "sync_dir")[seed % 4]
+    operations: list[Operation] = ["append", "sync", "rename", "sync_dir"]
+    operation = operations[seed % 4]
     fs.fail(operation, ("/a/", "/b")[seed % 2], "EIO", skip=dice.below(2))
     try:
         formatted(fs)

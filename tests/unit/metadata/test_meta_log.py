@@ -24,7 +24,7 @@ from firnline.records.control import (
     encode_key,
     encode_value,
 )
-from firnline.sim.disk import CrashableFs
+from firnline.sim.disk import CrashableFs, Operation
 from tests.quorum_rig import VOTERS, Loop, broker_config
 from tests.worlds.chance import CountingRng, SeededRng
 
@@ -128,7 +128,8 @@ def test_a_crash_at_any_failing_operation_loses_nothing_answered(seed: int) -> N
     """Faults, not only cuts: the disk fails once, the node dies of it, and the next start is whole."""
     dice = SeededRng(seed)
     fs = a_disk()
-    operation = ("append", "sync", "rename", "sync_dir")[seed % 4]
+    operations: list[Operation] = ["append", "sync", "rename", "sync_dir"]
+    operation = operations[seed % 4]
     fs.fail(operation, "__cluster_metadata", "EIO", skip=dice.below(12))
     kept: dict[str, str] = {}
     running: Running | None = None

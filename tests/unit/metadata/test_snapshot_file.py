@@ -1,5 +1,6 @@
 """Snapshot files: whole or refused, Kafka's bytes, and never half there."""
 
+from collections.abc import Sequence
 import pytest
 
 from firnline.base.errors import StorageError
@@ -27,7 +28,7 @@ from firnline.records.control import (
     encode_key,
     encode_value,
 )
-from firnline.sim.disk import CrashableFs
+from firnline.sim.disk import CrashableFs, Operation
 from tests.worlds.chance import SeededRng
 
 CONTENT = [
@@ -39,7 +40,7 @@ CONTENT = [
 KAFKA_SIZES = [83, 91, 75]
 
 
-def batches(content: list[Message], epoch: int = 3) -> list[bytearray]:
+def batches(content: Sequence[Message], epoch: int = 3) -> list[bytearray]:
     return list(
         snapshot_batches(content, epoch=epoch, metadata_version=30, last_contained_ms=77, now_ms=99)
     )
@@ -218,7 +219,8 @@ def test_a_crash_while_writing_leaves_no_snapshot_that_is_not_whole(seed: int) -
     """Q9: the name is there only when the bytes are."""
     rng = SeededRng(seed)
     fs = a_disk()
-    operation = ("append", "sync", "rename", "sync_dir")[seed % 4]
+    operations: list[Operation] = ["append", "sync", "rename", "sync_dir"]
+    operation = operations[seed % 4]
     fs.fail(operation, "/d", "EIO", skip=rng.below(3) if operation == "append" else 0)
     with pytest.raises(StorageError):
         write_snapshot(fs, "/d", "x.checkpoint", batches(CONTENT))

@@ -154,7 +154,7 @@ def test_answers_of_another_shape_are_left_to_others(
         "short file": (b"<", part._replace(size_bytes=51), b">"),
         "two slices": (b"<", part, part, b">"),
         "no slice": (b"<", b"=", b">"),
-        "no file": (b"<", part._replace(file=Without()), b">"),
+        "no file": (b"<", part._replace(file=Without()), b">"),  # type: ignore[arg-type]
     }[shape]
     world.answers[b"ask"] = answer
     peer.sendall(b"ask")

@@ -132,14 +132,14 @@ def test_what_clients_send_is_usual_at_every_version_in_use(key: int, version: i
 
 def odd_frames() -> Iterator[tuple[str, bytes]]:
     """Requests that are allowed, or nearly, and go the way for all cases."""
-    two = produce(batch()).topic_data * 2
+    two = produce(batch()).topic_data * 2  # type: ignore[operator]
     yield "two topics", frame(produce(None, topic_data=two), 9)
     yield (
         "two partitions",
         frame(
             produce(
                 None,
-                topic_data=[TopicProduceData(name="t", partition_data=two[0].partition_data * 2)],
+                topic_data=[TopicProduceData(name="t", partition_data=two[0].partition_data * 2)],  # type: ignore[index]
             ),
             9,
         ),
@@ -151,7 +151,8 @@ def odd_frames() -> Iterator[tuple[str, bytes]]:
         "topic not ASCII",
         frame(
             produce(
-                None, topic_data=[TopicProduceData(name="é", partition_data=two[0].partition_data)]
+                None,
+                topic_data=[TopicProduceData(name="é", partition_data=two[0].partition_data)],  # type: ignore[index]
             ),
             9,
         ),
@@ -169,7 +170,7 @@ def odd_frames() -> Iterator[tuple[str, bytes]]:
     yield "a session that ends", frame(fetch(session_id=1, session_epoch=-1), 12)
     yield "an epoch without a session", frame(fetch(session_epoch=1), 12)
     yield "session -1", frame(fetch(session_id=-1, session_epoch=1), 12)
-    yield "two changes", frame(fetch(session_id=1, session_epoch=1, topics=fetch().topics * 2), 12)
+    yield "two changes", frame(fetch(session_id=1, session_epoch=1, topics=fetch().topics * 2), 12)  # type: ignore[operator]
     yield (
         "a topic of no partition",
         frame(

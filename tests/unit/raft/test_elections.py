@@ -61,7 +61,7 @@ def test_every_epoch_has_one_leader_however_often_leaders_fall() -> None:
         assert leader.node.epoch not in led
         led[leader.node.epoch] = leader.node_id
         leader.crash()
-        net.run_for(10_000, until=lambda gone=leader: net.leaders and net.agree())  # type: ignore[misc]
+        net.run_for(10_000, until=lambda gone=leader: net.leaders and net.agree())  # type: ignore[arg-type, misc]
         leader.start()
     assert sorted(led) == list(led)
 

@@ -19,7 +19,7 @@ from tests.log_world import NOW, batch, patched
 OPEN = BatchLimits(10_000, INT64_MAX, 3_600_000)
 
 
-def code(data: bytes, limits: BatchLimits = OPEN) -> Code:
+def code(data: bytes | bytearray, limits: BatchLimits = OPEN) -> Code:
     found = check_client_batch(data, limits, NOW)
     return found.code if isinstance(found, KafkaError) else Code.NONE
 
@@ -28,7 +28,7 @@ def fixed(kind: str, position: int, value: int) -> bytearray:
     return patched(batch("a", "b"), kind, position, value)
 
 
-def cases(now: int, leeway_ms: int = 0) -> list[tuple[str, bytes, Code]]:
+def cases(now: int, leeway_ms: int = 0) -> list[tuple[str, bytes | bytearray, Code]]:
     """Return (name, what a producer sends at `now`, the code it is answered with)."""
 
     def made(*values: str, **more: Any) -> bytearray:

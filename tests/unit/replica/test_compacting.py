@@ -1,5 +1,7 @@
 """Which log is compacted when, and what becomes of a round when the log changes under it."""
 
+from typing import Any
+
 import pytest
 
 from firnline.base.effects import Compact, Effects, SetTimer
@@ -21,7 +23,7 @@ from tests.log_world import ABORT, found_records, marker
 from tests.unit.broker.harness import DATA, Harness
 
 LOOK_MS = 1000
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "log_cleaner_backoff_ms": str(LOOK_MS),
     "log_flush_offset_checkpoint_interval_ms": "100",
     "replica_high_watermark_checkpoint_interval_ms": "100",
@@ -29,13 +31,13 @@ SETTINGS = {
 }
 
 
-def node(**more: str) -> Harness:
+def node(**more: Any) -> Harness:
     return Harness(**(SETTINGS | more))
 
 
-def topic(harness: Harness, name: str = "t", **configs: str) -> Log:
+def topic(harness: Harness, name: str = "t", **configs: Any) -> Log:
     """Make a compacted topic with closed segments full of old values; return its log."""
-    settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.1"}
+    settings: dict[str, Any] = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.1"}
     harness.create_topic(name, **(settings | configs))
     log = harness.node.hosted.by_name[TopicPartition(name, 0)].log
     dirty(harness, log)

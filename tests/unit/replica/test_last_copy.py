@@ -191,7 +191,7 @@ def test_a_pool_that_is_full_is_asked_again() -> None:
     [timer] = submit.then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED), 0)
     assert isinstance(timer, SetTimer | CancelTimer)
     node.work = []
-    node.run(timer.then(0))
+    node.run(timer.then(0))  # type: ignore[union-attr]
     node.go_on()
     assert log_of(p).recovery_point == 1
 

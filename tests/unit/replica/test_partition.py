@@ -1,5 +1,7 @@
 """One partition: who may append, what is committed, what a read comes to."""
 
+from typing import Any
+
 import pytest
 
 from firnline.base.effects import Appended
@@ -28,7 +30,7 @@ def append(p: Partition, records: int = 1, acks: int = 1) -> Appended:
     return outcome
 
 
-def read(p: Partition, offset: int, **more: int) -> object:
+def read(p: Partition, offset: int, **more: Any) -> object:
     return p.read(offset, max_bytes=1 << 20, isolation=0, **more)
 
 

@@ -30,7 +30,7 @@ class Node:
             brokers=brokers,
             hosted=lambda: self.hosted,
             leaders=self,  # type: ignore[arg-type]
-            ask_controller=self.ask_controller,
+            ask_controller=self.ask_controller,  # type: ignore[arg-type]
             on_storage_failure=lambda p, now_ms: [],
             assignments=DirectoryAssignments(
                 said=lambda topic_id, number: None,

@@ -4,7 +4,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ PRODUCE = (
 
 class Ticket:
     """What the echo needs of a RequestContext."""
+
+    on_end: Callable[..., Any]  # by who admitted it
 
     def __init__(self, connection: Any, body: bytes) -> None:
         self.connection = connection

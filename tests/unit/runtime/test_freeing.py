@@ -11,7 +11,6 @@ import pytest
 from firnline.api.context import RequestContext
 from firnline.base.units import MIB
 from firnline.protocol.schema import Message, Struct, f
-from firnline.runtime.bounds import freeing
 from firnline.runtime.bounds.freeing import LOOKS_MAX, ROWS_PER_PORTION, Freeing
 from tests.unit.runtime.test_answers import Loop, World
 
@@ -282,7 +281,7 @@ def test_young_objects_are_looked_at_while_more_is_freed_than_made(
 ) -> None:
     """The collector counts what is made less what is freed: it would go over all of it at the end."""
     looks: list[int] = []
-    monkeypatch.setattr(freeing.gc, "collect", looks.append)
+    monkeypatch.setattr("firnline.runtime.bounds.freeing.gc.collect", looks.append)
     kept = node.freeing.begin()
     node.loop.seconds(3)
     assert looks == [], "it is off while metadata is loaded"

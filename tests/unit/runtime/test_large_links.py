@@ -109,7 +109,7 @@ def test_an_answer_of_very_many_rows_is_read_in_slices(
         turns.append(len(asker.answers))
         asker.loop.call_soon(tick)
 
-    decode = links.decode_answer_in_slices
+    decode = links.decode_answer_in_slices  # type: ignore[attr-defined]
 
     def ticking(*args: Any, **more: Any) -> Any:
         tick()

@@ -91,7 +91,7 @@ def test_an_observer_is_no_controller() -> None:
     assert state.samples[0].labels == {"current_state": "observer"}
 
 
-def at(facts: QuorumFacts, now_ms: int, **counted: int) -> QuorumFacts:
+def at(facts: QuorumFacts, now_ms: int, **counted: Any) -> QuorumFacts:
     return facts._replace(now_ms=now_ms, raft=facts.raft._replace(**counted))
 
 

@@ -28,7 +28,7 @@ def answer_of(file: CrashableFile, *slices: tuple[int, int]) -> FetchResponse:
 def told(answer: Answer) -> bytes:
     message = answer.message
     assert isinstance(message, FetchResponse)
-    return bytes(message.responses[0].partitions[0].records or b"")
+    return bytes(message.responses[0].partitions[0].records or b"")  # type: ignore[arg-type]
 
 
 def test_what_fits_the_socket_is_read_at_once() -> None:

@@ -65,7 +65,7 @@ class Rig:
             is_encoded=False,
             **options,
         )
-        self.hosts = {node_id: Host(node_id, self.world, self.options, self) for node_id in (1, 2)}
+        self.hosts = {node_id: Host(node_id, self.world, self.options, self) for node_id in (1, 2)}  # type: ignore[arg-type]
         self.network = Network(self.world, self.options, self.hosts, self)
         self.machines: dict[int, EchoMachine] = {}
         self.answers: list[tuple[int, str]] = []

@@ -14,7 +14,7 @@ def test_every_slice_is_small_and_as_it_was_afterwards() -> None:
     assert min(before) > 1
     with small_slices(1):
         assert hosting.AT_ONCE == fetch.PARTITIONS_PER_SLICE == follower.TAKEN_PER_SLICE == 1
-        assert large_fetch.PARTITIONS_PER_SLICE == 1, "each module has a name of its own for it"
+        assert large_fetch.PARTITIONS_PER_SLICE == 1, "each module has a name of its own for it"  # type: ignore[attr-defined]
     assert before == (hosting.AT_ONCE, fetch.PARTITIONS_PER_SLICE, follower.TAKEN_PER_SLICE)
 
 

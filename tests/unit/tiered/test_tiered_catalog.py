@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -409,7 +410,7 @@ def crafted_row() -> CatalogSegment:
     return CatalogSegment(bytes(16), 0, 9, 100, 5, ((0, 0),), "data/x", (".log",))
 
 
-def crafted_head(store: MemoryStore, *parts: PartRef, **other: object) -> None:
+def crafted_head(store: MemoryStore, *parts: PartRef, **other: Any) -> None:
     head = CatalogHead("t", TOPIC, 0, 0, 0, 1, 0, 0, 0, 0, 100, ((0, 0),), parts, (), ())._replace(
         **other
     )
@@ -459,7 +460,7 @@ def test_a_part_of_somebody_else_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("change", [{"rows": 2}, {"level": 1}, {"size_bytes": 1 << 40}])
-def test_a_part_is_what_its_reference_says(change: dict[str, int]) -> None:
+def test_a_part_is_what_its_reference_says(change: dict[str, Any]) -> None:
     store = MemoryStore()
     ref = crafted_part(store, "0", [crafted_row()], 0)
     crafted_head(store, ref._replace(**change))

@@ -475,7 +475,7 @@ def test_a_flush_is_answered_soon_after_the_transaction_ended() -> None:
     node.produce(0, "open", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
     answers: list[dict[int, object]] = []
     node.run(
-        node.tier.flush(TOPIC_ID, lambda found, now_ms: answers.append(found) or [], cluster.now_ms)
+        node.tier.flush(TOPIC_ID, lambda found, now_ms: answers.append(found) or [], cluster.now_ms)  # type: ignore[arg-type]
     )  # type: ignore[func-returns-value]
     node.pass_time(1000)
     assert answers == []
@@ -657,7 +657,7 @@ def test_a_flush_while_a_segment_is_copied_begins_no_second_copy() -> None:
     node.pass_time(1000)
     assert len(node.on_hold) == 1
     answers: list[dict[int, object]] = []
-    node.run(node.tier.flush(TOPIC_ID, lambda found, now_ms: answers.append(found) or [], 0))  # type: ignore[func-returns-value]
+    node.run(node.tier.flush(TOPIC_ID, lambda found, now_ms: answers.append(found) or [], 0))  # type: ignore[arg-type, func-returns-value]
     assert len(node.on_hold) == 1
     node.release()
     node.pass_time(1000)

@@ -29,7 +29,7 @@ def catalog_bases(cluster: Cluster) -> list[int]:
     return [s.base_offset for s in catalog.segments]
 
 
-def tiered(cluster: Cluster, count: int = 4, **settings: int) -> Node:
+def tiered(cluster: Cluster, count: int = 4, **settings: Any) -> Node:
     node = Node(cluster, **settings).start().lead(0)
     for number in range(count):
         node.produce(0, f"m{number}")
@@ -155,7 +155,7 @@ def test_the_log_start_moves_before_anything_is_deleted() -> None:
 
     def looking(segment):  # type: ignore[no-untyped-def]
         order.append(("delete", node.log.log_start_offset, catalog_bases(cluster)))
-        assert node.tier.services.metadata.get(WHERE, segment.segment_id).state == (
+        assert node.tier.services.metadata.get(WHERE, segment.segment_id).state == (  # type: ignore[union-attr]
             SegmentState.DELETE_STARTED
         )
         delete(segment)

@@ -28,7 +28,7 @@ from tests.raw_batches import raw_batch
 from tests.tier_world import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
 
 
-def tiered(cluster: Cluster, **settings: int) -> Node:
+def tiered(cluster: Cluster, **settings: Any) -> Node:
     """Offsets 0..7 in segments of two batches, all but nothing local."""
     node = Node(cluster, **settings).start().lead(0)
     for pair in ("ab", "cd", "ef", "gh"):
@@ -41,7 +41,7 @@ def tiered(cluster: Cluster, **settings: int) -> Node:
 
 
 def offsets(data: RemoteData) -> list[int]:
-    return [h.base_offset for h in headers(bytes(data.records))]
+    return [h.base_offset for h in headers(bytes(data.records))]  # type: ignore[arg-type]
 
 
 def log_key(segment: RemoteSegment) -> str:
@@ -251,7 +251,7 @@ def texts(data: RemoteData | KafkaError) -> list[str]:
     from firnline.records.record import all_records
 
     assert not isinstance(data, KafkaError), data
-    return [(r.value or b"").decode() for r in all_records(bytes(data.records))]
+    return [(r.value or b"").decode() for r in all_records(bytes(data.records))]  # type: ignore[arg-type]
 
 
 def test_s3_records_of_a_lost_history_are_never_served() -> None:
@@ -365,7 +365,10 @@ def many_transactions(segments: int, *, is_aborted: bool = True) -> Node:
         )
         origin = "coordinator" if is_end else "client"
         made = node.log.append_as_leader(
-            batch, leader_epoch=0, now_ms=node.cluster.now_ms, origin=origin
+            batch,
+            leader_epoch=0,
+            now_ms=node.cluster.now_ms,
+            origin=origin,  # type: ignore[arg-type]
         )
         assert isinstance(made, Appended), made
 

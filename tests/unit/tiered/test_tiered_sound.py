@@ -169,7 +169,7 @@ def test_a_damaged_index_is_built_again_for_the_copy() -> None:
 
 
 def transaction(node: Node, producer: int, sequence: int, *, is_aborted: bool) -> None:
-    kinds = {"producer_id": producer, "producer_epoch": 0, "is_transactional": True}
+    kinds: dict[str, Any] = {"producer_id": producer, "producer_epoch": 0, "is_transactional": True}
     for number, text in enumerate("xy"):
         node.produce(3, text, roll=False, base_sequence=sequence + number, **kinds)
     kind = ControlType.ABORT if is_aborted else ControlType.COMMIT
@@ -257,7 +257,7 @@ def test_a_damaged_snapshot_below_a_segment_does_not_change_its_aborted_transact
     """Where what producers did before is not known, the batches alone do not say what was aborted."""
     node = Node(Cluster()).start()
     node.log.epochs.assign(3, 0)
-    kinds = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+    kinds: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
     node.produce(3, "begins", base_sequence=0, **kinds)
     transaction(node, 8, 0, is_aborted=True)
     marker = NewRecord(encode_key(ControlType.ABORT), bytes(6), node.cluster.now_ms)

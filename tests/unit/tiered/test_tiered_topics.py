@@ -5,8 +5,7 @@ from collections.abc import Callable
 from types import FrameType, SimpleNamespace
 from typing import Any
 
-from firnline.base.ids import TopicPartition
-from firnline.tiered.spi import TopicIdPartition
+from firnline.base.ids import TopicIdPartition, TopicPartition
 from tests.tier_world import TOPIC_ID, Cluster, Node, topic_config
 
 TOPICS = 2_000

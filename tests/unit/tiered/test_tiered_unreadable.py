@@ -80,7 +80,7 @@ def texts(node: Node, offset: int) -> list[str]:
     """What a consumer gets from there on, as far as one answer goes."""
     found = node.read(offset, max_bytes=1)
     assert isinstance(found, RemoteData), found
-    return [(each.value or b"").decode() for each in all_records(found.records)][:1]
+    return [(each.value or b"").decode() for each in all_records(found.records)][:1]  # type: ignore[arg-type]
 
 
 def logs(cluster: Cluster) -> list[str]:
