@@ -287,6 +287,11 @@ class World:
         """The timer that fires next: of those due at the same time the one that was set first."""
         return min(self.timers.values(), key=lambda timer: timer.at_ms, default=None)
 
+    def due_timer(self) -> SetTimer | None:
+        """The timer that fires next, if it is due now."""
+        timer = self.next_timer()
+        return timer if timer is not None and timer.at_ms <= self.now_ms else None
+
     def fire(self, key: Hashable) -> None:
         """Fire a timer; if it is not due yet the clock goes on until it is."""
         timer = self.timers.pop(key)
