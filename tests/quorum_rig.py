@@ -172,7 +172,7 @@ class Loop(World):
         self.others: list[Any] = []
 
     def on_submit(self, effect: Submit) -> None:
-        self.begin(effect, None if effect.pool == "votes" else self.work)
+        self.wait_or_do(effect, None if effect.pool == "votes" else self.work)
 
     def on_other(self, effect: Effect) -> None:
         self.others.append(effect)

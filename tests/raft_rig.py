@@ -1,20 +1,16 @@
 """A quorum in memory: replicas with their logs, a network that does as the test says, and one clock."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from firnline.base.effects import (
-    CancelTimer,
     Effects,
     Flush,
-    Note,
     Peer,
     Reply,
     Send,
-    SetTimer,
     Unanswered,
-    Warn,
 )
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch
@@ -27,6 +23,8 @@ from firnline.raft.voters import Voter, VoterSet
 from firnline.records.build import NewRecord, build_batch
 from tests.raft_disk import START_MS, Disk
 from tests.worlds.chance import SeededRng
+from tests.worlds.clock import FakeClock
+from tests.worlds.effects import World
 
 CLUSTER = "kYk0Nk0rTGmTpCgfF2cFlA"
 
@@ -81,19 +79,18 @@ class Flight:
         return type(self.response if self.is_answer else self.request).__name__
 
 
-class Member:
-    """One replica with its disk. A restart keeps the disk."""
+class Member(World):
+    """One replica with its disk. A restart keeps the disk.
+
+    holds_flushes  what is flushed waits for `sync`; else for `Net.settle`
+    """
 
     def __init__(self, net: "Net", node_id: int, directory_id: bytes, **options: Any) -> None:
+        super().__init__(net.clock)
         self.net, self.node_id, self.disk = net, node_id, Disk()
         self.directory_id = directory_id
         self.options = options
         self.rng = options.pop("rng", None) or SeededRng(net.seed * 1000 + node_id)
-        self.timers: dict[Any, SetTimer] = {}
-        self.flushes: list[Flush] = []
-        self.warnings: list[str] = []
-        self.notes: list[str] = []
-        self.holds_flushes = False
         self.is_up = False
         self.life = 0
         self.listener = Listener()
@@ -131,28 +128,22 @@ class Member:
             self.disk.lose_power()
         self.net.hang_up(self)
 
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, Send):
-                self.net.send(self, effect)
-            elif isinstance(effect, Reply) and isinstance(effect.context, list):
-                effect.context.append(effect.message)
-            elif isinstance(effect, Reply):
-                self.net.answer(effect.context, effect.message)
-            elif isinstance(effect, Flush):
-                self.flushes.append(effect)
-            elif isinstance(effect, SetTimer):
-                self.timers[effect.key] = effect
-            elif isinstance(effect, CancelTimer):
-                self.timers.pop(effect.key, None)
-            else:
-                assert isinstance(effect, Warn | Note)
-                (self.notes if isinstance(effect, Note) else self.warnings).append(effect.line)
+    def on_send(self, effect: Send) -> None:
+        self.net.send(self, effect)
+
+    def on_reply(self, effect: Reply) -> None:
+        if isinstance(effect.context, list):
+            effect.context.append(effect.message)
+        else:
+            self.net.answer(effect.context, effect.message)
+
+    def on_flush(self, effect: Flush) -> None:
+        self.wait_or_do(effect, self.flushes)
 
     def sync(self, problem: StorageError | None = None) -> None:
         """Report the flushes that wait."""
         while self.flushes:
-            self.run(self.flushes.pop(0).then(problem, self.net.now_ms))
+            self.flush(problem)
 
     def end_cut(self, problem: StorageError | None = None) -> None:
         """The disk has cut the log, or failed."""
@@ -175,11 +166,9 @@ class Member:
         self.run(self.node.on_request(request, answer, self.net.now_ms))
         return answers
 
-    def fire(self, name: str) -> None:
-        """Let a timer of the quorum come due; the clock follows."""
-        timer = self.timers.pop(("raft", name))
-        self.net.now_ms = max(self.net.now_ms, timer.at_ms)
-        self.run(timer.then(self.net.now_ms))
+    def fire(self, key: Hashable) -> None:
+        """Let a timer come due, of the quorum by its name alone; the clock follows."""
+        super().fire(("raft", key) if isinstance(key, str) else key)
 
     def propose(self, *values: bytes) -> Proposed:
         outcome = self.node.propose(values, epoch=self.node.epoch, now_ms=self.net.now_ms)
@@ -206,12 +195,20 @@ class Net:
         self.seed = seed
         self.settings = settings or QuorumSettings()
         self.voters = VoterSet([Voter(n, f"host-{n}", 9000 + n) for n in voter_ids])
-        self.now_ms = START_MS
+        self.clock = FakeClock(START_MS)
         self.flights: list[Flight] = []
         self.open: list[Flight] = []  # requests that wait at their target for an answer
         self.cuts: set[tuple[int, int]] = set()  # (from, to) that lose everything
         self.versions: dict[int, int] = {}  # API key -> newest that all speak
         self.members = {n: Member(self, n, directory(n)) for n in (*voter_ids, *observer_ids)}
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms
+
+    @now_ms.setter
+    def now_ms(self, now_ms: int) -> None:
+        self.clock.now_ms = now_ms
 
     def __getitem__(self, node_id: int) -> Member:
         return self.members[node_id]
@@ -339,10 +336,8 @@ class Net:
                 self.now_ms = end_ms
                 assert until is None, "it did not come to that"
                 return
-            at_ms, _, _, member, key = min(due, key=lambda one: one[:3])
-            self.now_ms = max(self.now_ms, at_ms)
-            timer = member.timers.pop(key)
-            member.run(timer.then(self.now_ms))
+            *_, member, key = min(due, key=lambda one: one[:3])
+            member.fire(key)
 
     # ---- what came of it
 

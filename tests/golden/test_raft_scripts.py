@@ -68,28 +68,30 @@ class TellingMember(Member):
 
     story: "Story"
 
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            self.tell_effect(effect)
-            super().run([effect])
-
     def tell(self, what: str) -> None:
         self.story.lines.append(f"{self.node_id}: {what}")
 
-    def tell_effect(self, effect: Any) -> None:
-        if isinstance(effect, Send):
-            target = effect.peer.node_id
-            self.tell(f"-> {target} {said_request(effect.request)}")
-        elif isinstance(effect, Reply) and isinstance(effect.context, list):
-            self.tell(f"<- {said_response(effect.message)}")
-        elif isinstance(effect, Reply):
-            self.tell(f"<- {effect.context.sender.node_id} {said_response(effect.message)}")
-        elif isinstance(effect, Flush):
-            self.tell("sync")
-        elif isinstance(effect, SetTimer):
-            self.tell(f"timer {effect.key[1]} {effect.at_ms - self.net.now_ms}")  # type: ignore[index]
-        elif isinstance(effect, Warn):
-            self.tell(f"warn {effect.line.partition(': ')[2]}")
+    def on_send(self, effect: Send[Any]) -> None:
+        self.tell(f"-> {effect.peer.node_id} {said_request(effect.request)}")
+        super().on_send(effect)
+
+    def on_reply(self, effect: Reply[Any]) -> None:
+        stranger = isinstance(effect.context, list)
+        asker = "" if stranger else f"{effect.context.sender.node_id} "
+        self.tell(f"<- {asker}{said_response(effect.message)}")
+        super().on_reply(effect)
+
+    def on_flush(self, effect: Flush) -> None:
+        self.tell("sync")
+        super().on_flush(effect)
+
+    def on_set_timer(self, effect: SetTimer) -> None:
+        self.tell(f"timer {effect.key[1]} {effect.at_ms - self.net.now_ms}")
+        super().on_set_timer(effect)
+
+    def on_warn(self, effect: Warn) -> None:
+        self.tell(f"warn {effect.line.partition(': ')[2]}")
+        super().on_warn(effect)
 
 
 class TellingListener(Listener):

@@ -136,9 +136,9 @@ class World:
 
     def complete_with(self, effect: Effect, result: Any) -> None:
         """Tell whoever waits for `effect` that this came of it, and go on."""
-        self.run(self.step(effect.then, result))
+        self.run(self.call(effect.then, result))
 
-    def step(self, then: Callable[..., Any], *results: Any) -> Any:
+    def call(self, then: Callable[..., Any], *results: Any) -> Any:
         """One step of the loop: call a continuation, return what it asks for. Override it to look at each."""
         return then(*results, self.now_ms)
 
@@ -193,25 +193,25 @@ class World:
         self.timers.pop(effect.key, None)
 
     def on_flush(self, effect: Flush) -> None:
-        self.begin(effect, self.flushes if self.holds_flushes else None)
+        self.wait_or_do(effect, self.flushes if self.holds_flushes else None)
 
     def on_submit(self, effect: Submit) -> None:
-        self.begin(effect, self.work if self.holds_work else None)
+        self.wait_or_do(effect, self.work if self.holds_work else None)
 
     def on_compact(self, effect: Compact) -> None:
-        self.begin(effect, self.rounds if self.holds_rounds else None)
+        self.wait_or_do(effect, self.rounds if self.holds_rounds else None)
 
     def on_append(self, effect: Append) -> None:
-        self.begin(effect, self.appends if self.holds_appends else None)
+        self.wait_or_do(effect, self.appends if self.holds_appends else None)
 
     def on_ensure_topic(self, effect: EnsureTopic) -> None:
-        self.begin(effect, None)
+        self.wait_or_do(effect, None)
 
     def on_other(self, effect: Effect) -> None:
         """An effect that is none of `base/effects.py`."""
         raise AssertionError(f"nobody carries out {effect}")
 
-    def begin(self, effect: Effect, waiting: list[Any] | None) -> None:
+    def wait_or_do(self, effect: Effect, waiting: list[Any] | None) -> None:
         """Put work where it waits: on hold, in the list `waiting`, or, without one, where it is ready."""
         if self.held(effect):
             self.on_hold.append(effect)
@@ -258,7 +258,7 @@ class World:
         result: object = None
         try:
             while True:
-                put = self.step(effect.on_group, next(running))
+                put = self.call(effect.on_group, next(running))
                 if put is None:
                     result = StorageError("the log changed while it was compacted")
                     break
@@ -287,11 +287,16 @@ class World:
         """The timer that fires next: of those due at the same time the one that was set first."""
         return min(self.timers.values(), key=lambda timer: timer.at_ms, default=None)
 
+    def due_timer(self) -> SetTimer | None:
+        """The timer that fires next, if it is due now."""
+        timer = self.next_timer()
+        return timer if timer is not None and timer.at_ms <= self.now_ms else None
+
     def fire(self, key: Hashable) -> None:
         """Fire a timer; if it is not due yet the clock goes on until it is."""
         timer = self.timers.pop(key)
         self.now_ms = max(self.now_ms, timer.at_ms)
-        self.run(self.step(timer.then))
+        self.run(self.call(timer.then))
 
 
 def carried_out(effects: Effects, now_ms: int, *, for_ms: int = 0) -> World:

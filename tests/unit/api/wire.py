@@ -31,7 +31,7 @@ from firnline.protocol.schema import Message
 from firnline.protocol.session import header_tail
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
-from tests.unit.broker.hosting import World
+from tests.unit.broker.hosting import Calls
 from tests.unit.replica.list_log import NODE_ID, TOPIC_ID
 from tests.worlds.chance import CountingRng
 
@@ -104,7 +104,7 @@ class Wire:
     """Sends requests as bytes and reads answers from bytes."""
 
     def __init__(self, *partitions: Partition) -> None:
-        self.world = World()
+        self.world = Calls()
         self.answers: list[Any] = []
         self.was_usual = self.was_at_once = False
         leaders = Leaders(image)

@@ -1,12 +1,16 @@
-"""Hosted partitions on lists, and an executor of the few effects that the broker's calls have."""
+"""Hosted partitions on lists, and a world for the few effects that the broker's calls have."""
 
 from typing import Any
 
-from firnline.base.effects import CancelTimer, Effects, Flush, SetTimer
-from firnline.base.errors import StorageError
+from firnline.base.effects import (
+    CloseConnection,
+    Effect,
+    Reply,
+)
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 from tests.unit.replica.list_log import partition
+from tests.worlds.effects import World
 
 ELSEWHERE = ("elsewhere", 0)
 ELSEWHERE_ID = b"\x09" * 16
@@ -23,37 +27,24 @@ def hosted(*partitions: Partition, **more: Any) -> HostedPartitions:
     return made
 
 
-class World:
-    """Carries effects out by hand: timers and flushes wait until the test lets them go."""
+class Calls(World):
+    """What the broker's calls have done: timers and flushes wait until the test lets them go; what is for a
+    client, or of the test, is kept in `said`."""
+
+    holds_flushes = True
 
     def __init__(self) -> None:
-        self.now_ms = 1000
-        self.timers: dict[Any, SetTimer] = {}
-        self.flushes: list[Flush] = []
+        super().__init__(1000)
         self.said: list[Any] = []
 
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, SetTimer):
-                self.timers[effect.key] = effect
-            elif isinstance(effect, CancelTimer):
-                del self.timers[effect.key]
-            elif isinstance(effect, Flush):
-                self.flushes.append(effect)
-            else:
-                self.said.append(effect)
+    def on_reply(self, effect: Reply) -> None:
+        self.said.append(effect)
 
-    def flush(self, error: StorageError | None = None) -> None:
-        due, self.flushes = self.flushes, []
-        for effect in due:
-            self.run(effect.then(error, self.now_ms))
+    def on_close(self, effect: CloseConnection) -> None:
+        self.said.append(effect)
 
-    def pass_time(self, duration_ms: int) -> None:
-        self.now_ms += duration_ms
-        due = [t for t in self.timers.values() if t.at_ms <= self.now_ms]
-        for timer in due:
-            del self.timers[timer.key]
-            self.run(timer.then(self.now_ms))
+    def on_other(self, effect: Effect) -> None:
+        self.said.append(effect)
 
 
-__all__ = ["ELSEWHERE", "ELSEWHERE_ID", "World", "hosted", "partition"]
+__all__ = ["ELSEWHERE", "ELSEWHERE_ID", "Calls", "hosted", "partition"]

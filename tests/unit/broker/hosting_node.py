@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from firnline.base.effects import Effects, SetTimer, Submit, Warn
+from firnline.base.effects import Effect, Effects, SetTimer, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.broker.hosting import Hosting
@@ -17,6 +17,7 @@ from firnline.protocol.schema import Message
 from firnline.replica.partition import Partition
 from tests.unit.broker.hosting import hosted
 from tests.unit.replica.list_log import NODE_ID, ListLog
+from tests.worlds.effects import World
 
 ID, OTHER_ID = b"\x01" * 16, b"\x02" * 16
 
@@ -101,10 +102,11 @@ class Store:
         return []
 
 
-class Node:
+class Node(World):
     """One node's hosting, fed with records."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.image = EMPTY_IMAGE
         self.store = Store()
         self.hosted = hosted(on_missing=lambda *name: self.hosting.asked_for(*name))
@@ -121,8 +123,7 @@ class Node:
         self.was_replaced = False  # by another process of its id
         self.failures: list[StorageError] = []
         self.lost: list[Any] = []
-        self.work: list[Any] = []
-        self.holds_work = False
+        self.work: list[Any] = []  # timers too: what they do is work for the disk
         self.told: list[tuple[str, TopicPartition]] = []
 
     def disk_failed(self, said: StorageError, now_ms: int) -> Effects:
@@ -161,21 +162,22 @@ class Node:
         self.warnings = []
         self.run(self.hosting.apply(delta, self.image, 0))
 
-    def run(self, effects: Effects) -> None:
-        """Do what the disk pool has to do at once, or when `go_on` is called."""
-        self.warnings += [effect.line for effect in effects if isinstance(effect, Warn)]
-        self.work += [effect for effect in effects if not isinstance(effect, Warn)]
-        while self.work and not self.holds_work:
-            self.go_on()
+    def on_set_timer(self, effect: SetTimer) -> None:
+        """What is slices of work waits with the rest of it, whenever it is due."""
+        self.wait_or_do(effect, self.work if self.holds_work else None)
+
+    def complete(self, effect: Effect) -> None:
+        if isinstance(effect, SetTimer):
+            self.run(self.call(effect.then))
+        else:
+            assert isinstance(effect, Submit)
+            super().complete(effect)
 
     def go_on(self) -> None:
-        """Do the oldest piece of work for the disk pool."""
-        submit = self.work.pop(0)
-        if isinstance(submit, SetTimer):
-            self.run(submit.then(0))
-            return
-        assert isinstance(submit, Submit)
-        self.run(submit.then(submit.work(), 0))
+        """Do the oldest piece of work for the disk pool, and all of it where none is held."""
+        self.work_once()
+        while self.work and not self.holds_work:
+            self.work_once()
 
     def partition(self, name: str = "t", index: int = 0) -> Partition:
         found = self.hosted.find(name, index)

@@ -17,7 +17,7 @@ from firnline.records.batch import HEADER
 from firnline.replica.isr import BrokerFact, NoBrokers
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local
-from tests.unit.broker.hosting import ELSEWHERE_ID, World, hosted
+from tests.unit.broker.hosting import ELSEWHERE_ID, Calls, hosted
 from tests.unit.replica.list_log import TOPIC_ID, batch, batch_bytes, log_of, partition
 from tests.worlds.chance import CountingRng
 
@@ -55,7 +55,7 @@ class Consumer:
     """Fetches and notes answers as [(partition, bytes or error code), ...]."""
 
     def __init__(self, *partitions: Partition, max_bytes: int = 50 * MIB, tiered: bool = False):
-        self.world = World()
+        self.world = Calls()
         self.tier = Tier()
         self.hosted = hosted(*partitions)
         self.fetching = Fetching(

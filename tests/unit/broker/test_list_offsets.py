@@ -24,7 +24,7 @@ from firnline.broker.list_offsets import (
 from firnline.config.topic import TopicConfig
 from firnline.replica.delete_records import Deleted, delete_records
 from firnline.replica.partition import Partition
-from tests.unit.broker.hosting import World
+from tests.unit.broker.hosting import Calls
 from tests.unit.replica.list_log import batch, log_of, partition
 
 NOTHING = OffsetFound(-1, -1, -1)
@@ -54,7 +54,7 @@ class Client:
     """Asks and notes answers."""
 
     def __init__(self, tier: Tier | None = None) -> None:
-        self.world = World()
+        self.world = Calls()
         self.listing = ListingOffsets(
             remote=None if tier is None else tier.search, timeout_ms=WAIT_MS, pages=ColdPages()
         )

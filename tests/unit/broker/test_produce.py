@@ -11,7 +11,7 @@ from firnline.config.topic import TopicConfig
 from firnline.records.batch import HEADER
 from firnline.replica.partition import Partition
 from firnline.replica.waiters import FetchWaiter
-from tests.unit.broker.hosting import World
+from tests.unit.broker.hosting import Calls
 from tests.unit.replica.list_log import batch, log_of, partition
 
 TIMEOUT_MS = 30_000
@@ -21,7 +21,7 @@ class Producer:
     """Sends to partitions and notes the answers."""
 
     def __init__(self) -> None:
-        self.world = World()
+        self.world = Calls()
         self.failed: list[Partition] = []
         self.producing = Producing(self._on_failure)
 

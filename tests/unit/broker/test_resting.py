@@ -16,7 +16,7 @@ from firnline.broker.leaders import closest
 from firnline.replica.isr import BrokerFact, FetchClock, Follower, IsrAnswer
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local
-from tests.unit.broker.hosting import World, hosted
+from tests.unit.broker.hosting import Calls, hosted
 from tests.unit.replica.list_log import NODE_ID, TOPIC_ID, ListLog, batch, log_of
 from tests.worlds.chance import SeededRng
 
@@ -68,7 +68,7 @@ class Leader:
     """A leader of four partitions with two followers, and a record of all that it told."""
 
     def __init__(self, sessions: type[FetchSessions]) -> None:
-        self.world, self.facts = World(), Facts()
+        self.world, self.facts = Calls(), Facts()
         self.hosted = hosted()
         self.partitions = [self._partition(index) for index in range(COUNT)]
         self.fetching = Fetching(

@@ -5,7 +5,7 @@ from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from firnline.base.effects import Append, Appended, CancelTimer, Effects, SetTimer, Warn
+from firnline.base.effects import Append, Appended, Effect, Effects
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.coordinator.groups import CommitRequest, GroupCoordinator, NewCommit
 from firnline.coordinator.membership import (
@@ -20,6 +20,7 @@ from firnline.coordinator.membership import (
 )
 from firnline.records.batch import headers, set_offset_and_epoch
 from tests.worlds.chance import CountingRng
+from tests.worlds.effects import World, carried_out
 
 GROUP = "g"
 
@@ -76,11 +77,8 @@ def load_into(groups: GroupCoordinator, partition: int, *batches: bytes) -> None
         said.append(problem)
         return []
 
-    effects = groups.load_partition(partition, batches, loaded, 0)
     # To the end of the work, which is after the answer: another partition begins then.
-    while timers := [e for e in effects if isinstance(e, SetTimer) and e.at_ms == 0]:
-        (timer,) = timers
-        effects = timer.then(0)
+    carried_out(groups.load_partition(partition, batches, loaded, 0), 0)
     assert said == [None]
 
 
@@ -105,23 +103,20 @@ def check_counts(groups: GroupCoordinator) -> None:
     assert groups.members_held_bytes == held_bytes
 
 
-class GroupWorld:
-    """Executes effects: timers when time passes, appends at once unless `is_holding`."""
+class GroupWorld(World):
+    """Executes effects: timers when time passes, appends at once unless `holds_appends`."""
 
     def __init__(self, **settings: int) -> None:
+        super().__init__(1_000_000)
         self.settings = Settings(**settings)
         self.rng = CountingRng()
-        self.now_ms = 1_000_000
         self.log = bytearray()  # committed batches of the one partition
         self.next_offset = 0
-        self.is_holding = False
         self.told: list[Told] = []
-        self.warnings: list[str] = []
         self._begin()
 
     def _begin(self) -> None:
-        self.timers: dict[Any, SetTimer] = {}
-        self.held: list[Append] = []
+        self.timers, self.appends = {}, []
         self.groups = GroupCoordinator(self.settings, self.rng)
         self.run(self.groups.start(self.now_ms))
         self.load(bytes(self.log))
@@ -145,29 +140,17 @@ class GroupWorld:
 
     # ------------------------------------------------------------------------------------- effects
 
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, SetTimer):
-                self.timers[effect.key] = effect
-            elif isinstance(effect, CancelTimer):
-                self.timers.pop(effect.key, None)
-            elif isinstance(effect, Append):
-                self.held.append(effect)
-            elif isinstance(effect, Warn):
-                self.warnings.append(effect.line)
-            else:
-                assert isinstance(effect, Told), effect
-                self.told.append(effect)
-        if not self.is_holding:
-            self.commit_appends()
+    def on_other(self, effect: Effect) -> None:
+        assert isinstance(effect, Told), effect
+        self.told.append(effect)
 
     def commit_appends(self, count: int = 1_000_000) -> None:
         """Commit the oldest appends that are held, in order."""
-        while self.held and count:
-            append, count = self.held.pop(0), count - 1
-            self.run(append.then(self._write(append), self.now_ms))
+        while self.appends and count:
+            count -= 1
+            self.append_once()
 
-    def _write(self, append: Append) -> Appended:
+    def appended(self, append: Append) -> Appended:
         (header,) = headers(append.batch)
         first = self.next_offset
         set_offset_and_epoch(append.batch, 0, first, 0)
@@ -182,34 +165,22 @@ class GroupWorld:
 
     def write_silently(self, count: int) -> None:
         """Let the oldest appends reach the log, and nobody hear of it: a crash follows."""
-        for append in self.held[:count]:
-            self._write(append)
-        self.held.clear()
+        for append in self.appends[:count]:
+            self.appended(append)
+        self.appends.clear()
 
     def fail_appends(self, code: Code) -> None:
         """Fail every append that is held."""
-        held, self.held = self.held, []
+        held, self.appends = self.appends, []
         for append in held:
-            self.run(append.then(KafkaError(code), self.now_ms))
-
-    def advance(self, duration_ms: int) -> None:
-        """Let time pass; timers fire in order."""
-        until = self.now_ms + duration_ms
-        while self.timers:
-            timer = min(self.timers.values(), key=lambda t: t.at_ms)
-            if timer.at_ms > until:
-                break
-            del self.timers[timer.key]
-            self.now_ms = max(self.now_ms, timer.at_ms)
-            self.run(timer.then(self.now_ms))
-        self.now_ms = until
+            self.complete_with(append, KafkaError(code))
 
     def one_slice(self) -> None:
         """Fire the first timer that is due now."""
-        timer = min(self.timers.values(), key=lambda t: t.at_ms)
+        timer = self.next_timer()
+        assert timer is not None
         assert timer.at_ms <= self.now_ms
-        del self.timers[timer.key]
-        self.run(timer.then(self.now_ms))
+        self.fire(timer.key)
 
     def crash(self) -> None:
         """Lose everything but the log, and load it: kill -9 and a start."""

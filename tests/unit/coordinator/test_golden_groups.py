@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,24 +23,26 @@ SCRIPTS = sorted((Path(__file__).parents[2] / "golden" / "coordinator").glob("*.
 _ID = re.compile(r"00000000-0000-0000-0000-0*([0-9a-f]+)")
 
 
+class Watched(GroupWorld):
+    """Writes down what is appended, as rows of text."""
+
+    def __init__(self, written: list[str]) -> None:
+        self.written = written
+        super().__init__()
+
+    def on_append(self, effect: Append) -> None:
+        self.written += _rows(effect)
+        super().on_append(effect)
+
+
 class Story:
     """Commands of a script. A client is called by its name; its ids are remembered."""
 
     def __init__(self) -> None:
-        self.world = GroupWorld()
+        self.written: list[str] = []
+        self.world = Watched(self.written)
         self.ids: dict[str, str] = {}
         self.generations: dict[str, int] = {}
-        self.written: list[str] = []
-        self._watch()
-
-    def _watch(self) -> None:
-        run = self.world.run
-
-        def watched(effects: Any) -> None:
-            self.written += [line for e in effects if isinstance(e, Append) for line in _rows(e)]
-            run(effects)
-
-        self.world.run = watched  # type: ignore[method-assign]
 
     def command(self, line: str) -> str:
         verb, *words = line.split()
@@ -50,7 +51,7 @@ class Story:
         printed = getattr(self, f"_{verb}")(names, options) or []
         check_counts(self.world.groups)
         lines = [*printed, *self.written, *self._told()]
-        self.written = []
+        self.written.clear()
         return "\n".join(_ID.sub(r"\1", text) for text in lines)
 
     def _told(self) -> list[str]:
@@ -149,14 +150,14 @@ class Story:
         self.world.pass_time(int(names[0]))
 
     def _hold(self, names: list[str], options: dict[str, str]) -> None:
-        self.world.is_holding = True
+        self.world.holds_appends = True
 
     def _release(self, names: list[str], options: dict[str, str]) -> None:
-        self.world.is_holding = False
+        self.world.holds_appends = False
         self.world.commit_appends()
 
     def _fail(self, names: list[str], options: dict[str, str]) -> None:
-        self.world.is_holding = False
+        self.world.holds_appends = False
         self.world.fail_appends(Code[names[0]])
 
     def _crash(self, names: list[str], options: dict[str, str]) -> None:

@@ -77,11 +77,33 @@ def cluster(*topics: TopicImage) -> ClusterImage:
     )
 
 
+class Asked(GroupWorld):
+    """Reads answers from the bytes of their version; the topic of offsets is made when a test says so."""
+
+    def __init__(self) -> None:
+        self.answers: list[Message] = []
+        self.asked_topics: list[EnsureTopic] = []
+        super().__init__()
+
+    def on_ensure_topic(self, effect: EnsureTopic) -> None:
+        self.asked_topics.append(effect)
+
+    def on_reply(self, reply: Reply) -> None:
+        _, response = messages_of(reply.context.api_key)
+        version = reply.context.api_version
+        assert reply.message is not None
+        sent = reply.message.write(version)
+        answer, end = response.read(sent, version)
+        assert end == len(sent)
+        self.answers.append(answer)
+
+
 class Wire:
     """Sends requests as bytes of a version and reads answers as bytes of that version."""
 
     def __init__(self) -> None:
-        self.world = GroupWorld()
+        self.world = Asked()
+        self.answers = self.world.answers
         self.allocations: list[Any] = []
 
         def allocate(then: Any) -> list[Any]:
@@ -94,31 +116,6 @@ class Wire:
             groups=self.world.groups,
             producer_ids=ProducerIds(allocate),
         )
-        self.answers: list[Message] = []
-        self.asked_topics: list[EnsureTopic] = []
-        run = self.world.run
-
-        def deliver(effects: list[Any]) -> None:
-            rest = []
-            for effect in effects:
-                if isinstance(effect, Reply):
-                    self._receive(effect)
-                elif isinstance(effect, EnsureTopic):
-                    self.asked_topics.append(effect)
-                else:
-                    rest.append(effect)
-            run(rest)
-
-        self.world.run = deliver  # type: ignore[method-assign]
-
-    def _receive(self, reply: Reply) -> None:
-        _, response = messages_of(reply.context.api_key)
-        version = reply.context.api_version
-        assert reply.message is not None
-        sent = reply.message.write(version)
-        answer, end = response.read(sent, version)
-        assert end == len(sent)
-        self.answers.append(answer)
 
     def send(self, handler: Any, request: Message, version: int) -> None:
         data = request.write(version)
@@ -410,7 +407,7 @@ def test_the_coordinator_is_the_leader_of_the_groups_partition(wire: Wire, versi
 def test_the_first_to_ask_has_the_topic_made(wire: Wire, version: int) -> None:
     whole, wire.node.image = wire.node.image, cluster()
     wire.send(k10_find_coordinator, find(version, "g"), version)
-    (asked,) = wire.asked_topics
+    (asked,) = wire.world.asked_topics
     assert asked.name == OFFSETS_TOPIC
     assert wire.answers == []
     wire.world.run(asked.then(KafkaError(Code.INVALID_REPLICATION_FACTOR, "too few brokers"), 0))

@@ -179,17 +179,17 @@ def test_a_coordinator_that_goes_meanwhile_writes_nothing(world: LargeGroup, sli
 def test_a_leader_that_asks_again_meanwhile_is_answered_and_nothing_is_written_twice(
     world: LargeGroup, is_written: bool
 ) -> None:
-    world.is_holding = True
+    world.holds_appends = True
     world.ask_all()
     world.background()
-    while is_written and not world.held:
+    while is_written and not world.appends:
         world.background()
     world.ask(LEADER)
     assert world.answer_to(LEADER).code is Code.REBALANCE_IN_PROGRESS
     while world.background():
         pass
-    assert len(world.held) == 1
-    world.is_holding = False
+    assert len(world.appends) == 1
+    world.holds_appends = False
     world.commit_appends()
     while world.background():
         pass
@@ -212,7 +212,7 @@ def test_who_asks_while_others_are_given_their_parts_is_told_with_them(world: La
 
 def test_an_assignment_that_cannot_be_written_is_nobodys(world: LargeGroup) -> None:
     world.ask_all()
-    world.is_holding = True
+    world.holds_appends = True
     while world.background():
         pass
     assert world.told == []
@@ -390,7 +390,7 @@ def test_a_static_member_whose_record_is_not_needed_any_more_hears_of_the_next_g
 def test_a_static_member_hears_that_its_record_could_not_be_written(static: GroupWorld) -> None:
     all_static(static)
     static.join("again", instance="i5")
-    static.is_holding = True
+    static.holds_appends = True
     static.pass_time(0)
     assert static.told == []
     static.fail_appends(Code.NOT_ENOUGH_REPLICAS)

@@ -427,7 +427,7 @@ def test_nobody_hears_of_an_assignment_before_it_is_committed(world: GroupWorld)
     a = world.enter("a")
     world.pass_time(3_000)
     world.take_told()
-    world.is_holding = True
+    world.holds_appends = True
     world.sync("a", a, 1, assignments={a: b"all"})
     assert world.is_waiting("a")
     assert world.state() == "CompletingRebalance"
@@ -441,10 +441,10 @@ def test_a_leader_that_syncs_again_while_it_is_written_writes_once(world: GroupW
     a = world.enter("a")
     world.pass_time(3_000)
     world.take_told()
-    world.is_holding = True
+    world.holds_appends = True
     world.sync("a", a, 1, assignments={a: b"first"})
     world.sync("a again", a, 1, assignments={a: b"second"})
-    assert len(world.held) == 1
+    assert len(world.appends) == 1
     assert world.answer_to("a").code is Code.REBALANCE_IN_PROGRESS
     world.commit_appends()
     assert world.answer_to("a again").assignment == b"first"
@@ -454,7 +454,7 @@ def test_an_assignment_that_cannot_be_written_leads_to_a_new_generation(world: G
     a, b = world.enter("a"), world.enter("b")
     world.pass_time(20_000)
     world.take_told()
-    world.is_holding = True
+    world.holds_appends = True
     world.sync("b", b, 1)
     world.sync("a", a, 1, assignments={a: b"", b: b""})
     world.fail_appends(Code.NOT_ENOUGH_REPLICAS)
@@ -469,7 +469,7 @@ def test_an_assignment_committed_after_a_rebalance_began_changes_nothing(
     a = world.enter("a")
     world.pass_time(3_000)
     world.take_told()
-    world.is_holding = True
+    world.holds_appends = True
     world.sync("a", a, 1, assignments={a: b"old"})
     world.enter("b")
     assert world.answer_to("a").code is Code.REBALANCE_IN_PROGRESS
@@ -483,7 +483,7 @@ def test_an_assignment_of_an_older_generation_is_not_taken_for_the_running_one(
     a = world.enter("a")
     world.pass_time(3_000)
     world.take_told()
-    world.is_holding = True
+    world.holds_appends = True
     world.sync("a", a, 1, assignments={a: b"old"})
     world.enter("b")
     world.take_told()

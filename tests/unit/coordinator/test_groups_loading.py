@@ -121,7 +121,7 @@ def test_whoever_waits_is_sent_on_when_the_partition_moves(world: GroupWorld) ->
     world.pass_time(6_000)
     world.take_told()
     world.sync("b", b, 1)
-    world.is_holding = True
+    world.holds_appends = True
     world.sync("a", a, 1)
     world.commit("c", ("t", 0, 1), group="simple")
     world.unload()
@@ -134,7 +134,7 @@ def test_whoever_waits_is_sent_on_when_the_partition_moves(world: GroupWorld) ->
 def test_an_answer_to_an_old_term_does_not_reach_the_groups_of_a_new_one(
     world: GroupWorld,
 ) -> None:
-    world.is_holding = True
+    world.holds_appends = True
     world.commit("a", ("t", 0, 1))
     world.unload()
     world.load()
@@ -314,10 +314,10 @@ def test_our_records_are_kafkas_to_the_byte() -> None:
             continue
         parts = {m.member_id: m.assignment for m in group.members.by_id.values()}
         held: list[bytes] = []
-        world.is_holding = True
+        world.holds_appends = True
         world.run(shard._persist(group, parts, lambda code, now: [], 0))
-        held = [bytes(a.batch) for a in world.held]
-        world.held.clear()
+        held = [bytes(a.batch) for a in world.appends]
+        world.appends.clear()
         (ours,) = all_records(held[0])
         assert ours.value == theirs[ours.key].value
         checked += 1

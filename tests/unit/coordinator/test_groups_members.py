@@ -166,7 +166,7 @@ def test_a_restarted_static_member_is_known_by_its_new_id_after_a_crash(world: G
 
 def test_a_restarted_static_member_waits_until_its_new_id_is_committed(world: GroupWorld) -> None:
     static(world, "a")
-    world.is_holding = True
+    world.holds_appends = True
     world.join("a", instance="a")
     assert world.is_waiting("a")
     world.commit_appends()
@@ -177,7 +177,7 @@ def test_a_restarted_static_member_whose_id_took_long_to_write_still_has_a_sessi
     world: GroupWorld,
 ) -> None:
     static(world, "a")
-    world.is_holding = True
+    world.holds_appends = True
     world.join("a", instance="a")
     world.pass_time(31_000)
     world.commit_appends()
@@ -204,11 +204,11 @@ def test_a_restarted_static_member_must_still_sync_in_time(world: GroupWorld) ->
 
 def test_a_new_id_that_cannot_be_written_is_not_handed_out(world: GroupWorld) -> None:
     static(world, "a")
-    world.is_holding = True
+    world.holds_appends = True
     world.join("a", instance="a")
     world.fail_appends(Code.NOT_ENOUGH_REPLICAS)
     assert world.answer_to("a").code is Code.COORDINATOR_NOT_AVAILABLE
-    world.is_holding = False
+    world.holds_appends = False
     world.join("a", instance="a")
     assert world.answer_to("a").code is Code.NONE
 

@@ -26,7 +26,7 @@ def test_a_simple_consumer_commits_without_a_group(world: GroupWorld) -> None:
 
 
 def test_a_commit_is_neither_answered_nor_read_before_it_is_committed(world: GroupWorld) -> None:
-    world.is_holding = True
+    world.holds_appends = True
     world.commit("a", ("t", 0, 5))
     assert world.is_waiting("a")
     assert world.fetched() == {}
@@ -49,7 +49,7 @@ def test_a_commit_is_neither_answered_nor_read_before_it_is_committed(world: Gro
 def test_a_commit_that_cannot_be_written_is_refused_in_words_clients_retry_by(
     world: GroupWorld, problem: Code, code: Code
 ) -> None:
-    world.is_holding = True
+    world.holds_appends = True
     world.commit("a", ("t", 0, 5))
     world.fail_appends(problem)
     assert world.answer_to("a") == [code]
@@ -176,7 +176,7 @@ def test_a_deletion_is_answered_once_all_its_groups_are_gone_from_the_log(
 ) -> None:
     for group in "gh":
         world.commit("a", ("t", 0, 5), group=group)
-    world.is_holding = True
+    world.holds_appends = True
     world.delete("g", "h", "h")
     assert world.is_waiting("delete")
     assert world.fetched("g") == {("t", 0): 5}
@@ -191,12 +191,12 @@ MANY = [("t", number, 5) for number in range(450)]
 
 def written(world: GroupWorld) -> list[int]:
     """How many records each append that is held has."""
-    return [header.record_count for append in world.held for header in headers(append.batch)]
+    return [header.record_count for append in world.appends for header in headers(append.batch)]
 
 
 def test_a_group_with_many_offsets_is_deleted_in_slices(world: GroupWorld) -> None:
     world.commit("a", *MANY)
-    world.is_holding = True
+    world.holds_appends = True
     world.delete("g")
     counts = [sum(written(world))]
     for _ in range(4):
@@ -217,7 +217,7 @@ def test_what_is_committed_while_a_large_group_is_deleted_stays(world: GroupWorl
     """Goal: no acknowledged commit is lost. Method: one comes between two slices, for a partition whose
     old offset is not deleted yet."""
     world.commit("a", *MANY)
-    world.is_holding = True
+    world.holds_appends = True
     world.delete("g")
     world.one_slice()
     world.commit("b", ("t", 449, 9))
@@ -239,7 +239,7 @@ def test_a_large_group_goes_with_a_commit_that_was_on_its_way_before(
     ids = world.stable("a")
     world.commit("a", *MANY, member_id=ids["a"], generation=1)
     world.leave((ids["a"], None))
-    world.is_holding = True
+    world.holds_appends = True
     world.commit("before", ("t", 7, 9))
     world.delete("g")
     world.one_slice()
@@ -272,7 +272,7 @@ def test_a_large_deletion_that_fails_half_way_says_so_and_the_rest_is_found(
     world: GroupWorld,
 ) -> None:
     world.commit("a", *MANY)
-    world.is_holding = True
+    world.holds_appends = True
     world.delete("g")
     world.one_slice()
     world.commit_appends()
@@ -287,19 +287,19 @@ def test_a_large_deletion_that_fails_half_way_says_so_and_the_rest_is_found(
 
 def test_a_large_deletion_ends_where_its_coordinator_does(world: GroupWorld) -> None:
     world.commit("a", *MANY)
-    world.is_holding = True
+    world.holds_appends = True
     world.delete("g")
     world.unload()
     world.pass_time(0)
     assert world.answer_to("delete") == [("g", Code.NOT_COORDINATOR)]
-    assert world.held == []
+    assert world.appends == []
 
 
 def test_a_deletion_that_cannot_be_written_leaves_the_group_as_it_was(world: GroupWorld) -> None:
     ids = world.stable("a")
     world.commit("a", ("t", 0, 5), member_id=ids["a"], generation=1)
     world.leave((ids["a"], None))
-    world.is_holding = True
+    world.holds_appends = True
     world.delete("g")
     world.fail_appends(Code.NOT_LEADER_OR_FOLLOWER)
     assert world.answer_to("delete") == [("g", Code.NOT_COORDINATOR)]
@@ -312,7 +312,7 @@ def test_a_commit_on_its_way_is_deleted_too_and_one_after_the_tombstone_is_not(
 ) -> None:
     """Goal: memory and log agree. Method: commit, delete, commit, all before any is committed."""
     world.commit("before", ("t", 0, 1))
-    world.is_holding = True
+    world.holds_appends = True
     world.commit("during", ("t", 1, 2))
     world.delete("g")
     world.commit("after", ("t", 2, 3))
@@ -326,7 +326,7 @@ def test_a_group_that_a_commit_made_anew_before_its_tombstone_goes_with_it(
     world: GroupWorld,
 ) -> None:
     world.commit("before", ("t", 0, 1))
-    world.is_holding = True
+    world.holds_appends = True
     world.commit("during", ("t", 1, 2))
     world.delete("g")
     world.commit_appends()
@@ -348,11 +348,11 @@ def test_offsets_survive_a_member_that_never_came(world: GroupWorld) -> None:
 def test_who_joins_while_the_group_is_deleted_finds_a_new_group(world: GroupWorld) -> None:
     ids = world.stable("a")
     world.leave((ids["a"], None))
-    world.is_holding = True
+    world.holds_appends = True
     world.delete("g")
     world.join("b", version=3)
     world.commit_appends()
-    world.is_holding = False
+    world.holds_appends = False
     world.pass_time(3_000)
     assert world.answer_to("b").generation_id == 1
 
@@ -435,7 +435,7 @@ def test_an_offset_is_not_expired_while_a_new_commit_of_it_is_on_its_way(
     """Goal: rel-C5. Method: the expiry would write its tombstone behind the answered commit."""
     world.commit("a", ("t", 0, 5))
     world.pass_time(WEEK_MS - CHECK_MS)
-    world.is_holding = True
+    world.holds_appends = True
     world.commit("a", ("t", 0, 6))
     world.pass_time(2 * CHECK_MS)
     world.commit_appends()
@@ -447,7 +447,7 @@ def test_an_offset_is_not_expired_while_a_new_commit_of_it_is_on_its_way(
 def test_a_group_is_not_expired_while_a_commit_is_on_its_way(world: GroupWorld) -> None:
     ids = world.stable("a")
     world.leave((ids["a"], None))
-    world.is_holding = True
+    world.holds_appends = True
     world.commit("a", ("t", 0, 6))
     world.pass_time(2 * CHECK_MS)
     world.commit_appends()
@@ -460,11 +460,11 @@ def test_ten_thousand_offsets_are_expired_in_batches_that_fit_a_log(world: Group
     for first in range(0, 4_000, 1_000):
         world.commit("a", *((topic, p, 1) for p in range(first, first + 1_000)))
     world.pass_time(WEEK_MS - CHECK_MS)
-    world.is_holding = True
+    world.holds_appends = True
     world.pass_time(2 * CHECK_MS)
-    assert len(world.held) > 1
-    assert max(len(a.batch) for a in world.held) < 1_048_588
-    world.is_holding = False
+    assert len(world.appends) > 1
+    assert max(len(a.batch) for a in world.appends) < 1_048_588
+    world.holds_appends = False
     world.commit_appends()
     world.pass_time(CHECK_MS)  # a group of so many offsets goes after them
     world.crash()
@@ -571,11 +571,11 @@ def test_commits_for_groups_that_were_only_told_to_come_count_too() -> None:
 def test_commits_that_could_not_be_written_take_no_room() -> None:
     world = GroupWorld(firnline_groups_max=10)
     for number in range(100):
-        world.is_holding = True
+        world.holds_appends = True
         world.commit("a", ("t", 0, 1), group=f"g {number % 2}")
         world.fail_appends(Code.NOT_ENOUGH_REPLICAS)
         assert world.answer_to("a") == [Code.COORDINATOR_NOT_AVAILABLE]
-    world.is_holding = False
+    world.holds_appends = False
     for number in range(5):
         world.commit("a", ("t", 0, 1), group=f"g {number}")
         assert world.answer_to("a") == [Code.NONE]

@@ -152,7 +152,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(group=st.sampled_from([GROUP, "s"]))
     def delete(self, group: str) -> None:
-        if not self.world.is_holding:
+        if not self.world.holds_appends:
             self.world.delete(group)
             ((_, code),) = self.world.answer_to("delete")
             if code is Code.NONE:
@@ -178,7 +178,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def hold(self) -> None:
-        self.world.is_holding = True
+        self.world.holds_appends = True
 
     @rule(count=st.integers(1, 3))
     def commit_some(self, count: int) -> None:
@@ -187,13 +187,13 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def release(self) -> None:
-        self.world.is_holding = False
+        self.world.holds_appends = False
         self.world.commit_appends()
         self.hear()
 
     @rule(code=st.sampled_from(FAILURES))
     def fail(self, code: Code) -> None:
-        self.has_failed |= bool(self.world.held)
+        self.has_failed |= bool(self.world.appends)
         self.world.fail_appends(code)
         self.hear()
 
@@ -202,7 +202,7 @@ class Life(RuleBasedStateMachine):
         """Some of what was on its way reached the log; nobody heard of it."""
         self.world.write_silently(written)
         self.world.crash()
-        self.world.is_holding = False
+        self.world.holds_appends = False
         self.has_failed = False
         self.world.told.clear()
         for client in self.clients.values():
@@ -262,7 +262,7 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def a_load_of_the_log_is_what_we_are(self) -> None:
-        if not hasattr(self, "world") or self.world.held:
+        if not hasattr(self, "world") or self.world.appends:
             return
         if len(self.world.log) != self.loaded_bytes:
             self.loaded = GroupWorld()

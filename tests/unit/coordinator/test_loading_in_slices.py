@@ -204,10 +204,10 @@ def test_nobody_writes_for_groups_of_which_the_partition_has_gone(world: Watched
     would write is of an old term, and the partition may be led here again."""
     ids = world.stable("a")
     timer = world.timers["group", "g", "member", ids["a"]]
-    world.is_holding = True
+    world.holds_appends = True
     world.run(world.groups.unload_partition(0, world.now_ms))
     world.run(timer.then(world.now_ms))
-    assert world.held == []
+    assert world.appends == []
 
 
 def test_whoever_waits_is_not_kept_by_the_load_of_another_partition(
@@ -231,7 +231,7 @@ def test_a_commit_on_its_way_for_the_next_topic_of_that_name_is_not_deleted(
     world: Watched,
 ) -> None:
     world.commit("a", ("t", 0, 5))
-    world.is_holding = True
+    world.holds_appends = True
     world.run(world.groups.on_topics_deleted(["t"], world.now_ms))
     world.commit("b", ("t", 0, 1))
     world.finish()

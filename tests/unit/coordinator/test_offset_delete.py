@@ -50,7 +50,7 @@ def to_the_end(steps: Generator[None, None, Any]) -> tuple[Any, int]:
 
 def test_it_is_answered_once_the_tombstones_are_in_the_log(world: GroupWorld) -> None:
     world.commit("a", ("t", 0, 5), ("t", 1, 6), ("u", 0, 7))
-    world.is_holding = True
+    world.holds_appends = True
     forget(world, ("t", 0), ("u", 0), ("u", 9))
     assert world.is_waiting("forget")
     assert len(world.fetched()) == 3
@@ -63,11 +63,11 @@ def test_it_is_answered_once_the_tombstones_are_in_the_log(world: GroupWorld) ->
 
 def test_what_is_not_there_is_not_written(world: GroupWorld) -> None:
     world.commit("a", ("t", 0, 5))
-    world.is_holding = True
+    world.holds_appends = True
     forget(world, ("t", 1), ("t", 1))
     assert world.answer_to("forget") == (Code.NONE, [Code.NONE] * 2)
     forget(world, ("t", 0), ("t", 0))
-    [append] = world.held
+    [append] = world.appends
     key = encode_key(OffsetCommitKey(group=GROUP, topic="t", partition=0))
     assert [(row.key, row.value) for row in all_records(append.batch)] == [(key, None)]
 
@@ -76,7 +76,7 @@ def test_a_commit_on_its_way_is_forgotten_too_and_one_after_the_tombstone_is_not
     world: GroupWorld,
 ) -> None:
     world.commit("before", ("t", 0, 1))
-    world.is_holding = True
+    world.holds_appends = True
     world.commit("during", ("t", 1, 2))
     forget(world, ("t", 0), ("t", 1))
     world.commit("after", ("t", 1, 3))
@@ -88,7 +88,7 @@ def test_a_commit_on_its_way_is_forgotten_too_and_one_after_the_tombstone_is_not
 
 def test_what_cannot_be_written_is_said_and_stays(world: GroupWorld) -> None:
     world.commit("a", ("t", 0, 5))
-    world.is_holding = True
+    world.holds_appends = True
     forget(world, ("t", 0))
     world.fail_appends(Code.NOT_LEADER_OR_FOLLOWER)
     code, _ = world.answer_to("forget")

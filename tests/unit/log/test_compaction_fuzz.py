@@ -53,9 +53,9 @@ class Loop(World):
         self.dice = dice
         self.chance = 1.0
 
-    def step(self, then: Callable[..., Any], *results: Any) -> Any:
+    def call(self, then: Callable[..., Any], *results: Any) -> Any:
         self.may_end()
-        return super().step(then, *results)
+        return super().call(then, *results)
 
     def result_of(self, effect: Any) -> Any:
         self.may_end()

@@ -112,16 +112,16 @@ class Loop(World):
             log.append_as_leader(batch("x" * 100), leader_epoch=0, now_ms=NOW)
         log.advance_high_watermark(log.log_end_offset)
 
-    def do(self, call: Callable[[], Effects | None]) -> None:
+    def do(self, begin: Callable[[], Effects | None]) -> None:
         """One step of the loop, and all that follows from it, however long that takes."""
-        self.run(self.step(lambda now_ms: call() or []))
+        self.run(self.call(lambda now_ms: begin() or []))
         while (timer := self.next_timer()) is not None:
             self.fire(timer.key)
 
-    def step(self, then: Callable[..., Any], *results: Any) -> Any:
+    def call(self, then: Callable[..., Any], *results: Any) -> Any:
         self.fs.is_loop = True
         before = Counter(self.fs.calls)
-        effects = super().step(then, *results)
+        effects = super().call(then, *results)
         self.steps.append(self.fs.calls - before)
         self.fs.is_loop = False
         return effects

@@ -212,10 +212,10 @@ def test_an_index_that_a_cut_needs_is_built_again_in_slices(suffix: str) -> None
     assert truncation is not None
 
     class Looking(Run):
-        def step(self, then: Callable[..., Any], *results: Any) -> Any:
+        def call(self, then: Callable[..., Any], *results: Any) -> Any:
             if not truncation.is_begun:
                 seen.append(facts(log) == before | {"marks": facts(log)["marks"]})
-            return super().step(then, *results)
+            return super().call(then, *results)
 
     assert Looking(log, truncation).go_on().outcome == [None]
     assert len(seen) >= 5
@@ -259,10 +259,10 @@ def test_nothing_is_written_for_a_log_that_is_given_up_while_an_index_of_it_is_b
     log._segments.all()[0].release()
 
     class GivenUp(Run):
-        def step(self, then: Callable[..., Any], *results: Any) -> Any:
+        def call(self, then: Callable[..., Any], *results: Any) -> Any:
             if self.slices == 2:
                 log.give_up()
-            return super().step(then, *results)
+            return super().call(then, *results)
 
     (problem,) = GivenUp(log, log.truncation_to(1_900)).outcome
     assert isinstance(problem, RecordsCut)

@@ -42,9 +42,9 @@ class Watching(World):
         self.disk = fs
         self.waits: list[str] = []
 
-    def step(self, then: Callable[..., Any], *results: Any) -> Any:
+    def call(self, then: Callable[..., Any], *results: Any) -> Any:
         before = self.disk.count
-        effects = super().step(then, *results)
+        effects = super().call(then, *results)
         done = self.disk.done[before:]
         self.waits += [what for what, _ in done if what in ("sync", "sync_dir", "truncate")]
         return effects

@@ -28,6 +28,9 @@ class Bytes:
     def read(self, position: int, size: int) -> bytes:
         return self.data[position : position + size]
 
+    def sync(self) -> None:
+        """Memory is as durable as it gets."""
+
 
 class Aborted(NamedTuple):
     """One aborted transaction."""

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer, Submit, Warn
-from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.effects import Effects
+from firnline.base.errors import Code, KafkaError
 from firnline.replica.follower import Fetched, Fetcher, FetchReply, LeaderFetch, Position
 from firnline.replica.partition import Partition
 from firnline.sim.disk import CrashableFs
 from tests.log_world import NOW, TOPIC_ID, batch, opened, small
+from tests.worlds.effects import World
 
 LEADER, SELF = 1, 2
 BACKOFF_MS = 1_000
@@ -59,20 +60,16 @@ def fetched(error: Code = Code.NONE, data: bytes = b"", **more: Any) -> Fetched:
     return Fetched(TOPIC_ID, 0, error, data, **more)
 
 
-class Leader:
+class Leader(World):
     """The other side, in the test's hands; and the effects of ours."""
 
     def __init__(self, *followed: Partition, has_tier: bool = True) -> None:
+        super().__init__()
         self.asked: list[tuple[LeaderFetch, Then]] = []
         self.offsets: list[tuple[Position, int, Then]] = []
-        self.timers: dict[Any, SetTimer] = {}
-        self.said: list[str] = []
         self.failed: list[Partition] = []
         # (what, with what, continuation), of what is asked about a log that begins in the tier
         self.about: list[tuple[str, Any, Then]] = []
-        self.now_ms = 0
-        self.holds_disk = False
-        self.disk: list[Submit] = []
         self.fetcher = Fetcher(
             LEADER,
             self,
@@ -118,32 +115,13 @@ class Leader:
         self.run(then(outcome, self.now_ms))
         return what, asked
 
-    def work(self) -> None:
+    def do_work(self) -> None:
         """Let the disk do what waits for it, and go on with what came of it."""
-        while self.disk:
-            submit = self.disk.pop(0)
-            try:
-                result = submit.work()
-            except StorageError as problem:
-                result = problem
-            self.run(submit.then(result, self.now_ms))
+        while self.work:
+            self.work_once()
 
     def go(self) -> None:
         self.run(self.fetcher.go(self.now_ms))
-
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, SetTimer):
-                self.timers[effect.key] = effect
-            elif isinstance(effect, CancelTimer):
-                self.timers.pop(effect.key, None)
-            elif isinstance(effect, Submit):
-                self.disk.append(effect)
-                if not self.holds_disk:
-                    self.work()
-            else:
-                assert isinstance(effect, Warn)
-                self.said.append(effect.line)
 
     @property
     def ask(self) -> LeaderFetch:
@@ -165,11 +143,10 @@ class Leader:
         return which
 
     def pass_time(self, duration_ms: int = BACKOFF_MS) -> None:
+        """Let the timers that are due then fire, once: what they set for the same time is another turn."""
         self.now_ms += duration_ms
-        due = [t for t in self.timers.values() if t.at_ms <= self.now_ms]
-        for timer in due:
-            del self.timers[timer.key]
-            self.run(timer.then(self.now_ms))
+        for timer in [each for each in self.timers.values() if each.at_ms <= self.now_ms]:
+            self.fire(timer.key)
 
 
 def asked_offsets(ask: LeaderFetch) -> list[int]:

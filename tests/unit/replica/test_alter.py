@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer
+from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.replica import alter
 from firnline.replica.alter import AlterPartitions, Answers
 from firnline.replica.isr import BrokerFact, IsrAnswer, IsrChange, NoBrokers
 from firnline.replica.partition import Partition
 from tests.unit.replica.list_log import partition
+from tests.worlds.effects import World
 
 
 class Brokers(NoBrokers):
@@ -45,25 +46,18 @@ def test_many_proposals_are_sent_and_answered_in_portions() -> None:
     assert desk.settled == all_of_them
 
 
-class Desk:
+class Desk(World):
     """A controller that answers when the test says so."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked: list[Any] = []
-        self.timers: dict[Any, SetTimer] = {}
         self.settled: list[Partition] = []
         self.alter = AlterPartitions(self._ask, lambda p, now_ms: self.settled.append(p) or [])  # type: ignore[func-returns-value]
 
     def _ask(self, wanted: Any, then: Any, now_ms: int) -> Effects:
         self.asked.append((list(wanted), then))
         return []
-
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, SetTimer):
-                self.timers[effect.key] = effect
-            elif isinstance(effect, CancelTimer):
-                self.timers.pop(effect.key, None)
 
     def propose(self, *partitions: Partition) -> None:
         for p in partitions:
@@ -73,10 +67,9 @@ class Desk:
         wanted, then = self.asked.pop(0)
         self.run(then([agreed(change) for change in wanted] if answers is None else answers, 0))
 
-    def pass_time(self) -> None:
-        due, self.timers = list(self.timers.values()), {}
-        for timer in due:
-            self.run(timer.then(timer.at_ms))
+    def fire_all(self) -> None:
+        for key in list(self.timers):
+            self.fire(key)
 
 
 def test_what_comes_while_a_request_is_under_way_goes_with_the_next_one() -> None:
@@ -97,7 +90,7 @@ def test_no_answer_is_asked_for_again_after_a_pause() -> None:
     change = p.proposed
     desk.answer(KafkaError(Code.NETWORK_EXCEPTION))
     assert (desk.asked, p.proposed) == ([], change)
-    desk.pass_time()
+    desk.fire_all()
     assert [wanted for wanted, _ in desk.asked] == [[change]]
 
 
@@ -108,7 +101,7 @@ def test_an_error_of_the_whole_request_takes_no_proposal_back() -> None:
     for code in (Code.STALE_BROKER_EPOCH, Code.INELIGIBLE_REPLICA, Code.UNSUPPORTED_VERSION):
         desk.answer(KafkaError(code))
         assert p.maximal_isr == (1, 2)
-        desk.pass_time()
+        desk.fire_all()
     desk.answer()
     assert p.isr == (1, 2)
 
@@ -119,7 +112,7 @@ def test_a_partition_that_was_not_decided_does_not_hold_up_the_others_for_long()
     desk.answer([KafkaError(Code.NOT_CONTROLLER)])
     desk.propose(other)
     assert desk.asked == [], "the pause is for all: the controller is not there"
-    desk.pass_time()
+    desk.fire_all()
     assert [[c.partition for c in wanted] for wanted, _ in desk.asked] == [[0, 1]]
 
 
@@ -128,7 +121,7 @@ def test_a_proposal_that_metadata_overtook_is_not_sent_again() -> None:
     desk.propose(p)
     desk.answer(KafkaError(Code.NETWORK_EXCEPTION))
     p.update(leader_id=1, leader_epoch=3, partition_epoch=5, replicas=(1, 2), isr=(1,))
-    desk.pass_time()
+    desk.fire_all()
     assert desk.asked == []
 
 
@@ -166,7 +159,7 @@ def test_what_came_of_proposals_is_counted() -> None:
     desk.propose(*ps)
     desk.answer(KafkaError(Code.STALE_BROKER_EPOCH))
     assert desk.alter.counters == (0, 0, 0)
-    desk.pass_time()
+    desk.fire_all()
     changes = list(desk.asked[0][0])
     refused = KafkaError(Code.INELIGIBLE_REPLICA)
     desk.answer([agreed(changes[0]), *[refused] * (len(changes) - 1)])

@@ -2,23 +2,24 @@
 
 from typing import Any
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer
+from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.replica.directories import BATCH_MAX, Answers, DirectoryAssignments, Placed
 from tests.unit.replica.list_log import partition
+from tests.worlds.effects import World
 
 HERE, THERE, FAILED = b"h" * 16, b"t" * 16, b"f" * 16
 LOST = bytes(15) + b"\x02"
 
 
-class Desk:
+class Desk(World):
     """A controller that answers when the test says so, and metadata that says what the test says."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.said: dict[int, bytes | None] = {}
         self.actual: bytes | None = HERE
         self.asked: list[tuple[list[Placed], Any]] = []
-        self.timers: dict[Any, SetTimer] = {}
         self.assignments = DirectoryAssignments(
             said=lambda topic_id, number: self.said.get(number, THERE),
             actual=lambda partition: self.actual,
@@ -29,13 +30,6 @@ class Desk:
     def _assign(self, wanted: Any, then: Any, now_ms: int) -> Effects:
         self.asked.append((list(wanted), then))
         return []
-
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, SetTimer):
-                self.timers[effect.key] = effect
-            elif isinstance(effect, CancelTimer):
-                self.timers.pop(effect.key, None)
 
     def look(self, *numbers: int) -> None:
         for number in numbers:
@@ -50,17 +44,12 @@ class Desk:
         wanted, then = self.asked.pop(0)
         self.run(then([None] * len(wanted) if answers is None else answers, 0))
 
-    def pass_time(self) -> int:
+    def fire_all(self) -> int:
         """Let the timers fire; return how late the last of them was."""
-        due, self.timers = list(self.timers.values()), {}
+        due = list(self.timers.values())
         for timer in due:
-            self.run(timer.then(timer.at_ms))
+            self.fire(timer.key)
         return max((timer.at_ms for timer in due), default=0)
-
-    def pass_time_of(self, name: str) -> None:
-        """Let one timer fire."""
-        timer = self.timers.pop(("replica", name))
-        self.run(timer.then(timer.at_ms))
 
     @property
     def numbers(self) -> list[list[int]]:
@@ -77,7 +66,7 @@ def test_what_metadata_has_right_is_not_told() -> None:
 def test_what_comes_together_goes_in_one_request() -> None:
     desk = Desk()
     desk.look(0, 1, 2)
-    desk.pass_time()
+    desk.fire_all()
     assert desk.numbers == [[0, 1, 2]]
     assert desk.asked[0][0][0].directory == HERE
     desk.answer()
@@ -88,21 +77,21 @@ def test_what_comes_together_goes_in_one_request() -> None:
 def test_what_comes_while_a_request_is_under_way_goes_with_the_next_one() -> None:
     desk = Desk()
     desk.look(0)
-    desk.pass_time()
+    desk.fire_all()
     desk.look(1, 2)
     assert not desk.timers
     desk.answer()
-    desk.pass_time()
+    desk.fire_all()
     assert desk.numbers == [[1, 2]]
 
 
 def test_no_request_is_longer_than_a_controller_takes() -> None:
     desk = Desk()
     desk.look(*range(BATCH_MAX + 3))
-    desk.pass_time()
+    desk.fire_all()
     assert len(desk.asked[0][0]) == BATCH_MAX
     desk.answer()
-    desk.pass_time()
+    desk.fire_all()
     assert len(desk.asked[0][0]) == 3
 
 
@@ -111,22 +100,22 @@ def test_a_request_that_was_lost_is_sent_again_later_each_time_and_for_ever() ->
     desk.look(0)
     pauses = []
     for _ in range(12):
-        pauses.append(desk.pass_time())
+        pauses.append(desk.fire_all())
         desk.answer(KafkaError(Code.NETWORK_EXCEPTION))
     assert pauses == [100, 200, 400, 800, 1600, 3200, 6400, *[10_000] * 5]
-    desk.pass_time()
+    desk.fire_all()
     desk.answer()
     assert len(desk.assignments) == 0
     desk.look(1)
-    assert desk.pass_time() == 100, "an answer ends the long pauses"
+    assert desk.fire_all() == 100, "an answer ends the long pauses"
 
 
 def test_one_that_was_refused_is_told_again_and_the_others_are_not() -> None:
     desk = Desk()
     desk.look(0, 1)
-    desk.pass_time()
+    desk.fire_all()
     desk.answer([None, KafkaError(Code.UNKNOWN_TOPIC_ID)])
-    desk.pass_time()
+    desk.fire_all()
     assert desk.numbers == [[1]]
 
 
@@ -134,7 +123,7 @@ def test_what_metadata_says_meanwhile_is_not_told_any_more() -> None:
     desk = Desk()
     desk.look(0, 1, 2)
     desk.said = {0: HERE, 2: None}
-    desk.pass_time()
+    desk.fire_all()
     assert desk.numbers == [[1]]
 
 
@@ -142,7 +131,7 @@ def test_one_that_is_gone_is_not_told() -> None:
     desk = Desk()
     desk.look(0)
     desk.said = {0: None}
-    desk.pass_time()
+    desk.fire_all()
     assert not desk.asked
 
 
@@ -150,11 +139,11 @@ def test_one_that_cannot_be_served_is_told_as_lost_until_metadata_says_so() -> N
     """The controller would have it lead, and nobody else."""
     desk = Desk()
     desk.lose(0, 1)
-    desk.pass_time()
+    desk.fire_all()
     assert [each.directory for each in desk.asked[0][0]] == [LOST, LOST]
     desk.answer(KafkaError(Code.NETWORK_EXCEPTION))
     desk.said = {1: LOST}
-    desk.pass_time()
+    desk.fire_all()
     assert desk.numbers == [[0]]
     desk.answer()
     desk.said = {0: LOST, 1: LOST, 2: None}
@@ -167,7 +156,7 @@ def test_one_whose_directory_failed_before_the_controller_knew_of_it_is_told_as_
     desk = Desk()
     desk.actual = None
     desk.look(0)
-    desk.pass_time()
+    desk.fire_all()
     assert desk.asked[0][0][0].directory == LOST
 
 
@@ -181,7 +170,7 @@ def test_one_that_metadata_has_in_a_directory_that_failed_is_not_told_as_lost() 
     assert not desk.timers
     desk.lose(2)
     desk.said[2] = FAILED
-    desk.pass_time()
+    desk.fire_all()
     assert not desk.asked, "it failed just after it was asked to open that log"
 
 
@@ -189,14 +178,14 @@ def test_one_that_is_served_after_all_is_told_where_it_is() -> None:
     desk = Desk()
     desk.lose(0)
     desk.look(0)
-    desk.pass_time()
+    desk.fire_all()
     assert desk.asked[0][0][0].directory == HERE
     desk.lose(1)
     desk.answer()
-    desk.pass_time()
+    desk.fire_all()
     desk.look(1)
     desk.answer(KafkaError(Code.NETWORK_EXCEPTION))
-    desk.pass_time()
+    desk.fire_all()
     assert [each.directory for each in desk.asked[0][0]] == [HERE]
 
 
@@ -213,10 +202,10 @@ def test_whoever_has_again_what_was_lost_waits_until_the_controller_knows() -> N
     """Counted in before that it would lead nothing of it: Kafka's controller elects at no assignment."""
     desk = Desk()
     told = mending(desk, 0, 1)
-    desk.pass_time_of("assign directories")
+    desk.fire(("replica", "assign directories"))
     desk.answer([None, KafkaError(Code.NETWORK_EXCEPTION)])
     assert told == []
-    desk.pass_time_of("assign directories")
+    desk.fire(("replica", "assign directories"))
     assert told == []
     desk.answer()
     assert told == [0]
@@ -227,7 +216,7 @@ def test_who_asks_while_the_controller_is_told_waits_too() -> None:
     desk = Desk()
     desk.said = {0: LOST}
     desk.look(0)
-    desk.pass_time()
+    desk.fire_all()
     told: list[int] = []
     desk.run(desk.assignments.when_mended(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
     assert told == []
@@ -239,16 +228,16 @@ def test_metadata_that_knows_by_itself_ends_the_waiting() -> None:
     desk = Desk()
     told = mending(desk, 0)
     desk.said = {0: HERE}
-    desk.pass_time_of("assign directories")
+    desk.fire(("replica", "assign directories"))
     assert told == [100]
 
 
 def test_a_controller_that_never_knows_is_not_waited_for_for_ever() -> None:
     desk = Desk()
     told = mending(desk, 0)
-    desk.pass_time_of("mended")
+    desk.fire(("replica", "mended"))
     assert told == [10_000]
-    desk.pass_time()
+    desk.fire_all()
     desk.answer()
     assert told == [10_000]
 
@@ -259,7 +248,7 @@ def test_nobody_waits_for_other_news() -> None:
     desk.lose(1)
     assert mending(desk) == [0]
     desk.said = {}
-    desk.pass_time()
+    desk.fire_all()
     desk.said = {1: LOST}  # it knows before it answers
     told: list[int] = []
     desk.run(desk.assignments.when_mended(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
@@ -269,7 +258,7 @@ def test_nobody_waits_for_other_news() -> None:
 def test_after_the_end_nothing_is_told() -> None:
     desk = Desk()
     desk.look(0)
-    desk.pass_time()
+    desk.fire_all()
     desk.look(1)
     desk.run(desk.assignments.stop())
     desk.answer(KafkaError(Code.NETWORK_EXCEPTION))

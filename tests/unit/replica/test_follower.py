@@ -86,7 +86,7 @@ def test_records_below_the_end_of_a_log_are_not_taken_for_its_first_batch() -> N
     leader = Leader(p)
     leader.answer(fetched(data=records((3, "other"))))
     assert p.log.log_end_offset == 1
-    assert leader.said != []
+    assert leader.warnings != []
 
 
 def test_the_log_start_follows_the_leader() -> None:
@@ -277,7 +277,7 @@ def test_an_epoch_without_records_of_ours_is_given_up_too() -> None:
     assert leader.ask.positions[0].last_fetched_epoch == 2
     leader.answer(fetched(diverging=(1, 1)))
     assert leader.ask.positions[0].last_fetched_epoch == 1
-    assert leader.said == []
+    assert leader.warnings == []
 
 
 def diverged(p: Partition) -> Fetched:
@@ -288,15 +288,15 @@ def test_the_cuts_of_a_thousand_partitions_do_not_hold_the_loop_at_once() -> Non
     """Each takes a little of the loop and much of the disk: some at a time, and nothing is asked of them."""
     followed = [replica((1, "a"), (2, "b"), partition=number) for number in range(50)]
     leader = Leader(*followed)
-    leader.holds_disk = True
+    leader.holds_work = True
     leader.answer(*map(diverged, followed))
-    assert len(leader.disk) == CUTS_AT_ONCE
+    assert len(leader.work) == CUTS_AT_ONCE
     assert leader.asked == [], "there is nothing to ask for"
     most = 0
-    while leader.disk:
-        submit = leader.disk.pop(0)
+    while leader.work:
+        submit = leader.work.pop(0)
         leader.run(submit.then(submit.work(), 0))
-        most = max(most, len(leader.disk))
+        most = max(most, len(leader.work))
     assert most == CUTS_AT_ONCE
     assert [p.log.log_end_offset for p in followed] == [1] * 50
 
@@ -304,12 +304,12 @@ def test_the_cuts_of_a_thousand_partitions_do_not_hold_the_loop_at_once() -> Non
 def test_nothing_is_asked_of_a_log_that_is_being_cut_and_no_answer_changes_it() -> None:
     cut, other = replica((1, "a"), (2, "b")), replica((1, "a"), partition=1)
     leader = Leader(cut, other)
-    leader.holds_disk = True
+    leader.holds_work = True
     leader.answer(diverged(cut))
     assert [position.partition for position in leader.ask.forgotten] == [0]
     leader.answer(fetched(data=records((3, "c"), start=1), high_watermark=2, log_start_offset=0))
     assert cut.log.log_end_offset == 1
-    leader.work()
+    leader.do_work()
     assert cut.log.truncation is None
     leader.answer()
     assert asked_offsets(leader.ask) == [1]
@@ -321,12 +321,12 @@ def test_a_partition_that_is_followed_elsewhere_by_then_is_not_cut_for_the_leade
     followed = [replica((1, "a"), (2, "b"), partition=number) for number in range(CUTS_AT_ONCE + 1)]
     last = followed[-1]
     leader = Leader(*followed)
-    leader.holds_disk = True
+    leader.holds_work = True
     leader.answer(*map(diverged, followed))
     assert last.log.truncation is None, "it waits for its turn"
     leader.fetcher.remove(last)
     lead(last, 4, leader=SELF)
-    leader.work()
+    leader.do_work()
     assert [p.log.log_end_offset for p in followed] == [1] * CUTS_AT_ONCE + [2]
 
 
@@ -335,27 +335,27 @@ def test_a_log_whose_segments_went_while_it_waited_for_its_turn_begins_anew() ->
     followed = [replica((1, "a"), (2, "b"), partition=number) for number in range(CUTS_AT_ONCE + 1)]
     last = followed[-1]
     leader = Leader(*followed)
-    leader.holds_disk = True
+    leader.holds_work = True
     leader.answer(*map(diverged, followed))
     last.log.roll(NOW)
     last.log.advance_high_watermark(2)
     last.log.advance_log_start(2)
     leader.run(last.log.delete_due_segments(NOW)[:0])
     assert last.log.first_base_offset == 2
-    leader.work()
+    leader.do_work()
     assert (last.log.first_base_offset, last.log.log_end_offset) == (1, 1)
 
 
 def test_a_log_that_is_being_cut_is_not_fetched_in_a_new_epoch_before_it_is_whole() -> None:
     p = replica((1, "a"), (2, "b"))
     leader = Leader(p)
-    leader.holds_disk = True
+    leader.holds_work = True
     leader.answer(diverged(p))
     lead(p, 4)
     leader.fetcher.add(p)
     leader.go()
     assert leader.asked == []
-    leader.work()
+    leader.do_work()
     [position] = leader.ask.positions
     assert (position.leader_epoch, position.fetch_offset) == (4, 1)
 
@@ -376,12 +376,12 @@ def test_consumers_get_nothing_from_a_replica_that_is_being_cut() -> None:
     p = replica((1, "a"), (2, "b"))
     p.log.advance_high_watermark(1)
     leader = Leader(p)
-    leader.holds_disk = True
+    leader.holds_work = True
     leader.answer(diverged(p))
     found = p.read(0, max_bytes=1 << 20, isolation=0, is_any_replica=True)
     assert isinstance(found, KafkaError)
     assert found.code == Code.REPLICA_NOT_AVAILABLE
-    leader.work()
+    leader.do_work()
     assert isinstance(p.read(0, max_bytes=1 << 20, isolation=0, is_any_replica=True), Local)
 
 
@@ -405,7 +405,7 @@ def test_a_divergence_that_leads_nowhere_does_not_spin() -> None:
     leader = Leader(replica((1, "a")))
     leader.answer(fetched(diverging=(1, 9)))
     assert leader.asked == []
-    assert "nothing to cut off" in leader.said[0]
+    assert "nothing to cut off" in leader.warnings[0]
     leader.pass_time()
     assert leader.ask.forgotten == ()
 
@@ -415,8 +415,8 @@ def test_records_that_were_committed_are_not_given_up_silently() -> None:
     p.log.advance_high_watermark(2)
     leader = Leader(p)
     leader.answer(fetched(diverging=(1, 1)))
-    assert len(leader.said) == 1
-    assert "up to 2 were committed" in leader.said[0]
+    assert len(leader.warnings) == 1
+    assert "up to 2 were committed" in leader.warnings[0]
 
 
 def test_the_watermark_of_a_divergence_is_not_taken() -> None:
@@ -526,7 +526,7 @@ def test_damaged_records_are_not_written_and_are_asked_for_again() -> None:
     data[-1] ^= 1
     leader.answer(fetched(data=bytes(data), high_watermark=1, log_start_offset=0))
     assert (p.log.log_end_offset, p.log.high_watermark) == (0, 0)
-    assert "CRC" in leader.said[0]
+    assert "CRC" in leader.warnings[0]
     leader.pass_time()
     leader.answer(fetched(data=records((3, "a")), high_watermark=1, log_start_offset=0))
     assert (p.log.log_end_offset, p.log.high_watermark) == (1, 1)
@@ -537,7 +537,7 @@ def test_a_damaged_base_offset_costs_another_question_and_no_record() -> None:
     p = replica((3, "a"))
     leader = Leader(p)
     leader.answer(fetched(data=records((3, "b"), start=9), high_watermark=1))
-    assert "1 to 8 are missing" in leader.said[0]
+    assert "1 to 8 are missing" in leader.warnings[0]
     leader.pass_time()
     leader.answer(fetched(data=records((3, "b"), start=1), high_watermark=2))
     assert (p.log.log_end_offset, p.log.high_watermark) == (2, 2)
@@ -552,11 +552,11 @@ def test_batches_of_a_leader_that_came_later_are_not_taken() -> None:
     leader.answer(fetched(data=mixed, high_watermark=3, log_start_offset=0))
     assert (p.log.log_end_offset, p.log.high_watermark) == (1, 0)
     assert p.log.epochs.entries() == ((1, 0),)
-    assert "newer epoch than its own" in leader.said[0]
+    assert "newer epoch than its own" in leader.warnings[0]
     assert leader.asked == [], "it pauses before it asks again"
     leader.pass_time()
     leader.answer(fetched(data=mixed, high_watermark=3, log_start_offset=0))
-    assert (len(leader.said), leader.asked) == (1, []), "and says so once"
+    assert (len(leader.warnings), leader.asked) == (1, []), "and says so once"
     lead(p, 4)
     leader.fetcher.add(p)
     leader.pass_time()
@@ -570,7 +570,7 @@ def test_batches_whose_epochs_fall_within_one_answer_are_not_taken() -> None:
     newer, older = records((3, "a")), records((2, "b"), start=1)
     leader.answer(fetched(data=newer + older, high_watermark=2, log_start_offset=0))
     assert p.log.log_end_offset == 0
-    assert "does not follow broker 1" in leader.said[0]
+    assert "does not follow broker 1" in leader.warnings[0]
 
 
 @pytest.mark.parametrize("garbage", [b"x", b"\0" * 61, records((3, "a"))[:-1]])

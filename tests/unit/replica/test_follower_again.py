@@ -32,8 +32,8 @@ def test_damage_that_comes_again_after_all_was_well_is_told_again() -> None:
     for data, told in ((bad, 1), (bad, 1), (good, 1)):
         leader.answer(fetched(data=data))
         leader.pass_time()
-        assert len(leader.said) == told
+        assert len(leader.warnings) == told
     later = bytearray(records((3, "b"), start=1))
     later[-1] ^= 1
     leader.answer(fetched(data=bytes(later)))
-    assert len(leader.said) == 2
+    assert len(leader.warnings) == 2

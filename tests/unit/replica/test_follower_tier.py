@@ -110,10 +110,10 @@ def test_nothing_is_given_up_before_all_is_known(at: int) -> None:
     assert leader.asked == leader.about == []
     leader.pass_time()
     assert leader.ask.forgotten == (), "it is asked for again, as it was"
-    assert len(leader.said) == 1
+    assert len(leader.warnings) == 1
     leader.answer(fetched(MOVED))
     leader.tell(problem)
-    assert len(leader.said) == 1, "once is enough"
+    assert len(leader.warnings) == 1, "once is enough"
 
 
 def test_a_damaged_snapshot_of_the_tier_changes_nothing() -> None:
@@ -179,7 +179,7 @@ def test_a_node_without_a_tier_asks_again_after_a_pause() -> None:
     leader = Leader(p, has_tier=False)
     leader.answer(fetched(MOVED))
     assert (leader.about, leader.asked) == ([], [])
-    assert "this node has none" in leader.said[0]
+    assert "this node has none" in leader.warnings[0]
     leader.pass_time()
     assert leader.ask.forgotten == ()
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer, Submit
 from firnline.base.errors import Code, KafkaError, RecordsCut, StorageError
 from firnline.replica.isr import IsrAnswer
 from firnline.replica.last_copy import LastCopies
 from firnline.replica.opening import SLICE
 from firnline.replica.partition import ACKS_ALL, FsyncRule, Partition
 from tests.unit.replica.list_log import batch, log_of, partition
+from tests.worlds.effects import World
 
 
 class Disk:
@@ -33,27 +33,24 @@ class Disk:
             raise RecordsCut("the log is served no more", path=self.path, error="EAGAIN")
 
 
-class Node:
+class Node(World):
     """The disk pool in the test's hands."""
 
+    holds_work = True
+
     def __init__(self) -> None:
+        super().__init__()
         self.failed: list[Partition] = []
         self.copies = LastCopies(lambda p, now_ms: self.failed.append(p) or [])  # type: ignore[func-returns-value]
-        self.work: list[Submit] = []
 
     def look(self, *partitions: Partition) -> None:
         for p in partitions:
             self.run(self.copies.look(p, 0))
 
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            assert isinstance(effect, Submit), effect
-            self.work.append(effect)
-
     def go_on(self) -> None:
         due, self.work = self.work, []
         for submit in due:
-            self.run(submit.then(submit.work(), 0))
+            self.complete(submit)
 
 
 def led(index: int = 0, rule: FsyncRule = "auto", others: tuple[int, ...] = (2, 3)) -> Partition:
@@ -140,9 +137,9 @@ def test_a_want_of_descriptors_that_lasts_takes_no_disk_for_failed() -> None:
     disk_of(p).has_descriptor = False
     node.look(p, other)
     while node.work:
-        submit = node.work.pop(0)
-        for effect in submit.then(submit.work(), 0):
-            node.run(effect.then(0) if isinstance(effect, SetTimer) else [effect])
+        node.work_once()
+        for key in list(node.timers):
+            node.fire(key)
     assert (p.is_offline, node.failed) == (False, [])
     assert (log_of(p).recovery_point, log_of(other).recovery_point) == (0, 1)
     disk_of(p).has_descriptor = True
@@ -187,11 +184,9 @@ def test_one_that_is_not_alone_any_more_when_its_turn_comes_is_left_out() -> Non
 def test_a_pool_that_is_full_is_asked_again() -> None:
     node, p = Node(), left_alone(led())
     node.look(p)
-    [submit] = node.work
-    [timer] = submit.then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED), 0)
-    assert isinstance(timer, SetTimer | CancelTimer)
-    node.work = []
-    node.run(timer.then(0))  # type: ignore[union-attr]
+    node.complete_with(node.work.pop(), KafkaError(Code.THROTTLING_QUOTA_EXCEEDED))
+    [key] = node.timers
+    node.fire(key)
     node.go_on()
     assert log_of(p).recovery_point == 1
 

@@ -239,7 +239,7 @@ def test_a_request_without_an_answer_leaves_a_copy_behind() -> None:
     desk, p = Desk(), proposing()
     desk.propose(p)
     desk.answer(SILENCE)
-    desk.pass_time()
+    desk.fire_all()
     desk.answer([REFUSED])
     assert p.maximal_isr == (1, 2)
     [(wanted, _)] = desk.asked
@@ -255,7 +255,7 @@ def test_a_request_that_was_answered_leaves_none(code: Code) -> None:
     desk, p = Desk(), proposing()
     desk.propose(p)
     desk.answer(KafkaError(code))
-    desk.pass_time()
+    desk.fire_all()
     desk.answer([REFUSED])
     assert (p.maximal_isr, desk.asked, desk.timers) == ((1,), [], {})
 

@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
+from firnline.base.effects import Effects, Warn
 from firnline.replica import replication
 from firnline.replica.directories import DirectoryAssignments
 from firnline.replica.isr import NO_BROKERS, Brokers, NoBrokers
@@ -12,18 +12,19 @@ from firnline.replica.replication import ReplicaSettings, Replication
 from tests.unit.replica.list_log import partition
 from tests.unit.replica.test_alter import proposing
 from tests.unit.replica.test_late_copies import lost_and_refused
+from tests.worlds.effects import World
 
 LOOK = ("replica", "shrink")
 
 
-class Node:
+class Node(World):
     """Replication of broker 1, whose requests go nowhere."""
 
     def __init__(self, *partitions: Partition, brokers: Brokers = NO_BROKERS) -> None:
+        super().__init__()
         self.hosted = list(partitions)
         self.asked: list[Any] = []
         self.on_asked: Effects = []
-        self.timers: dict[Any, SetTimer] = {}
         self.replication = Replication(
             node_id=1,
             settings=ReplicaSettings(lag_max_ms=1000, backoff_ms=1000),
@@ -48,20 +49,12 @@ class Node:
         self.asked.append((leader_id, *asked))
         return []
 
-    def run(self, effects: Effects) -> list[str]:
-        """Keep the timers; return what the operator is told."""
-        for effect in effects:
-            if isinstance(effect, SetTimer):
-                self.timers[effect.key] = effect
-            elif isinstance(effect, CancelTimer):
-                self.timers.pop(effect.key, None)
-        return [effect.line for effect in effects if isinstance(effect, Warn)]
-
     def turn(self) -> list[str]:
-        """Fire the one timer there is."""
+        """Fire the one timer there is; return what the operator is told."""
         [key] = self.timers
-        timer = self.timers.pop(key)
-        return self.run(timer.then(timer.at_ms))
+        before = len(self.warnings)
+        self.fire(key)
+        return self.warnings[before:]
 
     def look(self) -> list[str]:
         """Look at all partitions, until the next look is due."""
