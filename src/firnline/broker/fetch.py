@@ -27,12 +27,12 @@ from firnline.broker.fetch_session import (
     Owner,
     Wanted,
 )
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 from firnline.replica.read import (
     INDEX_IS_BUILT,
     READ_COMMITTED,
-    AbortedTransaction,
     BelowLocalStart,
     Closer,
     Cold,
@@ -53,7 +53,7 @@ class RemoteData(NamedTuple):
     """What the tier gave: whole batches, empty if none; `aborted` is None for uncommitted readers."""
 
     records: Records
-    aborted: Sequence[AbortedTransaction] | None
+    aborted: Sequence[AbortedTxn] | None
 
 
 class RemoteRead(Protocol):
@@ -670,9 +670,7 @@ def _nothing_yet(partition: Partition, isolation: int) -> Local:
     return Local(EMPTY_RECORDS, *marks, aborted)
 
 
-def _local(
-    below: BelowLocalStart, records: Records, aborted: Sequence[AbortedTransaction] | None
-) -> Local:
+def _local(below: BelowLocalStart, records: Records, aborted: Sequence[AbortedTxn] | None) -> Local:
     return Local(
         records, below.high_watermark, below.last_stable_offset, below.log_start_offset, aborted
     )

@@ -21,6 +21,7 @@ from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import File
 from firnline.base.slices import EMPTY_RECORDS, FileSlice
 from firnline.base.units import INT64_MAX
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.replica.isr import (
     NO_BROKER_EPOCH,
     NO_BROKERS,
@@ -48,7 +49,6 @@ from firnline.replica.read import (
     TOO_FEW_AFTER,
     TOO_FEW_BEFORE,
     UNKNOWN_EPOCH,
-    AbortedTransaction,
     BelowLocalStart,
     Diverging,
     Local,
@@ -619,7 +619,7 @@ class Partition:
         upto = stable if isolation == READ_COMMITTED else high_watermark
         if is_follower:
             upto, isolation = log.log_end_offset, READ_UNCOMMITTED
-        aborted: Sequence[AbortedTransaction] | None = () if isolation == READ_COMMITTED else None
+        aborted: Sequence[AbortedTxn] | None = () if isolation == READ_COMMITTED else None
         if fetch_offset >= upto:
             return Local(EMPTY_RECORDS, high_watermark, stable, start, aborted)
         try:

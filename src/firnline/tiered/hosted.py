@@ -19,17 +19,12 @@ from firnline.base.ids import NO_OFFSET, TopicIdPartition, TopicPartition, Uuid
 from firnline.base.ports import Fs, Rng
 from firnline.base.units import HOUR_MS, INT64_MAX, MINUTE_MS
 from firnline.config.topic import TopicConfig
+from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.log.retention import is_tiered
 from firnline.tiered.lineage import highest_remote, ranges, segment_epochs
 from firnline.tiered.settings import TierSettings
-from firnline.tiered.spi import (
-    Epochs,
-    Mark,
-    ObjectStore,
-    RemoteLogMetadata,
-    RemoteSegment,
-    RemoteStorage,
-)
+from firnline.tiered.spi import Mark, ObjectStore, RemoteLogMetadata, RemoteSegment, RemoteStorage
 
 Done = Callable[[FirnlineError | None, int], Effects]
 
@@ -69,15 +64,6 @@ class CompactionView(Protocol):
     def may_have_gaps(self) -> bool: ...
 
 
-class AbortedView(Protocol):
-    """One aborted transaction."""
-
-    @property
-    def producer_id(self) -> int: ...
-    @property
-    def first_offset(self) -> int: ...
-
-
 class LogView(Protocol):
     """What the tier needs of one partition's log."""
 
@@ -111,9 +97,7 @@ class LogView(Protocol):
     def advance_log_start(self, offset: int) -> object: ...
     def set_highest_remote(self, offset: int) -> object: ...
     def roll(self, now_ms: int) -> object: ...
-    def aborted_transactions(
-        self, start_offset: int, upto_offset: int
-    ) -> Sequence[AbortedView]: ...
+    def aborted_transactions(self, start_offset: int, upto_offset: int) -> Sequence[AbortedTxn]: ...
     def read_batches(self, start_offset: int, *, max_bytes: int) -> bytes: ...
 
 

@@ -11,9 +11,10 @@ from typing import Protocol
 from firnline.base.errors import KafkaError
 from firnline.base.ids import TopicIdPartition, Uuid
 from firnline.base.units import INT64_MAX
+from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.tiered.lineage import Lineage, filled
 from firnline.tiered.metadata.ordered import Key, Ordered
-from firnline.tiered.spi import Epochs, Look, Mark, RemoteSegment, SegmentState
+from firnline.tiered.spi import Look, Mark, RemoteSegment, SegmentState
 
 # Segments that are placed, or let go of, in a step of the loop.
 PLACED_IN_STEP = 500

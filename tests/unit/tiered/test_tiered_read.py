@@ -557,7 +557,7 @@ def test_a_follower_gets_the_epochs_and_producers_of_the_segment_below_its_start
     assert isinstance(found, AuxState)
     assert (found.segment.base_offset, found.segment.end_offset) == (1, 2)
     assert found.epochs == ((0, 0), (2, 1))
-    from firnline.log.producer_state import decode_snapshot
+    from firnline.formats.producer_snapshot import decode_snapshot
 
     (producer,) = decode_snapshot(found.producer_snapshot)
     assert (producer.producer_id, producer.last_offset) == (5, 0)
