@@ -15,7 +15,7 @@ from firnline.protocol.schema import Message
 from firnline.raft import wire
 from firnline.raft.election import Election
 from firnline.raft.election_state import NOBODY
-from firnline.raft.follower import Follower
+from firnline.raft.follower import FollowerState
 from firnline.raft.leader import Leader, Proposed
 from firnline.raft.ports import ElectionStore, RaftListener, ReplicatedLog
 from firnline.raft.role import Role
@@ -88,7 +88,7 @@ class RaftNode:
         )
         self._election = Election(standing)
         self._leader = Leader(standing)
-        self._follower = Follower(standing)
+        self._follower = FollowerState(standing)
         self._election.when_leader_leaves(self._follower.give_up_after)
         standing.entered = self._entered
         standing.poke = self._poke

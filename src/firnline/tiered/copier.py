@@ -19,8 +19,9 @@ from firnline.base.ids import TopicIdPartition
 from firnline.base.units import MINUTE_MS
 from firnline.formats import leader_epoch_checkpoint
 from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.log.segments import ClosedSegment
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
-from firnline.tiered.hosted import ClosedSegment, Done, Hosted, Services, closed_from
+from firnline.tiered.hosted import Done, Hosted, Services, closed_from
 from firnline.tiered.late_copies import LateCopies
 from firnline.tiered.lineage import first_served, segment_epochs
 from firnline.tiered.metadata.log import HistoryUnknown

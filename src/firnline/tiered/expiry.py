@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, Protocol
 from firnline.base.background import Work
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
+from firnline.log.log import Log
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
-from firnline.tiered.hosted import Done, Hosted, LogView, Services, closed_from
+from firnline.tiered.hosted import Done, Hosted, Services, closed_from
 from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.metadata.ordered import Key
 from firnline.tiered.retained import Retained
@@ -53,7 +54,7 @@ class Tier(Protocol):
 
 
 def decide(
-    log: LogView,
+    log: Log,
     retained: Retained,
     tier: Tier,
     *,
@@ -123,7 +124,7 @@ class _Walk:
 
     def __init__(
         self,
-        log: LogView,
+        log: Log,
         retained: Retained,
         tier: Tier,
         covered_offset: int,

@@ -57,7 +57,7 @@ SLACK_BYTES = 16 * KIB
 SCAN_BYTES = 1024 * KIB
 
 
-class RemoteData(NamedTuple):
+class RemoteLogReadResult(NamedTuple):
     """Whole batches from the tier; `aborted` is None for readers that see uncommitted records."""
 
     records: Records
@@ -88,7 +88,7 @@ class Misled(Corrupt):
     """An index says of a batch what the batch does not: it is made of the batches instead."""
 
 
-Read = Callable[[RemoteData | KafkaError, int], Effects]
+Read = Callable[[RemoteLogReadResult | KafkaError, int], Effects]
 Found = Callable[[RemoteOffset | KafkaError | None, int], Effects]
 Built = Callable[[AuxState | KafkaError, int], Effects]
 
@@ -122,7 +122,7 @@ class RemoteReader:
         self.services.counters.fetch_requests += 1
         if self.services.fetch_rate.is_exceeded(now_ms):
             is_committed = isolation == READ_COMMITTED
-            return then(RemoteData(b"", [] if is_committed else None), now_ms)  # T38
+            return then(RemoteLogReadResult(b"", [] if is_committed else None), now_ms)  # T38
         one = _OneRead(self, hosted, offset, max_bytes, isolation, then)
         return one.begin(now_ms)
 
@@ -325,9 +325,9 @@ class _OneRead:
 
     def _answer(self, data: bytes, end_offset: int, now_ms: int) -> Effects:
         if self._isolation != READ_COMMITTED:
-            return self._then(RemoteData(data, None), now_ms)
+            return self._then(RemoteLogReadResult(data, None), now_ms)
         if not data:
-            return self._then(RemoteData(data, []), now_ms)
+            return self._then(RemoteLogReadResult(data, []), now_ms)
         search = AbortedSearch(
             self._services,
             self._reader.indexes,
@@ -345,7 +345,7 @@ class _OneRead:
     ) -> Effects:
         if isinstance(result, FirnlineError):
             return self._fail(code_of(result), now_ms)
-        return self._then(RemoteData(data, result), now_ms)
+        return self._then(RemoteLogReadResult(data, result), now_ms)
 
 
 class _TimeSearch:

@@ -19,7 +19,7 @@ from firnline.tiered.reader import (
     AuxState,
     Corrupt,
     Misled,
-    RemoteData,
+    RemoteLogReadResult,
     RemoteOffset,
     read_batches,
 )
@@ -40,7 +40,7 @@ def tiered(cluster: Cluster, **settings: int) -> Node:
     return node
 
 
-def offsets(data: RemoteData) -> list[int]:
+def offsets(data: RemoteLogReadResult) -> list[int]:
     return [h.base_offset for h in headers(bytes(data.records))]
 
 
@@ -212,7 +212,7 @@ def test_the_fetch_quota_gives_an_empty_answer_and_no_error() -> None:
     cluster = Cluster()
     node = tiered(cluster, fetch_bytes_per_second=1, fetch_quota_windows=2)
     assert offsets(node.read(0, max_bytes=1)) == [0]
-    assert node.read(1) == RemoteData(b"", None)
+    assert node.read(1) == RemoteLogReadResult(b"", None)
     node.advance(3000)
     assert offsets(node.read(1, max_bytes=1)) == [1]
 
@@ -247,7 +247,7 @@ def unclean(cluster: Cluster) -> Node:
     return b
 
 
-def texts(data: RemoteData | KafkaError) -> list[str]:
+def texts(data: RemoteLogReadResult | KafkaError) -> list[str]:
     from firnline.records.record import all_records
 
     assert not isinstance(data, KafkaError), data

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -25,6 +25,7 @@ from firnline.formats.transaction_index import AbortedTxn
 from firnline.log.checkpoint import read_whole
 from firnline.log.offset_index import OffsetIndex
 from firnline.log.producer_state import ProducerStates, read_marker, snapshot_offsets, snapshot_path
+from firnline.log.segments import ClosedSegment
 from firnline.log.time_index import TimeIndex
 from firnline.records.batch import parse_header
 from firnline.records.file_scan import FoundBatch, good_batches
@@ -34,19 +35,6 @@ from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum, encode_f
 from firnline.tiered.spi import DamagedSegment, SegmentData, Source, bytes_source
 
 CHUNK_BYTES = MIB
-
-
-class LocalSegment(Protocol):
-    """A closed segment of the log: `log.segments.ClosedSegment`."""
-
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def end_offset(self) -> int: ...
-    @property
-    def stem_path(self) -> str: ...
-    @property
-    def size_bytes(self) -> int: ...
 
 
 class ToCopy(NamedTuple):
@@ -59,8 +47,8 @@ class ToCopy(NamedTuple):
 
     partition: TopicPartition
     directory: str
-    segment: LocalSegment
-    before: Sequence[LocalSegment]
+    segment: ClosedSegment
+    before: Sequence[ClosedSegment]
     epochs: Epochs
     lineage: bytes
     index_interval_bytes: int
@@ -179,7 +167,7 @@ def _damaged(due: ToCopy, why: str, offset: int, /, **facts: object) -> DamagedS
 # --------------------------------------------------------------------------- what is made of batches
 
 
-def _batches(fs: Fs, due: ToCopy, segment: LocalSegment) -> Iterator[FoundBatch]:
+def _batches(fs: Fs, due: ToCopy, segment: ClosedSegment) -> Iterator[FoundBatch]:
     """Iterate over the batches of a segment, all of them."""
     file = fs.open(segment.stem_path + layout.LOG)
     end = 0
