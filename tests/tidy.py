@@ -35,6 +35,7 @@ PACKAGE_KINDS = {
     "config": {"PURE"},
     "controller": {"PURE"},
     "coordinator": {"PURE"},
+    "formats": {"PURE"},
     "log": {"PURE", "STORE"},
     "metadata": {"PURE", "STORE"},
     "outbound": {"PURE"},

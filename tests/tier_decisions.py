@@ -8,8 +8,8 @@ from typing import Any
 
 from firnline.base.background import whole
 from firnline.base.ids import TopicIdPartition
+from firnline.log.log import Log
 from firnline.tiered.expiry import Decision, decide
-from firnline.tiered.hosted import LogView
 from firnline.tiered.lineage import filled, is_within_lineage
 from firnline.tiered.retained import Retained
 from firnline.tiered.settings import NO_LIMIT
@@ -54,7 +54,7 @@ def decided(log: Any, tier: Listed, **options: Any) -> Decision:
 
 
 def decide_at_once(
-    log: LogView,
+    log: Log,
     segments: Sequence[RemoteSegment],
     *,
     covered_offset: int,
@@ -131,7 +131,7 @@ class _Walk:
 
     def __init__(
         self,
-        log: LogView,
+        log: Log,
         segments: Sequence[RemoteSegment],
         covered_offset: int,
         now_ms: int,

@@ -122,7 +122,7 @@ class Cluster:
 
 
 class Feed:
-    """`MetadataFeed` on the cluster's topic, for one node."""
+    """`MetadataTopicReader` on the cluster's topic, for one node."""
 
     def __init__(self, cluster: Cluster, node_id: int) -> None:
         self.cluster, self.node_id = cluster, node_id
@@ -374,7 +374,7 @@ class Node(World):
     # -------------------------------------------------------------------------------------- reads
 
     def read(self, offset: int, max_bytes: int = 1 << 20, isolation: int = 0) -> Any:
-        """Return RemoteData or KafkaError."""
+        """Return RemoteLogReadResult or KafkaError."""
         answers: list[Any] = []
 
         def then(result: Any, now_ms: int) -> Effects:

@@ -20,7 +20,15 @@ from firnline.base.native import native
 from firnline.client import wire
 from firnline.coordinator import commits, generation
 from firnline.coordinator import records as group_records
-from firnline.log import checkpoint, names, producer_state, sparse_index, txn_index
+from firnline.formats import (
+    checkpoint,
+    leader_epoch_checkpoint,
+    names,
+    offset_index,
+    producer_snapshot,
+    time_index,
+    transaction_index,
+)
 from firnline.log.compaction import cleaner
 from firnline.log.compaction.offset_map import OffsetMap
 from firnline.log.compaction.rounds import CompactionJob, SegmentToClean, compact
@@ -48,7 +56,7 @@ from firnline.records.record import records
 from firnline.records.validate import BatchLimits, check_client_batch, check_fetched
 from firnline.records.walk import BatchWalk, walk_batches_python
 from firnline.sim.disk import CrashableFs
-from firnline.tiered import catalog, copier
+from firnline.tiered import catalog
 from firnline.tiered.metadata import records as tier_records
 from firnline.tiered.objects import fingerprint, layout
 from tests.fuzz.drawer import Drawer, request_head
@@ -264,23 +272,24 @@ def _control(data: bytes) -> None:
 
 def _checkpoint(data: bytes) -> None:
     try:
-        checkpoint.parse_entries(data, 3)
+        checkpoint.decode(data, 3)
     except ValueError:
-        checkpoint.parse_entries(data, 2)
+        checkpoint.decode(data, 2)
 
 
 def _epochs(data: bytes) -> None:
-    copier.parse_epoch_checkpoint(data)
+    leader_epoch_checkpoint.decode(data)
 
 
 def _producers(data: bytes) -> None:
     sealed = data[:2] + struct.pack(">I", crc32c(data[6:])) + data[6:]
-    producer_state.decode_snapshot(sealed)
+    producer_snapshot.decode_snapshot(sealed)
 
 
 def _indexes(data: bytes) -> None:
-    sparse_index.ascends(sparse_index.read_words(data))
-    for one in txn_index.parse(data):
+    offset_index.can_be(*offset_index.decode(data))
+    time_index.can_be(*time_index.decode(data))
+    for one in transaction_index.decode(data):
         if one.first_offset > one.last_offset:
             raise Found(f"{one} in {data.hex()[:2000]}")
 
@@ -469,7 +478,7 @@ def _control_seeds() -> list[bytes]:
 
 
 def _producer_seeds() -> list[bytes]:
-    none = producer_state.encode_snapshot([])
+    none = producer_snapshot.encode_snapshot([])
     return [none, none[:6] + struct.pack(">i", 1) + bytes(42)]
 
 
@@ -490,7 +499,7 @@ DECODERS: dict[str, Decoder] = {
     ),
     "control": Decoder(_control, _control_seeds),
     "checkpoint": Decoder(_checkpoint, _some(b"0\n1\nt 0 5\n", b"0\n2\n1 2\n3 4\n"), (ValueError,)),
-    "epochs": Decoder(_epochs, _some(b"0\n2\n1 2\n3 4\n")),
+    "epochs": Decoder(_epochs, _some(b"0\n2\n1 2\n3 4\n"), (ValueError,)),
     "producers": Decoder(_producers, _producer_seeds),
     "indexes": Decoder(
         _indexes, _some(struct.pack(">6I", 0, 0, 1, 5, 9, 99), struct.pack(">hqqqq", 0, 1, 2, 3, 4))

@@ -36,14 +36,14 @@ RACES = (
     ),
     Mutant(
         "rel-R1, X19: a leader proposes the incarnation that its own image has",
-        "replica.isr:Follower.is_eligible",
+        "replica.isr:ReplicaState.is_eligible",
         "self.broker_epoch in (NO_BROKER_EPOCH, fact.epoch)",
         "True",
         tests=(_RACE + "test_row_5_b_fetches_before_a_knows_its_new_epoch",),
     ),
     Mutant(
         "X19: the epoch that is proposed is the one that fetched",
-        "replica.isr:Follower.fetched",
+        "replica.isr:ReplicaState.fetched",
         "self.broker_epoch = broker_epoch",
         "self.broker_epoch = self.broker_epoch or broker_epoch",
         tests=(_RACE + "test_row_7_b_has_caught_up_again_and_both_sides_know_its_new_epoch",),

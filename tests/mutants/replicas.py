@@ -11,14 +11,14 @@ _PRODUCE = "tests/unit/broker/test_produce.py::"
 REPLICAS = (
     Mutant(
         "X19: the epoch of a follower is that of its Fetch, and equals the registration",
-        "replica.isr:Follower.is_eligible",
+        "replica.isr:ReplicaState.is_eligible",
         "self.broker_epoch in (NO_BROKER_EPOCH, fact.epoch)",
         "True",
         tests=(_ISR + "test_who_may_not_be_in_an_isr_is_not_proposed",),
     ),
     Mutant(
         "I20: who rests in a session had all when the session fetched last",
-        "replica.isr:Follower.settle",
+        "replica.isr:ReplicaState.settle",
         "self._caught_up_ms = max(self._caught_up_ms, clock.ms)",
         "pass",
         tests=(_REST + "test_a_session_that_was_left_says_nothing_of_a_follower_any_more",),

@@ -175,7 +175,7 @@ MUTANTS = (
     ),
     Mutant(
         "X17: nothing is asked for from a place that a power cut undoes",
-        "raft.follower:Follower.fetch_due",
+        "raft.follower:FollowerState.fetch_due",
         " or standing.is_cutting",
         "",
         tests=(_CUTTING + "test_nothing_is_fetched_from_a_place_that_a_power_cut_would_undo",),
@@ -310,7 +310,7 @@ MUTANTS = (
     # ---------------------------------------------------------------------------- replication
     Mutant(
         "X17: a voter fetches on once its disk has what it fetched",
-        "raft.follower:Follower.fetch_due",
+        "raft.follower:FollowerState.fetch_due",
         "standing.is_voter and not standing.is_synced",
         "False",
         seeds=(1,),
@@ -395,7 +395,7 @@ MUTANTS = (
     ),
     Mutant(
         "X12: a download that cleaning cut off is begun anew",
-        "raft.follower:Follower._on_chunk",
+        "raft.follower:FollowerState._on_chunk",
         "        transfer.drop()\n",
         "",
         tests=(

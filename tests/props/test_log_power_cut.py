@@ -8,13 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firnline.base.errors import StorageError
+from firnline.formats.producer_snapshot import SnapshotEntry
 from firnline.log.log import Log
-from firnline.log.producer_state import (
-    ProducerStates,
-    SnapshotEntry,
-    read_latest_snapshot,
-    snapshot_offsets,
-)
+from firnline.log.producer_state import ProducerStates, read_latest_snapshot, snapshot_offsets
 from firnline.sim.disk import CrashableFile, CrashableFs
 from tests.log_world import (
     ABORT,

@@ -33,7 +33,7 @@ from firnline.protocol.messages.k45_alter_partition_reassignments import (
 from firnline.protocol.messages.k56_alter_partition import AlterPartitionRequest
 from firnline.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest
 from firnline.protocol.schema import Message
-from firnline.replica.isr import Follower
+from firnline.replica.isr import ReplicaState
 from firnline.replica.partition import Partition
 from tests.unit.broker.cluster import Exchange, Parcel, Rig
 from tests.unit.broker.harness import batch
@@ -234,8 +234,8 @@ def is_replica_fetch_of(node_id: int) -> Rule:
     return lambda asker, target, m: asker == node_id and target == A and isinstance(m, FetchRequest)
 
 
-def state(follower: Follower) -> list[Any]:
-    return [getattr(follower, name) for name in Follower.__slots__]
+def state(follower: ReplicaState) -> list[Any]:
+    return [getattr(follower, name) for name in ReplicaState.__slots__]
 
 
 @pytest.fixture

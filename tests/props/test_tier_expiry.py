@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from firnline.base.background import whole
 from firnline.base.ids import TopicIdPartition
+from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.tiered import expiry, retained
 from firnline.tiered.expiry import Decision, decide
 from firnline.tiered.lineage import Lineage, segment_epochs
 from firnline.tiered.metadata import cache as cache_module
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.retained import Retained
-from firnline.tiered.spi import Epochs, Look, RemoteSegment, SegmentState, SegmentUpdate
+from firnline.tiered.spi import Look, RemoteSegment, SegmentState, SegmentUpdate
 from tests.tier_decisions import decide_at_once
 from tests.tier_world import TOPIC_ID, topic_config
 

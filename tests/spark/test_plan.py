@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.spark.options import Options
 from firnline.spark.plan import (
     Gap,
@@ -24,7 +25,6 @@ from firnline.spark.scan import plan_scan
 from firnline.tiered.catalog import CatalogSegment, PartitionCatalog, read_catalog
 from firnline.tiered.lineage import epoch_at, segment_epochs
 from firnline.tiered.objects.memory import MemoryStore
-from firnline.tiered.spi import Epochs
 from tests.spark.written_tier import T0, WrittenPartition, batches
 
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from crc32c import crc32c
 
-from firnline.log.producer_state import SnapshotEntry, encode_snapshot
+from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.formats.producer_snapshot import SnapshotEntry, encode_snapshot
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.walk import BatchWalk, Slot
@@ -23,7 +24,7 @@ from firnline.tiered.objects.layout import (
     head_key,
     segment_stem,
 )
-from firnline.tiered.spi import Epochs, ObjectStore
+from firnline.tiered.spi import ObjectStore
 
 T0 = 1_700_000_000_000
 

@@ -11,7 +11,7 @@ they are answered meanwhile, else the request waits. Source: spec C14, T35-T42.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from firnline.base.cold_pages import Key, Place
 from firnline.base.effects import CancelTimer, Effects, SetTimer
@@ -27,12 +27,12 @@ from firnline.broker.fetch_session import (
     Owner,
     Wanted,
 )
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 from firnline.replica.read import (
     INDEX_IS_BUILT,
     READ_COMMITTED,
-    AbortedTransaction,
     BelowLocalStart,
     Closer,
     Cold,
@@ -41,19 +41,15 @@ from firnline.replica.read import (
 )
 from firnline.replica.waiters import FetchWaiter, FetchWaiters, LargeWaiters
 
+if TYPE_CHECKING:
+    from firnline.tiered.reader import RemoteLogReadResult  # a node without a tier does not load it
+
 # What is read in one step: a millisecond and a half.
 PARTITIONS_PER_SLICE = 200
 # So long a Fetch that has found nothing waits for a disk at least, whatever its client says.
 _DISK_MS = 500
 # So long what was read for it waits for what other disks read for it, too: one of them may hang.
 _OTHERS_MS = 20
-
-
-class RemoteData(NamedTuple):
-    """What the tier gave: whole batches, empty if none; `aborted` is None for uncommitted readers."""
-
-    records: Records
-    aborted: Sequence[AbortedTransaction] | None
 
 
 class RemoteRead(Protocol):
@@ -67,7 +63,7 @@ class RemoteRead(Protocol):
         epoch: int,
         max_bytes: int,
         isolation: int,
-        then: Callable[[RemoteData | KafkaError, int], Effects],
+        then: Callable[["RemoteLogReadResult | KafkaError", int], Effects],
         now_ms: int,
     ) -> Effects: ...
 
@@ -479,7 +475,11 @@ class OneFetch:
         return effects
 
     def _remote_came(
-        self, index: int, below: BelowLocalStart, result: RemoteData | KafkaError, now_ms: int
+        self,
+        index: int,
+        below: BelowLocalStart,
+        result: "RemoteLogReadResult | KafkaError",
+        now_ms: int,
     ) -> Effects:
         if self._is_answered or index in self._remote:
             return []
@@ -670,9 +670,7 @@ def _nothing_yet(partition: Partition, isolation: int) -> Local:
     return Local(EMPTY_RECORDS, *marks, aborted)
 
 
-def _local(
-    below: BelowLocalStart, records: Records, aborted: Sequence[AbortedTransaction] | None
-) -> Local:
+def _local(below: BelowLocalStart, records: Records, aborted: Sequence[AbortedTxn] | None) -> Local:
     return Local(
         records, below.high_watermark, below.last_stable_offset, below.log_start_offset, aborted
     )

@@ -21,7 +21,7 @@ from firnline.base.limits import (
 from firnline.base.owners import Owners
 from firnline.base.ports import Rng
 from firnline.base.units import INT32_MAX
-from firnline.replica.isr import NO_BROKER_EPOCH, FetchClock, Follower
+from firnline.replica.isr import NO_BROKER_EPOCH, FetchClock, ReplicaState
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local, ReadOutcome
 
@@ -86,7 +86,7 @@ class Wanted:
         self.told_high_watermark = NO_OFFSET
         self.told_log_start = NO_OFFSET
         self.hosted: Partition | KafkaError | None = None  # looked up by each Fetch that reads it
-        self.resting: Follower | None = None
+        self.resting: ReplicaState | None = None
 
     @property
     def key(self) -> Key:

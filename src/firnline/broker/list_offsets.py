@@ -65,7 +65,7 @@ class OffsetFound(NamedTuple):
     leader_epoch: int
 
 
-class RemoteOffset(Protocol):
+class RemoteOffsetSearch(Protocol):
     """The tier's search by time; `then` gets the place, None if only local files can have it, or an error."""
 
     def __call__(
@@ -98,7 +98,9 @@ class ListingOffsets:
 
     __slots__ = ("_pages", "_serial", "remote", "timeout_ms")
 
-    def __init__(self, *, remote: RemoteOffset | None, timeout_ms: int, pages: ColdPages) -> None:
+    def __init__(
+        self, *, remote: RemoteOffsetSearch | None, timeout_ms: int, pages: ColdPages
+    ) -> None:
         self._pages = pages
         self.remote = remote
         self.timeout_ms = timeout_ms

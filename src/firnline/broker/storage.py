@@ -20,7 +20,7 @@ from firnline.base.units import INT64_MAX
 from firnline.base.waits import At, Wait
 from firnline.config.broker import ALL_DIRECTORIES, BrokerConfig
 from firnline.config.topic import TopicConfig
-from firnline.log import names
+from firnline.formats import names
 from firnline.log.directory import LogDirectory
 from firnline.log.log import Kept, Log
 from firnline.log.producer_state import ProducerTable

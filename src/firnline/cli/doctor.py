@@ -19,7 +19,7 @@ from firnline.base.ids import TopicPartition, Uuid, uuid_text
 from firnline.cli.show import as_json, format_option, rows
 from firnline.client.admin import EARLIEST_LOCAL, LATEST, Admin
 from firnline.client.replica_diff import BatchSummary, Replica, batch_summaries, first_difference
-from firnline.log import names
+from firnline.formats import names
 from firnline.log.checkpoint import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,

@@ -23,7 +23,7 @@ from firnline.base.ids import (
 )
 from firnline.cli.dump_files import Fact, plain_name, reader_of
 from firnline.cli.show import format_option
-from firnline.log import names
+from firnline.formats import names
 from firnline.protocol.schema import Struct
 from firnline.records import compression, control
 from firnline.records.batch import BatchHeader, crc_is_right, headers

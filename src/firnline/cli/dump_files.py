@@ -13,13 +13,21 @@ from typing import Any
 import javaproperties
 
 from firnline.base.errors import ConfigError, StorageError
-from firnline.log import checkpoint, names, offset_index, producer_state, time_index, txn_index
+from firnline.formats import checkpoint as checkpoint_format
+from firnline.formats import (
+    leader_epoch_checkpoint,
+    names,
+    offset_index,
+    time_index,
+    transaction_index,
+)
+from firnline.formats.producer_snapshot import decode_snapshot
+from firnline.formats.words import without_zeros
+from firnline.log import checkpoint
 from firnline.log.directory import CLEAN_SHUTDOWN
 
 Fact = Mapping[str, Any]
 Reader = Callable[[Path, bytes], Iterator[Fact]]
-_OFFSETS = ("topic", "partition", "offset")
-_EPOCHS = ("epoch", "start_offset")
 _STEM_DIGITS = 20
 
 
@@ -58,9 +66,9 @@ def _torn(data: bytes, end: int) -> Iterator[Fact]:
 
 def _offset_index(path: Path, data: bytes) -> Iterator[Fact]:
     base = _base_offset(path)
-    data = _without_zeros(data, offset_index.ENTRY_BYTES)
+    data = without_zeros(data, offset_index.ENTRY_BYTES)
     last = -1
-    for offset, position in _entries(data, Struct(">ii")):
+    for offset, position in _entries(data, offset_index.ENTRY):
         good = {} if offset > last else {"damage": "the index does not ascend"}
         last = offset
         yield {"offset": base + offset, "position": position} | good
@@ -69,32 +77,24 @@ def _offset_index(path: Path, data: bytes) -> Iterator[Fact]:
 
 def _time_index(path: Path, data: bytes) -> Iterator[Fact]:
     base = _base_offset(path)
-    data = _without_zeros(data, time_index.ENTRY_BYTES)
+    data = without_zeros(data, time_index.ENTRY_BYTES)
     last = -1
-    for timestamp_ms, offset in _entries(data, Struct(">qi")):
+    for timestamp_ms, offset in _entries(data, time_index.ENTRY):
         good = {} if timestamp_ms > last else {"damage": "the index does not ascend"}
         last = timestamp_ms
         yield {"timestamp_ms": timestamp_ms, "offset": base + offset} | good
     yield from _torn(data, len(data) // time_index.ENTRY_BYTES * time_index.ENTRY_BYTES)
 
 
-def _without_zeros(data: bytes, size: int) -> bytes:
-    """Remove the zeros at the end of an index that Kafka preallocates while it is in use."""
-    end = len(data)
-    while end >= size and not end % size and not any(data[end - size : end]):
-        end -= size
-    return data[:end]
-
-
 def _txn_index(path: Path, data: bytes) -> Iterator[Fact]:
-    good = txn_index.parse(data)
+    good = transaction_index.decode(data)
     yield from (entry._asdict() for entry in good)
-    yield from _torn(data, len(good) * txn_index.ENTRY_BYTES)
+    yield from _torn(data, len(good) * transaction_index.ENTRY_BYTES)
 
 
 def _producers(path: Path, data: bytes) -> Iterator[Fact]:
     try:
-        entries = producer_state.decode_snapshot(data)
+        entries = decode_snapshot(data)
     except StorageError as problem:
         yield {"damage": problem.why}
         return
@@ -108,7 +108,7 @@ def _checkpoint(columns: tuple[str, ...]) -> Reader:
         try:
             facts = [
                 {name: cell if name == "topic" else int(cell) for name, cell in zip(columns, row)}
-                for row in checkpoint.parse_entries(data, len(columns))
+                for row in checkpoint_format.decode(data, len(columns))
             ]
         except ValueError as problem:
             yield {"damage": str(problem)}
@@ -139,11 +139,11 @@ def _json(path: Path, data: bytes) -> Iterator[Fact]:
 
 
 _BY_NAME: dict[str, Reader] = {
-    checkpoint.RECOVERY_POINTS: _checkpoint(_OFFSETS),
-    checkpoint.LOG_STARTS: _checkpoint(_OFFSETS),
-    checkpoint.HIGH_WATERMARKS: _checkpoint(_OFFSETS),
-    checkpoint.CLEANER_OFFSETS: _checkpoint(_OFFSETS),
-    checkpoint.LEADER_EPOCHS: _checkpoint(_EPOCHS),
+    checkpoint.RECOVERY_POINTS: _checkpoint(checkpoint_format.OFFSET_COLUMNS),
+    checkpoint.LOG_STARTS: _checkpoint(checkpoint_format.OFFSET_COLUMNS),
+    checkpoint.HIGH_WATERMARKS: _checkpoint(checkpoint_format.OFFSET_COLUMNS),
+    checkpoint.CLEANER_OFFSETS: _checkpoint(checkpoint_format.OFFSET_COLUMNS),
+    checkpoint.LEADER_EPOCHS: _checkpoint(leader_epoch_checkpoint.COLUMNS),
     checkpoint.PARTITION_METADATA: _colons,
     checkpoint.META_PROPERTIES: _properties,
     CLEAN_SHUTDOWN: _json,
@@ -155,7 +155,7 @@ _BY_END: dict[str, Reader] = {
     names.TXN_INDEX: _txn_index,
     names.SNAPSHOT: _producers,
     # In a tier: the epochs of a segment, a catalog, a topic's name.
-    ".leader_epoch_checkpoint": _checkpoint(_EPOCHS),
+    ".leader_epoch_checkpoint": _checkpoint(leader_epoch_checkpoint.COLUMNS),
     ".jsonl": _json,
     ".live": _json,
 }

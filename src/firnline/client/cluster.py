@@ -29,10 +29,8 @@ _ASKED_AT_ONCE = 32
 _SET_ASIDE_TIMEOUT_S = 2.0
 
 
-class FollowerState(NamedTuple):
-    """A replica as the leader knows it. `lag` in records; `behind_ms` since it last had everything; -1:
-    never.
-    """
+class FollowerStatus(NamedTuple):
+    """A replica as the leader knows it. `lag` in records; `behind_ms` since it had everything; -1: never."""
 
     broker_id: int
     broker_epoch: int
@@ -57,7 +55,7 @@ class PartitionState(NamedTuple):
     high_watermark: int
     log_end_offset: int
     min_insync_replicas: int
-    followers: tuple[FollowerState, ...]
+    followers: tuple[FollowerStatus, ...]
 
     @property
     def is_whole(self) -> bool:
@@ -171,10 +169,10 @@ def _status_of(node: Connection, names: Sequence[str]) -> dict[tuple[str, int], 
     }
 
 
-def _follower(row: Any, leader_end_offset: int) -> FollowerState:
+def _follower(row: Any, leader_end_offset: int) -> FollowerStatus:
     is_known = row.log_end_offset >= 0 and leader_end_offset >= 0
     lag = max(0, leader_end_offset - row.log_end_offset) if is_known else -1
-    return FollowerState(row.broker_id, row.broker_epoch, row.log_end_offset, lag, row.behind_ms)
+    return FollowerStatus(row.broker_id, row.broker_epoch, row.log_end_offset, lag, row.behind_ms)
 
 
 def _offsets_of(

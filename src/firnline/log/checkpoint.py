@@ -1,18 +1,17 @@
 """Small files that are replaced whole: Kafka's checkpoints, `partition.metadata`, marker files. STORE.
 
-Text checkpoints are version line, entry count, one entry a line, as Kafka writes and reads them; they
-carry no CRC of ours. Every replacement goes through a temporary file that is synced before it takes the
-name, and the directory is synced after. Source: rel-P2, rel-P6; spec T46.
+The layout of a text checkpoint: `formats/checkpoint`. Every replacement goes through a temporary file that is
+synced before it takes the name, and the directory is synced after. Source: rel-P2, rel-P6; spec T46.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ids import TopicPartition, Uuid, uuid_from_text, uuid_text
 from firnline.base.ports import File, Fs
 from firnline.config.properties import parse_properties
-from firnline.log import names
+from firnline.formats import checkpoint, names
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -27,7 +26,6 @@ DAMAGE_REMEDY = (
     "stop this broker, move the partition's directory away if another replica is in sync (it is fetched"
     " anew), else put a whole copy of it back, and start the broker"
 )
-_VERSION = 0
 _NO_EPOCH = -1
 _WHOLE_FILE = 1 << 31
 
@@ -70,36 +68,9 @@ def read_whole(fs: Fs, path: str) -> bytes | None:
         file.close()
 
 
-def write_entries(fs: Fs, path: str, entries: Iterable[Sequence[object]]) -> None:
-    """Write a version 0 checkpoint, durably."""
-    write_durably(fs, path, encode_entries(entries))
-
-
-def encode_entries(entries: Iterable[Sequence[object]]) -> bytes:
-    """Return a version 0 checkpoint: one entry a line, its columns parted by a space."""
-    lines = [" ".join(map(str, entry)) for entry in entries]
-    return "\n".join([str(_VERSION), str(len(lines)), *lines, ""]).encode()
-
-
-def parse_entries(data: bytes, columns: int) -> list[list[str]]:
-    """Return the entries of a version 0 checkpoint; ValueError for anything else."""
-    lines = data.decode().splitlines()
-    if len(lines) < 2:
-        raise ValueError("the version or the count is missing")
-    version, count = int(lines[0]), int(lines[1])
-    if version != _VERSION:
-        raise ValueError(f"version {version} is not {_VERSION}")
-    rows = [line.split() for line in lines[2:] if line.strip()]
-    if count != len(rows):
-        raise ValueError(f"{count} entries announced, {len(rows)} found")
-    if any(len(row) != columns for row in rows):
-        raise ValueError(f"an entry has not {columns} columns")
-    return rows
-
-
 def write_offsets(fs: Fs, path: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Write a per-partition offset checkpoint, sorted by topic and partition."""
-    write_entries(fs, path, ((tp.topic, tp.partition, offsets[tp]) for tp in sorted(offsets)))
+    write_durably(fs, path, checkpoint.encode_offsets(offsets))
 
 
 def read_offsets(fs: Fs, path: str) -> dict[TopicPartition, int]:
@@ -112,13 +83,10 @@ def read_offsets(fs: Fs, path: str) -> dict[TopicPartition, int]:
     if data is None:
         return {}
     try:
-        rows = [
-            (TopicPartition(topic, int(partition)), int(offset))
-            for topic, partition, offset in parse_entries(data, 3)
-        ]
+        offsets = checkpoint.decode_offsets(data)
     except ValueError:
         return {}
-    return {tp: offset for tp, offset in rows if offset >= 0 and tp.partition >= 0}
+    return {tp: offset for tp, offset in offsets.items() if offset >= 0 and tp.partition >= 0}
 
 
 def begin_recovery_points(fs: Fs, directory: str) -> bool:
@@ -157,7 +125,9 @@ def has_offsets(fs: Fs, path: str) -> bool:
     """True when there is a per-partition offset checkpoint that is not damaged."""
     data = read_whole(fs, path)
     try:
-        return data is not None and parse_entries(data, 3) is not None
+        return (
+            data is not None and checkpoint.decode(data, len(checkpoint.OFFSET_COLUMNS)) is not None
+        )
     except ValueError:
         return False
 

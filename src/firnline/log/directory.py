@@ -19,7 +19,8 @@ from firnline.base.ports import File, Fs
 from firnline.base.revocable import revocable
 from firnline.base.waits import Wait
 from firnline.config.topic import TopicConfig
-from firnline.log import checkpoint, names
+from firnline.formats import names
+from firnline.log import checkpoint
 from firnline.log.log import Kept, Log
 from firnline.log.producer_state import ProducerTable
 from firnline.log.recovery import Steps, at_once, making_steps, opening_steps

@@ -1,11 +1,11 @@
 """Which leader epoch began at which offset: the lineage of a log. STORE: one checkpoint file.
 
-`leader-epoch-checkpoint` is a version 0 checkpoint of `epoch start-offset` lines. Neither an assignment nor a
-truncation waits for a disk: the log's next syncs carry the file along, and until they have, recovery begins
-where the file and we part, so that what a crash takes is read from the batches again (`unkept_from`, rel-P5).
-An epoch without a batch is therefore never written, which spares ten thousand idle partitions a sync each at
-every start and change of leader. Opening truncates what the file claims to what the log has (rel-P13).
-Epochs and offsets ascend. Source: KIP-101, KIP-279; spec T46.
+The layout of the file: `formats/leader_epoch_checkpoint`. Neither an assignment nor a truncation waits for a
+disk: the log's next syncs carry the file along, and until they have, recovery begins where the file and we
+part, so that what a crash takes is read from the batches again (`unkept_from`, rel-P5). An epoch without a
+batch is therefore never written, which spares ten thousand idle partitions a sync each at every start and
+change of leader. Opening truncates what the file claims to what the log has (rel-P13). Epochs and offsets
+ascend. Source: KIP-101, KIP-279; spec T46.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,9 +18,10 @@ from typing import NamedTuple
 from firnline.base.ids import NO_EPOCH, NO_OFFSET
 from firnline.base.ports import File, Fs
 from firnline.base.units import INT64_MAX
-from firnline.log.checkpoint import encode_entries, parse_entries, read_whole, write_entries
+from firnline.formats import leader_epoch_checkpoint
+from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.log.checkpoint import read_whole, write_durably
 
-Entries = tuple[tuple[int, int], ...]  # (epoch, start offset), ascending
 # A replacement that waits for its sync; opening removes what a crash left of one.
 _ASIDE = ".aside.tmp"
 
@@ -29,7 +30,7 @@ class _Aside(NamedTuple):
     """A replacement of the file on its way."""
 
     file: File
-    entries: Entries
+    entries: Epochs
 
 
 class LeaderEpochs:
@@ -53,10 +54,10 @@ class LeaderEpochs:
         self._path = path
         self._epochs: list[int] = []
         self._starts: list[int] = []
-        self._kept: Entries = ()  # what the file says, also after a power cut
+        self._kept: Epochs = ()  # what the file says, also after a power cut
         self._aside: _Aside | None = None
         self._keeps_start = False  # the file is to follow `truncate_from_start` soon
-        self._placed: Entries | None = None  # has taken the name, which is not synced yet
+        self._placed: Epochs | None = None  # has taken the name, which is not synced yet
         self.is_damaged = False  # the file could not be read: recovery has to look at the batches
         # The first offset whose epoch a power cut may take from the file: recovery begins there.
         self.unkept_from = INT64_MAX
@@ -68,7 +69,7 @@ class LeaderEpochs:
         if data is None:
             return
         try:
-            rows = [(int(epoch), int(start)) for epoch, start in parse_entries(data, 2)]
+            rows = leader_epoch_checkpoint.decode(data)
         except ValueError:
             self.is_damaged = True
             return
@@ -78,7 +79,7 @@ class LeaderEpochs:
             else:
                 self._put(epoch, start)
 
-    def entries(self) -> Entries:
+    def entries(self) -> Epochs:
         """Return every (epoch, start offset), ascending."""
         return tuple(zip(self._epochs, self._starts))
 
@@ -107,7 +108,7 @@ class LeaderEpochs:
         self._epochs.append(epoch)
         self._starts.append(start_offset)
 
-    def take_over(self, entries: Entries, end_offset: int) -> Callable[[], None] | None:
+    def take_over(self, entries: Epochs, end_offset: int) -> Callable[[], None] | None:
         """Forget everything, and take over what of another lineage begins below `end_offset`.
 
         Return what replaces the file durably, in any thread, where it says anything else; `taken_over` then.
@@ -121,9 +122,9 @@ class LeaderEpochs:
                 self._put(epoch, start)
         if not (is_known or self._epochs):
             return None
-        return partial(write_entries, self._fs, self._path, self.entries())
+        return partial(self.replace_file, self.entries())
 
-    def taken_over(self, entries: Entries) -> None:
+    def taken_over(self, entries: Epochs) -> None:
         """The file was replaced by these."""
         self._aside = self._placed = None  # older than this
         self._kept, self.is_damaged = entries, False
@@ -185,9 +186,9 @@ class LeaderEpochs:
         self.replace_file(self.entries())
         self.taken_over(self.entries())
 
-    def replace_file(self, entries: Entries) -> None:
+    def replace_file(self, entries: Epochs) -> None:
         """Replace the file durably, in any thread; `taken_over` then."""
-        write_entries(self._fs, self._path, entries)
+        write_durably(self._fs, self._path, leader_epoch_checkpoint.encode(entries))
 
     def write_aside(self) -> File | None:
         """Write the lineage beside the file: synced, it may `place`. None where it has taken the name."""
@@ -198,7 +199,7 @@ class LeaderEpochs:
             # A new file: the sync of an older one may be under way.
             self._fs.remove(self._path + _ASIDE)
             file = self._fs.open(self._path + _ASIDE, create=True)
-            file.append(encode_entries(entries))
+            file.append(leader_epoch_checkpoint.encode(entries))
             self._aside = _Aside(file, entries)
         return self._aside.file
 
@@ -231,7 +232,7 @@ class LeaderEpochs:
                 return
 
 
-def _from(entries: Entries, start_offset: int) -> Entries:
+def _from(entries: Epochs, start_offset: int) -> Epochs:
     """Return the lineage of what is at or after `start_offset`."""
     gone = bisect_right(entries, start_offset, key=itemgetter(1))
     if gone == 0:

@@ -6,7 +6,6 @@ has to sync, `flushed` believes it (rel-P4, rel-P5). Source: spec C13, T1-T5, T1
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from struct import Struct
 from typing import Any, Literal
 
 from crc32c import crc32c
@@ -19,13 +18,16 @@ from firnline.base.revocable import revoke
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import INT32_MAX
 from firnline.config.topic import TopicConfig
-from firnline.log import names, retention
+from firnline.formats import names
+from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.formats.producer_snapshot import SnapshotEntry
+from firnline.formats.transaction_index import AbortedTxn
+from firnline.log import retention
 from firnline.log.compaction.state import Compaction
-from firnline.log.epochs import Entries, LeaderEpochs
+from firnline.log.epochs import LeaderEpochs
 from firnline.log.producer_state import (
     BatchMark,
     ProducerStates,
-    SnapshotEntry,
     snapshot_path,
     write_snapshot_file,
 )
@@ -33,8 +35,7 @@ from firnline.log.segment import Segment, index_rules
 from firnline.log.segments import ClosedSegment, Segments, WantIndex, note_producer
 from firnline.log.sync_ledger import DirSync, PathSync, SyncLedger
 from firnline.log.truncation import CutTo, StartOver, Truncation
-from firnline.log.txn_index import AbortedTxn
-from firnline.records.batch import BatchHeader, set_log_append_time, set_offset_and_epoch
+from firnline.records.batch import STAMP, BatchHeader, set_log_append_time, set_offset_and_epoch
 from firnline.records.validate import (
     BatchLimits,
     as_create_time,
@@ -44,7 +45,6 @@ from firnline.records.validate import (
     check_shape,
 )
 
-_STAMP = Struct(">qii")  # base offset, batch length as it was, leader epoch
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
 Origin = Literal["client", "coordinator"]
 Kept = Callable[[Exception | None, int], Effects]
@@ -232,7 +232,7 @@ class Log:
         if leader_epoch != self._latest_epoch and (problem := self._fenced(leader_epoch)):
             return problem
         base_offset = self.log_end_offset
-        _STAMP.pack_into(data, 0, base_offset, length, leader_epoch)
+        STAMP.pack_into(data, 0, base_offset, length, leader_epoch)
         if self._is_log_append_time:
             max_time = now_ms
             set_log_append_time(data, _new_tuple(BatchHeader, fields), now_ms)
@@ -579,7 +579,7 @@ class Log:
         offset: int,
         *,
         log_start_offset: int | None = None,
-        lineage: Entries = (),
+        lineage: Epochs = (),
         producers: Iterable[SnapshotEntry] = (),
         now_ms: int = 0,
     ) -> Truncation:

@@ -1,25 +1,21 @@
 """The sparse offset index of a segment: which batch begins where. STORE.
 
-File: entries of 8 bytes, big endian: offset relative to the segment's base (int32), position (int32). An
-entry names the LAST offset of the batch that begins at its position, as Kafka writes it, so the batch that
-holds an offset is never before the entry found for it.
+The layout of its file: `formats/offset_index`.
 """
 
-from array import array
-
-from firnline.base.ports import Buffer
-from firnline.base.units import INT32_MAX
-from firnline.log.sparse_index import WORD, Columns, SparseIndex, ascends, read_words, write_words
-
-ENTRY_BYTES = 8
+from firnline.formats import offset_index
+from firnline.log.sparse_index import SparseIndex
 
 
 class OffsetIndex(SparseIndex):
     """Offsets, relative to the base, and positions of one segment; both ascend."""
 
     __slots__ = ()
-    entry_bytes = ENTRY_BYTES
-    codes = (WORD, WORD)
+    entry_bytes = offset_index.ENTRY_BYTES
+    codes = offset_index.CODES
+    decode = staticmethod(offset_index.decode)
+    encode = staticmethod(offset_index.encode)
+    can_be = staticmethod(offset_index.can_be)
 
     def load(self, segment_size_bytes: int) -> bool:
         """Take the file into use; False, and nothing is kept, where it is missing or of another segment."""
@@ -29,9 +25,6 @@ class OffsetIndex(SparseIndex):
             self.clear_memory()
             return False
         return True
-
-    def can_be(self, keys: "array[int]", values: "array[int]") -> bool:
-        return ascends(keys) and ascends(values) and not (keys and keys[-1] > INT32_MAX)
 
     def add(self, last_offset: int, position: int) -> None:
         """Note that the batch whose last record is `last_offset` begins at `position`."""
@@ -62,12 +55,3 @@ class OffsetIndex(SparseIndex):
     def truncate_to(self, offset: int) -> int:
         """Drop the entries at or after `offset`; return the size that the file is to be cut to."""
         return self._drop_from(0, offset)
-
-    def decode(self, data: Buffer) -> Columns:
-        words = read_words(data)
-        return words[0::2], words[1::2]
-
-    def encode(self, keys: "array[int]", values: "array[int]") -> bytes:
-        words: array[int] = array(WORD, bytes(len(keys) * ENTRY_BYTES))
-        words[0::2], words[1::2] = keys, values
-        return write_words(words)

@@ -6,10 +6,7 @@ last five batches (so that a retry is answered with its first offsets, spec C13)
 transaction. The last stable offset follows from the open transactions and from those whose marker is not
 below the high watermark yet. Source: KIP-98, KIP-360, KIP-890.
 
-Snapshot file `<20 digit offset>.snapshot`, big endian: version 1 (int16), CRC-32C over what follows it
-(uint32), number of entries (int32), entries of 46 bytes: producer id 8, epoch 2, last sequence 4, last data
-offset 8, offset delta 4, timestamp 8, coordinator epoch 4, first offset of the open transaction or -1, 8.
-Source: ProducerSnapshot v1. Only the file functions at the end touch `Fs`.
+The file is that of `formats/producer_snapshot`. Only the file functions at the end touch `Fs`.
 """
 
 from collections import deque
@@ -20,22 +17,23 @@ from struct import error as StructError
 from typing import NamedTuple
 from weakref import WeakSet, ref
 
-from crc32c import crc32c
-
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.limits import PARTITION_PRODUCERS_MAX
 from firnline.base.ports import Buffer, File, Fs
-from firnline.base.units import DAY_MS, INT64_MAX
-from firnline.log import names
+from firnline.base.units import DAY_MS
+from firnline.formats import names
+from firnline.formats.producer_snapshot import (
+    ENTRY,
+    SnapshotEntry,
+    encode_packed,
+    encode_snapshot,
+    snapshot_entries,
+)
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.log.checkpoint import read_whole
-from firnline.log.txn_index import AbortedTxn
 from firnline.records.batch import BatchHeader
 from firnline.records.record import records
 
-SNAPSHOT_VERSION = 1
-_HEAD = Struct(">hIi")
-_ENTRY = Struct(">qhiqiqiq")
-_CRC_END = 6
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
 BATCHES_KEPT = 5
 _PRODUCERS_PER_STEP = 500
@@ -47,19 +45,6 @@ SEQUENCE_MASK = 0x7FFFFFFF
 ABORT, COMMIT = 0, 1
 _MARKER_KEY = Struct(">hh")
 _MARKER_VALUE = Struct(">hi")
-
-
-class SnapshotEntry(NamedTuple):
-    """What one producer had done. -1 where it had done nothing of the kind; offsets are inclusive."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp_ms: int
-    coordinator_epoch: int
-    txn_first_offset: int
 
 
 class BatchMark(NamedTuple):
@@ -143,7 +128,7 @@ class Producer:
 
     def pack(self) -> bytes:
         """Pack its entry, until anything is noted; return it."""
-        self.packed = _ENTRY.pack(*self.entry())
+        self.packed = ENTRY.pack(*self.entry())
         return self.packed
 
 
@@ -456,7 +441,7 @@ class ProducerStates:
         """Return the file of `entries`; those that wrote nothing since the last one are not packed again."""
         rows = [producer.packed or producer.pack() for producer in self.all()]
         self._unpacked.clear()
-        return _sealed(rows)
+        return encode_packed(rows)
 
     def load(self, entries: Iterable[SnapshotEntry], end_offset: int) -> None:
         """Start again from a snapshot."""
@@ -518,59 +503,6 @@ def read_marker(data: Buffer, header: BatchHeader) -> EndMarker | None:
             ) from None
         return EndMarker(kind == COMMIT, coordinator_epoch)
     return None
-
-
-def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
-    """Return the file of `entries`, which are written in the order given."""
-    return _sealed([_ENTRY.pack(*entry) for entry in entries])
-
-
-def _sealed(rows: list[bytes]) -> bytes:
-    body = Struct(">i").pack(len(rows)) + b"".join(rows)
-    return Struct(">hI").pack(SNAPSHOT_VERSION, crc32c(body)) + body
-
-
-def decode_snapshot(data: bytes, *, path: str = "") -> list[SnapshotEntry]:
-    """Return the entries of a snapshot file; StorageError when it is not whole or not version 1."""
-    return list(snapshot_entries(data, path=path))
-
-
-def snapshot_entries(data: bytes, *, path: str = "") -> Iterator[SnapshotEntry]:
-    """As `decode_snapshot`; the file is judged now, its entries are decoded one at a time."""
-    if len(data) < _HEAD.size:
-        raise StorageError("a producer snapshot is cut short", path=path, size=len(data))
-    version, crc, count = _HEAD.unpack_from(data)
-    if version != SNAPSHOT_VERSION:
-        raise StorageError("a producer snapshot of another version", path=path, version=version)
-    if crc != crc32c(data[_CRC_END:]):
-        raise StorageError("a producer snapshot with a wrong CRC", path=path)
-    if len(data) != _HEAD.size + count * _ENTRY.size:
-        raise StorageError(
-            "a producer snapshot of another size than it says", path=path, entries=count
-        )
-    return map(SnapshotEntry._make, _ENTRY.iter_unpack(data[_HEAD.size :]))
-
-
-class SnapshotRows:
-    """The entries of a snapshot file, decoded whenever somebody goes through them, one at a time.
-
-    StorageError at once for a file that is not whole or not version 1.
-    """
-
-    __slots__ = ("_below_offset", "_data")
-
-    def __init__(self, data: bytes, *, below_offset: int = INT64_MAX) -> None:
-        snapshot_entries(data)
-        self._data = data
-        self._below_offset = below_offset
-
-    def __iter__(self) -> Iterator[SnapshotEntry]:
-        below = self._below_offset
-        return (entry for entry in snapshot_entries(self._data) if entry.last_offset < below)
-
-    def below(self, offset: int) -> "SnapshotRows":
-        """Return those whose last batch lies below `offset`, or who have none."""
-        return SnapshotRows(self._data, below_offset=offset)
 
 
 def snapshot_path(directory: str, offset: int) -> str:

@@ -21,10 +21,12 @@ from firnline.base.ports import File, Fs
 from firnline.base.units import INT64_MAX, KIB
 from firnline.base.waits import At, Wait, off_loop
 from firnline.config.topic import TopicConfig
-from firnline.log import names, retention
+from firnline.formats import names
+from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.log import retention
 from firnline.log.checkpoint import DAMAGE_REMEDY, LEADER_EPOCHS, place_partition_metadata
 from firnline.log.compaction.swap import finish_renames
-from firnline.log.epochs import Entries, LeaderEpochs
+from firnline.log.epochs import LeaderEpochs
 from firnline.log.log import Log
 from firnline.log.producer_state import (
     ProducerStates,
@@ -416,7 +418,7 @@ class _Opening:
             except _Contradiction as found:
                 self.upto = found.offset
 
-    def verify(self, segments: Segments, first: Segment, entries: Entries) -> Steps[int]:
+    def verify(self, segments: Segments, first: Segment, entries: Epochs) -> Steps[int]:
         """As `recover`. _Contradiction where offsets say that one of two batches is wrong: either may be.
 
         entries  the lineage as its file has it, however often this is tried

@@ -13,7 +13,6 @@ when it is used (0032).
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from itertools import takewhile
-from struct import Struct
 from typing import NamedTuple, TypeVar
 
 from firnline.base.background import Pace
@@ -24,19 +23,17 @@ from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileSlice
 from firnline.base.units import INT32_MAX, INT64_MAX
 from firnline.config.topic import TopicConfig
-from firnline.log import names, offset_index, time_index
+from firnline.formats import names, offset_index, time_index
 from firnline.log.checkpoint import DAMAGE_REMEDY
 from firnline.log.offset_index import OffsetIndex
 from firnline.log.sparse_index import EntriesDamaged, IndexDamaged
 from firnline.log.sync_ledger import PathSync, PathSyncs
 from firnline.log.time_index import TimeIndex
-from firnline.log.txn_index import TxnIndex
-from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, parse_header
+from firnline.log.transaction_index import TransactionIndex
+from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, PEEK, BatchHeader, parse_header
 from firnline.records.file_scan import FoundBatch, good_batches, whole_batches
 
 _METADATA_DIR = f"/{METADATA_TOPIC}-0"
-_PEEK = Struct(">qi11xi")  # base offset, batch length, last offset delta
-_PEEK_BYTES = 27
 WALK_BYTES = 4096
 _HINTS_MAX = 64
 _ENTRIES_AT_ONCE = 1024  # of an index, written with one call: 0.1 ms
@@ -119,7 +116,7 @@ class Segment:
         self.is_rebuilt = False  # the indexes on disk were of no use
         self.index = OffsetIndex(fs, self.stem_path + names.INDEX, base_offset)
         self.time_index = TimeIndex(fs, self.stem_path + names.TIME_INDEX, base_offset)
-        self.txn_index = TxnIndex(fs, self.stem_path + names.TXN_INDEX)
+        self.txn_index = TransactionIndex(fs, self.stem_path + names.TXN_INDEX)
         self.first_time_ms = -1  # of the first batch, -1 when it has none or is not known yet
         self._max_time_ms, self._max_time_offset = -1, base_offset
         self._unindexed_bytes = 0
@@ -346,8 +343,8 @@ class Segment:
         """Return base offset, length and last offset delta of the batch at `position`; None at the end."""
         if self.size_bytes - position < HEADER_BYTES:
             return None
-        data = take(self._fs, self._opened(), position, _PEEK_BYTES)
-        found: tuple[int, int, int] = _PEEK.unpack_from(data)
+        data = take(self._fs, self._opened(), position, PEEK.size)
+        found: tuple[int, int, int] = PEEK.unpack_from(data)
         return found
 
     def last_whole(self, position: int, limit: int) -> int:
@@ -389,9 +386,9 @@ class Segment:
         chunk_start, next_offset = position, -1
         while size - position >= HEADER_BYTES:
             at = position - chunk_start
-            if at + _PEEK_BYTES > len(chunk):
+            if at + PEEK.size > len(chunk):
                 chunk, chunk_start, at = take(self._fs, file, position, WALK_BYTES), position, 0
-            base_offset, length, delta = _PEEK.unpack_from(chunk, at)
+            base_offset, length, delta = PEEK.unpack_from(chunk, at)
             end = position + length + LOG_OVERHEAD_BYTES
             if base_offset < next_offset:
                 raise self._damaged(position)

@@ -16,12 +16,12 @@ from firnline.base.errors import RecordsCut
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import KIB
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.log.offset_index import OffsetIndex
 from firnline.log.producer_state import ProducerStates, read_marker, snapshot_path
 from firnline.log.retention import SegmentAge
 from firnline.log.segment import WALK_BYTES, Segment
 from firnline.log.sparse_index import IndexDamaged, at_once
-from firnline.log.txn_index import AbortedTxn
 from firnline.records.batch import BatchHeader
 from firnline.records.times import OffsetAndTimestamp, first_at_time_steps
 

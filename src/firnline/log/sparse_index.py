@@ -12,46 +12,26 @@ may wait is told so with `IndexDamaged`, and asks again; whoever may not has it 
 (docs/decisions/0018).
 """
 
-import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from itertools import islice
-from operator import lt
 from typing import TYPE_CHECKING, TypeVar
 
 from firnline.base.cold_pages import INDEX_WINDOW_BYTES, ColdSteps, take, waiting
 from firnline.base.errors import StorageError
 from firnline.base.ports import Buffer, File, Fs
+from firnline.formats.words import Columns
 
 if TYPE_CHECKING:
     from firnline.log.segment import Segment
 
 T = TypeVar("T")
 
-WORD = "I" if array("I").itemsize == 4 else "L"
 # In place of a count of entries written: none are in memory, and none are missing in the file.
 _AS_ON_DISK = -1
-Columns = tuple["array[int]", "array[int]"]  # keys and values
 # Entries that are read and checked together, 4 MiB of a segment: some 0.1 ms.
 _BLOCK = 1024
 _BLOCKS_MAX = 64
-
-
-def read_words(data: Buffer) -> "array[int]":
-    """Return the big endian 32-bit words of `data`."""
-    words: array[int] = array(WORD)
-    words.frombytes(data[: len(data) // 4 * 4])
-    if sys.byteorder == "little":
-        words.byteswap()
-    return words
-
-
-def write_words(words: "array[int]") -> bytes:
-    """Return `words` as big endian bytes; the array is of no use afterwards."""
-    if sys.byteorder == "little":
-        words.byteswap()
-    return words.tobytes()
 
 
 class SparseIndex:
@@ -79,6 +59,10 @@ class SparseIndex:
     # Of a kind: bytes of one entry, and the type codes of the arrays of keys and values.
     entry_bytes: int
     codes: tuple[str, str]
+    # How entries lie in the file, and which can follow one another: firnline/formats.
+    decode: Callable[[Buffer], Columns]
+    encode: Callable[["array[int]", "array[int]"], bytes]
+    can_be: Callable[["array[int]", "array[int]"], bool]
 
     def __init__(self, fs: Fs, path: str, base_offset: int) -> None:
         self._fs = fs
@@ -93,18 +77,6 @@ class SparseIndex:
 
     def __len__(self) -> int:
         return self._below + len(self._keys)
-
-    def decode(self, data: Buffer) -> Columns:
-        """Return keys and values of whole entries."""
-        raise AssertionError("a kind of index does")
-
-    def encode(self, keys: "array[int]", values: "array[int]") -> bytes:
-        """Return entries as they lie in the file."""
-        raise AssertionError("a kind of index does")
-
-    def can_be(self, keys: "array[int]", values: "array[int]") -> bool:
-        """Whether entries may follow one another so."""
-        raise AssertionError("a kind of index does")
 
     def _load(self) -> bool:
         """Take the file into use, of which the end is read; False when it is missing, torn or cannot be.
@@ -297,11 +269,6 @@ class SparseIndex:
         if new < len(self._keys):
             file.append(self.encode(self._keys[new:], self._values[new:]))
             self._written = len(self)
-
-
-def ascends(words: "array[int]") -> bool:
-    """True when each is above the one before."""
-    return all(map(lt, words, islice(words, 1, None)))
 
 
 class EntriesDamaged(StorageError):

@@ -20,10 +20,10 @@ from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import KafkaError, RecordsCut, StorageError
 from firnline.base.ids import NO_OFFSET
 from firnline.base.ports import Fs
-from firnline.log.epochs import Entries
+from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.formats.producer_snapshot import SnapshotEntry
 from firnline.log.producer_state import (
     ProducerStates,
-    SnapshotEntry,
     latest_snapshot,
     remove_snapshots_after,
     snapshot_offsets,
@@ -288,7 +288,7 @@ class StartOver:
         offset: int,
         *,
         log_start_offset: int | None,
-        lineage: Entries,
+        lineage: Epochs,
         producers: Iterable[SnapshotEntry],
         now_ms: int,
     ) -> None:
@@ -303,7 +303,7 @@ class StartOver:
         self._now_ms = now_ms
         self._gone: list[Segment] = []
         self._write_lineage: Callable[[], None] | None = None
-        self._lineage_written: Entries = ()
+        self._lineage_written: Epochs = ()
         self._new: Segment | None = None
 
     def forget(self) -> None:

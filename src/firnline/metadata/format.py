@@ -11,8 +11,8 @@ from firnline.base.errors import ConfigError
 from firnline.base.ids import uuid_text
 from firnline.base.ports import Fs, Rng
 from firnline.config.broker import BrokerConfig
+from firnline.formats.names import parse_partition_dir
 from firnline.log.checkpoint import format_directory, make_dir_durably, read_meta_properties
-from firnline.log.names import parse_partition_dir
 from firnline.metadata.features import METADATA_VERSIONS, levels_to_format
 from firnline.metadata.image import METADATA_VERSION
 from firnline.metadata.records import FeatureLevelRecord

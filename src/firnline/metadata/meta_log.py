@@ -17,7 +17,7 @@ from firnline.base.units import INT32_MAX, MIB
 from firnline.base.waits import off_loop
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
-from firnline.log import names
+from firnline.formats import names
 from firnline.log.checkpoint import (
     LEADER_EPOCHS,
     PARTITION_METADATA,

@@ -12,7 +12,7 @@ from firnline.base.effects import Effects, Note, SetTimer, Submit
 from firnline.base.errors import KafkaError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.base.ports import File, Fs
-from firnline.log.names import DELETED
+from firnline.formats.names import DELETED
 from firnline.log.sync_ledger import DirSync
 from firnline.metadata.snapshot_file import (
     PART,

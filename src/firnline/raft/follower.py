@@ -28,7 +28,7 @@ from firnline.records.batch import headers
 SNAPSHOT_END_MAX = 2**62
 
 
-class Follower:
+class FollowerState:
     """Fetches for a follower, and for whoever looks for a leader: both are the same request."""
 
     def __init__(self, standing: Standing) -> None:

@@ -14,7 +14,7 @@ from firnline.base.ports import Rng
 from firnline.raft import wire
 from firnline.raft.election import Election
 from firnline.raft.election_state import NOBODY
-from firnline.raft.follower import Follower
+from firnline.raft.follower import FollowerState
 from firnline.raft.leader import Leader, Proposed
 from firnline.raft.ports import ElectionStore, RaftListener, ReplicatedLog
 from firnline.raft.role import Role
@@ -88,7 +88,7 @@ class RaftNode:
             observer=self,
         )
         self._leader = Leader(standing)
-        self._follower = Follower(standing)
+        self._follower = FollowerState(standing)
         self._election = Election(standing, self._follower.give_up_after)
         self._is_started = False
         self._electing_since_ms: int | None = None

@@ -32,7 +32,10 @@ NO_PRODUCER_ID = -1
 NO_TIMESTAMP = -1
 NO_SEQUENCE = -1
 
+# What a batch begins with, as far as somebody reads or writes no more of it.
 OFFSET_AND_LENGTH = struct.Struct(">qi")
+STAMP = struct.Struct(">qii")  # base offset, length, leader epoch: what an append writes
+PEEK = struct.Struct(">qi11xi")  # base offset, length, last offset delta
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")

@@ -8,12 +8,12 @@ does this without the GIL, at the speed of the CRC; the Python version here is i
 from array import array
 from collections.abc import Sequence
 from enum import IntEnum
-from struct import Struct
 
 from crc32c import crc32c
 
 from firnline.base.native import native
 from firnline.base.ports import Buffer
+from firnline.formats import offset_index, time_index
 from firnline.records.batch import (
     CONTROL_MASK,
     CRC_START,
@@ -26,8 +26,6 @@ from firnline.records.batch import (
 # Base offset, length, leader epoch, magic and CRC of a batch. Together with the batch CRC they cover every
 # byte.
 HEADS_BYTES = 21
-_INDEX = Struct(">ii")
-_TIME = Struct(">qi")
 
 
 class Problem(IntEnum):
@@ -92,8 +90,10 @@ class BatchWalk:
         self.state[Slot.END_OFFSET] = end_offset
         self.state[Slot.MAX_TIMESTAMP] = -1
         self._epochs = array("q", [number for entry in epochs for number in entry])
-        self._offsets = offsets[: len(offsets) // _INDEX.size * _INDEX.size]
-        self._times = times[: len(times) // _TIME.size * _TIME.size]
+        self._offsets = offsets[
+            : len(offsets) // offset_index.ENTRY_BYTES * offset_index.ENTRY_BYTES
+        ]
+        self._times = times[: len(times) // time_index.ENTRY_BYTES * time_index.ENTRY_BYTES]
         if len(self._offsets) != len(offsets):
             self.state[Slot.WRONG_INDEX] |= 1
         if len(self._times) != len(times):
@@ -117,12 +117,12 @@ class BatchWalk:
     @property
     def offset_index_fits(self) -> bool:
         """Whether every entry names a batch that was passed, with the right offset."""
-        is_all = self.state[Slot.OFFSET_ENTRY] * _INDEX.size == len(self._offsets)
+        is_all = self.state[Slot.OFFSET_ENTRY] * offset_index.ENTRY_BYTES == len(self._offsets)
         return is_all and not self.state[Slot.WRONG_INDEX] & 1
 
     @property
     def time_index_fits(self) -> bool:
-        is_all = self.state[Slot.TIME_ENTRY] * _TIME.size == len(self._times)
+        is_all = self.state[Slot.TIME_ENTRY] * time_index.ENTRY_BYTES == len(self._times)
         return is_all and not self.state[Slot.WRONG_INDEX] & 2
 
     def feed(self, data: Buffer) -> int:
@@ -226,24 +226,24 @@ def _note(
     """Compare the index entries that name this batch with it."""
     state[Slot.MAX_TIMESTAMP] = max(state[Slot.MAX_TIMESTAMP], max_timestamp)
     segment, position = state[Slot.BASE_OFFSET], state[Slot.POSITION]
-    at = state[Slot.OFFSET_ENTRY] * _INDEX.size
+    at = state[Slot.OFFSET_ENTRY] * offset_index.ENTRY_BYTES
     while at < len(offsets):
-        relative, place = _INDEX.unpack_from(offsets, at)
+        relative, place = offset_index.ENTRY.unpack_from(offsets, at)
         if place > position:
             break
         if place != position or segment + relative != last:
             state[Slot.WRONG_INDEX] |= 1
         state[Slot.OFFSET_ENTRY] += 1
-        at += _INDEX.size
-    at = state[Slot.TIME_ENTRY] * _TIME.size
+        at += offset_index.ENTRY_BYTES
+    at = state[Slot.TIME_ENTRY] * time_index.ENTRY_BYTES
     while at < len(times):
-        timestamp, relative = _TIME.unpack_from(times, at)
+        timestamp, relative = time_index.ENTRY.unpack_from(times, at)
         if segment + relative > last:
             break
         if segment + relative < base or not timestamp == max_timestamp == state[Slot.MAX_TIMESTAMP]:
             state[Slot.WRONG_INDEX] |= 2
         state[Slot.TIME_ENTRY] += 1
-        at += _TIME.size
+        at += time_index.ENTRY_BYTES
 
 
 _walk = getattr(native, "walk_batches", walk_batches_python)

@@ -21,7 +21,7 @@ from firnline.base.ids import (
     Uuid,
 )
 from firnline.base.ports import Fs
-from firnline.log import names
+from firnline.formats import names
 from firnline.log.checkpoint import owner
 from firnline.log.directory import LogDirectory
 from firnline.replica.partition import Partition

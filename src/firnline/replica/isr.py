@@ -119,13 +119,13 @@ class FetchClock:
             return False
         return not is_stale(self._brokers, replica_id, broker_epoch)
 
-    def begin_rest(self, follower: "Follower", brokers: Brokers) -> None:
+    def begin_rest(self, follower: "ReplicaState", brokers: Brokers) -> None:
         """From here on `follower` fetches whenever the session does, until it is settled."""
         self._brokers = brokers
         follower.clock = self
 
 
-class Follower:
+class ReplicaState:
     """One remote replica, from its Fetches in the present leader epoch (I13). Offsets are -1 before any.
 
     leader_end_offset  where our log ended when it fetched last
@@ -213,7 +213,7 @@ class Follower:
 
 def proposal(
     members: Sequence[int],
-    followers: dict[int, Follower],
+    followers: dict[int, ReplicaState],
     *,
     node_id: int,
     own_epoch: int,
@@ -236,7 +236,7 @@ def is_stale(brokers: Brokers, replica_id: int, broker_epoch: int) -> bool:
     return broker_epoch != NO_BROKER_EPOCH and fact is not None and fact.epoch > broker_epoch
 
 
-def lowest_start(own_start: int, followers: Iterable["Follower"], brokers: Brokers) -> int:
+def lowest_start(own_start: int, followers: Iterable["ReplicaState"], brokers: Brokers) -> int:
     """Return the lowest log start of ours and of the followers that live; -1 while one did not say yet."""
     lowest = own_start
     for follower in followers:

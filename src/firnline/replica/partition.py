@@ -21,14 +21,15 @@ from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import File
 from firnline.base.slices import EMPTY_RECORDS, FileSlice
 from firnline.base.units import INT64_MAX
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.replica.isr import (
     NO_BROKER_EPOCH,
     NO_BROKERS,
     Brokers,
     FetchClock,
-    Follower,
     IsrAnswer,
     IsrChange,
+    ReplicaState,
     is_refused,
     is_stale,
     lowest_start,
@@ -48,7 +49,6 @@ from firnline.replica.read import (
     TOO_FEW_AFTER,
     TOO_FEW_BEFORE,
     UNKNOWN_EPOCH,
-    AbortedTransaction,
     BelowLocalStart,
     Diverging,
     Local,
@@ -130,7 +130,7 @@ class Partition:
         self.maximal_isr: tuple[int, ...] = ()
         self.proposed: IsrChange | None = None
         self.late_copies: tuple[IsrChange, ...] = ()
-        self.followers: dict[int, Follower] = {}
+        self.followers: dict[int, ReplicaState] = {}
         self.epoch_start_offset = NO_OFFSET
         self.brokers = brokers
         self.is_alone = False
@@ -216,7 +216,7 @@ class Partition:
         others.pop(self.node_id, None)
         known = self.followers
         self.followers = {
-            broker_id: known.get(broker_id) or Follower(broker_id) for broker_id in others
+            broker_id: known.get(broker_id) or ReplicaState(broker_id) for broker_id in others
         }
 
     def _begin_epoch(self, *, is_new_leader: bool, now_ms: int) -> None:
@@ -454,7 +454,7 @@ class Partition:
             effects += self.deletion_waiters.passed(self.low_watermark, now_ms)
         return effects
 
-    def rest(self, replica_id: int, fetch_offset: int, clock: FetchClock) -> Follower | None:
+    def rest(self, replica_id: int, fetch_offset: int, clock: FetchClock) -> ReplicaState | None:
         """Let a follower rest that was told all there is, and return it; None: its Fetches are to be noted.
 
         From then on they change nothing but the time, until we or its session settle it.
@@ -488,7 +488,7 @@ class Partition:
         self._advance_high_watermark(now_ms)
         return self.grown(0, stable_before, before, now_ms, end_bytes=0)
 
-    def _expand(self, follower: Follower) -> None:
+    def _expand(self, follower: ReplicaState) -> None:
         """Propose the follower for the ISR if it may join (I15)."""
         broker_id = follower.broker_id
         if self.proposed is not None or broker_id in self.isr:
@@ -635,7 +635,7 @@ class Partition:
         upto = stable if isolation == READ_COMMITTED else high_watermark
         if is_follower:
             upto, isolation = log.log_end_offset, READ_UNCOMMITTED
-        aborted: Sequence[AbortedTransaction] | None = () if isolation == READ_COMMITTED else None
+        aborted: Sequence[AbortedTxn] | None = () if isolation == READ_COMMITTED else None
         if fetch_offset >= upto:
             return Local(EMPTY_RECORDS, high_watermark, stable, start, aborted)
         try:

@@ -8,11 +8,12 @@ Source: spec T35, C14; KIP-392.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from firnline.base.cold_pages import PagesCold, Place
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.slices import Records
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.log.sparse_index import IndexDamaged
 
 if TYPE_CHECKING:
@@ -22,16 +23,6 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 # Followers see all that the log has.
 READ_LOG_END = -1
-
-
-class AbortedTransaction(Protocol):
-    """One aborted transaction that reaches into what was read; offsets count records."""
-
-    @property
-    def producer_id(self) -> int: ...
-
-    @property
-    def first_offset(self) -> int: ...
 
 
 class Local(NamedTuple):
@@ -44,7 +35,7 @@ class Local(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    aborted: Sequence[AbortedTransaction] | None
+    aborted: Sequence[AbortedTxn] | None
 
 
 class BelowLocalStart(NamedTuple):

@@ -13,9 +13,9 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError, StorageError
-from firnline.log.epochs import Entries
+from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.formats.producer_snapshot import SnapshotRows
 from firnline.log.log import Log
-from firnline.log.producer_state import SnapshotRows
 from firnline.log.truncation import Truncation
 from firnline.replica.partition import Partition
 
@@ -27,7 +27,7 @@ class TierState(NamedTuple):
     there, and the file of its producers."""
 
     end_offset: int
-    lineage: Entries
+    lineage: Epochs
     producer_snapshot: bytes
 
 
@@ -70,7 +70,7 @@ class Beginning(NamedTuple):
 
     offset: int
     log_start_offset: int
-    lineage: Entries
+    lineage: Epochs
     producers: SnapshotRows
 
     def cut(self, log: Log, now_ms: int) -> Truncation:

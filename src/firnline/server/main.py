@@ -26,7 +26,7 @@ from firnline.broker.quorum_ground import Remote
 from firnline.broker.wiring import build_controller, build_node
 from firnline.config.broker import BrokerConfig
 from firnline.config.broker import Endpoint as Listener
-from firnline.log.names import parse_partition_dir
+from firnline.formats.names import parse_partition_dir
 from firnline.metadata.image import ClusterImage, Endpoint
 from firnline.outbound.replica_fetch import ReplicaFetch
 from firnline.protocol.versions import CONTROLLER_PRIVATE, CONTROLLER_SERVED

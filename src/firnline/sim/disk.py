@@ -14,7 +14,7 @@ from firnline.base.errors import StorageError, records_cut
 from firnline.base.open_files import LetGo, OpenFiles
 from firnline.base.ports import Buffer, File, Rng
 from firnline.base.units import INT64_MAX
-from firnline.log.names import LOG
+from firnline.formats.names import LOG
 
 BLOCK_BYTES = 512
 PAGE_BYTES = 4096

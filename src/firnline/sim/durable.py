@@ -1,17 +1,13 @@
 """What of a log any power cut would leave: as the platter has it, not as the node says. SIM."""
 
 import json
-import struct
 from typing import Any
 
-from firnline.log import names
+from firnline.formats import names
 from firnline.metadata.snapshot_damage import place_of
 from firnline.metadata.snapshot_file import SUFFIX, parse_snapshot_name
-from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
+from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, PEEK
 from firnline.sim.disk import CrashableFs, Inode
-
-# Of a batch's header: base offset, length, last offset delta.
-_PLACE = struct.Struct(">qi11xi").unpack_from
 
 
 class DurableLog:
@@ -97,7 +93,7 @@ def walk(data: bytes | bytearray, position: int, size: int) -> tuple[int, int]:
     """Pass the whole batches of data[position:size]; return where they end, by byte and by offset."""
     end = 0
     while position + HEADER_BYTES <= size:
-        base_offset, length, last_delta = _PLACE(data, position)
+        base_offset, length, last_delta = PEEK.unpack_from(data, position)
         after = position + LOG_OVERHEAD_BYTES + length
         if length < HEADER_BYTES - LOG_OVERHEAD_BYTES or after > size:
             break

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from firnline.base.ports import Buffer
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.batch import (
     COMPRESSION_MASK,
     CONTROL_MASK,
@@ -21,7 +22,7 @@ from firnline.records.batch import (
     MAGIC_POSITION,
     TRANSACTIONAL_MASK,
 )
-from firnline.spark.schema import AbortedTransaction, CorruptSegment, Wanted
+from firnline.spark.schema import CorruptSegment, Wanted
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -137,7 +138,7 @@ def check_crcs(data: Buffer, frames: Frames, wanted: Wanted) -> None:
 
 
 def _is_aborted(
-    base: Ints, producer: Ints, attributes: Ints, *, aborted: tuple[AbortedTransaction, ...]
+    base: Ints, producer: Ints, attributes: Ints, *, aborted: tuple[AbortedTxn, ...]
 ) -> Mask:
     void = np.zeros(len(base), dtype=np.bool_)
     for one in aborted:

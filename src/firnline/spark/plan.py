@@ -12,13 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from firnline.base.ids import NO_OFFSET, Uuid
+from firnline.formats import offset_index
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.spark.frames import Ints
-from firnline.spark.schema import AbortedTransaction
 from firnline.tiered.catalog import CatalogSegment, PartitionCatalog
 from firnline.tiered.lineage import plan_ranges
 from firnline.tiered.objects.layout import LOG
 
-INDEX_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+INDEX_ENTRY = np.dtype(list(offset_index.FIELDS))
 
 
 class Range(NamedTuple):
@@ -67,7 +68,7 @@ class Task(NamedTuple):
     topic_id: Uuid
     partition: int
     pieces: tuple[Piece, ...]
-    aborted: tuple[AbortedTransaction, ...] = ()
+    aborted: tuple[AbortedTxn, ...] = ()
 
 
 class OffsetIndex(NamedTuple):
@@ -79,7 +80,9 @@ class OffsetIndex(NamedTuple):
 
 def parse_offset_index(data: bytes, segment: CatalogSegment) -> OffsetIndex | None:
     """Parse an offset index; None for one that cannot be trusted, which is then done without (T58)."""
-    table = np.frombuffer(data[: len(data) // 8 * 8], dtype=INDEX_ENTRY)
+    table = np.frombuffer(
+        data[: len(data) // INDEX_ENTRY.itemsize * INDEX_ENTRY.itemsize], dtype=INDEX_ENTRY
+    )
     offsets = segment.base_offset + table["relative_offset"].astype(np.int64)
     positions = table["position"].astype(np.int64)
     # Preallocated files end in zeros; real entries are strictly ascending.
@@ -88,7 +91,7 @@ def parse_offset_index(data: bytes, segment: CatalogSegment) -> OffsetIndex | No
         used -= 1
     offsets, positions = offsets[:used], positions[:used]
     is_good = (
-        len(data) % 8 == 0
+        len(data) % INDEX_ENTRY.itemsize == 0
         and (np.diff(offsets) > 0).all()
         and (np.diff(positions) > 0).all()
         and (not used or (offsets[0] >= segment.base_offset and positions[0] > 0))

@@ -5,7 +5,6 @@ over. A batch larger than a window is read whole. Source: spark section 4 'Reade
 """
 
 import logging
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ import pyarrow as pa
 from firnline.base.errors import StorageError
 from firnline.base.ids import Uuid
 from firnline.base.units import MIB
-from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, parse_header
+from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, OFFSET_AND_LENGTH, parse_header
 from firnline.spark import decode, decode_python
 from firnline.spark.frames import Frames, check_crcs, find_frames
 from firnline.spark.integrity import Continuity
@@ -23,7 +22,6 @@ from firnline.spark.schema import CHUNK_BYTES, CorruptSegment, Wanted
 from firnline.tiered.catalog import read_catalog
 from firnline.tiered.spi import ObjectMissing, ObjectStore
 
-_OFFSET_AND_LENGTH = struct.Struct(">qi")
 _log = logging.getLogger(__name__)
 
 
@@ -83,7 +81,7 @@ def _size_of_first(data: bytes, key: str, at: int, end: int) -> int:
         if at + len(data) < end:
             return HEADER_BYTES
         raise CorruptSegment("a byte range ends inside a batch", segment=key, position=at)
-    offset, length = _OFFSET_AND_LENGTH.unpack_from(data)
+    offset, length = OFFSET_AND_LENGTH.unpack_from(data)
     size: int = length + LOG_OVERHEAD_BYTES
     if at + size > end:
         raise CorruptSegment(

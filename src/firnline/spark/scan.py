@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
 from firnline.base.units import KIB, ceil_div
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.batch import HEADER_BYTES, parse_header
 from firnline.spark.integrity import load_sound
 from firnline.spark.options import EARLIEST, LATEST, ByTimestamp, Options, Place, Places
@@ -27,7 +28,7 @@ from firnline.spark.plan import (
     pieces_of,
 )
 from firnline.spark.read import DataLoss, located
-from firnline.spark.schema import AbortedTransaction, CorruptSegment
+from firnline.spark.schema import CorruptSegment
 from firnline.spark.timestamps import first_offset_at
 from firnline.spark.transactions import aborted_in, stable_end
 from firnline.tiered.catalog import (
@@ -50,7 +51,7 @@ class Share(NamedTuple):
 
     cut: PartitionCatalog
     ranges: tuple[Range, ...]
-    aborted: tuple[AbortedTransaction, ...]
+    aborted: tuple[AbortedTxn, ...]
 
 
 def plan_scan(store: ObjectStore, options: Options) -> list[Task]:
@@ -195,7 +196,7 @@ class _Scan:
         lineage = lineage_ranges(cut)
         there = [r for r in lineage if isinstance(r, Range)]
         end = there[-1].end_offset if there else cut.log_start_offset
-        aborted: tuple[AbortedTransaction, ...] = ()
+        aborted: tuple[AbortedTxn, ...] = ()
         if self.options.read_committed and there:
             with _located(cut):
                 end = min(end, stable_end(self.store, there))

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from firnline.base.errors import StorageError
 from firnline.base.units import INT64_MAX, MIB
+from firnline.formats.transaction_index import AbortedTxn
 
 HEADER_TYPE = pa.struct([("key", pa.string()), ("value", pa.binary())])
 ARROW_TYPES: dict[str, pa.DataType] = {
@@ -36,17 +37,6 @@ class CorruptSegment(StorageError):
     """Bytes of a segment that are not what their producer or broker wrote; says where."""
 
 
-class AbortedTransaction(NamedTuple):
-    """One aborted transaction: its producer's batches between both offsets, inclusive, are void.
-
-    `last_offset` is that of the abort marker, as a transaction index states it.
-    """
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-
-
 class Wanted(NamedTuple):
     """What to make of the batches of one partition. Offsets: `end_offset` is exclusive.
 
@@ -59,7 +49,7 @@ class Wanted(NamedTuple):
     columns: tuple[str, ...] = COLUMNS
     start_offset: int = 0
     end_offset: int = INT64_MAX
-    aborted: tuple[AbortedTransaction, ...] = ()
+    aborted: tuple[AbortedTxn, ...] = ()
     verify_crc: bool = True
     chunk_bytes: int = CHUNK_BYTES
     source: str = "segment"

@@ -11,6 +11,7 @@ import numpy as np
 
 from firnline.base.ids import NO_OFFSET
 from firnline.base.units import MIB
+from firnline.formats import time_index
 from firnline.spark.decode import decode_frames
 from firnline.spark.frames import Frames, check_crcs
 from firnline.spark.integrity import Continuity, load_sound
@@ -21,7 +22,7 @@ from firnline.tiered.catalog import CatalogSegment
 from firnline.tiered.objects.layout import LOG, TIME_INDEX
 from firnline.tiered.spi import ObjectStore
 
-TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
+TIME_ENTRY = np.dtype(list(time_index.FIELDS))
 _WINDOW_BYTES = MIB
 _log = logging.getLogger(__name__)
 
@@ -148,10 +149,16 @@ def _start_before(
     data = load_sound(store, segment, TIME_INDEX)
     if data is None:
         return _Start()
-    table = np.frombuffer(data[: len(data) // 12 * 12], dtype=TIME_ENTRY)
+    table = np.frombuffer(
+        data[: len(data) // TIME_ENTRY.itemsize * TIME_ENTRY.itemsize], dtype=TIME_ENTRY
+    )
     times = table["timestamp"].astype(np.int64)
     relative = table["relative_offset"].astype(np.int64)
-    if len(data) % 12 or (np.diff(times) < 0).any() or (np.diff(relative) < 0).any():
+    if (
+        len(data) % TIME_ENTRY.itemsize
+        or (np.diff(times) < 0).any()
+        or (np.diff(relative) < 0).any()
+    ):
         return _Start()
     before = int(np.searchsorted(times, timestamp_ms, side="left")) - 1
     if before < 0:

@@ -6,46 +6,38 @@ the tier ends may still be aborted: the producer snapshot of the last segment sa
 Source: KIP-405; spec T40.
 """
 
-import struct
 from collections.abc import Sequence
 
 from firnline.base.errors import StorageError
-from firnline.log.producer_state import decode_snapshot
+from firnline.formats.producer_snapshot import decode_snapshot
+from firnline.formats.transaction_index import ENTRY_BYTES, AbortedTxn, decode_whole
 from firnline.spark.integrity import load_needed
 from firnline.spark.plan import Range
-from firnline.spark.schema import AbortedTransaction, CorruptSegment
+from firnline.spark.schema import CorruptSegment
 from firnline.tiered.catalog import CatalogSegment
 from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT, TXN_INDEX
 from firnline.tiered.spi import ObjectStore
 
-_ABORTED = struct.Struct(">hqqqq")  # version, producer id, first offset, last offset, last stable
 
-
-def parse_transaction_index(data: bytes, segment: CatalogSegment) -> list[AbortedTransaction]:
+def parse_transaction_index(data: bytes, segment: CatalogSegment) -> list[AbortedTxn]:
     """Return the aborted transactions of one index; CorruptSegment for bytes that are not one.
 
     The markers of all of them are in the segment, in the order of the entries.
     """
     key, base_offset = segment.key(TXN_INDEX), segment.base_offset
-    if len(data) % _ABORTED.size:
+    if len(data) % ENTRY_BYTES:
         raise CorruptSegment(
             "a transaction index is cut short", object=key, offset=base_offset, size_bytes=len(data)
         )
-    found = []
-    before = base_offset - 1
-    for version, producer_id, first, last, _ in _ABORTED.iter_unpack(data):
-        if version != 0 or not 0 <= first <= last or not before < last <= segment.end_offset:
-            raise CorruptSegment(
-                "not the segment's transaction index", object=key, offset=base_offset
-            )
-        found.append(AbortedTransaction(producer_id, first, last))
-        before = last
+    found = decode_whole(data, base_offset, segment.end_offset)
+    if found is None:
+        raise CorruptSegment("not the segment's transaction index", object=key, offset=base_offset)
     return found
 
 
-def aborted_in(store: ObjectStore, ranges: Sequence[Range]) -> tuple[AbortedTransaction, ...]:
+def aborted_in(store: ObjectStore, ranges: Sequence[Range]) -> tuple[AbortedTxn, ...]:
     """Return the aborted transactions whose markers are in `ranges`, which are those of a lineage."""
-    found: list[AbortedTransaction] = []
+    found: list[AbortedTxn] = []
     for one in ranges:
         if TXN_INDEX not in one.segment.suffixes:
             continue

@@ -13,16 +13,17 @@ from functools import partial
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import FirnlineError, KafkaError
 from firnline.base.ids import Uuid
-from firnline.log.producer_state import decode_snapshot
+from firnline.formats.producer_snapshot import decode_snapshot
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.tiered.catalog_writer import as_error
-from firnline.tiered.hosted import AbortedView, Hosted, Services
-from firnline.tiered.index_cache import AbortedTxn, IndexCache, SegmentIndexes
+from firnline.tiered.hosted import Hosted, Services
+from firnline.tiered.index_cache import IndexCache, SegmentIndexes
 from firnline.tiered.lineage import shared_end
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT
 from firnline.tiered.spi import IndexKind, RemoteSegment, RemoteStorage
 
-Then = Callable[[Sequence[AbortedView] | FirnlineError, int], Effects]
+Then = Callable[[Sequence[AbortedTxn] | FirnlineError, int], Effects]
 OpenTxn = tuple[int, int]  # producer id, first offset
 # Segments whose open transactions are remembered, and indexes in memory that one step looks through.
 REMEMBERED = 4096
@@ -93,7 +94,7 @@ class AbortedSearch:
         self._at = start_offset
         self._then = then
         self._serial = serial
-        self._found: dict[OpenTxn, AbortedView] = {}
+        self._found: dict[OpenTxn, AbortedTxn] = {}
         self._last: RemoteSegment | None = None
         # Those whose end is looked for, and between which offsets the one in hand ends.
         self._waiting: list[OpenTxn] = []
@@ -263,7 +264,7 @@ class AbortedSearch:
                 return True
         return False
 
-    def _note(self, txn: AbortedView) -> None:
+    def _note(self, txn: AbortedTxn) -> None:
         self._found.setdefault((txn.producer_id, txn.first_offset), txn)
 
     def _look_locally(self, now_ms: int) -> Effects:

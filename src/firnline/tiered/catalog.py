@@ -16,6 +16,7 @@ from crc32c import crc32c
 from firnline.base.errors import StorageError
 from firnline.base.ids import NO_OFFSET, Uuid, uuid_from_text, uuid_text
 from firnline.base.units import INT64_MAX, MIB
+from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum
 from firnline.tiered.objects.layout import (
     CATALOG_FOLDER,
@@ -32,7 +33,7 @@ from firnline.tiered.objects.layout import (
     parts_folder,
     topic_catalog_folder,
 )
-from firnline.tiered.spi import Epochs, ObjectMissing, ObjectStore
+from firnline.tiered.spi import ObjectMissing, ObjectStore
 
 VERSION = 1
 # With 32 references each, more segments than offsets could count: no writer comes near.

@@ -16,8 +16,11 @@ from firnline.base.effects import Effects, SetTimer, Submit, Warn
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition
 from firnline.base.units import MINUTE_MS
+from firnline.formats import leader_epoch_checkpoint
+from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.log.segments import ClosedSegment
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
-from firnline.tiered.hosted import ClosedSegment, Done, Hosted, Services, closed_from
+from firnline.tiered.hosted import Done, Hosted, Services, closed_from
 from firnline.tiered.late_copies import LateCopies
 from firnline.tiered.lineage import first_served, segment_epochs
 from firnline.tiered.metadata.log import HistoryUnknown
@@ -25,7 +28,6 @@ from firnline.tiered.objects.sound import SoundSegment, ToCopy, read_sound
 from firnline.tiered.spi import (
     CustomMetadataTooLarge,
     DamagedSegment,
-    Epochs,
     RemoteSegment,
     SegmentData,
     SegmentState,
@@ -205,7 +207,7 @@ class Copier:
             segment=local,
             before=closed[: bisect_left(closed, local.base_offset, key=attrgetter("base_offset"))],
             epochs=epochs,
-            lineage=epoch_checkpoint([e for e in history if e[1] <= local.end_offset]),
+            lineage=leader_epoch_checkpoint.encode(e for e in history if e[1] <= local.end_offset),
             index_interval_bytes=log.config.index_interval_bytes,
             may_have_gaps=log.compaction.may_have_gaps,
         )
@@ -445,24 +447,6 @@ def _change(
         event_timestamp_ms=now_ms,
         custom_metadata=segment.custom_metadata if state == SegmentState.COPY_FINISHED else None,
     )
-
-
-def epoch_checkpoint(entries: list[tuple[int, int]]) -> bytes:
-    """Return a leader epoch checkpoint file: version 0, count, `epoch start-offset` lines."""
-    lines = ["0", str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
-    return ("\n".join(lines) + "\n").encode()
-
-
-def parse_epoch_checkpoint(data: bytes) -> Epochs:
-    """Parse such a file. Raises StorageError."""
-    try:
-        version, count, *rows = data.decode().splitlines()
-        entries = [(int(a), int(b)) for a, b in (row.split() for row in rows if row)]
-        if version.strip() != "0" or len(entries) != int(count):
-            raise ValueError("version or count")
-    except ValueError as problem:
-        raise StorageError("not a leader epoch checkpoint", problem=problem) from None
-    return tuple(entries)
 
 
 # ------------------------------------------------------------------- in worker threads (they block)

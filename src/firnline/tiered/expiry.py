@@ -15,8 +15,9 @@ from typing import NamedTuple, Protocol
 from firnline.base.background import Work
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
+from firnline.log.log import Log
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
-from firnline.tiered.hosted import Done, Hosted, LogView, Services, closed_from
+from firnline.tiered.hosted import Done, Hosted, Services, closed_from
 from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.retained import Key, Retained
 from firnline.tiered.settings import NO_LIMIT
@@ -52,7 +53,7 @@ class Tier(Protocol):
 
 
 def decide(
-    log: LogView,
+    log: Log,
     retained: Retained,
     tier: Tier,
     *,
@@ -122,7 +123,7 @@ class _Walk:
 
     def __init__(
         self,
-        log: LogView,
+        log: Log,
         retained: Retained,
         tier: Tier,
         covered_offset: int,

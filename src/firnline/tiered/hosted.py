@@ -1,35 +1,29 @@
 """One tiered partition on this node, and what its tasks share. PURE.
 
-`LogView` is what the tier asks of `log.log.Log`; `Services` is what one node's tasks work with;
+`Services` is what one node's tasks work with;
 `Hosted` is one partition during one role: a change of role makes a new one, so that a task that is
 still under way can see that its time is over. Source: spec 3.3, T8.
 """
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Protocol
 
 from firnline.base.background import Background
 from firnline.base.effects import Effects
 from firnline.base.errors import FirnlineError, KafkaError
-from firnline.base.ids import NO_OFFSET, TopicIdPartition, TopicPartition, Uuid
+from firnline.base.ids import NO_OFFSET, TopicIdPartition, Uuid
 from firnline.base.ports import Fs, Rng
 from firnline.base.units import HOUR_MS, INT64_MAX, MINUTE_MS
-from firnline.config.topic import TopicConfig
+from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.log.log import Log
 from firnline.log.retention import is_tiered
+from firnline.log.segments import ClosedSegment
 from firnline.tiered.lineage import highest_remote, ranges, segment_epochs
 from firnline.tiered.settings import TierSettings
-from firnline.tiered.spi import (
-    Epochs,
-    Mark,
-    ObjectStore,
-    RemoteLogMetadata,
-    RemoteSegment,
-    RemoteStorage,
-)
+from firnline.tiered.spi import Mark, ObjectStore, RemoteLogMetadata, RemoteSegment, RemoteStorage
 
 Done = Callable[[FirnlineError | None, int], Effects]
 
@@ -38,86 +32,7 @@ HAND_OVER_AGAIN_MIN_MS, HAND_OVER_AGAIN_MAX_MS = 10 * MINUTE_MS, 24 * HOUR_MS
 HANDED_OVER_KEPT = 1000
 
 
-class ClosedSegment(Protocol):
-    """A local segment that takes no more records: `log.log.ClosedSegment`."""
-
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def end_offset(self) -> int: ...
-    @property
-    def stem_path(self) -> str: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def largest_time_ms(self) -> Callable[[], int]: ...
-    @property
-    def snapshot_path(self) -> str: ...
-
-
-class EpochView(Protocol):
-    """The partition's leader epochs."""
-
-    def entries(self) -> Epochs: ...
-    def epoch_at(self, offset: int) -> int | None: ...
-
-
-class CompactionView(Protocol):
-    """What compaction did to the log."""
-
-    @property
-    def may_have_gaps(self) -> bool: ...
-
-
-class AbortedView(Protocol):
-    """One aborted transaction."""
-
-    @property
-    def producer_id(self) -> int: ...
-    @property
-    def first_offset(self) -> int: ...
-
-
-class LogView(Protocol):
-    """What the tier needs of one partition's log."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def topic_partition(self) -> TopicPartition: ...
-    @property
-    def topic_id(self) -> Uuid: ...
-    @property
-    def config(self) -> TopicConfig: ...
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def local_log_start_offset(self) -> int: ...
-    @property
-    def log_end_offset(self) -> int: ...
-    @property
-    def high_watermark(self) -> int: ...
-    @property
-    def last_stable_offset(self) -> int: ...
-    @property
-    def epochs(self) -> EpochView: ...
-    @property
-    def compaction(self) -> CompactionView: ...
-    @property
-    def size_bytes(self) -> int: ...
-
-    def bytes_from(self, offset: int) -> int: ...
-    def closed_segments(self) -> Sequence[ClosedSegment]: ...
-    def advance_log_start(self, offset: int) -> object: ...
-    def set_highest_remote(self, offset: int) -> object: ...
-    def roll(self, now_ms: int) -> object: ...
-    def aborted_transactions(
-        self, start_offset: int, upto_offset: int
-    ) -> Sequence[AbortedView]: ...
-    def read_batches(self, start_offset: int, *, max_bytes: int) -> bytes: ...
-
-
-def closed_from(log: LogView, offset: int) -> Iterator[ClosedSegment]:
+def closed_from(log: Log, offset: int) -> Iterator[ClosedSegment]:
     """Iterate over the closed segments as they are now, from the one that holds `offset` on."""
     closed = log.closed_segments()
     begin = bisect_left(closed, offset, key=attrgetter("end_offset"))
@@ -259,7 +174,7 @@ class Services:
 class Hosted:
     """One partition on this node, during one role of one leader epoch."""
 
-    def __init__(self, log: LogView, *, is_leader: bool, leader_epoch: int) -> None:
+    def __init__(self, log: Log, *, is_leader: bool, leader_epoch: int) -> None:
         self.log = log
         self.where = TopicIdPartition(log.topic_id, log.topic_partition.partition)
         self.topic = log.topic_partition.topic

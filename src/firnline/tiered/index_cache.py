@@ -6,13 +6,9 @@ tier has lost is built again from the segment (T58). All state is the loop's; wo
 write files, one load per segment however many ask (X40). Source: spec 3.17; F18.
 """
 
-import sys
-from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
-from struct import Struct
 from typing import NamedTuple
 
 from firnline.base.effects import Effects, Submit
@@ -20,6 +16,7 @@ from firnline.base.errors import FirnlineError, StorageError
 from firnline.base.ids import NO_OFFSET, Uuid, uuid_from_text, uuid_text
 from firnline.base.ports import Fs
 from firnline.base.units import MIB
+from firnline.formats import offset_index, time_index, transaction_index
 from firnline.records.batch import HEADER_BYTES, headers, parse_header
 from firnline.records.walk import WHY, BatchWalk, Slot
 from firnline.tiered.catalog_writer import as_error
@@ -38,19 +35,7 @@ FOLDER = "remote-log-index-cache"
 MEMORY_BYTES = 64 * MIB
 REBUILD_READ_BYTES = 4 * MIB
 REBUILD_INTERVAL_BYTES = 4096
-_SUFFIXES = (".index", ".timeindex", ".txnindex")
-_TIME = Struct(">qi")
-_TXN = Struct(">hqqqq")
-_WORD = "I" if array("I").itemsize == 4 else "L"
-
-
-class AbortedTxn(NamedTuple):
-    """One entry of a transaction index; offsets inclusive, but the last stable offset."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
+_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 
 
 class Place(NamedTuple):
@@ -72,17 +57,21 @@ BEGINNING = Place(0, NO_OFFSET)
 class SegmentIndexes:
     """The indexes of one remote segment. Positions are bytes, offsets absolute."""
 
-    __slots__ = ("_base_offset", "_offsets", "_positions", "_times", "aborted", "size_bytes")
+    __slots__ = (
+        "_base_offset",
+        "_offsets",
+        "_positions",
+        "_time_offsets",
+        "_times_ms",
+        "aborted",
+        "size_bytes",
+    )
 
     def __init__(self, base_offset: int, offsets: bytes, times: bytes, txns: bytes) -> None:
-        words: array[int] = array(_WORD)
-        words.frombytes(offsets)
-        if sys.byteorder == "little":
-            words.byteswap()
         self._base_offset = base_offset
-        self._offsets, self._positions = words[0::2], words[1::2]
-        self._times = list(_TIME.iter_unpack(times))
-        self.aborted = [AbortedTxn(*row[1:]) for row in _TXN.iter_unpack(txns)]
+        self._offsets, self._positions = offset_index.decode(offsets)
+        self._times_ms, self._time_offsets = time_index.decode(times)
+        self.aborted = transaction_index.decode(txns)
         self.size_bytes = len(offsets) + len(times) + len(txns)
 
     def position_for(self, offset: int) -> int:
@@ -99,11 +88,10 @@ class SegmentIndexes:
 
     def place_for_time(self, timestamp_ms: int) -> "Place":
         """Return where to begin to look for the first record of that time or later."""
-        slot = bisect_right(self._times, timestamp_ms - 1, key=lambda entry: entry[0]) - 1
+        slot = bisect_left(self._times_ms, timestamp_ms) - 1
         if slot < 0:
             return BEGINNING
-        noted_ms, relative = self._times[slot]
-        offset = self._base_offset + relative
+        noted_ms, offset = self._times_ms[slot], self._base_offset + self._time_offsets[slot]
         place = self.place_for(offset)
         return place._replace(noted_offset=offset, noted_ms=noted_ms) if place.position else place
 
@@ -117,30 +105,19 @@ class IndexFiles(NamedTuple):
 
     def is_sane(self, segment_bytes: int) -> bool:
         """Whether the files can be indexes of a segment of that size."""
-        if len(self.offsets) % 8 or len(self.times) % 12:
+        if len(self.offsets) % offset_index.ENTRY_BYTES or len(self.times) % time_index.ENTRY_BYTES:
             return False
-        words: array[int] = array(_WORD)
-        words.frombytes(self.offsets)
-        if sys.byteorder == "little":
-            words.byteswap()
-        offsets, positions = words[0::2], words[1::2]
-        if any(a >= b for a, b in pairwise(offsets)) or any(a >= b for a, b in pairwise(positions)):
+        offsets, positions = offset_index.decode(self.offsets)
+        if not offset_index.can_be(offsets, positions):
             return False
         if positions and positions[-1] >= segment_bytes:
             return False
-        times = list(_TIME.iter_unpack(self.times))
-        return not any(a[0] > b[0] or a[1] > b[1] for a, b in pairwise(times))
+        return time_index.is_ordered(*time_index.decode(self.times))
 
     def aborts_of(self, segment: RemoteSegment) -> bool:
         """Whether the transaction index can be the segment's: markers in it, one after the other."""
-        if len(self.txns) % _TXN.size:
-            return False
-        before = segment.base_offset - 1
-        for version, _, first, last, _ in _TXN.iter_unpack(self.txns):
-            if version != 0 or not 0 <= first <= last or not before < last <= segment.end_offset:
-                return False
-            before = last
-        return True
+        base_offset, end_offset = segment.base_offset, segment.end_offset
+        return transaction_index.decode_whole(self.txns, base_offset, end_offset) is not None
 
 
 Loaded = Callable[[SegmentIndexes | FirnlineError, int], Effects]
@@ -410,8 +387,8 @@ def rebuild_indexes(storage: RemoteStorage, segment: RemoteSegment) -> IndexFile
     Raises DamagedObject when they are not what was copied: an index of those would lead astray.
     """
     walk = BatchWalk(segment.base_offset, segment.end_offset, segment.epochs)
-    offsets: array[int] = array(_WORD)
-    times = bytearray()
+    offsets, positions = offset_index.columns()
+    times_ms, time_offsets = time_index.columns()
     indexed = 0
     largest_ms = noted_ms = -1
     largest_relative = 0
@@ -422,11 +399,13 @@ def rebuild_indexes(storage: RemoteStorage, segment: RemoteSegment) -> IndexFile
             if header.max_timestamp > largest_ms:
                 largest_ms, largest_relative = header.max_timestamp, relative
             if position - indexed >= REBUILD_INTERVAL_BYTES:
-                offsets.extend((relative, position))
+                offsets.append(relative)
+                positions.append(position)
                 indexed = position
                 if largest_ms > noted_ms:
                     noted_ms = largest_ms
-                    times += _TIME.pack(noted_ms, largest_relative)
+                    times_ms.append(noted_ms)
+                    time_offsets.append(largest_relative)
     known = decode_fingerprint(segment.custom_metadata)
     if known is not None and (
         known.heads_crc != walk.state[Slot.HEADS_CRC] or known.may_have_gaps < walk.has_gaps
@@ -434,9 +413,9 @@ def rebuild_indexes(storage: RemoteStorage, segment: RemoteSegment) -> IndexFile
         raise DamagedObject(
             "a remote segment is not what was copied", base_offset=segment.base_offset
         )
-    if sys.byteorder == "little":
-        offsets.byteswap()
-    return IndexFiles(offsets.tobytes(), bytes(times), b"")
+    return IndexFiles(
+        offset_index.encode(offsets, positions), time_index.encode(times_ms, time_offsets), b""
+    )
 
 
 def _whole_batches(storage: RemoteStorage, segment: RemoteSegment, walk: BatchWalk) -> memoryview:

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from firnline.base.ids import NO_OFFSET
-from firnline.tiered.spi import Epochs
+from firnline.formats.leader_epoch_checkpoint import Epochs
 
 
 class HasLineage(Protocol):

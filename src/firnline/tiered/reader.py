@@ -20,10 +20,13 @@ from functools import partial
 from typing import NamedTuple
 
 from firnline.base.effects import Effects, SetTimer, Submit, Warn
-from firnline.base.errors import Code, FirnlineError, KafkaError
+from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import Uuid, uuid_text
 from firnline.base.slices import Records
 from firnline.base.units import KIB
+from firnline.formats import leader_epoch_checkpoint
+from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
@@ -34,15 +37,13 @@ from firnline.records.batch import (
 from firnline.records.times import first_at_time
 from firnline.tiered.aborted_search import AbortedSearch, OpenTransactions
 from firnline.tiered.catalog_writer import as_error
-from firnline.tiered.copier import parse_epoch_checkpoint
-from firnline.tiered.hosted import AbortedView, Hosted, Services
+from firnline.tiered.hosted import Hosted, Services
 from firnline.tiered.index_cache import IndexCache, Place, SegmentIndexes
 from firnline.tiered.lineage import epoch_at, ranges, segment_epochs, shared_end
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import LEADER_EPOCHS, PRODUCER_SNAPSHOT
 from firnline.tiered.spi import (
     DamagedObject,
-    Epochs,
     IndexKind,
     ObjectMissing,
     RemoteSegment,
@@ -56,11 +57,11 @@ SLACK_BYTES = 16 * KIB
 SCAN_BYTES = 1024 * KIB
 
 
-class RemoteData(NamedTuple):
+class RemoteLogReadResult(NamedTuple):
     """Whole batches from the tier; `aborted` is None for readers that see uncommitted records."""
 
     records: Records
-    aborted: Sequence[AbortedView] | None
+    aborted: Sequence[AbortedTxn] | None
 
 
 class RemoteOffset(NamedTuple):
@@ -87,7 +88,7 @@ class Misled(Corrupt):
     """An index says of a batch what the batch does not: it is made of the batches instead."""
 
 
-Read = Callable[[RemoteData | KafkaError, int], Effects]
+Read = Callable[[RemoteLogReadResult | KafkaError, int], Effects]
 Found = Callable[[RemoteOffset | KafkaError | None, int], Effects]
 Built = Callable[[AuxState | KafkaError, int], Effects]
 
@@ -121,7 +122,7 @@ class RemoteReader:
         self.services.counters.fetch_requests += 1
         if self.services.fetch_rate.is_exceeded(now_ms):
             is_committed = isolation == READ_COMMITTED
-            return then(RemoteData(b"", [] if is_committed else None), now_ms)  # T38
+            return then(RemoteLogReadResult(b"", [] if is_committed else None), now_ms)  # T38
         one = _OneRead(self, hosted, offset, max_bytes, isolation, then)
         return one.begin(now_ms)
 
@@ -326,9 +327,9 @@ class _OneRead:
 
     def _answer(self, data: bytes, end_offset: int, now_ms: int) -> Effects:
         if self._isolation != READ_COMMITTED:
-            return self._then(RemoteData(data, None), now_ms)
+            return self._then(RemoteLogReadResult(data, None), now_ms)
         if not data:
-            return self._then(RemoteData(data, []), now_ms)
+            return self._then(RemoteLogReadResult(data, []), now_ms)
         search = AbortedSearch(
             self._services,
             self._reader.indexes,
@@ -342,11 +343,11 @@ class _OneRead:
         return search.next(now_ms)
 
     def _aborted_came(
-        self, data: bytes, result: Sequence[AbortedView] | FirnlineError, now_ms: int
+        self, data: bytes, result: Sequence[AbortedTxn] | FirnlineError, now_ms: int
     ) -> Effects:
         if isinstance(result, FirnlineError):
             return self._fail(code_of(result), now_ms)
-        return self._then(RemoteData(data, result), now_ms)
+        return self._then(RemoteLogReadResult(data, result), now_ms)
 
 
 class _TimeSearch:
@@ -614,7 +615,10 @@ def fetch_aux_state(storage: RemoteStorage, segment: RemoteSegment) -> AuxState:
     if known is not None:
         known.check(f"leader epochs at {segment.base_offset}", LEADER_EPOCHS, lineage)
         known.check(f"producers at {segment.base_offset}", PRODUCER_SNAPSHOT, snapshot)
-    epochs = parse_epoch_checkpoint(lineage)
+    try:
+        epochs = leader_epoch_checkpoint.decode(lineage)
+    except ValueError as problem:
+        raise StorageError("not a leader epoch checkpoint", problem=problem) from None
     if segment_epochs(epochs, segment.base_offset, segment.end_offset) != segment.epochs:
         raise DamagedObject(
             "leader epochs in the tier are not the segment's", base_offset=segment.base_offset

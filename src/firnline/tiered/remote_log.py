@@ -14,14 +14,15 @@ from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.base.ids import TopicIdPartition, TopicPartition, Uuid
 from firnline.base.ports import Fs, Rng
 from firnline.base.units import SECOND_MS
+from firnline.log.log import Log
 from firnline.tiered.catalog_writer import CatalogKeeper
 from firnline.tiered.copier import Copier, task_key
 from firnline.tiered.expiry import Expiry
-from firnline.tiered.hosted import Hosted, LogView, Services
+from firnline.tiered.hosted import Hosted, Services
 from firnline.tiered.index_cache import IndexCache
 from firnline.tiered.late_copies import LateCopies
 from firnline.tiered.lineage import ranges
-from firnline.tiered.metadata.log import MetadataFeed, TopicMetadataLog
+from firnline.tiered.metadata.log import MetadataTopicReader, TopicMetadataLog
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.reader import Built, Found, Read, RemoteReader
 from firnline.tiered.remover import Remover
@@ -102,7 +103,7 @@ class RemoteLog:
         settings: TierSettings,
         *,
         storage: RemoteStorage,
-        feed: MetadataFeed,
+        feed: MetadataTopicReader,
         fs: Fs,
         rng: Rng,
         topic_exists: Callable[[Uuid], bool],
@@ -185,7 +186,7 @@ class RemoteLog:
         self.services.storage.close()
 
     def on_leadership(
-        self, log: LogView, *, is_leader: bool, leader_epoch: int, now_ms: int
+        self, log: Log, *, is_leader: bool, leader_epoch: int, now_ms: int
     ) -> Effects:
         """This node leads or follows the partition from now on, or its topic's configuration changed.
 
@@ -211,7 +212,7 @@ class RemoteLog:
         return given_up + (self._begin(tasks, now_ms) if self._is_started else [])
 
     @staticmethod
-    def _concerns_us(log: LogView) -> bool:
+    def _concerns_us(log: Log) -> bool:
         """Tiered, or switched off with the order to empty the tier (T49)."""
         config = log.config
         return config.remote_storage_enable or config.remote_log_delete_on_disable

@@ -6,14 +6,15 @@ looked at again, in slices. Source: spec 3.5, 3.7.
 """
 
 from collections.abc import Generator, Iterable
-from typing import Protocol
 
 from firnline.base.errors import KafkaError
 from firnline.base.ids import TopicIdPartition, Uuid
 from firnline.base.units import INT64_MAX
+from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.log.log import Log
 from firnline.tiered.lineage import Lineage, filled
 from firnline.tiered.metadata.ordered import Ordered
-from firnline.tiered.spi import Epochs, Look, Mark, RemoteSegment, SegmentState
+from firnline.tiered.spi import Look, Mark, RemoteLogMetadata, RemoteSegment, SegmentState
 
 # Segments that are placed, or let go of, in a step of the loop.
 PLACED_IN_STEP = 500
@@ -25,21 +26,6 @@ _BELOW = -1
 Key = tuple[int, int, int, Uuid]
 
 
-class _Epochs(Protocol):
-    def entries(self) -> Epochs: ...
-
-
-class _Log(Protocol):
-    @property
-    def log_end_offset(self) -> int: ...
-    @property
-    def epochs(self) -> _Epochs: ...
-
-
-class _Metadata(Protocol):
-    def look(self, where: TopicIdPartition, since: Mark | None) -> Look | KafkaError: ...
-
-
 class Retained:
     """The finished segments of one partition, as far as expiration has to look at them.
 
@@ -49,7 +35,7 @@ class Retained:
     moves      grows with each change of `own` but those at its end
     """
 
-    def __init__(self, metadata: _Metadata, where: TopicIdPartition, log: _Log) -> None:
+    def __init__(self, metadata: RemoteLogMetadata, where: TopicIdPartition, log: Log) -> None:
         self._metadata, self._where, self._log = metadata, where, log
         self.lineage = Lineage(())
         self.own: Ordered[Key] = Ordered()

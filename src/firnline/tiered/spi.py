@@ -13,6 +13,7 @@ from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition, Uuid
 from firnline.base.ports import Buffer
+from firnline.formats.leader_epoch_checkpoint import Epochs
 
 
 class ObjectMissing(StorageError):
@@ -96,9 +97,6 @@ class DeleteState(IntEnum):
     MARKED = 0
     STARTED = 1
     FINISHED = 2
-
-
-Epochs = tuple[tuple[int, int], ...]  # (leader epoch, its first offset), ascending
 
 
 class RemoteSegment(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 
 from firnline.base.effects import Submit
 from firnline.base.errors import Code
-from firnline.log import names
+from firnline.formats import names
 from firnline.log.log import Log
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from tests.unit.broker.harness import DATA, START_MS, Harness, batch

@@ -15,7 +15,7 @@ from firnline.broker.coordination import batches_of
 from firnline.broker.fetch import PARTITIONS_PER_SLICE, OneFetch
 from firnline.broker.fetch_session import FetchAsk, Wanted
 from firnline.broker.list_offsets import MAX_TIMESTAMP
-from firnline.log import names
+from firnline.formats import names
 from firnline.log.log import Log
 from firnline.log.segment import Segment
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic

@@ -6,7 +6,7 @@ import pytest
 
 from firnline.base.errors import Code, StorageError
 from firnline.broker.coordination import batches_of
-from firnline.log import names
+from firnline.formats import names
 from firnline.log.log import Log
 from firnline.log.segment import Segment
 from firnline.log.sparse_index import IndexDamaged

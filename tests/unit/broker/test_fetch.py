@@ -10,13 +10,14 @@ from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ids import ZERO_UUID, TopicPartition
 from firnline.base.units import MIB
-from firnline.broker.fetch import FetchAnswer, Fetching, RemoteData
+from firnline.broker.fetch import FetchAnswer, Fetching
 from firnline.broker.fetch_session import FetchAsk, FetchSessions, Wanted
 from firnline.broker.produce import Producing
 from firnline.records.batch import HEADER
 from firnline.replica.isr import BrokerFact, NoBrokers
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local
+from firnline.tiered.reader import RemoteLogReadResult
 from tests.unit.broker.hosting import ELSEWHERE_ID, Calls, hosted
 from tests.unit.replica.list_log import TOPIC_ID, batch, batch_bytes, log_of, partition
 from tests.worlds.chance import CountingRng
@@ -30,7 +31,7 @@ class Tier:
 
     def __init__(self) -> None:
         self.asked: list[tuple[TopicPartition, int, int, int]] = []
-        self.waiting: list[Callable[[RemoteData | KafkaError, int], Effects]] = []
+        self.waiting: list[Callable[[RemoteLogReadResult | KafkaError, int], Effects]] = []
         self.full = False
 
     def read(
@@ -41,7 +42,7 @@ class Tier:
         epoch: int,
         max_bytes: int,
         isolation: int,
-        then: Callable[[RemoteData | KafkaError, int], Effects],
+        then: Callable[[RemoteLogReadResult | KafkaError, int], Effects],
         now_ms: int,
     ) -> Effects:
         self.asked.append((topic_partition, offset, epoch, max_bytes))
@@ -87,7 +88,7 @@ class Consumer:
             )
         )
 
-    def remote(self, result: RemoteData | KafkaError) -> None:
+    def remote(self, result: RemoteLogReadResult | KafkaError) -> None:
         self.world.run(self.tier.waiting.pop(0)(result, self.world.now_ms))
 
 
@@ -306,8 +307,8 @@ def tiered(index: int = 0) -> Partition:
     return p
 
 
-def remote(size: int) -> RemoteData:
-    return RemoteData(b"r" * size, None)
+def remote(size: int) -> RemoteLogReadResult:
+    return RemoteLogReadResult(b"r" * size, None)
 
 
 def test_what_local_files_no_longer_have_comes_from_the_tier() -> None:
@@ -427,7 +428,7 @@ def test_aborted_transactions_of_the_tier_reach_readers_of_committed_records() -
         return []
 
     consumer.world.run(consumer.fetching.fetch(ask, answer, 0))
-    consumer.remote(RemoteData(b"r", [("aborted", 1)]))  # type: ignore[list-item]
+    consumer.remote(RemoteLogReadResult(b"r", [("aborted", 1)]))  # type: ignore[list-item]
     assert outcomes == [Local(b"r", 10, 10, 0, [("aborted", 1)])]  # type: ignore[list-item]
 
 

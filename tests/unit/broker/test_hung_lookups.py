@@ -19,7 +19,7 @@ from firnline.broker.list_offsets import (
     _directory_of,
     _Pending,
 )
-from firnline.log import names
+from firnline.formats import names
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,

@@ -13,7 +13,7 @@ from firnline.base.units import MIB
 from firnline.broker.fetch import FetchAnswer, Fetching
 from firnline.broker.fetch_session import FetchAsk, FetchContext, FetchSessions, Wanted
 from firnline.broker.leaders import closest
-from firnline.replica.isr import BrokerFact, FetchClock, Follower, IsrAnswer
+from firnline.replica.isr import BrokerFact, FetchClock, IsrAnswer, ReplicaState
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local
 from tests.unit.broker.hosting import Calls, hosted
@@ -374,7 +374,7 @@ def test_the_dead_incarnation_of_a_follower_that_rests_is_refused(quiet: Leader)
 
 def test_a_session_that_was_left_says_nothing_of_a_follower_any_more() -> None:
     """It may go on for a while beside the one that took its place."""
-    old, follower = FetchClock(), Follower(2)
+    old, follower = FetchClock(), ReplicaState(2)
     follower.fetched(7, log_start_offset=0, leader_end_offset=7, broker_epoch=5, now_ms=10)
     old.fetched(2, 5, 10)
     old.begin_rest(follower, Facts())

@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from firnline.cli.main import cli
 from firnline.coordinator import records as group_records
-from firnline.log.producer_state import SnapshotEntry, encode_snapshot
-from firnline.log.sparse_index import write_words
+from firnline.formats.producer_snapshot import SnapshotEntry, encode_snapshot
+from firnline.formats.words import write_words
 from firnline.metadata import records as metadata_records
 from firnline.metadata.snapshot_file import snapshot_batches
 from firnline.records.batch import headers

@@ -6,7 +6,8 @@ import pytest
 
 from firnline.base.effects import Warn
 from firnline.base.errors import StorageError
-from firnline.log import names, recovery
+from firnline.formats import names
+from firnline.log import recovery
 from firnline.log.recovery import told_of_recovery
 from firnline.log.segments import OPEN_SEGMENTS_MAX
 from firnline.sim.disk import CrashableFs

@@ -9,7 +9,7 @@ from firnline.base.effects import SetTimer
 from firnline.base.errors import StorageError
 from firnline.base.units import INT64_MAX
 from firnline.config.topic import TopicConfig
-from firnline.log import names
+from firnline.formats import names
 from firnline.log.compaction.rounds import CleanedGroup, RoundDone, compact
 from firnline.log.compaction.walk import CHUNK_BYTES
 from firnline.log.log import Log

@@ -8,11 +8,11 @@ import pytest
 from firnline.base.effects import Effects
 from firnline.base.ids import TopicPartition
 from firnline.config.topic import TopicConfig
+from firnline.formats import checkpoint
 from firnline.log.checkpoint import (
     CLEANER_OFFSETS,
     RECOVERY_POINTS,
     format_directory,
-    parse_entries,
 )
 from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
@@ -91,7 +91,7 @@ def left_by_a_power_cut(fs: CrashableFs) -> list[dict[str, bytes]]:
 
 def offsets(files: dict[str, bytes], name: str) -> dict[TopicPartition, int]:
     try:
-        rows = parse_entries(files.get(name, b""), 3)
+        rows = checkpoint.decode(files.get(name, b""), 3)
     except ValueError:
         return {}
     return {TopicPartition(topic, int(number)): int(offset) for topic, number, offset in rows}

@@ -6,7 +6,8 @@ import pytest
 
 from firnline.base.errors import StorageError
 from firnline.config.topic import TopicConfig
-from firnline.log import names, sparse_index
+from firnline.formats import names
+from firnline.log import sparse_index
 from firnline.log.log import Log
 from firnline.log.segment import Segment
 from firnline.log.sparse_index import IndexDamaged

@@ -9,9 +9,9 @@ import pytest
 
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import StorageError
+from firnline.formats.transaction_index import ENTRY_BYTES
 from firnline.log.log import Log
 from firnline.log.recovery import open_log
-from firnline.log.txn_index import ENTRY_BYTES
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
 from tests.compaction_world import compacted, round_of, settled

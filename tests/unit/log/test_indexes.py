@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from firnline.formats import transaction_index
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.log.offset_index import OffsetIndex
 from firnline.log.sparse_index import EntriesDamaged
 from firnline.log.time_index import TimeIndex
-from firnline.log.txn_index import AbortedTxn, TxnIndex, encode_entries
+from firnline.log.transaction_index import TransactionIndex
 from firnline.sim.disk import CrashableFile, CrashableFs
 
 BASE = 2**40
@@ -182,18 +184,18 @@ def test_truncation_of_the_time_index_says_what_the_file_is_to_be_cut_to(fs: Cra
 
 
 def test_the_transaction_index_has_kafkas_bytes(fs: CrashableFs) -> None:
-    index = TxnIndex(fs, "/i/x")
+    index = TransactionIndex(fs, "/i/x")
     assert not index.entries
     index.add(AbortedTxn(5, 0, 20, 21))
     index.add(AbortedTxn(6, 10, 104, 105))
     assert raw(fs, "/i/x") == struct.pack(">hqqqqhqqqq", 0, 5, 0, 20, 21, 0, 6, 10, 104, 105)
-    assert TxnIndex(fs, "/i/x").entries == index.entries
+    assert TransactionIndex(fs, "/i/x").entries == index.entries
     assert index.is_sane(0)
     assert not index.is_sane(50)
 
 
 def test_a_search_stops_where_later_aborts_cannot_matter(fs: CrashableFs) -> None:
-    index = TxnIndex(fs, "/i/x")
+    index = TransactionIndex(fs, "/i/x")
     for txn in ((1, 0, 10, 5), (2, 5, 20, 21), (3, 22, 30, 31)):
         index.add(AbortedTxn(*txn))
     found: list[AbortedTxn] = []
@@ -208,12 +210,12 @@ def test_a_search_stops_where_later_aborts_cannot_matter(fs: CrashableFs) -> Non
 
 
 def test_a_torn_entry_is_written_over(fs: CrashableFs) -> None:
-    TxnIndex(fs, "/i/x").add(AbortedTxn(5, 0, 20, 21))
+    TransactionIndex(fs, "/i/x").add(AbortedTxn(5, 0, 20, 21))
     fs.open("/i/x").append(b"torn")
-    index = TxnIndex(fs, "/i/x")
+    index = TransactionIndex(fs, "/i/x")
     assert not index.is_sane(0)
     index.add(AbortedTxn(6, 21, 30, 31))
-    assert [t.producer_id for t in TxnIndex(fs, "/i/x").entries] == [5, 6]
+    assert [t.producer_id for t in TransactionIndex(fs, "/i/x").entries] == [5, 6]
     assert index.is_sane(0)
 
 
@@ -222,14 +224,14 @@ def test_what_follows_an_entry_of_the_transaction_index_that_cannot_be_is_not_be
     fs: CrashableFs, bad: AbortedTxn
 ) -> None:
     good = AbortedTxn(6, 10, 104, 105)
-    rewrite(fs, "/i/x", encode_entries([good, bad, AbortedTxn(7, 105, 200, 201)]))
-    index = TxnIndex(fs, "/i/x")
+    rewrite(fs, "/i/x", transaction_index.encode([good, bad, AbortedTxn(7, 105, 200, 201)]))
+    index = TransactionIndex(fs, "/i/x")
     assert index.entries == [good]
     assert not index.is_sane(0)
 
 
 def test_truncation_of_the_transaction_index(fs: CrashableFs) -> None:
-    index = TxnIndex(fs, "/i/x")
+    index = TransactionIndex(fs, "/i/x")
     for last in (10, 20, 30):
         index.add(AbortedTxn(last, 0, last, last + 1))
     assert index.truncate_to(21) == 2 * 34

@@ -8,15 +8,13 @@ import pytest
 from crc32c import crc32c
 
 from firnline.base.errors import Code, StorageError
+from firnline.formats.producer_snapshot import SnapshotEntry, decode_snapshot, encode_snapshot
 from firnline.log import producer_state
 from firnline.log.log import Log
 from firnline.log.producer_state import (
     Producer,
     ProducerStates,
     ProducerTable,
-    SnapshotEntry,
-    decode_snapshot,
-    encode_snapshot,
     read_latest_snapshot,
 )
 from firnline.sim.disk import CrashableFs

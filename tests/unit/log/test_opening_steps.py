@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from firnline.base.ports import File
-from firnline.log import names, producer_state, recovery, segment
+from firnline.formats import names
+from firnline.log import producer_state, recovery, segment
 from firnline.log.compaction import swap
 from firnline.log.log import Log
 from firnline.log.recovery import opening_steps

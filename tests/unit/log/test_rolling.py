@@ -11,11 +11,11 @@ import pytest
 from firnline.base.effects import Appended
 from firnline.base.errors import StorageError
 from firnline.config.topic import TopicConfig
-from firnline.log import names
+from firnline.formats import names, transaction_index
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.log.log import Log
 from firnline.log.recovery import open_log
 from firnline.log.segments import OPEN_SEGMENTS_MAX
-from firnline.log.txn_index import AbortedTxn, encode_entries
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs, Keep
 from tests.log_world import (
@@ -178,7 +178,7 @@ def test_what_a_crash_left_under_the_names_of_a_new_segment_is_not_taken_for_its
     log = opened(fs)
     fill(log, 3)
     left = fs.open(f"{PATH}/{names.stem(3)}{names.TXN_INDEX}", create=True)
-    left.append(encode_entries([AbortedTxn(7, 3, 4, 5)]))
+    left.append(transaction_index.encode([AbortedTxn(7, 3, 4, 5)]))
     log.roll(NOW)
     fill(log, 3)
     assert log.aborted_transactions(0, 6) == []

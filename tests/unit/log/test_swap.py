@@ -3,7 +3,7 @@
 import pytest
 
 from firnline.base.errors import StorageError
-from firnline.log import names
+from firnline.formats import names
 from firnline.log.compaction.rounds import compact
 from firnline.log.log import Log
 from firnline.sim.disk import CrashableFs

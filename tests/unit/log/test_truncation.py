@@ -3,8 +3,9 @@
 import pytest
 
 from firnline.base.errors import Code, StorageError
+from firnline.formats.producer_snapshot import SnapshotEntry, decode_snapshot
 from firnline.log.log import Log
-from firnline.log.producer_state import SnapshotEntry, decode_snapshot, snapshot_offsets
+from firnline.log.producer_state import snapshot_offsets
 from firnline.log.segments import OPEN_SEGMENTS_MAX
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (

@@ -9,16 +9,10 @@ import pytest
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, RecordsCut, StorageError
 from firnline.base.revocable import revocable
-from firnline.log import names
+from firnline.formats import names
+from firnline.formats.producer_snapshot import SnapshotEntry, SnapshotRows, encode_snapshot
 from firnline.log.log import Log
-from firnline.log.producer_state import (
-    ProducerStates,
-    SnapshotEntry,
-    SnapshotRows,
-    encode_snapshot,
-    snapshot_offsets,
-    write_snapshot,
-)
+from firnline.log.producer_state import ProducerStates, snapshot_offsets, write_snapshot
 from firnline.log.segment import Segment
 from firnline.log.sparse_index import IndexDamaged
 from firnline.log.truncation import Truncation

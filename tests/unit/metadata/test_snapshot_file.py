@@ -1,6 +1,7 @@
 """Snapshot files: whole or refused, Kafka's bytes, and never half there."""
 
 from collections.abc import Sequence
+
 import pytest
 
 from firnline.base.errors import StorageError

@@ -7,9 +7,10 @@ import pytest
 from firnline.base.effects import Compact, Effects, SetTimer
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition
+from firnline.formats.producer_snapshot import SnapshotEntry
 from firnline.log import checkpoint
 from firnline.log.log import Kept, Log
-from firnline.log.producer_state import Producer, SnapshotEntry
+from firnline.log.producer_state import Producer
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.protocol.messages.k44_incremental_alter_configs import (
     AlterableConfig,

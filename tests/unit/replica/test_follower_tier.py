@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firnline.base.errors import Code, KafkaError
-from firnline.log.producer_state import SnapshotEntry, encode_snapshot
+from firnline.formats.producer_snapshot import SnapshotEntry, encode_snapshot
 from firnline.replica.follower import (
     EARLIEST,
 )

@@ -11,20 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from firnline.base.errors import FirnlineError, KafkaError
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.protocol.primitives import varint
 from firnline.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, parse_header
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
 from firnline.spark import decode, decode_python, starts
 from firnline.spark.bodies import open_body
-from firnline.spark.schema import (
-    ALL_COLUMNS,
-    COLUMNS,
-    AbortedTransaction,
-    CorruptSegment,
-    Wanted,
-    arrow_schema,
-)
+from firnline.spark.schema import ALL_COLUMNS, COLUMNS, CorruptSegment, Wanted, arrow_schema
 from tests.raw_batches import raw_batch
 
 pytestmark = pytest.mark.slow
@@ -125,7 +119,7 @@ def test_both_decoders_give_the_same_table(
         "flights", 3, columns,
         start_offset=base + cut[0] - 5,
         end_offset=base + cut[0] + cut[1],
-        aborted=tuple(AbortedTransaction(p, base + a, base + b) for p, a, b in aborted),
+        aborted=tuple(AbortedTxn(p, base + a, base + b) for p, a, b in aborted),
         chunk_bytes=chunk_bytes,
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
@@ -322,7 +316,7 @@ def test_an_aborted_transaction_takes_only_its_own_batches_with_it() -> None:
         )
 
     data = bytes(one(10, 1) + one(11, 2) + one(12, 1) + one(14, 1) + one(11, 1, False))
-    wanted = ALL._replace(aborted=(AbortedTransaction(1, 10, 13),))
+    wanted = ALL._replace(aborted=(AbortedTxn(1, 10, 13),))
     assert both(data, wanted)["offset"].to_pylist() == [11, 14, 11]
 
 

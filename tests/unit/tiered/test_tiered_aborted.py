@@ -7,11 +7,12 @@ from crc32c import crc32c
 
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import Code, KafkaError
-from firnline.log.producer_state import SnapshotEntry, encode_snapshot
+from firnline.formats.producer_snapshot import SnapshotEntry, encode_snapshot
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.tiered import aborted_search
 from firnline.tiered.aborted_search import STEP_SEGMENTS, AbortedSearch, OpenTransactions
 from firnline.tiered.hosted import Hosted, Services
-from firnline.tiered.index_cache import AbortedTxn, IndexCache, SegmentIndexes
+from firnline.tiered.index_cache import IndexCache, SegmentIndexes
 from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum, encode_fingerprint
 from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT
 from firnline.tiered.spi import IndexKind, RemoteSegment

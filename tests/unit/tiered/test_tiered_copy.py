@@ -7,13 +7,13 @@ import pytest
 from firnline.base.effects import Submit
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import uuid_text
+from firnline.formats import leader_epoch_checkpoint
 from firnline.log.recovery import open_log
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
 from firnline.tiered import lineage, remote_log
 from firnline.tiered.catalog import read_catalog
 from firnline.tiered.catalog_writer import CatalogWriter
-from firnline.tiered.copier import parse_epoch_checkpoint
 from firnline.tiered.objects.layout import LEADER_EPOCHS, SUFFIXES, TXN_INDEX
 from firnline.tiered.spi import SegmentState
 from tests.tier_world import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
@@ -62,7 +62,7 @@ def test_what_is_stored_is_byte_for_byte_the_local_files() -> None:
             continue
         file = node.fs.open(local.stem_path + suffix)
         assert cluster.store.objects[stem + suffix] == file.read(0, file.size()), suffix
-    assert parse_epoch_checkpoint(cluster.store.objects[stem + LEADER_EPOCHS]) == ((3, 0),)
+    assert leader_epoch_checkpoint.decode(cluster.store.objects[stem + LEADER_EPOCHS]) == ((3, 0),)
     snapshot = node.fs.open(local.snapshot_path)
     assert cluster.store.objects[stem + ".snapshot"] == snapshot.read(0, snapshot.size())
     assert stem + TXN_INDEX not in cluster.store.objects

@@ -7,8 +7,9 @@ from typing import Any
 
 from firnline.base.errors import StorageError
 from firnline.config.topic import TopicConfig
+from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.tiered.expiry import JUDGED_IN_STEP, _begun
-from firnline.tiered.spi import Epochs, RemoteSegment, SegmentState
+from firnline.tiered.spi import RemoteSegment, SegmentState
 from tests.tier_decisions import Listed, decided
 from tests.tier_world import TOPIC_ID, topic_config
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
+from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.tiered.lineage import (
     epoch_at,
     highest_remote,
@@ -12,7 +13,6 @@ from firnline.tiered.lineage import (
     segment_epochs,
     shared_end,
 )
-from firnline.tiered.spi import Epochs
 
 
 class Seg(NamedTuple):

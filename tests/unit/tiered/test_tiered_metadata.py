@@ -8,6 +8,7 @@ import pytest
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicIdPartition
+from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
 from firnline.tiered.metadata import cache as cache_module
@@ -21,7 +22,6 @@ from firnline.tiered.metadata.states import may_follow, may_follow_delete
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import (
     DeleteState,
-    Epochs,
     PartitionDelete,
     RemoteSegment,
     SegmentState,

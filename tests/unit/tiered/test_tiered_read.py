@@ -19,7 +19,7 @@ from firnline.tiered.reader import (
     AuxState,
     Corrupt,
     Misled,
-    RemoteData,
+    RemoteLogReadResult,
     RemoteOffset,
     read_batches,
 )
@@ -40,7 +40,7 @@ def tiered(cluster: Cluster, **settings: Any) -> Node:
     return node
 
 
-def offsets(data: RemoteData) -> list[int]:
+def offsets(data: RemoteLogReadResult) -> list[int]:
     return [h.base_offset for h in headers(bytes(data.records))]  # type: ignore[arg-type]
 
 
@@ -212,7 +212,7 @@ def test_the_fetch_quota_gives_an_empty_answer_and_no_error() -> None:
     cluster = Cluster()
     node = tiered(cluster, fetch_bytes_per_second=1, fetch_quota_windows=2)
     assert offsets(node.read(0, max_bytes=1)) == [0]
-    assert node.read(1) == RemoteData(b"", None)
+    assert node.read(1) == RemoteLogReadResult(b"", None)
     node.pass_time(3000)
     assert offsets(node.read(1, max_bytes=1)) == [1]
 
@@ -247,7 +247,7 @@ def unclean(cluster: Cluster) -> Node:
     return b
 
 
-def texts(data: RemoteData | KafkaError) -> list[str]:
+def texts(data: RemoteLogReadResult | KafkaError) -> list[str]:
     from firnline.records.record import all_records
 
     assert not isinstance(data, KafkaError), data
@@ -560,7 +560,7 @@ def test_a_follower_gets_the_epochs_and_producers_of_the_segment_below_its_start
     assert isinstance(found, AuxState)
     assert (found.segment.base_offset, found.segment.end_offset) == (1, 2)
     assert found.epochs == ((0, 0), (2, 1))
-    from firnline.log.producer_state import decode_snapshot
+    from firnline.formats.producer_snapshot import decode_snapshot
 
     (producer,) = decode_snapshot(found.producer_snapshot)
     assert (producer.producer_id, producer.last_offset) == (5, 0)

@@ -13,7 +13,7 @@ from firnline.records.record import all_records
 from firnline.tiered.metadata.changes import from_record
 from firnline.tiered.metadata.log import BATCH_BYTES_MAX, UNREADABLE, TopicMetadataLog
 from firnline.tiered.metadata.records import decode
-from firnline.tiered.reader import RemoteData
+from firnline.tiered.reader import RemoteLogReadResult
 from firnline.tiered.spi import (
     DeleteState,
     PartitionDelete,
@@ -79,7 +79,7 @@ def spoil(cluster: Cluster, partition: int, at: int) -> int:
 def texts(node: Node, offset: int) -> list[str]:
     """What a consumer gets from there on, as far as one answer goes."""
     found = node.read(offset, max_bytes=1)
-    assert isinstance(found, RemoteData), found
+    assert isinstance(found, RemoteLogReadResult), found
     return [(each.value or b"").decode() for each in all_records(found.records)][:1]  # type: ignore[arg-type]
 
 

@@ -19,7 +19,7 @@ from firnline.protocol.messages.k32003_cluster_status import (
     ClusterStatusTopic,
     ClusterStatusUnreadable,
 )
-from firnline.replica.isr import Follower
+from firnline.replica.isr import ReplicaState
 
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
@@ -111,7 +111,7 @@ def _partition(
     return row
 
 
-def _replica(follower: Follower, now_ms: int) -> ClusterStatusReplica:
+def _replica(follower: ReplicaState, now_ms: int) -> ClusterStatusReplica:
     epoch = follower.broker_epoch
     was_caught_up = follower.caught_up_ms >= 0
     return ClusterStatusReplica(

@@ -116,8 +116,8 @@ class _Mirror:
 class MetadataFeed:
     """The partitions of `__remote_log_metadata`: ours, and those led elsewhere, as their leaders tell.
 
-    `tiered.metadata.log.MetadataFeed`. Followers ask the leader as any node does: what their own copy lacks
-    of the newest records would be copied to the tier twice.
+    `tiered.metadata.log.MetadataTopicReader`. Followers ask the leader as any node does: what their own copy
+    lacks of the newest records would be copied to the tier twice.
 
     elsewhere  the way to other brokers, or None
     given_up   the setting firnline.remote.log.metadata.given.up, as it is now

@@ -9,7 +9,6 @@ from functools import partial
 from firnline.base.effects import Effects, Flush, SetTimer
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicIdPartition, TopicPartition, Uuid
-from firnline.broker.fetch import RemoteData
 from firnline.broker.list_offsets import OffsetFound
 from firnline.broker.tier.feed import MetadataFeed
 from firnline.config.broker import BrokerConfig
@@ -17,8 +16,7 @@ from firnline.config.layers import topic_config
 from firnline.metadata.delta import ClusterDelta
 from firnline.replica.partition import Partition
 from firnline.replica.tier_start import TierState
-from firnline.tiered.reader import AuxState, RemoteOffset
-from firnline.tiered.reader import RemoteData as TierData
+from firnline.tiered.reader import AuxState, RemoteLogReadResult, RemoteOffset
 from firnline.tiered.remote_log import RemoteLog
 
 _AGAIN_MS = 1_000
@@ -162,18 +160,12 @@ class TierGround:
         epoch: int,
         max_bytes: int,
         isolation: int,
-        then: Callable[[RemoteData | KafkaError, int], Effects],
+        then: Callable[[RemoteLogReadResult | KafkaError, int], Effects],
         now_ms: int,
     ) -> Effects:
         """`broker.fetch.RemoteRead`."""
-
-        def came(result: TierData | KafkaError, at_ms: int) -> Effects:
-            if isinstance(result, KafkaError):
-                return then(result, at_ms)
-            return then(RemoteData(result.records, result.aborted), at_ms)
-
         return self.tier.read(
-            topic_partition, topic_id, offset, epoch, max_bytes, isolation, came, now_ms
+            topic_partition, topic_id, offset, epoch, max_bytes, isolation, then, now_ms
         )
 
     def offset_for_timestamp(
@@ -184,7 +176,7 @@ class TierGround:
         then: Callable[[OffsetFound | KafkaError | None, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """`broker.list_offsets.RemoteOffset`."""
+        """`broker.list_offsets.RemoteOffsetSearch`."""
 
         def found(result: RemoteOffset | KafkaError | None, at_ms: int) -> Effects:
             if isinstance(result, RemoteOffset):

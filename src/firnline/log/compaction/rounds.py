@@ -17,7 +17,10 @@ from firnline.base.errors import StorageError
 from firnline.base.native import native
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.units import INT32_MAX
-from firnline.log import names
+from firnline.formats import names
+from firnline.formats.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
+from firnline.formats.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.log.compaction.cleaner import (
     BatchCleaner,
     LastBatch,
@@ -29,11 +32,9 @@ from firnline.log.compaction.cleaner import (
 from firnline.log.compaction.offset_map import SLOT_BYTES, OffsetMap
 from firnline.log.compaction.transactions import CleanedTransactions
 from firnline.log.compaction.walk import CHUNK_BYTES, SegmentWalk
-from firnline.log.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from firnline.log.offset_index import OffsetIndex
-from firnline.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from firnline.log.time_index import TimeIndex
-from firnline.log.txn_index import AbortedTxn, TxnIndex
+from firnline.log.transaction_index import TransactionIndex
 from firnline.records.batch import BatchHeader
 
 # A swap changes some names for each segment of a group, on the loop: a millisecond or two.
@@ -204,7 +205,7 @@ def _aborted(fs: Fs, job: CompactionJob) -> list[AbortedTxn]:
     """Every aborted transaction with a record below the end of the round."""
     found: list[AbortedTxn] = []
     for base in (*(segment.base_offset for segment in job.segments), *job.later_bases):
-        index = TxnIndex(fs, f"{job.path}/{names.stem(base)}{names.TXN_INDEX}")
+        index = TransactionIndex(fs, f"{job.path}/{names.stem(base)}{names.TXN_INDEX}")
         if index.collect(0, job.upto_offset, found):
             break
     return found
@@ -432,7 +433,7 @@ class _CleanedSegment:
         if aborted or self._has_old_txns:
             # An empty one stands in for that of the old segment, wherever a crash stops the swap.
             self._fs.open(self._path(names.TXN_INDEX), create=True).close()
-            index = TxnIndex(self._fs, self._path(names.TXN_INDEX))
+            index = TransactionIndex(self._fs, self._path(names.TXN_INDEX))
             for txn in aborted:
                 index.add(txn)
             index.write()  # what `add` kept back on a full disk is not left out

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from firnline.base.background import Pace
 from firnline.base.errors import StorageError
 from firnline.base.ports import Fs
-from firnline.log import names
+from firnline.formats import names
 from firnline.log.compaction.rounds import CleanedGroup
 from firnline.records.file_scan import good_batches
 

@@ -7,8 +7,8 @@ Source: KIP-98, KIP-534.
 
 from collections.abc import Iterable
 
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.log.producer_state import ABORT, COMMIT
-from firnline.log.txn_index import AbortedTxn
 from firnline.records.batch import BatchHeader
 
 

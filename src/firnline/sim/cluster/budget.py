@@ -10,7 +10,7 @@ which is exempt, and counted. Source: reliability (c), 'Fault atlas'; I25; rel-P
 from collections.abc import Iterable
 from typing import Any
 
-from firnline.log.names import LOG
+from firnline.formats.names import LOG
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, PartitionImage
 from firnline.replica.partition import Partition
 from firnline.sim.cluster.draw import broker_ids

@@ -9,13 +9,12 @@ again; where none is a whole copy is put back. Source: decision 0023; reliabilit
 from typing import NamedTuple
 
 from firnline.base.units import INT64_MAX
-from firnline.log import names
+from firnline.formats import leader_epoch_checkpoint, names
 from firnline.log.checkpoint import (
     HIGH_WATERMARKS,
     LEADER_EPOCHS,
     PARTITION_METADATA,
     RECOVERY_POINTS,
-    parse_entries,
 )
 from firnline.metadata.image import PartitionImage
 from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, parse_header
@@ -187,6 +186,7 @@ class RotFaults(RaceFaults):
 
 def _is_read(data: bytes) -> bool:
     try:
-        return parse_entries(data, 2) is not None
+        leader_epoch_checkpoint.decode(data)
     except ValueError:
         return False
+    return True

@@ -71,7 +71,7 @@ class HistoryUnknown(StorageError):
     """Some of what the metadata topic says of a partition cannot be read."""
 
 
-class MetadataFeed(Protocol):
+class MetadataTopicReader(Protocol):
     """What this node can read of `__remote_log_metadata`. Synchronous; page-cache reads at most."""
 
     def partition_count(self) -> int | None:
@@ -156,7 +156,7 @@ class _Consumed:
 class TopicMetadataLog:
     """KIP-405's topic-based RemoteLogMetadataManager. See `spi.RemoteLogMetadata`."""
 
-    def __init__(self, feed: MetadataFeed, settings: TierSettings) -> None:
+    def __init__(self, feed: MetadataTopicReader, settings: TierSettings) -> None:
         self._feed = feed
         self._settings = settings
         self._consumed: dict[int, _Consumed] = {}

@@ -13,12 +13,13 @@ numbers. Format: docs/formats/tier.md and catalog.md. Source: spec 3.9, T62; eco
 from typing import NamedTuple
 
 from firnline.base.ids import Uuid, uuid_from_text, uuid_text
+from firnline.formats import names
 
-LOG = ".log"
-OFFSET_INDEX = ".index"
-TIME_INDEX = ".timeindex"
-TXN_INDEX = ".txnindex"
-PRODUCER_SNAPSHOT = ".snapshot"
+LOG = names.LOG
+OFFSET_INDEX = names.INDEX
+TIME_INDEX = names.TIME_INDEX
+TXN_INDEX = names.TXN_INDEX
+PRODUCER_SNAPSHOT = names.SNAPSHOT
 LEADER_EPOCHS = ".leader_epoch_checkpoint"
 # In the order they are put: the log last, so that what has a log has everything.
 SUFFIXES = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX, PRODUCER_SNAPSHOT, LEADER_EPOCHS, LOG)

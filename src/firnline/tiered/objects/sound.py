@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -18,39 +18,23 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition
 from firnline.base.ports import Buffer, Fs
 from firnline.base.units import MIB
+from firnline.formats import transaction_index
+from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.formats.producer_snapshot import decode_snapshot, encode_snapshot
+from firnline.formats.transaction_index import AbortedTxn
 from firnline.log.checkpoint import read_whole
 from firnline.log.offset_index import OffsetIndex
-from firnline.log.producer_state import (
-    ProducerStates,
-    decode_snapshot,
-    encode_snapshot,
-    read_marker,
-    snapshot_offsets,
-    snapshot_path,
-)
+from firnline.log.producer_state import ProducerStates, read_marker, snapshot_offsets, snapshot_path
+from firnline.log.segments import ClosedSegment
 from firnline.log.time_index import TimeIndex
-from firnline.log.txn_index import ENTRY_BYTES, AbortedTxn, encode_entries, parse
 from firnline.records.batch import parse_header
 from firnline.records.file_scan import FoundBatch, good_batches
 from firnline.records.walk import WHY, BatchWalk, Slot
 from firnline.tiered.objects import layout
 from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum, encode_fingerprint
-from firnline.tiered.spi import DamagedSegment, Epochs, SegmentData, Source, bytes_source
+from firnline.tiered.spi import DamagedSegment, SegmentData, Source, bytes_source
 
 CHUNK_BYTES = MIB
-
-
-class LocalSegment(Protocol):
-    """A closed segment of the log: `log.segments.ClosedSegment`."""
-
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def end_offset(self) -> int: ...
-    @property
-    def stem_path(self) -> str: ...
-    @property
-    def size_bytes(self) -> int: ...
 
 
 class ToCopy(NamedTuple):
@@ -63,8 +47,8 @@ class ToCopy(NamedTuple):
 
     partition: TopicPartition
     directory: str
-    segment: LocalSegment
-    before: Sequence[LocalSegment]
+    segment: ClosedSegment
+    before: Sequence[ClosedSegment]
     epochs: Epochs
     lineage: bytes
     index_interval_bytes: int
@@ -183,7 +167,7 @@ def _damaged(due: ToCopy, why: str, offset: int, /, **facts: object) -> DamagedS
 # --------------------------------------------------------------------------- what is made of batches
 
 
-def _batches(fs: Fs, due: ToCopy, segment: LocalSegment) -> Iterator[FoundBatch]:
+def _batches(fs: Fs, due: ToCopy, segment: ClosedSegment) -> Iterator[FoundBatch]:
     """Iterate over the batches of a segment, all of them."""
     file = fs.open(segment.stem_path + layout.LOG)
     end = 0
@@ -230,12 +214,11 @@ def _txn_index(fs: Fs, due: ToCopy, on_disk: bytes) -> bytes:
     for one in _batches(fs, due, due.segment):
         found += _note(producers, one)
     if is_known:
-        return encode_entries(found)
+        return transaction_index.encode(found)
     segment = due.segment
-    lasts = {txn.last_offset for txn in parse(on_disk)}
-    is_inside = all(segment.base_offset <= offset <= segment.end_offset for offset in lasts)
-    is_whole = is_inside and len(lasts) * ENTRY_BYTES == len(on_disk)
-    if not is_whole or not lasts.issuperset(txn.last_offset for txn in found):
+    stated = transaction_index.decode_whole(on_disk, segment.base_offset, segment.end_offset)
+    lasts = {txn.last_offset for txn in stated or ()}
+    if stated is None or not lasts.issuperset(txn.last_offset for txn in found):
         raise _damaged(
             due,
             "its index of aborted transactions is damaged, and the producers before it are not known",

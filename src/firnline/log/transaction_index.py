@@ -1,35 +1,17 @@
-"""The index of aborted transactions of a segment. STORE.
+"""The transaction index of a segment: what was aborted by a marker in it. STORE.
 
-File: entries of 34 bytes, big endian: version 0 (int16), producer id, first offset, last offset (that of
-the ABORT marker), last stable offset when the marker was written (int64 each), in the order of the last
-offset. The file exists only when something was aborted. A read up to offset X may stop looking at the first
-entry whose last stable offset is X or above: later aborts began after it. Source: KIP-98.
+The layout of its file: `formats/transaction_index`.
 """
-
-from collections.abc import Iterable
-from struct import Struct
-from typing import NamedTuple
 
 from firnline.base.cold_pages import take
 from firnline.base.errors import StorageError
-from firnline.base.ports import Buffer, Fs
+from firnline.base.ports import Fs
+from firnline.formats import transaction_index
+from firnline.formats.transaction_index import ENTRY_BYTES, AbortedTxn
 from firnline.log.checkpoint import read_whole, write_durably
 
-ENTRY_BYTES = 34
-_ENTRY = Struct(">hqqqq")
-_VERSION = 0
 
-
-class AbortedTxn(NamedTuple):
-    """One aborted transaction; offsets inclusive, but `last_stable_offset`, which is an end."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int = -1
-    last_stable_offset: int = -1
-
-
-class TxnIndex:
+class TransactionIndex:
     """Aborted transactions whose marker is in one segment. Read on demand: most segments have none."""
 
     __slots__ = ("_entries", "_fs", "_is_rebuilt", "_written", "path")
@@ -67,7 +49,7 @@ class TxnIndex:
             return []
         file = self._fs.open(self.path)
         try:
-            return parse(take(self._fs, file, 0, file.size()))
+            return transaction_index.decode(take(self._fs, file, 0, file.size()))
         finally:
             file.close()
 
@@ -95,7 +77,7 @@ class TxnIndex:
         try:
             if file.size() > self._written * ENTRY_BYTES:
                 file.truncate(self._written * ENTRY_BYTES)  # a torn tail
-            file.append(encode_entries(entries[self._written :]))
+            file.append(transaction_index.encode(entries[self._written :]))
         finally:
             file.close()
         self._written = len(entries)
@@ -116,7 +98,7 @@ class TxnIndex:
     def end_rebuild(self) -> None:
         """All batches were read: the file says what they do, durably, where it said anything else."""
         self._is_rebuilt = False
-        data = encode_entries(self.entries)
+        data = transaction_index.encode(self.entries)
         if not data:
             self._fs.remove(self.path)
         elif read_whole(self._fs, self.path) != data:
@@ -131,21 +113,3 @@ class TxnIndex:
             if txn.last_stable_offset >= upto_offset:
                 return True
         return False
-
-
-def encode_entries(entries: Iterable[AbortedTxn]) -> bytes:
-    """Return the file of `entries`."""
-    return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
-
-
-def parse(data: Buffer) -> list[AbortedTxn]:
-    """Return the entries of a transaction index; what follows a damaged one is left out."""
-    found: list[AbortedTxn] = []
-    for version, *rest in _ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]):
-        txn = AbortedTxn(*rest)
-        if version != _VERSION or not 0 <= txn.first_offset <= txn.last_offset:
-            break
-        if found and txn.last_offset <= found[-1].last_offset:
-            break
-        found.append(txn)
-    return found
