@@ -1,7 +1,7 @@
-"""What compaction may take from a replica, and what it must leave: rel-C10. SIM.
+"""What compaction may remove from a replica, and what it must keep: rel-C10. SIM.
 
-The ledger has whatever was committed, in full. Of a compacted partition a replica has less: every record it
-has is one that was committed, at the same offset, and the newest record of each key that lies in it is there.
+The ledger holds every record that was ever committed. A replica of a compacted partition has fewer: each of
+its records was committed at the same offset, and the newest record of each key in its range is there.
 """
 
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ _FOR_EVER_MS = 1000 * DAY_MS
 
 
 def is_compacted(log: object) -> bool:
-    """Is that a log of a topic that is compacted now?"""
+    """Whether that is a log of a topic that is compacted now."""
     return "compact" in log.config.cleanup_policy  # type: ignore[attr-defined]
 
 
@@ -32,9 +32,9 @@ class KeyedHistory:
         self._upto = 0
         self._rows: dict[int, tuple[bytes | None, bytes | None]] = {}
         self._newest: dict[bytes, int] = {}
-        # Keys whose newest record was lost with all from an offset on: what it had replaced may be gone, too.
+        # Keys whose newest record was lost by a truncation: older records that it replaced may be gone too.
         self._lost_from: dict[bytes, int] = {}
-        # The offsets in a batch whose records are all so: replicas have the same ones, round after round.
+        # The offsets in a checked batch: replicas have the same batches, round after round.
         self._sound: dict[bytes, tuple[int, ...]] = {}
 
     def _catch_up(self) -> None:
@@ -57,9 +57,10 @@ class KeyedHistory:
         self._upto = truth.end_offset
 
     def lose(self, offset: int) -> None:
-        """All from `offset` on is about to be lost, where that is allowed.
+        """Everything from `offset` on is about to be lost, where that is allowed.
 
-        A replica that had compacted by it, and gives it up then, lacks what it replaced, too.
+        A replica that compacted with these records, and then truncates them, also lacks the records they
+        replaced.
         """
         self._catch_up()
         for key, newest in self._newest.items():
@@ -67,7 +68,7 @@ class KeyedHistory:
                 self._lost_from[key] = max(offset, self._lost_from.get(key, 0))
 
     def is_so(self, data: bytes) -> str | None:
-        """Say which record of whole batches was never committed."""
+        """Return a complaint about a record of complete batches that was never committed, or None."""
         self._catch_up()
         before = -1
         for header in headers(data):
@@ -82,7 +83,7 @@ class KeyedHistory:
         return None
 
     def _offsets(self, data: bytes, header: BatchHeader) -> tuple[int, ...] | str:
-        """Return the offsets of the records in a batch, or say which record was never committed."""
+        """Return the offsets of the records in a batch, or a complaint about one that was never committed."""
         if header.is_control:
             return ()
         batch = _batch(data, header)
@@ -104,7 +105,9 @@ class KeyedHistory:
         return self._sound[batch]
 
     def is_left_of(self, batch: bytes, committed: bytes) -> bool:
-        """Say whether compaction may have made the one of the other: rows that are left, in its place."""
+        """Whether compaction may have turned `committed` into `batch`: the remaining records, in the same
+        place.
+        """
         ours, whole = next(headers(batch)), next(headers(committed))
         is_there = (ours.base_offset, ours.next_offset) == (whole.base_offset, whole.next_offset)
         return is_there and ours.leader_epoch == whole.leader_epoch and self.is_so(batch) is None
@@ -112,7 +115,7 @@ class KeyedHistory:
     def differs(
         self, data: bytes, start_offset: int, end_offset: int, delete_retention_ms: int
     ) -> str | None:
-        """Compare what a replica has of [`start_offset`, `end_offset`); say what it must not lack."""
+        """Compare what a replica has of [`start_offset`, `end_offset`); return what it must not lack."""
         problem = self.is_so(data)
         if problem is not None:
             return problem

@@ -1,7 +1,7 @@
-"""A consumer that reads every partition from its start on, and keeps reading at the end. SIM.
+"""A consumer that reads every partition from its start, and keeps reading at the end. SIM.
 
-What it reads goes to `on_read`; what an offset once held it must hold for ever (rel-C1). Now and then it asks
-for offsets by time (rel-C9). Source: spec C14.
+It passes what it reads to `on_read`; an offset must always hold the same record (rel-C1). Now and then it
+asks for offsets by timestamp (rel-C9). Source: spec C14.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,9 @@ from firnline.sim.options import Options
 from firnline.sim.world import EPOCH_S, Chance
 
 Key = tuple[Uuid, int]
-# Told of (partition, position, bytes, epoch of the leader that was asked).
+# Called with (partition, position, bytes, leader epoch of the answering broker).
 OnRead = Callable[[Key, int, bytes, int], None]
-# Whether records before a position are known to be lost, so that reading begins anew.
+# Whether records before a position are known to be lost, so that the consumer may start again.
 MayGoBack = Callable[[Key, int], bool]
 _WAIT_MS = 500
 _PAUSE_MS = 150
@@ -48,11 +48,11 @@ class Consumer(Client):
         self._may_go_back = may_go_back
         self.positions: dict[Key, int] = {}
         self.records = 0
-        # Whether it tells with each Fetch of which epoch the last batch was, as consumers of Kafka's do.
+        # Whether each Fetch states the epoch of the last batch, as Kafka's consumers do.
         self._is_wary = any(topic.unclean != NEVER for topic in self.shape.topics)
         self._is_careful = "rot-log" in options.late_kinds
         self._gappy = [topic.name for topic in self.shape.topics if topic.is_compacted]
-        self.damaged = 0  # answers that were not taken
+        self.damaged = 0  # responses that were refused
         self._epochs: dict[Key, int] = {}
         self._on_read = on_read
         self._fetching: dict[int, bool] = {}
@@ -71,7 +71,7 @@ class Consumer(Client):
         return self._go(now_ms)
 
     def _go(self, now_ms: int) -> Effects:
-        """One Fetch to each leader that none is under way to."""
+        """Send one Fetch to each leader that has none in progress."""
         effects: Effects = []
         leaders = sorted({place.leader_id for place in self.places.values()})
         for leader_id in leaders:
@@ -135,7 +135,7 @@ class Consumer(Client):
             self._paused[key] = now_ms + _PAUSE_MS
             return self.refresh_soon(now_ms)
         if row.diverging_epoch.end_offset >= 0:
-            # What it read beyond is of a lineage that an unclean election left behind (KIP-320).
+            # What it read beyond belongs to a lineage that an unclean election abandoned (KIP-320).
             self.positions[key] = min(self.positions[key], row.diverging_epoch.end_offset)
             self._epochs[key] = row.diverging_epoch.epoch
             return []
@@ -156,7 +156,7 @@ class Consumer(Client):
         return []
 
     def _is_sound(self, key: Key, data: bytes) -> bool:
-        """Do its CRCs match, and do the batches follow one another, as Firnline's readers look?"""
+        """Whether the CRCs match and the batches are consecutive, as our readers check."""
         found = check_batches(data)
         if isinstance(found, KafkaError):
             return False
@@ -182,7 +182,7 @@ class Consumer(Client):
         return [self.ask(place.leader_id, request, then, channel="offsets", version_max=9)]
 
     def _reset(self, key: Key, answer: Any, now_ms: int) -> Effects:
-        """The position is not there any more, or not yet: go on where the log begins, or ends."""
+        """The position is gone, or not there yet: continue at the start or the end of the log."""
         if isinstance(answer, Unanswered):
             return self.refresh_soon(now_ms)
         row = answer.topics[0].partitions[0]
@@ -197,7 +197,7 @@ class Consumer(Client):
         return SetTimer(key="look up", at_ms=now_ms + _LOOK_UP_MS, then=self._look_up)
 
     def _look_up(self, now_ms: int) -> Effects:
-        """Ask for the offset of a time."""
+        """Ask for the offset of a timestamp."""
         effects: Effects = [self._look_up_later(now_ms)]
         places = [place for place in self.places.values() if place.leader_id >= 0]
         if places:
@@ -206,5 +206,5 @@ class Consumer(Client):
         return effects
 
     def _looked_up(self, answer: Any, now_ms: int) -> Effects:
-        """What was answered is judged where it leaves the broker."""
+        """Nothing to do: the response is checked where it leaves the broker."""
         return []

@@ -1,8 +1,8 @@
-"""A producer: batches of records that never repeat, sent until they are acknowledged. SIM.
+"""A producer: batches of unique records, sent until they are acknowledged. SIM.
 
-Each partition is a lane of its own: idempotent batches, one or several at once, are sent again, byte for
-byte, until somebody answers; plain ones, one at a time, once, so that nothing of theirs may be there twice.
-What acks=1 promised is counted apart. Source: spec C13; KIP-98.
+Each partition has its own queue. Idempotent batches, one or several in flight, are sent again, byte for byte,
+until they are answered. Others are sent one at a time, and only once, so that none can be there twice. What
+acks=1 acknowledged is counted separately. Source: spec C13; KIP-98.
 """
 
 from collections.abc import Callable
@@ -29,9 +29,9 @@ _RETRY_MS = 100
 # Of a compacted topic.
 _KEYS = 200
 _PRODUCE_TIMEOUT_MS = 3_000
-# After so many attempts a batch is given up, and an idempotent lane begins anew.
+# After so many attempts a batch is given up, and an idempotent queue begins with a new producer id.
 _ATTEMPTS_MAX = 60
-# The partition is gone, or was never there: the lane ends.
+# The partition is gone, or never existed: the queue ends.
 _GONE = (Code.UNKNOWN_TOPIC_ID, Code.UNKNOWN_TOPIC_OR_PARTITION)
 _LOST_STATE = (
     Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -41,11 +41,11 @@ _LOST_STATE = (
 
 
 class Producer(Client):
-    """`is_on` False: what is under way is brought to its end, nothing more is begun.
+    """`is_on` False: finish what is in flight, start nothing new.
 
-    acknowledged   records that success was heard of, at acks=all
-    out_of_order   idempotent batches whose predecessors were acknowledged, and that the leader did not take
-    is_deposed     whether that leader epoch of a partition is over: who led it may lack the predecessors
+    acknowledged   records that were acknowledged, with acks=all
+    out_of_order   idempotent batches that the leader refused although their predecessors were acknowledged
+    is_deposed     whether that leader epoch of a partition is over: its leader may lack the predecessors
     """
 
     def __init__(self, number: int, options: Options, chance: Chance) -> None:
@@ -66,7 +66,7 @@ class Producer(Client):
 
     @property
     def is_idle(self) -> bool:
-        """Is nothing under way?"""
+        """Whether nothing is in flight."""
         return not any(lane.batches for lane in self._lanes.values())
 
     def _beat(self, now_ms: int) -> SetTimer:
@@ -90,7 +90,7 @@ class Producer(Client):
         return Lane(key, is_idempotent=not is_plain, acks=acks, depth=depth)
 
     def _produce(self, now_ms: int) -> Effects:
-        """Begin batches on a lane that has room."""
+        """Start batches on a queue that has room."""
         effects: Effects = [self._beat(now_ms)]
         free = [lane for lane in self._lanes.values() if lane.room]
         if not self.is_on or not free:
@@ -98,7 +98,7 @@ class Producer(Client):
         return effects + self._go(self.chance.pick(free), now_ms)
 
     def _go(self, lane: Lane, now_ms: int) -> Effects:
-        """Have an id, fill the lane, unless older batches come first, and send."""
+        """Get an id, fill the queue unless older batches come first, and send."""
         if lane.is_idempotent and lane.producer_id == NO_PRODUCER:
             lane.is_waiting = True
             then = partial(self._has_id, lane)
@@ -118,7 +118,7 @@ class Producer(Client):
         return self._go(lane, now_ms)
 
     def _fill(self, lane: Lane) -> None:
-        """A burst of batches, of as many records as one would have."""
+        """Add a burst of batches, together as large as one."""
         burst = 1 if lane.depth == 1 else self.chance.between(1, lane.depth)
         for _ in range(min(burst, lane.room)):
             is_even = self.shape.is_even
@@ -147,12 +147,12 @@ class Producer(Client):
         return NewRecord(key, None if self.chance.happens(10) else value, time_ms)
 
     def _time_ms(self, row: int) -> int:
-        """Times that mostly grow, as records of several machines do."""
+        """Return timestamps that mostly grow, like those of several machines."""
         spread_ms = 0 if self.shape.is_even else self.chance.below(50)
         return EPOCH_S * 1000 + self._made * 100 + row + spread_ms
 
     def _send(self, lane: Lane, now_ms: int) -> Effects:
-        """Send what is not under way, oldest first."""
+        """Send what is not in flight, oldest first."""
         place = self.places.get(lane.key)
         if place is None or any(batch.attempts >= _ATTEMPTS_MAX for batch in lane.batches):
             lane.give_up()
@@ -217,5 +217,5 @@ class Producer(Client):
 
 
 def _never(key: tuple[Uuid, int], leader_epoch: int) -> bool:
-    """Nobody knows."""
+    """Unknown."""
     return False

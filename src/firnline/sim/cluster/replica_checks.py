@@ -1,7 +1,7 @@
-"""The invariants of replicas, looked at after every step of a broker: what changed, and nothing else. SIM.
+"""Invariants of replicas, checked for what changed in every step of a broker. SIM.
 
-Each hosted partition is compared with what it showed after the step before; what is committed, byte for byte,
-with the ledger. Source: reliability (b), rel-R2, R4 to R11, R14 to R16, R19.
+Each hosted partition is compared with its state after the previous step; committed records are compared with
+the ledger, byte for byte. Source: reliability (b), rel-R2, R4 to R11, R14 to R16, R19.
 """
 
 import contextlib
@@ -29,12 +29,12 @@ from firnline.sim.host import Host, Process
 from firnline.sim.world import SECOND, World
 
 _ALL_BYTES = 1 << 30
-# By then the disk of a leader that was left alone has what others had, unless it was paused meanwhile.
+# By then the disk of a leader that is alone in the ISR has what others had, unless it was paused.
 _SYNCED_US = 1 * SECOND
 
 
 class Seen:
-    """What one hosted partition showed after the last step of its process."""
+    """The state of one hosted partition after the last step of its process."""
 
     __slots__ = (
         "alone_us",
@@ -65,16 +65,16 @@ class Seen:
         self.partition_epoch = -1
         self.is_leader = False
         self.proposed: Any = None
-        self.verified = log.log_start_offset  # below it the log is as the ledger says
+        self.verified = log.log_start_offset  # below it the log has been compared with the ledger
         self.last_epoch = log.epochs.latest_epoch if log.log_end_offset else NO_EPOCH
         self.cuts = 0
         self.swaps = log.compaction.swaps
         self.began_us = 0  # when it began to lead in this epoch
-        self.alone_us: int | None = None  # since when it leads with nobody in sync
+        self.alone_us: int | None = None  # since when it leads alone in the ISR
 
 
 class ReplicaChecks:
-    """Judges the logs of all brokers. `complain(invariant, text, node)`."""
+    """Checks the logs of all brokers. `complain(invariant, text, node)`."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class ReplicaChecks:
         self._producers = ProducerChecks(read, complain)
 
     def ended(self, process: Process) -> None:
-        """A process is gone; the next one is looked at afresh."""
+        """A process is gone; the next one starts without history."""
         self._seen.pop(process.node_id, None)
         self._wire.promised.clear()
 
@@ -110,20 +110,20 @@ class ReplicaChecks:
         self._check_promises(process)
 
     def _on_dropped(self, process: Process, partition: Partition, now_ms: int) -> Effects:
-        """It leaves this node: look at it while its log can be read.
+        """The partition leaves this node: check it while its log can be read.
 
-        One commit can enlarge the ISR and delete the topic. The leader has told a watermark in between, and
-        at the end of the step nothing of the partition is left here.
+        One commit can enlarge the ISR and delete the topic. The leader has reported a high watermark in
+        between, and at the end of the step nothing of the partition is left here.
         """
         key = (partition.topic_id, partition.topic_partition.partition)
         one = self._seen.get(process.node_id, {}).get(key)
-        # Nobody has asked who did not lead when the step began.
+        # Nobody could ask a node that did not lead when the step began.
         if one is not None and one.is_leader and partition.log.truncation is None:
             self._look_last(process, process.machine.broker, key, partition)
         return []
 
     def _look_last(self, process: Process, node: Any, key: Key, partition: Partition) -> None:
-        """Look at what it may have told in a step that it does not see the end of."""
+        """Check what it may have reported in a step whose end it does not see."""
         one, truth = self._seen.get(process.node_id, {}).get(key), self._ledger.of(key)
         if one is None or one.partition is not partition:
             return
@@ -135,7 +135,7 @@ class ReplicaChecks:
         process.host.fs.is_examined = False
 
     def stepped(self, process: Process) -> None:
-        """Look at every partition that is not as it was."""
+        """Check every partition that has changed."""
         node = process.machine.broker
         if node is None or not process.is_alive:
             return
@@ -147,10 +147,10 @@ class ReplicaChecks:
         self._check_sizes(process, seen)
         for key, partition in hosted.items():
             log = partition.log
-            # One that is served must be whole, whatever became of a cut.
+            # A served partition must be complete, whatever became of a truncation.
             is_out_of_use = partition.is_offline or node.storage.is_settling
             if log.truncation is not None or (log.is_half_cut and is_out_of_use):
-                # Neither as it was nor as it will be: it is looked at when it is whole, or opened again.
+                # In the middle of a change: it is checked when it is complete, or opened again.
                 continue
             state = (
                 log.log_end_offset,
@@ -166,7 +166,7 @@ class ReplicaChecks:
             if one is None or one.partition is not partition:
                 one = seen[key] = Seen(partition)
                 if self._ledger.of(key).has_past:
-                    # As of the checkpoint, which may be of a lineage that was left behind.
+                    # From the checkpoint, which may belong to an abandoned lineage.
                     one.high_watermark = log.high_watermark
                 self._on_hosted(process, node, key)
             elif one.state == state:
@@ -185,7 +185,7 @@ class ReplicaChecks:
     # ------------------------------------------------------------------------- one partition
 
     def _on_hosted(self, process: Process, node: Any, key: Key) -> None:
-        """rel-R4: nothing is hosted by metadata that is older than the broker's own registration."""
+        """rel-R4: no partition is hosted by metadata that is older than the broker's own registration."""
         epoch, offset = node.lifecycle.broker_epoch, node.quorum.image.offset
         if not node.lifecycle.is_registered or offset < epoch:
             text = f"hosts {name(key)} by an image of {offset}; it was registered at {epoch}"
@@ -228,7 +228,7 @@ class ReplicaChecks:
     def _on_compacted(
         self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
     ) -> None:
-        """rel-C10: a round took nothing that a reader of the whole log must find."""
+        """rel-C10: a round removed nothing that a reader of the complete log must find."""
         seen.swaps = partition.log.compaction.swaps
         start, end = partition.log.log_start_offset, min(seen.verified, truth.end_offset)
         problem = None if truth.has_past else self._lacks(partition, truth, start, end)
@@ -247,13 +247,13 @@ class ReplicaChecks:
             return
         seen.verified = min(seen.verified, *truth.cut_at[seen.cuts :])
         if seen.verified <= seen.log_start:
-            seen.verified = 0  # it has nothing of what is left
+            seen.verified = 0  # nothing it has is left of the lineage
         seen.cuts = truth.cuts
-        # It may know of what is lost by now, until it follows the leader that has not.
+        # It may know of the loss by now, until it follows the leader that does not.
         seen.high_watermark = partition.log.high_watermark
 
     def _note_alone(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
-        """Look twice, soon after a leader was left alone: a thread of its disk works while it is paused."""
+        """Schedule two checks soon after a leader is alone: a thread of its disk works while it is paused."""
         if not partition.is_leader or partition.maximal_isr != (process.node_id,):
             seen.alone_us = None
         elif seen.alone_us is None:
@@ -263,13 +263,13 @@ class ReplicaChecks:
     def _check_alone(
         self, process: Process, key: Key, seen: Seen, alone_us: int, *, is_second: bool = False
     ) -> None:
-        """rel-P4: who is left alone puts on its disk what others had; else no power cut would ever tell."""
+        """rel-P4: a leader that is alone syncs what others had; no other check would notice."""
         node_id = process.node_id
         if self._seen.get(node_id, {}).get(key) is not seen or seen.alone_us != alone_us:
             return
         state = self._atlas.partition(key)
         if state is None or (state.isr, state.leader_epoch) != ((node_id,), seen.leader_epoch):
-            return  # deleted, or led by somebody else, of which it has not heard
+            return  # deleted, or another node leads, of which it has not heard
         if process.is_paused or process.host.has_bad_disk:
             return
         acked_end, end = self._ledger.of(key).acked_end, self._atlas.durable_end(node_id, key)
@@ -283,7 +283,7 @@ class ReplicaChecks:
         self._complain("rel-P4", text, node_id)
 
     def _check_answer(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
-        """rel-R19: an answer changes a log only if it still is as it was when it was asked for."""
+        """rel-R19: a response changes a log only if the log is as it was when the request was sent."""
         asked = (self._wire.applying or {}).get(key)
         if asked != (seen.leader_epoch, seen.end_offset):
             text = (
@@ -293,13 +293,13 @@ class ReplicaChecks:
             self._complain("rel-R19", text, process.node_id)
 
     def _on_proposal(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
-        """rel-R7: nothing but an answer or newer metadata ends a proposal. rel-R8: who may be proposed."""
+        """rel-R7: only a response or newer metadata ends a proposal. rel-R8: who may be proposed."""
         node_id, proposed = process.node_id, partition.proposed
         is_same = (partition.leader_epoch, partition.partition_epoch) == (
             seen.leader_epoch,
             seen.partition_epoch,
         )
-        # What is asked of a controller in the same process, and answered by it, is not on the wire.
+        # A request to a controller in the same process does not appear on the wire.
         has_controller = process.machine.controller is not None
         if has_controller and proposed is not None:
             self._wire.note_proposed(key, partition.partition_epoch, proposed.new_isr)
@@ -317,11 +317,11 @@ class ReplicaChecks:
             follower, there = partition.followers.get(member), self.running(key, member)
             known = self._atlas.image.brokers.get(member)
             if known is None or broker_epoch not in (NO_BROKER_EPOCH, known.epoch):
-                there = None  # of an incarnation that is gone, which the controller knows (rel-R1)
+                there = None  # of an old incarnation, as the controller knows (rel-R1)
             claimed = -1 if follower is None else follower.end_offset
             has = claimed if there is None else there.log.log_end_offset
             heard_us = self._wire.fetched_us.get((node_id, member), -1)
-            # A Fetch that names this epoch is of this epoch, also where it came before the leader knew of it.
+            # A Fetch that states this epoch belongs to it, even if it came before the leader knew the epoch.
             ahead = self._wire.ahead.get((node_id, member), {}).get(key)
             is_heard = heard_us >= seen.began_us or ahead == partition.leader_epoch
             if min(claimed, has) < begin or not is_heard:
@@ -334,7 +334,7 @@ class ReplicaChecks:
     def _on_truncated(
         self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
     ) -> None:
-        """rel-R10: nobody gives up what it knew to be committed. rel-R2: nor what was acknowledged."""
+        """rel-R10: no node truncates what it knew to be committed. rel-R2: nor what was acknowledged."""
         end, node_id = partition.log.log_end_offset, process.node_id
         if end < seen.verified and seen.verified > partition.log.log_start_offset:
             text = f"{name(key)}: truncated to {end}; up to {seen.verified} was committed there"
@@ -346,11 +346,11 @@ class ReplicaChecks:
         seen.high_watermark = min(seen.high_watermark, end)
 
     def _on_grown(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
-        """rel-R15: a leader appends at its own epoch. rel-R11: epochs do not fall along a log."""
+        """rel-R15: a leader appends in its own epoch. rel-R11: epochs do not fall along a log."""
         log = partition.log
         start = max(seen.end_offset, log.log_start_offset)
         if start > seen.end_offset:
-            seen.last_epoch = NO_EPOCH  # it began anew, above all that it had
+            seen.last_epoch = NO_EPOCH  # the log began anew, above everything it had
         for header in headers(read(log, start, log.log_end_offset)):
             if header.base_offset < start:
                 continue
@@ -377,9 +377,9 @@ class ReplicaChecks:
     def _on_leader(
         self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
     ) -> None:
-        """rel-R5: a new leader has whatever was committed in earlier epochs, or an exemption says why not.
+        """rel-R5: a new leader has everything that was committed in earlier epochs, or is exempt.
 
-        Later ones do not count: a broker that was cut off may learn of its epoch when that is over.
+        Later epochs do not count: a broker that was cut off may learn of its epoch when it is over.
         """
         log = partition.log
         seen.began_us = self._world.now_us
@@ -404,11 +404,11 @@ class ReplicaChecks:
         self._complain("rel-R5", text, process.node_id)
 
     def _is_exempt(self, process: Process, key: Key, partition: Partition) -> bool:
-        """The last replica standing: it alone is in the ISR, and lost data since it joined."""
+        """The last replica standing: it is the only member of the ISR, and lost data since it joined."""
         return self._atlas.is_dirty(process.node_id, key) and partition.isr == (process.node_id,)
 
     def _is_of_the_past(self, key: Key, partition: Partition) -> bool:
-        """Does it lead an epoch that an unclean election left behind, and has not heard of it?"""
+        """Whether it leads an epoch that an unclean election abandoned, without knowing it."""
         return self._ledger.of(key).judged_to(partition.leader_epoch) < sys.maxsize
 
     def _stand_last(
@@ -431,18 +431,19 @@ class ReplicaChecks:
     def _take_over(
         self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
     ) -> None:
-        """A leader from outside the ISR: what it has is the lineage from here on."""
+        """A leader from outside the ISR: the lineage is what it has, from here on."""
         found = self._lose(process, key, seen, partition, truth)
         if found is None:
             return
         border, lost = found
         begin = self._begin(partition.log)
-        # A log that begins above all that it shares has no word on what is below: others may give it up.
+        # If its log begins above everything that it shares, it says nothing about what is below: others may
+        # truncate it.
         truth.take_over(partition.leader_epoch, border if begin < border else 0)
         seen.cuts = truth.cuts
         truth.skip(begin)
         self._atlas.owes_nothing(key)
-        # What it knew as committed from others is committed by its own word now.
+        # What it knew as committed from others is now committed by its own authority.
         seen.high_watermark = min(seen.high_watermark, border)
         text = f"exempt: unclean, {name(key)} goes on from {border}, {lost} acknowledged lost"
         self._world.note(process.node_id, text)
@@ -450,7 +451,7 @@ class ReplicaChecks:
     def _lose(
         self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
     ) -> tuple[int, int] | None:
-        """Cut the lineage where this log parts from it; return where, and how many records are lost."""
+        """Truncate the lineage where this log diverges; return where, and how many records are lost."""
         border = self._shared_end(partition.log, truth)
         if truth.position(border) is None:
             self._complain(
@@ -463,7 +464,7 @@ class ReplicaChecks:
         return border, lost
 
     def _shared_end(self, log: Any, truth: PartitionTruth) -> int:
-        """Where the committed batches end that a log has, or has what compaction leaves of."""
+        """The end of the committed batches that a log has, or has the compacted rest of."""
         border = truth.border_before(self._begin(log))
         for header in headers(read(log, log.log_start_offset, log.log_end_offset)):
             batch = truth.batch_at(header.base_offset)
@@ -476,7 +477,7 @@ class ReplicaChecks:
         return border
 
     def _begin(self, log: Any) -> int:
-        """Where its first batch begins: the log start may lie within it."""
+        """The start of its first batch: the log start may lie inside it."""
         first = next(headers(read(log, log.log_start_offset, log.log_end_offset)), None)
         begin: int = log.log_start_offset if first is None else first.base_offset
         return begin
@@ -492,7 +493,7 @@ class ReplicaChecks:
         if truth.is_compacted:
             return self._lacks(partition, truth, start, end)
         if truth.position(start) is None:
-            # The log start may lie within a batch.
+            # The log start may lie inside a batch.
             start = truth.border_before(start)
         data = read(partition.log, start, end)
         first = next(headers(data), None)
@@ -503,14 +504,16 @@ class ReplicaChecks:
     def _on_high_watermark(
         self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
     ) -> None:
-        """rel-R9: what is committed is the same everywhere. rel-R6 for who says so first."""
+        """rel-R9: what is committed is the same everywhere. rel-R6 for the first node that calls it
+        committed.
+        """
         log = partition.log
         high = log.high_watermark
         # One commit may answer a leader's proposal and depose it.
         leads = partition.is_leader or seen.is_leader
         leader_epoch = partition.leader_epoch if partition.is_leader else seen.leader_epoch
         is_past = leads and truth.judged_to(leader_epoch) < sys.maxsize
-        # Before it has a batch of the present lineage a follower may have one that was left behind.
+        # Until it has a batch of the present lineage, a follower may have an abandoned one.
         epoch = leader_epoch if leads else log.epochs.latest_epoch
         high = min(high, truth.judged_to(epoch))
         if leads and not is_past:
@@ -520,7 +523,7 @@ class ReplicaChecks:
             problem = self._differs(seen, partition, truth, min(high, truth.end_offset))
             if problem is None and high > truth.end_offset:
                 if not leads and partition.is_offline:
-                    return  # it led, and what it said then lay in a directory that failed: nobody was served
+                    return  # it led, and that was in a directory that failed: nobody was served
                 if not leads:
                     problem = f"a follower knows more than any leader said, {truth.end_offset}"
                 else:
@@ -535,12 +538,14 @@ class ReplicaChecks:
             self._atlas.has_caught_up(process.node_id, key)
 
     def _extend(self, log: Any, truth: PartitionTruth, high: int, leader_epoch: int) -> str | None:
-        # The log start may lie within the batch that is next.
+        # The log start may lie inside the next batch.
         data = read(log, max(truth.end_offset, log.log_start_offset), high)
         return truth.extend(data, high, leader_epoch)
 
     def _check_isr(self, process: Process, key: Key, partition: Partition, high: int) -> None:
-        """rel-R6, rel-R7: all that the controller has in the ISR, or may have any moment, have it."""
+        """rel-R6, rel-R7: every member of the ISR, and of any ISR that the controller may soon have, has
+        it.
+        """
         if not partition.is_leader:
             for member in partition.isr:
                 self.check_member(key, member, high, "rel-R6")
@@ -566,10 +571,10 @@ class ReplicaChecks:
                 self.check_member(key, member, high, "rel-R6")
 
     def _is_out(self, key: Key, partition: Partition, member: int) -> bool:
-        """Did the controller take out a dirty member, of which this leader has not heard?
+        """Whether the controller removed a dirty member, of which this leader has not heard.
 
-        Nobody elects it, and what it lost since the leader goes on counting: it was fetched. No proposal of
-        this leader brings it back, since that is of an older partition epoch.
+        Nobody elects it, and the leader still counts what it lost since: it had fetched it. No proposal of
+        this leader brings it back, because it has an older partition epoch.
         """
         decided = self._atlas.partition(key)
         return (
@@ -590,7 +595,7 @@ class ReplicaChecks:
             self._complain(invariant, text, member)
 
     def running(self, key: Key, node_id: int) -> Partition | None:
-        """The partition on a broker that runs, and that the newest metadata knows by this incarnation."""
+        """The partition on a running broker whose incarnation is in the newest metadata."""
         host = self._hosts[node_id]
         process = host.process
         if process is None or not process.is_ready:
@@ -607,7 +612,7 @@ class ReplicaChecks:
     # ------------------------------------------------------------------------- promises
 
     def _check_sizes(self, process: Process, seen: dict[Key, Seen]) -> None:
-        """rel-R13: an ISR that is large enough, after this step or at a commit that it heard of."""
+        """rel-R13: the ISR is large enough, after this step or at a commit that it heard of."""
         for promise in self._wire.promised:
             if promise.isr_size >= promise.least:
                 continue
@@ -621,7 +626,7 @@ class ReplicaChecks:
                 self._complain("rel-R13", text, process.node_id)
 
     def _check_promises(self, process: Process) -> None:
-        """rel-R14: what is acknowledged at acks=all is committed, and just that."""
+        """rel-R14: what is acknowledged with acks=all is committed, exactly as sent."""
         promised, self._wire.promised = self._wire.promised, []
         for promise in promised:
             truth = self._ledger.of(promise.key)
@@ -630,7 +635,9 @@ class ReplicaChecks:
                 truth.acked_end = max(truth.acked_end, promise.next_offset)
 
     def _is_left_behind(self, promise: Promise, truth: PartitionTruth) -> bool:
-        """Did a leader promise it that an exempt loss had left behind? Then it is lost, too, and counted."""
+        """Whether an exempt loss had abandoned it before it was acknowledged. Then it is lost too, and
+        counted.
+        """
         at, epoch = promise.base_offset, promise.leader_epoch
         is_lost = truth.judged_to(epoch) <= at or truth.is_given_up(epoch, at)
         if is_lost:
@@ -651,7 +658,7 @@ class ReplicaChecks:
 
 
 def _crc_as_sent(batch: bytes) -> int:
-    """The CRC of a batch without compression, as producers send it here, whatever its topic stores."""
+    """The CRC of a batch without compression, as producers send it here, whatever the topic's codec."""
     header = parse_header(batch)
     if header.codec == NONE:
         return header.crc
@@ -663,7 +670,7 @@ def _crc_as_sent(batch: bytes) -> int:
 
 @contextlib.contextmanager
 def _unless_out_of_use(node: Any, partition: Partition) -> Iterator[None]:
-    """Nobody is served what lay in a directory that failed, or what a node that ends has closed."""
+    """Ignore errors of a failed directory, or of logs that a stopping node has closed: nobody is served."""
     try:
         yield
     except RecordsCut:
@@ -672,7 +679,7 @@ def _unless_out_of_use(node: Any, partition: Partition) -> Iterator[None]:
 
 
 def read(log: Any, start: int, end: int) -> bytes:
-    """Whole batches of [start, end), from the one that holds `start` on."""
+    """Complete batches of [start, end), from the one that holds `start` on."""
     if start >= end:
         return b""
     parts: list[bytes] = []

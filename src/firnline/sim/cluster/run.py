@@ -1,7 +1,7 @@
-"""A run of a whole cluster: what `sim/run.py` does, with brokers that have data, and their clients. SIM.
+"""A run of a whole cluster: like `sim/run.py`, with brokers that have data, and their clients. SIM.
 
-After healing, every replica is at its leader's end and back in the ISR within a bound (rel-R18), and the
-consumer has read whatever was acknowledged (rel-R14). Source: reliability (c).
+After healing, every replica reaches its leader's end and returns to the ISR within a limit (rel-R18), and the
+consumer has read everything that was acknowledged (rel-R14). Source: reliability (c).
 """
 
 from collections.abc import Callable
@@ -34,15 +34,15 @@ from firnline.sim.quorum_node import DATA
 from firnline.sim.run import Cluster, Form
 from firnline.sim.world import MS, SECOND, World
 
-# How long replicas may take to be together again, and the consumer to read the rest (rel-R18).
+# How long replicas may take to be in sync again, and the consumer to read the rest (rel-R18).
 _TOGETHER_US = 60 * SECOND
-# The metadata.version from which on followers tell their broker epochs (Fetch 15).
+# The metadata.version from which on followers state their broker epochs (Fetch 15).
 _EPOCHS_SINCE = 10
 _RESTART_US = (10 * MS, 2 * SECOND)
 
 
 class Users:
-    """The clients of a run, each on a machine of its own."""
+    """The clients of a run, each on its own machine."""
 
     def __init__(self, world: World, options: Options, complain: Any) -> None:
         shape = options.cluster
@@ -83,12 +83,12 @@ class Users:
         return sum(producer.acknowledged for producer in self.producers)
 
     def begin(self) -> None:
-        """Start; each has a rhythm of its own."""
+        """Start them; each has its own rhythm."""
         for host in self.hosts.values():
             host.start()
 
     def end(self) -> None:
-        """Begin nothing more; what is under way comes to its end."""
+        """Start nothing more, and finish what is in flight."""
         self.admin.is_on = False
         for producer in self.producers:
             producer.is_on = False
@@ -114,7 +114,7 @@ class Users:
 
 
 class Watch:
-    """Hands each message to whom it concerns: what controllers are asked, and what brokers are."""
+    """Passes each message to the checkers that it concerns."""
 
     def __init__(self, quorum: Watcher, brokers: WireChecks, groups: GroupChecks) -> None:
         self._quorum = quorum
@@ -195,7 +195,7 @@ class WholeCluster(Cluster):
 
     @property
     def acknowledged(self) -> int:
-        """Records that producers were promised, at acks=all."""
+        """Records that were acknowledged with acks=all."""
         return self.ledger.acknowledged
 
     @property
@@ -206,7 +206,7 @@ class WholeCluster(Cluster):
     def unclean_elections(self) -> int:
         return self.metadata.unclean_elections
 
-    # ---- surroundings
+    # ---- the environment of the processes
 
     def make(self, host: Host, process: Process, now_ms: int) -> Machine:
         client = self.workload.by_id.get(host.node_id)
@@ -224,7 +224,7 @@ class WholeCluster(Cluster):
         self.wire.stepped()
 
     def took(self, process: Process, what: str, taken_us: int) -> None:
-        """A broker of its own that is not counted in yet reads its logs, and nobody misses it (rel-X2)."""
+        """A slow step of a combined node that is not unfenced yet is fine: it reads its logs (rel-X2)."""
         machine = process.machine
         if machine.controller is not None or machine.takes(BROKER_PORT):
             super().took(process, what, taken_us)
@@ -235,7 +235,7 @@ class WholeCluster(Cluster):
         self.wire.ended(process)
 
     def failed(self, process: Process, problem: BaseException) -> None:
-        """A disk that failed ends a broker; its page cache stays unless the budget allows for more."""
+        """A failed disk ends a broker; its page cache survives unless the budget allows the loss."""
         host = process.host
         if isinstance(problem, StorageError) and host.has_bad_disk:
             self.world.note(host.node_id, f"stops: {problem}")
@@ -256,9 +256,10 @@ class WholeCluster(Cluster):
         super().failed(process, problem)
 
     def _should_go_on(self, process: Process, problem: StorageError) -> bool:
-        """rel-P9: with a directory that is not the last, and has not the metadata, the others go on.
+        """rel-P9: if a directory fails, the broker goes on with the others, unless it was the last or has the
+        metadata.
 
-        Where the controller does not know its directories, because metadata.version was too old when it
+        If the controller does not know the broker's directories, because metadata.version was too old when it
         registered, the node stops, and is fenced.
         """
         path = f"{problem.facts.get('path', '')}/"
@@ -292,7 +293,7 @@ class WholeCluster(Cluster):
             self.check_history()
 
     def _put_directories_right(self) -> None:
-        """rel-P9: nobody leads what lies in a directory that failed; then the brokers start again."""
+        """rel-P9: check that no leader is in a failed directory; then restart the brokers."""
         if not self.wait(lambda: self._led_by_failed() is None, _TOGETHER_US):
             if not self.world.stopped:
                 text = f"{_TOGETHER_US // SECOND} s after healing: {self._led_by_failed()}"
@@ -305,7 +306,7 @@ class WholeCluster(Cluster):
                 host.start()
 
     def _led_by_failed(self) -> str | None:
-        """A partition whose leader has it in a directory that failed."""
+        """Return a partition whose leader is in a failed directory."""
         for host in self.hosts.values():
             broker = None if host.process is None else host.process.machine.broker
             for key, partition in () if broker is None else broker.hosted.by_id.items():
@@ -315,7 +316,7 @@ class WholeCluster(Cluster):
         return None
 
     def _apart(self) -> str | None:
-        """What keeps replicas and readers from being where they should; None for nothing."""
+        """Return why replicas and readers are not where they should be; None if they are."""
         image = self.atlas.image
         topics = sorted(image.topics_by_name.values(), key=lambda topic: topic.name)
         for topic in topics:
@@ -341,7 +342,7 @@ class WholeCluster(Cluster):
         return self._unsettled()
 
     def _unsettled(self) -> str | None:
-        """What keeps the group from having an owner for each partition, in one generation (rel-C6)."""
+        """Return why the group has not one owner for each partition, in one generation (rel-C6)."""
         members = self.workload.members
         for member in members:
             if not member.is_settled:
@@ -354,7 +355,7 @@ class WholeCluster(Cluster):
         return None
 
     def check_history(self) -> None:
-        """rel-R14 in the end: every log is as the ledger has it. rel-C5: and every commit is there."""
+        """rel-R14 at the end: every log matches the ledger. rel-C5: and every commit is there."""
         self.groups.check_end()
         for producer in self.workload.producers:
             for key, text in producer.out_of_order:
@@ -367,11 +368,11 @@ class WholeCluster(Cluster):
 
 
 def _unread(number: int, key: Key, position: int, data: bytes, leader_epoch: int) -> None:
-    """Nobody judges."""
+    """Nobody checks it."""
 
 
 def cluster_form(profile: str | None = None) -> Form:
-    """Whole clusters; with a profile, those whose faults are what one guard is there for."""
+    """Whole clusters; with a profile, faults that test one rule."""
     words = "--cluster" if profile is None else f"--cluster --profile {profile}"
     return Form("cluster", words, partial(draw_cluster, profile=profile), WholeCluster)
 

@@ -1,4 +1,4 @@
-"""What one seed of a whole cluster is, beyond what a quorum is: brokers, topics, clients. SIM.
+"""What a seed of a whole cluster has beyond a quorum: brokers, topics, clients. SIM.
 
 Source: reliability (c), 'Swarm'.
 """
@@ -10,18 +10,18 @@ from firnline.sim.options import Options, draw_kinds, draw_options, more_kinds
 from firnline.sim.quorum_node import DATA
 from firnline.sim.world import MS, Chance
 
-# When a leader may be found outside the ISR: by the setting of the topic, or if an administrator asks.
+# When a leader may be elected from outside the ISR: by the topic's setting, or if an administrator asks.
 UNCLEAN_KEY = "unclean.leader.election.enable"
 BAD_DIRECTORY = "bad-directory"
 _LATE = ("rot-log", BAD_DIRECTORY)
-# Only seeds with several directories are asked.
+# Only seeds with several directories have these.
 _LATE_ONE_IN = {BAD_DIRECTORY: 2}
 _RACES = ("stall", "late-answer", "late-copy")
 NEVER, ALWAYS, IF_ASKED = "never", "always", "if asked"
 
 
 class TopicShape(NamedTuple):
-    """A topic that is there from the start."""
+    """A topic that exists from the start."""
 
     name: str
     partitions: int
@@ -34,7 +34,7 @@ class TopicShape(NamedTuple):
 class Shape(NamedTuple):
     """Drawn once per seed, together with `Options`. Times in milliseconds."""
 
-    is_combined: bool  # every voter is a broker, too
+    is_combined: bool  # every voter is a broker too
     topics: tuple[TopicShape, ...]
     segment_bytes: int
     session_timeout_ms: int
@@ -49,16 +49,18 @@ class Shape(NamedTuple):
     producers: int
     batch_records: int
     batch_gap_ms: int  # of one producer, on average
-    plain_percent: int  # of the lanes of producers that are not idempotent
-    acks_one_percent: int  # of those
-    is_even: bool  # all batches are of one size, so that one fits where another one was
-    in_flight: int  # batches of an idempotent lane that are under way at once, at most
+    plain_percent: int  # of the partitions of producers that are not idempotent
+    acks_one_percent: int  # of these
+    is_even: (
+        bool  # all batches have the same size, so that one fits exactly in the place of another
+    )
+    in_flight: int  # batches of an idempotent producer that are in flight at once, at most
     consumers: int
     admin_gap_ms: int
     members: int  # of a consumer group
     commit_gap_ms: int
-    commit_bytes: int  # that a commit keeps beside each offset, at least
-    min_isr: int  # of topics that do not say
+    commit_bytes: int  # kept with each committed offset, at least
+    min_isr: int  # of topics without an override
     # Levels of metadata.version: the one that the cluster is formatted at, and those it is raised to.
     levels: tuple[int, ...] = (METADATA_VERSION_DEFAULT,)
     directories: int = 1  # of partition logs, on each broker
@@ -71,7 +73,7 @@ def broker_ids(options: Options) -> tuple[int, ...]:
 
 
 def draw_cluster(seed: int, profile: str | None = None) -> Options:
-    """Return the options of a seed of a whole cluster, bent to a profile of `profiles` where one is named."""
+    """Return the options of a seed of a whole cluster, changed by a profile of `profiles` if one is named."""
     chance = Chance(seed, "cluster")
     base = draw_options(seed)
     voters = chance.pick((1, 3, 3, 3))
@@ -122,13 +124,13 @@ def draw_cluster(seed: int, profile: str | None = None) -> Options:
     )
     if profile is None:
         return _with_late_draws(seed, options)
-    from firnline.sim.cluster.profiles import bend  # it knows the shape
+    from firnline.sim.cluster.profiles import bend  # imports this module
 
     return bend(options, profile)
 
 
 def _with_late_draws(seed: int, options: Options) -> Options:
-    """What was added later, each by chance of its own: seeds of a profile do without."""
+    """Add options of later versions, each from its own random stream: seeds of a profile do without."""
     shape = options.cluster
     assert shape is not None
     chance = Chance(seed, "compacted")
@@ -147,7 +149,9 @@ def _with_late_draws(seed: int, options: Options) -> Options:
 
 
 def draw_levels(seed: int) -> tuple[int, ...]:
-    """Half of the seeds begin with the newest metadata.version, the others with one of any release before."""
+    """Half of the seeds begin with the newest metadata.version, the others with one of any earlier
+    release.
+    """
     chance = Chance(seed, "metadata.version")
     found = [METADATA_VERSION_DEFAULT]
     if chance.below(2):
@@ -157,14 +161,14 @@ def draw_levels(seed: int) -> tuple[int, ...]:
 
 
 def late_kinds(seed: int, kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Kinds that a seed has besides, in a plan of their own: one in four, or as `_LATE_ONE_IN` says."""
+    """Fault kinds in a plan of their own: one seed in four has each, or as `_LATE_ONE_IN` says."""
     return tuple(
         kind for kind in kinds if Chance(seed, "late", kind).below(_LATE_ONE_IN.get(kind, 4)) == 0
     )
 
 
 def log_directories(options: Options) -> tuple[str, ...]:
-    """Where brokers have logs of partitions; the first has the metadata, too."""
+    """The log directories of a broker; the first has the metadata too."""
     assert options.cluster is not None
     more = (f"{DATA}{number}" for number in range(2, options.cluster.directories + 1))
     return (DATA, *more)

@@ -1,9 +1,9 @@
-"""Log directories that fail alone, and the operator who puts them right. SIM.
+"""Log directories that fail alone, and the operator who repairs them. SIM.
 
-Whatever touches the directory fails until the broker starts again; the broker goes on with its others. Then
-the operator starts it anew: with what is in the directory, with what a failed sync may have left of it, or
-with an empty one in its place, as far as the budget of lossy crashes allows. The directory of the metadata is
-left to `bad-disk`: with it the node stops. Source: rel-P9; KIP-858.
+Every access to the directory fails until the broker restarts; the broker goes on with its other directories.
+Then the operator restarts it: with the content of the directory, with what a failed sync may have left of it,
+or with an empty one, as far as the budget of lossy crashes allows. The directory of the metadata is left to
+`bad-disk`: if it fails, the node stops. Source: rel-P9; KIP-858.
 """
 
 from firnline.sim.cluster_faults.rot import RotFaults
@@ -45,7 +45,7 @@ class DirectoryFaults(RotFaults):
     def _put_right(
         self, host: Host, process: Process, directory: str, way: str, chance: Chance
     ) -> None:
-        """Start the broker again, unless something did meanwhile."""
+        """Restart the broker, unless something else did."""
         if self._is_over or host.process is not process:
             return
         if self._wipe is not None or not self.atlas.may_stop(host.node_id):

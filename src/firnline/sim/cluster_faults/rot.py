@@ -1,9 +1,9 @@
-"""Bits of partition logs that flip on the platter, and the operator who mends what became of it. SIM.
+"""Bit rot in partition logs, and the operator who repairs it. SIM.
 
-One replica of a partition rots at a time, while another one in its ISR is clean and runs. It counts as dirty
-until nothing that flipped is left, and it has again whatever is committed. The operator does as
-docs/OPERATIONS.md says: where another replica is in sync the partition's directory is moved away and fetched
-again; where none is a whole copy is put back. Source: decision 0023; reliability d 92, d 93.
+Only one replica of a partition rots at a time, while another one in its ISR is clean and runs. It counts as
+dirty until nothing with a flipped bit is left, and it again has everything that is committed. The operator
+follows docs/OPERATIONS.md: if another replica is in sync, the partition's directory is moved away and fetched
+again; if none is, a good copy is restored. Source: decision 0023; reliability d 92, d 93.
 """
 
 from typing import NamedTuple
@@ -29,16 +29,16 @@ from firnline.sim.world import MS, SECOND, Chance
 _LOOK_US = 2 * SECOND
 _TRIES = 20
 _RUNNING, _KILLED, _STOPPED = "as it runs", "while it is killed", "while it is stopped"
-# Text of Kafka's, without a checksum: a digit that became another one is believed.
+# Kafka's text files without a checksum: a changed digit is not noticed.
 _PLAIN = (RECOVERY_POINTS, HIGH_WATERMARKS, LEADER_EPOCHS)
-# Whose bits flip, half of the time those of batches.
+# Files whose bits flip; half of the time it is the batches.
 _SUFFIXES = (names.LOG, names.LOG, names.LOG, names.INDEX, names.TIME_INDEX, names.SNAPSHOT)
 _BASE_OFFSET_BYTES = 8
 _LEADER_EPOCH_AT = range(LOG_OVERHEAD_BYTES, LOG_OVERHEAD_BYTES + 4)
 
 
 class Spot(NamedTuple):
-    """One replica: where it is, and how its directory is called."""
+    """One replica: its node and the path of its directory."""
 
     host: Host
     key: Key
@@ -84,7 +84,7 @@ class RotFaults(RaceFaults):
         return list(found.values())
 
     def _flip(self, fault: Fault, chance: Chance, spot: Spot, way: str) -> None:
-        """One bit of one file of that replica, which was synced, and committed if it is of a batch."""
+        """Flip one bit in one file of that replica, which must be synced, and committed if it is a batch."""
         host = spot.host
         for _ in range(_TRIES):
             found = self._file(spot, chance)
@@ -102,7 +102,7 @@ class RotFaults(RaceFaults):
                 return
 
     def _file(self, spot: Spot, chance: Chance) -> tuple[str, Inode] | None:
-        """A file of the replica's directory."""
+        """Choose a file of the replica's directory."""
         files = spot.host.fs.surviving_files(spot.directory)
         if chance.below(8) == 0:
             name = chance.pick((LEADER_EPOCHS, PARTITION_METADATA))
@@ -116,7 +116,7 @@ class RotFaults(RaceFaults):
         return f"{spot.directory}/{name}", files[name]
 
     def _is_noticeable(self, spot: Spot, path: str, inode: Inode, at: int, bit: int) -> bool:
-        """Can anybody tell, who looks at what there is? Of a batch: and is it committed?"""
+        """Whether a reader can notice the flip; for a batch, whether it is also committed."""
         name = path.rpartition("/")[2]
         if name in _PLAIN:
             data = bytearray(inode.durable)
@@ -128,7 +128,7 @@ class RotFaults(RaceFaults):
         while position + HEADER_BYTES <= inode.surviving_bytes:
             header = parse_header(inode.durable, position)
             if header.size_bytes < HEADER_BYTES:
-                return False  # an earlier flip hides where the next batch begins
+                return False  # an earlier flip hides the start of the next batch
             if position <= at < position + header.size_bytes:
                 break
             position, end = position + header.size_bytes, header.next_offset
@@ -143,7 +143,7 @@ class RotFaults(RaceFaults):
         return at - position not in _LEADER_EPOCH_AT
 
     def _next_offset(self, spot: Spot, name: str, inode: Inode, position: int) -> int:
-        """Where the batch at `position` begins, or the next segment; INT64_MAX for neither."""
+        """The offset of the batch at `position`, or of the next segment; INT64_MAX for neither."""
         if position + HEADER_BYTES <= inode.surviving_bytes:
             return parse_header(inode.durable, position).base_offset
         files = spot.host.fs.surviving_files(spot.directory)
@@ -156,7 +156,7 @@ class RotFaults(RaceFaults):
         self._world.after(chance.spread(2 * SECOND, 30 * SECOND), self._operate, spot)
 
     def _operate(self, spot: Spot) -> None:
-        """Have it fetched again, once another replica is in sync, and this one may stop."""
+        """Let it be fetched again, once another replica is in sync and this one may stop."""
         host = spot.host
         if self._is_over or not self.atlas.is_rotten(host.node_id, spot.key):
             return
@@ -172,7 +172,7 @@ class RotFaults(RaceFaults):
             self._world.after(_LOOK_US, self._operate, spot)
 
     def heal(self) -> None:
-        """A whole copy is put back where bits are still wrong."""
+        """Restore a good copy where bits are still wrong."""
         super().heal()
         for node_id, directory in self.atlas.rotten():
             host = self._hosts[node_id]

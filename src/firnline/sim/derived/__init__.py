@@ -1,1 +1,1 @@
-"""State that follows its source by differences, against the same made anew from the source. SIM."""
+"""Compare state that is updated incrementally with the same state computed from scratch. SIM."""
