@@ -20,13 +20,13 @@ from firnline.protocol.messages.k59_fetch_snapshot import (
 from firnline.protocol.schema import Message
 from firnline.raft.role import Role
 from firnline.sim.durable import DurableLog, durable_election, walk
+from firnline.sim.history import CommittedMetadata
 from firnline.sim.host import Host, Process
 from firnline.sim.messages import first_partition
 from firnline.sim.net import Call
 from firnline.sim.options import Options
 from firnline.sim.quorum_node import LOG
 from firnline.sim.snapshot_checks import SnapshotChecks
-from firnline.sim.truth import Truth
 from firnline.sim.world import World
 
 _ALL_BYTES = 1 << 30
@@ -89,7 +89,7 @@ class Checkers:
         hosts: dict[int, Host],
         on_violation: Callable[[Violation], None],
     ) -> None:
-        self.truth = Truth()
+        self.history = CommittedMetadata()
         self.violations: list[Violation] = []
         self._world = world
         self._options = options
@@ -102,7 +102,7 @@ class Checkers:
         self._published_epoch = 0  # ... and in which epoch that was
         self._seen: dict[int, _Seen] = {}
         self._durable = {node_id: DurableLog(LOG) for node_id in options.node_ids}
-        self.snapshots = SnapshotChecks(self.truth, self.complain)
+        self.snapshots = SnapshotChecks(self.history, self.complain)
 
     def complain(self, invariant: str, text: str, node_id: int = -1) -> None:
         """Take down what does not hold."""
@@ -235,16 +235,16 @@ class Checkers:
             self.complain("rel-Q5", text, node_id)
 
     def _check_completeness(self, node_id: int, log: Any) -> None:
-        truth = self.truth
-        if log.end_offset < truth.end_offset:
+        history = self.history
+        if log.end_offset < history.end_offset:
             text = (
-                f"leads with a log that ends at {log.end_offset}; {truth.end_offset} is committed"
+                f"leads with a log that ends at {log.end_offset}; {history.end_offset} is committed"
             )
             self.complain("rel-Q4", text, node_id)
             return
         start_offset = log.start_offset
-        data = _read(log, start_offset, truth.end_offset)
-        problem = truth.differs(data, start_offset, truth.end_offset)
+        data = _read(log, start_offset, history.end_offset)
+        problem = history.differs(data, start_offset, history.end_offset)
         if problem is not None:
             self.complain("rel-Q4", f"leads without what is committed: {problem}", node_id)
 
@@ -258,7 +258,7 @@ class Checkers:
             text = f"the high watermark {high_watermark} is beyond the log, {log.end_offset}"
             self.complain("rel-Q5", text, node_id)
             return
-        is_new = high_watermark > self.truth.end_offset
+        is_new = high_watermark > self.history.end_offset
         self._verify(node_id, log, seen, high_watermark)
         if raft.role is Role.LEADER:
             self._on_published(node_id, raft, high_watermark, is_new)
@@ -269,16 +269,16 @@ class Checkers:
         start_offset = max(seen.verified_offset, log.start_offset)
         if start_offset >= high_watermark:
             return
-        truth = self.truth
+        history = self.history
         data = _read(log, start_offset, high_watermark)
-        problem = truth.differs(data, start_offset, high_watermark)
-        if problem is None and high_watermark > truth.end_offset:
-            known = truth.position(truth.end_offset) or 0
-            begin = truth.position(start_offset)
+        problem = history.differs(data, start_offset, high_watermark)
+        if problem is None and high_watermark > history.end_offset:
+            known = history.position(history.end_offset) or 0
+            begin = history.position(start_offset)
             if begin is None:
-                problem = f"{truth.end_offset} to {start_offset} was never seen committed"
+                problem = f"{history.end_offset} to {start_offset} was never seen committed"
             else:
-                problem = truth.extend(data[known - begin :], high_watermark)
+                problem = history.extend(data[known - begin :], high_watermark)
         if problem is not None:
             self.complain("rel-Q3", f"committed up to {high_watermark}: {problem}", node_id)
         seen.verified_offset = high_watermark
@@ -288,7 +288,7 @@ class Checkers:
         if raft.epoch > self._published_epoch and high_watermark < self._published:
             text = f"publishes {high_watermark}; an older leader published {self._published}"
             self.complain("rel-Q5", text, node_id)
-        epoch = self.truth.epoch_before(high_watermark)
+        epoch = self.history.epoch_before(high_watermark)
         if epoch is not None and epoch < raft.epoch:
             text = f"leads epoch {raft.epoch} and publishes {high_watermark}, of epoch {epoch}"
             self.complain("rel-Q5", text, node_id)
@@ -320,8 +320,8 @@ class Checkers:
         if seen.image is not None and image.offset < seen.image.offset:
             text = f"the image went back from {seen.image.offset} to {image.offset}"
             self.complain("rel-Q13", text, node_id)
-        if image.offset >= self.truth.end_offset:
-            text = f"shows {image.offset}; committed is what is below {self.truth.end_offset}"
+        if image.offset >= self.history.end_offset:
+            text = f"shows {image.offset}; committed is what is below {self.history.end_offset}"
             self.complain("rel-Q13", text, node_id)
         seen.image = image
         seen.image_count += 1
@@ -330,7 +330,7 @@ class Checkers:
 
     def check_image(self, node_id: int, image: ClusterImage) -> None:
         """Compare a published image with what the committed records make."""
-        expected = self.truth.images.get(image.offset)
+        expected = self.history.images.get(image.offset)
         if expected is None:
             if image.offset >= 0:
                 self.complain("rel-Q13", f"no batch ends at {image.offset}", node_id)

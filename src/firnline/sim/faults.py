@@ -3,7 +3,7 @@
 A plan is a list; carrying it out picks the victims by what the cluster looks like then. The budget is part of
 the specification: with static voters a wiped voter can vote twice, so a disk is replaced only while every
 other voter is up and has caught up, and nothing else fails until the wiped one has what was committed then.
-Source: reliability (c), 'Fault atlas'.
+Source: reliability (c), 'Fault dirty'.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from firnline.metadata.snapshot_file import snapshot_name
 from firnline.sim.disk import Keep, Operation
+from firnline.sim.history import CommittedMetadata
 from firnline.sim.host import Host
 from firnline.sim.net import Network
 from firnline.sim.options import Options
 from firnline.sim.quorum_node import LOG
-from firnline.sim.truth import Truth
 from firnline.sim.world import MS, SECOND, Chance, World
 
 # How long a wipe waits for a moment when it is within the budget; no other fault begins meanwhile.
@@ -78,7 +78,7 @@ class Faults:
         options: Options,
         hosts: dict[int, Host],
         network: Network,
-        truth: Truth,
+        history: CommittedMetadata,
         *,
         mode: str,
     ) -> None:
@@ -89,7 +89,7 @@ class Faults:
         self._options = options
         self._hosts = hosts
         self._network = network
-        self._truth = truth
+        self._history = history
         self._mode = mode
         self._lasting: dict[int, Callable[[], None]] = {}
         self._count = 0
@@ -383,7 +383,7 @@ class Faults:
         if self._world.now_us > until_us:
             self._wipe = None
         elif self._is_calm(host):
-            committed = self._truth.end_offset
+            committed = self._history.end_offset
             self._note(fault, f"the disk of {host.node_id} is replaced; {committed} is committed")
             self._replace(host, chance.spread(1 * MS, 1 * SECOND))
             self._wait_for_wiped(fault, host, committed)
@@ -394,7 +394,7 @@ class Faults:
         """Does every other voter run and have all there is, nothing in doubt, and nothing else fail?"""
         if self._lasting:
             return False
-        committed = self._truth.end_offset
+        committed = self._history.end_offset
         for node_id in self._options.voter_ids:
             process = self._hosts[node_id].process
             if process is None or not process.is_ready or process.is_paused:
@@ -404,7 +404,7 @@ class Faults:
             if machine.log.end_offset != committed or machine.raft.leader_id < 0:
                 return False
             # A leader that was deposed may have as many records, and other ones.
-            if machine.log.last_epoch != self._truth.epoch_before(committed):
+            if machine.log.last_epoch != self._history.epoch_before(committed):
                 return False
             if self._hosts[node_id] is not wiped and machine.log.synced_offset < committed:
                 return False

@@ -74,7 +74,7 @@ class Machine(Protocol):
         ...
 
 
-class Surroundings(Protocol):
+class Environment(Protocol):
     """Whom a process speaks to: the network, and who judges it. `sim/run.py` is one."""
 
     def send(self, process: "Process", effect: Send) -> None: ...
@@ -179,9 +179,9 @@ class Process:
         try:
             self.execute(then(*results, now_ms))
         except Exception as problem:  # noqa: BLE001 - whatever the node raises is what is judged
-            host.surroundings.failed(self, problem)
+            host.environment.failed(self, problem)
             return
-        host.surroundings.stepped(self)
+        host.environment.stepped(self)
         if self.is_alive:
             self._take_time(what, host.fs.read_bytes - read_bytes)
 
@@ -193,7 +193,7 @@ class Process:
             return
         self.is_busy = True
         host.world.after(taken_us, self._is_done)
-        host.surroundings.took(self, what, taken_us)
+        host.environment.took(self, what, taken_us)
 
     def _is_done(self) -> None:
         self.is_busy = False
@@ -211,12 +211,12 @@ class Process:
     # ---- effects
 
     def _send(self, effect: Send) -> None:
-        self.host.surroundings.send(self, effect)
+        self.host.environment.send(self, effect)
 
     def _reply(self, effect: Reply) -> None:
         fs = self.host.fs
         read_bytes = fs.read_bytes
-        self.host.surroundings.reply(self, effect)
+        self.host.environment.reply(self, effect)
         fs.read_bytes = read_bytes  # the kernel moves what an answer points to
 
     def _warn(self, effect: Warn) -> None:
@@ -228,7 +228,7 @@ class Process:
     def _close_connection(self, effect: CloseConnection) -> None:
         if effect.problem is not None:
             raise effect.problem
-        self.host.surroundings.close_connection(self, effect)
+        self.host.environment.close_connection(self, effect)
 
     def _set_timer(self, effect: SetTimer) -> None:
         old = self._timers.get(effect.key)
@@ -362,12 +362,12 @@ class Host:
     """One machine: a disk, clocks, and at most one process."""
 
     def __init__(
-        self, node_id: int, world: World, options: Options, surroundings: Surroundings
+        self, node_id: int, world: World, options: Options, environment: Environment
     ) -> None:
         self.node_id = node_id
         self.world = world
         self.options = options
-        self.surroundings = surroundings
+        self.environment = environment
         self.chance = world.chance("host", node_id)
         self.rng = world.chance("node", node_id)
         self.clock = MachineClock(
@@ -406,14 +406,14 @@ class Host:
         now_ms = process.now_ms()
         self.world.note(self.node_id, "starts")
         try:
-            process.machine = self.surroundings.make(self, process, now_ms)
+            process.machine = self.environment.make(self, process, now_ms)
             process.is_ready = True
             process.execute(process.machine.start(now_ms))
         except Exception as problem:  # noqa: BLE001 - whatever the node raises is what is judged
-            self.surroundings.failed(process, problem)
+            self.environment.failed(process, problem)
             return
         self._follow(process)
-        self.surroundings.stepped(process)
+        self.environment.stepped(process)
 
     def kill(self) -> None:
         """SIGKILL: the page cache stays, and is still not on the disk."""
@@ -474,7 +474,7 @@ class Host:
         process.backlog.clear()
         if process.follow is not None:
             process.follow.cancel()
-        self.surroundings.stopped(process, is_power=is_power)
+        self.environment.stopped(process, is_power=is_power)
         return True
 
     def _follow(self, process: Process) -> None:

@@ -17,7 +17,7 @@ from firnline.protocol.session import Wrapped
 from firnline.sim.host import Host, Process
 from firnline.sim.messages import describe, through_codec, version_of
 from firnline.sim.options import Options
-from firnline.sim.runtime.answers import Answer
+from firnline.sim.runtime.answers import PendingResponse
 from firnline.sim.world import MS, Event, World
 
 HOST_PREFIX = "node-"
@@ -223,7 +223,7 @@ class Network:
             message = message.whole()
         assert message is not None, "every request that is made here is answered"
         try:
-            answer = Answer(message, self._options.socket_bytes)
+            answer = PendingResponse(message, self._options.socket_bytes)
         except StorageError as problem:
             self._transmit(connection.back, self._on_reset, connection, str(problem))
             return
@@ -452,13 +452,15 @@ class Network:
         connection.is_serving = False
         self._world.after(1, self._serve, connection)
 
-    def _on_room(self, connection: _Connection, call: Call, answer: Answer) -> None:
+    def _on_room(self, connection: _Connection, call: Call, answer: PendingResponse) -> None:
         """The socket takes what is left of an answer."""
         server = connection.server
         if server is not None:
             server.when_awake(self._finish, server, connection, call, answer)
 
-    def _finish(self, server: Process, connection: _Connection, call: Call, answer: Answer) -> None:
+    def _finish(
+        self, server: Process, connection: _Connection, call: Call, answer: PendingResponse
+    ) -> None:
         try:
             answer.finish()
         except StorageError as problem:

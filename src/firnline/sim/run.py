@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 
     seed: int
     mode: str
-    form: "Form"
+    form: "ClusterKind"
     options: Options
     digest: str
     simulated_s: float
@@ -80,7 +80,7 @@ class Clients(Protocol):
 
 
 class Cluster:
-    """Machines, network, clients, faults and judges of one run; `Surroundings` of every process."""
+    """Machines, network, clients, faults and judges of one run; `Environment` of every process."""
 
     def __init__(self, options: Options, world: World, mode: str) -> None:
         self.options = options
@@ -96,8 +96,8 @@ class Cluster:
         self._chance = world.chance("restarts")
 
     def _make_faults(self, mode: str) -> Faults:
-        truth = self.checkers.truth
-        return Faults(self.world, self.options, self.hosts, self.network, truth, mode=mode)
+        history = self.checkers.history
+        return Faults(self.world, self.options, self.hosts, self.network, history, mode=mode)
 
     def _make_workload(self) -> "Clients":
         return Workload(self.world, self.options, self.hosts, self.checkers.complain)
@@ -105,7 +105,7 @@ class Cluster:
     @property
     def committed(self) -> int:
         """Records that were committed and say something."""
-        return self.checkers.truth.records
+        return self.checkers.history.records
 
     @property
     def acknowledged(self) -> int:
@@ -121,7 +121,7 @@ class Cluster:
     def unclean_elections(self) -> int:
         return 0
 
-    # ---- surroundings of the processes
+    # ---- environment of the processes
 
     def send(self, process: Process, effect: Send) -> None:
         self.network.send(process, effect)
@@ -194,7 +194,7 @@ class Cluster:
     def converge(self) -> None:
         """rel-Q19, then equality of all nodes, or complain."""
         world, timeout_us = self.world, self.options.election_timeout_ms * MS
-        before = self.checkers.truth.end_offset
+        before = self.checkers.history.end_offset
         # A disk that was slow ends what it began before.
         slow_us = max(host.sync_ends_us for host in self.hosts.values()) - world.now_us
         within_us = max(_ELECTION_TIMEOUTS * timeout_us, SECOND) + max(slow_us, 0)
@@ -207,7 +207,7 @@ class Cluster:
         self.workload.end()
         # What was asked last is answered, or its leader lost.
         world.run_until(world.now_us + SECOND)
-        goal = self.checkers.truth.end_offset
+        goal = self.checkers.history.end_offset
         if not self.wait(lambda: self._are_equal(goal), _EQUAL_US) and not world.stopped:
             self.checkers.complain("rel-Q19", f"not all nodes have {goal}: {self._places()}")
         if not world.stopped:
@@ -230,7 +230,7 @@ class Cluster:
 
     def _leads_on(self, before: int) -> bool:
         active = [machine for machine in self._machines() if machine.quorum.is_active]
-        return bool(active) and self.checkers.truth.end_offset > before
+        return bool(active) and self.checkers.history.end_offset > before
 
     def _are_equal(self, goal: int) -> bool:
         machines = self._machines()
@@ -260,13 +260,13 @@ class Cluster:
             assert host.process is not None
             machine = host.process.machine
             self.checkers.check_image(host.node_id, machine.quorum.image)
-        truth = self.checkers.truth
-        image = truth.images[max(truth.images)]
+        history = self.checkers.history
+        image = history.images[max(history.images)]
         for text in self.workload.broken_promises(image):
             self.checkers.complain("rel-Q16", text)
 
 
-class Form(NamedTuple):
+class ClusterKind(NamedTuple):
     """What is simulated: how a seed becomes options, and options a cluster.
 
     words  of the command line that name it
@@ -278,7 +278,7 @@ class Form(NamedTuple):
     make: Callable[[Options, World, str], Cluster]
 
 
-QUORUM = Form("quorum", "", draw_options, Cluster)
+QUORUM = ClusterKind("quorum", "", draw_options, Cluster)
 
 
 def run(
@@ -290,7 +290,7 @@ def run(
     keep_story: bool = False,
     options: Options | None = None,
     plan: list[Fault] | None = None,
-    form: Form = QUORUM,
+    form: ClusterKind = QUORUM,
 ) -> Outcome:
     """Run one seed. `seconds` of chaos instead of what the seed says; of its faults only those in `mask`."""
     if options is None:

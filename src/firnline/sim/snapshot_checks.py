@@ -12,10 +12,10 @@ from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata.loader import Loader
 from firnline.metadata.snapshot_file import parse_snapshot_name, read_snapshot, snapshot_name
 from firnline.sim.disk import Inode
+from firnline.sim.history import CommittedMetadata
 from firnline.sim.host import Process
 from firnline.sim.messages import first_partition
 from firnline.sim.quorum_node import LOG
-from firnline.sim.truth import Truth
 
 Complain = Callable[[str, str, int], None]
 
@@ -23,8 +23,8 @@ Complain = Callable[[str, str, int], None]
 class SnapshotChecks:
     """Looks at the snapshots of a node whenever a name in its directory changed."""
 
-    def __init__(self, truth: Truth, complain: Complain) -> None:
-        self._truth = truth
+    def __init__(self, history: CommittedMetadata, complain: Complain) -> None:
+        self._history = history
         self._complain = complain
         self._known: dict[int, dict[OffsetAndEpoch, Inode]] = {}
         self._counted: dict[int, list[OffsetAndEpoch]] = {}
@@ -73,7 +73,7 @@ class SnapshotChecks:
             self._complain("rel-Q8", text, node_id)
 
     def _check_new(self, process: Process, snapshot_id: OffsetAndEpoch, inode: Inode) -> None:
-        node_id, truth = process.node_id, self._truth
+        node_id, history = process.node_id, self._history
         self.checked += 1
         if inode.surviving_bytes != len(inode.data):
             text = f"the snapshot at {snapshot_id.offset} has its name before it is on the disk"
@@ -91,14 +91,14 @@ class SnapshotChecks:
         except StorageError as problem:
             self._complain("rel-Q10", str(problem), node_id)
             return
-        if snapshot_id.offset > truth.end_offset:
-            text = f"a snapshot at {snapshot_id.offset}; committed is {truth.end_offset}"
+        if snapshot_id.offset > history.end_offset:
+            text = f"a snapshot at {snapshot_id.offset}; committed is {history.end_offset}"
             self._complain("rel-Q8", text, node_id)
             return
         loader = Loader()
         loader.load(content.records, offset=snapshot_id.offset - 1, epoch=snapshot_id.epoch)
-        expected = truth.images.get(snapshot_id.offset - 1)
-        if expected is None or truth.epoch_before(snapshot_id.offset) != snapshot_id.epoch:
+        expected = history.images.get(snapshot_id.offset - 1)
+        if expected is None or history.epoch_before(snapshot_id.offset) != snapshot_id.epoch:
             text = f"{snapshot_id.offset}@{snapshot_id.epoch} is no place in the committed log"
             self._complain("rel-Q9", text, node_id)
         elif loader.image()._replace(epoch=expected.epoch) != expected:

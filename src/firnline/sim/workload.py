@@ -28,7 +28,7 @@ _SET = 0
 _PARTITIONS_MAX = 4
 
 Decide = Callable[[Controller, int], ControllerResult[Any]]
-Heard = Callable[[Any], None]
+ResultCallback = Callable[[Any], None]
 Complain = Callable[[str, str], None]
 
 
@@ -94,7 +94,7 @@ class Workload:
         if process is not None:
             act(process)
 
-    def _ask(self, process: Process, what: str, decide: Decide, heard: Heard) -> None:
+    def _ask(self, process: Process, what: str, decide: Decide, heard: ResultCallback) -> None:
         """Let the controller decide and write; `heard(response or KafkaError)` when it answers."""
 
         def then(outcome: Any, now_ms: int) -> Effects:
@@ -170,7 +170,9 @@ class Workload:
 
         self._alter(process, METADATA_TOPIC, "cleanup.policy", "delete", heard)
 
-    def _alter(self, process: Process, name: str, key: str, value: str, heard: Heard) -> None:
+    def _alter(
+        self, process: Process, name: str, key: str, value: str, heard: ResultCallback
+    ) -> None:
         resource = ConfigResource(ResourceType.TOPIC, name)
 
         def decide(controller: Controller, now_ms: int) -> ControllerResult[Any]:

@@ -40,7 +40,7 @@ from firnline.protocol.messages.k45_alter_partition_reassignments import (
     ReassignableTopic,
 )
 from firnline.protocol.messages.k57_update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from firnline.sim.cluster.client import Client, Place
+from firnline.sim.cluster.client import Client, PartitionLeader
 from firnline.sim.cluster.shape import ALWAYS, IF_ASKED, UNCLEAN_KEY, TopicShape
 from firnline.sim.options import Options
 from firnline.sim.world import Chance
@@ -160,7 +160,7 @@ class Admin(Client):
         self.changes += not isinstance(answer, Unanswered)
         return []
 
-    def _place(self) -> Place:
+    def _place(self) -> PartitionLeader:
         """Choose a partition of a topic that stays."""
         names = list(self._factors)
         places = [place for place in self.places.values() if place.topic in names]
@@ -230,7 +230,7 @@ class Admin(Client):
         places = [place for place in self.places.values() if place.topic in self._asked]
         return self._ask_for_leader(self.chance.pick(places), _UNCLEAN) if places else []
 
-    def _ask_for_leader(self, place: Place, election_type: int) -> Effects:
+    def _ask_for_leader(self, place: PartitionLeader, election_type: int) -> Effects:
         topics = [ElectionTopic(topic=place.topic, partitions=[place.partition])]
         request = ElectLeadersRequest(
             election_type=election_type, topic_partitions=topics, timeout_ms=5_000

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from firnline.log.names import LOG
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, PartitionImage
 from firnline.replica.partition import Partition
-from firnline.sim.cluster.ledger import Key, Ledger
+from firnline.sim.cluster.ledger import Ledger, PartitionKey
 from firnline.sim.cluster.shape import broker_ids
 from firnline.sim.disk import Keep
 from firnline.sim.durable import durable_end
@@ -24,7 +24,7 @@ from firnline.sim.world import MS, SECOND, Chance
 _MIN_ISR = "min.insync.replicas"
 
 
-class Atlas:
+class DirtyReplicas:
     """Which replicas are dirty. `image` is the newest one that is committed anywhere.
 
     min_isr      min.insync.replicas of topics without an override
@@ -43,46 +43,50 @@ class Atlas:
         self.image: ClusterImage = EMPTY_IMAGE
         self._hosts = hosts
         self._ledger = ledger
-        self._dirty: dict[tuple[int, Key], None] = {}
-        self._isr_sizes: dict[Key, dict[int, int]] = {}  # by partition epoch
-        self._owed: dict[tuple[int, Key], int] = {}  # acknowledged, and on the disk that lost power
-        self._rotten: dict[tuple[int, Key], str] = {}  # the directory in which bits flipped
+        self._dirty: dict[tuple[int, PartitionKey], None] = {}
+        self._isr_sizes: dict[PartitionKey, dict[int, int]] = {}  # by partition epoch
+        self._owed: dict[
+            tuple[int, PartitionKey], int
+        ] = {}  # acknowledged, and on the disk that lost power
+        self._rotten: dict[
+            tuple[int, PartitionKey], str
+        ] = {}  # the directory in which bits flipped
 
-    def partition(self, key: Key) -> PartitionImage | None:
+    def partition(self, key: PartitionKey) -> PartitionImage | None:
         """The partition in the controller's image."""
         topic = self.image.topics_by_id.get(key[0])
         return None if topic is None else topic.partitions.get(key[1])
 
-    def note_isr(self, key: Key, state: PartitionImage) -> None:
+    def note_isr(self, key: PartitionKey, state: PartitionImage) -> None:
         """Note a committed ISR."""
         self._isr_sizes.setdefault(key, {})[state.partition_epoch] = len(state.isr)
 
-    def largest_isr(self, key: Key, after: int, upto: int) -> int:
+    def largest_isr(self, key: PartitionKey, after: int, upto: int) -> int:
         """The largest ISR in the partition epochs (after, upto]; 0 if there is none of them."""
         sizes = self._isr_sizes.get(key, {})
         return max((size for epoch, size in sizes.items() if after < epoch <= upto), default=0)
 
-    def is_deposed(self, key: Key, leader_epoch: int) -> bool:
+    def is_deposed(self, key: PartitionKey, leader_epoch: int) -> bool:
         """Whether the controller has a newer epoch of the partition, or none of it."""
         found = self.partition(key)
         return found is None or found.leader_epoch > leader_epoch
 
-    def is_dirty(self, node_id: int, key: Key) -> bool:
+    def is_dirty(self, node_id: int, key: PartitionKey) -> bool:
         return (node_id, key) in self._dirty
 
-    def is_alone(self, node_id: int, key: Key) -> bool:
+    def is_alone(self, node_id: int, key: PartitionKey) -> bool:
         """Whether the node is the only member of the ISR."""
         found = self.partition(key)
         return found is not None and found.isr == (node_id,)
 
-    def has_caught_up(self, node_id: int, key: Key) -> None:
+    def has_caught_up(self, node_id: int, key: PartitionKey) -> None:
         """The replica again has everything that is committed, unless bits flipped on its disk."""
         if self.is_rotten(node_id, key):
             return
         self._dirty.pop((node_id, key), None)
         self._owed.pop((node_id, key), None)
 
-    def is_kept(self, node_id: int, key: Key) -> bool:
+    def is_kept(self, node_id: int, key: PartitionKey) -> bool:
         """Whether it is the only member of the ISR, with everything that was acknowledged on its disk."""
         state = self.partition(key)
         if state is None or state.isr != (node_id,) or self._has_flipped_batches(node_id, key):
@@ -97,7 +101,7 @@ class Atlas:
                 return False  # others may truncate it, or have records that it lacks
         return self.durable_end(node_id, key) >= self._ledger.of(key).acked_end
 
-    def _has_flipped_batches(self, node_id: int, key: Key) -> bool:
+    def _has_flipped_batches(self, node_id: int, key: PartitionKey) -> bool:
         """Whether a bit of a batch flipped there.
 
         Others were in sync when it did, and fell out since. After a power cut the recovery point may be an
@@ -107,12 +111,12 @@ class Atlas:
         files = self._hosts[node_id].fs.files(self.path_of(node_id, key))
         return any(each.flipped for name, each in files.items() if name.endswith(LOG))
 
-    def durable_end(self, node_id: int, key: Key) -> int:
+    def durable_end(self, node_id: int, key: PartitionKey) -> int:
         """The end of what is on the platter."""
         path, has_gaps = self.path_of(node_id, key), self._ledger.of(key).is_compacted
         return durable_end(self._hosts[node_id].fs, path, has_gaps=has_gaps)
 
-    def path_of(self, node_id: int, key: Key) -> str:
+    def path_of(self, node_id: int, key: PartitionKey) -> str:
         """The path of that replica, or where it would be: in one directory of a broker."""
         name, fs = f"{self.image.topics_by_id[key[0]].name}-{key[1]}", self._hosts[node_id].fs
         paths = [f"{directory}/{name}" for directory in self.directories]
@@ -121,23 +125,23 @@ class Atlas:
         # If there are two copies, one is old; a running broker serves the right one.
         return hosted.log.path if hosted is not None and hosted.log.path in found else found[0]
 
-    def owes(self, node_id: int, key: Key) -> int:
+    def owes(self, node_id: int, key: PartitionKey) -> int:
         """How far a replica must have everything after only it lost power."""
         return self._owed.get((node_id, key), 0)
 
-    def owes_nothing(self, key: Key) -> None:
+    def owes_nothing(self, key: PartitionKey) -> None:
         """A leader from outside the ISR was elected: nothing is required of others any more."""
         for owed in [each for each in self._owed if each[1] == key]:
             del self._owed[owed]
 
-    def _hosted(self, node_id: int, key: Key) -> Partition | None:
+    def _hosted(self, node_id: int, key: PartitionKey) -> Partition | None:
         process = self._hosts[node_id].process
         if process is None or not process.is_ready or process.machine.broker is None:
             return None
         found: Partition | None = process.machine.broker.hosted.by_id.get(key)
         return found
 
-    def hosted(self, node_id: int) -> list[tuple[Key, str, PartitionImage]]:
+    def hosted(self, node_id: int) -> list[tuple[PartitionKey, str, PartitionImage]]:
         """The partitions with a replica there, in order of their names."""
         return [
             ((topic.topic_id, index), topic.name, topic.partitions[index])
@@ -146,7 +150,7 @@ class Atlas:
             if node_id in topic.partitions[index].replicas
         ]
 
-    def within(self, node_id: int, directory: str) -> list[Key]:
+    def within(self, node_id: int, directory: str) -> list[PartitionKey]:
         """The replicas in one directory of a broker."""
         return [
             key
@@ -158,7 +162,7 @@ class Atlas:
         """A lossy crash: every replica there is dirty."""
         self.loses_some(node_id, [key for key, _, _ in self.hosted(node_id)])
 
-    def loses_some(self, node_id: int, keys: Iterable[Key]) -> None:
+    def loses_some(self, node_id: int, keys: Iterable[PartitionKey]) -> None:
         """These replicas lost data: they are dirty."""
         for key in keys:
             if self.is_kept(node_id, key):
@@ -174,12 +178,12 @@ class Atlas:
                 return False
         return True
 
-    def may_lose_one(self, node_id: int, key: Key) -> bool:
+    def may_lose_one(self, node_id: int, key: PartitionKey) -> bool:
         """Whether the loss of that replica is within the budget."""
         state = self.partition(key)
         return state is None or self._is_affordable(node_id, key, state)
 
-    def _is_affordable(self, node_id: int, key: Key, state: PartitionImage) -> bool:
+    def _is_affordable(self, node_id: int, key: PartitionKey, state: PartitionImage) -> bool:
         """Whether that replica may become dirty, besides those that are."""
         dirty = [each for each in state.replicas if self.is_dirty(each, key)]
         topic = self.image.topics_by_id[key[0]].name
@@ -199,7 +203,7 @@ class Atlas:
 
     # ---- bits that flip
 
-    def may_rot(self, node_id: int, key: Key, state: PartitionImage) -> bool:
+    def may_rot(self, node_id: int, key: PartitionKey, state: PartitionImage) -> bool:
         """Whether bits of that replica may flip: only one replica at a time, while a clean one runs in the
         ISR.
         """
@@ -207,12 +211,12 @@ class Atlas:
             return False
         return self._is_affordable(node_id, key, state)
 
-    def rots(self, node_id: int, key: Key, directory: str) -> None:
+    def rots(self, node_id: int, key: PartitionKey, directory: str) -> None:
         """A bit of that replica flipped."""
         self._rotten[(node_id, key)] = directory
         self._dirty[(node_id, key)] = None
 
-    def is_rotten(self, node_id: int, key: Key) -> bool:
+    def is_rotten(self, node_id: int, key: PartitionKey) -> bool:
         """Whether a file with a flipped bit of that replica still exists."""
         directory = self._rotten.get((node_id, key))
         if directory is None:
@@ -230,20 +234,20 @@ class Atlas:
             if self.is_rotten(node_id, key)
         ]
 
-    def is_spare(self, node_id: int, key: Key) -> bool:
+    def is_spare(self, node_id: int, key: PartitionKey) -> bool:
         """Whether another clean member of the ISR runs. A deleted partition needs none."""
         state = self.partition(key)
         return state is None or bool(self._clean(key, state, node_id))
 
-    def has_gaps(self, key: Key) -> bool:
+    def has_gaps(self, key: PartitionKey) -> bool:
         """Whether any replica of it was ever compacted."""
         return self._ledger.of(key).is_compacted
 
-    def committed_end(self, key: Key) -> int:
+    def committed_end(self, key: PartitionKey) -> int:
         """The end of the committed records of the partition."""
         return self._ledger.of(key).end_offset
 
-    def _clean(self, key: Key, state: PartitionImage, without: int) -> list[int]:
+    def _clean(self, key: PartitionKey, state: PartitionImage, without: int) -> list[int]:
         """Members of the ISR that run, are unfenced, and have everything."""
         found = []
         for member in state.isr:
@@ -267,7 +271,7 @@ class Atlas:
 class ClusterFaults(Faults):
     """Faults on brokers too, within the budget of `DirtyReplicas`."""
 
-    atlas: Atlas
+    dirty: DirtyReplicas
 
     def _brokers(self) -> list[Host]:
         return [self._hosts[node_id] for node_id in broker_ids(self._options)]
@@ -278,15 +282,15 @@ class ClusterFaults(Faults):
         """
         which = chance.below(3)
         host = super()._node(chance) if which < 2 else chance.pick(self._brokers())
-        if self._mode == "broken" or self.atlas.may_stop(host.node_id):
+        if self._mode == "broken" or self.dirty.may_stop(host.node_id):
             return host
-        allowed = [each for each in self._hosts.values() if self.atlas.may_stop(each.node_id)]
+        allowed = [each for each in self._hosts.values() if self.dirty.may_stop(each.node_id)]
         return chance.pick(allowed or list(self._hosts.values()))
 
     def _cut_power(self, host: Host, chance: Chance, keep: Keep = "some") -> None:
         """If a loss is beyond the budget, the page cache survives."""
         if self.may_lose(host):
-            self.atlas.loses(host.node_id)
+            self.dirty.loses(host.node_id)
             host.cut_power(chance, keep=keep)
         else:
             host.kill()
@@ -295,13 +299,13 @@ class ClusterFaults(Faults):
         """Cut the power of all nodes, except those that must keep what others lose."""
         self._note(fault, "all that may, lose power")
         for host in self._hosts.values():
-            if self.atlas.may_stop(host.node_id):
+            if self.dirty.may_stop(host.node_id):
                 self._cut_power(host, chance, keep=chance.pick(("some", "none")))
                 self._keep_down(host, chance.spread(10 * MS, 4 * SECOND))
 
     def may_lose(self, host: Host) -> bool:
         """Nodes that are not brokers have the quorum's budget."""
-        return host.node_id not in broker_ids(self._options) or self.atlas.may_lose(
+        return host.node_id not in broker_ids(self._options) or self.dirty.may_lose(
             host.node_id, is_wipe=False
         )
 
@@ -315,9 +319,9 @@ class ClusterFaults(Faults):
             if self._options.cluster is not None and not self._options.cluster.is_combined:
                 super()._wipe_disk(fault, chance)
             return
-        if self.atlas.may_lose(host.node_id, is_wipe=True) and self.atlas.may_stop(host.node_id):
+        if self.dirty.may_lose(host.node_id, is_wipe=True) and self.dirty.may_stop(host.node_id):
             self._note(fault, f"the disk of broker {host.node_id} is replaced")
-            self.atlas.loses(host.node_id)
+            self.dirty.loses(host.node_id)
             self._replace(host, chance.spread(1 * MS, 4 * SECOND))
 
     def _wipeable(self) -> list[Host]:
@@ -361,7 +365,7 @@ class ClusterFaults(Faults):
     def _elect(self, fault: Fault, chance: Chance) -> None:
         """Fence a leader for a moment: nobody hears it."""
         leaders = sorted({state.leader for _, _, state in self._partitions() if state.leader >= 0})
-        leaders = [each for each in leaders if self.atlas.may_stop(each)]
+        leaders = [each for each in leaders if self.dirty.may_stop(each)]
         if not leaders:
             return
         one = chance.pick(leaders)
@@ -375,7 +379,7 @@ class ClusterFaults(Faults):
         controllers.
         """
         leaders = sorted({state.leader for _, _, state in self._partitions() if state.leader >= 0})
-        leaders = [each for each in leaders if self.atlas.may_stop(each)]
+        leaders = [each for each in leaders if self.dirty.may_stop(each)]
         if not leaders:
             return
         one = chance.pick(leaders)
@@ -391,7 +395,7 @@ class ClusterFaults(Faults):
         self._world.after(alone_us, self._take_away, one, gone_us, chance)
 
     def _take_away(self, one: int, gone_us: int, chance: Chance) -> None:
-        if self._is_over or not self.atlas.may_stop(one):
+        if self._is_over or not self.dirty.may_stop(one):
             return
         if chance.below(2):
             self._hosts[one].kill()
@@ -441,7 +445,7 @@ class ClusterFaults(Faults):
     def _leave_briefly(self, node_id: int, chance: Chance) -> None:
         """Stop in order: after a crash the controller would wait for the session to end."""
         host = self._hosts[node_id]
-        if self._is_over or host.process is None or not self.atlas.may_stop(node_id):
+        if self._is_over or host.process is None or not self.dirty.may_stop(node_id):
             return
         down_us = chance.spread(1 * MS, 50 * MS)
 
@@ -453,12 +457,12 @@ class ClusterFaults(Faults):
 
         host.stop(stopped)
 
-    def _partitions(self) -> list[tuple[Key, str, PartitionImage]]:
-        return [row for host in self._brokers() for row in self.atlas.hosted(host.node_id)]
+    def _partitions(self) -> list[tuple[PartitionKey, str, PartitionImage]]:
+        return [row for host in self._brokers() for row in self.dirty.hosted(host.node_id)]
 
     def _lose_partition(self, fault: Fault, chance: Chance) -> None:
         """All replicas of a partition lose their disks at once."""
-        topics = sorted(self.atlas.image.topics_by_name.values(), key=lambda topic: topic.name)
+        topics = sorted(self.dirty.image.topics_by_name.values(), key=lambda topic: topic.name)
         states = [topic.partitions[index] for topic in topics for index in sorted(topic.partitions)]
         if not states or self.beyond_budget:
             return

@@ -20,7 +20,7 @@ from firnline.sim.net import BROKER_PORT, HOST_PREFIX, Call
 from firnline.sim.options import Options
 from firnline.sim.world import Chance
 
-Then = Callable[[Any, int], Effects]
+ResponseCallback = Callable[[Any, int], Effects]
 # Clients are numbered from here on; nodes have lower numbers.
 CLIENT_IDS_FROM = 101
 REQUEST_TIMEOUT_MS = 5_000
@@ -28,7 +28,7 @@ _METADATA_MS = 4_000
 _SOON_MS = 200
 
 
-class Place(NamedTuple):
+class PartitionLeader(NamedTuple):
     """One partition as a client knows it."""
 
     topic: str
@@ -58,7 +58,7 @@ class Client:
         self.shape = options.cluster
         self.chance = chance
         self.on_stopped: Callable[[], None] = _nothing
-        self.places: dict[tuple[Uuid, int], Place] = {}
+        self.places: dict[tuple[Uuid, int], PartitionLeader] = {}
         self._brokers = broker_ids(options)
         self._is_asking = False
         self._is_soon = False
@@ -88,7 +88,7 @@ class Client:
         self,
         broker_id: int,
         request: Any,
-        then: Then,
+        then: ResponseCallback,
         *,
         channel: str,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
@@ -120,7 +120,9 @@ class Client:
         if isinstance(answer, Unanswered) or not answer.topics:
             return [SetTimer(key="metadata", at_ms=now_ms + _SOON_MS, then=self.refresh)]
         found = [
-            Place(topic.name, topic.topic_id, row.partition_index, row.leader_id, row.leader_epoch)
+            PartitionLeader(
+                topic.name, topic.topic_id, row.partition_index, row.leader_id, row.leader_epoch
+            )
             for topic in answer.topics
             if not topic.error_code and (self.knows_internal or not topic.is_internal)
             for row in topic.partitions
@@ -129,7 +131,7 @@ class Client:
         timer = SetTimer(key="metadata", at_ms=now_ms + _METADATA_MS, then=self.refresh)
         return [timer, *self.on_places(now_ms)]
 
-    def _newer(self, place: Place) -> Place:
+    def _newer(self, place: PartitionLeader) -> PartitionLeader:
         """As clients do: a broker that lags does not send them back to a deposed leader (KIP-320)."""
         known = self.places.get(place.key, place)
         return known if known.leader_epoch > place.leader_epoch else place

@@ -12,7 +12,7 @@ from firnline.records.batch import BatchHeader, headers
 from firnline.records.record import records
 
 if TYPE_CHECKING:
-    from firnline.sim.cluster.ledger import PartitionTruth
+    from firnline.sim.cluster.ledger import PartitionHistory
 
 # With a longer delete.retention.ms no tombstone may be missing either, whatever the clocks do.
 _FOR_EVER_MS = 1000 * DAY_MS
@@ -26,8 +26,8 @@ def is_compacted(log: object) -> bool:
 class KeyedHistory:
     """Records that were ever committed to one partition, by offset and by key."""
 
-    def __init__(self, truth: "PartitionTruth") -> None:
-        self._truth = truth
+    def __init__(self, history: "PartitionHistory") -> None:
+        self._history = history
         self._cuts = 0
         self._upto = 0
         self._rows: dict[int, tuple[bytes | None, bytes | None]] = {}
@@ -38,14 +38,14 @@ class KeyedHistory:
         self._sound: dict[bytes, tuple[int, ...]] = {}
 
     def _catch_up(self) -> None:
-        truth = self._truth
-        if truth.cuts != self._cuts:
+        history = self._history
+        if history.cuts != self._cuts:
             self._rows.clear()
             self._newest.clear()
             self._sound.clear()
-            self._cuts, self._upto = truth.cuts, 0
-        for base_offset in truth.borders_from(self._upto):
-            batch = truth.batch_at(base_offset)
+            self._cuts, self._upto = history.cuts, 0
+        for base_offset in history.borders_from(self._upto):
+            batch = history.batch_at(base_offset)
             if batch is None:
                 continue
             header = next(headers(batch))
@@ -54,7 +54,7 @@ class KeyedHistory:
                     self._rows[row.offset] = row.key, row.value
                     if row.key is not None:
                         self._newest[row.key] = row.offset
-        self._upto = truth.end_offset
+        self._upto = history.end_offset
 
     def lose(self, offset: int) -> None:
         """Everything from `offset` on is about to be lost, where that is allowed.

@@ -19,16 +19,16 @@ from firnline.protocol.messages.k02_list_offsets import (
 )
 from firnline.records.batch import headers
 from firnline.records.validate import check_batches
-from firnline.sim.cluster.client import Client, Place
+from firnline.sim.cluster.client import Client, PartitionLeader
+from firnline.sim.cluster.ledger import PartitionKey
 from firnline.sim.cluster.shape import NEVER
 from firnline.sim.options import Options
 from firnline.sim.world import EPOCH_S, Chance
 
-Key = tuple[Uuid, int]
 # Called with (partition, position, bytes, leader epoch of the answering broker).
-OnRead = Callable[[Key, int, bytes, int], None]
+OnRead = Callable[[PartitionKey, int, bytes, int], None]
 # Whether records before a position are known to be lost, so that the consumer may start again.
-MayGoBack = Callable[[Key, int], bool]
+MayGoBack = Callable[[PartitionKey, int], bool]
 _WAIT_MS = 500
 _PAUSE_MS = 150
 _BYTES = 1_048_576
@@ -46,17 +46,17 @@ class Consumer(Client):
     ) -> None:
         super().__init__(options, chance)
         self._may_go_back = may_go_back
-        self.positions: dict[Key, int] = {}
+        self.positions: dict[PartitionKey, int] = {}
         self.records = 0
         # Whether each Fetch states the epoch of the last batch, as Kafka's consumers do.
         self._is_wary = any(topic.unclean != NEVER for topic in self.shape.topics)
         self._is_careful = "rot-log" in options.late_kinds
         self._gappy = [topic.name for topic in self.shape.topics if topic.is_compacted]
         self.damaged = 0  # responses that were refused
-        self._epochs: dict[Key, int] = {}
+        self._epochs: dict[PartitionKey, int] = {}
         self._on_read = on_read
         self._fetching: dict[int, bool] = {}
-        self._paused: dict[Key, int] = {}
+        self._paused: dict[PartitionKey, int] = {}
         self._version_max = chance.pick((18, 17, 15, 13, 12))
         self._fetch_bytes = chance.pick((_BYTES, 3_000))
 
@@ -80,8 +80,8 @@ class Consumer(Client):
         return effects
 
     def _fetch(self, leader_id: int, now_ms: int) -> Effects:
-        wanted: dict[Uuid, tuple[Place, list[FetchPartition]]] = {}
-        asked: dict[Key, tuple[int, int]] = {}
+        wanted: dict[Uuid, tuple[PartitionLeader, list[FetchPartition]]] = {}
+        asked: dict[PartitionKey, tuple[int, int]] = {}
         for key, place in self.places.items():
             if place.leader_id != leader_id or self._paused.get(key, 0) > now_ms:
                 continue
@@ -107,7 +107,7 @@ class Consumer(Client):
         return [self.ask(leader_id, request, then, channel="fetch", version_max=self._version_max)]
 
     def _came(
-        self, leader_id: int, asked: dict[Key, tuple[int, int]], answer: Any, now_ms: int
+        self, leader_id: int, asked: dict[PartitionKey, tuple[int, int]], answer: Any, now_ms: int
     ) -> Effects:
         self._fetching[leader_id] = False
         if isinstance(answer, Unanswered) or answer.error_code:
@@ -127,7 +127,7 @@ class Consumer(Client):
             effects.append(self._again(leader_id, now_ms))
         return [*effects, *self._go(now_ms)]
 
-    def _take(self, key: Key, row: Any, leader_epoch: int, now_ms: int) -> Effects:
+    def _take(self, key: PartitionKey, row: Any, leader_epoch: int, now_ms: int) -> Effects:
         if row.error_code == Code.OFFSET_OUT_OF_RANGE:
             self._paused[key] = now_ms + _PAUSE_MS
             return self._list(self.places[key], _EARLIEST, partial(self._reset, key))
@@ -155,7 +155,7 @@ class Consumer(Client):
             self.positions[key] = position
         return []
 
-    def _is_sound(self, key: Key, data: bytes) -> bool:
+    def _is_sound(self, key: PartitionKey, data: bytes) -> bool:
         """Whether the CRCs match and the batches are consecutive, as our readers check."""
         found = check_batches(data)
         if isinstance(found, KafkaError):
@@ -175,13 +175,13 @@ class Consumer(Client):
 
     # ---- offsets
 
-    def _list(self, place: Place, timestamp: int, then: Any) -> Effects:
+    def _list(self, place: PartitionLeader, timestamp: int, then: Any) -> Effects:
         row = ListOffsetsPartition(partition_index=place.partition, timestamp=timestamp)
         topic = ListOffsetsTopic(name=place.topic, partitions=[row])
         request = ListOffsetsRequest(replica_id=-1, topics=[topic], timeout_ms=_WAIT_MS)
         return [self.ask(place.leader_id, request, then, channel="offsets", version_max=9)]
 
-    def _reset(self, key: Key, answer: Any, now_ms: int) -> Effects:
+    def _reset(self, key: PartitionKey, answer: Any, now_ms: int) -> Effects:
         """The position is gone, or not there yet: continue at the start or the end of the log."""
         if isinstance(answer, Unanswered):
             return self.refresh_soon(now_ms)

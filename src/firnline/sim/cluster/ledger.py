@@ -10,12 +10,12 @@ import sys
 from firnline.base.ids import Uuid
 from firnline.records.batch import NO_PRODUCER_ID, BatchHeader
 from firnline.sim.cluster.compaction_checks import KeyedHistory
-from firnline.sim.truth import CommittedLog
+from firnline.sim.history import CommittedLog
 
-Key = tuple[Uuid, int]
+PartitionKey = tuple[Uuid, int]
 
 
-class PartitionTruth(CommittedLog):
+class PartitionHistory(CommittedLog):
     """One partition.
 
     acked_end  everything below was acknowledged
@@ -133,7 +133,7 @@ class PartitionTruth(CommittedLog):
         )
 
 
-def name(key: Key) -> str:
+def name(key: PartitionKey) -> str:
     """A partition as people read it."""
     return f"{key[0].hex()[:6]}-{key[1]}"
 
@@ -142,16 +142,16 @@ class Ledger:
     """All partitions, by topic id and number."""
 
     def __init__(self) -> None:
-        self.partitions: dict[Key, PartitionTruth] = {}
+        self.partitions: dict[PartitionKey, PartitionHistory] = {}
         self.acknowledged = 0  # records, with acks=all
         self.acknowledged_by_one = 0
         self.exempt = 0  # acknowledged records that were lost where that is allowed
 
-    def of(self, key: Key) -> PartitionTruth:
+    def of(self, key: PartitionKey) -> PartitionHistory:
         """The partition; created when it is first used."""
         found = self.partitions.get(key)
         if found is None:
-            found = self.partitions[key] = PartitionTruth()
+            found = self.partitions[key] = PartitionHistory()
         return found
 
     @property

@@ -10,8 +10,8 @@ from typing import Any
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import ClusterImage, PartitionImage
 from firnline.replica.isr import NO_BROKER_EPOCH
-from firnline.sim.cluster.budget import Atlas
-from firnline.sim.cluster.ledger import Key, Ledger, name
+from firnline.sim.cluster.budget import DirtyReplicas
+from firnline.sim.cluster.ledger import Ledger, PartitionKey, name
 from firnline.sim.cluster.replica_checks import ReplicaChecks
 from firnline.sim.cluster.shape import UNCLEAN_KEY
 from firnline.sim.cluster.wire_checks import WireChecks
@@ -25,7 +25,7 @@ class MetadataChecks:
     def __init__(
         self,
         ledger: Ledger,
-        atlas: Atlas,
+        dirty: DirtyReplicas,
         replicas: ReplicaChecks,
         wire: WireChecks,
         complain: Any,
@@ -37,7 +37,7 @@ class MetadataChecks:
         self._may_be_unknown = may_be_unknown
         self._wire = wire
         self._ledger = ledger
-        self._atlas = atlas
+        self._dirty = dirty
         self._replicas = replicas
         self._complain = complain
         self.unclean_elections = 0  # that were committed
@@ -47,7 +47,7 @@ class MetadataChecks:
 
     def on_image(self, image: ClusterImage, deltas: Sequence[ClusterDelta]) -> None:
         """Check what has changed."""
-        self._atlas.image = image
+        self._dirty.image = image
         for delta in deltas:
             for broker_id in delta.brokers:
                 self._on_broker(delta, broker_id)
@@ -73,10 +73,14 @@ class MetadataChecks:
         self._epochs[broker_id] = after.epoch
 
     def _on_partition(
-        self, delta: ClusterDelta, key: Key, before: PartitionImage | None, after: PartitionImage
+        self,
+        delta: ClusterDelta,
+        key: PartitionKey,
+        before: PartitionImage | None,
+        after: PartitionImage,
     ) -> None:
         """rel-R16, rel-R17; and rel-R1 for replicas that join an ISR."""
-        self._atlas.note_isr(key, after)
+        self._dirty.note_isr(key, after)
         if not after.isr or any(each not in after.replicas for each in after.isr):
             text = f"{name(key)}: the ISR is {after.isr} of {after.replicas}"
             self._complain("rel-R17", text)
@@ -100,7 +104,7 @@ class MetadataChecks:
         self,
         delta: ClusterDelta,
         topic: str,
-        key: Key,
+        key: PartitionKey,
         before: PartitionImage,
         after: PartitionImage,
     ) -> None:
@@ -109,20 +113,20 @@ class MetadataChecks:
         """
         self.unclean_elections += 1
         is_allowed = delta.before.topic_config_overrides(topic).get(UNCLEAN_KEY) == "true"
-        truth = self._ledger.of(key)
+        history = self._ledger.of(key)
         if is_allowed or (key, before.partition_epoch) in self._wire.asked_unclean:
-            truth.elected(after.leader_epoch)
+            history.elected(after.leader_epoch)
             return
         there = self._replicas.running(key, after.leader)
         end = "nobody knows what" if there is None else there.log.log_end_offset
         text = (
             f"{name(key)}: {after.leader} leads epoch {after.leader_epoch}, from outside the ISR"
-            f" {before.isr}, which nobody allowed; it has {end} of {truth.acked_end} acknowledged"
+            f" {before.isr}, which nobody allowed; it has {end} of {history.acked_end} acknowledged"
         )
         self._complain("rel-R5", text)
 
     def _on_joined(
-        self, delta: ClusterDelta, key: Key, before: PartitionImage, broker_id: int
+        self, delta: ClusterDelta, key: PartitionKey, before: PartitionImage, broker_id: int
     ) -> None:
         """rel-R1: a replica that joins is the incarnation that fetched; it is registered and unfenced."""
         broker = delta.before.brokers.get(broker_id)

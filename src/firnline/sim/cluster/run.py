@@ -14,10 +14,10 @@ from firnline.metadata.features import DIRECTORIES_SINCE
 from firnline.metadata.image import ClusterImage
 from firnline.protocol.schema import Message
 from firnline.sim.cluster.admin import Admin
-from firnline.sim.cluster.budget import Atlas
+from firnline.sim.cluster.budget import DirtyReplicas
 from firnline.sim.cluster.client import CLIENT_IDS_FROM, Client
 from firnline.sim.cluster.consumer import Consumer, OnRead
-from firnline.sim.cluster.ledger import Key, Ledger, name
+from firnline.sim.cluster.ledger import Ledger, PartitionKey, name
 from firnline.sim.cluster.metadata_checks import MetadataChecks
 from firnline.sim.cluster.node import ClusterNode
 from firnline.sim.cluster.producer import Producer
@@ -31,7 +31,7 @@ from firnline.sim.host import Host, Machine, Process
 from firnline.sim.net import BROKER_PORT, PORT, Call, Network, Watcher
 from firnline.sim.options import Options
 from firnline.sim.quorum_node import DATA
-from firnline.sim.run import Cluster, Form
+from firnline.sim.run import Cluster, ClusterKind
 from firnline.sim.world import MS, SECOND, World
 
 # How long replicas may take to be in sync again, and the consumer to read the rest (rel-R18).
@@ -48,7 +48,7 @@ class Users:
         shape = options.cluster
         assert shape is not None
         self._complain = complain
-        self.on_read: Callable[[int, Key, int, bytes, int], None] = _unread
+        self.on_read: Callable[[int, PartitionKey, int, bytes, int], None] = _unread
         self.ledger = Ledger()
         self.admin = Admin(options, world.chance("admin"))
         self.producers = [
@@ -72,10 +72,10 @@ class Users:
     def _reader(self, number: int) -> OnRead:
         return partial(self._read, number)
 
-    def _read(self, number: int, key: Key, position: int, data: bytes, epoch: int) -> None:
+    def _read(self, number: int, key: PartitionKey, position: int, data: bytes, epoch: int) -> None:
         self.on_read(number, key, position, data, epoch)
 
-    def _may_go_back(self, key: Key, position: int) -> bool:
+    def _may_go_back(self, key: PartitionKey, position: int) -> bool:
         return position > self.ledger.of(key).end_offset
 
     @property
@@ -150,29 +150,29 @@ class WholeCluster(Cluster):
 
     def __init__(self, options: Options, world: World, mode: str) -> None:
         super().__init__(options, world, mode)
-        complain, truth = self.checkers.complain, self.checkers.truth
+        complain, history = self.checkers.complain, self.checkers.history
         self.ledger = Ledger()
         assert options.cluster is not None
-        self.atlas = Atlas(
+        self.dirty = DirtyReplicas(
             self.hosts, self.ledger, options.cluster.min_isr, log_directories(options)
         )
-        self.faults.atlas = self.atlas
+        self.faults.dirty = self.dirty
         self.wire = wire = WireChecks(world, self.ledger, complain)
-        self.replicas = ReplicaChecks(world, self.hosts, self.ledger, self.atlas, wire, complain)
+        self.replicas = ReplicaChecks(world, self.hosts, self.ledger, self.dirty, wire, complain)
         self.metadata = metadata = MetadataChecks(
             self.ledger,
-            self.atlas,
+            self.dirty,
             self.replicas,
             wire,
             complain,
             may_be_unknown=options.cluster.levels[0] < _EPOCHS_SINCE,
         )
-        truth.on_image = metadata.on_image
-        self.groups = GroupChecks(self.hosts, self.ledger, self.atlas, complain)
+        history.on_image = metadata.on_image
+        self.groups = GroupChecks(self.hosts, self.ledger, self.dirty, complain)
         users = self.workload
         users.on_read, users.ledger = self.wire.read, self.ledger
         for producer in users.producers:
-            producer.is_deposed = self.atlas.is_deposed
+            producer.is_deposed = self.dirty.is_deposed
         for node_id in users.by_id:
             users.hosts[node_id] = Host(node_id, world, options, self)
         everybody = self.hosts | users.hosts
@@ -182,8 +182,10 @@ class WholeCluster(Cluster):
         self.faults.use(self.network)
 
     def _make_faults(self, mode: str) -> DirectoryFaults:
-        truth = self.checkers.truth
-        return DirectoryFaults(self.world, self.options, self.hosts, self.network, truth, mode=mode)
+        history = self.checkers.history
+        return DirectoryFaults(
+            self.world, self.options, self.hosts, self.network, history, mode=mode
+        )
 
     def _make_workload(self) -> Users:
         return Users(self.world, self.options, self.checkers.complain)
@@ -247,7 +249,7 @@ class WholeCluster(Cluster):
                 self.replicas.failing(process)
             host.has_bad_disk = False
             if self.faults.may_lose(host):
-                self.atlas.loses(host.node_id)
+                self.dirty.loses(host.node_id)
                 host.cut_power(self._chance)
             else:
                 host.kill()
@@ -263,7 +265,7 @@ class WholeCluster(Cluster):
         registered, the node stops, and is fenced.
         """
         path = f"{problem.facts.get('path', '')}/"
-        others = [each for each in self.atlas.directories if each != DATA]
+        others = [each for each in self.dirty.directories if each != DATA]
         if not process.is_ready or not any(path.startswith(f"{each}/") for each in others):
             return False
         storage = process.machine.broker.storage
@@ -271,7 +273,7 @@ class WholeCluster(Cluster):
         known = image.brokers.get(process.node_id)
         if image.metadata_version < DIRECTORIES_SINCE or known is None or not known.log_dirs:
             return False
-        return len(storage.failed_directories) < len(self.atlas.directories)
+        return len(storage.failed_directories) < len(self.dirty.directories)
 
     # ---- the end
 
@@ -310,14 +312,14 @@ class WholeCluster(Cluster):
         for host in self.hosts.values():
             broker = None if host.process is None else host.process.machine.broker
             for key, partition in () if broker is None else broker.hosted.by_id.items():
-                state = self.atlas.partition(key)
+                state = self.dirty.partition(key)
                 if partition.is_offline and state is not None and state.leader == host.node_id:
                     return f"{name(key)} is led by {host.node_id}, whose directory failed"
         return None
 
     def _apart(self) -> str | None:
         """Return why replicas and readers are not where they should be; None if they are."""
-        image = self.atlas.image
+        image = self.dirty.image
         topics = sorted(image.topics_by_name.values(), key=lambda topic: topic.name)
         for topic in topics:
             for index in sorted(topic.partitions):
@@ -361,20 +363,20 @@ class WholeCluster(Cluster):
             for key, text in producer.out_of_order:
                 if not self.ledger.of(key).lost:
                     self.checkers.complain("rel-R12", f"producer {producer.number}: {text}")
-        for key, truth in self.ledger.partitions.items():
-            if truth.acked_end > truth.end_offset:
-                text = f"{name(key)}: {truth.acked_end} was acknowledged; the end is {truth.end_offset}"
+        for key, history in self.ledger.partitions.items():
+            if history.acked_end > history.end_offset:
+                text = f"{name(key)}: {history.acked_end} was acknowledged; the end is {history.end_offset}"
                 self.checkers.complain("rel-R14", text)
 
 
-def _unread(number: int, key: Key, position: int, data: bytes, leader_epoch: int) -> None:
+def _unread(number: int, key: PartitionKey, position: int, data: bytes, leader_epoch: int) -> None:
     """Nobody checks it."""
 
 
-def cluster_form(profile: str | None = None) -> Form:
+def cluster_kind(profile: str | None = None) -> ClusterKind:
     """Whole clusters; with a profile, faults that test one rule."""
     words = "--cluster" if profile is None else f"--cluster --profile {profile}"
-    return Form("cluster", words, partial(draw_cluster, profile=profile), WholeCluster)
+    return ClusterKind("cluster", words, partial(draw_cluster, profile=profile), WholeCluster)
 
 
-CLUSTER = cluster_form()
+CLUSTER = cluster_kind()

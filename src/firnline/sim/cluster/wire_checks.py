@@ -25,7 +25,7 @@ from firnline.protocol.versions import CONTROLLER_SERVED
 from firnline.records.batch import headers
 from firnline.records.record import records
 from firnline.replica.partition import Partition
-from firnline.sim.cluster.ledger import Key, Ledger, name
+from firnline.sim.cluster.ledger import Ledger, PartitionKey, name
 from firnline.sim.host import Process
 from firnline.sim.net import BROKER_PORT, Call
 from firnline.sim.world import World
@@ -35,7 +35,7 @@ _OF_BROKERS = (BrokerHeartbeatRequest, AlterPartitionRequest, AllocateProducerId
 _REFUSALS = (Code.INELIGIBLE_REPLICA, Code.OPERATION_NOT_ATTEMPTED)
 _CONTROLLER = {row.key: row for row in CONTROLLER_SERVED}
 _STALE = "of an older incarnation"
-Place = tuple[int, int]  # (leader epoch, offset) from which a follower fetches
+FetchPosition = tuple[int, int]  # (leader epoch, offset) from which a follower fetches
 
 
 class Promise(NamedTuple):
@@ -43,7 +43,7 @@ class Promise(NamedTuple):
     `isr_size` the actual one in that partition epoch.
     """
 
-    key: Key
+    key: PartitionKey
     base_offset: int
     crc: int
     next_offset: int
@@ -65,21 +65,21 @@ class WireChecks:
         self._ledger = ledger
         self._complain = complain
         self.promised: list[Promise] = []
-        self.applying: dict[Key, Place] | None = None
+        self.applying: dict[PartitionKey, FetchPosition] | None = None
         self.fetched_us: dict[
             tuple[int, int], int
         ] = {}  # (leader, follower) -> time of the last Fetch
         # (leader, follower) -> the leader epochs that it fetched in before the leader knew them.
-        self.ahead: dict[tuple[int, int], dict[Key, int]] = {}
+        self.ahead: dict[tuple[int, int], dict[PartitionKey, int]] = {}
         # (leader, follower) -> the broker epochs stated in its Fetches; all in order of time.
         self.told_epochs: dict[tuple[int, int], dict[int, None]] = {}
         # Partition and partition epoch -> members and the broker epochs they were proposed with.
-        self.proposed: dict[tuple[Key, int], dict[int, dict[int, None]]] = {}
+        self.proposed: dict[tuple[PartitionKey, int], dict[int, dict[int, None]]] = {}
         # Partitions and partition epochs for which a controller was asked to elect any leader.
-        self.asked_unclean: dict[tuple[Key, int], None] = {}
-        self._refused: dict[tuple[int, Key], int] = {}
-        self._sessions: dict[tuple[int, int, int], dict[Key, Place]] = {}
-        self._asked: dict[int, tuple[int, Send, dict[Key, Place]]] = {}
+        self.asked_unclean: dict[tuple[PartitionKey, int], None] = {}
+        self._refused: dict[tuple[int, PartitionKey], int] = {}
+        self._sessions: dict[tuple[int, int, int], dict[PartitionKey, FetchPosition]] = {}
+        self._asked: dict[int, tuple[int, Send, dict[PartitionKey, FetchPosition]]] = {}
 
     # ------------------------------------------------------------------------- requests
 
@@ -141,7 +141,7 @@ class WireChecks:
         header = None if row.records is None else next(headers(row.records), None)
         return header, 0 if found is None else len(found.isr)
 
-    def _older_epochs(self, process: Process, request: Any) -> list[Key]:
+    def _older_epochs(self, process: Process, request: Any) -> list[PartitionKey]:
         """Return partitions of which the sender knows an older leader epoch than this broker."""
         found = []
         for topic in request.topics:
@@ -151,7 +151,7 @@ class WireChecks:
                     found.append((here.topic_id, row.partition))
         return found
 
-    def _note_ahead(self, process: Process, request: Any, ahead: dict[Key, int]) -> None:
+    def _note_ahead(self, process: Process, request: Any, ahead: dict[PartitionKey, int]) -> None:
         """Note partitions of which the sender knows a newer leader epoch than this broker.
 
         A Fetch of many partitions is handled in slices: this broker may lead in that epoch when it reaches
@@ -190,7 +190,7 @@ class WireChecks:
                 self.note_proposed(key, row.partition_epoch, members)
 
     def note_proposed(
-        self, key: Key, partition_epoch: int, members: Iterable[tuple[int, int]]
+        self, key: PartitionKey, partition_epoch: int, members: Iterable[tuple[int, int]]
     ) -> None:
         """A leader proposes an ISR; `members` with their broker epochs."""
         known = self.proposed.setdefault((key, partition_epoch), {})
@@ -220,7 +220,7 @@ class WireChecks:
                         key = (call.from_id, (topic.topic_id, row.partition_index))
                         self._refused[key] = self._refused.get(key, 0) + 1
 
-    def was_refused(self, node_id: int, key: Key) -> bool:
+    def was_refused(self, node_id: int, key: PartitionKey) -> bool:
         """Whether a controller has refused a proposal of that leader since the last call."""
         return self._refused.pop((node_id, key), 0) > 0
 
@@ -327,10 +327,10 @@ class WireChecks:
             text = f"{name(key)}: {asked.timestamp} is at {row.offset}, not {expected[0]}"
             self._complain("rel-C9", text, process.node_id)
 
-    def _first_at(self, key: Key, timestamp_ms: int, start_offset: int) -> int | None:
-        truth = self._ledger.of(key)
-        for base_offset, latest_ms in truth.times:
-            batch = truth.batch_at(base_offset) if latest_ms >= timestamp_ms else None
+    def _first_at(self, key: PartitionKey, timestamp_ms: int, start_offset: int) -> int | None:
+        history = self._ledger.of(key)
+        for base_offset, latest_ms in history.times:
+            batch = history.batch_at(base_offset) if latest_ms >= timestamp_ms else None
             if batch is None:
                 continue
             for row in records(batch, next(headers(batch))):
@@ -338,25 +338,27 @@ class WireChecks:
                     return row.offset
         return None
 
-    def read(self, number: int, key: Key, position: int, data: bytes, leader_epoch: int) -> None:
+    def read(
+        self, number: int, key: PartitionKey, position: int, data: bytes, leader_epoch: int
+    ) -> None:
         """rel-C1, rel-C2: what a consumer reads is committed, and the same for all consumers.
 
         `leader_epoch` is that of the leader that answered.
         """
-        truth = self._ledger.of(key)
-        judged_to = truth.judged_to(leader_epoch)
-        if truth.is_compacted:
-            problem = None if truth.has_past else truth.keyed.is_so(data)
+        history = self._ledger.of(key)
+        judged_to = history.judged_to(leader_epoch)
+        if history.is_compacted:
+            problem = None if history.has_past else history.keyed.is_so(data)
             if problem is not None:
                 self._complain("rel-C1", f"{name(key)}: consumer {number} got {problem}")
             return
         for header in headers(data):
             if header.next_offset <= position or header.base_offset >= judged_to:
                 continue
-            batch = truth.batch_at(header.base_offset)
+            batch = history.batch_at(header.base_offset)
             what = f"{name(key)}: consumer {number} got"
             if batch is None:
-                text = f"{what} {header.base_offset}; up to {truth.end_offset} is committed"
+                text = f"{what} {header.base_offset}; up to {history.end_offset} is committed"
                 self._complain("rel-C2", text)
             elif batch != data[header.position : header.position + header.size_bytes]:
                 self._complain("rel-C1", f"{what} another batch at {header.base_offset}")

@@ -27,7 +27,7 @@ class RaceFaults(ClusterFaults):
             for _, _, state in self._partitions()
             if len(state.isr) == len(state.replicas) == 3 and state.leader >= 0
         ]
-        found = [each for each in found if self.atlas.may_stop(each[0])]
+        found = [each for each in found if self.dirty.may_stop(each[0])]
         if not found:
             return
         leader, heir, follower = chance.pick(found)
@@ -59,7 +59,7 @@ class RaceFaults(ClusterFaults):
             for other in state.replicas
             if other != state.leader >= 0
         ]
-        found = [each for each in found if self.atlas.may_stop(each[1])]
+        found = [each for each in found if self.dirty.may_stop(each[1])]
         if not found:
             return
         leader, other = chance.pick(found)

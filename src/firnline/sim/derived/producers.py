@@ -8,7 +8,7 @@ from typing import Any
 
 from firnline.records.batch import NO_PRODUCER_ID, headers
 from firnline.replica.partition import Partition
-from firnline.sim.cluster.ledger import Key, name
+from firnline.sim.cluster.ledger import PartitionKey, name
 from firnline.sim.host import Process
 
 _ONE_IN = 64
@@ -22,7 +22,7 @@ class ProducerChecks:
         self._complain = complain
         self._changes = 0
 
-    def changed(self, process: Process, key: Key, partition: Partition) -> None:
+    def changed(self, process: Process, key: PartitionKey, partition: Partition) -> None:
         """The replica has changed."""
         self._changes += 1
         log = partition.log

@@ -13,9 +13,9 @@ from firnline.protocol.messages.k09_offset_fetch import OffsetFetchRequest
 from firnline.protocol.messages.k14_sync_group import SyncGroupRequest
 from firnline.protocol.schema import Message
 from firnline.replica.partition import Partition
-from firnline.sim.cluster.budget import Atlas
-from firnline.sim.cluster.ledger import Key, Ledger
-from firnline.sim.groups.member import GROUP, Spot, spots_of
+from firnline.sim.cluster.budget import DirtyReplicas
+from firnline.sim.cluster.ledger import Ledger, PartitionKey
+from firnline.sim.groups.member import GROUP, TopicAndPartition, spots_of
 from firnline.sim.host import Host, Process
 from firnline.sim.net import Call
 
@@ -25,17 +25,19 @@ Order = tuple[int, int]  # leader epoch of the coordinator, and time
 class GroupChecks:
     """Checks the responses of coordinators. `acknowledged`: acknowledged commits, counted by partition."""
 
-    def __init__(self, hosts: dict[int, Host], ledger: Ledger, atlas: Atlas, complain: Any) -> None:
+    def __init__(
+        self, hosts: dict[int, Host], ledger: Ledger, dirty: DirtyReplicas, complain: Any
+    ) -> None:
         self._hosts = hosts
         self._ledger = ledger
-        self._atlas = atlas
+        self._dirty = dirty
         self._complain = complain
         self.acknowledged = 0
         self._count = 0
         self._cuts = 0
         self._taken: dict[str, Order] = {}  # by the number of the commit
-        self._promised: dict[Spot, tuple[Order, str]] = {}
-        self._owners: dict[int, dict[Spot, str]] = {}  # by generation
+        self._promised: dict[TopicAndPartition, tuple[Order, str]] = {}
+        self._owners: dict[int, dict[TopicAndPartition, str]] = {}  # by generation
         # Leader epoch -> the newest generation whose assignments it gave out
         self._fences: dict[int, int] = {}
 
@@ -65,7 +67,7 @@ class GroupChecks:
     def check_end(self) -> None:
         """rel-C5 after healing: the coordinator has everything that was acknowledged."""
         key = self._key()
-        state = None if key is None else self._atlas.partition(key)
+        state = None if key is None else self._dirty.partition(key)
         if state is None or state.leader == NO_LEADER:
             return
         process = self._hosts[state.leader].process
@@ -124,7 +126,7 @@ class GroupChecks:
                     if not group.error_code and not row.error_code:
                         self._judge(process, (topic.name, row.partition_index), row.metadata)
 
-    def _judge(self, process: Process, spot: Spot, number: str | None) -> None:
+    def _judge(self, process: Process, spot: TopicAndPartition, number: str | None) -> None:
         """rel-C5: it is the last acknowledged commit, or one that was taken after it."""
         self._forget_what_was_lost()
         if spot not in self._promised:
@@ -146,8 +148,8 @@ class GroupChecks:
             self._owners.clear()
             self._fences.clear()
 
-    def _key(self) -> Key | None:
-        topic = self._atlas.image.topics_by_name.get(OFFSETS_TOPIC)
+    def _key(self) -> PartitionKey | None:
+        topic = self._dirty.image.topics_by_name.get(OFFSETS_TOPIC)
         return None if topic is None else (topic.topic_id, 0)
 
     def _hosted(self, process: Process) -> Partition | None:
@@ -161,7 +163,7 @@ class GroupChecks:
     def _leads(self, process: Process) -> bool:
         """Whether it is the coordinator in the controllers' image. A deposed one may not know yet."""
         key, found = self._key(), self._hosted(process)
-        state = None if key is None else self._atlas.partition(key)
+        state = None if key is None else self._dirty.partition(key)
         return (
             found is not None
             and state is not None

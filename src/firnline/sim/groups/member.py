@@ -37,7 +37,7 @@ _REBALANCE_MS = 5_000
 _TIMEOUT_MS = 10_000
 _RETRY_MS = 300
 _NO_GENERATION = -1
-Spot = tuple[str, int]  # topic and partition
+TopicAndPartition = tuple[str, int]  # topic and partition
 
 
 class Phase(Enum):
@@ -62,14 +62,16 @@ class Member(Client):
         self.is_on = True
         self.phase = Phase.FIND
         self.generation = _NO_GENERATION
-        self.share: dict[Spot, int] = {}
+        self.share: dict[TopicAndPartition, int] = {}
         self._names = [topic.name for topic in self.shape.topics]
         self._coordinator = -1
         self._member_id = ""
         self._assignments: list[SyncGroupRequestAssignment] = []
         self._has_share = False
-        self._shared: list[Spot] | None = None  # what it assigned, if it leads the group
-        self._former: tuple[str, int, list[Spot]] | None = (
+        self._shared: list[TopicAndPartition] | None = (
+            None  # what it assigned, if it leads the group
+        )
+        self._former: tuple[str, int, list[TopicAndPartition]] | None = (
             None  # as who it may still believe to commit
         )
         self._commits = 0
@@ -82,7 +84,7 @@ class Member(Client):
     def is_settled(self) -> bool:
         return self.phase is Phase.MEMBER
 
-    def spots(self) -> list[Spot]:
+    def spots(self) -> list[TopicAndPartition]:
         """All partitions that the group reads."""
         found = [(each.topic, each.partition) for each in self.places.values()]
         return sorted(spot for spot in found if spot[0] in self._names)
@@ -170,7 +172,7 @@ class Member(Client):
         if answer.leader == answer.member_id:
             self._shared = self.spots()
             ids = [member.member_id for member in answer.members]
-            shares: dict[str, list[Spot]] = {each: [] for each in ids}
+            shares: dict[str, list[TopicAndPartition]] = {each: [] for each in ids}
             for turn, spot in enumerate(self._shared):
                 shares[ids[turn % len(ids)]].append(spot)
             self._assignments = [
@@ -265,7 +267,11 @@ class Member(Client):
         return self._ask(request, self._heard)
 
     def _commit(
-        self, member_id: str, generation: int, places: list[tuple[Spot, int]], then: Any
+        self,
+        member_id: str,
+        generation: int,
+        places: list[tuple[TopicAndPartition, int]],
+        then: Any,
     ) -> Effects:
         self._commits += 1
         number = f"{self.number}/{self._commits}".ljust(self.shape.commit_bytes)
@@ -315,7 +321,7 @@ class Member(Client):
         return [self._soon(now_ms)]
 
 
-def spots_of(assignment: bytes | None) -> list[Spot]:
+def spots_of(assignment: bytes | None) -> list[TopicAndPartition]:
     """The partitions in an assignment."""
     return [(topic, index) for topic, index in json.loads(bytes(assignment or b"[]") or b"[]")]
 

@@ -20,7 +20,7 @@ class _Unread(NamedTuple):
     rest: list[FileSlice]
 
 
-class Answer:
+class PendingResponse:
     """A response on its way out. `is_whole`: the socket has every byte of it."""
 
     __slots__ = ("_unread", "message")

@@ -30,7 +30,7 @@ class Batch:
         self.is_followed = False
 
 
-class Lane:
+class BatchQueue:
     """The state of one partition. `is_waiting`: an id was requested, or something will be sent soon."""
 
     __slots__ = (

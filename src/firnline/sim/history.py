@@ -13,7 +13,7 @@ from firnline.metadata.records import NoOpRecord, decode
 from firnline.records.batch import BatchHeader, headers
 from firnline.records.record import records
 
-Heard = Callable[[ClusterImage, Sequence[ClusterDelta]], None]
+ImageListener = Callable[[ClusterImage, Sequence[ClusterDelta]], None]
 
 
 class CommittedLog:
@@ -67,7 +67,7 @@ class CommittedLog:
         return bytes(self._data[self._positions[index] : self._positions[index + 1]])
 
     def extend(self, data: bytes, end_offset: int, leader_epoch: int | None = None) -> str | None:
-        """Take the batches of `data` that lie in [end of the truth, end_offset); say what is wrong.
+        """Take the batches of `data` that lie in [end of the history, end_offset); say what is wrong.
 
         leader_epoch  of who commits them; None for the epoch of each batch
         """
@@ -101,7 +101,7 @@ class CommittedLog:
         self.end_offset = offset
 
     def differs(self, data: bytes, start_offset: int, end_offset: int) -> str | None:
-        """Compare whole batches of [`start_offset`, `end_offset`) with the truth; say how they differ."""
+        """Compare whole batches of [`start_offset`, `end_offset`) with the history; say how they differ."""
         end_offset = min(end_offset, self.end_offset)
         if start_offset >= end_offset:
             return None
@@ -119,13 +119,13 @@ class CommittedLog:
         return f"nothing of {start_offset} to {end_offset} is there, or not all"
 
 
-class Truth(CommittedLog):
+class CommittedMetadata(CommittedLog):
     """The committed metadata. `on_image` hears of each image as soon as anybody calls it committed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.images: dict[int, ClusterImage] = {}  # by the offset of the last record in it
-        self.on_image: Heard = _nobody
+        self.on_image: ImageListener = _nobody
         self._loader = Loader()
 
     def on_batch(self, batch: bytes, header: BatchHeader) -> None:
