@@ -1,7 +1,7 @@
-"""The invariants rel-Q1 to rel-Q18, looked at after every event, and at every message of the quorum. SIM.
+"""The invariants rel-Q1 to rel-Q18, checked after every event, and at every message of the quorum. SIM.
 
-Checks are incremental: what a node shows is compared with what it showed before, and only what changed is
-looked into. What is durable is looked up on the simulated platter. Source: reliability (b).
+Checks are incremental: the state of a node is compared with its previous state, and only what changed is
+checked. What is durable is read from the simulated platter. Source: reliability (b).
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from firnline.sim.snapshot_checks import SnapshotChecks
 from firnline.sim.world import World
 
 _ALL_BYTES = 1 << 30
-# Of the images a node publishes, one in so many is compared whole.
+# One in so many of the images that a node publishes is compared completely.
 _IMAGE_TURN = 32
 
 
@@ -44,7 +44,7 @@ class Violation(NamedTuple):
 
 
 class _Seen:
-    """What one process showed after its last step."""
+    """The state of one process after its last step."""
 
     __slots__ = (
         "end_offset",
@@ -75,12 +75,12 @@ class _Seen:
         self.newest_snapshot_id: OffsetAndEpoch | None = None
         self.image: ClusterImage | None = None
         self.image_count = 0
-        # While it leads: how far each replica has fetched, by what came, and by what was answered.
+        # While it leads: how far each replica has fetched, by its requests and by our responses.
         self.reached: dict[int, int] = {}
 
 
 class Checkers:
-    """Judges all nodes. `violations` is what did not hold; `on_violation` hears of each at once."""
+    """Checks all nodes. `violations` are the broken invariants; `on_violation` hears of each at once."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Checkers:
         self.snapshots = SnapshotChecks(self.history, self.complain)
 
     def complain(self, invariant: str, text: str, node_id: int = -1) -> None:
-        """Take down what does not hold."""
+        """Record a broken invariant."""
         violation = Violation(invariant, self._world.now_us, node_id, text)
         self.violations.append(violation)
         self._world.note(node_id, f"VIOLATION {invariant}: {text}")
@@ -114,7 +114,7 @@ class Checkers:
     # ------------------------------------------------------------------------- after a step
 
     def stepped(self, process: Process) -> None:
-        """Look at a process after each of its steps; not at one that is just gone."""
+        """Check a process after each of its steps, unless it is gone."""
         if not process.is_alive or not process.is_ready:
             return
         machine = process.machine
@@ -127,7 +127,7 @@ class Checkers:
             self._on_truncated(node_id, seen, raft, end_offset)
         if start_offset != seen.start_offset:
             self._on_started_anew(process, seen, start_offset, end_offset)
-        # What nobody is told of before it is saved may yet be lost, and is nothing then.
+        # What is not saved yet, and so not visible to others, may still be lost.
         epoch, role = (seen.epoch, seen.role) if raft.is_saving else (raft.epoch, raft.role)
         if epoch < seen.epoch:
             self.complain("rel-Q2", f"the epoch fell from {seen.epoch} to {epoch}", node_id)
@@ -153,9 +153,9 @@ class Checkers:
         seen.start_offset, seen.end_offset = start_offset, end_offset
 
     def failing(self, process: Process) -> None:
-        """Its disk failed it in the midst of a step: what it heard to be committed is.
+        """The disk failed in the middle of a step: keep what the process knew to be committed.
 
-        What it became in that step it said to nobody; it may become the same again.
+        It told nobody what it became in that step, so it may become the same again.
         """
         seen = self._seen.get(process.node_id)
         if seen is not None:
@@ -171,7 +171,7 @@ class Checkers:
                 self._on_high_watermark(process, process.machine, seen)
 
     def ended(self, process: Process) -> None:
-        """A process is gone; the next one on that machine is looked at afresh."""
+        """A process is gone; the next one on that machine starts without history."""
         self._seen.pop(process.node_id, None)
         self.snapshots.ended(process)
 
@@ -197,9 +197,11 @@ class Checkers:
         seen.verified_offset = max(seen.verified_offset, start_offset)
 
     def _check_lag(self, process: Process, seen: _Seen, start_offset: int, end_offset: int) -> None:
-        """rel-Q14, last clause (Q51): the slowest live replica is waited for, no longer than the bound."""
+        """rel-Q14, last clause (Q51): the leader waits for the slowest live replica, but not longer than
+        the limit.
+        """
         if process.machine.raft.role is not Role.LEADER:
-            # A log that begins and ends there is a snapshot of the leader's, just installed.
+            # A log that begins and ends there is a snapshot of the leader's that was just installed.
             if start_offset > self._start_of_leaders and start_offset < end_offset:
                 text = (
                     f"the log starts at {start_offset}, no leader's beyond {self._start_of_leaders}"
@@ -218,7 +220,7 @@ class Checkers:
             self.complain("rel-Q14", text, process.node_id)
 
     def _on_leader(self, process: Process, machine: Any) -> None:
-        """rel-Q1: one leader per epoch. rel-Q4: it has whatever was committed."""
+        """rel-Q1: one leader per epoch. rel-Q4: it has everything that was committed."""
         node_id, epoch, log = process.node_id, machine.raft.epoch, machine.log
         claim = (node_id, process.number)
         first = self._leaders.setdefault(epoch, claim)
@@ -329,7 +331,7 @@ class Checkers:
             self.check_image(node_id, image)
 
     def check_image(self, node_id: int, image: ClusterImage) -> None:
-        """Compare a published image with what the committed records make."""
+        """Compare a published image with the one that the committed records make."""
         expected = self.history.images.get(image.offset)
         if expected is None:
             if image.offset >= 0:
@@ -340,13 +342,13 @@ class Checkers:
     # ------------------------------------------------------------------------- at a message
 
     def sent(self, process: Process, to_id: int, effect: Send) -> None:
-        """Look at a request as it leaves."""
+        """Check a request as it leaves."""
         look = _AT_REQUEST.get(type(effect.request))
         if look is not None:
             look(self, process, effect.request)
 
     def received(self, process: Process, call: Call) -> None:
-        """Look at a request as it is handled: where a replica that is known to fetch is by now."""
+        """Check a request as it is handled, and note how far its replica has fetched."""
         request, from_id = call.request, call.from_id
         each = first_partition(request) if type(request) is FetchRequest else None
         seen = self._seen.get(process.node_id)
@@ -354,7 +356,7 @@ class Checkers:
             seen.reached[from_id] = max(seen.reached[from_id], each.fetch_offset)
 
     def _on_fetch_answered(self, process: Process, to_id: int, request: Any, response: Any) -> None:
-        """A place that the leader found valid makes its replica a live one (Q51)."""
+        """A replica whose fetch position the leader found valid is live (Q51)."""
         each, seen = first_partition(response), self._seen.get(process.node_id)
         if each is None or seen is None or each.error_code:
             return
@@ -365,16 +367,16 @@ class Checkers:
             seen.reached[to_id] = max(seen.reached.get(to_id, 0), offset)
 
     def _on_snapshot_served(self, process: Process, to_id: int, part: Any) -> None:
-        """Who fetches a snapshot goes on from its end, and needs nothing of the log before it."""
+        """A replica that fetches a snapshot continues at its end, and needs nothing of the log before it."""
         seen = self._seen.get(process.node_id)
         if part is not None and seen is not None and not part.error_code and to_id in seen.reached:
             seen.reached[to_id] = max(seen.reached[to_id], part.snapshot_id.end_offset)
 
     def told(self, process: Process, effect: Send, response: Message) -> None:
-        """What an answer does to who gets it is seen after the step."""
+        """Nothing to do: the effect of a response is checked after the step."""
 
     def answered(self, process: Process, call: Call, response: Message) -> None:
-        """Look at an answer as it leaves."""
+        """Check a response as it leaves."""
         to_id, request = call.from_id, call.request
         if type(response) is VoteResponse:
             self._on_vote_answered(process, request, response)
@@ -427,7 +429,7 @@ class Checkers:
             self._note_vote(process, asked.replica_epoch, asked.replica_id)
 
     def _note_vote(self, process: Process, epoch: int, candidate: int) -> None:
-        """rel-Q2: one vote per epoch, saved before it is told (rel-P2)."""
+        """rel-Q2: one vote per epoch, saved before it is visible (rel-P2)."""
         node_id = process.node_id
         key = (node_id, process.host.disk_number, epoch)
         first = self._votes.setdefault(key, candidate)
@@ -489,7 +491,7 @@ _AT_REQUEST: dict[type[Message], Callable[[Checkers, Process, Any], None]] = {
 
 
 def _read(log: Any, start_offset: int, end_offset: int) -> bytes:
-    """Whole batches from `start_offset` to `end_offset` or beyond."""
+    """Complete batches from `start_offset` to `end_offset` or beyond."""
     parts: list[bytes] = []
     at = start_offset
     while at < end_offset:

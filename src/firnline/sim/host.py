@@ -1,7 +1,8 @@
-"""A simulated machine and the process on it: what `runtime/` does in production, on virtual time. SIM.
+"""A simulated machine and the process on it: the work of `runtime/`, on virtual time. SIM.
 
 The disk belongs to the machine and outlives its processes; so does the wall clock. A process is one start of
-the production code: it gets effects carried out, is killed, loses power, or is paused, and never comes back.
+the production code: its effects are carried out, it may be killed, lose power or be paused, and it never
+comes back.
 """
 
 from collections import deque
@@ -37,7 +38,7 @@ from firnline.sim.world import Chance, Event, MachineClock, World
 if TYPE_CHECKING:
     from firnline.sim.net import Call
 
-# A loop that is told to go on at once still takes its turn after what came in meanwhile.
+# A loop that continues at once still first handles what has arrived.
 _TURN_US = 20
 
 
@@ -51,18 +52,18 @@ class Machine(Protocol):
 
     @property
     def controller(self) -> Any:
-        """What decides there while it is active; None on a node that is no controller."""
+        """The controller while it is active; None on a node without one."""
         ...
 
     @property
     def broker(self) -> Any:
-        """The whole broker; None on a node that has none."""
+        """The broker; None on a node without one."""
         ...
 
     def start(self, now_ms: int) -> Effects: ...
 
     def takes(self, port: int) -> bool:
-        """Are requests to that port read by now? Until then they wait in the kernel."""
+        """Whether requests to that port are read already. Before that they wait in the kernel."""
         ...
 
     def on_request(self, request: Any, call: "Call", now_ms: int) -> Effects: ...
@@ -70,12 +71,12 @@ class Machine(Protocol):
     def perform(self, effect: Effect, now_ms: int) -> Effects: ...
 
     def shutdown(self, now_ms: int) -> Effects:
-        """Leave in order; `on_stopped` is called when files are closed."""
+        """Shut down in order; `on_stopped` is called when the files are closed."""
         ...
 
 
 class Environment(Protocol):
-    """Whom a process speaks to: the network, and who judges it. `sim/run.py` is one."""
+    """The environment of a process: the network, and the checkers. `sim/run.py` is one."""
 
     def send(self, process: "Process", effect: Send) -> None: ...
 
@@ -86,7 +87,7 @@ class Environment(Protocol):
     def make(self, host: "Host", process: "Process", now_ms: int) -> Machine: ...
 
     def stepped(self, process: "Process") -> None:
-        """The process did something: look at it."""
+        """The process took a step: check it."""
         ...
 
     def failed(self, process: "Process", problem: BaseException) -> None:
@@ -94,11 +95,11 @@ class Environment(Protocol):
         ...
 
     def took(self, process: "Process", what: str, taken_us: int) -> None:
-        """A step took so long that it matters: judge whether it may."""
+        """A step took long: check whether it may."""
         ...
 
     def stopped(self, process: "Process", *, is_power: bool) -> None:
-        """The process is gone: its connections too."""
+        """The process is gone, with its connections."""
         ...
 
 
@@ -127,7 +128,7 @@ class Process:
         self.number = number
         self.is_alive = True
         self.is_paused = False
-        self.is_busy = False  # a step takes its time, and whatever comes waits
+        self.is_busy = False  # a step takes time, and whatever arrives waits
         self.is_ready = False  # its machine is made
         self.clock = SteadyClock(host.clock.monotonic, host.clock.wall)
         self.step_ms = self.clock.now_ms()  # when the last step began
@@ -156,17 +157,17 @@ class Process:
 
     @property
     def is_held(self) -> bool:
-        """Does what comes wait?"""
+        """Whether arriving messages wait."""
         return self.is_paused or self.is_busy
 
     def go_on(self) -> None:
-        """Handle what came in meanwhile, in the order it came, until something holds the process up."""
+        """Handle what has arrived, in order, until something holds the process up."""
         while self.backlog and self.is_alive and not self.is_held:
             action, arguments = self.backlog.popleft()
             action(*arguments)
 
     def step(self, what: str, then: Callable[..., Effects], *results: Any) -> None:
-        """Let the production code take one step, carry out what it asks for, and have it judged."""
+        """Let the production code take one step, carry out its effects, and check it."""
         if not self.is_alive:
             return
         if self.is_held:
@@ -186,7 +187,7 @@ class Process:
             self._take_time(what, host.fs.read_bytes - read_bytes)
 
     def _take_time(self, what: str, read_bytes: int) -> None:
-        """A step takes as long as what it read says; what it sends leaves when it begins."""
+        """A step takes as long as its reads say; what it sends leaves when it begins."""
         host = self.host
         taken_us = host.options.step_us(read_bytes)
         if not taken_us:
@@ -217,7 +218,7 @@ class Process:
         fs = self.host.fs
         read_bytes = fs.read_bytes
         self.host.environment.reply(self, effect)
-        fs.read_bytes = read_bytes  # the kernel moves what an answer points to
+        fs.read_bytes = read_bytes  # the kernel reads what a response points to
 
     def _warn(self, effect: Warn) -> None:
         self.host.world.note(self.host.node_id, f"warns: {effect.line}")
@@ -269,7 +270,7 @@ class Process:
         self.host.world.after(delay_us, self.step, f"done: {effect.name}", effect.then, result)
 
     def _compact(self, effect: Compact) -> None:
-        """A process of its own, which goes on while this one is paused, and ends with it."""
+        """A separate process, which continues while this one is paused, and ends with it."""
         running = compact(self.host.fs, effect.job)
         self._later_group(effect, running)
 
@@ -303,12 +304,12 @@ class Process:
             self._start_flush()
 
     def _start_flush(self) -> None:
-        """One run of syncs at a time; whoever asks meanwhile waits for the next, as in production."""
+        """Run one group of syncs at a time; later requests wait for the next, as in production."""
         host = self.host
         self._in_flight, self._waiting = self._waiting, []
         delay_us = host.flush_us()
         host.sync_ends_us = host.world.now_us + delay_us
-        # The device may have the bytes long before anybody hears of it, or only just.
+        # The device may have had the bytes long before, or only just.
         if host.chance.below(2):
             host.world.after(delay_us, self._flushed, self._sync_in_flight())
         else:
@@ -380,7 +381,7 @@ class Host:
         self.process: Process | None = None
         self.is_powered = True
         self.slow_flush_us = 0
-        self.sync_ends_us = 0  # of the newest that began
+        self.sync_ends_us = 0  # of the newest sync that began
         self.starts = 0
         self.wanted_down = 0  # faults that keep it down
         self.has_bad_disk = False  # a failure was injected and may show
@@ -394,7 +395,7 @@ class Host:
         return self.chance.spread(low, high) + self.slow_flush_us
 
     def start(self) -> None:
-        """Boot if need be and start the node, unless it runs or a fault keeps it down."""
+        """Boot if needed and start the node, unless it runs or a fault keeps it down."""
         if self.process is not None or self.wanted_down:
             return
         self.is_powered = True
@@ -416,26 +417,28 @@ class Host:
         self.environment.stepped(process)
 
     def kill(self) -> None:
-        """SIGKILL: the page cache stays, and is still not on the disk."""
+        """SIGKILL: the page cache survives, still not synced."""
         if self._end(is_power=False):
             self.fs = self.fs.kill()
-            self.has_bad_disk = False  # what was to fail is forgotten with the handles
+            self.has_bad_disk = False  # the injected failure is gone with the file handles
 
     def cut_power(self, chance: Chance, *, keep: Keep = "some") -> None:
-        """Lose the process and whatever was not synced; the network says nothing."""
+        """Lose the process and everything that was not synced; the network does not notice."""
         self._end(is_power=True)
         self.is_powered = False
         self.has_bad_disk = False
         self.fs = self.fs.crash(chance, keep=keep)
 
     def stop(self, done: Callable[[], None]) -> None:
-        """SIGTERM: the node resigns and closes; `done` when it is gone, if nothing else ends it first."""
+        """SIGTERM: the node resigns and closes; call `done` when it is gone, if nothing else ends it
+        first.
+        """
         process = self.process
         if process is None:
             return
 
         def stopped() -> None:
-            # The process ends after the step in which it says so.
+            # The process ends after the step that says so.
             self.world.after(1, self._exit, process, done)
 
         process.machine.on_stopped = stopped
@@ -448,18 +451,18 @@ class Host:
             done()
 
     def replace_disk(self) -> None:
-        """The disk is gone with everything on it; an empty one takes its place."""
+        """Replace the disk by an empty one."""
         assert self.process is None, "a disk is replaced while the machine is off"
         self.fs = self._new_disk()
         self.disk_number += 1
 
     def pause(self) -> None:
-        """SIGSTOP: time goes on, the process does not."""
+        """SIGSTOP: time continues, the process does not."""
         if self.process is not None:
             self.process.is_paused = True
 
     def resume(self) -> None:
-        """SIGCONT: what came in meanwhile is handled now, in the order it came."""
+        """SIGCONT: handle what has arrived meanwhile, in order."""
         process = self.process
         if process is None or not process.is_paused:
             return
@@ -478,7 +481,7 @@ class Host:
         return True
 
     def _follow(self, process: Process) -> None:
-        """The loop's housekeeping: the steady clock looks at the wall clock."""
+        """The housekeeping of the loop: the steady clock follows the wall clock."""
         if process.is_alive:
             process.clock.follow()
             delay_us = self.clock.virtual_us(FOLLOW_S * 1000)

@@ -1,6 +1,6 @@
-"""One simulated run: make the cluster, let it suffer, heal it, and demand that it comes to rest. SIM.
+"""One simulated run: create the cluster, inject faults, heal it, and require that it converges. SIM.
 
-Two phases: chaos, in which the plan's faults happen; then nothing fails any more, and within a bound a leader
+Two phases: chaos, in which the plan's faults happen; then nothing fails any more, and within a limit a leader
 commits (rel-Q19) and all nodes are equal. Source: reliability (c), 'Two phases'.
 """
 
@@ -38,7 +38,7 @@ BUDGET, BROKEN = "budget", "broken"
 
 
 class Outcome(NamedTuple):
-    """What came of a run. Times in seconds."""
+    """The result of a run. Times in seconds."""
 
     seed: int
     mode: str
@@ -52,20 +52,20 @@ class Outcome(NamedTuple):
     faults: list[Injected]
     beyond_budget: list[Injected]
     committed: int
-    exempt: int  # records lost where the budget says they may be
+    exempt: int  # records lost where the budget allows it
     acknowledged: int
     violations: list[Violation]
     story: list[Line]
-    unclean_elections: int = 0  # leaders that were found outside the ISR
+    unclean_elections: int = 0  # leaders that were elected from outside the ISR
 
     @property
     def first(self) -> Violation | None:
-        """The violation that the run ended with; None for none."""
+        """The first violation of the run; None for none."""
         return self.violations[0] if self.violations else None
 
 
 class Clients(Protocol):
-    """Who uses the cluster, and what it was promised."""
+    """The users of the cluster, and what was acknowledged to them."""
 
     @property
     def acknowledged(self) -> int: ...
@@ -73,14 +73,14 @@ class Clients(Protocol):
     def begin(self) -> None: ...
 
     def end(self) -> None:
-        """Ask for nothing more."""
+        """Send no more requests."""
         ...
 
     def broken_promises(self, image: ClusterImage) -> list[str]: ...
 
 
 class Cluster:
-    """Machines, network, clients, faults and judges of one run; `Environment` of every process."""
+    """Machines, network, clients, faults and checkers of one run; the `Environment` of every process."""
 
     def __init__(self, options: Options, world: World, mode: str) -> None:
         self.options = options
@@ -104,12 +104,12 @@ class Cluster:
 
     @property
     def committed(self) -> int:
-        """Records that were committed and say something."""
+        """Committed data records."""
         return self.checkers.history.records
 
     @property
     def acknowledged(self) -> int:
-        """What clients were promised: changes of the cluster, or records."""
+        """What was acknowledged to clients: changes of the cluster, or records."""
         return self.workload.acknowledged
 
     @property
@@ -144,7 +144,7 @@ class Cluster:
             self.indexes.stepped(process)
 
     def failed(self, process: Process, problem: BaseException) -> None:
-        """A disk that was made to fail may stop a node; nothing else may."""
+        """An injected disk failure may stop a node; nothing else may."""
         host = process.host
         if isinstance(problem, StorageError) and host.has_bad_disk:
             self.world.note(host.node_id, f"stops: {problem}")
@@ -158,7 +158,7 @@ class Cluster:
         self.checkers.complain("rel-X1", text, host.node_id)
 
     def took(self, process: Process, what: str, taken_us: int) -> None:
-        """A loop that is held up answers nobody: heartbeats are missed, leaders deposed (rel-X2)."""
+        """A blocked loop answers nobody: heartbeats are missed, leaders deposed (rel-X2)."""
         # A truncation goes over headers of batches, which costs less than their records.
         allowed_us = 4 * _STEP_US_MAX if "truncate" in what else _STEP_US_MAX
         if taken_us > allowed_us:
@@ -182,7 +182,7 @@ class Cluster:
         self.world.at(500 * MS, self.workload.begin)
 
     def heal(self) -> None:
-        """Nothing fails any more; who is down starts, clocks run evenly."""
+        """End all faults: start nodes that are down, let clocks run evenly."""
         self.world.note(-1, "healed")
         self.faults.heal()
         for host in self.hosts.values():
@@ -192,7 +192,7 @@ class Cluster:
             host.start()
 
     def converge(self) -> None:
-        """rel-Q19, then equality of all nodes, or complain."""
+        """Check rel-Q19, then that all nodes become equal."""
         world, timeout_us = self.world, self.options.election_timeout_ms * MS
         before = self.checkers.history.end_offset
         # A disk that was slow ends what it began before.
