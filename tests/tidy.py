@@ -116,7 +116,7 @@ def _explained_elsewhere(
 
 def retired_names(path: str, source: str, retired: set[str]) -> list[str]:
     """Return one line per module name or identifier that has one of these words as a part of it."""
-    names = {piece: 1 for piece in path.removesuffix(".py").split("/")}
+    names = dict.fromkeys(path.removesuffix(".py").split("/"), 1)
     for node in ast.walk(ast.parse(source)):
         for attribute in ("name", "id", "attr", "arg", "asname"):
             name = getattr(node, attribute, None)
