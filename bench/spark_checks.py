@@ -19,7 +19,7 @@ from firnline.records.compression import LZ4, NONE, ZSTD
 from firnline.records.walk import BatchWalk, Slot
 from firnline.spark.integrity import Continuity
 from firnline.spark.plan import Piece, Task
-from firnline.spark.read import How, read_task
+from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.schema import COLUMNS
 from firnline.tiered.catalog import CatalogSegment
 from firnline.tiered.objects.fingerprint import Fingerprint
@@ -55,7 +55,7 @@ def unchecked() -> Iterator[None]:
 def seconds(store: MemoryStore, task: Task) -> float:
     """Return the CPU time of one scan."""
     begun = time.process_time()
-    for _ in read_task(store, task, How(COLUMNS)):
+    for _ in read_task(store, task, ReadSettings(COLUMNS)):
         pass
     return time.process_time() - begun
 

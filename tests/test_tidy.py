@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy import FILE_LINES_MAX, PACKAGE_MODULES_MAX, PER_KEY_FOLDERS, circle, faults
+from tests.tidy import (
+    FILE_LINES_MAX,
+    PACKAGE_MODULES_MAX,
+    PER_KEY_FOLDERS,
+    circle,
+    faults,
+    retired_names,
+)
 
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src" / "firnline"
@@ -101,6 +108,30 @@ def test_a_planted_circle_is_found(back: str) -> None:
     assert {*found} == {"a.first", "a.second", "a.third"}
     assert circle(sources, [frozenset({"a.third", "a.first"})]) == []
     assert circle({**sources, "a.third": ""}) == []
+
+
+def test_no_word_that_is_gone_comes_back() -> None:
+    """`docs/GLOSSARY.md` says which words are gone, and what we say instead."""
+    page = (TESTS.parent / "docs" / "GLOSSARY.md").read_text()
+    table = page.partition("## Words that are gone")[2].partition("\n## ")[0]
+    retired = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+    assert len(retired) > 5, "the table is not where it was"
+    found = [
+        fault
+        for path in FILES
+        for fault in retired_names(path.relative_to(SOURCE).as_posix(), path.read_text(), retired)
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["def _tally() -> None: ...", "class ClientTally: ...", "_x.tally = 1", "import tally as _t"],
+)
+def test_a_word_that_is_gone_is_found(code: str) -> None:
+    assert len(retired_names("log/votes.py", code + "\n", {"tally"})) == 1
+    assert retired_names("log/votes.py", "total = totally = 1\n", {"tally"}) == []
+    assert len(retired_names("log/tally.py", "", {"tally"})) == 1
 
 
 PLANTED = {

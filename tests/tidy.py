@@ -50,6 +50,8 @@ TYPED_PACKAGES = {"base", "broker", "controller", "raft", "replica", "tiered"}
 # What reads a set without its order showing.
 ORDER_FREE = {"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum"}
 ORDER_SHOWS = {"dict", "enumerate", "filter", "iter", "list", "map", "next", "tuple", "zip"}
+# The words of an identifier, in snake case or camel case.
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 LEFTOVERS = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b|NotImplemented" + r"Error")
 
 
@@ -157,6 +159,21 @@ def _explained_elsewhere(
     if any(isinstance(d, ast.Name) and d.id == "overload" for d in node.decorator_list):
         return True
     return path.startswith("api/handlers/") and node.name == "handle"
+
+
+def retired_names(path: str, source: str, retired: set[str]) -> list[str]:
+    """Return one line per module name or identifier that has one of these words as a part of it."""
+    names = dict.fromkeys(path.removesuffix(".py").split("/"), 1)
+    for node in ast.walk(ast.parse(source)):
+        for attribute in ("name", "id", "attr", "arg", "asname"):
+            name = getattr(node, attribute, None)
+            if isinstance(name, str):
+                names.setdefault(name, getattr(node, "lineno", 1))
+    return [
+        f"{path}:{line}: {name} has a word that is gone (docs/GLOSSARY.md)"
+        for name, line in names.items()
+        if retired.intersection(word.lower() for word in WORD.findall(name))
+    ]
 
 
 def _purity_faults(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:

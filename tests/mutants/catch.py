@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from firnline.sim.cluster.run import cluster_form
+from firnline.sim.cluster.run import cluster_kind
 from firnline.sim.run import QUORUM, run
 from tests.mutants.patch import Mutant, apply, without
 from tests.mutants.table import MUTANTS
@@ -38,7 +38,7 @@ def caught_by_seeds(mutant: Mutant) -> str | None:
     """Simulate until one of the invariants named does not hold; another one is not what was meant."""
     with without(mutant):
         for seed in mutant.seeds:
-            form = cluster_form(mutant.profile) if mutant.profile else QUORUM
+            form = cluster_kind(mutant.profile) if mutant.profile else QUORUM
             options = form.draw(seed)._replace(**mutant.options)
             first = run(seed, seconds=mutant.seconds, options=options, form=form).first
             if first is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firnline.sim.cluster.run import cluster_form
+from firnline.sim.cluster.run import cluster_kind
 from firnline.sim.run import QUORUM, run
 from tests.mutants.catch import caught_by_seeds, computed_s
 from tests.mutants.patch import Mutant
@@ -67,7 +67,7 @@ def test_the_simulator_is_quiet_with_every_guard_in_place() -> None:
         if mutant.seeds and (mutant.profile, mutant.options) not in tried:
             tried.append((mutant.profile, mutant.options))
             seed = mutant.seeds[0]
-            form = cluster_form(mutant.profile) if mutant.profile else QUORUM
+            form = cluster_kind(mutant.profile) if mutant.profile else QUORUM
             options = form.draw(seed)._replace(**mutant.options)
             assert run(seed, seconds=8, options=options, form=form).first is None, mutant.name
     assert len(tried) > 3

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from firnline.sim import report
 from firnline.sim.cluster.run import CLUSTER
-from firnline.sim.run import QUORUM, Form, run
+from firnline.sim.run import QUORUM, ClusterKind, run
 from tests.chaos.soak import LEDGER, append, commit, read_ledger
 
 PIECE = 20  # seeds to a line of the ledger
@@ -37,7 +37,7 @@ class Kind(NamedTuple):
     """What is simulated, how the ledger calls it, and which records make an hour count."""
 
     name: str
-    form: Form
+    form: ClusterKind
     records: str
     per_s: float
 

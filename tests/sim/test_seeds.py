@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from firnline.sim import report
-from firnline.sim.cluster.run import CLUSTER, cluster_form
+from firnline.sim.cluster.run import CLUSTER, cluster_kind
 from firnline.sim.cluster.shape import NEVER
-from firnline.sim.run import BROKEN, BUDGET, QUORUM, Form, Outcome, run
+from firnline.sim.run import BROKEN, BUDGET, QUORUM, ClusterKind, Outcome, run
 
 ROOT = Path(__file__).parents[2]
 # The soak runs both for as long as one likes (`make soak`); these are what each change is asked.
@@ -44,7 +44,7 @@ def explain(outcome: Outcome) -> str:
 @pytest.mark.parametrize(("mode", "seed", "seconds", "what"), known_seeds())
 def test_a_seed_that_once_failed(mode: str, seed: int, seconds: int | None, what: str) -> None:
     word, _, profile = mode.partition("/")
-    form = cluster_form(profile or None) if word == "cluster" else QUORUM
+    form = cluster_kind(profile or None) if word == "cluster" else QUORUM
     outcome = run(seed, seconds=seconds, mode=BUDGET, form=form)
     assert not outcome.violations, f"{what}\n{explain(outcome)}"
 
@@ -57,7 +57,9 @@ def first_seed() -> int:
     return int(done.stdout[:8], 16) if done.returncode == 0 else 1
 
 
-def run_for(seconds: float, form: Form, first: int, capsys: pytest.CaptureFixture[str]) -> None:
+def run_for(
+    seconds: float, form: ClusterKind, first: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Run seed after seed, none of which may violate anything, and say how much that was."""
     seed = first
     until = time.monotonic() + seconds
@@ -146,7 +148,7 @@ def test_a_partition_that_loses_every_replica_is_reported_as_just_that() -> None
 def test_unclean_elections_lose_what_their_topics_allow_and_only_they_do() -> None:
     """Goal: what may be lost is counted, with the elections it was lost by; the rest is promised as ever.
     Method: the same faults on the same topics, once as drawn and once with no topic that allows it."""
-    form = cluster_form("unclean")
+    form = cluster_kind("unclean")
     elections, lost = 0, 0
     for seed in UNCLEAN_SEEDS:
         outcome = run(seed, seconds=20, form=form)

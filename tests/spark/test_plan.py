@@ -20,7 +20,7 @@ from firnline.spark.plan import (
     parse_offset_index,
     pieces_of,
 )
-from firnline.spark.read import How, read_task
+from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.scan import plan_scan
 from firnline.tiered.catalog import CatalogSegment, PartitionCatalog, read_catalog
 from firnline.tiered.lineage import epoch_at, segment_epochs
@@ -199,7 +199,7 @@ def read_all(store: MemoryStore, options: Options, **how: object) -> list[tuple[
     rows = []
     for task in plan_scan(store, options):
         assert isinstance(task, Task)
-        wanted = How(("offset", "value"), **how)  # type: ignore[arg-type]
+        wanted = ReadSettings(("offset", "value"), **how)  # type: ignore[arg-type]
         for found in read_task(store, task, wanted):
             rows += [(r["offset"], r["value"].decode().rstrip(".")) for r in found.to_pylist()]
     return rows

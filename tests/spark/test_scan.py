@@ -11,7 +11,7 @@ from firnline.records.batch import CRC_START, HEADER_BYTES, headers, set_offset_
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import LZ4, ZSTD
 from firnline.spark.options import parse_options
-from firnline.spark.read import DataLoss, How, read_task
+from firnline.spark.read import DataLoss, ReadSettings, read_task
 from firnline.spark.scan import plan_scan
 from firnline.spark.schema import CorruptSegment
 from firnline.tiered.catalog import CatalogCorrupt
@@ -33,7 +33,7 @@ def read(store: ObjectStore, **options: str) -> list[tuple[str, int, int]]:
     if "subscribePattern" in options:
         given = {}
     parsed = parse_options({"tier.uri": "memory", **given, **options})
-    how = How(
+    how = ReadSettings(
         ("topic", "partition", "offset"),
         parsed.chunk_bytes, parsed.window_bytes, parsed.verify_crc, parsed.fail_on_data_loss,
         parsed.decoder,
@@ -274,7 +274,7 @@ def test_a_segment_removed_while_it_is_read_is_data_loss_or_skipped() -> None:
         partition.segments.remove(first)
         partition.publish(((0, 100),), log_start=100, sequence=2)
         store.delete(first.key(LOG))
-        how = How(("offset",), fail_on_data_loss=not loose)
+        how = ReadSettings(("offset",), fail_on_data_loss=not loose)
         if loose:
             found = [b["offset"].to_pylist() for t in tasks for b in read_task(store, t, how)]
             assert list(chain(*found)) == list(range(100, 200))
@@ -384,7 +384,7 @@ def test_a_segment_of_another_partition_of_the_same_shape_is_refused() -> None:
     assert len(store.objects[one]) == len(store.objects[other])
     store.objects[one] = store.objects[other]
     for more in ({}, {"splitBytes": "900"}, {"startingTimestamp": str(T0 + 55_000)}):
-        with pytest.raises(CorruptSegment, match="another segment's"):
+        with pytest.raises(CorruptSegment, match="belongs to another segment"):
             offsets(store, more)
 
 

@@ -7,8 +7,8 @@ import click
 
 from firnline.sim import report
 from firnline.sim.cluster.profiles import PROFILES
-from firnline.sim.cluster.run import cluster_form
-from firnline.sim.run import BROKEN, BUDGET, QUORUM, Form, Outcome, run
+from firnline.sim.cluster.run import cluster_kind
+from firnline.sim.run import BROKEN, BUDGET, QUORUM, ClusterKind, Outcome, run
 from firnline.sim.shrink import shrink
 
 _IS_CLUSTER = "Simulate brokers, producers and consumers too, not only the metadata quorum."
@@ -34,10 +34,10 @@ def _mask(text: str | None) -> frozenset[int] | None:
         raise click.BadParameter(f"{text!r} is not like 3,7-9", param_hint="--mask") from None
 
 
-def _form(is_cluster: bool, profile: str | None) -> Form:
+def _kind(is_cluster: bool, profile: str | None) -> ClusterKind:
     if not is_cluster and profile is not None:
         raise click.BadParameter("is for --cluster", param_hint="--profile")
-    return cluster_form(profile) if is_cluster else QUORUM
+    return cluster_kind(profile) if is_cluster else QUORUM
 
 
 @command.command(name="run")
@@ -72,7 +72,7 @@ def run_command(
     style: str,
 ) -> None:
     """Run one seed; the exit code is 0 only if no invariant was violated."""
-    form = _form(is_cluster, profile)
+    form = _kind(is_cluster, profile)
     outcome = run(seed, seconds=seconds, mask=_mask(mask), mode=mode, form=form)
     is_json = style == "json"
     for line in report.summary(outcome):
@@ -122,7 +122,7 @@ def replay_command(
     whole: bool,
 ) -> None:
     """Replay a run and print its trace: one line per event, one column per node."""
-    form = _form(is_cluster, profile)
+    form = _kind(is_cluster, profile)
     outcome = run(seed, seconds=seconds, mask=_mask(mask), mode=mode, keep_story=True, form=form)
     tail = None if whole else 200
     for line in report.story(outcome.story, outcome.options.node_ids, tail=tail):

@@ -1,7 +1,7 @@
-"""The settings of one node: every section together, and the rules between keys. PURE.
+"""The settings of one node: all sections together, and the rules between keys. PURE.
 
-The keyword constructor checks nothing. What an operator wrote goes through `config/load.py`, which
-parses, checks each key, and then calls `check_rules`.
+The keyword constructor checks nothing. An operator's settings go through `config/load.py`, which parses and
+checks each key and then calls `check_rules`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
 from firnline.base.units import MIB
-from firnline.config.define import Key, Value, declared_keys, key
+from firnline.config.define import ConfigKey, Value, declared_keys, key
 from firnline.config.group import GroupKeys
 from firnline.config.logs import LogKeys
 from firnline.config.network import NetworkKeys, parse_overrides
@@ -22,7 +22,7 @@ from firnline.config.unused import unused_keys
 
 
 class Endpoint(NamedTuple):
-    """One listener: its name, and an address to bind or to tell. An empty host is every interface."""
+    """One listener: its name and address, to bind or to advertise. An empty host means every interface."""
 
     listener: str
     host: str
@@ -31,12 +31,12 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, TierKeys):
-    """What one node does, after file, environment and command line are merged."""
+    """The settings of one node, merged from file, environment and command line."""
 
     firnline_acks_fsync: str = key(
         "STRING",
         "auto",
-        "When an acks=all answer waits for the disk: `always`; `auto`, where no second replica has the"
+        "When an acks=all response waits for the disk: `always`; `auto`, if no other replica has the"
         " record; `never`, as Kafka does.",
         valid="[auto, always, never]",
         importance="HIGH",
@@ -45,49 +45,49 @@ class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, Tie
     firnline_local_retention_check_interval_ms: int = key(
         "LONG",
         0,
-        "Time between two looks for local segments that the tier has and that are due by their local limits."
-        " Total limits, of tiered topics too, are then applied every log.retention.check.interval.ms; with 0"
-        " that is the interval of all local files, and the tier applies its limits with each of its tasks.",
+        "Time between two checks for local segments that the tier has and that exceed the local limits."
+        " Total limits, also of tiered topics, are then applied every log.retention.check.interval.ms. With"
+        " 0, that is the interval for all local files, and each tier task applies its own limits.",
         valid="[0,...]",
         importance="LOW",
     )
     firnline_metrics_port: int = key(
         "INT",
         0,
-        "Port on 127.0.0.1 that answers /metrics as Prometheus text, with the names of the JMX exporter;"
+        "Port on 127.0.0.1 for /metrics, Prometheus text with the names of the JMX exporter;"
         " 0 for none.",
         valid="[0,...,65535]",
         importance="LOW",
     )
-    # What the operator wrote, by key: the STATIC_BROKER layer, with the keys that plug-ins are given.
+    # What the operator stated, by key: the STATIC_BROKER layer, including the keys of plug-ins.
     stated: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def directories(self) -> tuple[str, ...]:
-        """Where partition logs are."""
+        """The directories of partition logs."""
         return self.log_dirs or self.log_dir
 
     @property
     def metadata_directory(self) -> str:
-        """Where the metadata log is."""
+        """The directory of the metadata log."""
         return self.metadata_log_dir or self.directories[0]
 
     @property
     def client_listeners(self) -> list[Endpoint]:
-        """What clients connect to: the listeners that are not the controller's."""
+        """The listeners for clients: all but those of the controller."""
         found = [parse_endpoint(text) for text in self.listeners]
         return [each for each in found if each.listener not in self.controller_listener_names]
 
     @property
     def broker_listeners(self) -> frozenset[str]:
-        """Where other brokers connect to this one, by name."""
+        """The names of the listeners for other brokers."""
         names = (self.inter_broker_listener_name, self.remote_log_metadata_manager_listener_name)
         found = frozenset(name.upper() for name in names if name)
         return found if self.inter_broker_listener_name else found | {"PLAINTEXT"}
 
     @property
     def shares_broker_listener(self) -> bool:
-        """Whether clients have no other listener than that of the brokers, or nothing says that they have."""
+        """Whether clients use the listener of the brokers, or may do so."""
         clients = [e for e in self.client_listeners if e.listener not in self.broker_listeners]
         return not clients or self.inter_broker_listener_name is None
 
@@ -98,27 +98,27 @@ class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, Tie
 
     @property
     def controller_listeners(self) -> list[Endpoint]:
-        """What the members of the quorum connect to, the one for the quorum's own requests first."""
+        """The listeners for members of the quorum, the one for the quorum's own requests first."""
         found = {each.listener: each for each in map(parse_endpoint, self.listeners)}
         names = [name.upper() for name in self.controller_listener_names]
         return [found[name] for name in names if name in found]
 
     @property
     def exposed_controllers(self) -> list[Endpoint]:
-        """Listeners of this node as a controller that are bound to all addresses of its machine."""
+        """Controller listeners that are bound to all addresses of the machine."""
         own = self.controller_listeners if "controller" in self.process_roles else []
         return [each for each in own if each.host in EVERY_ADDRESS]
 
     @property
     def advertised(self) -> list[Endpoint]:
-        """What clients are told to connect to."""
+        """The addresses for clients."""
         if self.advertised_listeners is None:
             return self.client_listeners
         found = [parse_endpoint(text) for text in self.advertised_listeners]
         return [each for each in found if each.listener not in self.controller_listener_names]
 
     def with_prefix(self, prefix: str) -> dict[str, str]:
-        """Return what was stated under `prefix`, without it: the settings of a plug-in."""
+        """Return what was stated under `prefix`, without the prefix: the settings of a plug-in."""
         found = sorted(name for name in self.stated if name.startswith(prefix))
         return {name.removeprefix(prefix): self.stated[name] for name in found}
 
@@ -131,42 +131,40 @@ class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, Tie
         )
 
 
-# As the host of a listener: it is bound to all addresses of the machine.
+# Hosts of a listener that is bound to all addresses of the machine.
 EVERY_ADDRESS = ("", "0.0.0.0", "::")
-# The least that the controller gives a topic as segment.bytes.
+# The minimum of segment.bytes of a topic.
 TOPIC_SEGMENT_BYTES_MIN = MIB
-# What cordoned.log.dirs says for every entry of log.dirs.
+# In cordoned.log.dirs: every entry of log.dirs.
 ALL_DIRECTORIES = "*"
 
 
 @cache
-def broker_keys() -> Mapping[str, Key]:
-    """Return every broker key: Kafka 4.3.1's and ours, alphabetical."""
+def broker_keys() -> Mapping[str, ConfigKey]:
+    """Return every broker key, Kafka 4.3.1's and ours, in alphabetical order."""
     both = {**declared_keys(BrokerConfig, "broker"), **unused_keys()}
     return {name: both[name] for name in sorted(both)}
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Parse `name://host:port`, the host bare, in brackets (IPv6) or empty. Raises ConfigError."""
+    """Parse `name://host:port`, with the host bare, in brackets (IPv6) or empty. Raises ConfigError."""
     listener, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
     if not (listener and separator and colon) or not port.isascii() or not port.isdigit():
-        raise ConfigError(f"listeners: {text!r} is not of the form name://host:port")
+        raise ConfigError(f"listeners: {text!r} does not have the form name://host:port")
     if int(port) > 65535:
         raise ConfigError(f"listeners: port {port} of {text!r} is above 65535")
     return Endpoint(listener.upper(), host.strip("[]"), int(port))
 
 
 def check_rules(config: BrokerConfig, values: Mapping[str, Value]) -> None:
-    """Check what no key can know alone; `values` are all keys by name. Raises ConfigError."""
+    """Check the rules between keys; `values` are all keys by name. Raises ConfigError."""
     for problem in _problems(config):
         raise ConfigError(problem)
     for name, value in values.items():
         each = broker_keys()[name]
         if each.kind == "promise" and value != each.default:
-            raise ConfigError(
-                f"{name} is not supported yet, and what it promises would not hold: remove it"
-            )
+            raise ConfigError(f"{name} is not supported yet and would have no effect: remove it")
 
 
 def _problems(config: BrokerConfig) -> Iterator[str]:
@@ -178,16 +176,16 @@ def _problems(config: BrokerConfig) -> Iterator[str]:
         if each != ALL_DIRECTORIES and each not in config.directories
     ]
     if strange:
-        yield f"cordoned.log.dirs names {strange[0]}, which log.dirs does not"
+        yield f"cordoned.log.dirs names {strange[0]}, which is not in log.dirs"
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         yield "group.min.session.timeout.ms must not exceed group.max.session.timeout.ms"
     if config.offsets_topic_compression_codec not in range(5):
         yield "offsets.topic.compression.codec must be 0 to 4"
     if config.offsets_topic_segment_bytes < TOPIC_SEGMENT_BYTES_MIN:
-        # Kafka 4.3.1 starts with it, and no group ever finds a coordinator (asked).
+        # Kafka 4.3.1 starts with it, but then no group finds a coordinator (observed).
         yield (
-            f"offsets.topic.segment.bytes={config.offsets_topic_segment_bytes}: __consumer_offsets could not"
-            f" be made, for segment.bytes of a topic is at least {TOPIC_SEGMENT_BYTES_MIN}; raise it"
+            f"offsets.topic.segment.bytes={config.offsets_topic_segment_bytes}: __consumer_offsets cannot"
+            f" be created, because segment.bytes of a topic is at least {TOPIC_SEGMENT_BYTES_MIN}; raise it"
         )
     if config.log_cleaner_min_compaction_lag_ms > config.log_cleaner_max_compaction_lag_ms:
         yield "log.cleaner.min.compaction.lag.ms must not exceed log.cleaner.max.compaction.lag.ms"
@@ -201,8 +199,8 @@ def _problems(config: BrokerConfig) -> Iterator[str]:
     overrides = parse_overrides(config.max_connections_per_ip_overrides)
     if config.max_connections_per_ip == 0 and not overrides:
         yield (
-            "max.connections.per.ip=0 lets nobody connect but the hosts in max.connections.per.ip.overrides,"
-            " which names none"
+            "max.connections.per.ip=0 allows only the hosts in max.connections.per.ip.overrides,"
+            " which is empty"
         )
     for text in config.firnline_remote_log_metadata_given_up:
         parse_given_up(text)
@@ -214,36 +212,36 @@ def _role_problems(config: BrokerConfig) -> Iterator[str]:
     if not config.process_roles:
         yield "process.roles must name broker, controller, or both"
     elif len(set(config.process_roles)) != len(config.process_roles):
-        yield "process.roles names a role twice"
+        yield "process.roles names the same role twice"
     if not config.directories:
-        yield "log.dirs names no directory"
+        yield "log.dirs is empty"
     yield from _quorum_problems(config)
 
 
 def _quorum_problems(config: BrokerConfig) -> Iterator[str]:
-    """What Kafka checks too, in our words: who votes must be a controller, and the other way round."""
+    """The checks that Kafka makes too, in our words: voters must be controllers, and controllers voters."""
     voters = config.controller_quorum_voters
     node_ids = [text.partition("@")[0].strip() for text in voters]
     is_controller = "controller" in config.process_roles
-    # The file that Kafka ships names one server, the node itself: a quorum of its own is meant.
+    # The file that Kafka ships names one server, the node itself: it means a quorum of one.
     servers = config.controller_quorum_bootstrap_servers
     is_alone = len(servers) <= 1 and len(set(config.process_roles)) == 2
     if not voters and servers and not is_alone:
         yield (
             "controller.quorum.bootstrap.servers without controller.quorum.voters asks for dynamic voters"
-            " (kraft.version 1), which this release does not run: name the voters in"
+            " (kraft.version 1), which this release does not support: name the voters in"
             " controller.quorum.voters, as id@host:port"
         )
     elif not voters and len(set(config.process_roles)) == 1:
         yield "controller.quorum.voters must name the voters, as id@host:port"
     elif voters and is_controller and str(config.node_id) not in node_ids:
         yield (
-            f"controller.quorum.voters lacks node.id {config.node_id}: with controller in process.roles"
-            " this node votes"
+            f"controller.quorum.voters lacks node.id {config.node_id}: a controller in process.roles"
+            " must be a voter"
         )
     elif voters and not is_controller and str(config.node_id) in node_ids:
         yield (
-            f"controller.quorum.voters has node.id {config.node_id}, which is no controller by"
+            f"controller.quorum.voters has node.id {config.node_id}, which is not a controller in"
             " process.roles: give this node another id, or add controller"
         )
 
@@ -262,22 +260,22 @@ def _listener_problems(config: BrokerConfig) -> Iterator[str]:
         if part.strip()
     )
     for name in names:
-        # Kafka takes a controller listener that the map lacks to be PLAINTEXT.
+        # As in Kafka, a controller listener that the map lacks is PLAINTEXT.
         fallback = "PLAINTEXT" if name in config.controller_listener_names else None
         protocol = protocols.get(name, fallback)
         if protocol is None:
             yield f"listeners: {name} is not in listener.security.protocol.map"
         elif protocol != "PLAINTEXT":
-            yield f"listeners: {name} asks for {protocol}; only PLAINTEXT is served yet"
+            yield f"listeners: {name} asks for {protocol}; only PLAINTEXT is supported yet"
     if not config.controller_listener_names:
         yield "controller.listener.names must name the listener of controllers"
     is_broker, is_controller = (role in config.process_roles for role in ("broker", "controller"))
     if is_broker and not config.client_listeners:
-        yield "listeners: none is for clients; all are named in controller.listener.names"
+        yield "listeners: all are in controller.listener.names, and none is left for clients"
     if not is_broker and config.client_listeners:
         yield (
             f"listeners: {config.client_listeners[0].listener} is not in controller.listener.names, and"
-            " without broker in process.roles nobody else is served"
+            " without broker in process.roles there are no other clients"
         )
     if not is_controller and config.controller_listeners:
         yield (
@@ -286,11 +284,11 @@ def _listener_problems(config: BrokerConfig) -> Iterator[str]:
         )
     if is_controller and config.has_other_controllers and not config.controller_listeners:
         yield (
-            "listeners: none is in controller.listener.names, where the other voters are to find this one"
+            "listeners: none is in controller.listener.names, so the other voters cannot reach this one"
         )
     for each in config.advertised:
         if each.host in EVERY_ADDRESS[1:]:
-            yield "advertised.listeners: 0.0.0.0 is no address that a client can use"
+            yield "advertised.listeners: clients cannot use the address 0.0.0.0"
         if each.listener not in names:
             yield f"advertised.listeners: {each.listener} is not one of the listeners"
 

@@ -1,18 +1,18 @@
-"""What a configuration key is, and how one is declared: once, with everything about it. PURE.
+"""What a configuration key is, and how it is declared: once, with everything about it. PURE.
 
-A key that acts is a field of a config class (`TopicConfig`, or one of the sections that make up
-`BrokerConfig`), declared with `key(...)`; the field's name is Kafka's name with '_' for '.'. A key of
-Kafka's that does not act here is a row of `config/unused.py`. Both are a `Key`.
+A key that has an effect is a field of a config class (`TopicConfig`, or a section of `BrokerConfig`),
+declared with `key(...)`; the field's name is Kafka's name with '_' for '.'. A key of Kafka's that has no
+effect here is a row of `config/unused.py`. Both are a `ConfigKey`.
 
-Three kinds, which decide what a value other than the default means:
+Three kinds say what a value other than the default means:
 
     acts      it does what Kafka's documentation says
-    inert     it has no meaning here (threads of a JVM, features we lack): accepted, named once at start
-    promise   it would change what users may rely on, and does not yet: refused by name
+    inert     it has no effect here (JVM threads, missing features): accepted, and named once at start
+    promise   users would rely on it, and it has no effect yet: refused by name
 
-For DescribeConfigs, see `config/layers.py`: `describe_broker` and `describe_topic` return one `Entry`
-per key with value, source, synonyms, type, read-only and sensitive, numbered as on the wire.
-Source: Apache Kafka 4.3.1's own definitions (names, types, defaults, ranges).
+For DescribeConfigs, `describe_broker` and `describe_topic` in `config/layers.py` return one `Entry` per key
+with value, source, synonyms, type, read-only and sensitive, numbered as on the wire. Source: Apache Kafka
+4.3.1's own definitions (names, types, defaults, ranges).
 """
 
 from collections.abc import Mapping
@@ -41,31 +41,31 @@ TYPE_IDS: dict[Type, int] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """One key: what it is called, what it takes, and what it does."""
+class ConfigKey:
+    """One key: its name, type, range and documentation."""
 
     name: str
     type: Type
-    default: Value  # what the keyword constructor takes too, where a file must state the key
+    default: Value  # the constructor's default too, where a file must state the key
     valid: str  # in Kafka's notation: "[1,...,9] or -1", "[compact, delete]", ""
     importance: Importance
     scope: Scope
     kind: Kind = "acts"
     doc: str = ""
     source: str = ""  # KIP section or spec id
-    synonym: str | None = None  # the broker key that is a topic key's default
-    is_dynamic: bool = False  # Kafka changes it without a restart
+    synonym: str | None = None  # the broker key with a topic key's default
+    is_dynamic: bool = False  # Kafka can change it without a restart
     is_required: bool = False
     is_internal: bool = False
 
     @property
     def attribute(self) -> str:
-        """Name of the field that holds it."""
+        """The name of the field."""
         return self.name.replace(".", "_")
 
     @property
     def is_sensitive(self) -> bool:
-        """Never shown: not in answers, not in logs."""
+        """Never shown: not in responses, not in logs."""
         return self.type == "PASSWORD"
 
 
@@ -84,9 +84,9 @@ def key(
     internal: bool = False,
     name: str | None = None,
 ) -> Any:
-    """Declare a key as the default of a dataclass field; see `Key` for what the parts mean.
+    """Declare a key as the default of a dataclass field; see `ConfigKey` for the parts.
 
-    `name` is for a key that has a '_' of its own.
+    `name` is for a key whose own name contains '_'.
     """
     facts = {
         "type": type_,
@@ -104,10 +104,10 @@ def key(
 
 
 @cache
-def declared_keys(section: type, scope: Scope) -> Mapping[str, Key]:
-    """Return the keys declared as fields of a config class, by Kafka's name, in alphabetical order."""
+def declared_keys(section: type, scope: Scope) -> Mapping[str, ConfigKey]:
+    """Return the keys declared in a config class, by Kafka's name, in alphabetical order."""
     found = [
-        Key(
+        ConfigKey(
             default=cast(Value, item.default),
             scope=scope,
             **{"name": item.name.replace("_", "."), **item.metadata["key"]},

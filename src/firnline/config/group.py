@@ -7,12 +7,12 @@ from firnline.config.define import key
 
 @dataclass(frozen=True, kw_only=True)
 class GroupKeys:
-    """What the group coordinator allows, and how long it keeps offsets."""
+    """Limits of the group coordinator, and how long it keeps offsets."""
 
     firnline_groups_max: int = key(
         "INT",
         200000,
-        "Groups that this node coordinates. New ones beyond it, or beyond what an address leaves for others,"
+        "Groups that this node coordinates. New groups above the limit, or above a client address's share,"
         " are refused with COORDINATOR_NOT_AVAILABLE.",
         valid="[1,...]",
     )
@@ -45,7 +45,7 @@ class GroupKeys:
     offsets_load_buffer_size: int = key(
         "INT",
         5242880,
-        "Bytes read at a time when a coordinator loads its partition.",
+        "Bytes read at a time when a coordinator loads a partition.",
         valid="[1,...]",
         importance="HIGH",
         kind="inert",
@@ -53,14 +53,14 @@ class GroupKeys:
     offsets_retention_check_interval_ms: int = key(
         "LONG",
         600000,
-        "Time between two looks for offsets that are due.",
+        "Time between two checks for expired offsets.",
         valid="[1,...]",
         importance="HIGH",
     )
     offsets_retention_minutes: int = key(
         "INT",
         10080,
-        "How long an offset is kept after its group is empty.",
+        "How long an offset is kept after its group has become empty.",
         valid="[1,...]",
         importance="HIGH",
         source="KIP-211",

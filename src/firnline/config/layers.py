@@ -1,9 +1,9 @@
-"""Layers of settings: default < file < cluster < this broker < topic; who wins, and who said so. PURE.
+"""Layers of settings: default < file < cluster < this broker < topic. PURE.
 
-The answers of DescribeConfigs come from here: `describe_broker` and `describe_topic` list every key of
-Kafka 4.3.1 with the numbers of the wire. Internal keys are listed only where they were stated, and
-what a plug-in was given is sensitive, as Kafka does.
-Source: KIP-226 (dynamic configs), KIP-405 (rules of tiered topics, T7); observed on Kafka 4.3.1.
+DescribeConfigs is answered from here: `describe_broker` and `describe_topic` list every key of Kafka 4.3.1,
+with the numbers of the wire. As in Kafka, internal keys are listed only where they were stated, and plug-ins'
+settings are sensitive. Source: KIP-226 (dynamic configs), KIP-405 (rules of tiered topics, T7); observed on
+Kafka 4.3.1.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from firnline.base.ids import (
     TRANSACTION_TOPIC,
 )
 from firnline.config.broker import BrokerConfig, broker_keys
-from firnline.config.define import TYPE_IDS, Key, Value
+from firnline.config.define import TYPE_IDS, ConfigKey, Value
 from firnline.config.parse import nearest, parse, text_of
 from firnline.config.topic import TopicConfig, topic_keys
 from firnline.config.unused import runtime_keys
@@ -40,7 +40,7 @@ _NEVER_TIERED = (
     "__share_group_state",
 )
 _NOTHING: Mapping[str, str] = {}
-# Broker keys that say the same in a coarser unit, asked in this order where the first is silent.
+# Broker keys with the same meaning in a coarser unit, used in this order where the first is not stated.
 _COARSER = {
     "log.retention.ms": ("log.retention.minutes", "log.retention.hours"),
     "log.roll.ms": ("log.roll.hours",),
@@ -49,12 +49,12 @@ _COARSER = {
 }
 
 
-# Kafka's default is null: ours is what stands in its place.
+# Kafka's default is null, so our default is its effective value.
 _NULL = ("log.dirs",)
 
 
 class Synonym(NamedTuple):
-    """One place a value could come from, with what it says; sensitive values are None."""
+    """One possible source of a value, with that value; None if it is sensitive."""
 
     name: str
     value: str | None
@@ -62,7 +62,7 @@ class Synonym(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One key as DescribeConfigs tells it."""
+    """One key as DescribeConfigs lists it."""
 
     name: str
     value: str | None
@@ -75,7 +75,7 @@ class Entry(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Nobody stated it."""
+        """Whether no layer states it."""
         return self.source == DEFAULT
 
 
@@ -99,10 +99,10 @@ def broker_config(
     cluster: Mapping[str, str] = _NOTHING,
     node: Mapping[str, str] = _NOTHING,
 ) -> BrokerConfig:
-    """Apply what was altered at run time, for all brokers and for this one, to the file's settings.
+    """Apply run-time changes, for all brokers and for this one, to the file's settings.
 
-    Keys that Kafka does not change without a restart, or that do not act here, are left alone: the
-    controller refused them, or an older release wrote them.
+    Ignores keys that Kafka does not change without a restart, or that have no effect here: the controller
+    refused them, or an older release wrote them.
     """
     changed: dict[str, Any] = {}
     for layer in (cluster, node):
@@ -116,8 +116,8 @@ def broker_config(
 def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
     """Resolve a topic's settings: its overrides on top of the broker's defaults.
 
-    An override that cannot be parsed is ignored: it was checked when it was set, so it comes from a
-    later release, and a topic that cannot be served would be worse.
+    Ignores an override that cannot be parsed. It was checked when it was set, so it comes from a later
+    release; not serving the topic would be worse.
     """
     values = topic_defaults(broker)
     for name in sorted(overrides):
@@ -134,7 +134,7 @@ def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicCon
 
 
 def topic_defaults(broker: BrokerConfig) -> dict[str, Any]:
-    """Return what a topic without overrides gets, by attribute."""
+    """Return the settings of a topic without overrides, by attribute."""
     values = {name: getattr(broker, source) for name, source in _default_sources()}
     values["retention_ms"] = _retention_ms(broker)
     if broker.log_roll_ms is None:
@@ -148,7 +148,7 @@ def topic_defaults(broker: BrokerConfig) -> dict[str, Any]:
 
 @cache
 def _default_sources() -> tuple[tuple[str, str], ...]:
-    """Attributes of a topic, each with the broker's attribute that is its default."""
+    """Return topic attributes, each with the broker attribute that is its default."""
     return tuple(
         (each.attribute, broker_keys()[each.synonym].attribute)
         for each in topic_keys().values()
@@ -176,12 +176,12 @@ def check_topic(
     before: Mapping[str, str] = _NOTHING,
     topic: str = "",
 ) -> KafkaError | None:
-    """Say why a topic may not have these overrides, or None. For create and alter.
+    """Return why a topic may not have these overrides, or None. For create and alter.
 
-    broker     settings of the node, whose defaults fill what the overrides leave open
+    broker     settings of the node, whose defaults apply where there is no override
     overrides  all overrides the topic would have
     before     all overrides it has now; empty for a new topic
-    topic      its name: Kafka's own topics are never tiered
+    topic      its name: Kafka's internal topics are never tiered
     """
     try:
         for name in sorted(overrides):
@@ -203,7 +203,7 @@ def _check_override(name: str, text: str) -> None:
         )
     value = parse(each, text)
     if each.kind == "promise" and value != each.default:
-        raise ConfigError(f"{name} is not supported yet, and what it promises would not hold")
+        raise ConfigError(f"{name} is not supported yet and would have no effect")
 
 
 def _rules(
@@ -252,11 +252,11 @@ def _tiered_rules(broker: BrokerConfig, config: TopicConfig) -> Iterator[str]:
 
 
 def _metadata_rules(broker: BrokerConfig, config: TopicConfig) -> Iterator[str]:
-    """T52: a metadata topic that forgets before its topics do would lose their segments."""
+    """T52: if the metadata topic deleted records before its topics do, their segments would be lost."""
     name = "remote.log.metadata.topic.retention.ms"
     text = broker.with_prefix(broker.remote_log_metadata_manager_impl_prefix).get(name, "-1")
     if not text.isdecimal():
-        return  # -1 is no limit; anything else stops the broker when the metadata manager starts
+        return  # -1 is no limit; other text fails later, when the metadata manager starts
     if config.retention_ms == -1 or config.retention_ms >= int(text):
         yield f"retention.ms={config.retention_ms} must be below {name}={text}"
 
@@ -271,10 +271,10 @@ def describe_topic(
     cluster: Mapping[str, str] = _NOTHING,
     node: Mapping[str, str] = _NOTHING,
 ) -> list[Entry]:
-    """Return every topic key with its value for one topic, alphabetical.
+    """Return every topic key with its value for one topic, in alphabetical order.
 
     broker         the file's settings
-    cluster, node  what was altered at run time for all brokers, and for this one
+    cluster, node  run-time changes for all brokers, and for this one
     """
     layers = Layers(node, cluster, broker.stated)
     config = topic_config(broker_config(broker, cluster, node), overrides)
@@ -298,7 +298,7 @@ def describe_broker(
     cluster: Mapping[str, str] = _NOTHING,
     node: Mapping[str, str] = _NOTHING,
 ) -> list[Entry]:
-    """Return every broker key with its value, alphabetical; then what plug-ins were given, hidden."""
+    """Return every broker key with its value, in alphabetical order; then plug-ins' settings, hidden."""
     layers = Layers(node, cluster, broker.stated)
     config = broker_config(broker, cluster, node)
     entries = []
@@ -320,19 +320,19 @@ def describe_broker(
     return entries
 
 
-def _value(config: BrokerConfig, each: Key, layers: Layers) -> Value:
-    """Return what is so, or for a key that does not act here what was stated of it."""
+def _value(config: BrokerConfig, each: ConfigKey, layers: Layers) -> Value:
+    """Return the effective value, or for a key without effect the stated one."""
     if hasattr(config, each.attribute):
         value: Value = getattr(config, each.attribute)
         return value
     for text, _ in layers.stated(each.name):
-        with suppress(ConfigError):  # a later release knows values that this one does not
+        with suppress(ConfigError):  # a later release may have values that this one does not know
             return parse(each, text)
     return each.default
 
 
-def _broker_synonyms(each: Key, layers: Layers) -> list[Synonym]:
-    """Return where the value of a broker key may come from, strongest first, its default last."""
+def _broker_synonyms(each: ConfigKey, layers: Layers) -> list[Synonym]:
+    """Return the possible sources of a broker key's value, strongest first, its default last."""
     keys = [each, *(broker_keys()[name] for name in _COARSER.get(each.name, ()))]
     found = [
         Synonym(key.name, None if key.is_sensitive else text, source)
@@ -343,11 +343,13 @@ def _broker_synonyms(each: Key, layers: Layers) -> list[Synonym]:
         default = None if key.is_required or key.name in _NULL else text_of(key, key.default)
         if default is not None:
             found.append(Synonym(key.name, default, DEFAULT))
-    # As Kafka: where the key itself says nothing, those in a coarser unit are not told either.
+    # As in Kafka: keys in a coarser unit are listed only if the key itself is stated.
     return list(dropwhile(lambda synonym: synonym.name != each.name, found))
 
 
-def _entry(each: Key, value: str | None, synonyms: list[Synonym], *, is_read_only: bool) -> Entry:
+def _entry(
+    each: ConfigKey, value: str | None, synonyms: list[Synonym], *, is_read_only: bool
+) -> Entry:
     return Entry(
         each.name,
         None if each.is_sensitive else value,

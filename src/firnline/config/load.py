@@ -1,7 +1,7 @@
-"""From what an operator wrote to a `BrokerConfig`: file, environment, command line, in this order. PURE.
+"""Make a `BrokerConfig` from file, environment and command line, in this order. PURE.
 
-A key that nobody knows is an error that names the nearest known one, since a setting that is ignored
-is worse than a start that fails. Keys under a plug-in's prefix belong to the plug-in.
+An unknown key is an error that names the nearest known one: a setting that is silently ignored is worse than
+a start that fails. Keys under a plug-in's prefix belong to the plug-in.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from firnline.config.parse import nearest, parse
 from firnline.config.properties import parse_properties
 from firnline.config.topic import topic_keys
 
-# Variables of the project that are not settings of a broker.
+# Variables of this project that are not settings of a broker.
 _OTHER_VARIABLES = {"FIRNLINE_FREEZE", "FIRNLINE_PEERS"}
 _LISTENER_PREFIX = "listener.name."
 
@@ -40,7 +40,7 @@ def read_overrides(pairs: Iterable[str]) -> dict[str, str]:
 def read_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the settings among `variables`: FIRNLINE_LOG_RETENTION_MS is log.retention.ms.
 
-    A variable that is nearly such a name is an error; others of the prefix are somebody else's.
+    A variable that is nearly such a name is an error; others with the prefix are not ours.
     """
     names = {variable_name(name): name for name in broker_keys()}
     found = {}
@@ -57,7 +57,7 @@ def read_environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _differs_little(one: str, other: str) -> bool:
-    """Say whether a slip of the finger lies between two names of almost the same length."""
+    """Return whether two names of about the same length differ only by a typing error."""
     start = 0
     while start < min(len(one), len(other)) and one[start] == other[start]:
         start += 1
@@ -99,10 +99,10 @@ def load(stated: Mapping[str, str]) -> BrokerConfig:
 
 
 def _with_either_number(stated: Mapping[str, str]) -> Mapping[str, str]:
-    """Kafka takes either of broker.id and node.id for both and refuses two that differ."""
+    """Let broker.id and node.id stand for each other, as in Kafka; refuse two different numbers."""
     found = [stated[name] for name in _NUMBERS if name in stated]
     if any(number != found[0] for number in found):
-        raise ConfigError("node.id and broker.id differ: state node.id alone")
+        raise ConfigError("node.id and broker.id differ: state only node.id")
     return {**stated, **dict.fromkeys(_NUMBERS, found[0])} if found else stated
 
 
@@ -114,7 +114,9 @@ def _prefixes(stated: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _is_for_a_listener(name: str) -> bool:
-    """`listener.name.<listener>.<key>` sets a key for one listener, for SASL after its mechanism."""
+    """Whether `listener.name.<listener>.<key>` sets a key for one listener; SASL has its mechanism before
+    the key.
+    """
     if not name.startswith(_LISTENER_PREFIX):
         return False
     rest = name.removeprefix(_LISTENER_PREFIX).split(".")
@@ -122,7 +124,7 @@ def _is_for_a_listener(name: str) -> bool:
 
 
 def unknown(name: str) -> str:
-    """Say that no key has this name, and which one was probably meant."""
+    """Return an error text for an unknown key, with the key that was probably meant."""
     topic_key = topic_keys().get(name)
     if topic_key is not None:
         instead = topic_key.synonym or nearest(name, broker_keys())
@@ -132,6 +134,6 @@ def unknown(name: str) -> str:
 
 
 def without_meaning(config: BrokerConfig) -> list[str]:
-    """Return the stated keys that do nothing here, for one line at start."""
+    """Return the stated keys that have no effect, for one log line at the start."""
     known = broker_keys()
     return [name for name in sorted(config.stated) if name in known and known[name].kind == "inert"]

@@ -8,12 +8,12 @@ from firnline.config.topic import LONG_MAX
 
 @dataclass(frozen=True, kw_only=True)
 class LogKeys:
-    """Directories, and the broker-wide defaults of topic settings."""
+    """Log directories, and the brokers' defaults of topic settings."""
 
     auto_create_topics_enable: bool = key(
         "BOOLEAN",
         True,
-        "Create a topic when a client asks for its metadata and allows it.",
+        "Create a topic when a client requests its metadata and allows creation.",
         importance="HIGH",
     )
     compression_gzip_level: int = key(
@@ -54,22 +54,22 @@ class LogKeys:
     firnline_producer_ids_max: int = key(
         "INT",
         500000,
-        "Idempotent producers that the partitions of this node remember, all together, 1.2 KB each. Beyond it"
-        " the partition with most forgets, for each that is new, one that wrote long ago: a retry of that one"
-        " is not seen as a repeat.",
+        "Idempotent producers in all partitions of this node, 1.2 KB each. Above it, a new producer makes"
+        " the partition that has most forget the one that has been idle longest: a retry of that producer"
+        " is not recognised as a duplicate.",
         valid="[1,...]",
     )
     log_cleaner_backoff_ms: int = key(
         "LONG",
         15000,
-        "Time between two looks for logs that need compaction.",
+        "Time between two checks for logs that need compaction.",
         valid="[0,...]",
         dynamic=True,
     )
     log_cleaner_dedupe_buffer_size: int = key(
         "LONG",
         134217728,
-        "Bytes of memory that compaction may use for a table of keys, all threads together.",
+        "Memory in bytes for compaction's tables of keys, all threads together.",
         dynamic=True,
     )
     log_cleaner_delete_retention_ms: int = key(
@@ -81,12 +81,12 @@ class LogKeys:
     )
     log_cleaner_enable: bool = key("BOOLEAN", True, "Whether compacted topics are compacted.")
     log_cleaner_io_buffer_load_factor: float = key(
-        "DOUBLE", 0.9, "Part of the table of keys that may be in use.", dynamic=True
+        "DOUBLE", 0.9, "Part of the table of keys that may be used.", dynamic=True
     )
     log_cleaner_io_max_bytes_per_second: float = key(
         "DOUBLE",
         1.7976931348623157e308,
-        "What compaction may read and write in a second, all threads together.",
+        "Bytes per second that compaction may read and write, all threads together.",
         dynamic=True,
     )
     log_cleaner_max_compaction_lag_ms: int = key(
@@ -109,7 +109,7 @@ class LogKeys:
     log_cleaner_threads: int = key(
         "INT",
         1,
-        "Logs that are compacted at the same time, each by a process of its own.",
+        "Logs that are compacted at the same time, each in its own process.",
         valid="[0,...]",
         dynamic=True,
     )
@@ -126,19 +126,19 @@ class LogKeys:
     log_dir: tuple[str, ...] = key(
         "LIST",
         ("/tmp/kafka-logs",),
-        "Directory of partition logs, where log.dirs does not name any.",
+        "Directory of partition logs, used if log.dirs is not set.",
         importance="HIGH",
     )
     log_dir_failure_timeout_ms: int = key(
         "LONG",
         30000,
-        "A broker that cannot tell the controller of a failed directory for so long stops.",
+        "A broker stops if it cannot report a failed directory to the controller for so long.",
         valid="[1,...]",
         importance="LOW",
         source="KIP-858",
     )
     log_dirs: tuple[str, ...] = key(
-        "LIST", (), "Directories of partition logs, by comma.", importance="HIGH"
+        "LIST", (), "Directories of partition logs, separated by commas.", importance="HIGH"
     )
     log_flush_interval_messages: int = key(
         "LONG",
@@ -151,7 +151,7 @@ class LogKeys:
     log_flush_interval_ms: int | None = key(
         "LONG",
         None,
-        "Default of flush.ms; log.flush.scheduler.interval.ms where not set.",
+        "Default of flush.ms; if not set, log.flush.scheduler.interval.ms.",
         importance="HIGH",
         dynamic=True,
     )
@@ -168,7 +168,7 @@ class LogKeys:
     log_flush_start_offset_checkpoint_interval_ms: int = key(
         "INT",
         60000,
-        "Time between two writes of the log starts.",
+        "Time between two writes of the log start offsets.",
         valid="[0,...]",
         importance="HIGH",
         kind="inert",
@@ -182,7 +182,7 @@ class LogKeys:
     log_initial_task_delay_ms: int = key(
         "LONG",
         30000,
-        "Time after start before retention and flush look at the logs.",
+        "Time from the start to the first retention and flush.",
         valid="[0,...]",
         importance="LOW",
         internal=True,
@@ -225,38 +225,38 @@ class LogKeys:
         "LONG", -1, "Default of retention.bytes.", importance="HIGH", dynamic=True
     )
     log_retention_check_interval_ms: int = key(
-        "LONG", 300000, "Time between two looks for segments that are due.", valid="[1,...]"
+        "LONG", 300000, "Time between two checks for segments to delete.", valid="[1,...]"
     )
     log_retention_hours: int = key(
         "INT",
         168,
-        "Default of retention.ms, in hours, where the two below are not set.",
+        "Default of retention.ms, in hours; used if the two below are not set.",
         importance="HIGH",
     )
     log_retention_minutes: int | None = key(
         "INT",
         None,
-        "Default of retention.ms, in minutes; before log.retention.hours.",
+        "Default of retention.ms, in minutes; overrides log.retention.hours.",
         importance="HIGH",
     )
     log_retention_ms: int | None = key(
         "LONG",
         None,
-        "Default of retention.ms; before log.retention.minutes.",
+        "Default of retention.ms; overrides log.retention.minutes.",
         importance="HIGH",
         dynamic=True,
     )
     log_roll_hours: int = key(
         "INT",
         168,
-        "Default of segment.ms, in hours, where log.roll.ms is not set.",
+        "Default of segment.ms, in hours; used if log.roll.ms is not set.",
         valid="[1,...]",
         importance="HIGH",
     )
     log_roll_jitter_hours: int = key(
         "INT",
         0,
-        "Default of segment.jitter.ms, in hours, where log.roll.jitter.ms is not set.",
+        "Default of segment.jitter.ms, in hours; used if log.roll.jitter.ms is not set.",
         valid="[0,...]",
         importance="HIGH",
     )
@@ -304,7 +304,7 @@ class LogKeys:
     producer_id_expiration_check_interval_ms: int = key(
         "INT",
         600000,
-        "Time between two looks for silent producers.",
+        "Time between two checks for idle producers.",
         valid="[1,...]",
         importance="LOW",
         internal=True,
@@ -312,7 +312,7 @@ class LogKeys:
     producer_id_expiration_ms: int = key(
         "INT",
         86400000,
-        "A producer silent for so long is forgotten by its partitions.",
+        "Partitions forget a producer that has been idle for so long.",
         valid="[1,...]",
         importance="LOW",
         source="KIP-854",

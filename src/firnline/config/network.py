@@ -10,51 +10,51 @@ from firnline.config.define import key
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkKeys:
-    """What a node listens on, what it tells clients, and what one request may cost."""
+    """Listeners, advertised addresses, and limits of requests."""
 
     advertised_listeners: tuple[str, ...] | None = key(
         "LIST",
         None,
-        "Addresses that clients are told; the listeners where not said.",
+        "Addresses for clients; if not set, the listeners.",
         importance="HIGH",
     )
     connections_max_idle_ms: int = key(
-        "LONG", 600000, "A connection without a request for so long is closed."
+        "LONG", 600000, "A connection that is idle for so long is closed."
     )
     firnline_answers_max_bytes: int = key(
         "LONG",
         536870912,
-        "Bytes that all answers may hold while they are made and until clients have read them, without"
-        " records that stay in files. One answer that needs more closes its connection.",
+        "Memory of all responses until clients have read them, in bytes, without"
+        " records that stay in files. A single response that needs more closes its connection.",
         valid="[1048576,...]",
     )
     fetch_max_bytes: int = key(
         "INT",
         57671680,
-        "Largest answer to one fetch, whatever the client allows; one whole batch is sent anyway.",
+        "Largest Fetch response, whatever the client allows; a first batch is sent even if it is larger.",
         valid="[1024,...]",
         source="KIP-541",
     )
     listener_security_protocol_map: str = key(
         "STRING",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Protocol of each listener name. Only PLAINTEXT is served.",
+        "Protocol of each listener name. Only PLAINTEXT is supported.",
         importance="LOW",
         dynamic=True,
     )
     listeners: tuple[str, ...] = key(
         "LIST",
         ("PLAINTEXT://:9092",),
-        "Where the node listens: name://host:port, by comma. An empty host is every interface.",
+        "Listeners as name://host:port, separated by commas. An empty host is every interface.",
         importance="HIGH",
         dynamic=True,
     )
     max_connections: int = key(
         "INT",
         2147483647,
-        "Connections to all listeners for clients and brokers, and again to those of controllers. Where there"
-        " are as many, the least active one of the address that has most is closed for the next. Not stated,"
-        " it is 10000.",
+        "Connections to all listeners for clients and brokers; the same number for controllers. At the limit,"
+        " a new connection closes the least active one of the address that has most. If not set,"
+        " the limit is 10000.",
         valid="[0,...]",
         source="KIP-402",
         dynamic=True,
@@ -62,24 +62,24 @@ class NetworkKeys:
     max_connections_per_ip: int = key(
         "INT",
         2147483647,
-        "Connections of one address; one more is closed at once. 0 for those alone that have an override.",
+        "Connections of one address; one more is closed at once. 0: only addresses with an override.",
         valid="[0,...]",
         dynamic=True,
     )
     max_connections_per_ip_overrides: str = key(
         "STRING",
         "",
-        "Addresses or host names with limits of their own: host:count, by comma. Names are looked up when the"
-        " node starts; at run time addresses alone are taken.",
+        "Limits for single hosts: host:count, separated by commas. Host names are resolved when the"
+        " node starts; run-time changes may contain only addresses.",
         dynamic=True,
     )
     max_incremental_fetch_session_cache_slots: int = key(
-        "INT", 1000, "Fetch sessions that are remembered.", valid="[0,...]", source="KIP-227"
+        "INT", 1000, "Fetch sessions that the broker keeps.", valid="[0,...]", source="KIP-227"
     )
     max_request_partition_size_limit: int = key(
         "INT",
         2000,
-        "Partitions in one answer to DescribeTopicPartitions.",
+        "Partitions in one DescribeTopicPartitions response.",
         valid="[1,...]",
         source="KIP-966",
         kind="inert",
@@ -87,9 +87,9 @@ class NetworkKeys:
     queued_max_request_bytes: int = key(
         "LONG",
         -1,
-        "Memory for requests that are not whole, or wait behind others. At it large ones come in one after"
-        " the other, and who sends slowly then is closed. 0 and below: 512 MiB, or socket.request.max.bytes"
-        " if that is more.",
+        "Memory of requests that are incomplete or waiting. At the limit large ones are received one after"
+        " the other, and slow senders are disconnected. 0 or less: 512 MiB, or socket.request.max.bytes"
+        " if that is larger.",
         source="KIP-72",
     )
     socket_listen_backlog_size: int = key(
@@ -103,7 +103,7 @@ class NetworkKeys:
     socket_receive_buffer_bytes: int = key(
         "INT",
         102400,
-        "SO_RCVBUF of client connections; -1 leaves it to the system.",
+        "SO_RCVBUF of client connections; -1: the system's default.",
         importance="HIGH",
         kind="inert",
     )
@@ -117,7 +117,7 @@ class NetworkKeys:
     socket_send_buffer_bytes: int = key(
         "INT",
         102400,
-        "SO_SNDBUF of client connections; -1 leaves it to the system.",
+        "SO_SNDBUF of client connections; -1: the system's default.",
         importance="HIGH",
         kind="inert",
     )
@@ -133,16 +133,16 @@ def parse_overrides(text: str) -> dict[str, int]:
         is_count = count.isascii() and count.isdigit() and int(count) <= INT32_MAX
         if not (host and colon and is_count):
             raise ConfigError(
-                f"max.connections.per.ip.overrides: {part!r} is not of the form host:count,"
+                f"max.connections.per.ip.overrides: {part!r} does not have the form host:count,"
                 " with a count from 0 to 2147483647"
             )
-        # As an address of a connection is written: 2001:DB8::0:1 is 2001:db8::1.
+        # In the spelling of a connection's address: 2001:DB8::0:1 becomes 2001:db8::1.
         found[str(ipaddress.ip_address(host)) if is_address(host) else host] = int(count)
     return found
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is an address, not a name that has to be looked up."""
+    """Whether a host is an address, not a name that must be resolved."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

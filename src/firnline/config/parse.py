@@ -1,6 +1,6 @@
-"""Kafka's rules for turning text into a value of a key's type, checking it, and printing it. PURE.
+"""Parse, check and print values by Kafka's rules. PURE.
 
-Source: observed on Apache Kafka 4.3.1; the ranges are written in its own notation.
+Source: observed on Apache Kafka 4.3.1; ranges are in Kafka's notation.
 """
 
 import difflib
@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from firnline.base.errors import ConfigError
-from firnline.config.define import Key, Value
+from firnline.config.define import ConfigKey, Value
 
 Check = Callable[[Any], str | None]
 
@@ -26,8 +26,8 @@ _THROTTLED = re.compile(r"[0-9]+:[0-9]+\Z")
 _JAVA_MAX = "1.7976931348623157E308"
 
 
-def parse(key: Key, text: str) -> Value:
-    """Return the value that `text` means for `key`, checked. Raises ConfigError naming key and value."""
+def parse(key: ConfigKey, text: str) -> Value:
+    """Parse and check the value of `key`. Raises ConfigError naming key and value."""
     value = _parse_type(key, text.strip())
     problem = fault(key, value)
     if problem:
@@ -35,12 +35,12 @@ def parse(key: Key, text: str) -> Value:
     return value
 
 
-def shown(key: Key, text: str) -> str:
-    """Return `text` as an error or a log may show it."""
+def shown(key: ConfigKey, text: str) -> str:
+    """Return `text` as it may appear in an error or a log."""
     return "[hidden]" if key.is_sensitive else text
 
 
-def _parse_type(key: Key, text: str) -> Value:
+def _parse_type(key: ConfigKey, text: str) -> Value:
     if key.type == "BOOLEAN":
         if text.lower() not in ("true", "false"):
             raise ConfigError(f"{key.name}={text}: expected true or false")
@@ -61,7 +61,7 @@ def _parse_type(key: Key, text: str) -> Value:
     return text
 
 
-def text_of(key: Key, value: Value) -> str | None:
+def text_of(key: ConfigKey, value: Value) -> str | None:
     """Print a value as Kafka does in DescribeConfigs; None for null."""
     if value is None:
         return None
@@ -75,8 +75,8 @@ def text_of(key: Key, value: Value) -> str | None:
     return str(value)
 
 
-def fault(key: Key, value: Value) -> str | None:
-    """Say what is wrong with a value by the key's own range, or return None."""
+def fault(key: ConfigKey, value: Value) -> str | None:
+    """Return what is wrong with a value by the key's own range, or None."""
     if not key.valid or value is None:
         return None
     return _checker(key.valid)(value)
@@ -84,7 +84,7 @@ def fault(key: Key, value: Value) -> str | None:
 
 @cache
 def _checker(valid: str) -> Check:
-    """Return the check that a range in Kafka's notation stands for."""
+    """Return the check for a range in Kafka's notation."""
     numbers = _RANGE.match(valid)
     if numbers:
         return _in_range(*numbers.groups())
@@ -93,7 +93,7 @@ def _checker(valid: str) -> Check:
     if valid.startswith("[partitionId]"):
         return _throttled_fault
     if valid in ("non-null string", "non-empty list"):
-        return lambda value: None  # what these refuse, null, no text can say
+        return lambda value: None  # they refuse only null, which no text can mean
     folds = valid.startswith("(case insensitive) ")
     allowed = tuple(valid.removeprefix("(case insensitive) ").strip("[]").split(", "))
     return _one_of(allowed, folds)

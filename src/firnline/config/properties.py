@@ -1,7 +1,7 @@
-"""Java's .properties files. PURE.
+"""Parse Java's .properties files. PURE.
 
-Lines without a backslash are read here: their rules are short, and the library that knows the others
-takes longer to import than a broker to open its logs. Source: java.util.Properties.load.
+Lines without a backslash have short rules and are parsed here. The library for the others takes longer to
+import than a broker takes to open its logs. Source: java.util.Properties.load.
 """
 
 import re

@@ -7,28 +7,26 @@ from firnline.config.define import key
 
 @dataclass(frozen=True, kw_only=True)
 class QuorumKeys:
-    """Who this node is, who votes, and how the metadata log is kept."""
+    """Identity and roles of this node, the voters, and the metadata log."""
 
     auto_leader_rebalance_enable: bool = key(
         "BOOLEAN",
         True,
-        "The active controller gives leadership back to preferred replicas that are in sync.",
+        "The active controller returns leadership to preferred replicas that are in sync.",
         importance="HIGH",
     )
     broker_heartbeat_interval_ms: int = key(
         "INT", 2000, "Time between two heartbeats of a broker to the controller.", source="KIP-631"
     )
     broker_id: int = key("INT", -1, "The older name of node.id.", importance="HIGH")
-    broker_rack: str | None = key(
-        "STRING", None, "Rack of this node, told to clients.", source="KIP-36"
-    )
+    broker_rack: str | None = key("STRING", None, "Rack of this node.", source="KIP-36")
     broker_session_timeout_ms: int = key(
-        "INT", 9000, "A broker silent for so long is fenced.", source="KIP-631"
+        "INT", 9000, "A broker is fenced after so long without a heartbeat.", source="KIP-631"
     )
     controller_listener_names: tuple[str, ...] = key(
         "LIST",
         ("CONTROLLER",),
-        "Names of the listeners that controllers use. Nobody but nodes should reach them.",
+        "Names of the controllers' listeners. Only nodes of the cluster should reach them.",
         importance="HIGH",
         source="KIP-631",
         required=True,
@@ -36,7 +34,7 @@ class QuorumKeys:
     controller_quorum_append_linger_ms: int = key(
         "INT",
         25,
-        "How long the leader gathers records before it writes them.",
+        "How long the leader collects records before it writes them.",
         valid="[0,...]",
         source="KIP-595",
         kind="inert",
@@ -44,7 +42,7 @@ class QuorumKeys:
     controller_quorum_bootstrap_servers: tuple[str, ...] = key(
         "LIST",
         (),
-        "Where to find the quorum, as host:port by comma.",
+        "Addresses of the quorum, as host:port, separated by commas.",
         valid="non-empty list",
         importance="HIGH",
         source="KIP-853",
@@ -52,7 +50,7 @@ class QuorumKeys:
     controller_quorum_election_backoff_max_ms: int = key(
         "INT",
         1000,
-        "Longest wait after an election that nobody won.",
+        "Longest backoff after an election without a winner.",
         valid="[0,...]",
         importance="HIGH",
         source="KIP-595",
@@ -60,7 +58,7 @@ class QuorumKeys:
     controller_quorum_election_timeout_ms: int = key(
         "INT",
         1000,
-        "A voter that hears of no leader for so long asks for votes.",
+        "A voter starts an election after so long without a leader.",
         valid="[0,...]",
         importance="HIGH",
         source="KIP-595",
@@ -68,14 +66,14 @@ class QuorumKeys:
     controller_quorum_fetch_max_bytes: int = key(
         "INT",
         1048576,
-        "Largest answer to a fetch of the metadata log.",
+        "Largest Fetch response of the metadata log.",
         valid="[1,...]",
         importance="LOW",
     )
     controller_quorum_fetch_snapshot_max_bytes: int = key(
         "INT",
         1048576,
-        "Largest slice of a snapshot in one answer.",
+        "Largest FetchSnapshot response.",
         valid="[1,...]",
         importance="LOW",
         source="KIP-630",
@@ -83,7 +81,7 @@ class QuorumKeys:
     controller_quorum_fetch_timeout_ms: int = key(
         "INT",
         2000,
-        "A leader that a majority has not fetched from for so long resigns.",
+        "A leader resigns after so long without fetches from a majority.",
         valid="[0,...]",
         importance="HIGH",
         source="KIP-595",
@@ -91,14 +89,14 @@ class QuorumKeys:
     controller_quorum_request_timeout_ms: int = key(
         "INT",
         2000,
-        "How long a voter waits for an answer.",
+        "How long a voter waits for a response.",
         valid="[0,...]",
         source="KIP-595",
     )
     controller_quorum_retry_backoff_ms: int = key(
         "INT",
         20,
-        "Wait before a failed request is sent again.",
+        "Backoff before a failed request is retried.",
         valid="[0,...]",
         importance="LOW",
         source="KIP-595",
@@ -106,7 +104,7 @@ class QuorumKeys:
     controller_quorum_voters: tuple[str, ...] = key(
         "LIST",
         (),
-        "The voters as id@host:port, by comma.",
+        "The voters as id@host:port, separated by commas.",
         valid="non-empty list",
         importance="HIGH",
         source="KIP-595",
@@ -120,7 +118,7 @@ class QuorumKeys:
     internal_metadata_delete_delay_millis: int = key(
         "LONG",
         60000,
-        "Time between a metadata segment leaving the log and its files leaving the disk.",
+        "Time from removing a metadata segment from the log to deleting its files.",
         importance="LOW",
         internal=True,
     )
@@ -137,21 +135,21 @@ class QuorumKeys:
     leader_imbalance_check_interval_seconds: int = key(
         "LONG",
         300,
-        "Time between two rounds of giving leadership back to preferred replicas.",
+        "Time between two rounds of preferred leader elections.",
         valid="[1,...]",
         importance="HIGH",
     )
     metadata_log_dir: str | None = key(
         "STRING",
         None,
-        "Directory of the metadata log; the first log directory where not set.",
+        "Directory of the metadata log; if not set, the first log directory.",
         importance="HIGH",
         source="KIP-631",
     )
     metadata_log_max_record_bytes_between_snapshots: int = key(
         "LONG",
         20971520,
-        "Bytes of new records that make a snapshot due.",
+        "Take a snapshot after so many bytes of new records.",
         valid="[1,...]",
         importance="HIGH",
         source="KIP-630 Configuration",
@@ -159,7 +157,7 @@ class QuorumKeys:
     metadata_log_max_snapshot_interval_ms: int = key(
         "LONG",
         3600000,
-        "Age of the last snapshot that makes a new one due; 0 never.",
+        "Take a snapshot when the last one is this old; 0: never.",
         valid="[0,...]",
         importance="HIGH",
         source="KIP-876",
@@ -167,7 +165,7 @@ class QuorumKeys:
     metadata_log_segment_bytes: int = key(
         "INT",
         1073741824,
-        "Size at which a segment of the metadata log is finished.",
+        "Size at which a segment of the metadata log is closed.",
         valid="[8388608,...]",
         importance="HIGH",
         source="KIP-630",
@@ -175,14 +173,14 @@ class QuorumKeys:
     metadata_log_segment_ms: int = key(
         "LONG",
         604800000,
-        "Age at which a segment of the metadata log is finished.",
+        "Age at which a segment of the metadata log is closed.",
         importance="HIGH",
         source="KIP-630",
     )
     metadata_max_idle_interval_ms: int = key(
         "INT",
         500,
-        "Time between no-op records that show the quorum is alive; 0 never.",
+        "Time between no-op records of the active controller; 0: none.",
         valid="[0,...]",
         importance="LOW",
         source="KIP-835",
@@ -190,22 +188,22 @@ class QuorumKeys:
     metadata_max_retention_bytes: int = key(
         "LONG",
         104857600,
-        "Size of log and snapshots above which old ones go.",
+        "Size of log and snapshots above which old ones are deleted.",
         importance="HIGH",
         source="KIP-630",
     )
     metadata_max_retention_ms: int = key(
         "LONG",
         604800000,
-        "Age above which old metadata segments and snapshots go.",
+        "Age above which metadata segments and snapshots are deleted.",
         importance="HIGH",
         source="KIP-630",
     )
     metadata_snapshot_min_changed_records_ratio: float = key(
         "DOUBLE",
         0.0,
-        "Share of the last snapshot's records that must have changed before new bytes make another due;"
-        " 0: bytes alone do. Kafka has no such key.",
+        "Part of the last snapshot's records that must have changed before a snapshot is taken for its bytes;"
+        " 0: none. Kafka has no such key.",
         valid="[0,...,1]",
         importance="LOW",
         source="KIP-630 When to Snapshot",
@@ -214,7 +212,7 @@ class QuorumKeys:
     metadata_start_offset_lag_time_max_ms: int = key(
         "LONG",
         0,
-        "Longest wait of the leader for live replicas before its log begins at a newer snapshot;"
+        "Longest time the leader waits for live replicas before it moves its log start to a newer snapshot;"
         " 0: each node cleans up on its own, by metadata.max.retention. Kafka has no such key.",
         valid="[0,...]",
         importance="LOW",
@@ -223,7 +221,7 @@ class QuorumKeys:
     node_id: int = key(
         "INT",
         1,
-        "Number of this node, unique in the cluster.",
+        "Id of this node, unique in the cluster.",
         valid="[0,...]",
         importance="HIGH",
         source="KIP-631",
@@ -232,7 +230,7 @@ class QuorumKeys:
     process_roles: tuple[str, ...] = key(
         "LIST",
         ("broker", "controller"),
-        "What this node is: broker, controller, or both.",
+        "Roles of this node: broker, controller, or both.",
         valid="[broker, controller]",
         importance="HIGH",
         source="KIP-500",

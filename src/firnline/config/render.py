@@ -1,4 +1,4 @@
-"""The reference page of all settings, printed from their declarations. PURE.
+"""Print the reference page of all settings from their declarations. PURE.
 
 python -m firnline.config.render > docs/reference/config.md
 """
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from firnline.config.broker import broker_keys
-from firnline.config.define import Key
+from firnline.config.define import ConfigKey
 from firnline.config.load import variable_name
 from firnline.config.parse import text_of
 from firnline.config.topic import topic_keys
@@ -19,25 +19,25 @@ types, defaults and ranges are those of Apache Kafka 4.3.1, except `firnline.*`.
 
 A broker reads a `.properties` file (`firnline server --config FILE`), then the environment
 (`{variable}` for `log.retention.ms`), then each `-X key=value`; the last wins. An unknown key is an
-error that names the nearest one. Keys that begin with the prefixes of the two tier plug-ins
-(`rsm.config.` and `rlmm.config.` unless changed) are handed to the plug-in, without the prefix.
+error that names the nearest key. Keys with the prefixes of the two tier plug-ins
+(`rsm.config.` and `rlmm.config.` unless changed) are passed to the plug-in, without the prefix.
 
-The store of a tier (`RemoteStorage` in `firnline.tiered.spi`) is given three more, which win over yours:
+The store of a tier (`RemoteStorage` in `firnline.tiered.spi`) gets three more, which override yours:
 
-| key | what it says |
+| key | meaning |
 |---|---|
 | `broker.id` | the node's id, as Kafka gives it |
-| `cluster.id` | the cluster that the tier has to belong to: a store that is another's should refuse it |
-| `tier.in.use` | `true` where this node knows of something in its tier: an empty store is not that tier |
+| `cluster.id` | the cluster that owns the tier: a store of another cluster should refuse it |
+| `tier.in.use` | `true` if this node knows of objects in its tier: an empty store is then the wrong one |
 """
 
 _INERT = """
-These are accepted and do nothing here: threads and buffers of a JVM, and features that Firnline does
-not have. The ones a file states are named in one line when the broker starts.
+These are accepted and have no effect: threads and buffers of a JVM, and features that Firnline does
+not have. The broker logs those that a file states in one line when it starts.
 """
 
 _PROMISE = """
-These would change what users may rely on, and do not act yet. Stating one is an error, unless the value
+Users would rely on these, and they have no effect yet. Stating one is an error, unless the value
 is the default.
 """
 
@@ -59,7 +59,7 @@ def page() -> str:
     return "".join(parts)
 
 
-def _rows(keys: Iterable[Key]) -> Iterator[str]:
+def _rows(keys: Iterable[ConfigKey]) -> Iterator[str]:
     yield "| key | type | default | range | what it does |\n|---|---|---|---|---|\n"
     for each in keys:
         default = "must be set" if each.is_required else text_of(each, each.default)
@@ -69,7 +69,7 @@ def _rows(keys: Iterable[Key]) -> Iterator[str]:
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
-def _names(keys: Iterable[Key], kind: str) -> Iterator[str]:
+def _names(keys: Iterable[ConfigKey], kind: str) -> Iterator[str]:
     for each in keys:
         if each.kind == kind:
             yield f"- `{each.name}`{' (topic)' if each.scope == 'topic' else ''}\n"

@@ -7,43 +7,43 @@ from firnline.config.define import key
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaKeys:
-    """What a follower asks for, and how long it may be behind."""
+    """What followers fetch, and how far they may lag."""
 
     inter_broker_listener_name: str | None = key(
         "STRING",
         None,
-        "Name of the listener that brokers use among themselves; PLAINTEXT where not said.",
+        "Name of the listener for other brokers; if not set, PLAINTEXT.",
     )
     replica_fetch_backoff_ms: int = key(
         "INT",
         1000,
-        "Pause before a partition that could not be fetched is asked for again.",
+        "Backoff before a failed partition is fetched again.",
         valid="[0,...]",
     )
     replica_fetch_max_bytes: int = key(
         "INT",
         1048576,
-        "Bytes that a follower asks for of one partition; a larger first batch comes whole.",
+        "Bytes that a follower fetches of one partition; a first batch is sent even if it is larger.",
         valid="[0,...]",
         source="KIP-74",
     )
     replica_fetch_min_bytes: int = key(
         "INT",
         1,
-        "Bytes worth an answer to a follower; with fewer the leader waits.",
+        "Bytes for which the leader answers a follower at once; with fewer it waits.",
         importance="HIGH",
     )
     replica_fetch_response_max_bytes: int = key(
         "INT",
         10485760,
-        "Bytes that a follower asks for in one answer; one whole batch comes anyway.",
+        "Largest Fetch response to a follower; a first batch is sent even if it is larger.",
         valid="[0,...]",
         source="KIP-74",
     )
     replica_fetch_wait_max_ms: int = key(
         "INT",
         500,
-        "Longest wait of a leader for records that a follower asks for.",
+        "Longest time a leader waits for new records before it answers a follower.",
         importance="HIGH",
     )
     replica_lag_time_max_ms: int = key(
@@ -55,7 +55,7 @@ class ReplicaKeys:
     replica_selector_class: str | None = key(
         "STRING",
         None,
-        "Whom consumers read from: the leader where not said; Kafka's RackAwareReplicaSelector: an in-sync"
-        " replica of their rack.",
+        "Chooses the replica for consumers. Not set: the leader. RackAwareReplicaSelector: an in-sync"
+        " replica in their rack.",
         source="KIP-392",
     )

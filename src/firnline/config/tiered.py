@@ -15,9 +15,9 @@ class TierKeys:
     firnline_remote_log_metadata_given_up: tuple[str, ...] = key(
         "LIST",
         (),
-        "Records of __remote_log_metadata that cannot be read and are given up, as partition:offset or"
-        " partition:first-last. Until then nothing of the tiered partitions that they may speak of is copied"
-        " or deleted. What they said stays lost: segments that only they completed are deleted.",
+        "Unreadable records of __remote_log_metadata that the operator gives up, as partition:offset or"
+        " partition:first-last. Until then tiered partitions that they may concern are not copied"
+        " or deleted. Segments that only these records completed are deleted afterwards.",
         importance="LOW",
         dynamic=True,
     )
@@ -32,7 +32,7 @@ class TierKeys:
     remote_list_offsets_request_timeout_ms: int = key(
         "LONG",
         30000,
-        "How long a search by time waits for the remote tier.",
+        "How long a search by timestamp waits for the remote tier.",
         valid="[1,...]",
         source="KIP-1075",
         dynamic=True,
@@ -47,7 +47,7 @@ class TierKeys:
         dynamic=True,
     )
     remote_log_manager_copier_thread_pool_size: int = key(
-        "INT", 10, "Copies at a time.", valid="[1,...]", source="KIP-950", dynamic=True
+        "INT", 10, "Concurrent copies.", valid="[1,...]", source="KIP-950", dynamic=True
     )
     remote_log_manager_copy_max_bytes_per_second: int = key(
         "LONG",
@@ -58,7 +58,7 @@ class TierKeys:
         dynamic=True,
     )
     remote_log_manager_expiration_thread_pool_size: int = key(
-        "INT", 10, "Deletions at a time.", valid="[1,...]", source="KIP-950", dynamic=True
+        "INT", 10, "Concurrent deletions.", valid="[1,...]", source="KIP-950", dynamic=True
     )
     remote_log_manager_fetch_max_bytes_per_second: int = key(
         "LONG",
@@ -71,7 +71,7 @@ class TierKeys:
     remote_log_manager_task_interval_ms: int = key(
         "LONG",
         30000,
-        "Time between two looks for segments to copy or to expire.",
+        "Time between two checks for segments to copy or to expire.",
         valid="[1,...]",
         importance="LOW",
         source="KIP-405 Configs",
@@ -79,7 +79,7 @@ class TierKeys:
     remote_log_manager_task_retry_backoff_max_ms: int = key(
         "LONG",
         30000,
-        "Longest wait after failed copies or deletes.",
+        "Longest backoff after failed copies or deletes.",
         valid="[1,...]",
         importance="LOW",
         source="KIP-405 Configs",
@@ -88,7 +88,7 @@ class TierKeys:
     remote_log_manager_task_retry_backoff_ms: int = key(
         "LONG",
         500,
-        "First wait after a failed copy or delete.",
+        "First backoff after a failed copy or delete.",
         valid="[1,...]",
         importance="LOW",
         source="KIP-405 Configs",
@@ -97,7 +97,7 @@ class TierKeys:
     remote_log_manager_task_retry_jitter: float = key(
         "DOUBLE",
         0.2,
-        "Random part of those waits.",
+        "Random part of these backoffs.",
         valid="[0,...,0.5]",
         importance="LOW",
         source="KIP-405 Configs",
@@ -114,7 +114,7 @@ class TierKeys:
     remote_log_metadata_manager_class_name: str = key(
         "STRING",
         "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
-        "Where segment metadata is kept. The default is the internal topic.",
+        "The store of remote log metadata. The default is the internal topic.",
         valid="non-empty string",
         source="KIP-405 Configs",
         kind="promise",
@@ -122,7 +122,7 @@ class TierKeys:
     remote_log_metadata_manager_impl_prefix: str = key(
         "STRING",
         "rlmm.config.",
-        "Prefix of the keys that are handed to the metadata manager without it.",
+        "Prefix of keys for the metadata manager, which gets them without the prefix.",
         valid="non-empty string",
         source="KIP-405 Configs",
     )
@@ -145,7 +145,7 @@ class TierKeys:
     remote_log_reader_threads: int = key(
         "INT",
         10,
-        "Remote reads at a time.",
+        "Concurrent remote reads.",
         valid="[1,...]",
         source="KIP-405 Configs",
         dynamic=True,
@@ -160,7 +160,7 @@ class TierKeys:
     remote_log_storage_manager_impl_prefix: str = key(
         "STRING",
         "rsm.config.",
-        "Prefix of the keys that are handed to the store without it.",
+        "Prefix of keys for the store, which gets them without the prefix.",
         valid="non-empty string",
         source="KIP-405 Configs",
     )
@@ -170,7 +170,7 @@ class TierKeys:
     remote_log_manager_copy_quota_window_num: int = key(
         "INT",
         11,
-        "Windows over which the rate of copying is taken.",
+        "Windows for the rate of copying.",
         valid="[1,...]",
         source="KIP-956",
     )
@@ -180,7 +180,7 @@ class TierKeys:
     remote_log_manager_fetch_quota_window_num: int = key(
         "INT",
         11,
-        "Windows over which the rate of remote reads is taken.",
+        "Windows for the rate of remote reads.",
         valid="[1,...]",
         source="KIP-956",
     )
@@ -193,7 +193,7 @@ _GIVEN_UP = re.compile(r"([0-9]{1,9}):([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 def parse_given_up(text: str) -> tuple[int, int, int]:
-    """Return partition, first and last offset of an entry of firnline.remote.log.metadata.given.up.
+    """Parse an entry of firnline.remote.log.metadata.given.up: partition, first and last offset.
 
     Raises ConfigError for another form.
     """
@@ -201,7 +201,7 @@ def parse_given_up(text: str) -> tuple[int, int, int]:
     first, last = (int(found[2]), int(found[3] or found[2])) if found else (1, 0)
     if found is None or last < first:
         raise ConfigError(
-            f"firnline.remote.log.metadata.given.up: {text!r} is not of the form partition:offset or"
+            f"firnline.remote.log.metadata.given.up: {text!r} does not have the form partition:offset or"
             " partition:first-last"
         )
     return int(found[1]), first, last

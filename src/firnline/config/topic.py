@@ -1,26 +1,26 @@
 """Per-topic settings, resolved. PURE. Attribute = Kafka's key with underscores; defaults are 4.3.1's.
 
-The keyword constructor checks nothing, so that tests may use segments of 200 bytes; what comes from
-outside goes through `config/layers.py`, which checks each key and the rules between them.
+The keyword constructor checks nothing, so tests may use segments of 200 bytes. Settings from outside go
+through `config/layers.py`, which checks each key and the rules between keys.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from firnline.config.define import Key, declared_keys, key
+from firnline.config.define import ConfigKey, declared_keys, key
 
 LONG_MAX = 9223372036854775807
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicConfig:
-    """What one topic does, after all layers are applied."""
+    """The settings of one topic, after all layers are applied."""
 
     cleanup_policy: tuple[str, ...] = key(
         "LIST",
         ("delete",),
-        "What happens to old segments: deleted by age and size, compacted by key, both, or with an"
-        " empty list neither.",
+        "What happens to old segments: delete by age and size, compact by key, both, or with an"
+        " empty list nothing.",
         valid="[compact, delete]",
         synonym="log.cleanup.policy",
         source="KIP-1161",
@@ -44,7 +44,7 @@ class TopicConfig:
     compression_type: str = key(
         "STRING",
         "producer",
-        "Codec of stored batches; `producer` keeps what each producer chose.",
+        "Codec of stored batches; `producer` keeps the producer's codec.",
         valid="[uncompressed, zstd, lz4, snappy, gzip, producer]",
         synonym="compression.type",
     )
@@ -66,21 +66,21 @@ class TopicConfig:
     file_delete_delay_ms: int = key(
         "LONG",
         60000,
-        "Time between a segment leaving the log and its files leaving the disk.",
+        "Time from removing a segment from the log to deleting its files.",
         valid="[0,...]",
         synonym="log.segment.delete.delay.ms",
     )
     flush_messages: int = key(
         "LONG",
         LONG_MAX,
-        "Flush to disk after so many records.",
+        "Sync to disk after so many records.",
         valid="[1,...]",
         synonym="log.flush.interval.messages",
     )
     flush_ms: int = key(
         "LONG",
         LONG_MAX,
-        "Flush to disk after a record has waited so long.",
+        "Sync to disk after a record has waited so long.",
         valid="[0,...]",
         synonym="log.flush.interval.ms",
     )
@@ -101,7 +101,7 @@ class TopicConfig:
     internal_segment_bytes: int | None = key(
         "INT",
         None,
-        "Segment size for tests, without the lower bound of segment.bytes; it wins where set.",
+        "Segment size for tests, without the lower bound of segment.bytes, which it overrides.",
         internal=True,
     )
     leader_replication_throttled_replicas: tuple[str, ...] = key(
@@ -138,14 +138,14 @@ class TopicConfig:
     max_message_bytes: int = key(
         "INT",
         1048588,
-        "Largest batch the topic takes, compressed, with its header.",
+        "Largest batch that the topic accepts, compressed, with its header.",
         valid="[0,...]",
         synonym="message.max.bytes",
     )
     message_timestamp_after_max_ms: int = key(
         "LONG",
         3600000,
-        "How far in the future a record's time may be when it arrives.",
+        "How far a record's timestamp may be in the future when it arrives.",
         valid="[0,...]",
         synonym="log.message.timestamp.after.max.ms",
         source="KIP-937",
@@ -153,7 +153,7 @@ class TopicConfig:
     message_timestamp_before_max_ms: int = key(
         "LONG",
         LONG_MAX,
-        "How far in the past a record's time may be when it arrives.",
+        "How far a record's timestamp may be in the past when it arrives.",
         valid="[0,...]",
         synonym="log.message.timestamp.before.max.ms",
         source="KIP-937",
@@ -161,7 +161,7 @@ class TopicConfig:
     message_timestamp_type: str = key(
         "STRING",
         "CreateTime",
-        "Whose time a record carries: the producer's, or that of the append.",
+        "The timestamp of a record: the producer's, or the time of the append.",
         valid="[CreateTime, LogAppendTime]",
         synonym="log.message.timestamp.type",
         source="KIP-32",
@@ -169,14 +169,14 @@ class TopicConfig:
     min_cleanable_dirty_ratio: float = key(
         "DOUBLE",
         0.5,
-        "Part of a compacted log that must be new before compaction is worth its cost.",
+        "Dirty part of a compacted log above which it is compacted.",
         valid="[0,...,1]",
         synonym="log.cleaner.min.cleanable.ratio",
     )
     min_compaction_lag_ms: int = key(
         "LONG",
         0,
-        "Time during which a record of a compacted topic is kept whatever comes after it.",
+        "Time for which a record of a compacted topic is kept, even if a newer one has its key.",
         valid="[0,...]",
         synonym="log.cleaner.min.compaction.lag.ms",
         source="KIP-58",
@@ -191,14 +191,14 @@ class TopicConfig:
     preallocate: bool = key(
         "BOOLEAN",
         False,
-        "Reserve the space of a segment when it is made.",
+        "Reserve the space of a segment when it is created.",
         synonym="log.preallocate",
         kind="inert",
     )
     remote_log_copy_disable: bool = key(
         "BOOLEAN",
         False,
-        "Copy nothing more to the remote tier; what is there stays readable.",
+        "Copy nothing more to the remote tier; what is in it stays readable.",
         source="KIP-950",
     )
     remote_log_delete_on_disable: bool = key(
@@ -210,7 +210,7 @@ class TopicConfig:
     remote_storage_enable: bool = key(
         "BOOLEAN",
         False,
-        "Copy finished segments to the remote tier and read them from there.",
+        "Copy closed segments to the remote tier and read them from there.",
         source="KIP-405 Configs",
     )
     retention_bytes: int = key(
@@ -229,39 +229,39 @@ class TopicConfig:
     segment_bytes: int = key(
         "INT",
         1073741824,
-        "Size at which a new segment is begun.",
+        "Size at which a segment is closed and a new one begun.",
         valid="[1048576,...]",
         synonym="log.segment.bytes",
     )
     segment_index_bytes: int = key(
         "INT",
         10485760,
-        "Largest size of an index file; a segment whose index is full is finished.",
+        "Largest size of an index file; a segment whose index is full is closed.",
         valid="[4,...]",
         synonym="log.index.size.max.bytes",
     )
     segment_jitter_ms: int = key(
         "LONG",
         0,
-        "Random time taken off segment.ms, so that partitions do not all roll at once.",
+        "Random time that is subtracted from segment.ms, so that partitions do not all roll at once.",
         valid="[0,...]",
         synonym="log.roll.jitter.ms",
     )
     segment_ms: int = key(
         "LONG",
         604800000,
-        "Age at which a segment is finished even if it is small.",
+        "Age at which a segment is closed even if it is small.",
         valid="[1,...]",
         synonym="log.roll.ms",
     )
     unclean_leader_election_enable: bool = key(
         "BOOLEAN",
         False,
-        "Allow a replica that is behind to lead when no other is left; loses records.",
+        "Allow electing a leader from outside the ISR when no other replica is left; may lose records.",
         synonym="unclean.leader.election.enable",
     )
 
 
-def topic_keys() -> Mapping[str, Key]:
+def topic_keys() -> Mapping[str, ConfigKey]:
     """Return every topic key of Kafka 4.3.1 by name."""
     return declared_keys(TopicConfig, "topic")

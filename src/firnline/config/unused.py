@@ -1,16 +1,16 @@
-"""Kafka's broker keys that do not act here: one row each, so that DescribeConfigs lists them all. PURE.
+"""Kafka's broker keys that have no effect here, so that DescribeConfigs lists them all. PURE.
 
-A row is `name | type | default | valid | importance`, the last with the marks `internal`, and
-`dynamic` for what Kafka changes without a restart. Source: Apache Kafka 4.3.1's own definitions.
+A row is `name | type | default | valid | importance`, the last with the marks `internal`, and `dynamic` for
+keys that Kafka changes without a restart. Source: Apache Kafka 4.3.1's own definitions.
 """
 
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from firnline.config.define import Key, Kind, Value
+from firnline.config.define import ConfigKey, Kind, Value
 
-# Threads of a JVM, buffers of its sockets, its metrics and features that are not here: no meaning.
+# No effect here: threads of a JVM, buffers of its sockets, its metrics, and features that we do not have.
 INERT = """
 add.partitions.to.txn.retry.backoff.max.ms | INT | 100 | [0,...] | HIGH
 add.partitions.to.txn.retry.backoff.ms | INT | 20 | [1,...] | HIGH
@@ -216,14 +216,14 @@ transaction.state.log.segment.bytes | INT | 104857600 | [1,...] | HIGH
 transactional.id.expiration.ms | INT | 604800000 | [1,...] | HIGH
 """
 
-# Settings of a broker that no file has: tools set them for as long as replicas move. They slow nothing here.
+# Settings that no file has: tools set them while replicas move. They have no effect here.
 RUNTIME = """
 follower.replication.throttled.rate | LONG | 9223372036854775807 | [0,...] | MEDIUM dynamic
 leader.replication.throttled.rate | LONG | 9223372036854775807 | [0,...] | MEDIUM dynamic
 replica.alter.log.dirs.io.max.bytes.per.second | LONG | 9223372036854775807 | [0,...] | MEDIUM dynamic
 """
 
-# Set to anything else, these would let a user believe in something that is not done.
+# A user would rely on these, so a value other than the default is refused.
 PROMISE = """
 alter.config.policy.class.name | CLASS | null | | LOW
 authorizer.class.name | STRING | | non-null string | LOW
@@ -249,25 +249,25 @@ unstable.feature.versions.enable | BOOLEAN | false | | HIGH internal
 
 
 @cache
-def unused_keys() -> Mapping[str, Key]:
+def unused_keys() -> Mapping[str, ConfigKey]:
     """Return the keys of both tables by name."""
     found = [*_rows(INERT, "inert"), *_rows(PROMISE, "promise")]
     return {each.name: each for each in found}
 
 
 @cache
-def runtime_keys() -> Mapping[str, Key]:
-    """Return the keys that are set at run time alone, by name; they are listed where they are set."""
+def runtime_keys() -> Mapping[str, ConfigKey]:
+    """Return by name the keys that are only set at run time; they are listed only where they are set."""
     return {each.name: each for each in _rows(RUNTIME, "inert")}
 
 
-def _rows(table: str, kind: Kind) -> Iterator[Key]:
+def _rows(table: str, kind: Kind) -> Iterator[ConfigKey]:
     for row in table.strip().splitlines():
         # Any: the four words are Literals of define.py; tests/unit/config compares them with Kafka's.
         name, type_, default, valid, marks = (cell.strip() for cell in row.split("|"))
         importance, *others = marks.split()
         facts: dict[str, Any] = {"type": type_, "importance": importance}
-        yield Key(
+        yield ConfigKey(
             name=name,
             default=_default(type_, default),
             valid=valid,

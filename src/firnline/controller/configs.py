@@ -13,7 +13,7 @@ from firnline.base.errors import Code, ConfigError, KafkaError
 from firnline.base.ids import METADATA_TOPIC
 from firnline.base.limits import STRING_BYTES_MAX
 from firnline.config.broker import BrokerConfig, broker_keys
-from firnline.config.define import Key
+from firnline.config.define import ConfigKey
 from firnline.config.layers import check_topic, topic_config
 from firnline.config.network import is_address, parse_overrides
 from firnline.config.parse import nearest, parse, text_of
@@ -192,7 +192,7 @@ def _items(text: str) -> list[str]:
     return [item.strip() for item in text.split(",")] if text else []
 
 
-def _inherited(config: BrokerConfig, declared: Key, is_topic: bool) -> list[str]:
+def _inherited(config: BrokerConfig, declared: ConfigKey, is_topic: bool) -> list[str]:
     source = topic_config(config, {}) if is_topic else config
     return _items(text_of(declared, getattr(source, declared.attribute, declared.default)) or "")
 

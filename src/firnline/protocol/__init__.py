@@ -1,1 +1,1 @@
-"""L1: Kafka's wire protocol: messages of all versions, frames, one connection as a machine. PURE."""
+"""L1: Kafka's wire protocol: messages of all versions, frames, headers. PURE."""

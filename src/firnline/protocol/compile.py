@@ -1,12 +1,12 @@
-"""Message declarations compiled to straight-line readers and writers, per version, on first use. PURE.
+"""Compile message declarations to straight-line readers and writers, per version, on first use. PURE.
 
-A reader is `read(buffer, position, end, budget) -> (object, position)`: `end` bounds the message,
-`budget[0]` the array elements that may still be made. A writer is `write(object, emit)`, `emit`
-taking byte strings and file slices in order. Runs of fixed-width fields become one
-`Struct.unpack_from` or `pack`; lengths of one byte are inlined. The generated source is kept in
-`linecache`, so a traceback and a debugger show it.
+A reader is `read(buffer, position, end, budget) -> (object, position)`: `end` bounds the message, and
+`budget[0]` the number of array elements that may still be created. A writer is `write(object, emit)`; `emit`
+takes byte strings and file slices in order. Runs of fixed-width fields become one `Struct.unpack_from` or
+`pack`; lengths of one byte are inlined. The generated source is in `linecache`, so tracebacks and debuggers
+show it.
 
-Measured beside hand-written code and kio: design page `performance`, section 4; `bench/codec.py`.
+Measured against hand-written code and kio: design page `performance`, section 4; `bench/codec.py`.
 """
 
 import linecache
@@ -46,7 +46,7 @@ FIXED = {
     "float64": ("d", 8),
     "uuid": ("16s", 16),
 }
-# What a reader runs into where bytes are no message.
+# What a reader raises for malformed bytes.
 BAD_BYTES = (struct.error, IndexError, UnicodeDecodeError)
 
 _readers: dict[tuple[type[Message], int], Reader] = {}
@@ -54,16 +54,16 @@ _guarded: dict[tuple[type[Message], int], Reader] = {}
 _writers: dict[tuple[type[Message], int], Writer] = {}
 _slicing_readers: dict[tuple[type[Message], int], SlicingReader] = {}
 _slicing: dict[tuple[type[Message], int], SlicingWriter] = {}
-# Elements of arrays that are read, or written, before a slice ends: about a millisecond. A string or bytes
-# counts as one more for each 512 bytes, so that a slice is not much more than 256 KiB.
+# Array elements that are read or written per slice: about a millisecond. A string or bytes field counts as
+# one more for each 512 bytes, so that a slice is not much more than 256 KiB.
 ELEMENTS_PER_SLICE = 500
 _BYTES_OF_AN_ELEMENT_BITS = 9
 
 
 def reader(cls: type[Message], version: int) -> Reader:
-    """Return the reader of `cls` at `version`; for bytes that are no such message it raises ProtocolError.
+    """Return the reader of `cls` at `version`; it raises ProtocolError for malformed bytes.
 
-    An empty `budget` stands for the usual one, ARRAY_ELEMENTS_MAX.
+    An empty `budget` means the default, ARRAY_ELEMENTS_MAX.
     """
     found = _guarded.get((cls, version))
     if found is not None:
@@ -84,9 +84,9 @@ def reader(cls: type[Message], version: int) -> Reader:
 
 
 def unguarded_reader(cls: type[Message], version: int) -> Reader:
-    """Return a reader that raises BAD_BYTES too, and whose caller checks that it ended before `end`.
+    """Return a reader that may also raise BAD_BYTES; its caller checks that it ended before `end`.
 
-    Fixed-width fields are unpacked without a look at `end`.
+    It unpacks fixed-width fields without checking `end`.
     """
     key = (cls, version)
     found = _readers.get(key)
@@ -97,9 +97,9 @@ def unguarded_reader(cls: type[Message], version: int) -> Reader:
 
 
 def slicing_reader(cls: type[Message], version: int) -> SlicingReader:
-    """Return an unguarded reader that is a generator, and yields after each ELEMENTS_PER_SLICE of arrays.
+    """Return an unguarded reader that is a generator and yields after each ELEMENTS_PER_SLICE array elements.
 
-    What it yields is the message, in which is all that was read of it: whoever gives it up has it freed.
+    It yields the message with everything that was read so far, so that whoever abandons it can free it.
     """
     key = (cls, version)
     found = _slicing_readers.get(key)
@@ -121,7 +121,7 @@ def writer(cls: type[Message], version: int) -> Writer:
 
 
 def slicing_writer(cls: type[Message], version: int) -> SlicingWriter:
-    """Return a writer that is a generator, and yields after each ELEMENTS_PER_SLICE structs of arrays."""
+    """Return a writer that is a generator and yields after each ELEMENTS_PER_SLICE structs in arrays."""
     key = (cls, version)
     found = _slicing.get(key)
     if found is None:
@@ -132,9 +132,9 @@ def slicing_writer(cls: type[Message], version: int) -> SlicingWriter:
 
 
 class _Source:
-    """Lines of one generated function and the values they refer to.
+    """The lines of a generated function and the values they refer to.
 
-    in_slices  it is a generator that yields now and then
+    in_slices  it is a generator that yields between slices
     """
 
     def __init__(self, title: str, *, in_slices: bool = False) -> None:
@@ -184,7 +184,7 @@ def _tagged(cls: type[Struct], version: int) -> list[tuple[str, Field]]:
 
 
 def bytes_min(kind: Any, version: int, flexible: bool) -> int:
-    """Return the fewest bytes a value of `kind` takes; bounds array counts before allocation."""
+    """Return the smallest size of a value of `kind`; it bounds array counts before memory is allocated."""
     if isinstance(kind, str):
         if kind in FIXED:
             return FIXED[kind][1]
@@ -230,9 +230,9 @@ _READER_NAMES: dict[str, Any] = {
 def _read_struct(
     src: _Source, o: str, cls: type[Struct], version: int, flexible: bool, place: str = ""
 ) -> None:
-    """Emit the reading of a struct into the local `o`: inline, for a call costs as much as a field.
+    """Emit the reading of a struct into the local `o`, inline, because a call costs as much as a field.
 
-    place  a statement that puts it where it belongs, before anything is read of it
+    place  a statement that stores it in its parent before any field is read
     """
     src.add(f"{o} = new({src.bind('cls', cls)})")
     if place:
@@ -254,7 +254,7 @@ def _read_struct(
 
 
 def _tag_reader(cls: type[Struct], name: str, version: int) -> Reader:
-    """A reader of one tagged value; tagged sections exist in flexible versions only."""
+    """Return a reader of one tagged value; tagged sections exist only in flexible versions."""
     field = cls.fields[name]
     src = _Source(f"read {_title(cls)}.{name} v{version}")
     src.names |= _READER_NAMES
@@ -265,7 +265,7 @@ def _tag_reader(cls: type[Struct], name: str, version: int) -> Reader:
 
 
 def _read_run(src: _Source, run: list[tuple[str, str]]) -> None:
-    """Read fixed-width fields that follow each other with one unpack."""
+    """Emit one unpack for consecutive fixed-width fields."""
     if not run:
         return
     packed = struct.Struct(">" + "".join(FIXED[kind][0] for _, kind in run))
@@ -277,9 +277,9 @@ def _read_run(src: _Source, run: list[tuple[str, str]]) -> None:
 
 
 def _read_length(src: _Source, letter: str, flexible: bool, longer: str = "uvarint") -> str:
-    """Emit the reading of a length, of one or two bytes inline, else by `longer`. Return the local.
+    """Emit the reading of a length: one or two bytes inline, else by `longer`. Return the local.
 
-    Null is -1; Kafka 4.3.1 takes every negative length for it.
+    Null is -1; Kafka 4.3.1 takes every negative length for null.
     """
     n = src.local("n")
     if flexible:
@@ -334,7 +334,7 @@ def _read_bytes(src: _Source, target: str, kind: str, nullable: bool, flexible: 
         src.indent -= 1
 
 
-# Arrays of up to so many numbers have an unpacker that is made beforehand.
+# Arrays of up to so many numbers use an unpacker that was created before.
 _FEW = 9
 
 
@@ -351,7 +351,7 @@ def _read_array(
         src.add("else:")
         src.indent += 1
     least = bytes_min(element, version, flexible)
-    # A single element costs no more than what holds it, and is found missing when it is read.
+    # A single element costs no more than its container; if it is missing, reading it fails.
     src.add(f"if {n} > 1 or {n} < 0: count_of({n}, {least}, e - p, k)")
     if isinstance(element, str) and element in FIXED:
         letter, size = FIXED[element]
@@ -422,7 +422,7 @@ def _write_run(src: _Source, run: list[tuple[str, str]]) -> None:
 
 
 def _write_length(src: _Source, length: str, letter: str, flexible: bool) -> None:
-    """Emit a length that is not null, of a string where the letter is h."""
+    """Emit a length that is not null; the letter h means a string."""
     if flexible:
         longer = f"string_length({length})" if letter == "h" else f"uvarint({length} + 1)"
         src.add(f"emit(ONE[{length}] if {length} < 127 else {longer})")
@@ -514,7 +514,7 @@ def _write_array(src: _Source, v: str, element: Any, version: int, flexible: boo
 
 
 def _write_tags(src: _Source, o: str, cls: type[Struct], version: int) -> None:
-    """Tagged fields are written only where they differ from the default (KIP-482)."""
+    """Emit tagged fields, which are written only if they differ from the default (KIP-482)."""
     tagged = _tagged(cls, version)
     if not tagged:
         src.add(r"emit(b'\x00')")
@@ -531,7 +531,7 @@ def _write_tags(src: _Source, o: str, cls: type[Struct], version: int) -> None:
         slow.append(f"if {_differs(cls, f'{o}.{name}', name, default)}:")
         slow.append(f"    body = []; {write}({o}.{name}, body.append)")
         slow.append(f"    tags.append(({field.tag}, b''.join(body)))")
-    # An attribute that was never set is the class's default itself: the usual case, and cheap to see.
+    # An attribute that was never set is the class's default itself: the common case, and cheap to check.
     src.add(f"if {' and '.join(untouched)}: emit(b'\\x00')")
     src.add("else:")
     src.indent += 1
@@ -544,7 +544,7 @@ def _write_tags(src: _Source, o: str, cls: type[Struct], version: int) -> None:
 
 
 def _differs(cls: type[Struct], value: str, name: str, default: str) -> str:
-    """The condition under which a tagged field is written; an array of any type may be its value."""
+    """Return the condition for writing a tagged field; the value may be an array of any type."""
     if not isinstance(cls.fields[name].kind, list):
         return f"{value} != {default}"
     if getattr(cls, name) is None:

@@ -1,10 +1,10 @@
-"""Length-prefixed frames out of a byte stream, with memory that follows the bytes that came. PURE.
+"""Split a byte stream into length-prefixed frames; memory grows with the bytes received. PURE.
 
-Bytes are received into a buffer that the whole node shares. A frame that is whole there is handed out
-as a view of it; only the rest of a frame that is not whole is moved to a buffer of its own, which is
-borrowed from a pool and grows as bytes arrive, never by what a length claims (reliability d 1-9).
-A view is valid until the next call: whoever keeps bytes copies them. But for a frame of more than a
-mebibyte: its buffer is not used again, so that whoever handles it may keep it, and none is copied whole.
+Bytes are received into a buffer that the whole node shares. A frame that is complete there is returned as a
+view. Only an incomplete rest is moved to its own buffer, which comes from a pool and grows as bytes arrive,
+never by what a length claims (reliability d 1-9). A view is valid until the next call, so whoever keeps bytes
+copies them. The exception is a frame of more than a mebibyte: its buffer is not reused, so its handler may
+keep it without a copy.
 """
 
 import struct
@@ -17,16 +17,16 @@ read_size = struct.Struct(">i").unpack_from
 SIZE_BYTES = 4
 POOLED_BYTES = MIB
 _POOLED_MAX = 16
-# The beginning of a frame waits in a small buffer of its own, doubled as bytes come: ten thousand
-# connections that announce and send nothing must not hold ten thousand large ones.
+# The beginning of a frame waits in a small buffer, which is doubled as bytes come: ten thousand connections
+# that announce large frames and send nothing must not use ten thousand large buffers.
 _SMALL_BYTES = 4 * KIB
 _POOLED_FROM_BYTES = 64 * KIB
 
 
 class BufferPool:
-    """Large receive buffers, used again: fresh pages cost more than the bytes moved into them.
+    """Large receive buffers that are reused: fresh pages cost more than the bytes copied into them.
 
-    is_scarce  memory is needed: buffers are no larger than what they are for
+    is_scarce  memory is short: buffers are no larger than needed
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class BufferPool:
         self.is_scarce = False
 
     def take(self, size: int) -> bytearray:
-        """Return a buffer for `size` bytes at least."""
+        """Return a buffer of at least `size` bytes."""
         if self._free:
             return self._free.pop()
         return bytearray(size if self.is_scarce else max(size, POOLED_BYTES))
@@ -47,8 +47,8 @@ class BufferPool:
 class FrameSplitter:
     """The receiving half of one connection.
 
-    `next_frame` yields whole frames from what `feed` was given; what is left over is kept. While a
-    frame is incomplete, `target` says where its next bytes may be received directly.
+    `next_frame` yields complete frames of what `feed` was given, and keeps the rest. While a frame is
+    incomplete, `target` is where its next bytes may be received directly.
     """
 
     __slots__ = ("_filled", "_frame_bytes_max", "_frame_end", "_pool", "buffer")
@@ -56,7 +56,7 @@ class FrameSplitter:
     def __init__(self, pool: BufferPool, *, frame_bytes_max: int) -> None:
         self._pool = pool
         self._frame_bytes_max = frame_bytes_max
-        # Holds one incomplete frame, its size prefix included; None between frames.
+        # One incomplete frame with its size prefix; None between frames.
         self.buffer: bytearray | None = None
         self._filled = 0
         self._frame_end = 0  # 0 while the size prefix itself is incomplete
@@ -66,9 +66,9 @@ class FrameSplitter:
         return self.buffer is None
 
     def whole(self, data: memoryview) -> int:
-        """Return where the first frame of `data` ends; 0 if it is not whole.
+        """Return the end of the first frame of `data`; 0 if it is incomplete.
 
-        Only between frames. Raises ProtocolError for a size that cannot be or is over the limit.
+        Only between frames. Raises ProtocolError for an impossible size or one above the limit.
         """
         if len(data) < SIZE_BYTES:
             return 0
@@ -79,7 +79,7 @@ class FrameSplitter:
         return end if end <= len(data) else 0
 
     def keep(self, rest: memoryview) -> None:
-        """Move the beginning of an incomplete frame to a buffer of its own."""
+        """Move the beginning of an incomplete frame to its own buffer."""
         assert self.buffer is None
         if not rest:
             return
@@ -90,17 +90,17 @@ class FrameSplitter:
 
     @property
     def held_bytes(self) -> int:
-        """How much memory an incomplete frame has, or one that was handed out and is not handled."""
+        """Memory of an incomplete frame, or of one that was returned and is still being handled."""
         return 0 if self.buffer is None else len(self.buffer)
 
     @property
     def is_kept(self) -> bool:
-        """Whether the buffer is too large to be used again: the frame in it stays what it is."""
+        """Whether the buffer is too large to be reused: the frame in it stays valid."""
         return self.buffer is not None and len(self.buffer) > POOLED_BYTES
 
     @property
     def growth_bytes(self) -> int:
-        """By how much `target` makes that more, about."""
+        """How much memory `target` would add, approximately."""
         if self.buffer is None:
             return 0
         held, end = len(self.buffer), self._frame_end or SIZE_BYTES
@@ -118,7 +118,7 @@ class FrameSplitter:
         return memoryview(self.buffer)[self._filled : min(end, len(self.buffer))]
 
     def received(self, size: int) -> memoryview | None:
-        """Note bytes received into `target`; return the frame, size included, once it is whole."""
+        """Note bytes received into `target`; return the frame with its size prefix once it is complete."""
         assert self.buffer is not None
         self._filled += size
         if not self._frame_end and self._filled >= SIZE_BYTES:
@@ -128,13 +128,13 @@ class FrameSplitter:
         return memoryview(self.buffer)[: self._frame_end]
 
     def release(self) -> None:
-        """Give the buffer back once its frame was handled, or when the connection ends."""
+        """Return the buffer to the pool once its frame was handled, or when the connection ends."""
         if self.buffer is not None:
             self._pool.give(self.buffer)
         self.buffer, self._filled, self._frame_end = None, 0, 0
 
     def _room_for(self, size: int) -> bytearray:
-        """Return a buffer for `size` bytes and more to come: large ones are lent, small ones made."""
+        """Return a buffer for `size` bytes and more to come: large ones from the pool, small ones new."""
         if size < _POOLED_FROM_BYTES:
             return bytearray(max(size, _SMALL_BYTES))
         buffer = self._pool.take(size)

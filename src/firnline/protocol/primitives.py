@@ -1,7 +1,7 @@
-"""Varints, tagged sections and the checks that keep a hostile length from costing memory. PURE.
+"""Varints, tagged sections, and checks against lengths that would cost memory. PURE.
 
-Readers take (buffer, position, end) and return (value, next position). A message reader calls these
-only off the fast path: the one-byte cases are inlined by `protocol/compile.py`.
+Readers take (buffer, position, end) and return (value, next position). Message readers call these only off
+the fast path: `protocol/compile.py` inlines the one-byte cases.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def varint(value: int) -> bytes:
 
 
 def read_uvarint(buffer: Buffer, position: int, *, bits: int = 32) -> tuple[int, int]:
-    """Decode an unsigned varint; ProtocolError when it is longer than `bits` allow, IndexError at the end."""
+    """Decode an unsigned varint; ProtocolError if it is longer than `bits` allow, IndexError at the end."""
     value = shift = 0
     while True:
         byte = buffer[position]
@@ -53,7 +53,7 @@ def read_varint(buffer: Buffer, position: int, *, bits: int = 32) -> tuple[int, 
 
 
 def check_length(length: int, position: int, end: int) -> int:
-    """Return the position after `length` bytes; ProtocolError when the message has fewer left."""
+    """Return the position after `length` bytes; ProtocolError if the message has fewer left."""
     after = position + length
     if length < 0 or after > end:
         raise ProtocolError("a length exceeds the message", length=length, left=end - position)
@@ -61,9 +61,10 @@ def check_length(length: int, position: int, end: int) -> int:
 
 
 def read_string_length(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Decode the varint before a compact string: its bytes plus one. ProtocolError above STRING_BYTES_MAX.
+    """Decode the length of a compact string, a varint of its bytes plus one. ProtocolError above
+    STRING_BYTES_MAX.
 
-    Other fields of the protocol say no more, and what a client sends in one it hears in another.
+    Older string fields cannot be longer, and a server sends back in one field what a client sent in another.
     """
     value, position = read_uvarint(buffer, position)
     if value > STRING_BYTES_MAX + 1:
@@ -72,18 +73,18 @@ def read_string_length(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def string_length(size: int) -> bytes:
-    """Encode the varint before a compact string of that many bytes. ValueError above STRING_BYTES_MAX."""
+    """Encode the length of a compact string of so many bytes. ValueError above STRING_BYTES_MAX."""
     if size > STRING_BYTES_MAX:
         raise ValueError(f"a string of {size} bytes is too long to be sent")
     return uvarint(size + 1)
 
 
 class TooManyElements(ProtocolError):
-    """The arrays of a message have more elements than whoever reads it allows."""
+    """The arrays of a message have more elements than the reader allows."""
 
 
 def check_count(count: int, element_bytes_min: int, left: int, budget: list[int]) -> int:
-    """Return `count` when that many elements can be in `left` bytes and in the message's budget."""
+    """Return `count` if so many elements fit into `left` bytes and the message's budget."""
     if count < 0 or count * element_bytes_min > left:
         raise ProtocolError("an array count exceeds the message", count=count, left=left)
     budget[0] -= count
@@ -104,9 +105,9 @@ def read_tags(
     known: dict[int, tuple[str, FieldReader]],
     target: object,
 ) -> int:
-    """Read a tagged section; set the known fields on `target`, skip the rest; return the next position.
+    """Read a tagged section: set known fields on `target`, skip the rest; return the next position.
 
-    Tags must ascend, as every client writes them; a repeat is therefore an error too.
+    Tags must ascend, as in every client; so a repeated tag is an error too.
     """
     count, position = read_uvarint(buffer, position)
     if count > TAGGED_FIELDS_MAX or count * 2 > end - position:
@@ -123,7 +124,7 @@ def read_tags(
             name, read = known[tag]
             value, position = read(buffer, position, after, budget)
             if position != after:
-                raise ProtocolError("a tagged field has another size than it says", tag=tag)
+                raise ProtocolError("a tagged field's size differs from its length", tag=tag)
             setattr(target, name, value)
         position = after
     return position

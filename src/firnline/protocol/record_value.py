@@ -1,7 +1,7 @@
-"""The frame around a message that is kept as a record's value. PURE.
+"""The frame around a message that is stored as a record's value. PURE.
 
-Unsigned varints for frame version (1), type and message version, then the message. The metadata log
-and the remote log metadata topic use it. Source: KIP-631; spec Q13, T19.
+Unsigned varints for frame version (1), type and message version, then the message. The metadata log and the
+remote log metadata topic use it. Source: KIP-631; spec Q13, T19.
 """
 
 from collections.abc import Mapping
@@ -16,17 +16,17 @@ _FRAME_VERSION = 1
 
 
 def encode_value(record: Message, version: int) -> bytes:
-    """Return `record` at `version`, framed."""
+    """Encode `record` at `version`, with its frame."""
     if record.key < 128 and version < 128:
         return bytes((_FRAME_VERSION, record.key, version)) + record.write(version)
     return uvarint(_FRAME_VERSION) + uvarint(record.key) + uvarint(version) + record.write(version)
 
 
 def decode_value(types: Mapping[int, type[Message]], value: Buffer) -> Message:
-    """Return the record that `value` frames.
+    """Decode the record in the frame of `value`.
 
-    Raises ProtocolError for another frame version, a type that is not in `types`, a version that
-    the type does not have, and for bytes that are missing or left over.
+    Raises ProtocolError for another frame version, a type that is not in `types`, an unknown version of the
+    type, and missing or extra bytes.
     """
     kind, version, position = _read_frame(types, value)
     record, end = kind.read(value, version, position)

@@ -1,9 +1,8 @@
-"""The language messages are declared in: one class per message, one line per field, all versions. PURE.
+"""The language of message declarations: one class per message, one line per field, all versions. PURE.
 
-A declaration costs nothing until it is used: `protocol/compile.py` turns (message, version) into
-straight-line readers and writers on first use. A field that a version lacks keeps its default when
-read and is left out when written. The defaults are class attributes, so an absent field costs
-nothing either.
+A declaration costs nothing until it is used: `protocol/compile.py` compiles readers and writers for (message,
+version) on first use. A field that a version lacks keeps its default when read and is left out when written.
+Defaults are class attributes, so an absent field costs nothing either.
 
     class WantedPartition(Struct):
         partition = f("int32", "0+", "Always 0 for the metadata log.")
@@ -270,13 +269,13 @@ def f(
     """Declare a field.
 
     kind      "int32", ..., a Struct class, or a list of one of these for an array
-    versions  of the message that carry the field
+    versions  of the message that have the field
     doc       one sentence of our own
-    default   what a version without the field means; zero, empty or null unless said
+    default   the value in versions without the field; zero, empty or null unless given
     nullable  versions in which null may be sent
     tag       number in the tagged section, for a tagged field
-    name      Kafka's name where it is not our name in camel case
-    flexible  versions with the compact encoding, where they are not the message's
+    name      Kafka's name if it is not our name in camel case
+    flexible  versions with the compact encoding, if they differ from the message's
     """
     own = None if flexible is None else parse_versions(flexible)
     null = parse_versions(nullable)
@@ -294,7 +293,7 @@ def _default(field: Field) -> Any:
 
 
 def _frozen(kind: "type[Struct]") -> "Struct":
-    """The default of a struct field: all messages share it, so setting an attribute of it is our bug."""
+    """Return the default of a struct field. All messages share it, so it must not be changed."""
 
     def refuse(self: Struct, name: str, value: object) -> None:
         raise AttributeError(f"a shared default {kind.__name__}: set the whole field instead")
@@ -306,7 +305,7 @@ def _frozen(kind: "type[Struct]") -> "Struct":
 
 
 class Struct:
-    """A group of fields. Instances are plain: make with keywords, read and set attributes."""
+    """A group of fields. Instances are plain: create them with keywords, read and set attributes."""
 
     fields: ClassVar[dict[str, Field]] = {}
 
@@ -359,10 +358,10 @@ class Message(Struct):
     def read(cls, data: Buffer, version: int, position: int = 0) -> tuple[Self, int]:
         """Decode from `position`; return the message and the position after it.
 
-        Fields of kind bytes and records are views of `data`. Raises ProtocolError for bytes that
-        are not such a message; never allocates more than the bytes that are there justify.
+        Fields of kind bytes and records are views of `data`. Raises ProtocolError for malformed bytes; never
+        allocates more than the received bytes justify.
         """
-        from firnline.protocol.compile import reader  # the compiler needs this module first
+        from firnline.protocol.compile import reader  # the compiler imports this module
 
         return reader(cls, version)(data, position, len(data), [ARRAY_ELEMENTS_MAX])
 
@@ -375,7 +374,7 @@ class Message(Struct):
         return out
 
     def write(self, version: int) -> bytes:
-        """Encode as one byte string; file slices are read."""
+        """Encode as one byte string; reads the file slices."""
         parts = self.parts(version)
         try:
             return b"".join(parts)  # type: ignore[arg-type]

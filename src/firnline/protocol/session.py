@@ -1,8 +1,8 @@
-"""Headers: what a frame asks for, and how its answer begins. PURE.
+"""Headers of requests and responses. PURE.
 
-Request header v1: key, version, correlation id, client id (a classic nullable string, in v2 as well,
-C11); v2 adds a tagged section, which nobody fills and which is checked and skipped. Response header
-v0 is the correlation id, v1 adds an empty tagged section; ApiVersions answers in v0 always (C4).
+Request header v1: key, version, correlation id, client id (a classic nullable string, in v2 as well, C11); v2
+adds a tagged section, which nobody uses and which is checked and skipped. Response header v0 is the
+correlation id, v1 adds an empty tagged section; ApiVersions always answers with v0 (C4).
 """
 
 import struct
@@ -25,10 +25,10 @@ _SIZE_AND_CORRELATION = struct.Struct(">ii")
 
 
 class Api:
-    """One API at one version: how to read its request and write its answer, made once.
+    """One API at one version: its reader and writer, created once.
 
-    `read` is an unguarded one: whoever calls it turns BAD_BYTES into a ProtocolError. `requests` counts
-    what was read; `in_bytes` and `out_bytes` are those of frames without their size.
+    `read` is unguarded: its caller turns BAD_BYTES into a ProtocolError. `requests` counts the requests;
+    `in_bytes` and `out_bytes` are those of frames without their size.
     """
 
     __slots__ = (
@@ -67,12 +67,12 @@ class Api:
 
 
 def header_tail(request: type[Message], version: int) -> bytes:
-    """Return what follows the correlation id in the header of an answer: v1 has an empty tagged section."""
+    """Return the part of a response header after the correlation id: in v1 an empty tagged section."""
     return b"\0" if version in request.flexible and request.key != API_VERSIONS_KEY else b""
 
 
 def skip_header_tags(frame: Buffer, position: int) -> int:
-    """Skip the tagged section of a v2 request header; return where the body begins."""
+    """Skip the tagged section of a v2 request header; return the position of the body."""
     try:
         return read_tags(frame, position, len(frame), [0], NO_TAGS, None)
     except IndexError as problem:
@@ -80,7 +80,9 @@ def skip_header_tags(frame: Buffer, position: int) -> int:
 
 
 def read_client_id(frame: Buffer, length: int) -> tuple[str | None, int]:
-    """Return the client id, whose length stood at byte 8, and the position after it; negative is null."""
+    """Return the client id, whose length is at byte 8, and the position after it; a negative length is
+    null.
+    """
     start = REQUEST_START.size
     if length < 0:
         return None, start
@@ -94,9 +96,9 @@ def read_client_id(frame: Buffer, length: int) -> tuple[str | None, int]:
 
 
 class Encoded:
-    """A message that is bytes already, because all but a few numbers of it are always the same.
+    """A message that is encoded already, because all but a few numbers of it are constant.
 
-    `parts` in order, the first one bytes; `size_bytes` of them all.
+    `parts` in order, the first one bytes; `size_bytes` is their total.
     """
 
     __slots__ = ("parts", "size_bytes")
@@ -106,16 +108,17 @@ class Encoded:
         self.size_bytes = size_bytes
 
     def write(self, version: int) -> bytes:
-        """Return the bytes, as a message does; `version` is the one they were made for."""
+        """Return the bytes, like a message; they were encoded for `version`."""
         return b"".join(p.read() if type(p) is FileSlice else p for p in self.parts)  # type: ignore[misc]
 
 
 class Wrapped:
-    """A large answer inside another: the inner one is encoded in slices, and then is a field of the outer.
+    """A large response inside another one. The inner response is encoded in slices and becomes a field of the
+    outer.
 
-    It has the fields of the outer one, too, for a writer that is not one of slices.
+    It also has the fields of the outer response, for a writer that does not work in slices.
 
-    outer(data)  returns the outer message, with the whole inner one, header included
+    outer(data)  returns the outer message with the encoded inner one, header included
     """
 
     __slots__ = ("_api", "_correlation_id", "_made", "_message", "_outer")
@@ -133,25 +136,25 @@ class Wrapped:
         return getattr(self.whole(), name)
 
     def whole(self) -> Any:
-        """Return the outer message, made in one step."""
+        """Return the outer message, in one step."""
         if self._made is None:
             for _ in self.steps():
                 pass
         return self._made
 
     def steps(self) -> Generator[int, None, Any]:
-        """Return the outer message; yields as `encode_in_slices` does."""
+        """Return the outer message; yields like `encode_in_slices`."""
         parts: Any = yield from encode_in_slices(self._api, self._correlation_id, self._message)
         data = bytearray(parts[0][_SIZE_AND_CORRELATION.size - 4 :])
         for part in parts[1:]:
-            yield 0  # it is counted
+            yield 0  # these bytes are counted already
             data += part.read() if type(part) is FileSlice else part
         self._made = self._outer(data)
         return self._made
 
 
 def pieces(encoded: bytes, *marks: bytes) -> tuple[bytes, ...]:
-    """Cut a sample of a message where the bytes of `marks` stand: what is always the same between them."""
+    """Split a sample message at the bytes of `marks`; return the constant parts between them."""
     found = []
     for mark in marks:
         assert encoded.count(mark) == 1, "a mark that cannot be told from the rest"
@@ -161,7 +164,7 @@ def pieces(encoded: bytes, *marks: bytes) -> tuple[bytes, ...]:
 
 
 def encode_answer(api: Api, correlation_id: int, message: Any) -> list[Part]:
-    """Return the frame of an answer: bytes and file slices in order, length prefix first."""
+    """Return the frame of a response: bytes and file slices in order, length prefix first."""
     if type(message) is Encoded:
         tail = api.tail
         start = _SIZE_AND_CORRELATION.pack(4 + len(tail) + message.size_bytes, correlation_id)
@@ -175,9 +178,10 @@ def encode_answer(api: Api, correlation_id: int, message: Any) -> list[Part]:
 def encode_in_slices(
     api: Api, correlation_id: int, message: Any
 ) -> Generator[int, None, list[Part]]:
-    """Return what `encode_answer` does; yields the bytes that were encoded wherever others may go first.
+    """Like `encode_answer`, in slices; yields the number of bytes that were encoded.
 
-    What is too large to be sent in one step is left in parts: to join them would hold all of it twice.
+    A response that is too large to be sent in one step stays in parts: joining them would hold it in memory
+    twice.
     """
     if type(message) is Encoded:
         return encode_answer(api, correlation_id, message)
@@ -195,8 +199,9 @@ _NOT_JOINED = {FileSlice, bytearray}
 
 
 def _join_into(parts: list[Part], news: list[Part]) -> int:
-    """Move what is in `news`, as one piece unless a file slice is among it, or a whole answer; return its
-    bytes of memory."""
+    """Move the parts in `news` to `parts`, as one piece unless one is a file slice; return their memory in
+    bytes.
+    """
     if not _NOT_JOINED.isdisjoint(map(type, news)):
         parts += news
         size = sum([0 if type(part) is FileSlice else len(part) for part in news])
@@ -211,10 +216,10 @@ def _join_into(parts: list[Part], news: list[Part]) -> int:
 def _framed(
     api: Api, correlation_id: int, parts: list[Part], joined_bytes_max: int = ANSWER_BYTES_MAX
 ) -> list[Part]:
-    """Return the frame of an answer; the first of its parts is not filled yet.
+    """Return the frame of a response; its first part is not filled in yet.
 
-    One of up to `joined_bytes_max` without file slices becomes one part. ProtocolError: longer than the four
-    bytes of its length can say.
+    A response without file slices of at most `joined_bytes_max` becomes one part. ProtocolError if it is
+    longer than four bytes of length can express.
     """
     size = 4 + len(api.tail)
     sliced = False
@@ -226,7 +231,7 @@ def _framed(
             size += len(part)
     if size > ANSWER_BYTES_MAX:
         raise ProtocolError(
-            "an answer longer than a frame can be: ask for less at a time", size=size
+            "a response longer than a frame can be: ask for less at a time", size=size
         )
     parts[0] = _SIZE_AND_CORRELATION.pack(size, correlation_id) + api.tail
     return parts if sliced or size > joined_bytes_max else [b"".join(parts)]  # type: ignore[arg-type]

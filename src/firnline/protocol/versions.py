@@ -1,14 +1,14 @@
-"""What we advertise: Kafka 4.3.1's own answer, cut to the APIs that are served. PURE.
+"""The versions that we advertise: Kafka 4.3.1's, restricted to the supported APIs. PURE.
 
-Produce is advertised from 0, yet 0 to 2 are refused: librdkafka before 2.7 sends gzip, lz4 and snappy
-uncompressed to a broker whose minimum is 3 (C5, X46).
+Produce is advertised from version 0, but 0 to 2 are refused: librdkafka before 2.7 does not compress with
+gzip, lz4 and snappy for a broker whose minimum is 3 (C5, X46).
 """
 
 from typing import NamedTuple
 
 
 class ServedApi(NamedTuple):
-    """One row: API key, the range that ApiVersions states, the module that handles it."""
+    """One row: API key, the advertised range, the module of its handler."""
 
     key: int
     advertised_min: int
@@ -16,8 +16,8 @@ class ServedApi(NamedTuple):
     name: str
 
 
-# key, min, max as rows `advertised broker` of the release's facts; the handler is
-# api/handlers/kNN_name.py, the messages protocol/messages/kNN_name.py.
+# key, min, max as in the rows `advertised broker` of the release's facts. Handlers are in
+# api/handlers/kNN_name.py, messages in protocol/messages/kNN_name.py.
 SERVED: tuple[ServedApi, ...] = tuple(
     ServedApi(*row)
     for row in (
@@ -58,8 +58,8 @@ SERVED: tuple[ServedApi, ...] = tuple(
     )
 )
 
-# The same for listeners of controllers: rows `advertised controller`. What belongs to
-# features that are not there yet is left out.
+# The same for controller listeners: rows `advertised controller`, without features that are not supported
+# yet.
 CONTROLLER_SERVED: tuple[ServedApi, ...] = tuple(
     ServedApi(*row)
     for row in (
@@ -93,12 +93,12 @@ CONTROLLER_SERVED: tuple[ServedApi, ...] = tuple(
     )
 )
 
-# What a broker may put into an Envelope for the active controller.
+# Requests that a broker may put into an Envelope for the active controller.
 FORWARDABLE = frozenset({19, 20, 33, 37, 43, 44, 45, 46, 55, 57, 64})
 
 PRODUCE_VERSION_MIN = 3
-# Ours alone, never advertised: what lies where in the tier, copy now, and how brokers and replicas are.
-# Also to listeners of controllers: every node has snapshots of the metadata.
+# Only ours, never advertised: the state of the tier, copying to it now, and the state of brokers and
+# replicas. Also on controller listeners: every node has snapshots of the metadata.
 CONTROLLER_PRIVATE: tuple[ServedApi, ...] = (
     ServedApi(32011, 0, 0, "metadata_snapshots"),
     ServedApi(32012, 0, 0, "take_snapshot"),

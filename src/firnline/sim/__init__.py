@@ -1,1 +1,1 @@
-"""L8: the same ports, simulated. Production never imports it. SIM."""
+"""L8: the ports of `base`, simulated. Production never imports it. SIM."""

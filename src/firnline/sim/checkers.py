@@ -1,7 +1,7 @@
-"""The invariants rel-Q1 to rel-Q18, looked at after every event, and at every message of the quorum. SIM.
+"""The invariants rel-Q1 to rel-Q18, checked after every event, and at every message of the quorum. SIM.
 
-Checks are incremental: what a node shows is compared with what it showed before, and only what changed is
-looked into. What is durable is looked up on the simulated platter. Source: reliability (b).
+Checks are incremental: the state of a node is compared with its previous state, and only what changed is
+checked. What is durable is read from the simulated platter. Source: reliability (b).
 """
 
 from collections.abc import Callable
@@ -20,17 +20,17 @@ from firnline.protocol.messages.k59_fetch_snapshot import (
 from firnline.protocol.schema import Message
 from firnline.raft.role import Role
 from firnline.sim.durable import DurableLog, durable_election, walk
+from firnline.sim.history import CommittedMetadata, ImageListener
 from firnline.sim.host import Host, Process
 from firnline.sim.messages import first_partition, request_of
 from firnline.sim.net import Call
 from firnline.sim.options import Options
 from firnline.sim.quorum_node import LOG
 from firnline.sim.snapshot_checks import SnapshotChecks
-from firnline.sim.truth import Heard, Truth
 from firnline.sim.world import World
 
 _ALL_BYTES = 1 << 30
-# Of the images a node publishes, one in so many is compared whole.
+# One in so many of the images that a node publishes is compared completely.
 _IMAGE_TURN = 32
 
 
@@ -44,7 +44,7 @@ class Violation(NamedTuple):
 
 
 class _Seen:
-    """What one process showed after its last step."""
+    """The state of one process after its last step."""
 
     __slots__ = (
         "end_offset",
@@ -75,7 +75,7 @@ class _Seen:
         self.newest_snapshot_id: OffsetAndEpoch | None = None
         self.image: ClusterImage | None = None
         self.image_count = 0
-        # While it leads: how far each replica has fetched, by what came, and by what was answered.
+        # While it leads: how far each replica has fetched, by its requests and by our responses.
         self.reached: dict[int, int] = {}
 
 
@@ -91,9 +91,9 @@ class Checkers:
         options: Options,
         hosts: dict[int, Host],
         on_violation: Callable[[Violation], None],
-        on_image: Heard,
+        on_image: ImageListener,
     ) -> None:
-        self.truth = Truth(on_image)
+        self.history = CommittedMetadata(on_image)
         self.violations: list[Violation] = []
         self._world = world
         self._options = options
@@ -106,10 +106,10 @@ class Checkers:
         self._published_epoch = 0  # ... and in which epoch that was
         self._seen: dict[int, _Seen] = {}
         self._durable = {node_id: DurableLog(LOG) for node_id in options.node_ids}
-        self.snapshots = SnapshotChecks(self.truth, self.complain)
+        self.snapshots = SnapshotChecks(self.history, self.complain)
 
     def complain(self, invariant: str, text: str, node_id: int = -1) -> None:
-        """Take down what does not hold."""
+        """Record a broken invariant."""
         violation = Violation(invariant, self._world.now_us, node_id, text)
         self.violations.append(violation)
         self._world.note(node_id, f"VIOLATION {invariant}: {text}")
@@ -118,7 +118,7 @@ class Checkers:
     # ------------------------------------------------------------------------- after a step
 
     def stepped(self, process: Process) -> None:
-        """Look at a process after each of its steps; not at one that is just gone."""
+        """Check a process after each of its steps, unless it is gone."""
         if not process.is_alive or not process.is_ready:
             return
         machine = process.machine
@@ -131,7 +131,7 @@ class Checkers:
             self._on_truncated(node_id, seen, raft, end_offset)
         if start_offset != seen.start_offset:
             self._on_started_anew(process, seen, start_offset, end_offset)
-        # What nobody is told of before it is saved may yet be lost, and is nothing then.
+        # What is not saved yet, and so not visible to others, may still be lost.
         epoch, role = (seen.epoch, seen.role) if raft.is_saving else (raft.epoch, raft.role)
         if epoch < seen.epoch:
             self.complain("rel-Q2", f"the epoch fell from {seen.epoch} to {epoch}", node_id)
@@ -157,9 +157,9 @@ class Checkers:
         seen.start_offset, seen.end_offset = start_offset, end_offset
 
     def failing(self, process: Process) -> None:
-        """Its disk failed it in the midst of a step: what it heard to be committed is.
+        """The disk failed in the middle of a step: keep what the process knew to be committed.
 
-        What it became in that step it said to nobody; it may become the same again.
+        It told nobody what it became in that step, so it may become the same again.
         """
         seen = self._seen.get(process.node_id)
         if seen is not None:
@@ -175,7 +175,7 @@ class Checkers:
                 self._on_high_watermark(process, process.machine, seen)
 
     def ended(self, process: Process) -> None:
-        """A process is gone; the next one on that machine is looked at afresh."""
+        """A process is gone; the next one on that machine starts without history."""
         self._seen.pop(process.node_id, None)
         self.snapshots.ended(process)
 
@@ -201,9 +201,11 @@ class Checkers:
         seen.verified_offset = max(seen.verified_offset, start_offset)
 
     def _check_lag(self, process: Process, seen: _Seen, start_offset: int, end_offset: int) -> None:
-        """rel-Q14, last clause (Q51): the slowest live replica is waited for, no longer than the bound."""
+        """rel-Q14, last clause (Q51): the leader waits for the slowest live replica, but not longer than
+        the limit.
+        """
         if process.machine.raft.role is not Role.LEADER:
-            # A log that begins and ends there is a snapshot of the leader's, just installed.
+            # A log that begins and ends there is a snapshot of the leader's that was just installed.
             if start_offset > self._start_of_leaders and start_offset < end_offset:
                 text = (
                     f"the log starts at {start_offset}, no leader's beyond {self._start_of_leaders}"
@@ -222,7 +224,7 @@ class Checkers:
             self.complain("rel-Q14", text, process.node_id)
 
     def _on_leader(self, process: Process, machine: Any) -> None:
-        """rel-Q1: one leader per epoch. rel-Q4: it has whatever was committed."""
+        """rel-Q1: one leader per epoch. rel-Q4: it has everything that was committed."""
         node_id, epoch, log = process.node_id, machine.raft.epoch, machine.log
         claim = (node_id, process.number)
         first = self._leaders.setdefault(epoch, claim)
@@ -239,16 +241,16 @@ class Checkers:
             self.complain("rel-Q5", text, node_id)
 
     def _check_completeness(self, node_id: int, log: Any) -> None:
-        truth = self.truth
-        if log.end_offset < truth.end_offset:
+        history = self.history
+        if log.end_offset < history.end_offset:
             text = (
-                f"leads with a log that ends at {log.end_offset}; {truth.end_offset} is committed"
+                f"leads with a log that ends at {log.end_offset}; {history.end_offset} is committed"
             )
             self.complain("rel-Q4", text, node_id)
             return
         start_offset = log.start_offset
-        data = _read(log, start_offset, truth.end_offset)
-        problem = truth.differs(data, start_offset, truth.end_offset)
+        data = _read(log, start_offset, history.end_offset)
+        problem = history.differs(data, start_offset, history.end_offset)
         if problem is not None:
             self.complain("rel-Q4", f"leads without what is committed: {problem}", node_id)
 
@@ -262,7 +264,7 @@ class Checkers:
             text = f"the high watermark {high_watermark} is beyond the log, {log.end_offset}"
             self.complain("rel-Q5", text, node_id)
             return
-        is_new = high_watermark > self.truth.end_offset
+        is_new = high_watermark > self.history.end_offset
         self._verify(node_id, log, seen, high_watermark)
         if raft.role is Role.LEADER:
             self._on_published(node_id, raft, high_watermark, is_new)
@@ -273,16 +275,16 @@ class Checkers:
         start_offset = max(seen.verified_offset, log.start_offset)
         if start_offset >= high_watermark:
             return
-        truth = self.truth
+        history = self.history
         data = _read(log, start_offset, high_watermark)
-        problem = truth.differs(data, start_offset, high_watermark)
-        if problem is None and high_watermark > truth.end_offset:
-            known = truth.position(truth.end_offset) or 0
-            begin = truth.position(start_offset)
+        problem = history.differs(data, start_offset, high_watermark)
+        if problem is None and high_watermark > history.end_offset:
+            known = history.position(history.end_offset) or 0
+            begin = history.position(start_offset)
             if begin is None:
-                problem = f"{truth.end_offset} to {start_offset} was never seen committed"
+                problem = f"{history.end_offset} to {start_offset} was never seen committed"
             else:
-                problem = truth.extend(data[known - begin :], high_watermark)
+                problem = history.extend(data[known - begin :], high_watermark)
         if problem is not None:
             self.complain("rel-Q3", f"committed up to {high_watermark}: {problem}", node_id)
         seen.verified_offset = high_watermark
@@ -292,7 +294,7 @@ class Checkers:
         if raft.epoch > self._published_epoch and high_watermark < self._published:
             text = f"publishes {high_watermark}; an older leader published {self._published}"
             self.complain("rel-Q5", text, node_id)
-        epoch = self.truth.epoch_before(high_watermark)
+        epoch = self.history.epoch_before(high_watermark)
         if epoch is not None and epoch < raft.epoch:
             text = f"leads epoch {raft.epoch} and publishes {high_watermark}, of epoch {epoch}"
             self.complain("rel-Q5", text, node_id)
@@ -324,8 +326,8 @@ class Checkers:
         if seen.image is not None and image.offset < seen.image.offset:
             text = f"the image went back from {seen.image.offset} to {image.offset}"
             self.complain("rel-Q13", text, node_id)
-        if image.offset >= self.truth.end_offset:
-            text = f"shows {image.offset}; committed is what is below {self.truth.end_offset}"
+        if image.offset >= self.history.end_offset:
+            text = f"shows {image.offset}; committed is what is below {self.history.end_offset}"
             self.complain("rel-Q13", text, node_id)
         seen.image = image
         seen.image_count += 1
@@ -333,8 +335,8 @@ class Checkers:
             self.check_image(node_id, image)
 
     def check_image(self, node_id: int, image: ClusterImage) -> None:
-        """Compare a published image with what the committed records make."""
-        expected = self.truth.images.get(image.offset)
+        """Compare a published image with the one that the committed records make."""
+        expected = self.history.images.get(image.offset)
         if expected is None:
             if image.offset >= 0:
                 self.complain("rel-Q13", f"no batch ends at {image.offset}", node_id)
@@ -344,14 +346,14 @@ class Checkers:
     # ------------------------------------------------------------------------- at a message
 
     def sent(self, process: Process, to_id: int, effect: Send[Any]) -> None:
-        """Look at a request as it leaves."""
+        """Check a request as it leaves."""
         request = request_of(effect)
         look = _AT_REQUEST.get(type(request))
         if look is not None:
             look(self, process, request)
 
     def received(self, process: Process, call: Call) -> None:
-        """Look at a request as it is handled: where a replica that is known to fetch is by now."""
+        """Check a request as it is handled, and note how far its replica has fetched."""
         request, from_id = call.request, call.from_id
         each = first_partition(request) if type(request) is FetchRequest else None
         seen = self._seen.get(process.node_id)
@@ -359,7 +361,7 @@ class Checkers:
             seen.reached[from_id] = max(seen.reached[from_id], each.fetch_offset)
 
     def _on_fetch_answered(self, process: Process, to_id: int, request: Any, response: Any) -> None:
-        """A place that the leader found valid makes its replica a live one (Q51)."""
+        """A replica whose fetch position the leader found valid is live (Q51)."""
         each, seen = first_partition(response), self._seen.get(process.node_id)
         if each is None or seen is None or each.error_code:
             return
@@ -370,16 +372,16 @@ class Checkers:
             seen.reached[to_id] = max(seen.reached.get(to_id, 0), offset)
 
     def _on_snapshot_served(self, process: Process, to_id: int, part: Any) -> None:
-        """Who fetches a snapshot goes on from its end, and needs nothing of the log before it."""
+        """A replica that fetches a snapshot continues at its end, and needs nothing of the log before it."""
         seen = self._seen.get(process.node_id)
         if part is not None and seen is not None and not part.error_code and to_id in seen.reached:
             seen.reached[to_id] = max(seen.reached[to_id], part.snapshot_id.end_offset)
 
     def told(self, process: Process, effect: Send[Any], response: Message) -> None:
-        """What an answer does to who gets it is seen after the step."""
+        """Nothing to do: the effect of a response is checked after the step."""
 
     def answered(self, process: Process, call: Call, response: Message) -> None:
-        """Look at an answer as it leaves."""
+        """Check a response as it leaves."""
         to_id, request = call.from_id, call.request
         if type(response) is VoteResponse:
             self._on_vote_answered(process, request, response)
@@ -432,7 +434,7 @@ class Checkers:
             self._note_vote(process, asked.replica_epoch, asked.replica_id)
 
     def _note_vote(self, process: Process, epoch: int, candidate: int) -> None:
-        """rel-Q2: one vote per epoch, saved before it is told (rel-P2)."""
+        """rel-Q2: one vote per epoch, saved before it is visible (rel-P2)."""
         node_id = process.node_id
         key = (node_id, process.host.disk_number, epoch)
         first = self._votes.setdefault(key, candidate)
@@ -494,7 +496,7 @@ _AT_REQUEST: dict[type[Message], Callable[[Checkers, Process, Any], None]] = {
 
 
 def _read(log: Any, start_offset: int, end_offset: int) -> bytes:
-    """Whole batches from `start_offset` to `end_offset` or beyond."""
+    """Complete batches from `start_offset` to `end_offset` or beyond."""
     parts: list[bytes] = []
     at = start_offset
     while at < end_offset:

@@ -1,9 +1,9 @@
 """A disk in memory that can lose power. SIM.
 
-What POSIX leaves open after a power cut is drawn from the seeded Rng: bytes that were not synced are kept up
-to some place, or block by block in any mixture of old, new and zero; names that were not synced with their
-directory are kept up to some change. What was synced is always there. Full disks and failing devices are
-injected. Source: reliability (f) 1, rel-P9, rel-P10.
+What POSIX leaves open after a power cut is drawn from the seeded Rng. Bytes that were not synced survive up
+to some position, or block by block in any mixture of old, new and zero. Names that were not synced with their
+directory survive up to some change. Synced data always survives. Full disks and failing devices are injected.
+Source: reliability (f) 1, rel-P9, rel-P10.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,9 @@ from firnline.formats.names import LOG
 BLOCK_BYTES = 512
 PAGE_BYTES = 4096
 _VOLUME_BYTES = 1 << 40
-_KEPT_MAX = 3  # far less than there are logs: each is closed and opened again all the time
+_KEPT_MAX = (
+    3  # far fewer than there are logs, so that files are closed and opened again all the time
+)
 Keep = Literal["none", "some", "all"]
 Operation = Literal["append", "sync", "read", "open", "rename", "sync_dir", "truncate"]
 
@@ -33,12 +35,12 @@ class Inode:
     changed_from: int = 0  # below it, both are the same
     modified_ms: int = 0
     is_read_only: bool = False
-    # Bits that flipped by themselves, by byte: what `data` and `durable` are wrong by.
+    # Bits that flipped, by byte: the errors in `data` and `durable`.
     flipped: dict[int, int] = field(default_factory=dict)
     in_memory: set[int] | None = None  # pages that nobody waits for who reads them; None: all
 
     def flip(self, at: int, bit: int) -> None:
-        """Let one bit of a byte that was synced be another one; a second time, be right again."""
+        """Flip one bit of a synced byte; a second flip restores it."""
         mask = self.flipped.pop(at, 0) ^ 1 << bit
         if mask:
             self.flipped[at] = mask
@@ -54,11 +56,11 @@ class Inode:
         return bytes(whole)
 
     def is_in_memory(self, position: int, size: int) -> bool:
-        """Whether nobody waits for the disk who reads that."""
+        """Whether a read of these bytes does not wait for the disk."""
         return self.in_memory is None or self.in_memory.issuperset(self._pages(position, size))
 
     def bring(self, position: int, size: int) -> None:
-        """Somebody has read that, and waited."""
+        """These bytes were read from the disk."""
         if self.in_memory is not None:
             self.in_memory.update(self._pages(position, size))
 
@@ -67,7 +69,7 @@ class Inode:
         return range(position // PAGE_BYTES, -(-end // PAGE_BYTES))
 
     def shorten(self, size: int) -> None:
-        """Give up what is beyond `size`."""
+        """Truncate the file to `size`."""
         self.changed(size)
         del self.data[size:]
         if self.flipped:
@@ -82,13 +84,13 @@ class Inode:
 
     @property
     def surviving_bytes(self) -> int:
-        """How many bytes from the start any power cut leaves as they are."""
+        """How many bytes from the start survive any power cut."""
         return min(self.changed_from, len(self.durable))
 
 
 @dataclass(slots=True)
 class _Directory:
-    """Names in one directory: as programs see them, and what of their changes is not durable."""
+    """The names in one directory: as programs see them, and the changes that are not durable."""
 
     names: "dict[str, Inode | _Directory]" = field(default_factory=dict)
     durable: "dict[str, Inode | _Directory]" = field(default_factory=dict)

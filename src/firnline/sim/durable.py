@@ -1,4 +1,4 @@
-"""What of a log any power cut would leave: as the platter has it, not as the node says. SIM."""
+"""What of a log survives any power cut: read from the platter, not from the node. SIM."""
 
 import json
 from typing import Any
@@ -11,10 +11,10 @@ from firnline.sim.disk import CrashableFs, Inode
 
 
 class DurableLog:
-    """Where the metadata log of one disk ends for sure.
+    """The durable end of the metadata log of one disk.
 
-    Segments are followed one after the other, from where the last look ended; everything is looked at again
-    when a name changed or a file became shorter.
+    Follows the segments from where the last call ended; starts again when a name changed or a file became
+    shorter.
     """
 
     __slots__ = ("_index", "_names", "_offset", "_path", "_position", "_segments")
@@ -28,7 +28,7 @@ class DurableLog:
         self._offset = 0  # ... and up to which offset, exclusive
 
     def end_offset(self, fs: CrashableFs) -> int:
-        """Everything below survives: whole batches on end, from the newest snapshot or segment on."""
+        """Everything below survives: consecutive complete batches, from the newest snapshot or segment on."""
         found = fs.surviving_names(self._path)
         if found is not self._names:
             self._look_again(found)
@@ -54,7 +54,8 @@ class DurableLog:
             if name.endswith(names.LOG):
                 self._segments.append((int(name.removesuffix(names.LOG)), inode))
             elif (place := place_of(name)) is not None:
-                # A voter that lost it elects nobody without it: for what is committed it is as good.
+                # A voter that lost it takes no part in elections without it, so for commits it counts as
+                # having it.
                 self._offset = max(self._offset, place.offset)
             elif name.endswith(SUFFIX) and inode.surviving_bytes == len(inode.data):
                 snapshot_id = parse_snapshot_name(name)
@@ -62,7 +63,7 @@ class DurableLog:
                     self._offset = max(self._offset, snapshot_id.offset)
 
     def _may_go_on(self) -> bool:
-        """Does the next segment begin where this one ends, or before?"""
+        """Whether the next segment begins where this one ends, or before."""
         after = self._index + 1
         return after < len(self._segments) and self._segments[after][0] <= self._offset
 
@@ -74,7 +75,7 @@ class DurableLog:
 
 
 def durable_end(fs: CrashableFs, path: str, *, has_gaps: bool = False) -> int:
-    """Where the log of a partition ends for sure; it begins with its oldest segment. 0 for none.
+    """The durable end of a partition's log, which begins with its oldest segment. 0 for none.
 
     has_gaps  it is compacted: offsets may be missing between segments
     """
@@ -90,7 +91,7 @@ def durable_end(fs: CrashableFs, path: str, *, has_gaps: bool = False) -> int:
 
 
 def walk(data: bytes | bytearray, position: int, size: int) -> tuple[int, int]:
-    """Pass the whole batches of data[position:size]; return where they end, by byte and by offset."""
+    """Walk over the complete batches of data[position:size]; return their end, in bytes and as an offset."""
     end = 0
     while position + HEADER_BYTES <= size:
         base_offset, length, last_delta = PEEK.unpack_from(data, position)
@@ -102,7 +103,7 @@ def walk(data: bytes | bytearray, position: int, size: int) -> tuple[int, int]:
 
 
 def durable_election(fs: CrashableFs, path: str) -> dict[str, Any] | None:
-    """`quorum-state` as any power cut leaves it; None when there is none, or not for sure."""
+    """`quorum-state` as it survives any power cut; None if there is none, or it may not survive."""
     inode = fs.surviving_files(path).get("quorum-state")
     if inode is None or inode.surviving_bytes != len(inode.data):
         return None

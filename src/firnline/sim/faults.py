@@ -1,9 +1,9 @@
-"""Faults: drawn before the run, numbered, each with chance of its own, so that any can be left out. SIM.
+"""Faults: drawn before the run, numbered, each with its own random stream, so that any can be left out. SIM.
 
-A plan is a list; carrying it out picks the victims by what the cluster looks like then. The budget is part of
-the specification: with static voters a wiped voter can vote twice, so a disk is replaced only while every
-other voter is up and has caught up, and nothing else fails until the wiped one has what was committed then.
-Source: reliability (c), 'Fault atlas'.
+A plan is a list; carrying it out chooses the victims by the state of the cluster at that time. The budget is
+part of the specification: with static voters a wiped voter can vote twice. So a disk is replaced only while
+every other voter is up and has caught up, and nothing else fails until the wiped voter has what was committed
+then. Source: reliability (c), 'Fault atlas'.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from firnline.metadata.snapshot_file import snapshot_name
 from firnline.sim.disk import Keep, Operation
+from firnline.sim.history import CommittedMetadata
 from firnline.sim.host import Host
 from firnline.sim.net import Network
 from firnline.sim.options import Options
 from firnline.sim.quorum_node import LOG
-from firnline.sim.truth import Truth
 from firnline.sim.world import MS, SECOND, Chance, World
 
-# How long a wipe waits for a moment when it is within the budget; no other fault begins meanwhile.
+# How long a wipe waits for a moment within the budget; no other fault begins meanwhile.
 _WIPE_PATIENCE_US = 8 * SECOND
 _WIPE_LOOK_US = 50 * MS
 _OPERATIONS: tuple[Operation, ...] = (
@@ -44,7 +44,7 @@ class Injected(NamedTuple):
 
 
 def draw_plan(seed: int, options: Options, *, begin_us: int, end_us: int) -> list[Fault]:
-    """Return the faults of a seed, numbered from 1: those of late kinds after all others."""
+    """Return the faults of a seed, numbered from 1; faults of later kinds come last."""
     chance = Chance(seed, "faults")
     plan: list[Fault] = []
     at_us = begin_us
@@ -57,7 +57,7 @@ def draw_plan(seed: int, options: Options, *, begin_us: int, end_us: int) -> lis
 
 
 def _draw_late(seed: int, options: Options, before: int, begin_us: int, end_us: int) -> list[Fault]:
-    """Faults of kinds that came later, by chance of their own: without them the others stay as they were."""
+    """Faults of kinds that were added later, from their own random stream: the others stay as they were."""
     plan: list[Fault] = []
     if not options.late_kinds:
         return plan
@@ -70,7 +70,7 @@ def _draw_late(seed: int, options: Options, before: int, begin_us: int, end_us: 
 
 
 class Faults:
-    """Carries a plan out on a cluster. `heal` ends whatever still lasts."""
+    """Carries out a plan on a cluster. `heal` ends all faults that still last."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Faults:
         options: Options,
         hosts: dict[int, Host],
         network: Network,
-        truth: Truth,
+        history: CommittedMetadata,
         *,
         mode: str,
     ) -> None:
@@ -89,7 +89,7 @@ class Faults:
         self._options = options
         self._hosts = hosts
         self._network = network
-        self._truth = truth
+        self._history = history
         self._mode = mode
         self._lasting: dict[int, Callable[[], None]] = {}
         self._count = 0
@@ -98,19 +98,19 @@ class Faults:
         self._rotten: set[Host] = set()
 
     def schedule(self, plan: Sequence[Fault]) -> None:
-        """Let every fault of the plan begin at its time."""
+        """Schedule every fault of the plan at its time."""
         for fault in plan:
             self._world.at(fault.at_us, self._begin, fault)
 
     def heal(self) -> None:
-        """End everything that lasts, and begin nothing more."""
+        """End all faults that last, and begin no more."""
         self._is_over = True
         self._wipe = None
         for undo in list(self._lasting.values()):
             undo()
         assert not self._lasting
 
-    # ------------------------------------------------------------------------- carrying out
+    # ------------------------------------------------------------------------- carrying out a plan
 
     def _begin(self, fault: Fault) -> None:
         if self._is_over or self._wipe is not None:
@@ -125,7 +125,7 @@ class Faults:
         self._world.note(-1, f"fault {fault.number}: {text}")
 
     def _last(self, duration_us: int, undo: Callable[[], None]) -> None:
-        """`undo` after a while, or when everything heals, whichever is first."""
+        """Call `undo` after a while, or when everything heals, whichever is first."""
         self._count += 1
         number = self._count
 
@@ -139,7 +139,7 @@ class Faults:
     # ---- processes
 
     def _node(self, chance: Chance) -> Host:
-        """Any node; every other time the leader, where faults hurt."""
+        """Choose any node; every other time the leader, where faults hurt most."""
         leaders = [host for host in self._hosts.values() if _leads(host)]
         if leaders and chance.below(2):
             return chance.pick(leaders)
@@ -173,7 +173,7 @@ class Faults:
         host.cut_power(chance, keep=keep)
 
     def _power_all(self, fault: Fault, chance: Chance) -> None:
-        """The whole room at once; some come back late."""
+        """Cut the power of all nodes at once; some come back late."""
         self._note(fault, "all lose power")
         for host in self._hosts.values():
             self._cut_power(host, chance, keep=chance.pick(("some", "none")))
@@ -195,7 +195,7 @@ class Faults:
         host.stop(stopped)
 
     def _storm(self, fault: Fault, chance: Chance) -> None:
-        """One node dies again and again, soon after each start."""
+        """Kill one node again and again, soon after each start."""
         host = self._node(chance)
         times = chance.between(2, 6)
         self._note(fault, f"{host.node_id} dies {times} times in a row")
@@ -254,7 +254,7 @@ class Faults:
         self._cut_links(links, duration_us)
 
     def _isolate(self, fault: Fault, chance: Chance) -> None:
-        """One node against the rest: it hears nobody, or nobody hears it, or both."""
+        """Isolate one node: it hears nobody, or nobody hears it, or both."""
         one = self._node(chance).node_id
         way = chance.pick(("hears nobody", "is not heard", "is cut off", "is cut off"))
         links = []
@@ -267,7 +267,7 @@ class Faults:
         self._cut_links(links, duration_us)
 
     def _split(self, fault: Fault, chance: Chance) -> None:
-        """Two sides that do not hear each other."""
+        """Split the nodes into two sides that do not hear each other."""
         side = {node_id: chance.below(2) for node_id in self._hosts}
         links = [(a, b) for a in self._hosts for b in self._hosts if side[a] != side[b]]
         if not links:
@@ -278,7 +278,7 @@ class Faults:
         self._cut_links(links, duration_us)
 
     def _clog(self, fault: Fault, chance: Chance) -> None:
-        """Everything that comes to one node stalls for a moment, then all of it comes."""
+        """Stall everything that is sent to one node for a moment, then deliver it."""
         one = self._node(chance).node_id
         links = [(other, one) for other in self._hosts if other != one]
         duration_us = chance.spread(20 * MS, 1 * SECOND)
@@ -302,7 +302,7 @@ class Faults:
         self._last(duration_us, lambda: self._network.slow(*pair, -extra_us))
 
     def _stall(self, links: Sequence[tuple[int, int]], duration_us: int) -> None:
-        """Hold what goes over the connections that there are now; new ones are as good as ever."""
+        """Hold what is sent over the present connections; new connections are not affected."""
         if self._is_over:
             return
         stalled = [self._network.stall(*link) for link in links]
@@ -314,7 +314,7 @@ class Faults:
         self._last(duration_us, release)
 
     def _stall_one(self, fault: Fault, chance: Chance) -> None:
-        """Something in between forgets the connections of one node to another, and finds them again."""
+        """Stall the connections of one node to another, as a faulty router would, and release them later."""
         pair = self._pair(chance)
         if pair is None:
             return
@@ -336,7 +336,7 @@ class Faults:
         self._last(chance.spread(500 * MS, 10 * SECOND), undo)
 
     def _bad_disk(self, fault: Fault, chance: Chance) -> None:
-        """The device refuses once: the node stops, and comes back as after a power cut."""
+        """The device fails once: the node stops, and comes back as after a power cut."""
         host = self._node(chance)
         operation = chance.pick(_OPERATIONS)
         error = "ENOSPC" if operation == "append" and chance.below(2) else "EIO"
@@ -379,7 +379,7 @@ class Faults:
         if self._world.now_us > until_us:
             self._wipe = None
         elif self._is_calm(host):
-            committed = self._truth.end_offset
+            committed = self._history.end_offset
             self._note(fault, f"the disk of {host.node_id} is replaced; {committed} is committed")
             self._replace(host, chance.spread(1 * MS, 1 * SECOND))
             self._wait_for_wiped(fault, host, committed)
@@ -387,10 +387,10 @@ class Faults:
             self._world.after(_WIPE_LOOK_US, self._wait_for_calm, fault, chance, host, until_us)
 
     def _is_calm(self, wiped: Host) -> bool:
-        """Does every other voter run and have all there is, nothing in doubt, and nothing else fail?"""
+        """Whether every other voter runs and has everything, nothing is undecided, and nothing else fails."""
         if self._lasting:
             return False
-        committed = self._truth.end_offset
+        committed = self._history.end_offset
         for node_id in self._options.voter_ids:
             process = self._hosts[node_id].process
             if process is None or not process.is_ready or process.is_paused:
@@ -399,8 +399,8 @@ class Faults:
             # What the wiped one acknowledged and is not committed yet would count as on its disk.
             if machine.log.end_offset != committed or machine.raft.leader_id < 0:
                 return False
-            # A leader that was deposed may have as many records, and other ones.
-            if machine.log.last_epoch != self._truth.epoch_before(committed):
+            # A deposed leader may have as many records, but different ones.
+            if machine.log.last_epoch != self._history.epoch_before(committed):
                 return False
             if self._hosts[node_id] is not wiped and machine.log.synced_offset < committed:
                 return False
@@ -425,7 +425,7 @@ class Faults:
     # ---- bits that flip
 
     def _rot(self, fault: Fault, chance: Chance) -> None:
-        """A bit of a snapshot is another one when its node starts again; of one voter at a time."""
+        """Flip a bit of a snapshot when its node starts again; only of one voter at a time."""
         host = self._node(chance)
         process = host.process
         if process is None or not process.is_ready or not self._may_rot(host):
@@ -434,7 +434,7 @@ class Faults:
         if not stored:
             return
         host.kill()
-        # Without the log before it the newest is what hurts.
+        # If the log before it is gone, the newest snapshot is the one that matters.
         for snapshot_id in {stored[-1], chance.pick(stored)}:
             inode = host.fs.files(LOG)[snapshot_name(snapshot_id)]
             at, bit = chance.below(len(inode.durable)), chance.below(8)
@@ -444,7 +444,7 @@ class Faults:
         self._keep_down(host, chance.spread(1 * MS, 4 * SECOND))
 
     def _may_rot(self, host: Host) -> bool:
-        """Has every other voter that rotted before fetched again what it lost by that?"""
+        """Whether every other voter with a flipped bit has fetched again what it lost."""
         if host.node_id not in self._options.voter_ids:
             return True
         others = [self._hosts[n] for n in self._options.voter_ids if n != host.node_id]
@@ -454,7 +454,7 @@ class Faults:
         return True
 
     def _wipe_beyond_budget(self, fault: Fault, chance: Chance) -> None:
-        """A majority of the voters, the leader among them, loses its disks; the others come back late."""
+        """A majority of the voters, with the leader, loses its disks; the others come back late."""
         voters = [self._hosts[node_id] for node_id in self._options.voter_ids]
         voters.sort(key=lambda host: not _leads(host))
         lost = voters[: len(voters) // 2 + 1]
@@ -478,7 +478,7 @@ def _has_all(host: Host) -> bool:
     return process is not None and process.is_ready and process.machine.log.forgotten is None
 
 
-# By name, so that other clusters may do it in another way.
+# By name, so that other clusters may override them.
 BEGINNINGS: dict[str, str] = {
     "kill": "_kill",
     "power": "_power",

@@ -1,7 +1,8 @@
-"""A simulated machine and the process on it: what `runtime/` does in production, on virtual time. SIM.
+"""A simulated machine and the process on it: the work of `runtime/`, on virtual time. SIM.
 
 The disk belongs to the machine and outlives its processes; so does the wall clock. A process is one start of
-the production code: it gets effects carried out, is killed, loses power, or is paused, and never comes back.
+the production code: its effects are carried out, it may be killed, lose power or be paused, and it never
+comes back.
 """
 
 from collections import deque
@@ -35,7 +36,7 @@ from firnline.sim.disk import CrashableFs, Keep
 from firnline.sim.options import Options
 from firnline.sim.world import Chance, Event, MachineClock, World
 
-# A loop that is told to go on at once still takes its turn after what came in meanwhile.
+# A loop that continues at once still first handles what has arrived.
 _TURN_US = 20
 
 
@@ -68,18 +69,18 @@ class Machine(Protocol):
 
     @property
     def controller(self) -> Any:
-        """What decides there while it is active; None on a node that is no controller."""
+        """The controller while it is active; None on a node without one."""
         ...
 
     @property
     def broker(self) -> Any:
-        """The whole broker; None on a node that has none."""
+        """The broker; None on a node without one."""
         ...
 
     def start(self, now_ms: int) -> Effects: ...
 
     def takes(self, port: int) -> bool:
-        """Are requests to that port read by now? Until then they wait in the kernel."""
+        """Whether requests to that port are read already. Before that they wait in the kernel."""
         ...
 
     def on_request(self, request: Any, call: ReceivedRequest, now_ms: int) -> Effects: ...
@@ -87,12 +88,12 @@ class Machine(Protocol):
     def perform(self, effect: Effect, now_ms: int) -> Effects: ...
 
     def shutdown(self, then: Callable[[], None], now_ms: int) -> Effects:
-        """Leave in order; run `then()` when files are closed."""
+        """Shut down in order; `then()` is called when the files are closed."""
         ...
 
 
-class Surroundings(Protocol):
-    """Whom a process speaks to: the network, and who judges it. `sim/run.py` is one."""
+class Environment(Protocol):
+    """The environment of a process: the network, and the checkers. `sim/run.py` is one."""
 
     def send(self, process: "Process", effect: Send[Any]) -> None: ...
 
@@ -103,7 +104,7 @@ class Surroundings(Protocol):
     def make(self, host: "Host", process: "Process", now_ms: int) -> Machine: ...
 
     def stepped(self, process: "Process") -> None:
-        """The process did something: look at it."""
+        """The process took a step: check it."""
         ...
 
     def failed(self, process: "Process", problem: BaseException) -> None:
@@ -111,11 +112,11 @@ class Surroundings(Protocol):
         ...
 
     def took(self, process: "Process", what: str, taken_us: int) -> None:
-        """A step took so long that it matters: judge whether it may."""
+        """A step took long: check whether it may."""
         ...
 
     def stopped(self, process: "Process", *, is_power: bool) -> None:
-        """The process is gone: its connections too."""
+        """The process is gone, with its connections."""
         ...
 
 
@@ -144,7 +145,7 @@ class Process:
         self.number = number
         self.is_alive = True
         self.is_paused = False
-        self.is_busy = False  # a step takes its time, and whatever comes waits
+        self.is_busy = False  # a step takes time, and whatever arrives waits
         self.is_ready = False  # its machine is made
         self.clock = SteadyClock(host.clock.monotonic, host.clock.wall)
         self.step_ms = self.clock.now_ms()  # when the last step began
@@ -173,17 +174,17 @@ class Process:
 
     @property
     def is_held(self) -> bool:
-        """Does what comes wait?"""
+        """Whether arriving messages wait."""
         return self.is_paused or self.is_busy
 
     def go_on(self) -> None:
-        """Handle what came in meanwhile, in the order it came, until something holds the process up."""
+        """Handle what has arrived, in order, until something holds the process up."""
         while self.backlog and self.is_alive and not self.is_held:
             action, arguments = self.backlog.popleft()
             action(*arguments)
 
     def step(self, what: str, then: Callable[..., Effects], *results: Any) -> None:
-        """Let the production code take one step, carry out what it asks for, and have it judged."""
+        """Let the production code take one step, carry out its effects, and check it."""
         if not self.is_alive:
             return
         if self.is_held:
@@ -196,21 +197,21 @@ class Process:
         try:
             self.execute(then(*results, now_ms))
         except Exception as problem:  # noqa: BLE001 - whatever the node raises is what is judged
-            host.surroundings.failed(self, problem)
+            host.environment.failed(self, problem)
             return
-        host.surroundings.stepped(self)
+        host.environment.stepped(self)
         if self.is_alive:
             self._take_time(what, host.fs.read_bytes - read_bytes)
 
     def _take_time(self, what: str, read_bytes: int) -> None:
-        """A step takes as long as what it read says; what it sends leaves when it begins."""
+        """A step takes as long as its reads say; what it sends leaves when it begins."""
         host = self.host
         taken_us = host.options.step_us(read_bytes)
         if not taken_us:
             return
         self.is_busy = True
         host.world.after(taken_us, self._is_done)
-        host.surroundings.took(self, what, taken_us)
+        host.environment.took(self, what, taken_us)
 
     def _is_done(self) -> None:
         self.is_busy = False
@@ -228,13 +229,13 @@ class Process:
     # ---- effects
 
     def _send(self, effect: Send[Any]) -> None:
-        self.host.surroundings.send(self, effect)
+        self.host.environment.send(self, effect)
 
     def _reply(self, effect: Reply[Any]) -> None:
         fs = self.host.fs
         read_bytes = fs.read_bytes
-        self.host.surroundings.reply(self, effect)
-        fs.read_bytes = read_bytes  # the kernel moves what an answer points to
+        self.host.environment.reply(self, effect)
+        fs.read_bytes = read_bytes  # the kernel reads what a response points to
 
     def _warn(self, effect: Warn) -> None:
         self.host.world.note(self.host.node_id, f"warns: {effect.line}")
@@ -245,7 +246,7 @@ class Process:
     def _close_connection(self, effect: CloseConnection[Any]) -> None:
         if effect.problem is not None:
             raise effect.problem
-        self.host.surroundings.close_connection(self, effect)
+        self.host.environment.close_connection(self, effect)
 
     def _set_timer(self, effect: SetTimer) -> None:
         old = self._timers.get(effect.key)
@@ -286,7 +287,7 @@ class Process:
         self.host.world.after(delay_us, self.step, f"done: {effect.name}", effect.then, result)
 
     def _compact(self, effect: Compaction) -> None:
-        """A process of its own, which goes on while this one is paused, and ends with it."""
+        """A separate process, which continues while this one is paused, and ends with it."""
         running = compact(self.host.fs, effect.job)
         self._later_group(effect, running)
 
@@ -320,12 +321,12 @@ class Process:
             self._start_flush()
 
     def _start_flush(self) -> None:
-        """One run of syncs at a time; whoever asks meanwhile waits for the next, as in production."""
+        """Run one group of syncs at a time; later requests wait for the next, as in production."""
         host = self.host
         self._in_flight, self._waiting = self._waiting, []
         delay_us = host.flush_us()
         host.sync_ends_us = host.world.now_us + delay_us
-        # The device may have the bytes long before anybody hears of it, or only just.
+        # The device may have had the bytes long before, or only just.
         if host.chance.below(2):
             host.world.after(delay_us, self._flushed, self._sync_in_flight())
         else:
@@ -379,12 +380,12 @@ class Host:
     """One machine: a disk, clocks, and at most one process."""
 
     def __init__(
-        self, node_id: int, world: World, options: Options, surroundings: Surroundings
+        self, node_id: int, world: World, options: Options, environment: Environment
     ) -> None:
         self.node_id = node_id
         self.world = world
         self.options = options
-        self.surroundings = surroundings
+        self.environment = environment
         self.chance = world.chance("host", node_id)
         self.rng = world.chance("node", node_id)
         self.clock = MachineClock(
@@ -397,7 +398,7 @@ class Host:
         self.process: Process | None = None
         self.is_powered = True
         self.slow_flush_us = 0
-        self.sync_ends_us = 0  # of the newest that began
+        self.sync_ends_us = 0  # of the newest sync that began
         self.starts = 0
         self.wanted_down = 0  # faults that keep it down
         self.has_bad_disk = False  # a failure was injected and may show
@@ -411,7 +412,7 @@ class Host:
         return self.chance.spread(low, high) + self.slow_flush_us
 
     def start(self) -> None:
-        """Boot if need be and start the node, unless it runs or a fault keeps it down."""
+        """Boot if needed and start the node, unless it runs or a fault keeps it down."""
         if self.process is not None or self.wanted_down:
             return
         self.is_powered = True
@@ -423,36 +424,38 @@ class Host:
         now_ms = process.now_ms()
         self.world.note(self.node_id, "starts")
         try:
-            process.machine = self.surroundings.make(self, process, now_ms)
+            process.machine = self.environment.make(self, process, now_ms)
             process.is_ready = True
             process.execute(process.machine.start(now_ms))
         except Exception as problem:  # noqa: BLE001 - whatever the node raises is what is judged
-            self.surroundings.failed(process, problem)
+            self.environment.failed(process, problem)
             return
         self._follow(process)
-        self.surroundings.stepped(process)
+        self.environment.stepped(process)
 
     def kill(self) -> None:
-        """SIGKILL: the page cache stays, and is still not on the disk."""
+        """SIGKILL: the page cache survives, still not synced."""
         if self._end(is_power=False):
             self.fs = self.fs.kill()
-            self.has_bad_disk = False  # what was to fail is forgotten with the handles
+            self.has_bad_disk = False  # the injected failure is gone with the file handles
 
     def cut_power(self, chance: Chance, *, keep: Keep = "some") -> None:
-        """Lose the process and whatever was not synced; the network says nothing."""
+        """Lose the process and everything that was not synced; the network does not notice."""
         self._end(is_power=True)
         self.is_powered = False
         self.has_bad_disk = False
         self.fs = self.fs.crash(chance, keep=keep)
 
     def stop(self, done: Callable[[], None]) -> None:
-        """SIGTERM: the node resigns and closes; `done` when it is gone, if nothing else ends it first."""
+        """SIGTERM: the node resigns and closes; call `done` when it is gone, if nothing else ends it
+        first.
+        """
         process = self.process
         if process is None:
             return
 
         def stopped() -> None:
-            # The process ends after the step in which it says so.
+            # The process ends after the step that says so.
             self.world.after(1, self._exit, process, done)
 
         process.step("is asked to stop", process.machine.shutdown, stopped)
@@ -464,18 +467,18 @@ class Host:
             done()
 
     def replace_disk(self) -> None:
-        """The disk is gone with everything on it; an empty one takes its place."""
+        """Replace the disk by an empty one."""
         assert self.process is None, "a disk is replaced while the machine is off"
         self.fs = self._new_disk()
         self.disk_number += 1
 
     def pause(self) -> None:
-        """SIGSTOP: time goes on, the process does not."""
+        """SIGSTOP: time continues, the process does not."""
         if self.process is not None:
             self.process.is_paused = True
 
     def resume(self) -> None:
-        """SIGCONT: what came in meanwhile is handled now, in the order it came."""
+        """SIGCONT: handle what has arrived meanwhile, in order."""
         process = self.process
         if process is None or not process.is_paused:
             return
@@ -490,11 +493,11 @@ class Host:
         process.backlog.clear()
         if process.follow is not None:
             process.follow.cancel()
-        self.surroundings.stopped(process, is_power=is_power)
+        self.environment.stopped(process, is_power=is_power)
         return True
 
     def _follow(self, process: Process) -> None:
-        """The loop's housekeeping: the steady clock looks at the wall clock."""
+        """The housekeeping of the loop: the steady clock follows the wall clock."""
         if process.is_alive:
             process.clock.follow()
             delay_us = self.clock.virtual_us(FOLLOW_S * 1000)

@@ -1,4 +1,4 @@
-"""What the messages of the quorum say, in a few words; and the way through the real codec. SIM."""
+"""Describe messages of the quorum in a few words; and pass messages through the real codec. SIM."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ from firnline.protocol.schema import Message
 from firnline.protocol.versions import CONTROLLER_SERVED, PRIVATE, SERVED
 from firnline.sim.options import Options
 
-# Which version is spoken to whom: what a broker and what a controller of this release serve.
+# The versions that a broker and a controller of this release support.
 _BROKERS = {row.key: row.advertised_max for row in SERVED + PRIVATE}
 _CONTROLLERS = {row.key: row.advertised_max for row in CONTROLLER_SERVED}
 
@@ -48,23 +48,23 @@ def version_of(effect: Send[Any], options: Options, *, is_controller: bool) -> i
 
 
 def through_codec(message: Message, version: int) -> Message:
-    """Return the message as the other side reads it; what it reads it may write on."""
+    """Return the message as the other side decodes it; the receiver may change it."""
     decoded, _ = type(message).read(memoryview(bytearray(message.write(version))), version)
     return decoded
 
 
 def describe(message: Message) -> str:
-    """Say what a message asks or answers, for the story and the digest."""
+    """Describe a request or response, for the trace and the digest."""
     words = _WORDS.get(type(message))
     return type(message).__name__ if words is None else words(message)
 
 
 def first_partition(message: Any) -> Any | None:
-    """The one partition that a message of the quorum speaks of; None for an error of the whole."""
+    """The only partition in a message of the quorum; None for a top-level error."""
     topics = getattr(message, "topics", None)
     if topics is None:
         topics = message.responses
-    first = topics[0] if topics else None  # of a large request whoever answers has taken them out
+    first = topics[0] if topics else None  # the handler of a large request has taken the topics out
     return first.partitions[0] if first is not None and first.partitions else None
 
 

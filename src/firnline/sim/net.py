@@ -1,8 +1,8 @@
 """The simulated network: connections as TCP gives them, on links that fail. SIM.
 
 Within a connection each direction keeps its order and loses nothing; a link that is cut holds what is sent
-until it is mended. Messages are lost, doubled and overtaken only as in life: by a connection that ends and a
-request that is sent again on another, while the first may still arrive. Source: reliability (c).
+until the cut ends. As in reality, messages are lost, duplicated and reordered only when a connection ends:
+the request is then sent again on another one, while the first may still arrive. Source: reliability (c).
 """
 
 from collections import deque
@@ -17,16 +17,16 @@ from firnline.protocol.session import Wrapped
 from firnline.sim.host import Host, Process
 from firnline.sim.messages import describe, request_of, through_codec, version_of
 from firnline.sim.options import Options
-from firnline.sim.runtime.answers import Answer
+from firnline.sim.runtime.answers import PendingResponse
 from firnline.sim.world import MS, Event, World
 
 HOST_PREFIX = "node-"
 PORT = 9093  # of controllers ...
 BROKER_PORT = 9092  # ... and of brokers
 Link = tuple[int, int]
-# How long the sender's kernel waits before it tries again after a cut was mended.
+# How long the sender's kernel waits before it retransmits after a cut has ended.
 _RETRANSMIT_US = (1 * MS, 400 * MS)
-# After a failure nobody connects again for so long, doubled each time: as `runtime/links.py`.
+# The reconnect backoff after a failure, doubled each time: as in `runtime/links.py`.
 _BACKOFF_MS, _BACKOFF_MAX_MS = 50, 500
 
 
@@ -43,7 +43,7 @@ class _Stream:
 
 
 class _Asked:
-    """One request on its way, until its answer or the lack of one is told."""
+    """One request in flight, until its response or failure is delivered."""
 
     __slots__ = ("effect", "is_told", "timer", "version")
 
@@ -77,7 +77,7 @@ class _Connection:
         self.server: Process | None = None
         self.is_open = False
         self.is_closed = False
-        self.is_serving = False  # one request of a connection is handled at a time
+        self.is_serving = False  # only one request of a connection is handled at a time
         self.waiting: list[_Asked] = []
         self.asked: deque[_Asked] = deque()
         self.inbox: deque[tuple[_Asked, Message]] = deque()
@@ -86,7 +86,7 @@ class _Connection:
 
 
 class _Failures:
-    """How often in a row a link of a process did not come to an answer, and when to try again."""
+    """Consecutive failures on a link of a process, and when to try again."""
 
     __slots__ = ("count", "retry_at_us", "why")
 
@@ -97,14 +97,14 @@ class _Failures:
 
 
 class Call:
-    """One request as its server sees it: of which connection, to which port, in which version.
+    """A request as its server sees it: its connection, port and version.
 
-    To a handler of the API it is the connection; `is_answered` once, and only once.
+    To a handler of the API it is the connection. It must be answered exactly once.
     """
 
     __slots__ = ("asked", "is_answered", "notes", "of", "request")
 
-    # What handlers want to know of a connection.
+    # What handlers read of a connection.
     peer_host = "127.0.0.1"
     principal = "User:ANONYMOUS"
 
@@ -139,12 +139,12 @@ class Call:
         return Reply(context=self, message=response)
 
     def context(self) -> RequestContext:
-        """What a handler of the API gets."""
+        """The context for a handler of the API."""
         return RequestContext(self, self.request.key, self.version, 0, str(self.from_id), 0)
 
 
 class Watcher(Protocol):
-    """Who looks at every message: the checkers."""
+    """Sees every message: the checkers."""
 
     def sent(self, process: Process, to_id: int, effect: Send[Any]) -> None: ...
 
@@ -153,7 +153,7 @@ class Watcher(Protocol):
     def answered(self, process: Process, call: Call, response: Message) -> None: ...
 
     def told(self, process: Process, effect: Send[Any], response: Message) -> None:
-        """The answer is about to be handed to who asked."""
+        """The response is about to be delivered to the sender of the request."""
         ...
 
 
@@ -178,7 +178,7 @@ class Network:
     # ------------------------------------------------------------------------- what nodes do
 
     def send(self, process: Process, effect: Send[Any]) -> None:
-        """Carry out a Send: connect if need be, deliver, and bring the answer or Unanswered."""
+        """Carry out a Send: connect if needed, deliver, and return the response or Unanswered."""
         asked = _Asked(effect)
         server_id = self.node_of(effect.peer)
         if server_id is None:
@@ -214,7 +214,7 @@ class Network:
             connection.waiting.append(asked)
 
     def reply(self, process: Process, effect: Reply[Any]) -> None:
-        """Carry out a Reply to what `on_request` was given."""
+        """Carry out a Reply to a request from `on_request`."""
         call: Call = effect.context.connection
         assert not call.is_answered, "a request was answered twice"
         call.is_answered = True
@@ -224,7 +224,7 @@ class Network:
             message = message.whole()
         assert message is not None, "every request that is made here is answered"
         try:
-            answer = Answer(message, self._options.socket_bytes)
+            answer = PendingResponse(message, self._options.socket_bytes)
         except StorageError as problem:
             self._transmit(connection.back, self._on_reset, connection, str(problem))
             return
@@ -233,17 +233,17 @@ class Network:
             self._sent(connection)
             self._transmit(connection.back, self._on_response, connection, call, message)
         else:
-            # Read by whoever serves the connection, when it gets there: later than the first bytes of it.
+            # The other side reads it when it gets there: later than its first bytes.
             self._transmit(connection.back, self._on_room, connection, call, answer)
 
     def close_connection(self, process: Process, effect: CloseConnection[Any]) -> None:
-        """Carry out a CloseConnection: the server drops who asked."""
+        """Carry out a CloseConnection: the server drops the client."""
         call: Call = effect.context.connection
         if call.of.server is process:
             self._transmit(call.of.back, self._on_reset, call.of, "connection closed")
 
     def wake(self, process: Process) -> None:
-        """Let a process that takes requests from now on read what waits for it."""
+        """Let a process that now accepts requests read those that wait for it."""
         for connection in list(self._connections.values()):
             if connection.server is process and connection.inbox:
                 self._serve(connection)
@@ -256,7 +256,7 @@ class Network:
         return int(text)
 
     def process_ended(self, process: Process, *, is_power: bool) -> None:
-        """A process is gone. A kernel that lives on says so to its peers; a machine that is off does not."""
+        """A process is gone. A running kernel tells its peers; a machine without power does not."""
         for key, connection in list(self._connections.items()):
             if connection.client is process:
                 connection.is_closed = True
@@ -276,7 +276,7 @@ class Network:
         self._cuts[(from_id, to_id)] = self._cuts.get((from_id, to_id), 0) + 1
 
     def mend(self, from_id: int, to_id: int) -> None:
-        """End one cut of a link; what was held goes out when the sender tries again."""
+        """End one cut of a link; held messages leave when the sender retransmits."""
         link = (from_id, to_id)
         self._cuts[link] -= 1
         if self._cuts[link] == 0:
@@ -289,15 +289,15 @@ class Network:
         self._slow[(from_id, to_id)] = self._slow.get((from_id, to_id), 0) + extra_us
 
     def reset(self, from_id: int, to_id: int) -> None:
-        """End every connection from one node to another, in the middle of whatever it carries."""
+        """Close every connection from one node to another, whatever it carries."""
         for connection in list(self._connections.values()):
             if connection.client.node_id == from_id and connection.server_id == to_id:
                 connection.client.when_awake(self._close, connection, "connection reset")
 
     def stall(self, from_id: int, to_id: int) -> "list[_Stream]":
-        """Hold what is sent to a node over the connections that are open now, until `release`.
+        """Hold what is sent to a node over the present connections, until `release`.
 
-        Whoever gives up on one and asks again on another is heard; the first request comes afterwards.
+        A client that gives up and asks again on a new connection is heard; the first request arrives later.
         """
         found = [
             connection.there
@@ -309,7 +309,7 @@ class Network:
         return found
 
     def release(self, streams: "list[_Stream]") -> None:
-        """End a stall: what was held arrives."""
+        """End a stall: held messages arrive."""
         for stream in streams:
             stream.is_stalled = False
             if stream.held:
@@ -331,7 +331,7 @@ class Network:
         if options.tail_percent and chance.below(100) < options.tail_percent:
             delay_us *= 20
         delay_us += self._slow.get(stream.link, 0)
-        # One after the other: a late one delays those behind it.
+        # In order: a late message delays those behind it.
         at_us = max(self._world.now_us + delay_us, stream.last_us + 1)
         stream.last_us = at_us
         self._world.at(at_us, arrive, *arguments)
@@ -397,7 +397,7 @@ class Network:
         process.step(what, asked.effect.then, Unanswered(why=why))
 
     def _refuse(self, process: Process, asked: _Asked) -> None:
-        """The other side speaks no version of that request."""
+        """The other side supports no version of that request."""
         self._forget(asked)
         answer = Unanswered(why="no version in common", is_unsupported=True)
         what = f"{describe(request_of(asked.effect))} to {asked.effect.peer.host}: {answer.why}"
@@ -449,17 +449,19 @@ class Network:
         server.step(f"{describe(request)} from {connection.client.node_id}", handle)
 
     def _sent(self, connection: _Connection) -> None:
-        """An answer is with the socket: the next request of its connection is taken up."""
+        """The socket has taken a response: handle the next request of its connection."""
         connection.is_serving = False
         self._world.after(1, self._serve, connection)
 
-    def _on_room(self, connection: _Connection, call: Call, answer: Answer) -> None:
-        """The socket takes what is left of an answer."""
+    def _on_room(self, connection: _Connection, call: Call, answer: PendingResponse) -> None:
+        """The socket takes the rest of a response."""
         server = connection.server
         if server is not None:
             server.when_awake(self._finish, server, connection, call, answer)
 
-    def _finish(self, server: Process, connection: _Connection, call: Call, answer: Answer) -> None:
+    def _finish(
+        self, server: Process, connection: _Connection, call: Call, answer: PendingResponse
+    ) -> None:
         try:
             answer.finish()
         except StorageError as problem:

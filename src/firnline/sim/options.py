@@ -1,7 +1,7 @@
-"""What one seed is: the cluster's shape, its settings, its network and disks, its faults. SIM.
+"""The options of a seed: the cluster's shape, its settings, its network and disks, its faults. SIM.
 
-Swarm testing: every seed draws its own subset of faults and its own sizes, so that some runs are nothing but
-tiny segments, others nothing but power cuts. Source: reliability (c), 'Swarm'.
+Swarm testing: every seed draws its own subset of faults and its own sizes. So some runs have only tiny
+segments, others only power cuts. Source: reliability (c), 'Swarm'.
 """
 
 from typing import NamedTuple
@@ -30,7 +30,7 @@ KINDS = (
 )
 
 
-# What needs a second node to show.
+# Faults that need a second node.
 _OF_TWO = ("cut", "isolate", "split", "clog", "reset", "slow-link", "wipe")
 
 
@@ -42,14 +42,14 @@ class Options(NamedTuple):
     chaos_s: int
     fault_kinds: tuple[str, ...]
     fault_gap_us: tuple[int, int]  # between two faults, lowest and highest
-    # What a step of a node costs.
+    # The cost of a node's step.
     read_us_per_kib: int
     # The network.
     delay_us: int
     jitter_us: int
     tail_percent: int  # of messages that take twenty times as long
     is_encoded: bool
-    fetch_version_max: int  # where messages are encoded: as peers of an older release speak
+    fetch_version_max: int  # where messages are encoded: as an older release would
     quorum_version_max: int
     socket_bytes: (
         int  # of an answer's records that a socket takes at once; the rest waits in its files
@@ -77,18 +77,18 @@ class Options(NamedTuple):
     # The workload.
     operations_per_s: int
     topics_max: int
-    # Faults that are drawn besides, by chance of their own.
+    # Further faults, each from its own random stream.
     late_kinds: tuple[str, ...] = ()
     late_gap_us: tuple[int, int] = (2_000 * MS, 15_000 * MS)
-    # What is done in one step where a thousand would be; 0: as in production.
+    # Slice sizes of tasks that run in slices; 0: as in production.
     slice_items: int = 0
-    # Reads that nobody could wait for find the disk asleep so often, of a hundred.
+    # How often, in percent, a read that must not wait finds its pages cold.
     cold_percent: int = 0
-    # A whole cluster: the observers are brokers then. None: controllers, and brokers that only observe.
+    # For a whole cluster, the observers are brokers. None: only controllers, and brokers that observe.
     cluster: Shape | None = None
 
     def step_us(self, read_bytes: int) -> int:
-        """How long a step takes that reads so much; below a millisecond it does not matter."""
+        """How long a step with so many bytes read takes; below a millisecond it does not matter."""
         taken_us = read_bytes * self.read_us_per_kib // 1024
         return taken_us if taken_us >= MS else 0
 
@@ -131,7 +131,8 @@ def draw_options(seed: int) -> Options:
         drift_ppm_max=chance.pick((0, 200, 5_000)),
         wall_offset_s_max=chance.pick((0, 1, 100)),
         election_timeout_ms=election_timeout_ms,
-        # A Fetch may wait for half a second: below that, followers of a quiet leader take it for dead.
+        # A Fetch may wait for half a second: with a shorter timeout, followers of an idle leader think it is
+        # dead.
         fetch_timeout_ms=max(800, election_timeout_ms * chance.pick((1, 2, 2))),
         idle_interval_ms=chance.pick((100, 500, 500)),
         segment_bytes=chance.spread(1_024, 65_536),
@@ -160,5 +161,5 @@ def draw_kinds(chance: Chance, nodes: int) -> tuple[str, ...]:
 
 
 def more_kinds(seed: int, *kinds: str) -> tuple[str, ...]:
-    """Kinds that one seed in six has besides, each by chance of its own: they shift no other draw."""
+    """Kinds that one seed in six also has, each from its own random stream: no other draw changes."""
     return tuple(kind for kind in kinds if Chance(seed, "kind", kind).below(6) == 0)

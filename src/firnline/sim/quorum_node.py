@@ -1,6 +1,6 @@
 """A node of the metadata quorum, made of the production code on a simulated disk. SIM.
 
-A voter is a whole controller, as a process of its own; an observer is what a broker has of the quorum.
+A voter is a complete controller in its own process; an observer is the quorum part of a broker.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def node_config(options: Options, node_id: int) -> BrokerConfig:
 
 
 def node_settings(options: Options, node_id: int) -> dict[str, str | int | float]:
-    """What `node_config` is made of."""
+    """The settings for `node_config`."""
     voters = ",".join(f"{each}@{HOST_PREFIX}{each}:{PORT}" for each in options.voter_ids)
     host = f"{HOST_PREFIX}{node_id}"
     votes = node_id in options.voter_ids
@@ -115,7 +115,7 @@ class QuorumNode:
         self.log: MetaLog = log
 
     def start(self, now_ms: int) -> Effects:
-        """Take part."""
+        """Start the node."""
         if self._node is not None:
             return self._node.start(now_ms)
         assert self._ground is not None
@@ -125,18 +125,18 @@ class QuorumNode:
         return True
 
     def on_request(self, request: Any, call: ReceivedRequest, now_ms: int) -> Effects:
-        """Handle what another node asks of this one's quorum, or of its controller."""
+        """Handle a request of another node to the quorum or the controller."""
         if isinstance(request, ControllerRegistrationRequest):
             assert self._node is not None, "nobody takes a broker for the active controller"
             return k70_controller_registration.handle(self._node, call.context(), request, now_ms)
         return self.raft.on_request(request, call.answer, now_ms)
 
     def perform(self, effect: Effect, now_ms: int) -> Effects:
-        """A controller has no parts that need one another."""
+        """A controller has no parts that use one another."""
         raise Bug("nobody carries out this effect", effect=type(effect).__name__)
 
     def shutdown(self, then: Callable[[], None], now_ms: int) -> Effects:
-        """Leave in order; run `then()` when it is done."""
+        """Shut down in order; `then()` is called at the end."""
         self._when_stopped = then
         if self._node is not None:
             return self._node.shutdown(now_ms)

@@ -1,4 +1,4 @@
-"""A run as people read it: one line per event, one column per node; and as programs do. SIM.
+"""Print a run: one line per event, one column per node for people; JSON for programs. SIM.
 
 The legend is in `docs/simulator.md`.
 """
@@ -50,7 +50,7 @@ def facts(outcome: Outcome) -> dict[str, Any]:
 
 
 def summary(outcome: Outcome) -> list[str]:
-    """What a person wants to know of a run, in a few lines."""
+    """A summary of a run in a few lines."""
     found = facts(outcome)
     others = "observers" if outcome.options.cluster is None else "brokers apart"
     lines = [
@@ -76,7 +76,7 @@ def summary(outcome: Outcome) -> list[str]:
 
 
 def replay_command(outcome: Outcome, numbers: Sequence[int] | None = None) -> str:
-    """The one command that plays the run again; with only some of its faults, when given."""
+    """The command that replays the run; with only some of its faults, if given."""
     words = [f"firnline sim replay --seed {outcome.seed} --seconds {outcome.options.chaos_s}"]
     if outcome.form.words:
         words.append(outcome.form.words)
@@ -112,9 +112,9 @@ def parse_mask(text: str) -> frozenset[int]:
 
 
 def story(lines: Sequence[Line], node_ids: Sequence[int], *, tail: int | None = _TAIL) -> list[str]:
-    """The last `tail` events, every fault, and the violation: time, node, event, and each node's state.
+    """The last `tail` events, every fault, and the violation: time, node, event, and the state of each node.
 
-    A state is that before the event; a dot is the state of the line before.
+    A state is the one before the event; a dot means that it is the same as in the line before.
     """
     width = max([len(cell) for line in lines[-5000:] for cell in line.columns] or [4])
     head = "   seconds node event".ljust(_EVENT_COLUMNS + 13)

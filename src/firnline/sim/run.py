@@ -1,6 +1,6 @@
-"""One simulated run: make the cluster, let it suffer, heal it, and demand that it comes to rest. SIM.
+"""One simulated run: create the cluster, inject faults, heal it, and require that it converges. SIM.
 
-Two phases: chaos, in which the plan's faults happen; then nothing fails any more, and within a bound a leader
+Two phases: chaos, in which the plan's faults happen; then nothing fails any more, and within a limit a leader
 commits (rel-Q19) and all nodes are equal. Source: reliability (c), 'Two phases'.
 """
 
@@ -39,11 +39,11 @@ BUDGET, BROKEN = "budget", "broken"
 
 
 class Outcome(NamedTuple):
-    """What came of a run. Times in seconds."""
+    """The result of a run. Times in seconds."""
 
     seed: int
     mode: str
-    form: "Form"
+    form: "ClusterKind"
     options: Options
     digest: str
     simulated_s: float
@@ -53,20 +53,20 @@ class Outcome(NamedTuple):
     faults: list[Injected]
     beyond_budget: list[Injected]
     committed: int
-    exempt: int  # records lost where the budget says they may be
+    exempt: int  # records lost where the budget allows it
     acknowledged: int
     violations: list[Violation]
     story: list[Line]
-    unclean_elections: int = 0  # leaders that were found outside the ISR
+    unclean_elections: int = 0  # leaders that were elected from outside the ISR
 
     @property
     def first(self) -> Violation | None:
-        """The violation that the run ended with; None for none."""
+        """The first violation of the run; None for none."""
         return self.violations[0] if self.violations else None
 
 
 class Clients(Protocol):
-    """Who uses the cluster, and what it was promised."""
+    """The users of the cluster, and what was acknowledged to them."""
 
     @property
     def acknowledged(self) -> int: ...
@@ -74,14 +74,14 @@ class Clients(Protocol):
     def begin(self) -> None: ...
 
     def end(self) -> None:
-        """Ask for nothing more."""
+        """Send no more requests."""
         ...
 
     def broken_promises(self, image: ClusterImage) -> list[str]: ...
 
 
 class Cluster:
-    """Machines, network, clients, faults and judges of one run; `Surroundings` of every process."""
+    """Machines, network, clients, faults and checkers of one run; the `Environment` of every process."""
 
     def __init__(self, options: Options, world: World, mode: str) -> None:
         self.options = options
@@ -104,20 +104,20 @@ class Cluster:
         return Network(self.world, self.options, self.hosts, self.checkers)
 
     def _make_faults(self, mode: str) -> Faults:
-        truth = self.checkers.truth
-        return Faults(self.world, self.options, self.hosts, self.network, truth, mode=mode)
+        history = self.checkers.history
+        return Faults(self.world, self.options, self.hosts, self.network, history, mode=mode)
 
     def _make_workload(self) -> "Clients":
         return Workload(self.world, self.options, self.hosts, self.checkers.complain)
 
     @property
     def committed(self) -> int:
-        """Records that were committed and say something."""
-        return self.checkers.truth.records
+        """Committed data records."""
+        return self.checkers.history.records
 
     @property
     def acknowledged(self) -> int:
-        """What clients were promised: changes of the cluster, or records."""
+        """What was acknowledged to clients: changes of the cluster, or records."""
         return self.workload.acknowledged
 
     @property
@@ -129,7 +129,7 @@ class Cluster:
     def unclean_elections(self) -> int:
         return 0
 
-    # ---- surroundings of the processes
+    # ---- environment of the processes
 
     def send(self, process: Process, effect: Send[Any]) -> None:
         self.network.send(process, effect)
@@ -152,7 +152,7 @@ class Cluster:
             self.indexes.stepped(process)
 
     def failed(self, process: Process, problem: BaseException) -> None:
-        """A disk that was made to fail may stop a node; nothing else may."""
+        """An injected disk failure may stop a node; nothing else may."""
         host = process.host
         if isinstance(problem, StorageError) and host.has_bad_disk:
             self.world.note(host.node_id, f"stops: {problem}")
@@ -166,7 +166,7 @@ class Cluster:
         self.checkers.complain("rel-X1", text, host.node_id)
 
     def took(self, process: Process, what: str, taken_us: int) -> None:
-        """A loop that is held up answers nobody: heartbeats are missed, leaders deposed (rel-X2)."""
+        """A blocked loop answers nobody: heartbeats are missed, leaders deposed (rel-X2)."""
         # A truncation goes over headers of batches, which costs less than their records.
         allowed_us = 4 * _STEP_US_MAX if "truncate" in what else _STEP_US_MAX
         if taken_us > allowed_us:
@@ -193,7 +193,7 @@ class Cluster:
         self.world.at(500 * MS, self.workload.begin)
 
     def heal(self) -> None:
-        """Nothing fails any more; who is down starts, clocks run evenly."""
+        """End all faults: start nodes that are down, let clocks run evenly."""
         self.world.note(-1, "healed")
         self.faults.heal()
         for host in self.hosts.values():
@@ -203,9 +203,9 @@ class Cluster:
             host.start()
 
     def converge(self) -> None:
-        """rel-Q19, then equality of all nodes, or complain."""
+        """Check rel-Q19, then that all nodes become equal."""
         world, timeout_us = self.world, self.options.election_timeout_ms * MS
-        before = self.checkers.truth.end_offset
+        before = self.checkers.history.end_offset
         # A disk that was slow ends what it began before.
         slow_us = max(host.sync_ends_us for host in self.hosts.values()) - world.now_us
         within_us = max(_ELECTION_TIMEOUTS * timeout_us, SECOND) + max(slow_us, 0)
@@ -218,7 +218,7 @@ class Cluster:
         self.workload.end()
         # What was asked last is answered, or its leader lost.
         world.run_until(world.now_us + SECOND)
-        goal = self.checkers.truth.end_offset
+        goal = self.checkers.history.end_offset
         if not self.wait(lambda: self._are_equal(goal), _EQUAL_US) and not world.stopped:
             self.checkers.complain("rel-Q19", f"not all nodes have {goal}: {self._places()}")
         if not world.stopped:
@@ -241,7 +241,7 @@ class Cluster:
 
     def _leads_on(self, before: int) -> bool:
         active = [machine for machine in self._machines() if machine.quorum.is_active]
-        return bool(active) and self.checkers.truth.end_offset > before
+        return bool(active) and self.checkers.history.end_offset > before
 
     def _are_equal(self, goal: int) -> bool:
         machines = self._machines()
@@ -271,13 +271,13 @@ class Cluster:
             assert host.process is not None
             machine = host.process.machine
             self.checkers.check_image(host.node_id, machine.quorum.image)
-        truth = self.checkers.truth
-        image = truth.images[max(truth.images)]
+        history = self.checkers.history
+        image = history.images[max(history.images)]
         for text in self.workload.broken_promises(image):
             self.checkers.complain("rel-Q16", text)
 
 
-class Form(NamedTuple):
+class ClusterKind(NamedTuple):
     """What is simulated: how a seed becomes options, and options a cluster.
 
     words  of the command line that name it
@@ -289,7 +289,7 @@ class Form(NamedTuple):
     make: Callable[[Options, World, str], Cluster]
 
 
-QUORUM = Form("quorum", "", draw_options, Cluster)
+QUORUM = ClusterKind("quorum", "", draw_options, Cluster)
 
 
 def run(
@@ -301,7 +301,7 @@ def run(
     keep_story: bool = False,
     options: Options | None = None,
     plan: list[Fault] | None = None,
-    form: Form = QUORUM,
+    form: ClusterKind = QUORUM,
 ) -> Outcome:
     """Run one seed. `seconds` of chaos instead of what the seed says; of its faults only those in `mask`."""
     if options is None:

@@ -1,8 +1,4 @@
-"""A failing run with as few faults as can be: delta debugging over the fault numbers, same seed. SIM.
-
-Faults have chance of their own, so leaving one out shifts no other. Only the same invariant counts as the
-same failure. Source: reliability (c), 'Shrinking'.
-"""
+"""Reduce a failing run to as few faults as possible: delta debugging over fault numbers, same seed. SIM."""
 
 from collections.abc import Callable, Sequence
 from time import perf_counter

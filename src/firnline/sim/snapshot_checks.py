@@ -1,4 +1,4 @@
-"""What must hold for snapshots: their names, their content, their trip over the network. SIM.
+"""Invariants of snapshots: their names, their content, their way over the network. SIM.
 
 Source: reliability (b), rel-Q8, Q9, Q10, Q15, Q17 and rel-P3.
 """
@@ -12,25 +12,25 @@ from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata.loader import Loader
 from firnline.metadata.snapshot_file import parse_snapshot_name, read_snapshot, snapshot_name
 from firnline.sim.disk import Inode
+from firnline.sim.history import CommittedMetadata
 from firnline.sim.host import Process
 from firnline.sim.messages import first_partition
 from firnline.sim.quorum_node import LOG
-from firnline.sim.truth import Truth
 
 Complain = Callable[[str, str, int], None]
 
 
 class SnapshotChecks:
-    """Looks at the snapshots of a node whenever a name in its directory changed."""
+    """Checks the snapshots of a node whenever a name in its directory has changed."""
 
-    def __init__(self, truth: Truth, complain: Complain) -> None:
-        self._truth = truth
+    def __init__(self, history: CommittedMetadata, complain: Complain) -> None:
+        self._history = history
         self._complain = complain
         self._known: dict[int, dict[OffsetAndEpoch, Inode]] = {}
         self._counted: dict[int, list[OffsetAndEpoch]] = {}
-        # What a leader was seen to have, while a follower fetches it piece by piece.
+        # The snapshot of a leader that a follower is fetching.
         self._served: dict[int, dict[OffsetAndEpoch, dict[bytes, None]]] = {}
-        # What was read and found right, by a digest of its bytes: most nodes make the same file.
+        # Snapshots that were read and found right, by digest: most nodes write the same file.
         self._right: dict[OffsetAndEpoch, bytes] = {}
         self.checked = 0
 
@@ -41,7 +41,7 @@ class SnapshotChecks:
         self._served.pop(process.node_id, None)
 
     def look(self, process: Process, start_offset: int) -> None:
-        """Check names against the log start, and every file that is new."""
+        """Compare names with the log start, and check every new file."""
         node_id, fs = process.node_id, process.host.fs
         files = fs.files(LOG)
         found = {
@@ -54,7 +54,7 @@ class SnapshotChecks:
             if known.get(snapshot_id) is not inode:
                 self._check_new(process, snapshot_id, inode)
         self._known[node_id] = found
-        # One that has its name, and whose name is not synced yet, does not count.
+        # A file whose name is not synced yet does not count.
         counted = [row[0] for row in process.machine.log.snapshot_sizes()]
         for snapshot_id in self._counted.get(node_id, ()):
             if snapshot_id not in counted and snapshot_id.offset >= start_offset:
@@ -73,7 +73,7 @@ class SnapshotChecks:
             self._complain("rel-Q8", text, node_id)
 
     def _check_new(self, process: Process, snapshot_id: OffsetAndEpoch, inode: Inode) -> None:
-        node_id, truth = process.node_id, self._truth
+        node_id, history = process.node_id, self._history
         self.checked += 1
         if inode.surviving_bytes != len(inode.data):
             text = f"the snapshot at {snapshot_id.offset} has its name before it is on the disk"
@@ -91,14 +91,14 @@ class SnapshotChecks:
         except StorageError as problem:
             self._complain("rel-Q10", str(problem), node_id)
             return
-        if snapshot_id.offset > truth.end_offset:
-            text = f"a snapshot at {snapshot_id.offset}; committed is {truth.end_offset}"
+        if snapshot_id.offset > history.end_offset:
+            text = f"a snapshot at {snapshot_id.offset}; committed is {history.end_offset}"
             self._complain("rel-Q8", text, node_id)
             return
         loader = Loader()
         loader.load(content.records, offset=snapshot_id.offset - 1, epoch=snapshot_id.epoch)
-        expected = truth.images.get(snapshot_id.offset - 1)
-        if expected is None or truth.epoch_before(snapshot_id.offset) != snapshot_id.epoch:
+        expected = history.images.get(snapshot_id.offset - 1)
+        if expected is None or history.epoch_before(snapshot_id.offset) != snapshot_id.epoch:
             text = f"{snapshot_id.offset}@{snapshot_id.epoch} is no place in the committed log"
             self._complain("rel-Q9", text, node_id)
         elif loader.image()._replace(epoch=expected.epoch) != expected:
@@ -108,14 +108,14 @@ class SnapshotChecks:
             self._right[snapshot_id] = digest
 
     def served(self, process: Process, to_id: int, response: Any) -> None:
-        """A leader sends a piece: remember what the whole is."""
+        """A leader sends a piece: remember the complete snapshot."""
         each = first_partition(response)
         if each is None or each.error_code or each.snapshot_id.end_offset < 0:
             return
         snapshot_id = OffsetAndEpoch(each.snapshot_id.end_offset, each.snapshot_id.epoch)
         inode = process.host.fs.files(LOG).get(snapshot_name(snapshot_id))
         if inode is None:
-            return  # it lost its name while it is open (spec Q41)
+            return  # it was deleted while it is open (spec Q41)
         if len(inode.data) != each.size:
             text = f"says {each.size} bytes of a snapshot of {len(inode.data)}"
             self._complain("rel-Q17", text, process.node_id)
@@ -123,7 +123,7 @@ class SnapshotChecks:
         by_id.setdefault(snapshot_id, {})[_digest(inode)] = None
 
     def resumed(self, node_id: int) -> None:
-        """A follower fetches from the log again: no download goes on."""
+        """A follower fetches from the log again: no download is in progress."""
         self._served.pop(node_id, None)
 
 

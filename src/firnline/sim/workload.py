@@ -1,7 +1,7 @@
-"""What clients and brokers do meanwhile, topics that come and go, and what was promised to them. SIM.
+"""What clients and brokers do during a run, and what was acknowledged to them. SIM.
 
-A client sits beside whatever node says that it is the active controller, stale ones too. What was answered is
-a promise; what was not answered may have happened or not.
+A client is next to whatever node claims to be the active controller, also a deposed one. A response is a
+promise; an unanswered request may have been carried out or not.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,12 +28,12 @@ _SET = 0
 _PARTITIONS_MAX = 4
 
 Decide = Callable[[Controller, int], ControllerResult[Any]]
-Heard = Callable[[Any], None]
+ResultCallback = Callable[[Any], None]
 Complain = Callable[[str, str], None]
 
 
 class Workload:
-    """Clients and three brokers. `complain(invariant, text)` is called for a promise that is broken."""
+    """Clients and three brokers. `complain(invariant, text)` is called for a broken promise."""
 
     def __init__(
         self, world: World, options: Options, hosts: dict[int, Host], complain: Complain
@@ -46,11 +46,11 @@ class Workload:
         self._is_on = False
         self._incarnations = {broker: self._chance.uuid() for broker in BROKERS}
         self._directories = {broker: self._chance.uuid() for broker in BROKERS}
-        # By topic id: made for sure, not known to be asked away; gone for sure; asked away, who knows.
+        # By topic id: certainly created; certainly deleted; deletion requested, with unknown result.
         self._made: dict[Uuid, str] = {}
         self._gone: dict[Uuid, str] = {}
         self._doubtful: dict[Uuid, str] = {}
-        self._producer_ids: dict[int, int] = {}  # first id of a block -> who has it
+        self._producer_ids: dict[int, int] = {}  # first id of a block -> its broker
         self.acknowledged = 0
         self._menu: Sequence[Callable[[Process], None]] = (
             [self._create] * 9
@@ -62,14 +62,14 @@ class Workload:
         )
 
     def begin(self) -> None:
-        """Start; each client and broker has a rhythm of its own."""
+        """Start; each client and broker has its own rhythm."""
         self._is_on = True
         self._world.after(self._gap_us(), self._operate)
         for number, broker in enumerate(BROKERS):
             self._world.after(100_000 * (number + 1), self._beat, broker)
 
     def end(self) -> None:
-        """Ask for nothing more. Brokers go on beating."""
+        """Send no more requests. Brokers still send heartbeats."""
         self._is_on = False
 
     def _gap_us(self) -> int:
@@ -94,7 +94,7 @@ class Workload:
         if process is not None:
             act(process)
 
-    def _ask(self, process: Process, what: str, decide: Decide, heard: Heard) -> None:
+    def _ask(self, process: Process, what: str, decide: Decide, heard: ResultCallback) -> None:
         """Let the controller decide and write; `heard(response or KafkaError)` when it answers."""
 
         def then(outcome: Any, now_ms: int) -> Effects:
@@ -170,7 +170,9 @@ class Workload:
 
         self._alter(process, METADATA_TOPIC, "cleanup.policy", "delete", heard)
 
-    def _alter(self, process: Process, name: str, key: str, value: str, heard: Heard) -> None:
+    def _alter(
+        self, process: Process, name: str, key: str, value: str, heard: ResultCallback
+    ) -> None:
         resource = ConfigResource(ResourceType.TOPIC, name)
 
         def decide(controller: Controller, now_ms: int) -> ControllerResult[Any]:
@@ -241,7 +243,7 @@ class Workload:
     # ------------------------------------------------------------------------- the promises
 
     def broken_promises(self, image: ClusterImage) -> list[str]:
-        """What the committed state lacks of what was acknowledged, or has against it (rel-Q16)."""
+        """Return what the committed state lacks of what was acknowledged, or contradicts (rel-Q16)."""
         lost = [
             f"topic {name} was created and is not there"
             for topic_id, name in self._made.items()
@@ -256,4 +258,4 @@ class Workload:
 
 
 def _ignore(outcome: Any) -> None:
-    """Nothing was promised."""
+    """No promise was made."""

@@ -1,7 +1,7 @@
-"""The simulated world: one heap of events, one clock, one stream of chance per subsystem. SIM.
+"""The simulated world: one heap of events, one clock, one random stream per subsystem. SIM.
 
-Time is virtual microseconds. The digest takes every event in order, so two runs of one seed that differ
-anywhere differ in it. Source: reliability (c).
+Time is virtual microseconds. The digest covers every event in order, so two runs of one seed that differ
+anywhere have different digests. Source: reliability (c).
 """
 
 import heapq
@@ -21,8 +21,9 @@ PPM = 1_000_000
 
 
 class Chance:
-    """Randomness of one subsystem, from the seed and the subsystem's name: one draw more here shifts
-    nothing elsewhere. It is also the `Rng` port of a simulated node."""
+    """The random stream of one subsystem, from the seed and the subsystem's name. One draw more here changes
+    no other stream. It is also the `Rng` port of a simulated node.
+    """
 
     __slots__ = ("_bits",)
 
@@ -35,7 +36,7 @@ class Chance:
         return self._bits(64) % bound
 
     def uuid(self) -> bytes:
-        """16 bytes in the shape of a version 4 UUID that does not begin with a dash as text."""
+        """16 random bytes in the form of a version 4 UUID whose text does not begin with a dash."""
         while True:
             number = self._bits(128) & ~(0xF << 76) | 4 << 76
             value = (number & ~(3 << 62) | 2 << 62).to_bytes(16, "big")
@@ -53,7 +54,7 @@ class Chance:
         return choices[self.below(len(choices))]
 
     def spread(self, low: int, high: int) -> int:
-        """A number in [low, high], each order of magnitude as likely as the next."""
+        """A number in [low, high]; each order of magnitude is equally likely."""
         assert 0 < low <= high
         doublings = (high // low).bit_length() - 1
         start = low << self.below(doublings + 1)
@@ -61,7 +62,7 @@ class Chance:
 
 
 class Event:
-    """Something to happen; `cancel` before it did makes it not happen."""
+    """A scheduled action; `cancel` prevents it."""
 
     __slots__ = ("action", "arguments")
 
@@ -75,7 +76,9 @@ class Event:
 
 
 class Line(NamedTuple):
-    """One event of the story: when, on which node (NOWHERE: none), what; how each node stood before it."""
+    """One event of the trace: when, on which node (NOWHERE: none), what, and the state of each node before
+    it.
+    """
 
     at_us: int
     node_id: int
@@ -84,7 +87,7 @@ class Line(NamedTuple):
 
 
 class World:
-    """The heap. `note` is what the digest, and with `keep_story` the story, is made of."""
+    """The event heap. `note` feeds the digest, and with `keep_story` the trace."""
 
     def __init__(self, seed: int, *, keep_story: bool = False) -> None:
         self.seed = seed
@@ -99,7 +102,7 @@ class World:
         self._digest = blake2b(digest_size=16)
 
     def chance(self, *names: object) -> Chance:
-        """The stream of one subsystem."""
+        """The random stream of one subsystem."""
         return Chance(self.seed, *names)
 
     def at(self, at_us: int, action: Callable[..., None], *arguments: Any) -> Event:

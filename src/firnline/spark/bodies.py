@@ -1,7 +1,7 @@
-"""Open compressed batch bodies for the bulk decoder. SPARK.
+"""Decompress batch bodies for the bulk decoder. SPARK.
 
-Same results and bounds as `records.compression`, whose openers cost 10 to 20 us a call: here the
-codec objects are kept, and a body that cannot open to more than the limit is opened without one.
+Same results and limits as `records.compression`, whose functions cost 10 to 20 us a call. Here codec objects
+are reused, and a body that cannot exceed the limit is decompressed without checking it.
 """
 
 import struct
@@ -15,7 +15,7 @@ from firnline.base.ports import Buffer
 from firnline.base.units import KIB, MIB
 from firnline.records.compression import LZ4, ZSTD, decompress
 
-_LZ4_RATIO_MAX = 255  # what a block of lz4 can open to, per byte
+_LZ4_RATIO_MAX = 255  # the highest compression ratio of lz4
 _LZ4_MAGIC = 0x184D2204
 _LZ4_HAS_SIZE = 0x08
 _LZ4_START = struct.Struct("<IB")
@@ -33,7 +33,7 @@ _contexts = _Contexts()
 
 
 def open_body(codec: int, body: Buffer) -> Buffer:
-    """Return the records of a batch body; an uncompressed one as it is. Errors as `decompress`."""
+    """Decompress a batch body; return an uncompressed one as it is. Errors as in `decompress`."""
     if codec == 0:
         return body
     opened: Buffer | None = None
@@ -45,7 +45,7 @@ def open_body(codec: int, body: Buffer) -> Buffer:
 
 
 def _open_zstd(body: Buffer) -> Buffer | None:
-    """One call when the size is stated, or guessed right; None leaves it to the bounded opener."""
+    """Decompress in one call if the size is stated, or guessed right; None: use the limited decoder."""
     try:
         size = zstandard.get_frame_parameters(body).content_size
         if size == zstandard.CONTENTSIZE_UNKNOWN:
@@ -60,9 +60,9 @@ def _open_zstd(body: Buffer) -> Buffer | None:
 
 
 def _open_lz4(body: Buffer) -> Buffer | None:
-    """Open without a limit when there cannot be too much in it; None otherwise.
+    """Decompress without a limit if the body cannot exceed it; else None.
 
-    A stated content size is allocated before anything is opened, hence never trusted.
+    The library allocates the stated content size before it decompresses, so the size is never trusted.
     """
     if len(body) < _LZ4_START.size or len(body) * _LZ4_RATIO_MAX > DECOMPRESSED_BATCH_BYTES_MAX:
         return None

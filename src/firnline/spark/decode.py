@@ -1,8 +1,8 @@
-"""Segment bytes to Arrow RecordBatches with numpy: no Python object per record. SPARK.
+"""Decode segment bytes to Arrow RecordBatches with numpy, without a Python object per record. SPARK.
 
-Batches are opened in groups. The starts of all records of a group are found first (`starts.py`);
-then each field is read for all records at once, and Arrow copies keys and values out. When any
-check fails the group is read again by the pure twin, which names the record. Source: spark section 2.
+Batches are decompressed in groups. First the starts of all records of a group are found (`starts.py`). Then
+each field is read for all records at once, and Arrow copies keys and values out. When a check fails, the
+reference implementation reads the group again and names the bad record. Source: spark section 2.
 """
 
 from collections.abc import Iterator
@@ -28,12 +28,12 @@ from firnline.spark.schema import (
 from firnline.spark.starts import record_ends, record_starts
 from firnline.spark.varints import Corrupt, read_int32s, read_int64s
 
-# A record is at least its length, attributes, two deltas, two lengths and a header count.
+# A record has at least its length, attributes, two deltas, two lengths and a header count.
 _RECORD_BYTES_MIN = 7
 
 
 class _Group(NamedTuple):
-    """Opened batches: `body` holds their records between `begins` and `ends`."""
+    """Decompressed batches: `body` holds their records between `begins` and `ends`."""
 
     body: Buffer
     begins: Ints
@@ -42,7 +42,7 @@ class _Group(NamedTuple):
 
 
 class _Fields(NamedTuple):
-    """Where the fields of each record stand in the group's body; lengths -1 are null."""
+    """Positions of the fields of each record in the group's body; length -1 is null."""
 
     offset: Ints
     timestamp_ms: Ints
@@ -76,10 +76,10 @@ class _Spans(NamedTuple):
 
 
 def decode(data: Buffer, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    """Decode the whole batches of `data`; a partial one at the end is left out, as in a Fetch.
+    """Decode the complete batches of `data`, as in a Fetch response: a partial one at the end is skipped.
 
-    Yields RecordBatches of about `wanted.chunk_bytes` decompressed bytes, in offset order, that own
-    their memory. Raises CorruptSegment with the offset for anything that is not a valid batch.
+    Yields RecordBatches of about `wanted.chunk_bytes` decompressed bytes, in offset order, that own their
+    memory. Raises CorruptSegment with the offset for an invalid batch.
     """
     yield from decode_frames(data, find_frames(data, source=wanted.source), wanted)
 
@@ -104,7 +104,9 @@ def decode_frames(data: Buffer, frames: Frames, wanted: Wanted) -> Iterator[pa.R
 def _groups(
     data: Buffer, frames: Frames, wanted: Wanted
 ) -> Iterator[tuple[int, int, list[Buffer] | None]]:
-    """Cut the batches into groups of about `chunk_bytes` opened; None for bodies used in place."""
+    """Split the batches into groups of about `chunk_bytes` decompressed bytes; None for uncompressed
+    bodies.
+    """
     codecs = (frames.column("attributes") & COMPRESSION_MASK).tolist()
     begins, ends = frames.begins.tolist(), frames.ends.tolist()
     if not any(codecs):
@@ -118,7 +120,7 @@ def _groups(
             body = open_body(codec, view[begins[i] + HEADER_BYTES : ends[i]])
         except FirnlineError as problem:
             raise CorruptSegment(
-                "a batch cannot be opened",
+                "a batch cannot be decompressed",
                 segment=wanted.source,
                 topic=wanted.topic,
                 partition=wanted.partition,
@@ -180,7 +182,7 @@ def _decode_group(group: _Group, wanted: Wanted) -> pa.RecordBatch | None:
 
 
 def _read_fields(body: Bytes, group: _Group, counts: Ints, columns: tuple[str, ...]) -> _Fields:
-    """Read what `columns` need of every record, left to right; the rest is not looked at."""
+    """Read the fields that `columns` need, of every record, left to right; skip the rest."""
     ends = record_ends(body, group.body, group.begins, group.ends, counts)
     _, at = read_int32s(body, record_starts(group.begins, counts, ends))
     timestamp_delta, at = read_int64s(body, at + 1)  # after the attributes, which are unused
@@ -207,7 +209,7 @@ def _read_fields(body: Bytes, group: _Group, counts: Ints, columns: tuple[str, .
         if (header_count < 0).any() or (header_count * 2 > ends - at).any():
             raise Corrupt("a header count that exceeds the record")
         if (at[header_count == 0] != ends[header_count == 0]).any():
-            raise Corrupt("a record of another size than it says")
+            raise Corrupt("a record whose size differs from its length")
     if (at > ends).any():
         raise Corrupt("a field that exceeds the record")
     return _Fields(
@@ -225,7 +227,7 @@ def _read_fields(body: Bytes, group: _Group, counts: Ints, columns: tuple[str, .
 
 
 def _read_span(body: Bytes, at: Ints, ends: Ints) -> tuple[_Spans, Ints]:
-    """Read a length and step over its bytes; the check comes before the step."""
+    """Read a length and skip so many bytes; the check comes before the step."""
     length, begin = read_int32s(body, at)
     null = length == -1
     size = np.where(null, 0, length)
@@ -260,7 +262,7 @@ def _column(name: str, body: Bytes, fields: _Fields, wanted: Wanted) -> pa.Array
 def _gather(body: Bytes, spans: _Spans) -> pa.Array:
     """Copy the spans of `body` into one binary array.
 
-    The whole body becomes an array of alternating fields and gaps, of which Arrow takes the fields.
+    The complete body becomes an array of alternating fields and gaps, of which Arrow takes the fields.
     """
     count = len(spans.begin)
     edges = np.empty(2 * count, dtype=np.int32)
@@ -281,7 +283,7 @@ def _headers(body: Bytes, fields: _Fields) -> pa.Array:
     np.cumsum(counts, out=offsets[1:])
     keys, values = _read_headers(body, fields, total=int(offsets[-1]))
     if len(keys.begin):
-        names = _gather(body, keys).cast(pa.string())  # refuses what is not UTF-8
+        names = _gather(body, keys).cast(pa.string())  # raises for text that is not UTF-8
         contents = _gather(body, values)
     else:
         names, contents = pa.array([], pa.string()), pa.array([], pa.binary())
@@ -295,7 +297,9 @@ def _headers(body: Bytes, fields: _Fields) -> pa.Array:
 
 
 def _read_headers(body: Bytes, fields: _Fields, *, total: int) -> tuple[_Spans, _Spans]:
-    """Step k reads the k-th header of every record that has one; results stand in record order."""
+    """Read headers: step k reads the k-th header of every record that has one. Results are in record
+    order.
+    """
     parts = [np.empty(total, dtype=np.int64) for _ in range(4)]
     null = np.empty(total, dtype=np.bool_)
     counts = fields.header_count
@@ -317,7 +321,7 @@ def _read_headers(body: Bytes, fields: _Fields, *, total: int) -> tuple[_Spans, 
         null[slot] = value.null
         done = counts[order] == k + 1
         if (at[done] != ends[done]).any():
-            raise Corrupt("a record of another size than it says")
+            raise Corrupt("a record whose size differs from its length")
     return (
         _Spans(parts[0], parts[1], np.zeros(total, dtype=np.bool_)),
         _Spans(parts[2], parts[3], null),
@@ -325,7 +329,7 @@ def _read_headers(body: Bytes, fields: _Fields, *, total: int) -> tuple[_Spans, 
 
 
 def _explain(data: Buffer, frames: Frames, wanted: Wanted, problem: Exception) -> CorruptSegment:
-    """Let the twin read the same batches: its error names the batch and the reason."""
+    """Let the reference implementation read the same batches: its error names the batch and the reason."""
     for begin, end in zip(frames.begins.tolist(), frames.ends.tolist(), strict=True):
         try:
             for _ in decode_python.rows(memoryview(data)[begin:end], wanted):

@@ -1,6 +1,6 @@
-"""The plain twin of `decode`: one Python object per field. SPARK. The oracle of every faster decoder.
+"""The reference implementation of `decode`: one Python object per field. SPARK.
 
-It stands on `records.record`, shares no decoding with numpy, and is what explains a corrupt batch.
+It uses `records.record`, shares no decoding code with the numpy version, and explains corrupt batches.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ Row = tuple[Any, ...]
 
 
 def rows(data: Buffer, wanted: Wanted) -> Iterator[Row]:
-    """Yield one tuple per record of the whole batches of `data`, in the order of `wanted.columns`.
+    """Yield one tuple per record of the complete batches of `data`, in the order of `wanted.columns`.
 
     A timestamp is in microseconds since 1970. Raises CorruptSegment with the offset.
     """
@@ -39,7 +39,7 @@ def rows(data: Buffer, wanted: Wanted) -> Iterator[Row]:
 
 
 def decode(data: Buffer, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    """As `decode.decode`, with one RecordBatch for everything; slow."""
+    """Like `decode.decode`, with one RecordBatch for everything; slow."""
     found = list(rows(data, wanted))
     if found:
         schema = arrow_schema(wanted.columns)

@@ -1,7 +1,7 @@
-"""Find the batches in a stretch of segment bytes and judge their headers, all at once. SPARK.
+"""Find the batches in a part of a segment and check their headers, all at once. SPARK.
 
-Lengths are followed one by one, since each says where the next batch begins; everything else of
-the headers is read as columns of one numpy table. Source: spark section 2; spec C13.
+Lengths are read one by one, since each says where the next batch begins; all other header fields are read as
+columns of one numpy table. Source: spark section 2; spec C13.
 """
 
 import struct
@@ -53,7 +53,7 @@ _BATCH_LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 
 class Frames(NamedTuple):
-    """The whole batches of a stretch: where each begins, where it ends, and the table of headers."""
+    """The complete batches of a part of a segment: their begins, their ends, and the table of headers."""
 
     begins: Ints
     ends: Ints
@@ -71,7 +71,7 @@ class Frames(NamedTuple):
 
 
 def find_frames(data: Buffer, *, source: str = "segment", position: int = 0) -> Frames:
-    """Return the whole batches of `data`; a partial one at the end is left out, as in a Fetch.
+    """Return the complete batches of `data`, as in a Fetch response: a partial one at the end is skipped.
 
     position  where `data` begins in its segment, in bytes; for errors.
     Raises CorruptSegment for an impossible length and for batches of magic 0 and 1.
@@ -92,7 +92,7 @@ def find_frames(data: Buffer, *, source: str = "segment", position: int = 0) -> 
         _refuse_other_magic(data, at, source, position)
         return Frames(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, HEADER_DTYPE))
     table = np.array([*begins, at], dtype=np.int64)
-    # A header at every byte, as a view: choosing from it copies 61 bytes a batch.
+    # A view with a header at every byte: selecting from it copies only 61 bytes a batch.
     everywhere: npt.NDArray[np.void] = np.ndarray(
         shape=(end - HEADER_BYTES + 1,), dtype=HEADER_DTYPE, buffer=data, strides=(1,)
     )
@@ -104,7 +104,7 @@ def find_frames(data: Buffer, *, source: str = "segment", position: int = 0) -> 
 
 
 def select_frames(frames: Frames, wanted: Wanted) -> Frames:
-    """Keep the batches that hold records to deliver: no control batch, nothing aborted or outside.
+    """Keep the batches with records to deliver: no control batches, nothing aborted or out of range.
 
     Raises CorruptSegment for a header that contradicts itself.
     """
@@ -121,7 +121,7 @@ def select_frames(frames: Frames, wanted: Wanted) -> Frames:
 
 
 def check_crcs(data: Buffer, frames: Frames, wanted: Wanted) -> None:
-    """Recompute the CRC-32C of each batch; raises CorruptSegment for the first that is wrong."""
+    """Recompute the CRC-32C of each batch; raises CorruptSegment for the first wrong one."""
     stated = frames.heads["crc"].tolist()
     with memoryview(data) as view:
         for i, (begin, end) in enumerate(
@@ -185,7 +185,7 @@ def _refuse_other_magic(data: Buffer, at: int, source: str, position: int) -> No
     magic = data[at + MAGIC_POSITION]
     if magic != 2:
         raise CorruptSegment(
-            "not a v2 record batch: message formats 0 and 1 are not read"
+            "not a v2 record batch: message formats 0 and 1 are not supported"
             if magic < 2
             else "not a record batch",
             segment=source,

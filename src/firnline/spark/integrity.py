@@ -1,8 +1,8 @@
-"""Whether the batches of a segment, and its other objects, are the ones that were copied. SPARK.
+"""Check that the batches of a segment, and its other objects, are the ones that were copied. SPARK.
 
-A batch's base offset and leader epoch are outside its CRC, and a CRC says nothing about which batches
-there should be. So the headers of all batches that a task passes, wanted or not, are compared with their
-neighbours and with what the catalog says of the segment: whole columns at a time. Source: decision 0023.
+The CRC of a batch does not cover its base offset and leader epoch, and no CRC says which batches there should
+be. So the headers of all batches that a task passes, wanted or not, are compared with their neighbours and
+with the catalog, in complete columns. Source: decision 0023.
 """
 
 import logging
@@ -24,10 +24,10 @@ _log = logging.getLogger(__name__)
 class Continuity:
     """Checks the batches of one piece, window by window; then `finish`.
 
-    Where the catalog says that the segment has no gaps, each batch begins where the one before it ended,
-    from the first offset of the segment to its last. Where it may have some, offsets ascend within the
-    segment's, and what no neighbour can contradict is covered by the sum over all headers. A catalog that
-    says neither, an old one, gets the rules that hold for both. Raises CorruptSegment.
+    If the catalog says that the segment has no gaps, each batch begins where the previous one ended, from the
+    first offset of the segment to its last. If there may be gaps, offsets ascend within the segment, and a
+    checksum over all headers covers the rest. An old catalog says neither; then the rules that hold for both
+    apply. Raises CorruptSegment.
     """
 
     def __init__(self, piece: Piece) -> None:
@@ -46,11 +46,11 @@ class Continuity:
 
     @property
     def needs_all(self) -> bool:
-        """Whether the verdict needs every batch of the piece, also those after the last wanted one."""
+        """Whether the result needs every batch of the piece, also those after the last wanted one."""
         return self._sums_heads
 
     def note(self, frames: Frames) -> None:
-        """Compare the next batches with what they have to be."""
+        """Compare the next batches with what is expected."""
         base = frames.column("base_offset")
         count = frames.column("record_count")
         delta = frames.column("last_offset_delta")
@@ -58,9 +58,7 @@ class Continuity:
         expected = np.empty_like(base)
         expected[0] = self._begin(frames, int(base[0]), int(last[0]))
         expected[1:] = last[:-1] + 1
-        self._refuse(
-            base, base < expected, "a batch begins before the one before it ends", expected
-        )
+        self._refuse(base, base < expected, "a batch begins before the previous one ends", expected)
         if not self._may_have_gaps:
             self._refuse(base, base > expected, "records are missing before a batch", expected)
             self._refuse(base, count != delta + 1, "a batch has fewer records than offsets")
@@ -76,7 +74,7 @@ class Continuity:
         self._at += int(frames.ends[-1] - frames.begins[0])
 
     def finish(self) -> None:
-        """The piece was read to its end: nothing that it should hold is missing."""
+        """The piece was read to its end: check that nothing is missing."""
         piece, segment = self._piece, self._segment
         end = segment.base_offset if self._next is None else self._next
         if self._at != piece.end_position:
@@ -92,16 +90,18 @@ class Continuity:
             raise self._damage("the batches are not those that were copied", segment.base_offset)
 
     def _begin(self, frames: Frames, base: int, last: int) -> int:
-        """Return where the first of these batches has to begin; check what names the piece's first."""
+        """Return the expected first offset of these batches; check the identity of the piece's first
+        batch.
+        """
         if self._next is not None:
             if self._at == 0:
                 known = self._segment.fingerprint
                 if known is not None and int(frames.heads["crc"][0]) != known.first_crc:
-                    raise self._damage("the object is another segment's", base)
+                    raise self._damage("the object belongs to another segment", base)
             return self._next
         if last != self._piece.first_ends:
             raise self._damage(
-                "the batch at an indexed position is another one",
+                "an index entry names the wrong batch",
                 base, last_offset=last, indexed=self._piece.first_ends, position=self._at,
             )  # fmt: skip
         if base < self._segment.base_offset:
@@ -112,7 +112,7 @@ class Continuity:
         if not len(self._epochs):
             return
         slot = np.searchsorted(self._epoch_starts, base, side="right") - 1
-        # The history may begin above the segment's first offset, where the log start has cut it.
+        # The history may begin above the segment's first offset, if the log start truncated it.
         wrong = (slot >= 0) & (self._epochs[slot] != epochs)
         self._refuse(base, wrong, "a batch is of another leader epoch than its offset")
 
@@ -127,8 +127,8 @@ class Continuity:
         return CorruptSegment(why, segment=self._piece.key, offset=offset, **facts)
 
 
-def load_sound(store: ObjectStore, segment: CatalogSegment, suffix: str) -> bytes | None:
-    """Return an index that can be done without; None when it is missing or is not what was copied."""
+def load_optional(store: ObjectStore, segment: CatalogSegment, suffix: str) -> bytes | None:
+    """Return an index that can be done without; None if it is missing or is not what was copied."""
     if suffix not in segment.suffixes:
         return None
     key = segment.key(suffix)
@@ -138,13 +138,13 @@ def load_sound(store: ObjectStore, segment: CatalogSegment, suffix: str) -> byte
         _log.warning("an object is missing in the tier: %s", key)
         return None
     if segment.fingerprint is not None and not segment.fingerprint.fits(suffix, data):
-        _log.warning("an object of the tier is not what was copied, and is done without: %s", key)
+        _log.warning("an object of the tier is not what was copied, and is ignored: %s", key)
         return None
     return data
 
 
 def load_needed(store: ObjectStore, segment: CatalogSegment, suffix: str) -> bytes:
-    """Return an object that nothing can replace. Raises CorruptSegment when it is not what was copied."""
+    """Return an object that nothing can replace. Raises CorruptSegment if it is not what was copied."""
     key = segment.key(suffix)
     data = store.get(key)
     if segment.fingerprint is not None and not segment.fingerprint.fits(suffix, data):

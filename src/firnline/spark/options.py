@@ -1,7 +1,7 @@
 """Options of the Spark source, one declaration each; names are those of Spark's own Kafka source. PURE.
 
-An option that is not known is refused with the nearest name; one of the official source that this
-one cannot keep yet is refused by name, never ignored. Source: spark section 4 'Options'.
+An unknown option is refused with the nearest name. An option of the official source that this one does not
+support yet is refused by name, never ignored. Source: spark section 4 'Options'.
 """
 
 import json
@@ -17,7 +17,7 @@ from firnline.spark.schema import CHUNK_BYTES
 EARLIEST, LATEST = -2, -1
 
 _SIZES = {"": 1, "b": 1, "k": KIB, "m": MIB, "g": GIB}
-# Names as the documentation spells them; Spark hands them over in lower case.
+# Names as in the documentation; Spark passes them in lower case.
 KNOWN = (
     "tier.uri",
     "subscribe",
@@ -41,36 +41,38 @@ KNOWN = (
     "decoder",
 )
 _NOT_YET = {
-    "kafka.bootstrap.servers": "this source reads the tier and asks no broker; what a broker has not"
-    " copied yet is not in it. Leave the option out",
+    "kafka.bootstrap.servers": "this source reads only the tier, without what brokers have not"
+    " copied yet. Leave the option out",
     "maxrecordsperpartition": "use splitBytes or minPartitions",
-    "maxoffsetspertrigger": "streaming reads are not there yet",
-    "minoffsetspertrigger": "streaming reads are not there yet",
-    "maxtriggerdelay": "streaming reads are not there yet",
-    "readfrom": "there is only the tier to read from so far",
-    "pushdown": "filters are applied by Spark after the read; narrow it by offsets or timestamps",
+    "maxoffsetspertrigger": "streaming reads are not supported yet",
+    "minoffsetspertrigger": "streaming reads are not supported yet",
+    "maxtriggerdelay": "streaming reads are not supported yet",
+    "readfrom": "only the tier can be read so far",
+    "pushdown": "Spark applies filters after the read; limit the read by offsets or timestamps",
 }
 
 
 class ByTimestamp(NamedTuple):
-    """The offset of the first record at or after a time, in ms since 1970."""
+    """The offset of the first record at or after a timestamp, in ms since 1970."""
 
     timestamp_ms: int
 
 
-Place = int | ByTimestamp  # an offset, EARLIEST, LATEST, or a time
-Places = Place | Mapping[str, Mapping[int, Place]]  # one for all, or by topic and partition
+OffsetSpec = int | ByTimestamp  # an offset, EARLIEST, LATEST, or a time
+OffsetSpecs = (
+    OffsetSpec | Mapping[str, Mapping[int, OffsetSpec]]
+)  # one for all, or by topic and partition
 
 
 class Options(NamedTuple):
-    """What one `spark.read.format("firnline")` was told. Sizes in bytes."""
+    """The options of one `spark.read.format("firnline")`. Sizes in bytes."""
 
     tier_uri: str
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: Mapping[str, tuple[int, ...]] | None = None
-    starting: Places = EARLIEST
-    ending: Places = LATEST
+    starting: OffsetSpecs = EARLIEST
+    ending: OffsetSpecs = LATEST
     latest_if_no_such_time: bool = False
     include_headers: bool = False
     fail_on_data_loss: bool = True
@@ -84,13 +86,13 @@ class Options(NamedTuple):
 
 
 def parse_options(given: Mapping[str, str]) -> Options:
-    """Check and read what the user gave; names in any case. Raises ConfigError, which names the option."""
+    """Parse and check the user's options; names in any case. Raises ConfigError, which names the option."""
     options = {name.lower(): value for name, value in given.items()}
     for name in given:
         _refuse_unknown(name)
     uri = options.get("tier.uri", "").strip()
     if not uri:
-        raise ConfigError("tier.uri is missing: say where the tier is, as file:///path or a path")
+        raise ConfigError("tier.uri is missing: give the tier as file:///path or a path")
     chosen = [n for n in ("subscribe", "subscribePattern", "assign") if n.lower() in options]
     if len(chosen) != 1:
         raise ConfigError(
@@ -99,7 +101,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         )
     topics = tuple(t.strip() for t in options.get("subscribe", "").split(",") if t.strip())
     if chosen == ["subscribe"] and not topics:
-        raise ConfigError("subscribe names no topic")
+        raise ConfigError("subscribe is empty")
     return Options(
         tier_uri=uri,
         topics=topics,
@@ -136,7 +138,7 @@ def _refuse_unknown(name: str) -> None:
     if lower.startswith("kafka."):
         raise ConfigError(
             f"option {name} configures a Kafka client, and this source uses none;"
-            " of the kafka.* options only kafka.isolation.level has a meaning here"
+            " of the kafka.* options only kafka.isolation.level is supported"
         )
     near = get_close_matches(lower, known, n=1, cutoff=0.6)
     hint = f"; did you mean {known[near[0]]}?" if near else f"; known are {', '.join(KNOWN)}"
@@ -164,8 +166,8 @@ def _assigned(text: str | None) -> Mapping[str, tuple[int, ...]] | None:
     return {topic: tuple(sorted(set(partitions))) for topic, partitions in value.items()}
 
 
-def _places(options: Mapping[str, str], which: str) -> Places:
-    """Read one end of the range; a timestamp comes before timestamps by partition before offsets."""
+def _places(options: Mapping[str, str], which: str) -> OffsetSpecs:
+    """Read one end of the range; a timestamp overrides timestamps by partition, which override offsets."""
     at = f"{which}Timestamp"
     if at.lower() in options:
         return ByTimestamp(_whole_number(options[at.lower()], at))
@@ -182,9 +184,9 @@ def _places(options: Mapping[str, str], which: str) -> Places:
     return _by_partition(text, name, is_time=False)
 
 
-def _by_partition(text: str, name: str, *, is_time: bool) -> Mapping[str, Mapping[int, Place]]:
+def _by_partition(text: str, name: str, *, is_time: bool) -> Mapping[str, Mapping[int, OffsetSpec]]:
     example = '{"topic": {"0": 23, "1": ' + ("1700000000000" if is_time else "-2") + "}}"
-    places: dict[str, dict[int, Place]] = {}
+    places: dict[str, dict[int, OffsetSpec]] = {}
     for topic, partitions in _json(text, name, example).items():
         if not isinstance(partitions, dict):
             raise ConfigError(f"{name} is not like {example}", given=text)
@@ -212,20 +214,20 @@ def _json(text: str, name: str, example: str) -> dict[str, Any]:
 def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     text = options.get(name.lower(), str(default)).strip().lower()
     if text not in ("true", "false"):
-        raise ConfigError(f"{name} is true or false", given=text)
+        raise ConfigError(f"{name} must be true or false", given=text)
     return text == "true"
 
 
 def _one_of(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
     text = options.get(name.lower(), allowed[0]).strip().lower()
     if text not in allowed:
-        raise ConfigError(f"{name} is one of {', '.join(allowed)}", given=text)
+        raise ConfigError(f"{name} must be one of {', '.join(allowed)}", given=text)
     return text
 
 
 def _whole_number(text: str, name: str) -> int:
     if not re.fullmatch(r"\d{1,19}", text.strip()) or int(text) > INT64_MAX:
-        raise ConfigError(f"{name} is a whole number of milliseconds since 1970", given=text)
+        raise ConfigError(f"{name} must be a whole number of milliseconds since 1970", given=text)
     return int(text)
 
 
@@ -235,5 +237,5 @@ def _size(options: Mapping[str, str], name: str, default: int, *, most: int = IN
     found = re.fullmatch(r"(\d{1,15})\s*([bkmg]?)b?", text)
     value = int(found[1]) * _SIZES[found[2]] if found else 0
     if not 0 < value <= most:
-        raise ConfigError(f"{name} is a number from 1 to {most}, such as 64m", given=text)
+        raise ConfigError(f"{name} must be a number from 1 to {most}, such as 64m", given=text)
     return value

@@ -1,8 +1,8 @@
-"""What to read: a catalog's cut -> offset ranges by lineage -> byte ranges -> tasks. PURE.
+"""Plan a read: catalog version -> offset ranges by lineage -> byte ranges -> tasks. PURE.
 
-Segments may overlap and may hold what a deposed leader wrote, so a list of objects is not a plan. A
-segment may serve an offset only where its leader epoch there is the partition's (then both logs are
-equal up to it, as in Raft). Source: KIP-405; spec 3.5, T62; spark section 4 'Partition planning'.
+Segments may overlap and may hold records of a deposed leader, so a list of objects is not a plan. A segment
+may serve an offset only if its leader epoch there is the partition's (then both logs are equal up to it, as
+in Raft). Source: KIP-405; spec 3.5, T62; spark section 4 'Partition planning'.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -38,10 +38,10 @@ class Gap(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """One byte range of one segment, from batch to batch, and the offsets to deliver from it.
+    """A byte range of one segment, from batch to batch, and the offsets to deliver from it.
 
-    first_ends  the last offset of the batch at `begin_position`, as the index says; -1 at the beginning.
-    reaches     the offset that the batches of the range have to reach, exclusive.
+    first_ends  the last offset of the batch at `begin_position`, from the index; -1 at the beginning.
+    reaches     the offset that the batches of the range must reach, exclusive.
     """
 
     segment: CatalogSegment
@@ -79,7 +79,7 @@ class OffsetIndex(NamedTuple):
 
 
 def parse_offset_index(data: bytes, segment: CatalogSegment) -> OffsetIndex | None:
-    """Parse an offset index; None for one that cannot be trusted, which is then done without (T58)."""
+    """Parse an offset index; None for one that cannot be trusted, and is then ignored (T58)."""
     table = np.frombuffer(
         data[: len(data) // INDEX_ENTRY.itemsize * INDEX_ENTRY.itemsize], dtype=INDEX_ENTRY
     )
@@ -104,9 +104,9 @@ def parse_offset_index(data: bytes, segment: CatalogSegment) -> OffsetIndex | No
 
 
 def lineage_ranges(cut: PartitionCatalog) -> list[Range | Gap]:
-    """Return who serves which offsets from the log start to the tier's end, without gap or overlap.
+    """Return which segment serves which offsets, from the log start to the tier's end, without overlap.
 
-    Ends with a Range; empty when the tier holds nothing of the lineage.
+    Ends with a Range; empty if the tier holds nothing of the lineage.
     """
     found: list[Range | Gap] = []
     at = cut.log_start_offset
@@ -121,7 +121,7 @@ def lineage_ranges(cut: PartitionCatalog) -> list[Range | Gap]:
 
 
 def clip(ranges: Iterable[Range | Gap], *, start_offset: int, end_offset: int) -> list[Range | Gap]:
-    """Return what of `ranges` lies in [start, end)."""
+    """Return the part of `ranges` that lies in [start, end)."""
     clipped = (
         r._replace(
             start_offset=max(r.start_offset, start_offset),
@@ -146,11 +146,11 @@ def pieces_of(
     load_index: Callable[[CatalogSegment], OffsetIndex | None],
     confirms: Callable[[CatalogSegment, OffsetIndex, Sequence[int]], bool] = _believe,
 ) -> list[Piece]:
-    """Cut a range into pieces of about `split_bytes`, at the index entries nearest to that.
+    """Split a range into pieces of about `split_bytes`, at the nearest index entries.
 
-    The index is loaded only where it saves or splits something. Without one the piece is the segment;
-    so it is where gaps are allowed, which only the sum over the whole segment tells from damage.
-    `confirms` says whether the batches that these entries name say the same.
+    The index is loaded only if it saves or splits something. Without an index the piece is the complete
+    segment; so it is if gaps are allowed, because only the checksum of the complete segment tells them from
+    damage. `confirms` says whether the batches at these entries match them.
     """
     segment = one.segment
     known = segment.fingerprint
@@ -167,7 +167,7 @@ def pieces_of(
 
 
 def _cut_pieces(one: Range, index: OffsetIndex, split_bytes: int) -> tuple[list[Piece], list[int]]:
-    """Return the pieces of a range, and the numbers of the index entries that they rest on."""
+    """Return the pieces of a range, and the numbers of the index entries that they use."""
     before, last = _entry_range(index, one)
     count, size = len(index.positions), one.segment.size_bytes
     low = int(index.positions[before]) if before >= 0 else 0
@@ -185,14 +185,15 @@ def _cut_pieces(one: Range, index: OffsetIndex, split_bytes: int) -> tuple[list[
 
 
 def _entry_range(index: OffsetIndex, one: Range) -> tuple[int, int]:
-    """Return the last entry at or below the range and the first that ends it: a batch at an entry
-    *ends* at its offset, so all after the one that ends at `end - 1` or later is above the range."""
+    """Return the last entry at or below the range and the first that ends it. A batch at an entry *ends* at
+    its offset, so all batches after one that ends at `end - 1` or later are above the range.
+    """
     before = int(np.searchsorted(index.last_offsets, one.start_offset, side="right")) - 1
     return before, int(np.searchsorted(index.last_offsets, one.end_offset - 1, side="left"))
 
 
 def _cuts(positions: Ints, low: int, high: int, split_bytes: int) -> list[int]:
-    """Return entry positions strictly inside (low, high), nearest to equal shares of about a split."""
+    """Return entry positions strictly inside (low, high), nearest to equal parts of about `split_bytes`."""
     inside = positions[(positions > low) & (positions < high)]
     shares = round((high - low) / split_bytes)
     if shares < 2 or not len(inside):
@@ -206,7 +207,7 @@ def _cuts(positions: Ints, low: int, high: int, split_bytes: int) -> list[int]:
 
 
 def pack(pieces: Sequence[Piece], *, split_bytes: int) -> list[tuple[Piece, ...]]:
-    """Put small neighbours together, in order, as long as they stay within `split_bytes`."""
+    """Combine small neighbours, in order, up to `split_bytes`."""
     packed: list[tuple[Piece, ...]] = []
     current: list[Piece] = []
     size = 0

@@ -1,7 +1,7 @@
 """Executor side: byte ranges of segments -> RecordBatches, window by window. SPARK.
 
-Windows end in the middle of a batch; the next one begins at that batch again, so nothing is carried
-over. A batch larger than a window is read whole. Source: spark section 4 'Reader loop'.
+A window may end inside a batch; the next one then begins with that batch, so nothing is carried over. A batch
+that is larger than a window is read completely. Source: spark section 4 'Reader loop'.
 """
 
 import logging
@@ -26,11 +26,11 @@ _log = logging.getLogger(__name__)
 
 
 class DataLoss(StorageError):
-    """Offsets that were asked for are not in the tier; `failOnDataLoss=false` reads what is there."""
+    """Requested offsets are not in the tier; `failOnDataLoss=false` reads the others."""
 
 
-class How(NamedTuple):
-    """What a reader does with every task."""
+class ReadSettings(NamedTuple):
+    """How a reader reads every task."""
 
     columns: tuple[str, ...]
     chunk_bytes: int = CHUNK_BYTES
@@ -41,7 +41,7 @@ class How(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Some whole batches: the bytes, where they begin in the segment, and what is in them."""
+    """Some complete batches: the bytes, their position in the segment, and their headers."""
 
     data: bytes
     position: int
@@ -53,7 +53,7 @@ def windows(
 ) -> Iterator[Window]:
     """Read the batches of `key` from byte `begin` to `end`, exclusive.
 
-    Raises CorruptSegment when a batch crosses `end` or the object ends early.
+    Raises CorruptSegment if a batch crosses `end` or the object ends early.
     """
     at, size = begin, window_bytes
     while at < end:
@@ -76,7 +76,7 @@ def windows(
 
 
 def _size_of_first(data: bytes, key: str, at: int, end: int) -> int:
-    """Return the bytes of a batch of which `data` is only the beginning."""
+    """Return the size of a batch of which `data` is only the beginning."""
     if len(data) < HEADER_BYTES:
         if at + len(data) < end:
             return HEADER_BYTES
@@ -90,11 +90,11 @@ def _size_of_first(data: bytes, key: str, at: int, end: int) -> int:
     return size
 
 
-def read_task(store: ObjectStore, task: Task, how: How) -> Iterator[pa.RecordBatch]:
+def read_task(store: ObjectStore, task: Task, how: ReadSettings) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task in offset order.
 
-    When a segment's object is gone the catalog is looked at once more: a segment that is still in it
-    is tried again, one that is not was removed meanwhile, which is data loss.
+    If a segment's object is gone, the catalog is read again. A segment that is still in it is retried; one
+    that is not was removed meanwhile, which is data loss.
     """
     for piece in task.pieces:
         delivered = 0
@@ -106,7 +106,9 @@ def read_task(store: ObjectStore, task: Task, how: How) -> Iterator[pa.RecordBat
             yield from _look_again(store, task, piece, how, delivered, problem)
 
 
-def _read_piece(store: ObjectStore, task: Task, piece: Piece, how: How) -> Iterator[pa.RecordBatch]:
+def _read_piece(
+    store: ObjectStore, task: Task, piece: Piece, how: ReadSettings
+) -> Iterator[pa.RecordBatch]:
     try:
         yield from _read_checked(store, task, piece, how)
     except CorruptSegment as problem:
@@ -114,7 +116,7 @@ def _read_piece(store: ObjectStore, task: Task, piece: Piece, how: How) -> Itera
 
 
 def _read_checked(
-    store: ObjectStore, task: Task, piece: Piece, how: How
+    store: ObjectStore, task: Task, piece: Piece, how: ReadSettings
 ) -> Iterator[pa.RecordBatch]:
     wanted = Wanted(
         task.topic,
@@ -123,7 +125,7 @@ def _read_checked(
         start_offset=piece.start_offset,
         end_offset=piece.end_offset,
         aborted=task.aborted,
-        verify_crc=False,  # of every batch, below
+        verify_crc=False,  # done for every batch, below
         chunk_bytes=how.chunk_bytes,
         source=piece.key,
     )
@@ -138,7 +140,8 @@ def _read_checked(
     ):
         continuity.note(window.frames)
         if how.verify_crc:
-            # Also of what is not delivered: a flipped attribute makes a control batch of any other.
+            # Also for batches that are not delivered: a flipped attribute turns any batch into a control
+            # batch.
             check_crcs(window.data, window.frames, wanted)
         if how.decoder == "python":
             whole = window.data[: int(window.frames.ends[-1])]
@@ -152,20 +155,20 @@ def _read_checked(
 
 
 def located(problem: CorruptSegment, topic: str, partition: int) -> CorruptSegment:
-    """Return the error with the partition that it is about."""
+    """Return the error with the partition that it concerns."""
     facts = {"topic": topic, "partition": partition, **problem.facts}
     return CorruptSegment(problem.why, **facts)
 
 
 def check_identity(store: ObjectStore, piece: Piece) -> None:
-    """A piece that begins inside an object: look at its first batch whether it is the right object."""
+    """Check the first batch of a piece that begins inside an object: is it the right object?"""
     known = piece.segment.fingerprint
     if known is None or piece.begin_position == 0:
         return
     head = store.get(piece.key, 0, HEADER_BYTES)
     if len(head) < HEADER_BYTES or parse_header(head).crc != known.first_crc:
         raise CorruptSegment(
-            "the object is another segment's",
+            "the object belongs to another segment",
             segment=piece.key,
             offset=piece.segment.base_offset,
         )
@@ -175,7 +178,7 @@ def _look_again(
     store: ObjectStore,
     task: Task,
     piece: Piece,
-    how: How,
+    how: ReadSettings,
     delivered: int,
     problem: ObjectMissing,
 ) -> Iterator[pa.RecordBatch]:

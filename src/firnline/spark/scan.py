@@ -13,8 +13,8 @@ from firnline.base.errors import ConfigError
 from firnline.base.units import KIB, ceil_div
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.batch import HEADER_BYTES, parse_header
-from firnline.spark.integrity import load_sound
-from firnline.spark.options import EARLIEST, LATEST, ByTimestamp, Options, Place, Places
+from firnline.spark.integrity import load_optional
+from firnline.spark.options import EARLIEST, LATEST, ByTimestamp, OffsetSpec, OffsetSpecs, Options
 from firnline.spark.plan import (
     Gap,
     OffsetIndex,
@@ -46,8 +46,8 @@ _SPLIT_BYTES_MIN = 64 * KIB
 _log = logging.getLogger(__name__)
 
 
-class Share(NamedTuple):
-    """What is to be read of one partition."""
+class PartitionRange(NamedTuple):
+    """The part of one partition that is to be read."""
 
     cut: PartitionCatalog
     ranges: tuple[Range, ...]
@@ -55,10 +55,10 @@ class Share(NamedTuple):
 
 
 def plan_scan(store: ObjectStore, options: Options) -> list[Task]:
-    """Return the tasks of one batch read; empty when nothing is there to read.
+    """Return the tasks of one batch read; empty if there is nothing to read.
 
-    Raises ConfigError for topics, partitions and offsets that cannot be, DataLoss for offsets that
-    are gone or not in the tier yet.
+    Raises ConfigError for impossible topics, partitions and offsets, DataLoss for offsets that are gone or
+    not in the tier yet.
     """
     scan = _Scan(store, options)
     shares = scan.shares()
@@ -73,9 +73,9 @@ def plan_scan(store: ObjectStore, options: Options) -> list[Task]:
 
 
 def choose_partitions(store: ObjectStore, options: Options) -> list[tuple[CatalogTopic, int]]:
-    """Return the partitions that `subscribe`, `subscribePattern` or `assign` mean, in order.
+    """Return the partitions that `subscribe`, `subscribePattern` or `assign` select, in order.
 
-    Raises ConfigError with the names that are there when one is not.
+    Raises ConfigError with the existing names if one does not exist.
     """
     if options.pattern is not None:
         names = sorted({t.topic for t in _live_topics(store, options)})
@@ -105,7 +105,7 @@ def _live_topics(store: ObjectStore, options: Options) -> list[CatalogTopic]:
     topics = list_topics(store)
     if not topics:
         raise ConfigError(
-            "there is no tier here, or nothing was copied to it yet: no catalog was found",
+            "no catalog was found: there is no tier here, or nothing has been copied to it yet",
             uri=options.tier_uri,
         )
     return [t for t in topics if not t.is_deleted]
@@ -124,14 +124,14 @@ def _no_such_topic(
 
 
 class _Scan:
-    """One planning run: remembers the indexes it has loaded."""
+    """One planning run; caches the indexes it has loaded."""
 
     def __init__(self, store: ObjectStore, options: Options) -> None:
         self.store, self.options = store, options
         self._indexes: dict[bytes, OffsetIndex | None] = {}
 
-    def shares(self) -> list[Share]:
-        """Return what is to be read, by partition; partitions without a range are left out."""
+    def shares(self) -> list[PartitionRange]:
+        """Return what is to be read, by partition; leaves out partitions without a range."""
         chosen = choose_partitions(self.store, self.options)
         for places, name in ((self.options.starting, "starting"), (self.options.ending, "ending")):
             _check_complete(places, name, chosen)
@@ -143,7 +143,9 @@ class _Scan:
                 shares.append(share)
         return shares
 
-    def pieces(self, shares: Sequence[Share], split_bytes: int) -> list[tuple[Share, list[Piece]]]:
+    def pieces(
+        self, shares: Sequence[PartitionRange], split_bytes: int
+    ) -> list[tuple[PartitionRange, list[Piece]]]:
         return [
             (
                 share,
@@ -162,21 +164,23 @@ class _Scan:
         ]
 
     def load_index(self, segment: CatalogSegment) -> OffsetIndex | None:
-        """Return the segment's offset index; None when there is none, or none to trust (T58)."""
+        """Return the segment's offset index; None if there is none that can be trusted (T58)."""
         if segment.segment_id not in self._indexes:
             index = None
-            data = load_sound(self.store, segment, OFFSET_INDEX)
+            data = load_optional(self.store, segment, OFFSET_INDEX)
             if data is not None:
                 index = parse_offset_index(data, segment)
             if index is None:
-                _log.warning("no sound offset index for %s: it is read whole", segment.stem)
+                _log.warning(
+                    "no usable offset index for %s: the complete segment is read", segment.stem
+                )
             self._indexes[segment.segment_id] = index
         return self._indexes[segment.segment_id]
 
     def confirms(self, segment: CatalogSegment, index: OffsetIndex, entries: Sequence[int]) -> bool:
-        """Whether the batches that these entries name end where they say.
+        """Whether the batches at these entries end where the entries say.
 
-        An index that the catalog has a sum of is known to be right. Of others the batches are looked at.
+        An index with a checksum in the catalog is known to be right. For others, the batches are read.
         """
         known = segment.fingerprint
         if known is not None and known.sum_of(OFFSET_INDEX) is not None:
@@ -192,7 +196,7 @@ class _Scan:
                 return False
         return True
 
-    def _share(self, cut: PartitionCatalog) -> Share | None:
+    def _share(self, cut: PartitionCatalog) -> PartitionRange | None:
         lineage = lineage_ranges(cut)
         there = [r for r in lineage if isinstance(r, Range)]
         end = there[-1].end_offset if there else cut.log_start_offset
@@ -222,11 +226,11 @@ class _Scan:
             after = [r for r in there if r.end_offset > ranges[0].start_offset]
             with _located(cut):
                 aborted = aborted_in(self.store, after)
-        return Share(cut, tuple(ranges), aborted)
+        return PartitionRange(cut, tuple(ranges), aborted)
 
     def _resolve(
         self,
-        places: Places,
+        places: OffsetSpecs,
         cut: PartitionCatalog,
         ranges: Sequence[Range],
         end: int,
@@ -235,7 +239,7 @@ class _Scan:
     ) -> int:
         """Return one end of the range of `cut` as an offset within [log start, end]."""
         if isinstance(places, Mapping):
-            place: Place = places[cut.topic][cut.partition]
+            place: OffsetSpec = places[cut.topic][cut.partition]
         else:
             place = places
         if isinstance(place, ByTimestamp):
@@ -292,14 +296,16 @@ class _Scan:
 
 @contextmanager
 def _located(cut: PartitionCatalog) -> Iterator[None]:
-    """Damage that is found while planning names the partition, too."""
+    """Add the partition to errors about damage that is found while planning."""
     try:
         yield
     except CorruptSegment as problem:
         raise located(problem, cut.topic, cut.partition) from None
 
 
-def _check_complete(places: Places, name: str, chosen: Sequence[tuple[CatalogTopic, int]]) -> None:
+def _check_complete(
+    places: OffsetSpecs, name: str, chosen: Sequence[tuple[CatalogTopic, int]]
+) -> None:
     """Offsets by partition must name each partition that is read, and no other."""
     if not isinstance(places, Mapping):
         return

@@ -1,7 +1,7 @@
-"""Which columns a reader may ask for, and what is wanted of a stretch of log. SPARK, without Spark.
+"""The columns of a reader, and which part of a log to decode. SPARK, without Spark.
 
-Names and types are those of Spark's own Kafka source, so that a job changes its format name and
-nothing else. Source: spark section 4 'Schema'.
+Names and types are those of Spark's own Kafka source, so that a job changes only its format name.
+Source: spark section 4 'Schema'.
 """
 
 from typing import NamedTuple
@@ -28,17 +28,17 @@ COLUMNS = ALL_COLUMNS[:-1]
 
 CREATE_TIME = 0
 LOG_APPEND_TIME = 1
-# Spark keeps microseconds in 64 bits; a millisecond beyond this cannot be a timestamp there.
+# Spark's timestamps are microseconds in 64 bits; a millisecond value beyond this does not fit.
 TIMESTAMP_MS_MAX = INT64_MAX // 1000
 CHUNK_BYTES = 2 * MIB
 
 
 class CorruptSegment(StorageError):
-    """Bytes of a segment that are not what their producer or broker wrote; says where."""
+    """Bytes of a segment are not what their producer or broker wrote; says where."""
 
 
 class Wanted(NamedTuple):
-    """What to make of the batches of one partition. Offsets: `end_offset` is exclusive.
+    """What to decode of the batches of one partition. `end_offset` is exclusive.
 
     chunk_bytes  decompressed bytes after which a RecordBatch is closed.
     source       the name of the segment, for errors.

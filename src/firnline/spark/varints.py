@@ -1,6 +1,6 @@
-"""Varints of many records at once. SPARK. As `protocol.primitives.read_varint`.
+"""Read varints of many records at once. SPARK. Like `protocol.primitives.read_varint`.
 
-One byte is taken for every record; only the lanes whose byte says so take a further one.
+One byte is read for every record; further bytes only for the records whose byte says so.
 """
 
 from typing import Any
@@ -11,14 +11,14 @@ from firnline.spark.frames import Bytes, Ints
 
 
 class Corrupt(Exception):
-    """A check failed somewhere in a group of batches; the twin makes the error that is seen."""
+    """A check failed somewhere in a group of batches; the reference implementation then explains it."""
 
 
 def read_int32s(body: Bytes, at: Ints) -> tuple[Ints, Ints]:
     """Read one zigzag varint of 32 bits at each position; return the values and the next positions.
 
-    Raises Corrupt for one of more than five bytes, IndexError for one beyond the body. A value of up to
-    35 bits passes: every caller holds it against a bound below 32.
+    Raises Corrupt for more than five bytes, IndexError beyond the body. Does not refuse values of up to 35
+    bits: every caller compares them with a limit below 32 bits.
     """
     first = body.take(at)
     value: Ints = (first & 127).astype(np.int64)

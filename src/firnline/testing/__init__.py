@@ -1,1 +1,1 @@
-"""A pytest plugin: a broker of its own process for each test that asks. WORLD; users may use it."""
+"""A pytest plugin that gives a test its own broker process. WORLD; users may use it."""

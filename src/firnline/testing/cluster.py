@@ -1,6 +1,6 @@
-"""What `firnline_cluster` gives a test: nodes to kill, to stop and to start again. WORLD.
+"""The cluster of `firnline_cluster`: nodes to kill, stop and start again. WORLD.
 
-Nothing but the standard library is imported before a test asks.
+Imports only the standard library before a test uses it.
 """
 
 import os
@@ -21,7 +21,7 @@ _NODE = re.compile(r"node (\d+) at 127\.0\.0\.1:(\d+), pid (\d+),")
 
 
 class Cluster:
-    """A `firnline dev --nodes` process and its nodes, numbered from 1; all of them brokers.
+    """A `firnline dev --nodes` process and its nodes, numbered from 1; all of them are brokers.
 
     A node that was killed or stopped keeps its directory and its port: `start_node` resumes with both.
     """
@@ -50,23 +50,23 @@ class Cluster:
         return ",".join(f"127.0.0.1:{self._ports[node_id]}" for node_id in self.node_ids)
 
     def port(self, node_id: int) -> int:
-        """Where a node serves clients."""
+        """The port on which a node serves clients."""
         return self._ports[node_id]
 
     def pid(self, node_id: int) -> int:
-        """Process id of a node that runs."""
+        """The process id of a running node."""
         return self._pids[node_id]
 
     def is_running(self, node_id: int) -> bool:
-        """Whether the node's process is there."""
+        """Whether the node's process exists."""
         return node_id in self._pids and _is_alive(self._pids[node_id])
 
     # ---------------------------------------------------------------------------- the cluster
 
     def start(self) -> None:
-        """Start all nodes and wait until each serves clients and knows the others; the data is kept.
+        """Start all nodes and wait until each serves clients and knows the others; keeps the data.
 
-        Raises RuntimeError with what was logged when they do not come up.
+        Raises RuntimeError with the log if they do not start.
         """
         assert self.process is None, "the cluster is running"
         command = [sys.executable, "-m", "firnline", "dev", "--port", "0"]
@@ -105,7 +105,7 @@ class Cluster:
         return code
 
     def kill(self) -> None:
-        """End every node at once, as when the machine's power goes; what was flushed is on the disk."""
+        """Kill every node at once, as a power cut would; what was synced is on the disk."""
         assert self.process is not None, "the cluster is not running"
         process, self.process = self.process, None
         for node_id in self.node_ids:
@@ -114,7 +114,7 @@ class Cluster:
         self._end(process)
 
     def log_text(self, node_id: int | None = None) -> str:
-        """Return what a node wrote to its log, or, for None, `firnline dev` to stderr."""
+        """Return a node's log, or, for None, the stderr of `firnline dev`."""
         if node_id is None:
             return self._log.read_text()
         return (self.directory / f"node-{node_id}" / "server.log").read_text(errors="replace")
@@ -122,11 +122,11 @@ class Cluster:
     # ---------------------------------------------------------------------------- one node
 
     def kill_node(self, node_id: int) -> None:
-        """End a node at once, kill -9, and return when it is gone."""
+        """Kill a node (kill -9), and return when it is gone."""
         self._signal(node_id, signal.SIGKILL)
 
     def stop_node(self, node_id: int) -> None:
-        """Have a node hand over and stop, and return when it is gone."""
+        """Make a node hand over and stop, and return when it is gone."""
         self._signal(node_id, signal.SIGTERM)
 
     def start_node(self, node_id: int) -> None:
@@ -155,10 +155,10 @@ class Cluster:
         with Connection("127.0.0.1", self._ports[node_id], timeout_s=2.0) as node:
             return bool(node.spoken())
 
-    # ---------------------------------------------------------------------------- what is where
+    # ---------------------------------------------------------------------------- leaders and replicas
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
-        """Return the node that leads a partition; waits while there is none."""
+        """Return the leader of a partition; waits while there is none."""
         from firnline.client.admin import Admin
 
         def look() -> int:
@@ -167,10 +167,10 @@ class Cluster:
             leaders = {part.partition_index: part.leader_id for part in found.partitions}
             return max(0, int(leaders[partition]))
 
-        return _eventually(f"somebody leads {topic}-{partition}", look)
+        return _eventually(f"{topic}-{partition} has a leader", look)
 
     def await_in_sync(self, *topics: str) -> None:
-        """Wait until every replica of these topics, of all without one, is in its ISR."""
+        """Wait until every replica of these topics, or of all topics, is in its ISR."""
         from firnline.client.admin import Admin
         from firnline.client.cluster import describe_topics
 
@@ -181,7 +181,7 @@ class Cluster:
 
         _eventually("every replica is in sync", look)
 
-    # ---------------------------------------------------------------------------- within
+    # ---------------------------------------------------------------------------- internal
 
     def _signal(self, node_id: int, number: signal.Signals) -> None:
         assert self.is_running(node_id), f"node {node_id} is not running"
@@ -215,15 +215,15 @@ class Cluster:
 
 
 def _is_alive(pid: int) -> bool:
-    """A process that ended and that nobody waited for yet is not."""
+    """Whether a process exists; one that has ended and was not waited for does not."""
     try:
         return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):  # it was gone before the file was open, or read
+    except (FileNotFoundError, ProcessLookupError):  # it ended before the file was opened, or read
         return False
 
 
 def _eventually(what: str, look: Callable[[], T]) -> T:
-    """Return the first true answer; a node that does not answer gives none."""
+    """Return the first true result; a node that does not answer counts as false."""
     from firnline.base.errors import FirnlineError
 
     deadline = time.monotonic() + START_S

@@ -12,8 +12,8 @@
         firnline_cluster.start_node(leader)
 
 A test that also asks for `firnline_tier` gets a broker or a cluster with a remote tier in that directory, and
-`firnline_tiered_topic` is a topic in it whose segments are small. Nothing but pytest and the standard
-library is imported before a test asks.
+`firnline_tiered_topic` is a topic in it with small segments. Imports only pytest and the standard library
+before a test uses it.
 """
 
 import select
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 START_S = 30.0
 STOP_S = 15.0
 _READY = "ready at "
-# Small enough that a few hundred records are several segments.
+# Small enough that a few hundred records fill several segments.
 TIERED_TOPIC = {
     "remote.storage.enable": "true",
     "internal.segment.bytes": "16384",
     "local.retention.bytes": "16384",
     "file.delete.delay.ms": "100",
-    "retention.ms": "-1",  # records of a test may carry any time
+    "retention.ms": "-1",  # records of a test may have any timestamp
 }
 
 
@@ -62,14 +62,14 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """Process id of the running broker."""
+        """The process id of the running broker."""
         assert self.process is not None, "the broker is not running"
         return self.process.pid
 
     def start(self) -> None:
         """Start the process and wait until it answers; a restart keeps the port.
 
-        Raises RuntimeError with what it logged when it does not come up.
+        Raises RuntimeError with the log if it does not start.
         """
         assert self.process is None, "the broker is running"
         command = [sys.executable, "-m", "firnline", "dev", "--port", str(self.port)]
@@ -97,7 +97,7 @@ class Broker:
         return self._wait()
 
     def kill(self) -> None:
-        """End the process at once, as a crash does; what was flushed is on the disk."""
+        """Kill the process at once, as a crash does; what was synced is on the disk."""
         assert self.process is not None, "the broker is not running"
         self.process.kill()
         self._wait()
@@ -108,7 +108,7 @@ class Broker:
         self.start()
 
     def log_text(self) -> str:
-        """Return what the broker wrote to stderr so far."""
+        """Return what the broker has written to stderr."""
         return self._log.read_text()
 
     def _first_line(self) -> str:
@@ -138,7 +138,7 @@ class Broker:
 def firnline_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Broker]:
-    """A running broker on a free port, gone after the test.
+    """A running broker on a free port, stopped after the test.
 
     Mark the test with `firnline_options("-X", "key=value")` for options of `firnline dev`.
     """
@@ -156,7 +156,7 @@ def firnline_broker(
 def firnline_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator["Cluster"]:
-    """Three running nodes on free ports, topics with three replicas by default; gone after the test.
+    """Three running nodes on free ports, topics with three replicas by default; stopped after the test.
 
     Mark the test with `firnline_nodes(5)` for another number, and with `firnline_options` as above.
     """
@@ -195,7 +195,7 @@ def firnline_tier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def firnline_tiered_topic(firnline_tier: Path, firnline_broker: Broker) -> str:
-    """Name of a topic of one partition whose segments of 16 KiB go to the remote tier."""
+    """The name of a topic with one partition, whose segments of 16 KiB go to the remote tier."""
     from firnline.client.admin import Admin
 
     name = "tiered"
@@ -205,7 +205,7 @@ def firnline_tiered_topic(firnline_tier: Path, firnline_broker: Broker) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the plugin's marker."""
+    """Declare the plugin's markers."""
     config.addinivalue_line(
         "markers",
         "firnline_options(*options): options of `firnline dev` for firnline_broker, firnline_cluster",

@@ -7,7 +7,7 @@ from typing import get_type_hints
 import pytest
 
 from firnline.config.broker import BrokerConfig, broker_keys
-from firnline.config.define import Key, declared_keys
+from firnline.config.define import ConfigKey, declared_keys
 from firnline.config.parse import text_of
 from firnline.config.topic import TopicConfig, topic_keys
 
@@ -26,11 +26,11 @@ OF_THE_KIP = {
 }
 
 
-def ours(scope: str) -> dict[str, Key]:
+def ours(scope: str) -> dict[str, ConfigKey]:
     return dict(topic_keys() if scope == "topic" else broker_keys())
 
 
-def default_of(key: Key) -> str:
+def default_of(key: ConfigKey) -> str:
     if key.is_required:
         return "<required>"
     if key.name == "log.dirs":

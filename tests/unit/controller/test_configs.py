@@ -76,5 +76,5 @@ def test_what_is_no_span_of_metadata_is_not_given_up(text: str) -> None:
     refused = set_for_all_brokers(cluster, key, text)
     assert refused is not None
     assert refused.code is Code.INVALID_REQUEST
-    assert "is not of the form partition:offset" in refused.why
+    assert "does not have the form partition:offset" in refused.why
     assert set_for_all_brokers(cluster, key, "0:1,3:7-9") is None

@@ -39,7 +39,7 @@ class LargeGroup(GroupWorld):
         assert self.told == []
 
     def members(self) -> set[str]:
-        return set(self.groups._shards[0].groups[GROUP].members.members)
+        return set(self.groups._shards[0].groups[GROUP].members.by_id)
 
     def sessions(self) -> set[str]:
         return {key[3] for key in self.timers if key[:3] == ("group", GROUP, "member")}

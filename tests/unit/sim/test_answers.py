@@ -10,7 +10,7 @@ from firnline.protocol.messages.k01_fetch import (
     FetchResponse,
 )
 from firnline.sim.disk import CrashableFile, CrashableFs
-from firnline.sim.runtime.answers import Answer
+from firnline.sim.runtime.answers import PendingResponse
 
 
 def file_of(data: bytes) -> CrashableFile:
@@ -25,7 +25,7 @@ def answer_of(file: CrashableFile, *slices: tuple[int, int]) -> FetchResponse:
     return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[row])])
 
 
-def told(answer: Answer) -> bytes:
+def told(answer: PendingResponse) -> bytes:
     message = answer.message
     assert isinstance(message, FetchResponse)
     return bytes(message.responses[0].partitions[0].records or b"")  # type: ignore[arg-type]
@@ -33,7 +33,7 @@ def told(answer: Answer) -> bytes:
 
 def test_what_fits_the_socket_is_read_at_once() -> None:
     file = file_of(b"0123456789")
-    answer = Answer(answer_of(file, (0, 4), (6, 8)), socket_bytes=6)
+    answer = PendingResponse(answer_of(file, (0, 4), (6, 8)), socket_bytes=6)
     assert answer.is_whole
     file.truncate(0)
     assert told(answer) == b"012367"
@@ -41,7 +41,7 @@ def test_what_fits_the_socket_is_read_at_once() -> None:
 
 def test_the_rest_is_what_the_file_holds_when_the_socket_takes_it() -> None:
     file = file_of(b"0123456789")
-    answer = Answer(answer_of(file, (0, 4), (6, 8)), socket_bytes=2)
+    answer = PendingResponse(answer_of(file, (0, 4), (6, 8)), socket_bytes=2)
     assert not answer.is_whole
     file.truncate(0)
     file.append(b"abcdefghij")
@@ -52,7 +52,7 @@ def test_the_rest_is_what_the_file_holds_when_the_socket_takes_it() -> None:
 
 def test_an_answer_whose_bytes_are_gone_is_no_answer() -> None:
     file = file_of(b"0123456789")
-    answer = Answer(answer_of(file, (4, 8)), socket_bytes=0)
+    answer = PendingResponse(answer_of(file, (4, 8)), socket_bytes=0)
     file.truncate(6)
     with pytest.raises(RecordsCut):
         answer.finish()

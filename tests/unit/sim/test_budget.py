@@ -12,11 +12,12 @@ from firnline.metadata.image import EMPTY_IMAGE
 from firnline.records.batch import set_offset_and_epoch
 from firnline.replica.last_copy import LastCopies
 from firnline.replica.partition import Partition
-from firnline.sim.cluster.budget import Atlas
+from firnline.sim.cluster.budget import DirtyReplicas
 from firnline.sim.cluster.ledger import Ledger
-from firnline.sim.cluster.replica_checks import ReplicaChecks, Seen
+from firnline.sim.cluster.replica_checks import ReplicaChecks
 from firnline.sim.cluster.run import CLUSTER
 from firnline.sim.cluster.wire_checks import Promise
+from firnline.sim.derived.replica_state import Seen
 from firnline.sim.disk import CrashableFs
 from firnline.sim.host import Host
 from firnline.sim.quorum_node import DATA
@@ -36,7 +37,7 @@ class Ground:
         self.ledger = Ledger()
         self.ledger.of(KEY).acked_end = acked
         self.hosts: dict[int, Any] = {n: self._host() for n in (1, 2, 3)}
-        self.atlas = Atlas(self.hosts, self.ledger)
+        self.dirty = DirtyReplicas(self.hosts, self.ledger)
         self.replicas = replicas
         self.decide(isr)
 
@@ -70,7 +71,7 @@ class Ground:
                 directories=[bytes(16)] * len(self.replicas),
             )
         )
-        self.atlas.image = replay.finish(offset=1, epoch=0).after
+        self.dirty.image = replay.finish(offset=1, epoch=0).after
 
     def host(self, found: Partition) -> Partition:
         """Broker 1 has the partition, and five records of it in its page cache."""
@@ -93,7 +94,7 @@ class Ground:
         fs.sync_dir("/")
 
     def may_lose(self, *, is_wipe: bool = False) -> bool:
-        return self.atlas.may_lose(1, is_wipe=is_wipe)
+        return self.dirty.may_lose(1, is_wipe=is_wipe)
 
 
 def test_a_sole_replica_may_lose_power_when_what_was_acknowledged_is_on_its_disk() -> None:
@@ -150,8 +151,8 @@ def test_the_last_of_an_isr_does_not_lose_power_where_a_bit_of_a_batch_flipped()
     assert ground.may_lose(), "recovery makes an index anew"
     log.flip(70, 0)
     assert not ground.may_lose()
-    ground.atlas.loses(1)
-    assert ground.atlas.owes(1, KEY) == 0
+    ground.dirty.loses(1)
+    assert ground.dirty.owes(1, KEY) == 0
     log.flip(70, 0)
     assert ground.may_lose()
 
@@ -160,28 +161,28 @@ def test_what_was_on_the_disk_is_owed_until_the_replica_has_it_again() -> None:
     ground = Ground(replicas=(1, 2, 3), isr=(1,))
     ground.host(partition())
     ground.synced(5)
-    ground.atlas.loses(1)
-    assert ground.atlas.owes(1, KEY) == 5
-    ground.atlas.has_caught_up(1, KEY)
-    assert ground.atlas.owes(1, KEY) == 0
+    ground.dirty.loses(1)
+    assert ground.dirty.owes(1, KEY) == 5
+    ground.dirty.has_caught_up(1, KEY)
+    assert ground.dirty.owes(1, KEY) == 0
     ground.synced(4)
-    ground.atlas.loses(1)
-    assert ground.atlas.owes(1, KEY) == 0
+    ground.dirty.loses(1)
+    assert ground.dirty.owes(1, KEY) == 0
 
 
 def test_a_member_whose_disk_is_about_to_fail_is_nobody_to_count_on() -> None:
     """It stops when that shows, and its partner would be left with what it lost."""
     ground = Ground(replicas=(1, 2), isr=(1, 2))
-    ground.atlas.loses(3)
-    assert ground.atlas.may_stop(1)
-    ground.atlas._dirty[1, KEY] = None
-    assert ground.atlas._clean(KEY, _state(ground), without=1) == [2]
+    ground.dirty.loses(3)
+    assert ground.dirty.may_stop(1)
+    ground.dirty._dirty[1, KEY] = None
+    assert ground.dirty._clean(KEY, _state(ground), without=1) == [2]
     ground.hosts[2].has_bad_disk = True
-    assert ground.atlas._clean(KEY, _state(ground), without=1) == []
+    assert ground.dirty._clean(KEY, _state(ground), without=1) == []
 
 
 def _state(ground: Ground) -> Any:
-    found = ground.atlas.partition(KEY)
+    found = ground.dirty.partition(KEY)
     assert found is not None
     return found
 
@@ -205,7 +206,7 @@ def checks(ground: Ground, world: World) -> tuple[ReplicaChecks, list[str]]:
         world,
         ground.hosts,
         ground.ledger,
-        ground.atlas,
+        ground.dirty,
         wire,
         lambda invariant, text, node: found.append(invariant),
     )
@@ -259,7 +260,7 @@ def test_a_leader_may_count_on_a_replica_that_lost_its_disk_only_where_it_has_no
     led.followers[2].end_offset = 5
     ground.hosts[2].process.machine.broker.hosted.by_id[KEY] = partition(leader_id=1)
     if is_dirty:
-        ground.atlas._dirty[2, KEY] = None
+        ground.dirty._dirty[2, KEY] = None
     made, told = checks(ground, World(1))
     process: Any = SimpleNamespace(node_id=1, host=ground.hosts[1])
     made._check_isr(process, KEY, led, 5)
@@ -270,7 +271,7 @@ def test_what_a_replica_owed_after_a_power_cut_and_has_not_is_a_violation() -> N
     ground = Ground(replicas=(1, 2), isr=(1,))
     led = ground.host(partition())
     ground.synced(5)
-    ground.atlas.loses(1)
+    ground.dirty.loses(1)
     log_of(led).log_end_offset = 0
     made, found = checks(ground, World(1))
     process: Any = SimpleNamespace(node_id=1, host=ground.hosts[1])
@@ -286,7 +287,7 @@ def test_an_acknowledgement_needs_an_isr_that_its_leader_had_in_that_step(
     ground = Ground(replicas=(1, 2, 3), isr=(1, 2))
     for epoch, size in ((2, 3), (3, isr_amid), (4, 1), (5, 3)):
         state = _state(ground)._replace(partition_epoch=epoch, isr=tuple(range(size)))
-        ground.atlas.note_isr(KEY, state)
+        ground.dirty.note_isr(KEY, state)
     made, found = checks(ground, World(1))
     made._wire.promised.append(Promise(KEY, 0, 0, 5, 3, partition_epoch=4, isr_size=1, least=2))
     seen = Seen(partition())

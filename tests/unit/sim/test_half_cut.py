@@ -8,7 +8,7 @@ from firnline.base.effects import Effects
 from firnline.base.errors import StorageError
 from firnline.log.truncation import Truncation
 from firnline.replica.follower import Fetcher
-from firnline.sim.cluster.run import cluster_form
+from firnline.sim.cluster.run import cluster_kind
 from firnline.sim.run import BUDGET, run
 
 # One after the other until it is noticed: what a seed comes to changes with the code.
@@ -43,7 +43,7 @@ def test_a_log_that_was_cut_in_half_and_is_served_all_the_same_is_noticed(
     found = []
     for seed in SEEDS:
         cuts.clear()
-        first = run(seed, seconds=SECONDS, mode=BUDGET, form=cluster_form(None)).first
+        first = run(seed, seconds=SECONDS, mode=BUDGET, form=cluster_kind(None)).first
         found.append(None if first is None else first.invariant)
         if "rel-R10" in found:
             return

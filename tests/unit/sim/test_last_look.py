@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from firnline.metadata import records as r
-from firnline.sim.cluster.budget import Atlas
+from firnline.sim.cluster.budget import DirtyReplicas
 from firnline.sim.cluster.ledger import Ledger
 from firnline.sim.cluster.replica_checks import ReplicaChecks
 from firnline.sim.disk import CrashableFs
@@ -30,14 +30,14 @@ class Ground:
             for n, each in self.processes.items()
         }
         self.ledger = Ledger()
-        self.atlas = Atlas(hosts, self.ledger)
+        self.dirty = DirtyReplicas(hosts, self.ledger)
         self.found: list[str] = []
         wire: Any = SimpleNamespace(promised=[], applying=None, fetched_us={}, ahead={})
         self.checks = ReplicaChecks(
             World(1),
             hosts,
             self.ledger,
-            self.atlas,
+            self.dirty,
             wire,
             lambda invariant, text, node=-1: self.found.append(invariant),
         )
@@ -48,7 +48,7 @@ class Ground:
 
     def looked(self) -> list[str]:
         """The step is over."""
-        self.atlas.image = self.brokers[NODE_ID].image
+        self.dirty.image = self.brokers[NODE_ID].image
         self.checks.stepped(self.processes[NODE_ID])
         return self.found
 

@@ -9,9 +9,9 @@ from firnline.base.effects import Send, SetTimer, Unanswered
 from firnline.base.errors import Code
 from firnline.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from firnline.records.batch import headers
-from firnline.sim.cluster.client import Place
+from firnline.sim.cluster.batch_queue import BatchQueue
+from firnline.sim.cluster.client import PartitionLeader
 from firnline.sim.cluster.draw import draw_cluster
-from firnline.sim.cluster.lane import Lane
 from firnline.sim.cluster.producer import Producer
 from firnline.sim.world import Chance
 
@@ -25,8 +25,10 @@ class Wire:
         options = draw_cluster(1)
         assert options.cluster is not None
         shape = options.cluster._replace(in_flight=depth, plain_percent=0, batch_records=50)
-        self.producer = Producer(0, options._replace(cluster=shape), Chance(1, "producer"))
-        self.producer.places = {KEY: Place("t", KEY[0], 0, 1, 0)}
+        self.producer = Producer(
+            0, options._replace(cluster=shape), Chance(1, "producer"), lambda key, epoch: False
+        )
+        self.producer.places = {KEY: PartitionLeader("t", KEY[0], 0, 1, 0)}
         self.producer.on_places(0)
         self.sent: list[Send] = []
         self.timers: dict[Any, SetTimer] = {}
@@ -34,8 +36,8 @@ class Wire:
             self.run(self.producer._produce(0))
 
     @property
-    def lane(self) -> Lane:
-        return self.producer._lanes[KEY]
+    def queue(self) -> BatchQueue:
+        return self.producer._queues[KEY]
 
     def run(self, effects: Any) -> None:
         for effect in effects:
@@ -63,7 +65,7 @@ class Wire:
         self.run(send.then(answer, 0))
 
     def pass_time(self) -> None:
-        timer = self.timers.pop(("lane", KEY[0].hex(), KEY[1]))
+        timer = self.timers.pop(("queue", KEY[0].hex(), KEY[1]))
         self.run(timer.then(timer.at_ms))
 
 
@@ -74,7 +76,7 @@ def test_as_many_batches_as_were_drawn_are_under_way_and_no_more(depth: int) -> 
     for _ in range(20):
         wire.run(wire.producer._produce(0))
     assert wire.sequences() == sorted(wire.sequences())
-    assert len(wire.lane.batches) == depth
+    assert len(wire.queue.batches) == depth
 
 
 def test_what_was_sent_behind_a_lost_batch_is_sent_again_in_order() -> None:
@@ -89,7 +91,7 @@ def test_what_was_sent_behind_a_lost_batch_is_sent_again_in_order() -> None:
     assert wire.sequences() == wanted
     for _ in wanted:
         wire.answer(0, Code.NONE)
-    assert (wire.producer.out_of_order, wire.lane.batches) == ([], [])
+    assert (wire.producer.out_of_order, wire.queue.batches) == ([], [])
 
 
 def test_a_batch_whose_predecessors_were_acknowledged_is_not_out_of_order() -> None:
@@ -99,7 +101,7 @@ def test_a_batch_whose_predecessors_were_acknowledged_is_not_out_of_order() -> N
     wire.pass_time()
     wire.answer(0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert len(wire.producer.out_of_order) == 1
-    assert wire.lane.batches == []
+    assert wire.queue.batches == []
 
 
 def test_a_broker_that_started_again_may_know_only_what_was_sent_behind() -> None:
@@ -109,7 +111,7 @@ def test_a_broker_that_started_again_may_know_only_what_was_sent_behind() -> Non
     wire.answer(0, Code.NONE)
     wire.pass_time()
     wire.answer(0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
-    assert (wire.producer.out_of_order, wire.lane.batches) == ([], [])
+    assert (wire.producer.out_of_order, wire.queue.batches) == ([], [])
 
 
 def test_a_refusal_of_before_its_predecessor_was_acknowledged_does_not_count() -> None:
@@ -127,7 +129,7 @@ def test_a_refusal_of_before_its_predecessor_was_acknowledged_does_not_count() -
 def test_what_is_answered_after_the_lane_was_given_up_changes_nothing() -> None:
     wire = Wire(2)
     wire.answer(0, Code.UNKNOWN_PRODUCER_ID)
-    assert wire.lane.batches == []
+    assert wire.queue.batches == []
     acknowledged = wire.producer.acknowledged
     wire.answer(0, Code.NONE)
     assert wire.producer.acknowledged == acknowledged

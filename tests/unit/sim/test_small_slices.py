@@ -4,7 +4,7 @@ import sys
 
 from firnline.broker import fetch, hosting, large_fetch
 from firnline.replica import follower
-from firnline.sim.cluster.run import cluster_form
+from firnline.sim.cluster.run import cluster_kind
 from firnline.sim.run import run
 from firnline.sim.runtime.slices import constants, small_slices
 
@@ -36,7 +36,7 @@ def test_every_handler_that_works_in_slices_says_how_much_goes_into_one() -> Non
 
 
 def test_a_cluster_takes_more_turns_with_small_slices() -> None:
-    form = cluster_form("slices")
+    form = cluster_kind("slices")
     options = form.draw(3)
     small = run(3, seconds=6, options=options, form=form)
     usual = run(3, seconds=6, options=options._replace(slice_items=0), form=form)

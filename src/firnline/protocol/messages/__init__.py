@@ -1,4 +1,4 @@
-"""Kafka's messages, one API key per file: request and response, all versions, our own words. PURE.
+"""Kafka's messages, one API key per file: request and response, all versions. PURE.
 
 Start at `MODULES`. A file is imported when its key is first asked for.
 """

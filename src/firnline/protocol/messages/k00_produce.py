@@ -9,7 +9,7 @@ from firnline.protocol.schema import Message, Struct, f
 
 class PartitionProduceData(Struct):
     index = f("int32", "0+", "Partition number.")
-    records = f("records", "0+", "Whole record batches.", nullable="0+")
+    records = f("records", "0+", "Complete record batches.", nullable="0+")
 
 
 class TopicProduceData(Struct):
@@ -28,7 +28,7 @@ class ProduceRequest(Message, Request["ProduceResponse"], key=0, valid="3-13", f
 
 
 class BatchIndexAndErrorMessage(Struct):
-    batch_index = f("int32", "8+", "Place of the record in its batch, from 0.")
+    batch_index = f("int32", "8+", "Index of the record in its batch, from 0.")
     batch_index_error_message = f(
         "string", "8+", "Why this record is refused.", default=None, nullable="8+"
     )
@@ -42,16 +42,18 @@ class LeaderIdAndEpoch(Struct):
 class PartitionProduceResponse(Struct):
     index = f("int32", "0+", "Partition number.")
     error_code = f("int16", "0+", "0, or why it failed.")
-    base_offset = f("int64", "0+", "Offset given to the first record; -1 on error.")
+    base_offset = f("int64", "0+", "Offset of the first record; -1 on error.")
     log_append_time_ms = f(
         "int64", "2+", "Broker's time of the append; -1 with producer timestamps.", default=-1
     )
-    log_start_offset = f("int64", "5+", "First offset the log still has.", default=-1)
-    record_errors = f([BatchIndexAndErrorMessage], "8+", "Records that made the batch be refused.")
-    error_message = f(
-        "string", "8+", "The failure in words; null without one.", default=None, nullable="8+"
+    log_start_offset = f("int64", "5+", "The log start offset.", default=-1)
+    record_errors = f(
+        [BatchIndexAndErrorMessage], "8+", "Records because of which the batch was refused."
     )
-    current_leader = f(LeaderIdAndEpoch, "10+", "Whom to ask instead.", tag=0)
+    error_message = f(
+        "string", "8+", "Error message; null without an error.", default=None, nullable="8+"
+    )
+    current_leader = f(LeaderIdAndEpoch, "10+", "The current leader.", tag=0)
 
 
 class TopicProduceResponse(Struct):
@@ -71,5 +73,5 @@ class NodeEndpoint(Struct):
 
 class ProduceResponse(Message, key=0, valid="3-13", flexible="9+"):
     responses = f([TopicProduceResponse], "0+", "One result per topic.")
-    throttle_time_ms = f("int32", "1+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "1+", "How long the client must wait because of its quota.")
     node_endpoints = f([NodeEndpoint], "10+", "Addresses of the leaders named above.", tag=0)

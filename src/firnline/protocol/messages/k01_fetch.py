@@ -23,8 +23,8 @@ class FetchPartition(Struct):
     last_fetched_epoch = f(
         "int32", "12+", "Epoch of the record before `fetch_offset`; -1 when unknown.", default=-1
     )
-    log_start_offset = f("int64", "5+", "First offset the log still has.", default=-1)
-    partition_max_bytes = f("int32", "0+", "Soft cap for this partition.")
+    log_start_offset = f("int64", "5+", "The log start offset.", default=-1)
+    partition_max_bytes = f("int32", "0+", "Soft limit for this partition.")
     replica_directory_id = f("uuid", "17+", "Log directory of the replica. KIP-853.", tag=0)
     high_watermark = f(
         "int64",
@@ -54,11 +54,13 @@ class FetchRequest(Message, Request["FetchResponse"], key=1, valid="4-18", flexi
     replica_id = f("int32", "0-14", "Node id of the follower; -1 for a consumer.", default=-1)
     replica_state = f(ReplicaState, "15+", "Who fetches, as a follower.", tag=1)
     max_wait_ms = f("int32", "0+", "Longest wait for `min_bytes`.")
-    min_bytes = f("int32", "0+", "Bytes worth answering for.")
-    max_bytes = f("int32", "3+", "Soft cap of the whole answer. KIP-74.", default=0x7FFFFFFF)
+    min_bytes = f("int32", "0+", "Answer when there are so many bytes.")
+    max_bytes = f("int32", "3+", "Soft limit of the response. KIP-74.", default=0x7FFFFFFF)
     isolation_level = f("int8", "4+", "0 reads everything, 1 committed transactions alone.")
     session_id = f("int32", "7+", "Fetch session; 0 for none. KIP-227.")
-    session_epoch = f("int32", "7+", "Turn within the session; -1 without one.", default=-1)
+    session_epoch = f(
+        "int32", "7+", "Epoch of the fetch session; -1 without a session.", default=-1
+    )
     topics = f([FetchTopic], "0+", "By topic.")
     forgotten_topics_data = f([ForgottenTopic], "7+", "Partitions to drop from the session.")
     rack_id = f("string", "11+", "Rack of the consumer.")
@@ -88,14 +90,12 @@ class FetchablePartitionResponse(Struct):
     partition_index = f("int32", "0+", "Partition number.")
     error_code = f("int16", "0+", "0, or why it failed.")
     high_watermark = f("int64", "0+", "High watermark.")
-    last_stable_offset = f(
-        "int64", "4+", "End of what read-committed consumers may see.", default=-1
-    )
-    log_start_offset = f("int64", "5+", "First offset the log still has.", default=-1)
+    last_stable_offset = f("int64", "4+", "The last stable offset.", default=-1)
+    log_start_offset = f("int64", "5+", "The log start offset.", default=-1)
     diverging_epoch = f(
-        EpochEndOffset, "12+", "Where the follower's log leaves the leader's.", tag=0
+        EpochEndOffset, "12+", "Where the follower's log diverges from the leader's.", tag=0
     )
-    current_leader = f(LeaderIdAndEpoch, "12+", "Whom to ask instead.", tag=1)
+    current_leader = f(LeaderIdAndEpoch, "12+", "The current leader.", tag=1)
     snapshot_id = f(SnapshotId, "12+", "Snapshot to load instead.", tag=2)
     aborted_transactions = f(
         [AbortedTransaction],
@@ -106,7 +106,7 @@ class FetchablePartitionResponse(Struct):
     preferred_read_replica = f(
         "int32", "11+", "Node to read from instead; -1 for this one. KIP-392.", default=-1
     )
-    records = f("records", "0+", "Whole record batches.", nullable="0+")
+    records = f("records", "0+", "Complete record batches.", nullable="0+")
 
 
 class FetchableTopicResponse(Struct):
@@ -125,7 +125,7 @@ class NodeEndpoint(Struct):
 
 
 class FetchResponse(Message, key=1, valid="4-18", flexible="12+"):
-    throttle_time_ms = f("int32", "1+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "1+", "How long the client must wait because of its quota.")
     error_code = f("int16", "7+", "0, or why it failed.")
     session_id = f("int32", "7+", "Fetch session; 0 for none. KIP-227.")
     responses = f([FetchableTopicResponse], "0+", "One result per topic.")

@@ -12,7 +12,7 @@ class ListOffsetsPartition(Struct):
     current_leader_epoch = f(
         "int32", "4+", "Leader epoch the sender knows; -1 when unknown.", default=-1
     )
-    timestamp = f("int64", "0+", "Time to look for, or a negative wish: -1 latest, -2 earliest.")
+    timestamp = f("int64", "0+", "Timestamp to search, or a special value: -1 latest, -2 earliest.")
 
 
 class ListOffsetsTopic(Struct):
@@ -43,5 +43,5 @@ class ListOffsetsTopicResponse(Struct):
 
 
 class ListOffsetsResponse(Message, key=2, valid="1-11", flexible="6+"):
-    throttle_time_ms = f("int32", "2+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "2+", "How long the client must wait because of its quota.")
     topics = f([ListOffsetsTopicResponse], "0+", "By topic.")

@@ -1,4 +1,4 @@
-"""Metadata: brokers, topics and who leads what. PURE.
+"""Metadata: brokers, topics and the leaders of partitions. PURE.
 
 Source: KIP-4, KIP-516.
 """
@@ -15,12 +15,14 @@ class MetadataRequestTopic(Struct):
 class MetadataRequest(Message, Request["MetadataResponse"], key=3, valid="0-13", flexible="9+"):
     topics = f([MetadataRequestTopic], "0+", "Topics to describe; null for all.", nullable="1+")
     allow_auto_topic_creation = f(
-        "bool", "4+", "May the broker create what is missing.", default=True
+        "bool", "4+", "Whether the broker may create missing topics.", default=True
     )
     include_cluster_authorized_operations = f(
-        "bool", "8-10", "Answer what may be done to the cluster."
+        "bool", "8-10", "Include the authorized operations of the cluster."
     )
-    include_topic_authorized_operations = f("bool", "8+", "Answer what may be done to each topic.")
+    include_topic_authorized_operations = f(
+        "bool", "8+", "Include the authorized operations of each topic."
+    )
 
 
 class MetadataResponseBroker(Struct):
@@ -46,7 +48,7 @@ class MetadataResponseTopic(Struct):
     error_code = f("int16", "0+", "0, or why it failed.")
     name = f("string", "0+", "Topic name; null for an unknown id.", nullable="12+")
     topic_id = f("uuid", "10+", "Topic id.")
-    is_internal = f("bool", "1+", "Is it one of the broker's own topics.")
+    is_internal = f("bool", "1+", "Whether the topic is internal.")
     partitions = f([MetadataResponsePartition], "0+", "By partition.")
     topic_authorized_operations = f(
         "int32",
@@ -57,7 +59,7 @@ class MetadataResponseTopic(Struct):
 
 
 class MetadataResponse(Message, key=3, valid="0-13", flexible="9+"):
-    throttle_time_ms = f("int32", "3+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "3+", "How long the client must wait because of its quota.")
     brokers = f([MetadataResponseBroker], "0+", "Live brokers.")
     cluster_id = f("string", "2+", "Cluster id; null when not known.", default=None, nullable="2+")
     controller_id = f("int32", "1+", "Node id of the controller; -1 when unknown.", default=-1)

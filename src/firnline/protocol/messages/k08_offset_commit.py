@@ -56,5 +56,5 @@ class OffsetCommitResponseTopic(Struct):
 
 
 class OffsetCommitResponse(Message, key=8, valid="2-10", flexible="8+"):
-    throttle_time_ms = f("int32", "3+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "3+", "How long the client must wait because of its quota.")
     topics = f([OffsetCommitResponseTopic], "0+", "By topic.")

@@ -33,7 +33,7 @@ class OffsetFetchRequest(
     group_id = f("string", "0-7", "Group id.")
     topics = f([OffsetFetchRequestTopic], "0-7", "Partitions wanted; null for all.", nullable="2-7")
     groups = f([OffsetFetchRequestGroup], "8+", "Groups to read.")
-    require_stable = f("bool", "7+", "Fail where a transaction's offsets are pending.")
+    require_stable = f("bool", "7+", "Return an error for offsets with a pending transaction.")
 
 
 class OffsetFetchResponsePartition(Struct):
@@ -74,7 +74,7 @@ class OffsetFetchResponseGroup(Struct):
 
 
 class OffsetFetchResponse(Message, key=9, valid="1-10", flexible="6+"):
-    throttle_time_ms = f("int32", "3+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "3+", "How long the client must wait because of its quota.")
     topics = f([OffsetFetchResponseTopic], "0-7", "By topic.")
     error_code = f("int16", "2-7", "0, or why it failed.")
     groups = f([OffsetFetchResponseGroup], "8+", "By group.")

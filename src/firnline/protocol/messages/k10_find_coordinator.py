@@ -1,4 +1,4 @@
-"""FindCoordinator: the node that looks after a group or a transaction. PURE.
+"""FindCoordinator: the coordinator of a group or a transaction. PURE.
 
 Source: KIP-98, KIP-699.
 """
@@ -16,19 +16,19 @@ class FindCoordinatorRequest(
 
 
 class Coordinator(Struct):
-    key = f("string", "4+", "The id that was asked for.")
+    key = f("string", "4+", "The id in the request.")
     node_id = f("int32", "4+", "Node id.")
     host = f("string", "4+", "Host name or address.")
     port = f("int32", "4+", "TCP port.")
     error_code = f("int16", "4+", "0, or why it failed.")
-    error_message = f("string", "4+", "The failure in words; null without one.", nullable="4+")
+    error_message = f("string", "4+", "Error message; null without an error.", nullable="4+")
 
 
 class FindCoordinatorResponse(Message, key=10, valid="0-6", flexible="3+"):
-    throttle_time_ms = f("int32", "1+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "1+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0-3", "0, or why it failed.")
-    error_message = f("string", "1-3", "The failure in words; null without one.", nullable="1-3")
+    error_message = f("string", "1-3", "Error message; null without an error.", nullable="1-3")
     node_id = f("int32", "0-3", "Node id.")
     host = f("string", "0-3", "Host name or address.")
     port = f("int32", "0-3", "TCP port.")
-    coordinators = f([Coordinator], "4+", "One answer per id.")
+    coordinators = f([Coordinator], "4+", "One result per id.")

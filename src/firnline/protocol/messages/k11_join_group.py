@@ -14,14 +14,18 @@ class JoinGroupRequestProtocol(Struct):
 
 class JoinGroupRequest(Message, Request["JoinGroupResponse"], key=11, valid="0-9", flexible="6+"):
     group_id = f("string", "0+", "Group id.")
-    session_timeout_ms = f("int32", "0+", "Silence after which the member is out.")
+    session_timeout_ms = f(
+        "int32", "0+", "The member is removed after so long without a heartbeat."
+    )
     rebalance_timeout_ms = f("int32", "1+", "Time to rejoin in a rebalance.", default=-1)
     member_id = f("string", "0+", "Member id.")
     group_instance_id = f(
         "string", "5+", "Static member's id; null for a dynamic one.", default=None, nullable="5+"
     )
     protocol_type = f("string", "0+", "Kind of group, such as consumer.")
-    protocols = f([JoinGroupRequestProtocol], "0+", "Assignors the member knows, best first.")
+    protocols = f(
+        [JoinGroupRequestProtocol], "0+", "Assignors that the member supports, preferred first."
+    )
     reason = f("string", "8+", "Why the member joins, for the log.", default=None, nullable="8+")
 
 
@@ -34,7 +38,7 @@ class JoinGroupResponseMember(Struct):
 
 
 class JoinGroupResponse(Message, key=11, valid="0-9", flexible="6+"):
-    throttle_time_ms = f("int32", "2+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "2+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
     generation_id = f("int32", "0+", "Generation of the group; -1 for none.", default=-1)
     protocol_type = f(
@@ -42,6 +46,6 @@ class JoinGroupResponse(Message, key=11, valid="0-9", flexible="6+"):
     )
     protocol_name = f("string", "0+", "Assignor chosen.", nullable="7+")
     leader = f("string", "0+", "Member id of the leader.")
-    skip_assignment = f("bool", "9+", "The leader need not compute an assignment.")
+    skip_assignment = f("bool", "9+", "The leader must not compute an assignment.")
     member_id = f("string", "0+", "Member id.")
-    members = f([JoinGroupResponseMember], "0+", "All members, for the leader alone.")
+    members = f([JoinGroupResponseMember], "0+", "All members; only for the leader.")

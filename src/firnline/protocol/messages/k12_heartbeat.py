@@ -17,5 +17,5 @@ class HeartbeatRequest(Message, Request["HeartbeatResponse"], key=12, valid="0-4
 
 
 class HeartbeatResponse(Message, key=12, valid="0-4", flexible="4+"):
-    throttle_time_ms = f("int32", "1+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "1+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")

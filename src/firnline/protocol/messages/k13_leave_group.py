@@ -30,6 +30,6 @@ class MemberResponse(Struct):
 
 
 class LeaveGroupResponse(Message, key=13, valid="0-5", flexible="4+"):
-    throttle_time_ms = f("int32", "1+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "1+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
     members = f([MemberResponse], "3+", "One result per member.")

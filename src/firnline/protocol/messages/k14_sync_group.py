@@ -1,4 +1,4 @@
-"""SyncGroup: the leader hands in the assignment, everyone gets its share. PURE.
+"""SyncGroup: the leader sends the assignment, each member gets its part. PURE.
 
 Source: KIP-345, KIP-559.
 """
@@ -9,7 +9,7 @@ from firnline.protocol.schema import Message, Struct, f
 
 class SyncGroupRequestAssignment(Struct):
     member_id = f("string", "0+", "Member id.")
-    assignment = f("bytes", "0+", "The member's share.")
+    assignment = f("bytes", "0+", "The member's assignment.")
 
 
 class SyncGroupRequest(Message, Request["SyncGroupResponse"], key=14, valid="0-5", flexible="4+"):
@@ -27,10 +27,10 @@ class SyncGroupRequest(Message, Request["SyncGroupResponse"], key=14, valid="0-5
 
 
 class SyncGroupResponse(Message, key=14, valid="0-5", flexible="4+"):
-    throttle_time_ms = f("int32", "1+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "1+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
     protocol_type = f(
         "string", "5+", "Kind of group, such as consumer.", default=None, nullable="5+"
     )
     protocol_name = f("string", "5+", "Assignor chosen.", default=None, nullable="5+")
-    assignment = f("bytes", "0+", "The member's share.")
+    assignment = f("bytes", "0+", "The member's assignment.")

@@ -11,7 +11,9 @@ class DescribeGroupsRequest(
     Message, Request["DescribeGroupsResponse"], key=15, valid="0-6", flexible="5+"
 ):
     groups = f(["string"], "0+", "Groups to describe.")
-    include_authorized_operations = f("bool", "3+", "Answer what may be done to each group.")
+    include_authorized_operations = f(
+        "bool", "3+", "Include the authorized operations of each group."
+    )
 
 
 class DescribedGroupMember(Struct):
@@ -22,13 +24,13 @@ class DescribedGroupMember(Struct):
     client_id = f("string", "0+", "Client id.")
     client_host = f("string", "0+", "Address of the client.")
     member_metadata = f("bytes", "0+", "Subscription of the member.")
-    member_assignment = f("bytes", "0+", "Share of the member.")
+    member_assignment = f("bytes", "0+", "The member's assignment.")
 
 
 class DescribedGroup(Struct):
     error_code = f("int16", "0+", "0, or why it failed.")
     error_message = f(
-        "string", "6+", "The failure in words; null without one.", default=None, nullable="6+"
+        "string", "6+", "Error message; null without an error.", default=None, nullable="6+"
     )
     group_id = f("string", "0+", "Group id.")
     group_state = f("string", "0+", "State of the group.")
@@ -44,5 +46,5 @@ class DescribedGroup(Struct):
 
 
 class DescribeGroupsResponse(Message, key=15, valid="0-6", flexible="5+"):
-    throttle_time_ms = f("int32", "1+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "1+", "How long the client must wait because of its quota.")
     groups = f([DescribedGroup], "0+", "One description per group.")

@@ -20,6 +20,6 @@ class ListedGroup(Struct):
 
 
 class ListGroupsResponse(Message, key=16, valid="0-5", flexible="3+"):
-    throttle_time_ms = f("int32", "1+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "1+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
     groups = f([ListedGroup], "0+", "Groups found.")

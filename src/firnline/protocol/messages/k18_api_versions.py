@@ -1,4 +1,4 @@
-"""ApiVersions: what this node can do. The answer's header is always version 0. PURE.
+"""ApiVersions: the APIs that a node supports. The header of the response is always version 0. PURE.
 
 Source: KIP-35, KIP-511, KIP-584.
 """
@@ -34,11 +34,11 @@ class FinalizedFeatureKey(Struct):
 
 class ApiVersionsResponse(Message, key=18, valid="0-4", flexible="3+"):
     error_code = f("int16", "0+", "0, or why it failed.")
-    api_keys = f([ApiVersion], "0+", "APIs that are served.")
-    throttle_time_ms = f("int32", "1+", "Time the client is asked to wait for its quota.")
-    supported_features = f([SupportedFeatureKey], "3+", "Features the node knows.", tag=0)
+    api_keys = f([ApiVersion], "0+", "Supported APIs.")
+    throttle_time_ms = f("int32", "1+", "How long the client must wait because of its quota.")
+    supported_features = f([SupportedFeatureKey], "3+", "Features that the node supports.", tag=0)
     finalized_features_epoch = f(
         "int64", "3+", "Metadata offset of the features; -1 when unknown.", default=-1, tag=1
     )
-    finalized_features = f([FinalizedFeatureKey], "3+", "Features the cluster runs with.", tag=2)
+    finalized_features = f([FinalizedFeatureKey], "3+", "Finalized features of the cluster.", tag=2)
     zk_migration_ready = f("bool", "3+", "Always false: ZooKeeper is gone.", tag=3)

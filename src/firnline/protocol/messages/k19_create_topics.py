@@ -1,4 +1,4 @@
-"""CreateTopics: make topics. PURE.
+"""CreateTopics: create topics. PURE.
 
 Source: KIP-4, KIP-525, KIP-516.
 """
@@ -36,7 +36,7 @@ class CreateTopicsRequest(
 ):
     topics = f([CreatableTopic], "0+", "By topic.")
     timeout_ms = f("int32", "0+", "How long the broker may take.", default=60000)
-    validate_only = f("bool", "1+", "Check alone, change nothing.")
+    validate_only = f("bool", "1+", "Only check; change nothing.")
 
 
 class CreatableTopicResultConfig(Struct):
@@ -44,14 +44,14 @@ class CreatableTopicResultConfig(Struct):
     value = f("string", "5+", "Setting; null when secret or unset.", nullable="5+")
     read_only = f("bool", "5+", "Cannot be changed at run time.")
     config_source = f("int8", "5+", "Where the setting comes from.", default=-1)
-    is_sensitive = f("bool", "5+", "Is it a secret.")
+    is_sensitive = f("bool", "5+", "Whether it is secret.")
 
 
 class CreatableTopicResult(Struct):
     name = f("string", "0+", "Topic name.")
     topic_id = f("uuid", "7+", "Topic id.")
     error_code = f("int16", "0+", "0, or why it failed.")
-    error_message = f("string", "1+", "The failure in words; null without one.", nullable="0+")
+    error_message = f("string", "1+", "Error message; null without an error.", nullable="0+")
     topic_config_error_code = f("int16", "5+", "0, or why the settings are not shown.", tag=0)
     num_partitions = f("int32", "5+", "Count of partitions.", default=-1)
     replication_factor = f("int16", "5+", "Count of replicas.", default=-1)
@@ -59,5 +59,5 @@ class CreatableTopicResult(Struct):
 
 
 class CreateTopicsResponse(Message, key=19, valid="2-7", flexible="5+"):
-    throttle_time_ms = f("int32", "2+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "2+", "How long the client must wait because of its quota.")
     topics = f([CreatableTopicResult], "0+", "By topic.")

@@ -25,10 +25,10 @@ class DeletableTopicResult(Struct):
     topic_id = f("uuid", "6+", "Topic id.")
     error_code = f("int16", "0+", "0, or why it failed.")
     error_message = f(
-        "string", "5+", "The failure in words; null without one.", default=None, nullable="5+"
+        "string", "5+", "Error message; null without an error.", default=None, nullable="5+"
     )
 
 
 class DeleteTopicsResponse(Message, key=20, valid="1-6", flexible="4+"):
-    throttle_time_ms = f("int32", "1+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "1+", "How long the client must wait because of its quota.")
     responses = f([DeletableTopicResult], "0+", "One result per topic.")

@@ -9,7 +9,7 @@ from firnline.protocol.schema import Message, Struct, f
 
 class DeleteRecordsPartition(Struct):
     partition_index = f("int32", "0+", "Partition number.")
-    offset = f("int64", "0+", "Delete what is before; -1 for the high watermark.")
+    offset = f("int64", "0+", "Delete records below it; -1 for the high watermark.")
 
 
 class DeleteRecordsTopic(Struct):
@@ -26,7 +26,7 @@ class DeleteRecordsRequest(
 
 class DeleteRecordsPartitionResult(Struct):
     partition_index = f("int32", "0+", "Partition number.")
-    low_watermark = f("int64", "0+", "First offset left; -1 on error.")
+    low_watermark = f("int64", "0+", "The new log start offset; -1 on error.")
     error_code = f("int16", "0+", "0, or why it failed.")
 
 
@@ -36,5 +36,5 @@ class DeleteRecordsTopicResult(Struct):
 
 
 class DeleteRecordsResponse(Message, key=21, valid="0-2", flexible="2+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     topics = f([DeleteRecordsTopicResult], "0+", "By topic.")

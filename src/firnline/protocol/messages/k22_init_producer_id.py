@@ -13,13 +13,13 @@ class InitProducerIdRequest(
     transactional_id = f(
         "string", "0+", "Transactional id; null without transactions.", nullable="0+"
     )
-    transaction_timeout_ms = f("int32", "0+", "Silence after which a transaction is aborted.")
+    transaction_timeout_ms = f("int32", "0+", "Timeout after which a transaction is aborted.")
     producer_id = f("int64", "3+", "Producer id; -1 for none.", default=-1)
     producer_epoch = f("int16", "3+", "Producer epoch; -1 for none.", default=-1)
 
 
 class InitProducerIdResponse(Message, key=22, valid="0-5", flexible="2+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
     producer_id = f("int64", "0+", "Producer id; -1 for none.", default=-1)
     producer_epoch = f("int16", "0+", "Producer epoch; -1 for none.")

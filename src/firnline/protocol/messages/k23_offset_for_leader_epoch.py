@@ -40,5 +40,5 @@ class OffsetForLeaderTopicResult(Struct):
 
 
 class OffsetForLeaderEpochResponse(Message, key=23, valid="2-4", flexible="4+"):
-    throttle_time_ms = f("int32", "2+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "2+", "How long the client must wait because of its quota.")
     topics = f([OffsetForLeaderTopicResult], "0+", "By topic.")

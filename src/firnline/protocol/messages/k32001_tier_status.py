@@ -1,4 +1,4 @@
-"""TierStatus: what of each partition lies in which tier. Ours alone, never advertised. PURE.
+"""TierStatus: which offsets of each partition are in which tier. Only ours, never advertised. PURE.
 
 Answered by the leader of each partition for the partitions it leads. Offsets are -1 where there is none.
 """
@@ -21,16 +21,16 @@ class TierStatusPartition(Struct):
     log_end_offset = f("int64", "0+", "Offset after the last record.", default=-1)
     highest_remote_offset = f("int64", "0+", "Last offset in the remote tier.", default=-1)
     local_segments = f("int32", "0+", "Count of segments on the broker's disk.")
-    local_bytes = f("int64", "0+", "Size of these.")
-    remote_segments = f("int32", "0+", "Count of finished segments in the remote tier.")
-    remote_bytes = f("int64", "0+", "Size of these.")
-    waiting_segments = f("int32", "0+", "Count of finished segments that are not copied yet.")
-    waiting_bytes = f("int64", "0+", "Size of these.")
+    local_bytes = f("int64", "0+", "Their size in bytes.")
+    remote_segments = f("int32", "0+", "Count of segments in the remote tier.")
+    remote_bytes = f("int64", "0+", "Their size in bytes.")
+    waiting_segments = f("int32", "0+", "Count of closed segments that are not copied yet.")
+    waiting_bytes = f("int64", "0+", "Their size in bytes.")
     state = f("string", "0+", "Idle, copying, failing or off.")
     problem = f(
         "string",
         "0+",
-        "What the last try failed with; null without one.",
+        "Error of the last attempt; null without an error.",
         nullable="0+",
         default=None,
     )
@@ -44,9 +44,9 @@ class TierStatusTopic(Struct):
 
 
 class TierStatusResponse(Message, key=32001, valid="0", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
     error_message = f(
-        "string", "0+", "The failure in words; null without one.", nullable="0+", default=None
+        "string", "0+", "Error message; null without an error.", nullable="0+", default=None
     )
     topics = f([TierStatusTopic], "0+", "By topic.")

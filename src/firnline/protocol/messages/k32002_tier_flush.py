@@ -1,6 +1,6 @@
-"""TierFlush: finish the active segments and copy everything now. Ours alone, never advertised. PURE.
+"""TierFlush: close the active segments and copy everything now. Only ours, never advertised. PURE.
 
-Answered when all that was written before the request lies in the remote tier, or when the time is up.
+Answered when everything written before the request is in the remote tier, or at the timeout.
 """
 
 from firnline.base.effects import Request
@@ -21,7 +21,7 @@ class TierFlushPartitionResult(Struct):
     partition = f("int32", "0+", "Partition number.")
     error_code = f("int16", "0+", "0, or why it failed.")
     error_message = f(
-        "string", "0+", "The failure in words; null without one.", nullable="0+", default=None
+        "string", "0+", "Error message; null without an error.", nullable="0+", default=None
     )
     log_end_offset = f("int64", "0+", "Log end when the request came.", default=-1)
     highest_remote_offset = f("int64", "0+", "Last offset in the remote tier.", default=-1)
@@ -33,5 +33,5 @@ class TierFlushTopicResult(Struct):
 
 
 class TierFlushResponse(Message, key=32002, valid="0", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     topics = f([TierFlushTopicResult], "0+", "By topic.")

@@ -1,4 +1,4 @@
-"""ClusterStatus: brokers and replicas with what no public API tells. Ours alone, never advertised. PURE.
+"""ClusterStatus: details of brokers and replicas that no public API has. Only ours, never advertised. PURE.
 
 Every broker answers from the committed image; log offsets only for the partitions that it leads. Offsets are
 -1 where there is none.
@@ -18,14 +18,14 @@ class ClusterStatusRequest(
 class ClusterStatusBroker(Struct):
     broker_id = f("int32", "0+", "Node id of the broker.")
     broker_epoch = f("int64", "0+", "Epoch of its registration.", default=-1)
-    is_fenced = f("bool", "0+", "Is the broker fenced.")
-    in_controlled_shutdown = f("bool", "0+", "Is it on its way out.")
+    is_fenced = f("bool", "0+", "Whether the broker is fenced.")
+    in_controlled_shutdown = f("bool", "0+", "Whether it is shutting down.")
 
 
 class ClusterStatusReplica(Struct):
     broker_id = f("int32", "0+", "Node id of a follower.")
     broker_epoch = f("int64", "0+", "Epoch of the incarnation that fetches.", default=-1)
-    log_end_offset = f("int64", "0+", "What it asked for last.", default=-1)
+    log_end_offset = f("int64", "0+", "The broker's wanted state.", default=-1)
     behind_ms = f("int64", "0+", "How long ago it had everything; -1 for never.", default=-1)
 
 
@@ -48,13 +48,18 @@ class ClusterStatusTopic(Struct):
 
 
 class ClusterStatusUnreadable(Struct):
-    topic = f("string", "0+", "A topic of the system's own.")
-    records = f("int64", "0+", "How many of its records cannot be read, and were set aside.")
+    topic = f("string", "0+", "The topic is internal.")
+    records = f("int64", "0+", "Count of its unreadable records, which were skipped.")
 
 
 class ClusterStatusResponse(Message, key=32003, valid="0", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     metadata_offset = f("int64", "0+", "Last metadata record in the image.", default=-1)
-    brokers = f([ClusterStatusBroker], "0+", "All that are registered.")
+    brokers = f([ClusterStatusBroker], "0+", "All registered brokers.")
     topics = f([ClusterStatusTopic], "0+", "By topic.")
-    unreadable = f([ClusterStatusUnreadable], "0+", "What the asked broker goes on without.", tag=0)
+    unreadable = f(
+        [ClusterStatusUnreadable],
+        "0+",
+        "Unreadable records that the answering broker has skipped.",
+        tag=0,
+    )

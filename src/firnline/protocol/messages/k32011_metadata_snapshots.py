@@ -1,4 +1,4 @@
-"""MetadataSnapshots: snapshots of one node, which no public API tells. Ours alone, never advertised. PURE.
+"""MetadataSnapshots: the snapshots of one node. Only ours, never advertised. PURE.
 
 Offsets are exclusive ends, as in the names of the files. Times are ms since 1970 on the clock of the node.
 """
@@ -14,24 +14,26 @@ class MetadataSnapshotsRequest(
 
 
 class MetadataSnapshot(Struct):
-    end_offset = f("int64", "0+", "It stands for every record below.")
+    end_offset = f("int64", "0+", "The end of its records, exclusive.")
     epoch = f("int32", "0+", "Epoch of the last of them.")
     size_bytes = f("int64", "0+", "Size of its file.", default=-1)
     last_contained_ms = f("int64", "0+", "Append time of the last record in it.", default=-1)
 
 
 class MetadataSnapshotsResponse(Message, key=32011, valid="0", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     node_id = f("int32", "0+", "Who answers.")
     now_ms = f("int64", "0+", "The node's clock.")
     log_start_offset = f("int64", "0+", "First offset of the node's metadata log.")
     log_end_offset = f("int64", "0+", "Offset after its last record.")
     log_bytes = f("int64", "0+", "Size of its segments.")
-    bytes_until_next = f("int64", "0+", "Bytes of log until a snapshot is due by size.")
-    is_taking = f("bool", "0+", "Is one being written.")
-    fetching_offset = f("int64", "0+", "End of one that is fetched; -1 for none.", default=-1)
+    bytes_until_next = f("int64", "0+", "Bytes of log until the next snapshot.")
+    is_taking = f("bool", "0+", "Whether a snapshot is being written.")
+    fetching_offset = f(
+        "int64", "0+", "End of the snapshot that is being fetched; -1 for none.", default=-1
+    )
     generated = f("int64", "0+", "Taken since the start.")
-    failed = f("int64", "0+", "That failed since the start.")
+    failed = f("int64", "0+", "Snapshots that failed since the start.")
     snapshots = f([MetadataSnapshot], "0+", "Oldest first.")
-    damaged = f([MetadataSnapshot], "0+", "Those that were set aside.")
-    forgotten_offset = f("int64", "0+", "Where its log was once; -1: not behind.", default=-1)
+    damaged = f([MetadataSnapshot], "0+", "Damaged snapshots that were taken out of use.")
+    forgotten_offset = f("int64", "0+", "The lost end of its log; -1: nothing is lost.", default=-1)

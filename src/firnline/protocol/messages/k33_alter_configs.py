@@ -15,23 +15,23 @@ class AlterableConfig(Struct):
 class AlterConfigsResource(Struct):
     resource_type = f("int8", "0+", "2 topic, 4 broker, and so on.")
     resource_name = f("string", "0+", "Name of the resource.")
-    configs = f([AlterableConfig], "0+", "All it is to have.")
+    configs = f([AlterableConfig], "0+", "The complete new settings.")
 
 
 class AlterConfigsRequest(
     Message, Request["AlterConfigsResponse"], key=33, valid="0-2", flexible="2+"
 ):
     resources = f([AlterConfigsResource], "0+", "By resource.")
-    validate_only = f("bool", "0+", "Check alone, change nothing.")
+    validate_only = f("bool", "0+", "Only check; change nothing.")
 
 
 class AlterConfigsResourceResponse(Struct):
     error_code = f("int16", "0+", "0, or why it failed.")
-    error_message = f("string", "0+", "The failure in words; null without one.", nullable="0+")
+    error_message = f("string", "0+", "Error message; null without an error.", nullable="0+")
     resource_type = f("int8", "0+", "2 topic, 4 broker, and so on.")
     resource_name = f("string", "0+", "Name of the resource.")
 
 
 class AlterConfigsResponse(Message, key=33, valid="0-2", flexible="2+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     responses = f([AlterConfigsResourceResponse], "0+", "One result per resource.")

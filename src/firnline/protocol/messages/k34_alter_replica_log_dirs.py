@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: put replicas of a broker into other directories of it. PURE. Source: KIP-113."""
+"""AlterReplicaLogDirs: move replicas to other directories of a broker. PURE. Source: KIP-113."""
 
 from firnline.base.effects import Request
 from firnline.protocol.schema import Message, Struct, f
@@ -11,7 +11,7 @@ class AlterReplicaLogDirTopic(Struct):
 
 class AlterReplicaLogDir(Struct):
     path = f("string", "0+", "Absolute path of the directory.")
-    topics = f([AlterReplicaLogDirTopic], "0+", "What it is to hold.")
+    topics = f([AlterReplicaLogDirTopic], "0+", "The replicas it should have.")
 
 
 class AlterReplicaLogDirsRequest(
@@ -31,5 +31,5 @@ class AlterReplicaLogDirTopicResult(Struct):
 
 
 class AlterReplicaLogDirsResponse(Message, key=34, valid="1-2", flexible="2+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     results = f([AlterReplicaLogDirTopicResult], "0+", "By topic.")

@@ -21,8 +21,12 @@ class DescribeLogDirsRequest(
 class DescribeLogDirsPartition(Struct):
     partition_index = f("int32", "0+", "Partition number.")
     partition_size = f("int64", "0+", "Bytes of its segments.")
-    offset_lag = f("int64", "0+", "How far its end is behind the high watermark, or a move behind.")
-    is_future_key = f("bool", "0+", "Is this the place that the replica moves to.")
+    offset_lag = f(
+        "int64",
+        "0+",
+        "How far it lags: behind the high watermark, or behind the current replica during a move.",
+    )
+    is_future_key = f("bool", "0+", "Whether this is the future replica of a move.")
 
 
 class DescribeLogDirsTopic(Struct):
@@ -35,11 +39,11 @@ class DescribeLogDirsResult(Struct):
     log_dir = f("string", "0+", "Absolute path of the directory.")
     topics = f([DescribeLogDirsTopic], "0+", "By topic.")
     total_bytes = f("int64", "4+", "Size of the volume, without the tier.", default=-1)
-    usable_bytes = f("int64", "4+", "What is free for us on the volume.", default=-1)
-    is_cordoned = f("bool", "5+", "Does it take nothing new.")
+    usable_bytes = f("int64", "4+", "Usable bytes of the volume.", default=-1)
+    is_cordoned = f("bool", "5+", "Whether it is cordoned: takes no new replicas.")
 
 
 class DescribeLogDirsResponse(Message, key=35, valid="1-5", flexible="2+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     error_code = f("int16", "3+", "0, or why it failed.")
     results = f([DescribeLogDirsResult], "0+", "By directory.")

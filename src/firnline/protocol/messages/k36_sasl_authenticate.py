@@ -15,6 +15,6 @@ class SaslAuthenticateRequest(
 
 class SaslAuthenticateResponse(Message, key=36, valid="0-2", flexible="2+"):
     error_code = f("int16", "0+", "0, or why it failed.")
-    error_message = f("string", "0+", "The failure in words; null without one.", nullable="0+")
+    error_message = f("string", "0+", "Error message; null without an error.", nullable="0+")
     auth_bytes = f("bytes", "0+", "Token of the mechanism.")
     session_lifetime_ms = f("int64", "1+", "Re-authenticate within this time; 0 for never.")

@@ -27,17 +27,17 @@ class CreatePartitionsRequest(
 ):
     topics = f([CreatePartitionsTopic], "0+", "By topic.")
     timeout_ms = f("int32", "0+", "How long the broker may take.")
-    validate_only = f("bool", "0+", "Check alone, change nothing.")
+    validate_only = f("bool", "0+", "Only check; change nothing.")
 
 
 class CreatePartitionsTopicResult(Struct):
     name = f("string", "0+", "Topic name.")
     error_code = f("int16", "0+", "0, or why it failed.")
     error_message = f(
-        "string", "0+", "The failure in words; null without one.", default=None, nullable="0+"
+        "string", "0+", "Error message; null without an error.", default=None, nullable="0+"
     )
 
 
 class CreatePartitionsResponse(Message, key=37, valid="0-3", flexible="2+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
-    results = f([CreatePartitionsTopicResult], "0+", "One result per item asked for.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
+    results = f([CreatePartitionsTopicResult], "0+", "One result per item in the request.")

@@ -1,4 +1,4 @@
-"""DeleteGroups: forget empty groups. PURE.
+"""DeleteGroups: delete empty groups. PURE.
 
 Source: KIP-229.
 """
@@ -19,5 +19,5 @@ class DeletableGroupResult(Struct):
 
 
 class DeleteGroupsResponse(Message, key=42, valid="0-2", flexible="2+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
-    results = f([DeletableGroupResult], "0+", "One result per item asked for.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
+    results = f([DeletableGroupResult], "0+", "One result per item in the request.")

@@ -25,7 +25,7 @@ class ElectLeadersRequest(
 class ElectedPartition(Struct):
     partition_id = f("int32", "0+", "Partition number.")
     error_code = f("int16", "0+", "0, or why it failed.")
-    error_message = f("string", "0+", "The failure in words; null without one.", nullable="0+")
+    error_message = f("string", "0+", "Error message; null without an error.", nullable="0+")
 
 
 class ElectedTopic(Struct):
@@ -34,6 +34,6 @@ class ElectedTopic(Struct):
 
 
 class ElectLeadersResponse(Message, key=43, valid="0-2", flexible="2+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     error_code = f("int16", "1+", "0, or why it failed.")
     replica_election_results = f([ElectedTopic], "0+", "By topic.")

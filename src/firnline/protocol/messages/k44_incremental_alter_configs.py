@@ -23,16 +23,16 @@ class IncrementalAlterConfigsRequest(
     Message, Request["IncrementalAlterConfigsResponse"], key=44, valid="0-1", flexible="1+"
 ):
     resources = f([AlterConfigsResource], "0+", "By resource.")
-    validate_only = f("bool", "0+", "Check alone, change nothing.")
+    validate_only = f("bool", "0+", "Only check; change nothing.")
 
 
 class AlterConfigsResourceResponse(Struct):
     error_code = f("int16", "0+", "0, or why it failed.")
-    error_message = f("string", "0+", "The failure in words; null without one.", nullable="0+")
+    error_message = f("string", "0+", "Error message; null without an error.", nullable="0+")
     resource_type = f("int8", "0+", "2 topic, 4 broker, and so on.")
     resource_name = f("string", "0+", "Name of the resource.")
 
 
 class IncrementalAlterConfigsResponse(Message, key=44, valid="0-1", flexible="1+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     responses = f([AlterConfigsResourceResponse], "0+", "One result per resource.")

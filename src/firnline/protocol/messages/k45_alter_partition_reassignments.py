@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: move partitions to other brokers, or call a move off. PURE.
+"""AlterPartitionReassignments: move partitions to other brokers, or cancel a move. PURE.
 
 Source: KIP-455, KIP-860.
 """
@@ -12,7 +12,7 @@ class ReassignablePartition(Struct):
     replicas = f(
         ["int32"],
         "0+",
-        "Brokers to hold it, preferred first; null calls its move off.",
+        "The new replicas, preferred first; null cancels the reassignment.",
         default=None,
         nullable="0+",
     )
@@ -28,7 +28,7 @@ class AlterPartitionReassignmentsRequest(
 ):
     timeout_ms = f("int32", "0+", "How long the broker may take.", default=60000)
     allow_replication_factor_change = f(
-        "bool", "1+", "May there be more or fewer replicas than before.", default=True
+        "bool", "1+", "Whether the replication factor may change.", default=True
     )
     topics = f([ReassignableTopic], "0+", "By topic.")
 
@@ -36,7 +36,7 @@ class AlterPartitionReassignmentsRequest(
 class ReassignedPartition(Struct):
     partition_index = f("int32", "0+", "Partition number.")
     error_code = f("int16", "0+", "0, or why it failed.")
-    error_message = f("string", "0+", "The failure in words; null without one.", nullable="0+")
+    error_message = f("string", "0+", "Error message; null without an error.", nullable="0+")
 
 
 class ReassignedTopic(Struct):
@@ -45,8 +45,8 @@ class ReassignedTopic(Struct):
 
 
 class AlterPartitionReassignmentsResponse(Message, key=45, valid="0-1", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
-    allow_replication_factor_change = f("bool", "1+", "As it was asked.", default=True)
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
+    allow_replication_factor_change = f("bool", "1+", "As in the request.", default=True)
     error_code = f("int16", "0+", "0, or why it failed.")
-    error_message = f("string", "0+", "The failure in words; null without one.", nullable="0+")
+    error_message = f("string", "0+", "Error message; null without an error.", nullable="0+")
     responses = f([ReassignedTopic], "0+", "By topic.")

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: which partitions are on the move. PURE.
+"""ListPartitionReassignments: partitions that are being moved. PURE.
 
 Source: KIP-455.
 """
@@ -17,15 +17,15 @@ class ListPartitionReassignmentsRequest(
 ):
     timeout_ms = f("int32", "0+", "How long the broker may take.", default=60000)
     topics = f(
-        [ListedTopic], "0+", "What to look at; null for everything.", default=None, nullable="0+"
+        [ListedTopic], "0+", "Topics to describe; null for all.", default=None, nullable="0+"
     )
 
 
 class MovingPartition(Struct):
     partition_index = f("int32", "0+", "Partition number.")
-    replicas = f(["int32"], "0+", "All replicas, those on their way out too.")
-    adding_replicas = f(["int32"], "0+", "Replicas on their way in.")
-    removing_replicas = f(["int32"], "0+", "Replicas on their way out.")
+    replicas = f(["int32"], "0+", "All replicas, including those being removed.")
+    adding_replicas = f(["int32"], "0+", "Replicas being added.")
+    removing_replicas = f(["int32"], "0+", "Replicas being removed.")
 
 
 class MovingTopic(Struct):
@@ -34,7 +34,7 @@ class MovingTopic(Struct):
 
 
 class ListPartitionReassignmentsResponse(Message, key=46, valid="0", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
-    error_message = f("string", "0+", "The failure in words; null without one.", nullable="0+")
+    error_message = f("string", "0+", "Error message; null without an error.", nullable="0+")
     topics = f([MovingTopic], "0+", "By topic.")

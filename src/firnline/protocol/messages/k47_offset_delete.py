@@ -35,5 +35,5 @@ class OffsetDeleteResponseTopic(Struct):
 
 class OffsetDeleteResponse(Message, key=47, valid="0", flexible="none"):
     error_code = f("int16", "0+", "0, or why it failed.")
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     topics = f([OffsetDeleteResponseTopic], "0+", "By topic.")

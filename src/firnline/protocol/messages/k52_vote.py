@@ -1,4 +1,4 @@
-"""Vote: a candidate asks for a voice. PURE.
+"""Vote: a candidate asks for a vote. PURE.
 
 Source: KIP-595, KIP-853, KIP-996.
 """
@@ -15,7 +15,7 @@ class VotePartition(Struct):
     voter_directory_id = f("uuid", "1+", "Metadata log directory of the voter. KIP-853.")
     last_offset_epoch = f("int32", "0+", "Epoch of the candidate's last record.")
     last_offset = f("int64", "0+", "End of the candidate's log.")
-    pre_vote = f("bool", "2+", "Only asks whether it could win. KIP-996.")
+    pre_vote = f("bool", "2+", "A pre-vote: only asks whether it would get the vote. KIP-996.")
 
 
 class VoteTopic(Struct):
@@ -34,7 +34,7 @@ class VotePartitionResult(Struct):
     error_code = f("int16", "0+", "0, or why it failed.")
     leader_id = f("int32", "0+", "Node id of the leader; -1 when unknown.")
     leader_epoch = f("int32", "0+", "Leader epoch; -1 when unknown.")
-    vote_granted = f("bool", "0+", "Is the vote given.")
+    vote_granted = f("bool", "0+", "Whether the vote is granted.")
 
 
 class VoteTopicResult(Struct):

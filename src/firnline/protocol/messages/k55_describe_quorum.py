@@ -27,22 +27,25 @@ class QuorumReplicaState(Struct):
     replica_directory_id = f("uuid", "2+", "Log directory of the replica. KIP-853.")
     log_end_offset = f("int64", "0+", "Last offset known of it.")
     last_fetch_timestamp = f(
-        "int64", "1+", "Leader's time of its last fetch, ms; -1 when unknown.", default=-1
+        "int64", "1+", "Its last fetch, by the leader's clock, ms; -1 when unknown.", default=-1
     )
     last_caught_up_timestamp = f(
-        "int64", "1+", "Leader's time of its last being level, ms; -1 when unknown.", default=-1
+        "int64",
+        "1+",
+        "When it last had caught up, by the leader's clock, ms; -1 when unknown.",
+        default=-1,
     )
 
 
 class DescribeQuorumPartitionResult(Struct):
     partition_index = f("int32", "0+", "Partition number.")
     error_code = f("int16", "0+", "0, or why it failed.")
-    error_message = f("string", "2+", "The failure in words; null without one.", nullable="2+")
+    error_message = f("string", "2+", "Error message; null without an error.", nullable="2+")
     leader_id = f("int32", "0+", "Node id of the leader; -1 when unknown.")
     leader_epoch = f("int32", "0+", "Leader epoch; -1 when unknown.")
     high_watermark = f("int64", "0+", "High watermark.")
     current_voters = f([QuorumReplicaState], "0+", "State of the voters.")
-    observers = f([QuorumReplicaState], "0+", "State of those who only follow.")
+    observers = f([QuorumReplicaState], "0+", "State of the observers.")
 
 
 class DescribeQuorumTopicResult(Struct):
@@ -63,6 +66,6 @@ class QuorumNode(Struct):
 
 class DescribeQuorumResponse(Message, key=55, valid="0-2", flexible="0+"):
     error_code = f("int16", "0+", "0, or why it failed.")
-    error_message = f("string", "2+", "The failure in words; null without one.", nullable="2+")
+    error_message = f("string", "2+", "Error message; null without an error.", nullable="2+")
     topics = f([DescribeQuorumTopicResult], "0+", "By topic.")
     nodes = f([QuorumNode], "2+", "Addresses of the voters.")

@@ -50,6 +50,6 @@ class AlterPartitionTopicResult(Struct):
 
 
 class AlterPartitionResponse(Message, key=56, valid="2-3", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
     topics = f([AlterPartitionTopicResult], "0+", "By topic.")

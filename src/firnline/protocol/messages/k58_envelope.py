@@ -9,7 +9,9 @@ from firnline.protocol.schema import Message, f
 
 class EnvelopeRequest(Message, Request["EnvelopeResponse"], key=58, valid="0", flexible="0+"):
     request_data = f("bytes", "0+", "The wrapped request, header first.")
-    request_principal = f("bytes", "0+", "Who sent it; null when it cannot be said.", nullable="0+")
+    request_principal = f(
+        "bytes", "0+", "The principal of the client; null if unknown.", nullable="0+"
+    )
     client_host_address = f("bytes", "0+", "Address of the client, 4 or 16 bytes.")
 
 
@@ -17,7 +19,7 @@ class EnvelopeResponse(Message, key=58, valid="0", flexible="0+"):
     response_data = f(
         "bytes",
         "0+",
-        "The wrapped answer, header first; null on error.",
+        "The wrapped response, header first; null on error.",
         default=None,
         nullable="0+",
     )

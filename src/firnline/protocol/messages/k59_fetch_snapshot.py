@@ -32,7 +32,7 @@ class FetchSnapshotRequest(
         "string", "0+", "Cluster id; null when not known.", default=None, nullable="0+", tag=0
     )
     replica_id = f("int32", "0+", "Node id of the follower; -1 for none.", default=-1)
-    max_bytes = f("int32", "0+", "Soft cap of the whole answer. KIP-74.", default=0x7FFFFFFF)
+    max_bytes = f("int32", "0+", "Soft limit of the response. KIP-74.", default=0x7FFFFFFF)
     topics = f([FetchSnapshotTopic], "0+", "By topic.")
 
 
@@ -44,11 +44,11 @@ class LeaderIdAndEpoch(Struct):
 class FetchSnapshotPartitionResult(Struct):
     index = f("int32", "0+", "Partition number.")
     error_code = f("int16", "0+", "0, or why it failed.")
-    snapshot_id = f(SnapshotId, "0+", "Snapshot the bytes are of.")
-    current_leader = f(LeaderIdAndEpoch, "0+", "Whom to ask instead.", tag=0)
+    snapshot_id = f(SnapshotId, "0+", "Id of the snapshot.")
+    current_leader = f(LeaderIdAndEpoch, "0+", "The current leader.", tag=0)
     size = f("int64", "0+", "Size of the whole snapshot in bytes.")
     position = f("int64", "0+", "First byte, from the start of the snapshot.")
-    unaligned_records = f("records", "0+", "Bytes of the snapshot, cut anywhere.")
+    unaligned_records = f("records", "0+", "Bytes of the snapshot; may end inside a batch.")
 
 
 class FetchSnapshotTopicResult(Struct):
@@ -63,7 +63,7 @@ class NodeEndpoint(Struct):
 
 
 class FetchSnapshotResponse(Message, key=59, valid="0-1", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
     topics = f([FetchSnapshotTopicResult], "0+", "By topic.")
     node_endpoints = f([NodeEndpoint], "1+", "Addresses of the leaders named above.", tag=0)

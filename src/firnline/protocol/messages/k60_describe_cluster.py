@@ -11,7 +11,7 @@ class DescribeClusterRequest(
     Message, Request["DescribeClusterResponse"], key=60, valid="0-2", flexible="0+"
 ):
     include_cluster_authorized_operations = f(
-        "bool", "0+", "Answer what may be done to the cluster."
+        "bool", "0+", "Include the authorized operations of the cluster."
     )
     endpoint_type = f("int8", "1+", "1 brokers, 2 controllers.", default=1)
     include_fenced_brokers = f("bool", "2+", "Show fenced brokers too. KIP-1073.")
@@ -24,14 +24,14 @@ class DescribeClusterBroker(Struct):
     rack = f(
         "string", "0+", "Rack of the node; null when not configured.", default=None, nullable="0+"
     )
-    is_fenced = f("bool", "2+", "Is the broker fenced.")
+    is_fenced = f("bool", "2+", "Whether the broker is fenced.")
 
 
 class DescribeClusterResponse(Message, key=60, valid="0-2", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
     error_message = f(
-        "string", "0+", "The failure in words; null without one.", default=None, nullable="0+"
+        "string", "0+", "Error message; null without an error.", default=None, nullable="0+"
     )
     endpoint_type = f("int8", "1+", "1 brokers, 2 controllers.", default=1)
     cluster_id = f("string", "0+", "Cluster id; null when not known.")

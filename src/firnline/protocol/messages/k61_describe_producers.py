@@ -1,4 +1,4 @@
-"""DescribeProducers: producers a partition remembers. PURE.
+"""DescribeProducers: the producer state of a partition. PURE.
 
 Source: KIP-664.
 """
@@ -33,9 +33,9 @@ class DescribeProducersPartitionResult(Struct):
     partition_index = f("int32", "0+", "Partition number.")
     error_code = f("int16", "0+", "0, or why it failed.")
     error_message = f(
-        "string", "0+", "The failure in words; null without one.", default=None, nullable="0+"
+        "string", "0+", "Error message; null without an error.", default=None, nullable="0+"
     )
-    active_producers = f([ProducerState], "0+", "Producers the partition remembers.")
+    active_producers = f([ProducerState], "0+", "Producers with state in the partition.")
 
 
 class DescribeProducersTopicResult(Struct):
@@ -44,5 +44,5 @@ class DescribeProducersTopicResult(Struct):
 
 
 class DescribeProducersResponse(Message, key=61, valid="0", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     topics = f([DescribeProducersTopicResult], "0+", "By topic.")

@@ -25,7 +25,7 @@ class BrokerRegistrationRequest(
 ):
     broker_id = f("int32", "0+", "Node id of the broker.")
     cluster_id = f("string", "0+", "Cluster id; null when not known.")
-    incarnation_id = f("uuid", "0+", "Made anew with each start of the process.")
+    incarnation_id = f("uuid", "0+", "Random id of this start of the process.")
     listeners = f([BrokerListener], "0+", "Addresses by listener.")
     features = f([BrokerSupportedFeature], "0+", "Feature levels the node can run.")
     rack = f("string", "0+", "Rack of the node; null when not configured.", nullable="0+")
@@ -37,6 +37,6 @@ class BrokerRegistrationRequest(
 
 
 class BrokerRegistrationResponse(Message, key=62, valid="0-4", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
     broker_epoch = f("int64", "0+", "Broker epoch; -1 when unknown.", default=-1)

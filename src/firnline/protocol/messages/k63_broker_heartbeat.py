@@ -19,7 +19,7 @@ class BrokerHeartbeatRequest(
     cordoned_log_dirs = f(
         ["uuid"],
         "2+",
-        "Log directories that take nothing new; null when not said. KIP-1066.",
+        "Cordoned log directories; null when not stated. KIP-1066.",
         default=None,
         nullable="2+",
         tag=1,
@@ -27,8 +27,8 @@ class BrokerHeartbeatRequest(
 
 
 class BrokerHeartbeatResponse(Message, key=63, valid="0-2", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
-    is_caught_up = f("bool", "0+", "Is the broker near the end of the metadata.")
-    is_fenced = f("bool", "0+", "Is the broker fenced.", default=True)
-    should_shut_down = f("bool", "0+", "May the broker go down now.")
+    is_caught_up = f("bool", "0+", "Whether the broker has caught up with the metadata.")
+    is_fenced = f("bool", "0+", "Whether the broker is fenced.", default=True)
+    should_shut_down = f("bool", "0+", "Whether the broker may shut down now.")

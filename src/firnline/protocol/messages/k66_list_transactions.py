@@ -12,7 +12,9 @@ class ListTransactionsRequest(
 ):
     state_filters = f(["string"], "0+", "States to list; empty for all.")
     producer_id_filters = f(["int64"], "0+", "Producer ids to list; empty for all.")
-    duration_filter = f("int64", "1+", "Open for longer than this, ms; -1 for all.", default=-1)
+    duration_filter = f(
+        "int64", "1+", "List transactions open for longer, ms; -1 for all.", default=-1
+    )
     transactional_id_pattern = f(
         "string",
         "2+",
@@ -29,7 +31,7 @@ class ListedTransaction(Struct):
 
 
 class ListTransactionsResponse(Message, key=66, valid="0-2", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
     unknown_state_filters = f(["string"], "0+", "States that do not exist.")
     transaction_states = f([ListedTransaction], "0+", "By transaction.")

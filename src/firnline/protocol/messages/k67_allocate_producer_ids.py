@@ -15,7 +15,7 @@ class AllocateProducerIdsRequest(
 
 
 class AllocateProducerIdsResponse(Message, key=67, valid="0", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
     producer_id_start = f("int64", "0+", "First id of the block.")
     producer_id_len = f("int32", "0+", "Count of ids in the block.")

@@ -24,13 +24,13 @@ class ControllerRegistrationRequest(
     Message, Request["ControllerRegistrationResponse"], key=70, valid="0", flexible="0+"
 ):
     controller_id = f("int32", "0+", "Node id of the controller.")
-    incarnation_id = f("uuid", "0+", "Made anew with each start of the process.")
+    incarnation_id = f("uuid", "0+", "Random id of this start of the process.")
     zk_migration_ready = f("bool", "0+", "Always false: ZooKeeper is gone.")
     listeners = f([ControllerListener], "0+", "Addresses by listener.")
     features = f([ControllerSupportedFeature], "0+", "Feature levels the node can run.")
 
 
 class ControllerRegistrationResponse(Message, key=70, valid="0", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
-    error_message = f("string", "0+", "The failure in words; null without one.", nullable="0+")
+    error_message = f("string", "0+", "Error message; null without an error.", nullable="0+")

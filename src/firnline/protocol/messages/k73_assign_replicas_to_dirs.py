@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs: a broker says in which directory replicas are. PURE.
+"""AssignReplicasToDirs: a broker reports the directories of its replicas. PURE.
 
 Source: KIP-858.
 """
@@ -45,6 +45,6 @@ class AssignedDirectoryResult(Struct):
 
 
 class AssignReplicasToDirsResponse(Message, key=73, valid="0", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
     directories = f([AssignedDirectoryResult], "0+", "By directory.")

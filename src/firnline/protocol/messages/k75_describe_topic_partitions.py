@@ -20,7 +20,9 @@ class DescribeTopicPartitionsRequest(
     Message, Request["DescribeTopicPartitionsResponse"], key=75, valid="0", flexible="0+"
 ):
     topics = f([DescribeTopicPartitionsTopic], "0+", "Topics to describe; empty for all.")
-    response_partition_limit = f("int32", "0+", "Most partitions to answer.", default=2000)
+    response_partition_limit = f(
+        "int32", "0+", "Limit of partitions in the response.", default=2000
+    )
     cursor = f(Cursor, "0+", "Where to begin; null for the start.", nullable="0+")
 
 
@@ -39,7 +41,11 @@ class DescribeTopicPartitionsResponsePartition(Struct):
         nullable="0+",
     )
     last_known_elr = f(
-        ["int32"], "0+", "The last of them when none is left. KIP-966.", default=None, nullable="0+"
+        ["int32"],
+        "0+",
+        "The last known eligible leaders, if none is left. KIP-966.",
+        default=None,
+        nullable="0+",
     )
     offline_replicas = f(["int32"], "0+", "Node ids of replicas that are down.")
 
@@ -48,7 +54,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     error_code = f("int16", "0+", "0, or why it failed.")
     name = f("string", "0+", "Topic name.", nullable="0+")
     topic_id = f("uuid", "0+", "Topic id.")
-    is_internal = f("bool", "0+", "Is it one of the broker's own topics.")
+    is_internal = f("bool", "0+", "Whether the topic is internal.")
     partitions = f([DescribeTopicPartitionsResponsePartition], "0+", "By partition.")
     topic_authorized_operations = f(
         "int32",
@@ -59,6 +65,6 @@ class DescribeTopicPartitionsResponseTopic(Struct):
 
 
 class DescribeTopicPartitionsResponse(Message, key=75, valid="0", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     topics = f([DescribeTopicPartitionsResponseTopic], "0+", "Topics found.")
     next_cursor = f(Cursor, "0+", "Where to go on; null at the end.", nullable="0+")

@@ -22,7 +22,7 @@ class UpdateRaftVoterRequest(
     Message, Request["UpdateRaftVoterResponse"], key=82, valid="0", flexible="0+"
 ):
     cluster_id = f("string", "0+", "Refused if it is not ours.", nullable="0+")
-    current_leader_epoch = f("int32", "0+", "Epoch the voter believes in; -1 when unknown.")
+    current_leader_epoch = f("int32", "0+", "The voter's epoch; -1 when unknown.")
     voter_id = f("int32", "0+", "Node id of the voter.")
     voter_directory_id = f("uuid", "0+", "Directory of the voter's metadata log.")
     listeners = f([VoterListener], "0+", "Where it listens.")
@@ -37,6 +37,6 @@ class CurrentLeader(Struct):
 
 
 class UpdateRaftVoterResponse(Message, key=82, valid="0", flexible="0+"):
-    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
-    current_leader = f(CurrentLeader, "0+", "Whom to ask instead.", tag=0)
+    current_leader = f(CurrentLeader, "0+", "The current leader.", tag=0)

@@ -1,4 +1,4 @@
-"""Who a broker speaks for in an Envelope: two bytes of version, then this. PURE. Source: KIP-590."""
+"""The principal in an Envelope: two bytes of version, then this message. PURE. Source: KIP-590."""
 
 import struct
 
@@ -12,7 +12,7 @@ _VERSION = struct.Struct(">h")
 class DefaultPrincipalData(Message, key=-1, valid="0", flexible="0+"):
     type = f("string", "0+", "Kind of principal, such as User.")
     name = f("string", "0+", "Name of the principal.")
-    token_authenticated = f("bool", "0+", "A delegation token vouches for it.")
+    token_authenticated = f("bool", "0+", "The principal was authenticated by a delegation token.")
 
 
 def encode_principal(principal: str) -> bytes:

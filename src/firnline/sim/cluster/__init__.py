@@ -1,1 +1,1 @@
-"""Whole clusters in the simulated world: brokers, controllers, producers, consumers, admin churn. SIM."""
+"""Simulated clusters: brokers, controllers, producers, consumers, and an administrator. SIM."""

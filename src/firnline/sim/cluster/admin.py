@@ -40,7 +40,7 @@ from firnline.protocol.messages.k45_alter_partition_reassignments import (
     ReassignableTopic,
 )
 from firnline.protocol.messages.k57_update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from firnline.sim.cluster.client import Client, Place
+from firnline.sim.cluster.client import Client, PartitionLeader
 from firnline.sim.cluster.shape import ALWAYS, IF_ASKED, UNCLEAN_KEY, TopicShape
 from firnline.sim.options import Options
 from firnline.sim.world import Chance
@@ -51,10 +51,10 @@ _CHURNED_MAX = 2
 _PREFERRED, _UNCLEAN = 0, 1
 _TOPIC, _SET = 2, 0
 _RETRY_MS = 300
-# Below the least that segment.bytes takes.
+# Smaller than segment.bytes may be.
 _SEGMENT_BYTES = "internal.segment.bytes"
 
-# A lagging replica may miss a tombstone that has had its time: here none ever has.
+# A lagging replica could miss an expired tombstone, so here none ever expires.
 _COMPACTED: dict[str, int | str] = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.01",
@@ -63,9 +63,9 @@ _COMPACTED: dict[str, int | str] = {
 
 
 class Admin(Client):
-    """`made`, `gone`: topics that are, or are not, there for sure (rel-Q16); by id.
+    """`made`, `gone`: topics that certainly exist, or do not (rel-Q16); by id.
 
-    level   of metadata.version that it is at, for sure, or above
+    level   the metadata.version that the cluster certainly has, or exceeds
     """
 
     def __init__(self, options: Options, chance: Chance) -> None:
@@ -96,7 +96,7 @@ class Admin(Client):
 
     @property
     def has_begun(self) -> bool:
-        """Are the topics of the seed there?"""
+        """Whether the topics of the seed exist."""
         return not self._missing
 
     def start(self, now_ms: int) -> Effects:
@@ -113,7 +113,7 @@ class Admin(Client):
             if row.error_code in (Code.NONE, Code.TOPIC_ALREADY_EXISTS):
                 self._missing.pop(row.name, None)
         if self._missing:
-            # With fewer brokers than replicas are wanted it is too early.
+            # It is too early while there are fewer brokers than replicas.
             return [SetTimer(key="create", at_ms=now_ms + _RETRY_MS, then=self._create_first)]
         effects = [*self.refresh_soon(now_ms), self._beat(now_ms)]
         return [*effects, self._raise_later(now_ms)] if self._levels else effects
@@ -125,7 +125,7 @@ class Admin(Client):
         return SetTimer(key="raise", at_ms=now_ms + delay_ms, then=self._raise)
 
     def _raise(self, now_ms: int) -> Effects:
-        """Raise the level; until that is acknowledged ask again, as an operator does who heard nothing."""
+        """Raise the level; retry until it is acknowledged, as an operator would."""
         if not self.is_on:
             return []
         row = FeatureUpdateKey(feature=METADATA_VERSION, max_version_level=self._levels[0])
@@ -156,12 +156,12 @@ class Admin(Client):
         return [self.ask(where, request, then, channel="admin", timeout_ms=_TIMEOUT_MS)]
 
     def _heard(self, answer: Any, now_ms: int) -> Effects:
-        """Nothing was promised."""
+        """No promise was made."""
         self.changes += not isinstance(answer, Unanswered)
         return []
 
-    def _place(self) -> Place:
-        """A partition of a topic that stays."""
+    def _place(self) -> PartitionLeader:
+        """Choose a partition of a topic that stays."""
         names = list(self._factors)
         places = [place for place in self.places.values() if place.topic in names]
         return self.chance.pick(places or list(self.places.values()))
@@ -208,7 +208,7 @@ class Admin(Client):
         return self._ask(CreatePartitionsRequest(topics=[topic], timeout_ms=5_000), self._heard)
 
     def _reassign(self, now_ms: int) -> Effects:
-        """Any set of brokers of the same size, or back to what it was."""
+        """Move to any set of brokers of the same size, or back."""
         place = self._place()
         left = list(self._brokers)
         replicas: list[int] | None = None
@@ -226,11 +226,11 @@ class Admin(Client):
         return self._ask_for_leader(self._place(), _PREFERRED)
 
     def _elect_unclean(self, now_ms: int) -> Effects:
-        """Any leader rather than none, where that was agreed upon."""
+        """Elect any leader rather than none, where the topic allows it."""
         places = [place for place in self.places.values() if place.topic in self._asked]
         return self._ask_for_leader(self.chance.pick(places), _UNCLEAN) if places else []
 
-    def _ask_for_leader(self, place: Place, election_type: int) -> Effects:
+    def _ask_for_leader(self, place: PartitionLeader, election_type: int) -> Effects:
         topics = [ElectionTopic(topic=place.topic, partitions=[place.partition])]
         request = ElectLeadersRequest(
             election_type=election_type, topic_partitions=topics, timeout_ms=5_000

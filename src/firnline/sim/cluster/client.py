@@ -1,7 +1,8 @@
-"""What all simulated clients do: find brokers and leaders, ask, and go on after every failure. SIM.
+"""The base of all simulated clients: find brokers and leaders, send requests, and continue after failures.
+SIM.
 
-A client is a process of the simulated world like any other: it has a clock and connections, and speaks to
-brokers alone. Source: spec C12 (metadata), C13.
+A client is a process of the simulated world like any other: it has a clock and connections, and talks only to
+brokers. Source: spec C12 (metadata), C13.
 """
 
 from collections.abc import Callable
@@ -20,16 +21,16 @@ from firnline.sim.net import BROKER_PORT, HOST_PREFIX
 from firnline.sim.options import Options
 from firnline.sim.world import Chance
 
-Then = Callable[[Any, int], Effects]
+ResponseCallback = Callable[[Any, int], Effects]
 Response = TypeVar("Response")
-# Clients are numbered from here on; nodes are below.
+# Clients are numbered from here on; nodes have lower numbers.
 CLIENT_IDS_FROM = 101
 REQUEST_TIMEOUT_MS = 5_000
 _METADATA_MS = 4_000
 _SOON_MS = 200
 
 
-class Place(NamedTuple):
+class PartitionLeader(NamedTuple):
     """One partition as a client knows it."""
 
     topic: str
@@ -44,12 +45,12 @@ class Place(NamedTuple):
 
 
 class Client:
-    """The half that all clients have. `places` is what the last answer about metadata said."""
+    """The common part of all clients. `places` holds the partitions of the last Metadata response."""
 
-    # What a node has, and a client has not; nobody looks for it there.
+    # Attributes of a node that a client does not have; nobody reads them.
     broker: Any = None
     controller: Any = None
-    knows_internal = False  # whether topics of the brokers' own are in `places`
+    knows_internal = False  # whether internal topics are in `places`
     quorum: MetadataQuorum
     raft: RaftNode
     log: MetaLog
@@ -58,15 +59,15 @@ class Client:
         assert options.cluster is not None
         self.shape = options.cluster
         self.chance = chance
-        self.places: dict[tuple[Uuid, int], Place] = {}
+        self.places: dict[tuple[Uuid, int], PartitionLeader] = {}
         self._brokers = broker_ids(options)
         self._is_asking = False
         self._is_soon = False
 
-    # ---- of a machine
+    # ---- the interface of a machine
 
     def start(self, now_ms: int) -> Effects:
-        """Find out who leads."""
+        """Find the leaders."""
         return self.refresh(now_ms)
 
     def takes(self, port: int) -> bool:
@@ -82,7 +83,7 @@ class Client:
         then()
         return []
 
-    # ---- asking
+    # ---- requests
 
     def ask(
         self,
@@ -94,7 +95,7 @@ class Client:
         timeout_ms: int = REQUEST_TIMEOUT_MS,
         version_max: int = 32_767,
     ) -> Send[Response]:
-        """Ask a broker; `then(answer or Unanswered, now_ms)`."""
+        """Send a request to a broker; `then(answer or Unanswered, now_ms)`."""
         return Send(
             peer=Peer(broker_id, f"{HOST_PREFIX}{broker_id}", BROKER_PORT),
             request=request,
@@ -108,7 +109,7 @@ class Client:
         return self.chance.pick(self._brokers)
 
     def refresh(self, now_ms: int) -> Effects:
-        """Ask some broker who leads what, unless that is under way."""
+        """Ask some broker for the leaders, unless such a request is in progress."""
         if self._is_asking:
             return []
         self._is_asking, self._is_soon = True, False
@@ -120,7 +121,9 @@ class Client:
         if isinstance(answer, Unanswered) or not answer.topics:
             return [SetTimer(key="metadata", at_ms=now_ms + _SOON_MS, then=self.refresh)]
         found = [
-            Place(topic.name, topic.topic_id, row.partition_index, row.leader_id, row.leader_epoch)
+            PartitionLeader(
+                topic.name, topic.topic_id, row.partition_index, row.leader_id, row.leader_epoch
+            )
             for topic in answer.topics
             if not topic.error_code and (self.knows_internal or not topic.is_internal)
             for row in topic.partitions
@@ -129,18 +132,18 @@ class Client:
         timer = SetTimer(key="metadata", at_ms=now_ms + _METADATA_MS, then=self.refresh)
         return [timer, *self.on_places(now_ms)]
 
-    def _newer(self, place: Place) -> Place:
-        """As clients do: a broker that is behind does not send them back to a deposed leader (KIP-320)."""
+    def _newer(self, place: PartitionLeader) -> PartitionLeader:
+        """As clients do: a broker that lags does not send them back to a deposed leader (KIP-320)."""
         known = self.places.get(place.key, place)
         return known if known.leader_epoch > place.leader_epoch else place
 
     def refresh_soon(self, now_ms: int) -> Effects:
-        """What is known of leaders turned out to be wrong."""
+        """Ask again soon: what is known of leaders was wrong."""
         if self._is_soon or self._is_asking:
             return []
         self._is_soon = True
         return [SetTimer(key="metadata", at_ms=now_ms + _SOON_MS // 2, then=self.refresh)]
 
     def on_places(self, now_ms: int) -> Effects:
-        """`places` is news."""
+        """`places` has changed."""
         return []

@@ -1,7 +1,7 @@
-"""What compaction may take from a replica, and what it must leave: rel-C10. SIM.
+"""What compaction may remove from a replica, and what it must keep: rel-C10. SIM.
 
-The ledger has whatever was committed, in full. Of a compacted partition a replica has less: every record it
-has is one that was committed, at the same offset, and the newest record of each key that lies in it is there.
+The ledger holds every record that was ever committed. A replica of a compacted partition has fewer: each of
+its records was committed at the same offset, and the newest record of each key in its range is there.
 """
 
 from typing import Protocol
@@ -16,12 +16,12 @@ _FOR_EVER_MS = 1000 * DAY_MS
 
 
 def is_compacted(log: object) -> bool:
-    """Is that a log of a topic that is compacted now?"""
+    """Whether that is a log of a topic that is compacted now."""
     return "compact" in log.config.cleanup_policy  # type: ignore[attr-defined]
 
 
 class History(Protocol):
-    """What was committed to one partition; `PartitionTruth` in `sim/cluster/ledger.py` is one."""
+    """What was committed to one partition; `PartitionHistory` in `sim/cluster/ledger.py` is one."""
 
     end_offset: int
 
@@ -38,26 +38,26 @@ class History(Protocol):
 class KeyedHistory:
     """Records that were ever committed to one partition, by offset and by key."""
 
-    def __init__(self, truth: History) -> None:
-        self._truth = truth
+    def __init__(self, history: History) -> None:
+        self._history = history
         self._cuts = 0
         self._upto = 0
         self._rows: dict[int, tuple[bytes | None, bytes | None]] = {}
         self._newest: dict[bytes, int] = {}
-        # Keys whose newest record was lost with all from an offset on: what it had replaced may be gone, too.
+        # Keys whose newest record was lost by a truncation: older records that it replaced may be gone too.
         self._lost_from: dict[bytes, int] = {}
-        # The offsets in a batch whose records are all so: replicas have the same ones, round after round.
+        # The offsets in a checked batch: replicas have the same batches, round after round.
         self._sound: dict[bytes, tuple[int, ...]] = {}
 
     def _catch_up(self) -> None:
-        truth = self._truth
-        if truth.cuts != self._cuts:
+        history = self._history
+        if history.cuts != self._cuts:
             self._rows.clear()
             self._newest.clear()
             self._sound.clear()
-            self._cuts, self._upto = truth.cuts, 0
-        for base_offset in truth.borders_from(self._upto):
-            batch = truth.batch_at(base_offset)
+            self._cuts, self._upto = history.cuts, 0
+        for base_offset in history.borders_from(self._upto):
+            batch = history.batch_at(base_offset)
             if batch is None:
                 continue
             header = next(headers(batch))
@@ -66,12 +66,13 @@ class KeyedHistory:
                     self._rows[row.offset] = row.key, row.value
                     if row.key is not None:
                         self._newest[row.key] = row.offset
-        self._upto = truth.end_offset
+        self._upto = history.end_offset
 
     def lose(self, offset: int) -> None:
-        """All from `offset` on is about to be lost, where that is allowed.
+        """Everything from `offset` on is about to be lost, where that is allowed.
 
-        A replica that had compacted by it, and gives it up then, lacks what it replaced, too.
+        A replica that compacted with these records, and then truncates them, also lacks the records they
+        replaced.
         """
         self._catch_up()
         for key, newest in self._newest.items():
@@ -79,7 +80,7 @@ class KeyedHistory:
                 self._lost_from[key] = max(offset, self._lost_from.get(key, 0))
 
     def is_so(self, data: bytes) -> str | None:
-        """Say which record of whole batches was never committed."""
+        """Return a complaint about a record of complete batches that was never committed, or None."""
         self._catch_up()
         before = -1
         for header in headers(data):
@@ -94,7 +95,7 @@ class KeyedHistory:
         return None
 
     def _offsets(self, data: bytes, header: BatchHeader) -> tuple[int, ...] | str:
-        """Return the offsets of the records in a batch, or say which record was never committed."""
+        """Return the offsets of the records in a batch, or a complaint about one that was never committed."""
         if header.is_control:
             return ()
         batch = _batch(data, header)
@@ -116,7 +117,9 @@ class KeyedHistory:
         return self._sound[batch]
 
     def is_left_of(self, batch: bytes, committed: bytes) -> bool:
-        """Say whether compaction may have made the one of the other: rows that are left, in its place."""
+        """Whether compaction may have turned `committed` into `batch`: the remaining records, in the same
+        place.
+        """
         ours, whole = next(headers(batch)), next(headers(committed))
         is_there = (ours.base_offset, ours.next_offset) == (whole.base_offset, whole.next_offset)
         return is_there and ours.leader_epoch == whole.leader_epoch and self.is_so(batch) is None
@@ -124,7 +127,7 @@ class KeyedHistory:
     def differs(
         self, data: bytes, start_offset: int, end_offset: int, delete_retention_ms: int
     ) -> str | None:
-        """Compare what a replica has of [`start_offset`, `end_offset`); say what it must not lack."""
+        """Compare what a replica has of [`start_offset`, `end_offset`); return what it must not lack."""
         problem = self.is_so(data)
         if problem is not None:
             return problem

@@ -1,7 +1,7 @@
-"""A consumer that reads every partition from its start on, and keeps reading at the end. SIM.
+"""A consumer that reads every partition from its start, and keeps reading at the end. SIM.
 
-What it reads goes to `on_read`; what an offset once held it must hold for ever (rel-C1). Now and then it asks
-for offsets by time (rel-C9). Source: spec C14.
+It passes what it reads to `on_read`; an offset must always hold the same record (rel-C1). Now and then it
+asks for offsets by timestamp (rel-C9). Source: spec C14.
 """
 
 from collections.abc import Callable
@@ -19,16 +19,16 @@ from firnline.protocol.messages.k02_list_offsets import (
 )
 from firnline.records.batch import headers
 from firnline.records.validate import check_batches
-from firnline.sim.cluster.client import Client, Place
+from firnline.sim.cluster.client import Client, PartitionLeader
+from firnline.sim.cluster.ledger import PartitionKey
 from firnline.sim.cluster.shape import NEVER
 from firnline.sim.options import Options
 from firnline.sim.world import EPOCH_S, Chance
 
-Key = tuple[Uuid, int]
-# Told of (partition, position, bytes, epoch of the leader that was asked).
-OnRead = Callable[[Key, int, bytes, int], None]
-# Whether records before a position are known to be lost, so that reading begins anew.
-MayGoBack = Callable[[Key, int], bool]
+# Called with (partition, position, bytes, leader epoch of the answering broker).
+OnRead = Callable[[PartitionKey, int, bytes, int], None]
+# Whether records before a position are known to be lost, so that the consumer may start again.
+MayGoBack = Callable[[PartitionKey, int], bool]
 _WAIT_MS = 500
 _PAUSE_MS = 150
 _BYTES = 1_048_576
@@ -46,17 +46,17 @@ class Consumer(Client):
     ) -> None:
         super().__init__(options, chance)
         self._may_go_back = may_go_back
-        self.positions: dict[Key, int] = {}
+        self.positions: dict[PartitionKey, int] = {}
         self.records = 0
-        # Whether it tells with each Fetch of which epoch the last batch was, as consumers of Kafka's do.
+        # Whether each Fetch states the epoch of the last batch, as Kafka's consumers do.
         self._is_wary = any(topic.unclean != NEVER for topic in self.shape.topics)
         self._is_careful = "rot-log" in options.late_kinds
         self._gappy = [topic.name for topic in self.shape.topics if topic.is_compacted]
-        self.damaged = 0  # answers that were not taken
-        self._epochs: dict[Key, int] = {}
+        self.damaged = 0  # responses that were refused
+        self._epochs: dict[PartitionKey, int] = {}
         self._on_read = on_read
         self._fetching: dict[int, bool] = {}
-        self._paused: dict[Key, int] = {}
+        self._paused: dict[PartitionKey, int] = {}
         self._version_max = chance.pick((18, 17, 15, 13, 12))
         self._fetch_bytes = chance.pick((_BYTES, 3_000))
 
@@ -71,7 +71,7 @@ class Consumer(Client):
         return self._go(now_ms)
 
     def _go(self, now_ms: int) -> Effects:
-        """One Fetch to each leader that none is under way to."""
+        """Send one Fetch to each leader that has none in progress."""
         effects: Effects = []
         leaders = sorted({place.leader_id for place in self.places.values()})
         for leader_id in leaders:
@@ -80,8 +80,8 @@ class Consumer(Client):
         return effects
 
     def _fetch(self, leader_id: int, now_ms: int) -> Effects:
-        wanted: dict[Uuid, tuple[Place, list[FetchPartition]]] = {}
-        asked: dict[Key, tuple[int, int]] = {}
+        wanted: dict[Uuid, tuple[PartitionLeader, list[FetchPartition]]] = {}
+        asked: dict[PartitionKey, tuple[int, int]] = {}
         for key, place in self.places.items():
             if place.leader_id != leader_id or self._paused.get(key, 0) > now_ms:
                 continue
@@ -107,7 +107,7 @@ class Consumer(Client):
         return [self.ask(leader_id, request, then, channel="fetch", version_max=self._version_max)]
 
     def _came(
-        self, leader_id: int, asked: dict[Key, tuple[int, int]], answer: Any, now_ms: int
+        self, leader_id: int, asked: dict[PartitionKey, tuple[int, int]], answer: Any, now_ms: int
     ) -> Effects:
         self._fetching[leader_id] = False
         if isinstance(answer, Unanswered) or answer.error_code:
@@ -127,7 +127,7 @@ class Consumer(Client):
             effects.append(self._again(leader_id, now_ms))
         return [*effects, *self._go(now_ms)]
 
-    def _take(self, key: Key, row: Any, leader_epoch: int, now_ms: int) -> Effects:
+    def _take(self, key: PartitionKey, row: Any, leader_epoch: int, now_ms: int) -> Effects:
         if row.error_code == Code.OFFSET_OUT_OF_RANGE:
             self._paused[key] = now_ms + _PAUSE_MS
             return self._list(self.places[key], _EARLIEST, partial(self._reset, key))
@@ -135,7 +135,7 @@ class Consumer(Client):
             self._paused[key] = now_ms + _PAUSE_MS
             return self.refresh_soon(now_ms)
         if row.diverging_epoch.end_offset >= 0:
-            # What it read beyond is of a lineage that an unclean election left behind (KIP-320).
+            # What it read beyond belongs to a lineage that an unclean election abandoned (KIP-320).
             self.positions[key] = min(self.positions[key], row.diverging_epoch.end_offset)
             self._epochs[key] = row.diverging_epoch.epoch
             return []
@@ -155,8 +155,8 @@ class Consumer(Client):
             self.positions[key] = position
         return []
 
-    def _is_sound(self, key: Key, data: bytes) -> bool:
-        """Do its CRCs match, and do the batches follow one another, as Firnline's readers look?"""
+    def _is_sound(self, key: PartitionKey, data: bytes) -> bool:
+        """Whether the CRCs match and the batches are consecutive, as our readers check."""
         found = check_batches(data)
         if isinstance(found, KafkaError):
             return False
@@ -175,14 +175,14 @@ class Consumer(Client):
 
     # ---- offsets
 
-    def _list(self, place: Place, timestamp: int, then: Any) -> Effects:
+    def _list(self, place: PartitionLeader, timestamp: int, then: Any) -> Effects:
         row = ListOffsetsPartition(partition_index=place.partition, timestamp=timestamp)
         topic = ListOffsetsTopic(name=place.topic, partitions=[row])
         request = ListOffsetsRequest(replica_id=-1, topics=[topic], timeout_ms=_WAIT_MS)
         return [self.ask(place.leader_id, request, then, channel="offsets", version_max=9)]
 
-    def _reset(self, key: Key, answer: Any, now_ms: int) -> Effects:
-        """The position is not there any more, or not yet: go on where the log begins, or ends."""
+    def _reset(self, key: PartitionKey, answer: Any, now_ms: int) -> Effects:
+        """The position is gone, or not there yet: continue at the start or the end of the log."""
         if isinstance(answer, Unanswered):
             return self.refresh_soon(now_ms)
         row = answer.topics[0].partitions[0]
@@ -197,7 +197,7 @@ class Consumer(Client):
         return SetTimer(key="look up", at_ms=now_ms + _LOOK_UP_MS, then=self._look_up)
 
     def _look_up(self, now_ms: int) -> Effects:
-        """Ask for the offset of a time."""
+        """Ask for the offset of a timestamp."""
         effects: Effects = [self._look_up_later(now_ms)]
         places = [place for place in self.places.values() if place.leader_id >= 0]
         if places:
@@ -206,5 +206,5 @@ class Consumer(Client):
         return effects
 
     def _looked_up(self, answer: Any, now_ms: int) -> Effects:
-        """What was answered is judged where it leaves the broker."""
+        """Nothing to do: the response is checked where it leaves the broker."""
         return []

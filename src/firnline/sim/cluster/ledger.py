@@ -1,8 +1,8 @@
-"""What was ever committed and acknowledged of each partition, and what of it may be lost by the rules. SIM.
+"""What was ever committed and acknowledged in each partition, and which losses the rules allow. SIM.
 
-The first leader that lets a high watermark pass a batch writes it here; every replica is compared with it.
-Where an exemption applies (the last replica standing lost data and leads all the same; a leader was elected
-from outside the ISR, as its topic allows) the lineage is cut there, and counted.
+The first leader whose high watermark passes a batch writes it here; every replica is compared with it. Where
+an exemption applies (the last replica standing lost data and still leads; a leader was elected from outside
+the ISR, as its topic allows), the lineage is truncated there, and the loss is counted.
 """
 
 import sys
@@ -10,16 +10,16 @@ import sys
 from firnline.base.ids import Uuid
 from firnline.records.batch import NO_PRODUCER_ID, BatchHeader
 from firnline.sim.cluster.compaction_checks import KeyedHistory
-from firnline.sim.truth import CommittedLog
+from firnline.sim.history import CommittedLog
 
-Key = tuple[Uuid, int]
+PartitionKey = tuple[Uuid, int]
 
 
-class PartitionTruth(CommittedLog):
+class PartitionHistory(CommittedLog):
     """One partition.
 
-    acked_end  everything below was promised
-    cut_at     where the lineage was cut, each time
+    acked_end  everything below was acknowledged
+    cut_at     where the lineage was truncated, each time
     lost       acknowledged records that were lost where that is allowed
     """
 
@@ -28,10 +28,10 @@ class PartitionTruth(CommittedLog):
         self.acked_end = 0
         self.cut_at: list[int] = []
         self.lost = 0
-        # Epochs of leaders from outside the ISR that nobody has seen lead.
+        # Epochs of leaders from outside the ISR that have not been seen to lead yet.
         self._unclean: list[int] = []
-        # (first epoch, epoch after the last, offset) of what an unclean election left behind: a log whose
-        # newest batch is of those epochs may be another one from the offset on.
+        # (first epoch, epoch after the last, offset) abandoned by an unclean election: a log whose newest
+        # batch has such an epoch may differ from that offset on.
         self._left: list[tuple[int, int, int]] = []
         # (leader epoch, offset): the last replica standing lost what earlier leaders have from there on.
         self._given_up: list[tuple[int, int]] = []
@@ -57,7 +57,7 @@ class PartitionTruth(CommittedLog):
         self._sequences[producer] = header.last_sequence
 
     def lose(self, offset: int) -> int:
-        """The lineage goes on from `offset`, a border; return how many acknowledged records are lost."""
+        """Truncate the lineage at `offset`, a batch border; return how many acknowledged records are lost."""
         lost = max(0, self.acked_end - offset)
         self.lost += lost
         if self.is_compacted:
@@ -78,45 +78,45 @@ class PartitionTruth(CommittedLog):
 
     @property
     def is_open(self) -> bool:
-        """Was a leader elected from outside the ISR that nobody has seen lead?
+        """Whether a leader from outside the ISR was elected that has not been seen to lead yet.
 
-        Until then the lineage is the old one: the new leader may still get more of it.
+        Until then the lineage is the old one: the new leader may still fetch more of it.
         """
         return bool(self._unclean)
 
     @property
     def has_past(self) -> bool:
-        """Did an unclean election leave anything behind?"""
+        """Whether an unclean election abandoned anything."""
         return bool(self._left)
 
     def elected(self, leader_epoch: int) -> None:
-        """The leader of that epoch is from outside the ISR, and may be."""
+        """The leader of that epoch is allowed to be from outside the ISR."""
         self._unclean.append(leader_epoch)
 
     def is_taken_over(self, leader_epoch: int) -> bool:
-        """Is the leader of that epoch the first to show itself after an unclean election?"""
+        """Whether the leader of that epoch is the first to be seen after an unclean election."""
         return bool(self._unclean) and self._unclean[0] <= leader_epoch
 
     def take_over(self, leader_epoch: int, border: int) -> None:
-        """From `border` on the lineage is that of this leader; those of older epochs are left behind."""
+        """From `border` on the lineage is this leader's; those of older epochs are abandoned."""
         self.cut_at.append(border)
         over = [each for each in self._unclean if each <= leader_epoch]
         self._unclean = self._unclean[len(over) :]
         self._left.append((-1, over[-1], border))
         if len(over) > 1:
-            # Leaders that may show themselves yet: what they have nobody knows.
+            # Leaders that may still be seen: nobody knows what they have.
             self._left.append((over[0], over[-1], 0))
 
     def give_up(self, leader_epoch: int, border: int) -> None:
-        """The last replica standing leads that epoch, from `border` on without what was committed."""
+        """The last replica standing leads that epoch, without what was committed from `border` on."""
         self._given_up.append((leader_epoch, border))
 
     def is_given_up(self, leader_epoch: int, offset: int) -> bool:
-        """Does a leader that has not heard of it promise what the last replica standing lost?"""
+        """Whether a leader that has not heard of it acknowledges what the last replica standing lost."""
         return any(leader_epoch < epoch and offset >= at for epoch, at in self._given_up)
 
     def skip(self, offset: int) -> None:
-        """The leader's log begins there; above all that is left of the lineage the rest was deleted."""
+        """The leader's log begins there; everything between the lineage and there was deleted."""
         if offset <= self.end_offset:
             return
         self._sequences.clear()  # of a history that this leader does not have
@@ -127,13 +127,13 @@ class PartitionTruth(CommittedLog):
         self.end_offset = offset
 
     def judged_to(self, epoch: int) -> int:
-        """Up to where a log, or a leader, that has come no further than that epoch is of the lineage."""
+        """The end of the lineage for a log, or a leader, whose newest epoch is this one."""
         return min(
             (at for first, end, at in self._left if first <= epoch < end), default=sys.maxsize
         )
 
 
-def name(key: Key) -> str:
+def name(key: PartitionKey) -> str:
     """A partition as people read it."""
     return f"{key[0].hex()[:6]}-{key[1]}"
 
@@ -142,16 +142,16 @@ class Ledger:
     """All partitions, by topic id and number."""
 
     def __init__(self) -> None:
-        self.partitions: dict[Key, PartitionTruth] = {}
-        self.acknowledged = 0  # records, at acks=all
+        self.partitions: dict[PartitionKey, PartitionHistory] = {}
+        self.acknowledged = 0  # records, with acks=all
         self.acknowledged_by_one = 0
         self.exempt = 0  # acknowledged records that were lost where that is allowed
 
-    def of(self, key: Key) -> PartitionTruth:
-        """The partition, from its first mention on."""
+    def of(self, key: PartitionKey) -> PartitionHistory:
+        """The partition; created when it is first used."""
         found = self.partitions.get(key)
         if found is None:
-            found = self.partitions[key] = PartitionTruth()
+            found = self.partitions[key] = PartitionHistory()
         return found
 
     @property

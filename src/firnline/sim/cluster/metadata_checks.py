@@ -1,4 +1,5 @@
-"""The invariants of what controllers decide about brokers and partitions, at every committed batch. SIM.
+"""Invariants of the controllers' decisions about brokers and partitions, checked at every committed batch.
+SIM.
 
 Source: reliability (b), rel-R1, R2, R3, R16, R17.
 """
@@ -9,8 +10,8 @@ from typing import Any
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import ClusterImage, PartitionImage
 from firnline.replica.isr import NO_BROKER_EPOCH
-from firnline.sim.cluster.budget import Atlas
-from firnline.sim.cluster.ledger import Key, Ledger, name
+from firnline.sim.cluster.budget import DirtyReplicas
+from firnline.sim.cluster.ledger import Ledger, PartitionKey, name
 from firnline.sim.cluster.replica_checks import ReplicaChecks
 from firnline.sim.cluster.shape import UNCLEAN_KEY
 from firnline.sim.cluster.wire_checks import WireChecks
@@ -19,31 +20,34 @@ _RECOVERING = 1
 
 
 class MetadataChecks:
-    """Judges each committed change, as soon as anybody calls it committed."""
+    """Checks each committed change, as soon as any node calls it committed."""
 
     def __init__(
         self,
         ledger: Ledger,
-        atlas: Atlas,
+        dirty: DirtyReplicas,
         replicas: ReplicaChecks,
         wire: WireChecks,
         complain: Any,
         *,
         may_be_unknown: bool = False,
     ) -> None:
-        # Below some metadata.version no follower tells its broker epoch, and whoever fetched is proposed.
+        # Below some metadata.version followers do not state their broker epoch, so whoever fetched may be
+        # proposed.
         self._may_be_unknown = may_be_unknown
         self._wire = wire
         self._ledger = ledger
-        self._atlas = atlas
+        self._dirty = dirty
         self._replicas = replicas
         self._complain = complain
         self.unclean_elections = 0  # that were committed
-        self._epochs: dict[int, int] = {}  # the newest of each broker, also of those that are gone
+        self._epochs: dict[
+            int, int
+        ] = {}  # the newest of each broker, including brokers that are gone
 
     def on_image(self, image: ClusterImage, deltas: Sequence[ClusterDelta]) -> None:
-        """Look at what changed."""
-        self._atlas.image = image
+        """Check what has changed."""
+        self._dirty.image = image
         for delta in deltas:
             for broker_id in delta.brokers:
                 self._on_broker(delta, broker_id)
@@ -69,10 +73,14 @@ class MetadataChecks:
         self._epochs[broker_id] = after.epoch
 
     def _on_partition(
-        self, delta: ClusterDelta, key: Key, before: PartitionImage | None, after: PartitionImage
+        self,
+        delta: ClusterDelta,
+        key: PartitionKey,
+        before: PartitionImage | None,
+        after: PartitionImage,
     ) -> None:
-        """rel-R16, rel-R17; and rel-R1 for those who join an ISR."""
-        self._atlas.note_isr(key, after)
+        """rel-R16, rel-R17; and rel-R1 for replicas that join an ISR."""
+        self._dirty.note_isr(key, after)
         if not after.isr or any(each not in after.replicas for each in after.isr):
             text = f"{name(key)}: the ISR is {after.isr} of {after.replicas}"
             self._complain("rel-R17", text)
@@ -85,7 +93,7 @@ class MetadataChecks:
             self._complain("rel-R16", text)
         joined = [each for each in after.isr if each not in before.isr]
         if _is_from_outside(before, after):
-            joined.clear()  # nobody says that it is in sync
+            joined.clear()  # nobody claims that it is in sync
         for broker_id in joined:
             self._on_joined(delta, key, before, broker_id)
         end = self._ledger.of(key).acked_end
@@ -96,29 +104,31 @@ class MetadataChecks:
         self,
         delta: ClusterDelta,
         topic: str,
-        key: Key,
+        key: PartitionKey,
         before: PartitionImage,
         after: PartitionImage,
     ) -> None:
-        """rel-R5: the settings of the topic allow it, or it was asked for, of the partition as it was."""
+        """rel-R5: the topic's settings allow it, or an administrator asked for it, of the partition as it
+        was.
+        """
         self.unclean_elections += 1
         is_allowed = delta.before.topic_config_overrides(topic).get(UNCLEAN_KEY) == "true"
-        truth = self._ledger.of(key)
+        history = self._ledger.of(key)
         if is_allowed or (key, before.partition_epoch) in self._wire.asked_unclean:
-            truth.elected(after.leader_epoch)
+            history.elected(after.leader_epoch)
             return
         there = self._replicas.running(key, after.leader)
         end = "nobody knows what" if there is None else there.log.log_end_offset
         text = (
             f"{name(key)}: {after.leader} leads epoch {after.leader_epoch}, from outside the ISR"
-            f" {before.isr}, which nobody allowed; it has {end} of {truth.acked_end} acknowledged"
+            f" {before.isr}, which nobody allowed; it has {end} of {history.acked_end} acknowledged"
         )
         self._complain("rel-R5", text)
 
     def _on_joined(
-        self, delta: ClusterDelta, key: Key, before: PartitionImage, broker_id: int
+        self, delta: ClusterDelta, key: PartitionKey, before: PartitionImage, broker_id: int
     ) -> None:
-        """rel-R1: who joins is the incarnation that fetched, registered, and counted in."""
+        """rel-R1: a replica that joins is the incarnation that fetched; it is registered and unfenced."""
         broker = delta.before.brokers.get(broker_id)
         if broker is None or broker.fenced:
             text = f"{name(key)}: {broker_id} joined the ISR, and is {'fenced' if broker else 'unknown'}"
@@ -140,7 +150,9 @@ def _has_any(told: dict[int, None], epochs: tuple[int, ...]) -> bool:
 
 
 def _is_from_outside(before: PartitionImage, after: PartitionImage) -> bool:
-    """Was a leader found outside the ISR, that is all of it now? Others join by their leader's word."""
+    """Whether a leader from outside the ISR was elected, which then is the whole ISR. Others join by
+    proposal.
+    """
     return (
         after.leader >= 0
         and after.leader not in before.isr

@@ -1,7 +1,6 @@
-"""One node of a simulated cluster, made of the production code: broker, controller, or both in one. SIM.
+"""One node of a simulated cluster, made of the production code: broker, controller, or both. SIM.
 
-Requests reach it as they do in production, through the handlers of the API; only the bytes between are left
-out, in seven seeds of eight.
+Requests go through the handlers of the API, as in production. Seven seeds of eight skip the encoding.
 """
 
 from collections.abc import Callable
@@ -54,7 +53,7 @@ def cluster_config(options: Options, node_id: int) -> BrokerConfig:
         "broker.heartbeat.interval.ms": shape.heartbeat_ms,
         "auto.leader.rebalance.enable": str(shape.is_balanced).lower(),
         "leader.imbalance.check.interval.seconds": 5,
-        # An operator that is patient: in chaos nobody decides for minutes.
+        # A patient operator: during faults there may be no leader for minutes.
         "initial.broker.registration.timeout.ms": 3_600_000,
         "auto.create.topics.enable": "false",
         "replica.lag.time.max.ms": shape.lag_max_ms,
@@ -69,11 +68,11 @@ def cluster_config(options: Options, node_id: int) -> BrokerConfig:
         "offsets.retention.minutes": 2_147_483_647,
         "group.initial.rebalance.delay.ms": 200,
         "min.insync.replicas": shape.min_isr,
-        # Clocks jump by days; a producer that is forgotten meanwhile writes twice, as Kafka's does.
+        # Clocks jump by days; a producer that was forgotten meanwhile writes twice, as in Kafka.
         "producer.id.expiration.ms": 2_147_483_647,
     }
     if options.recompresses:
-        # A level at which nothing is small enough to be done on the loop.
+        # A level at which no batch is small enough to be compressed on the loop.
         settings |= {"compression.type": "zstd", "compression.zstd.level": 4}
     if any(topic.is_compacted for topic in shape.topics):
         settings["log.cleaner.backoff.ms"] = 500
@@ -100,7 +99,7 @@ class ClusterNode:
     ) -> None:
         config = cluster_config(options, node_id)
         assert options.cluster is not None
-        # An operator formats what is new, whenever that is.
+        # An operator formats a new directory, whenever that is.
         if not all(fs.exists(f"{path}/meta.properties") for path in config.directories):
             format_storage(
                 fs,
@@ -139,25 +138,25 @@ class ClusterNode:
         log = self.raft.log
         assert isinstance(log, MetaLog)
         self.log: MetaLog = log
-        # Both are alike where this looks.
+        # Both have what is used here.
         self._node: Any = self.broker or self._controller_node
 
     @property
     def controller(self) -> Any:
-        """What decides here; None on a node that is no controller."""
+        """The controller; None on a node without one."""
         return None if self._controller_node is None else self._controller_node.controller
 
     def start(self, now_ms: int) -> Effects:
-        """Take part."""
+        """Start the node."""
         effects: Effects = self._node.start(now_ms)
         return effects
 
     def takes(self, port: int) -> bool:
-        """Controllers are asked from the start, brokers once the controller counts them in."""
+        """Controllers accept requests from the start, brokers once they are unfenced."""
         return self.is_running if port == BROKER_PORT else self._controller_node is not None
 
     def on_request(self, request: Any, call: ReceivedRequest, now_ms: int) -> Effects:
-        """Hand a request to its handler, as `api.dispatch` does."""
+        """Pass a request to its handler, as `api.dispatch` does."""
         key = (call.port, request.key, call.version)
         api = _apis.get(key)
         if api is None:
@@ -167,12 +166,12 @@ class ClusterNode:
         return effects
 
     def perform(self, effect: Effect, now_ms: int) -> Effects:
-        """Carry out an effect that one part has for another."""
+        """Perform an effect that one part has for another."""
         effects: Effects = self._node.perform(effect, now_ms)
         return effects
 
     def shutdown(self, then: Callable[[], None], now_ms: int) -> Effects:
-        """Leave in order; run `then()` when it is done."""
+        """Shut down in order; `then()` is called at the end."""
         self._when_stopped = then
         effects: Effects = self._node.shutdown(now_ms)
         return effects

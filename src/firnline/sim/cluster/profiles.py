@@ -1,7 +1,7 @@
-"""Fault profiles: what is drawn for a run that is to try one guard of the replication. SIM.
+"""Fault profiles: options for runs that test one rule of replication. SIM.
 
-One random history in hundreds meets the race that a guard is there for; with the guard's profile it is one in
-a few. Source: reliability (c) and 'What the prototype taught'.
+One random run in hundreds meets the race that a rule is for; with the profile of that rule it is one in a
+few. Source: reliability (c) and 'What the prototype taught'.
 """
 
 from collections.abc import Callable
@@ -34,19 +34,19 @@ def _replicated(options: Options, **more: Any) -> Options:
 
 
 def _r1(options: Options) -> Options:
-    """Brokers come back with less than they had, while what they said before is still on its way."""
+    """Brokers come back with less data, while their earlier requests are still on the way."""
     kinds = ("wipe", "power", "storm", "slow-to-controllers", *("rejoin",) * 6)
     return _replicated(options)._replace(fault_kinds=kinds, fault_gap_us=(500 * MS, 3_000 * MS))
 
 
 def _r3(options: Options) -> Options:
-    """Requests of an incarnation that is gone arrive after the next one registered."""
+    """Requests of an old incarnation arrive after the next one has registered."""
     kinds = ("stop", "storm", "clog", *("slow-to-controllers",) * 3)
     return _replicated(options)._replace(fault_kinds=kinds, fault_gap_us=(100 * MS, 800 * MS))
 
 
 def _r4(options: Options) -> Options:
-    """Brokers come back while the metadata comes late."""
+    """Brokers come back while the metadata is late."""
     kinds = ("power", "kill", "storm", "slow-from-controllers", "slow-from-controllers", "elect")
     return _replicated(options)._replace(fault_kinds=kinds)
 
@@ -58,13 +58,13 @@ def _r6(options: Options) -> Options:
 
 
 def _r7(options: Options) -> Options:
-    """Answers of the controllers are lost, or come after everybody gave up on them."""
+    """Responses of the controllers are lost, or arrive after the brokers gave up on them."""
     kinds = ("deaf-to-controllers", "deaf-to-controllers", "pause", "kill", "clog", "slow-link")
     return _replicated(options)._replace(fault_kinds=kinds)
 
 
 def _r8(options: Options) -> Options:
-    """Leaders change while followers are behind."""
+    """Leaders change while followers lag."""
     kinds = ("elect", "elect", "kill", "slow-link", "pause", "cut")
     return _replicated(options)._replace(fault_kinds=kinds)
 
@@ -76,13 +76,13 @@ def _r13(options: Options) -> Options:
 
 
 def _r19(options: Options) -> Options:
-    """Answers of old leaders come late, when another one is followed."""
+    """Responses of old leaders arrive late, after the follower has a new leader."""
     kinds = ("elect", "elect", "slow-link", "slow-link", "clog", "reset", "kill")
     return _replicated(options)._replace(fault_kinds=kinds)
 
 
 def _unclean(options: Options) -> Options:
-    """Leaders that were left alone go, and topics say whether others may lead without what they had."""
+    """Leaders that are alone in the ISR go away; topics say whether others may lead without their data."""
     kinds = ("leave-alone", "leave-alone", "leave-alone", "kill", "power", "pause", "slow-link")
     topics = (
         TopicShape("t0", 2, 3, 2),
@@ -97,7 +97,7 @@ def _unclean(options: Options) -> Options:
 
 
 def _late_answers(options: Options) -> Options:
-    """Answers that wait in sockets while the files they are read from change."""
+    """Responses wait in sockets while the files they are read from change."""
     kinds = (*("late-answer",) * 4, "elect", "slow-link", "clog")
     bent = _replicated(
         options, is_even=True, plain_percent=70, acks_one_percent=100, batch_gap_ms=60
@@ -106,14 +106,14 @@ def _late_answers(options: Options) -> Options:
 
 
 def _late_copies(options: Options) -> Options:
-    """Requests to controllers that arrive after everybody gave up on them, and on the answer to the next."""
+    """Requests reach the controllers after the broker gave up on them and got an answer to the next one."""
     kinds = ("late-copy", "late-copy", "late-copy", "kill")
     bent = _replicated(options, plain_percent=0)
     return bent._replace(fault_kinds=kinds, fault_gap_us=(4_000 * MS, 20_000 * MS))
 
 
 def _groups(options: Options) -> Options:
-    """Coordinators that change while members commit, and loops that take long to read what they committed."""
+    """Coordinators change while members commit, and loading the commits takes long."""
     kinds = ("elect", "elect", "kill", "stop", "pause", "clog", "isolate", "deaf-to-controllers")
     bent = _replicated(options, members=3, commit_gap_ms=50, commit_bytes=1_000, min_isr=2)
     return bent._replace(
@@ -122,7 +122,7 @@ def _groups(options: Options) -> Options:
 
 
 def _compacted(options: Options) -> Options:
-    """Small segments of topics that are compacted, by leaders and followers that come and go."""
+    """Compacted topics with small segments, on leaders and followers that come and go."""
     kinds = ("kill", "kill", "pause", "slow-link", "elect", "stop", "cut")
     topics = (
         TopicShape("t0", 2, 3, 2, is_compacted=True),
@@ -136,12 +136,12 @@ def _compacted(options: Options) -> Options:
 
 
 def _early(options: Options) -> Options:
-    """As it is drawn, without what is drawn by chance of its own: seeds that stand for what they found."""
+    """As drawn, without options that were added later: seeds that once found a bug stay the same."""
     return options
 
 
 def _rot(options: Options) -> Options:
-    """Bits that flip under leaders and followers that come and go."""
+    """Bits flip under leaders and followers that come and go."""
     kinds = ("kill", "elect", "elect", "stop", "slow-link", "cut", "wipe")
     topics = (TopicShape("t0", 2, 3, 2), TopicShape("t1", 2, 3, 2))
     bent = _replicated(options, batch_gap_ms=60, flush_checkpoint_ms=500, segment_bytes=8_192)
@@ -165,14 +165,14 @@ def _raised(options: Options) -> Options:
 
 
 def _slices(options: Options) -> Options:
-    """Whatever can be done in slices is, of one partition each, while leaders come and go."""
+    """Everything that can be done in slices is, one partition each, while leaders come and go."""
     kinds = ("kill", "elect", "elect", "stop", "power", "isolate", "slow-link", "stall")
     bent = _replicated(options)
     return bent._replace(fault_kinds=kinds, fault_gap_us=(500 * MS, 3_000 * MS), slice_items=1)
 
 
 def _cold(options: Options) -> Options:
-    """Memory is short everywhere: of what a Fetch reads, a part has to come from the disk first."""
+    """Memory is short everywhere: part of what a Fetch reads comes from the disk."""
     kinds = ("kill", "elect", "elect", "stop", "power", "slow-link", "pause")
     bent = _replicated(options)
     return bent._replace(fault_kinds=kinds, fault_gap_us=(500 * MS, 4_000 * MS), cold_percent=30)
@@ -214,5 +214,5 @@ PROFILES: dict[str, Callable[[Options], Options]] = {
 
 
 def bend(options: Options, profile: str) -> Options:
-    """Return the options with what the profile asks for."""
+    """Return the options changed by the profile."""
     return PROFILES[profile](options)

@@ -1,7 +1,7 @@
-"""The invariants of replicas, looked at after every step of a broker: what changed, and nothing else. SIM.
+"""Invariants of replicas, checked for what changed in every step of a broker. SIM.
 
-Each hosted partition is compared with what it showed after the step before; what is committed, byte for byte,
-with the ledger. Source: reliability (b), rel-R2, R4 to R11, R14 to R16, R19.
+Each hosted partition is compared with its state after the previous step; committed records are compared with
+the ledger, byte for byte. Source: reliability (b), rel-R2, R4 to R11, R14 to R16, R19.
 """
 
 import contextlib
@@ -10,77 +10,33 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from firnline.base.errors import KafkaError, RecordsCut
+from firnline.base.errors import RecordsCut
 from firnline.base.ids import NO_EPOCH
-from firnline.base.units import INT32_MAX
-from firnline.records.batch import headers, parse_header, set_offset_and_epoch
-from firnline.records.compression import NONE
-from firnline.records.recompress import Target, recompress
-from firnline.records.validate import BatchLimits
+from firnline.records.batch import headers
 from firnline.replica.isr import NO_BROKER_EPOCH
 from firnline.replica.partition import Partition
-from firnline.sim.cluster.budget import Atlas
+from firnline.sim.cluster.budget import DirtyReplicas
 from firnline.sim.cluster.compaction_checks import is_compacted
-from firnline.sim.cluster.ledger import Key, Ledger, PartitionTruth, name
+from firnline.sim.cluster.ledger import Ledger, PartitionHistory, PartitionKey, name
 from firnline.sim.cluster.wire_checks import Promise, WireChecks
 from firnline.sim.derived.producers import ProducerChecks
+from firnline.sim.derived.replica_state import Seen, crc_as_sent, read
 from firnline.sim.host import Host, Process
 from firnline.sim.world import SECOND, World
 
-_ALL_BYTES = 1 << 30
-# By then the disk of a leader that was left alone has what others had, unless it was paused meanwhile.
+# By then the disk of a leader that is alone in the ISR has what others had, unless it was paused.
 _SYNCED_US = 1 * SECOND
 
 
-class Seen:
-    """What one hosted partition showed after the last step of its process."""
-
-    __slots__ = (
-        "alone_us",
-        "cuts",
-        "began_us",
-        "end_offset",
-        "high_watermark",
-        "is_leader",
-        "last_epoch",
-        "leader_epoch",
-        "log_start",
-        "partition",
-        "partition_epoch",
-        "proposed",
-        "state",
-        "swaps",
-        "verified",
-    )
-
-    def __init__(self, partition: Partition) -> None:
-        log = partition.log
-        self.partition = partition
-        self.state: Any = None
-        self.end_offset = log.log_end_offset
-        self.high_watermark = log.log_start_offset
-        self.log_start = log.log_start_offset
-        self.leader_epoch = NO_EPOCH
-        self.partition_epoch = -1
-        self.is_leader = False
-        self.proposed: Any = None
-        self.verified = log.log_start_offset  # below it the log is as the ledger says
-        self.last_epoch = log.epochs.latest_epoch if log.log_end_offset else NO_EPOCH
-        self.cuts = 0
-        self.swaps = log.compaction.swaps
-        self.began_us = 0  # when it began to lead in this epoch
-        self.alone_us: int | None = None  # since when it leads with nobody in sync
-
-
 class ReplicaChecks:
-    """Judges the logs of all brokers. `complain(invariant, text, node)`."""
+    """Checks the logs of all brokers. `complain(invariant, text, node)`."""
 
     def __init__(
         self,
         world: World,
         hosts: dict[int, Host],
         ledger: Ledger,
-        atlas: Atlas,
+        dirty: DirtyReplicas,
         wire: WireChecks,
         complain: Any,
     ) -> None:
@@ -88,13 +44,13 @@ class ReplicaChecks:
         self._wire = wire
         self._hosts = hosts
         self._ledger = ledger
-        self._atlas = atlas
+        self._dirty = dirty
         self._complain = complain
-        self._seen: dict[int, dict[Key, Seen]] = {}
+        self._seen: dict[int, dict[PartitionKey, Seen]] = {}
         self._producers = ProducerChecks(read, complain)
 
     def ended(self, process: Process) -> None:
-        """A process is gone; the next one is looked at afresh."""
+        """A process is gone; the next one starts without history."""
         self._seen.pop(process.node_id, None)
         self._wire.promised.clear()
 
@@ -111,29 +67,31 @@ class ReplicaChecks:
     def dropped(self, process: Process, partition: Partition) -> None:
         """It leaves this node: look at it while its log can be read.
 
-        One commit can enlarge the ISR and delete the topic. The leader has told a watermark in between, and
-        at the end of the step nothing of the partition is left here.
+        One commit can enlarge the ISR and delete the topic. The leader has reported a high watermark in
+        between, and at the end of the step nothing of the partition is left here.
         """
         key = (partition.topic_id, partition.topic_partition.partition)
         one = self._seen.get(process.node_id, {}).get(key)
-        # Nobody has asked who did not lead when the step began.
+        # Nobody could ask a node that did not lead when the step began.
         if one is not None and one.is_leader and partition.log.truncation is None:
             self._look_last(process, process.machine.broker, key, partition)
 
-    def _look_last(self, process: Process, node: Any, key: Key, partition: Partition) -> None:
-        """Look at what it may have told in a step that it does not see the end of."""
-        one, truth = self._seen.get(process.node_id, {}).get(key), self._ledger.of(key)
+    def _look_last(
+        self, process: Process, node: Any, key: PartitionKey, partition: Partition
+    ) -> None:
+        """Check what it may have reported in a step whose end it does not see."""
+        one, history = self._seen.get(process.node_id, {}).get(key), self._ledger.of(key)
         if one is None or one.partition is not partition:
             return
         process.host.fs.is_examined = True
-        self._note_cuts(one, partition, truth)
+        self._note_cuts(one, partition, history)
         if partition.log.high_watermark > one.high_watermark:
             with _unless_out_of_use(node, partition):
-                self._on_high_watermark(process, key, one, partition, truth)
+                self._on_high_watermark(process, key, one, partition, history)
         process.host.fs.is_examined = False
 
     def stepped(self, process: Process) -> None:
-        """Look at every partition that is not as it was."""
+        """Check every partition that has changed."""
         node = process.machine.broker
         if node is None or not process.is_alive:
             return
@@ -144,10 +102,10 @@ class ReplicaChecks:
         self._check_sizes(process, seen)
         for key, partition in hosted.items():
             log = partition.log
-            # One that is served must be whole, whatever became of a cut.
+            # A served partition must be complete, whatever became of a truncation.
             is_out_of_use = partition.is_offline or node.storage.is_settling
             if log.truncation is not None or (log.is_half_cut and is_out_of_use):
-                # Neither as it was nor as it will be: it is looked at when it is whole, or opened again.
+                # In the middle of a change: it is checked when it is complete, or opened again.
                 continue
             state = (
                 log.log_end_offset,
@@ -163,7 +121,7 @@ class ReplicaChecks:
             if one is None or one.partition is not partition:
                 one = seen[key] = Seen(partition)
                 if self._ledger.of(key).has_past:
-                    # As of the checkpoint, which may be of a lineage that was left behind.
+                    # From the checkpoint, which may belong to an abandoned lineage.
                     one.high_watermark = log.high_watermark
                 self._on_hosted(process, node, key)
             elif one.state == state:
@@ -181,39 +139,39 @@ class ReplicaChecks:
 
     # ------------------------------------------------------------------------- one partition
 
-    def _on_hosted(self, process: Process, node: Any, key: Key) -> None:
-        """rel-R4: nothing is hosted by metadata that is older than the broker's own registration."""
+    def _on_hosted(self, process: Process, node: Any, key: PartitionKey) -> None:
+        """rel-R4: no partition is hosted by metadata that is older than the broker's own registration."""
         epoch, offset = node.lifecycle.broker_epoch, node.quorum.image.offset
         if not node.lifecycle.is_registered or offset < epoch:
             text = f"hosts {name(key)} by an image of {offset}; it was registered at {epoch}"
             self._complain("rel-R4", text, process.node_id)
 
     def _look(
-        self, process: Process, node: Any, key: Key, seen: Seen, partition: Partition
+        self, process: Process, node: Any, key: PartitionKey, seen: Seen, partition: Partition
     ) -> None:
-        log, truth = partition.log, self._ledger.of(key)
+        log, history = partition.log, self._ledger.of(key)
         process.host.fs.is_examined = True
-        truth.is_compacted |= is_compacted(log)
-        self._note_cuts(seen, partition, truth)
+        history.is_compacted |= is_compacted(log)
+        self._note_cuts(seen, partition, history)
         if self._wire.applying is not None and log.log_end_offset != seen.end_offset:
             self._check_answer(process, key, seen, partition)
         if log.log_end_offset < seen.end_offset:
-            self._on_truncated(process, key, seen, partition, truth)
+            self._on_truncated(process, key, seen, partition, history)
         if log.log_start_offset > seen.log_start:
             seen.verified = max(seen.verified, log.log_start_offset)
         if log.log_end_offset > seen.end_offset:
             self._on_grown(process, key, seen, partition)
         if partition.is_leader and partition.leader_epoch != seen.leader_epoch:
-            self._on_leader(process, key, seen, partition, truth)
+            self._on_leader(process, key, seen, partition, history)
         if partition.partition_epoch < seen.partition_epoch:
             text = f"{name(key)}: partition epoch {seen.partition_epoch}, then {partition.partition_epoch}"
             self._complain("rel-R16", text, process.node_id)
         if log.high_watermark > seen.high_watermark:
-            self._on_high_watermark(process, key, seen, partition, truth)
+            self._on_high_watermark(process, key, seen, partition, history)
         if partition.proposed is not seen.proposed:
             self._on_proposal(process, key, seen, partition)
         if log.compaction.swaps != seen.swaps:
-            self._on_compacted(process, key, seen, partition, truth)
+            self._on_compacted(process, key, seen, partition, history)
         process.host.fs.is_examined = False
         self._note_alone(process, key, seen, partition)
         seen.end_offset, seen.log_start = log.log_end_offset, log.log_start_offset
@@ -223,34 +181,41 @@ class ReplicaChecks:
         seen.proposed = partition.proposed
 
     def _on_compacted(
-        self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
+        self,
+        process: Process,
+        key: PartitionKey,
+        seen: Seen,
+        partition: Partition,
+        history: PartitionHistory,
     ) -> None:
-        """rel-C10: a round took nothing that a reader of the whole log must find."""
+        """rel-C10: a round removed nothing that a reader of the complete log must find."""
         seen.swaps = partition.log.compaction.swaps
-        start, end = partition.log.log_start_offset, min(seen.verified, truth.end_offset)
-        problem = None if truth.has_past else self._lacks(partition, truth, start, end)
+        start, end = partition.log.log_start_offset, min(seen.verified, history.end_offset)
+        problem = None if history.has_past else self._lacks(partition, history, start, end)
         if problem is not None:
             text = f"{name(key)} from {start} to {end} after a compaction: {problem}"
             self._complain("rel-C10", text, process.node_id)
 
     @staticmethod
-    def _lacks(partition: Partition, truth: PartitionTruth, start: int, end: int) -> str | None:
+    def _lacks(partition: Partition, history: PartitionHistory, start: int, end: int) -> str | None:
         data = read(partition.log, start, end)
         retention_ms = partition.log.config.delete_retention_ms
-        return truth.keyed.differs(data, start, end, retention_ms)
+        return history.keyed.differs(data, start, end, retention_ms)
 
-    def _note_cuts(self, seen: Seen, partition: Partition, truth: PartitionTruth) -> None:
-        if seen.cuts == truth.cuts:
+    def _note_cuts(self, seen: Seen, partition: Partition, history: PartitionHistory) -> None:
+        if seen.cuts == history.cuts:
             return
-        seen.verified = min(seen.verified, *truth.cut_at[seen.cuts :])
+        seen.verified = min(seen.verified, *history.cut_at[seen.cuts :])
         if seen.verified <= seen.log_start:
-            seen.verified = 0  # it has nothing of what is left
-        seen.cuts = truth.cuts
-        # It may know of what is lost by now, until it follows the leader that has not.
+            seen.verified = 0  # nothing it has is left of the lineage
+        seen.cuts = history.cuts
+        # It may know of the loss by now, until it follows the leader that does not.
         seen.high_watermark = partition.log.high_watermark
 
-    def _note_alone(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
-        """Look twice, soon after a leader was left alone: a thread of its disk works while it is paused."""
+    def _note_alone(
+        self, process: Process, key: PartitionKey, seen: Seen, partition: Partition
+    ) -> None:
+        """Schedule two checks soon after a leader is alone: a thread of its disk works while it is paused."""
         if not partition.is_leader or partition.maximal_isr != (process.node_id,):
             seen.alone_us = None
         elif seen.alone_us is None:
@@ -258,18 +223,24 @@ class ReplicaChecks:
             self._world.after(_SYNCED_US, self._check_alone, process, key, seen, seen.alone_us)
 
     def _check_alone(
-        self, process: Process, key: Key, seen: Seen, alone_us: int, *, is_second: bool = False
+        self,
+        process: Process,
+        key: PartitionKey,
+        seen: Seen,
+        alone_us: int,
+        *,
+        is_second: bool = False,
     ) -> None:
-        """rel-P4: who is left alone puts on its disk what others had; else no power cut would ever tell."""
+        """rel-P4: a leader that is alone syncs what others had; no other check would notice."""
         node_id = process.node_id
         if self._seen.get(node_id, {}).get(key) is not seen or seen.alone_us != alone_us:
             return
-        state = self._atlas.partition(key)
+        state = self._dirty.partition(key)
         if state is None or (state.isr, state.leader_epoch) != ((node_id,), seen.leader_epoch):
-            return  # deleted, or led by somebody else, of which it has not heard
+            return  # deleted, or another node leads, of which it has not heard
         if process.is_paused or process.host.has_bad_disk:
             return
-        acked_end, end = self._ledger.of(key).acked_end, self._atlas.durable_end(node_id, key)
+        acked_end, end = self._ledger.of(key).acked_end, self._dirty.durable_end(node_id, key)
         if end >= acked_end:
             return
         if not is_second:
@@ -279,8 +250,10 @@ class ReplicaChecks:
         text = f"{name(key)}: {acked_end} was acknowledged; on its disk is {end}"
         self._complain("rel-P4", text, node_id)
 
-    def _check_answer(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
-        """rel-R19: an answer changes a log only if it still is as it was when it was asked for."""
+    def _check_answer(
+        self, process: Process, key: PartitionKey, seen: Seen, partition: Partition
+    ) -> None:
+        """rel-R19: a response changes a log only if the log is as it was when the request was sent."""
         asked = (self._wire.applying or {}).get(key)
         if asked != (seen.leader_epoch, seen.end_offset):
             text = (
@@ -289,14 +262,16 @@ class ReplicaChecks:
             )
             self._complain("rel-R19", text, process.node_id)
 
-    def _on_proposal(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
-        """rel-R7: nothing but an answer or newer metadata ends a proposal. rel-R8: who may be proposed."""
+    def _on_proposal(
+        self, process: Process, key: PartitionKey, seen: Seen, partition: Partition
+    ) -> None:
+        """rel-R7: only a response or newer metadata ends a proposal. rel-R8: who may be proposed."""
         node_id, proposed = process.node_id, partition.proposed
         is_same = (partition.leader_epoch, partition.partition_epoch) == (
             seen.leader_epoch,
             seen.partition_epoch,
         )
-        # What is asked of a controller in the same process, and answered by it, is not on the wire.
+        # A request to a controller in the same process does not appear on the wire.
         has_controller = process.machine.controller is not None
         if has_controller and proposed is not None:
             self._wire.note_proposed(key, partition.partition_epoch, proposed.new_isr)
@@ -312,13 +287,13 @@ class ReplicaChecks:
             if member in partition.isr:
                 continue
             follower, there = partition.followers.get(member), self.running(key, member)
-            known = self._atlas.image.brokers.get(member)
+            known = self._dirty.image.brokers.get(member)
             if known is None or broker_epoch not in (NO_BROKER_EPOCH, known.epoch):
-                there = None  # of an incarnation that is gone, which the controller knows (rel-R1)
+                there = None  # of an old incarnation, as the controller knows (rel-R1)
             claimed = -1 if follower is None else follower.end_offset
             has = claimed if there is None else there.log.log_end_offset
             heard_us = self._wire.fetched_us.get((node_id, member), -1)
-            # A Fetch that names this epoch is of this epoch, also where it came before the leader knew of it.
+            # A Fetch that states this epoch belongs to it, even if it came before the leader knew the epoch.
             ahead = self._wire.ahead.get((node_id, member), {}).get(key)
             is_heard = heard_us >= seen.began_us or ahead == partition.leader_epoch
             if min(claimed, has) < begin or not is_heard:
@@ -329,9 +304,14 @@ class ReplicaChecks:
                 self._complain("rel-R8", text, node_id)
 
     def _on_truncated(
-        self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
+        self,
+        process: Process,
+        key: PartitionKey,
+        seen: Seen,
+        partition: Partition,
+        history: PartitionHistory,
     ) -> None:
-        """rel-R10: nobody gives up what it knew to be committed. rel-R2: nor what was acknowledged."""
+        """rel-R10: no node truncates what it knew to be committed. rel-R2: nor what was acknowledged."""
         end, node_id = partition.log.log_end_offset, process.node_id
         if end < seen.verified and seen.verified > partition.log.log_start_offset:
             text = f"{name(key)}: truncated to {end}; up to {seen.verified} was committed there"
@@ -342,12 +322,14 @@ class ReplicaChecks:
         seen.end_offset = end
         seen.high_watermark = min(seen.high_watermark, end)
 
-    def _on_grown(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
-        """rel-R15: a leader appends at its own epoch. rel-R11: epochs do not fall along a log."""
+    def _on_grown(
+        self, process: Process, key: PartitionKey, seen: Seen, partition: Partition
+    ) -> None:
+        """rel-R15: a leader appends in its own epoch. rel-R11: epochs do not fall along a log."""
         log = partition.log
         start = max(seen.end_offset, log.log_start_offset)
         if start > seen.end_offset:
-            seen.last_epoch = NO_EPOCH  # it began anew, above all that it had
+            seen.last_epoch = NO_EPOCH  # the log began anew, above everything it had
         for header in headers(read(log, start, log.log_end_offset)):
             if header.base_offset < start:
                 continue
@@ -372,53 +354,63 @@ class ReplicaChecks:
                 self._complain("rel-R11", text, process.node_id)
 
     def _on_leader(
-        self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
+        self,
+        process: Process,
+        key: PartitionKey,
+        seen: Seen,
+        partition: Partition,
+        history: PartitionHistory,
     ) -> None:
-        """rel-R5: a new leader has whatever was committed in earlier epochs, or an exemption says why not.
+        """rel-R5: a new leader has everything that was committed in earlier epochs, or is exempt.
 
-        Later ones do not count: a broker that was cut off may learn of its epoch when that is over.
+        Later epochs do not count: a broker that was cut off may learn of its epoch when it is over.
         """
         log = partition.log
         seen.began_us = self._world.now_us
         if self._is_of_the_past(key, partition):
             return
-        if truth.is_taken_over(partition.leader_epoch):
-            self._take_over(process, key, seen, partition, truth)
+        if history.is_taken_over(partition.leader_epoch):
+            self._take_over(process, key, seen, partition, history)
             return
         start, end = log.log_start_offset, log.log_end_offset
-        committed = truth.end_before_epoch(partition.leader_epoch)
+        committed = history.end_before_epoch(partition.leader_epoch)
         problem: str | None = None
         if end < committed:
             problem = f"its log ends at {end}; {committed} is committed"
         elif max(start, seen.verified) < committed:
-            problem = self._differs(seen, partition, truth, committed)
+            problem = self._differs(seen, partition, history, committed)
         if problem is None:
             return
         if self._is_exempt(process, key, partition):
-            self._stand_last(process, key, seen, partition, truth)
+            self._stand_last(process, key, seen, partition, history)
             return
         text = f"leads {name(key)} in epoch {partition.leader_epoch} without what was: {problem}"
         self._complain("rel-R5", text, process.node_id)
 
-    def _is_exempt(self, process: Process, key: Key, partition: Partition) -> bool:
-        """The last replica standing: it alone is in the ISR, and lost data since it joined."""
-        return self._atlas.is_dirty(process.node_id, key) and partition.isr == (process.node_id,)
+    def _is_exempt(self, process: Process, key: PartitionKey, partition: Partition) -> bool:
+        """The last replica standing: it is the only member of the ISR, and lost data since it joined."""
+        return self._dirty.is_dirty(process.node_id, key) and partition.isr == (process.node_id,)
 
-    def _is_of_the_past(self, key: Key, partition: Partition) -> bool:
-        """Does it lead an epoch that an unclean election left behind, and has not heard of it?"""
+    def _is_of_the_past(self, key: PartitionKey, partition: Partition) -> bool:
+        """Whether it leads an epoch that an unclean election abandoned, without knowing it."""
         return self._ledger.of(key).judged_to(partition.leader_epoch) < sys.maxsize
 
     def _stand_last(
-        self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
+        self,
+        process: Process,
+        key: PartitionKey,
+        seen: Seen,
+        partition: Partition,
+        history: PartitionHistory,
     ) -> None:
         """The last replica standing leads with what it has; rel-P4 says what that is at least."""
-        owed = self._atlas.owes(process.node_id, key)
-        found = self._lose(process, key, seen, partition, truth)
+        owed = self._dirty.owes(process.node_id, key)
+        found = self._lose(process, key, seen, partition, history)
         if found is None:
             return
         border, lost = found
-        truth.give_up(partition.leader_epoch, border)
-        truth.skip(self._begin(partition.log))
+        history.give_up(partition.leader_epoch, border)
+        history.skip(self._begin(partition.log))
         if border < owed or (lost and len(partition.replicas) == 1):
             text = f"{name(key)}: {lost} records that were acknowledged are not on its disk"
             self._complain("rel-P4", text, process.node_id)
@@ -426,54 +418,67 @@ class ReplicaChecks:
         self._world.note(process.node_id, text)
 
     def _take_over(
-        self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
+        self,
+        process: Process,
+        key: PartitionKey,
+        seen: Seen,
+        partition: Partition,
+        history: PartitionHistory,
     ) -> None:
-        """A leader from outside the ISR: what it has is the lineage from here on."""
-        found = self._lose(process, key, seen, partition, truth)
+        """A leader from outside the ISR: the lineage is what it has, from here on."""
+        found = self._lose(process, key, seen, partition, history)
         if found is None:
             return
         border, lost = found
         begin = self._begin(partition.log)
-        # A log that begins above all that it shares has no word on what is below: others may give it up.
-        truth.take_over(partition.leader_epoch, border if begin < border else 0)
-        seen.cuts = truth.cuts
-        truth.skip(begin)
-        self._atlas.owes_nothing(key)
-        # What it knew as committed from others is committed by its own word now.
+        # If its log begins above everything that it shares, it says nothing about what is below: others may
+        # truncate it.
+        history.take_over(partition.leader_epoch, border if begin < border else 0)
+        seen.cuts = history.cuts
+        history.skip(begin)
+        self._dirty.owes_nothing(key)
+        # What it knew as committed from others is now committed by its own authority.
         seen.high_watermark = min(seen.high_watermark, border)
         text = f"exempt: unclean, {name(key)} goes on from {border}, {lost} acknowledged lost"
         self._world.note(process.node_id, text)
 
     def _lose(
-        self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
+        self,
+        process: Process,
+        key: PartitionKey,
+        seen: Seen,
+        partition: Partition,
+        history: PartitionHistory,
     ) -> tuple[int, int] | None:
-        """Cut the lineage where this log parts from it; return where, and how many records are lost."""
-        border = self._shared_end(partition.log, truth)
-        if truth.position(border) is None:
+        """Truncate the lineage where this log diverges; return where, and how many records are lost."""
+        border = self._shared_end(partition.log, history)
+        if history.position(border) is None:
             self._complain(
                 "rel-R5", f"{name(key)}: {border} is within a committed batch", process.node_id
             )
             return None
-        lost = truth.lose(border) if border < truth.end_offset else 0
+        lost = history.lose(border) if border < history.end_offset else 0
         self._ledger.exempt += lost
-        seen.cuts, seen.verified = truth.cuts, min(seen.verified, border)
+        seen.cuts, seen.verified = history.cuts, min(seen.verified, border)
         return border, lost
 
-    def _shared_end(self, log: Any, truth: PartitionTruth) -> int:
-        """Where the committed batches end that a log has, or has what compaction leaves of."""
-        border = truth.border_before(self._begin(log))
+    def _shared_end(self, log: Any, history: PartitionHistory) -> int:
+        """The end of the committed batches that a log has, or has the compacted rest of."""
+        border = history.border_before(self._begin(log))
         for header in headers(read(log, log.log_start_offset, log.log_end_offset)):
-            batch = truth.batch_at(header.base_offset)
-            if batch is None or (header.base_offset != border and not truth.is_compacted):
+            batch = history.batch_at(header.base_offset)
+            if batch is None or (header.base_offset != border and not history.is_compacted):
                 break
             ours = self._batch(log, header)
-            if ours != batch and not (truth.is_compacted and truth.keyed.is_left_of(ours, batch)):
+            if ours != batch and not (
+                history.is_compacted and history.keyed.is_left_of(ours, batch)
+            ):
                 break
             border = header.next_offset
         return border
 
     def _begin(self, log: Any) -> int:
-        """Where its first batch begins: the log start may lie within it."""
+        """The start of its first batch: the log start may lie inside it."""
         first = next(headers(read(log, log.log_start_offset, log.log_end_offset)), None)
         begin: int = log.log_start_offset if first is None else first.base_offset
         return begin
@@ -483,61 +488,74 @@ class ReplicaChecks:
         return data[: header.size_bytes]
 
     def _differs(
-        self, seen: Seen, partition: Partition, truth: PartitionTruth, end: int
+        self, seen: Seen, partition: Partition, history: PartitionHistory, end: int
     ) -> str | None:
         start = max(seen.verified, partition.log.log_start_offset)
-        if truth.is_compacted:
-            return self._lacks(partition, truth, start, end)
-        if truth.position(start) is None:
-            # The log start may lie within a batch.
-            start = truth.border_before(start)
+        if history.is_compacted:
+            return self._lacks(partition, history, start, end)
+        if history.position(start) is None:
+            # The log start may lie inside a batch.
+            start = history.border_before(start)
         data = read(partition.log, start, end)
         first = next(headers(data), None)
         if first is not None and first.base_offset != start:
             return f"its first batch is at {first.base_offset}, not {start}"
-        return truth.differs(data, start, end)
+        return history.differs(data, start, end)
 
     def _on_high_watermark(
-        self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
+        self,
+        process: Process,
+        key: PartitionKey,
+        seen: Seen,
+        partition: Partition,
+        history: PartitionHistory,
     ) -> None:
-        """rel-R9: what is committed is the same everywhere. rel-R6 for who says so first."""
+        """rel-R9: what is committed is the same everywhere. rel-R6 for the first node that calls it
+        committed.
+        """
         log = partition.log
         high = log.high_watermark
         # One commit may answer a leader's proposal and depose it.
         leads = partition.is_leader or seen.is_leader
         leader_epoch = partition.leader_epoch if partition.is_leader else seen.leader_epoch
-        is_past = leads and truth.judged_to(leader_epoch) < sys.maxsize
-        # Before it has a batch of the present lineage a follower may have one that was left behind.
+        is_past = leads and history.judged_to(leader_epoch) < sys.maxsize
+        # Until it has a batch of the present lineage, a follower may have an abandoned one.
         epoch = leader_epoch if leads else log.epochs.latest_epoch
-        high = min(high, truth.judged_to(epoch))
+        high = min(high, history.judged_to(epoch))
         if leads and not is_past:
             self._check_isr(process, key, partition, high)
         start = max(seen.verified, log.log_start_offset)
         if start < high:
-            problem = self._differs(seen, partition, truth, min(high, truth.end_offset))
-            if problem is None and high > truth.end_offset:
+            problem = self._differs(seen, partition, history, min(high, history.end_offset))
+            if problem is None and high > history.end_offset:
                 if not leads and partition.is_offline:
-                    return  # it led, and what it said then lay in a directory that failed: nobody was served
+                    return  # it led, and that was in a directory that failed: nobody was served
                 if not leads:
-                    problem = f"a follower knows more than any leader said, {truth.end_offset}"
+                    problem = f"a follower knows more than any leader said, {history.end_offset}"
                 else:
-                    problem = self._extend(log, truth, high, leader_epoch)
+                    problem = self._extend(log, history, high, leader_epoch)
             if problem is not None:
                 self._complain("rel-R9", f"{name(key)} up to {high}: {problem}", process.node_id)
-            if truth.problem is not None:
-                self._complain("rel-R12", f"{name(key)}: {truth.problem}", process.node_id)
-                truth.problem = None
+            if history.problem is not None:
+                self._complain("rel-R12", f"{name(key)}: {history.problem}", process.node_id)
+                history.problem = None
             seen.verified = high
-        if seen.verified >= truth.end_offset:
-            self._atlas.has_caught_up(process.node_id, key)
+        if seen.verified >= history.end_offset:
+            self._dirty.has_caught_up(process.node_id, key)
 
-    def _extend(self, log: Any, truth: PartitionTruth, high: int, leader_epoch: int) -> str | None:
-        # The log start may lie within the batch that is next.
-        data = read(log, max(truth.end_offset, log.log_start_offset), high)
-        return truth.extend(data, high, leader_epoch)
+    def _extend(
+        self, log: Any, history: PartitionHistory, high: int, leader_epoch: int
+    ) -> str | None:
+        # The log start may lie inside the next batch.
+        data = read(log, max(history.end_offset, log.log_start_offset), high)
+        return history.extend(data, high, leader_epoch)
 
-    def _check_isr(self, process: Process, key: Key, partition: Partition, high: int) -> None:
-        """rel-R6, rel-R7: all that the controller has in the ISR, or may have any moment, have it."""
+    def _check_isr(
+        self, process: Process, key: PartitionKey, partition: Partition, high: int
+    ) -> None:
+        """rel-R6, rel-R7: every member of the ISR, and of any ISR that the controller may soon have, has
+        it.
+        """
         if not partition.is_leader:
             for member in partition.isr:
                 self.check_member(key, member, high, "rel-R6")
@@ -545,7 +563,7 @@ class ReplicaChecks:
         members = dict.fromkeys(partition.isr)
         if partition.proposed is not None:
             members.update(dict.fromkeys(broker_id for broker_id, _ in partition.proposed.new_isr))
-        decided = self._atlas.partition(key)
+        decided = self._dirty.partition(key)
         if decided is not None and decided.leader_epoch == partition.leader_epoch:
             members.update(dict.fromkeys(decided.isr))
         for member in members:
@@ -562,32 +580,32 @@ class ReplicaChecks:
             elif not self._is_out(key, partition, member):
                 self.check_member(key, member, high, "rel-R6")
 
-    def _is_out(self, key: Key, partition: Partition, member: int) -> bool:
-        """Did the controller take out a dirty member, of which this leader has not heard?
+    def _is_out(self, key: PartitionKey, partition: Partition, member: int) -> bool:
+        """Whether the controller removed a dirty member, of which this leader has not heard.
 
-        Nobody elects it, and what it lost since the leader goes on counting: it was fetched. No proposal of
-        this leader brings it back, since that is of an older partition epoch.
+        Nobody elects it, and the leader still counts what it lost since: it had fetched it. No proposal of
+        this leader brings it back, because it has an older partition epoch.
         """
-        decided = self._atlas.partition(key)
+        decided = self._dirty.partition(key)
         return (
             decided is not None
             and decided.partition_epoch > partition.partition_epoch
             and member not in decided.isr
-            and self._atlas.is_dirty(member, key)
+            and self._dirty.is_dirty(member, key)
         )
 
-    def check_member(self, key: Key, member: int, end: int, invariant: str) -> None:
+    def check_member(self, key: PartitionKey, member: int, end: int, invariant: str) -> None:
         """rel-R2: a running and registered member of the ISR has it."""
         found = self.running(key, member)
         if found is not None and found.log.log_end_offset < end:
-            may_lack = self._atlas.is_dirty(member, key) or self._ledger.of(key).is_open
-            if may_lack and self._atlas.is_alone(member, key):
+            may_lack = self._dirty.is_dirty(member, key) or self._ledger.of(key).is_open
+            if may_lack and self._dirty.is_alone(member, key):
                 return
             text = f"{name(key)}: {member} is in the ISR and has up to {found.log.log_end_offset} of {end}"
             self._complain(invariant, text, member)
 
-    def running(self, key: Key, node_id: int) -> Partition | None:
-        """The partition on a broker that runs, and that the newest metadata knows by this incarnation."""
+    def running(self, key: PartitionKey, node_id: int) -> Partition | None:
+        """The partition on a running broker whose incarnation is in the newest metadata."""
         host = self._hosts[node_id]
         process = host.process
         if process is None or not process.is_ready:
@@ -595,7 +613,7 @@ class ReplicaChecks:
         node = process.machine.broker
         if node is None or not node.lifecycle.is_registered:
             return None
-        known = self._atlas.image.brokers.get(node_id)
+        known = self._dirty.image.brokers.get(node_id)
         if known is None or known.epoch != node.broker_epoch:
             return None
         found: Partition | None = node.hosted.by_id.get(key)
@@ -603,14 +621,14 @@ class ReplicaChecks:
 
     # ------------------------------------------------------------------------- promises
 
-    def _check_sizes(self, process: Process, seen: dict[Key, Seen]) -> None:
-        """rel-R13: an ISR that is large enough, after this step or at a commit that it heard of."""
+    def _check_sizes(self, process: Process, seen: dict[PartitionKey, Seen]) -> None:
+        """rel-R13: the ISR is large enough, after this step or at a commit that it heard of."""
         for promise in self._wire.promised:
             if promise.isr_size >= promise.least:
                 continue
             key, one = promise.key, seen.get(promise.key)
             before = -1 if one is None else one.partition_epoch
-            if self._atlas.largest_isr(key, before, promise.partition_epoch) < promise.least:
+            if self._dirty.largest_isr(key, before, promise.partition_epoch) < promise.least:
                 text = (
                     f"{name(key)}: acknowledged at {promise.base_offset} with an ISR of"
                     f" {promise.isr_size}; {promise.least} are asked for"
@@ -618,67 +636,42 @@ class ReplicaChecks:
                 self._complain("rel-R13", text, process.node_id)
 
     def _check_promises(self, process: Process) -> None:
-        """rel-R14: what is acknowledged at acks=all is committed, and just that."""
+        """rel-R14: what is acknowledged with acks=all is committed, exactly as sent."""
         promised, self._wire.promised = self._wire.promised, []
         for promise in promised:
-            truth = self._ledger.of(promise.key)
-            if not self._is_left_behind(promise, truth):
+            history = self._ledger.of(promise.key)
+            if not self._is_left_behind(promise, history):
                 self._check_promise(promise, process.node_id)
-                truth.acked_end = max(truth.acked_end, promise.next_offset)
+                history.acked_end = max(history.acked_end, promise.next_offset)
 
-    def _is_left_behind(self, promise: Promise, truth: PartitionTruth) -> bool:
-        """Did a leader promise it that an exempt loss had left behind? Then it is lost, too, and counted."""
+    def _is_left_behind(self, promise: Promise, history: PartitionHistory) -> bool:
+        """Whether an exempt loss had abandoned it before it was acknowledged. Then it is lost too, and
+        counted.
+        """
         at, epoch = promise.base_offset, promise.leader_epoch
-        is_lost = truth.judged_to(epoch) <= at or truth.is_given_up(epoch, at)
+        is_lost = history.judged_to(epoch) <= at or history.is_given_up(epoch, at)
         if is_lost:
-            truth.lost += promise.next_offset - promise.base_offset
+            history.lost += promise.next_offset - promise.base_offset
             self._ledger.exempt += promise.next_offset - promise.base_offset
         return is_lost
 
     def _check_promise(self, promise: Promise, node_id: int) -> None:
         key, base_offset, crc = promise.key, promise.base_offset, promise.crc
-        truth = self._ledger.of(key)
-        batch = truth.batch_at(base_offset)
+        history = self._ledger.of(key)
+        batch = history.batch_at(base_offset)
         if batch is None:
-            text = f"{name(key)}: {base_offset} was acknowledged; up to {truth.end_offset} is committed"
+            text = f"{name(key)}: {base_offset} was acknowledged; up to {history.end_offset} is committed"
             self._complain("rel-R14", text, node_id)
-        elif _crc_as_sent(batch) != crc:
+        elif crc_as_sent(batch) != crc:
             text = f"{name(key)}: another batch was acknowledged at {base_offset}"
             self._complain("rel-R12", text, node_id)
 
 
-def _crc_as_sent(batch: bytes) -> int:
-    """The CRC of a batch without compression, as producers send it here, whatever its topic stores."""
-    header = parse_header(batch)
-    if header.codec == NONE:
-        return header.crc
-    sent = bytearray(batch)
-    set_offset_and_epoch(sent, 0, 0, NO_EPOCH)
-    opened = recompress(sent, Target(NONE), BatchLimits(INT32_MAX), 0)
-    return 0 if isinstance(opened, KafkaError) else parse_header(opened).crc
-
-
 @contextlib.contextmanager
 def _unless_out_of_use(node: Any, partition: Partition) -> Iterator[None]:
-    """Nobody is served what lay in a directory that failed, or what a node that ends has closed."""
+    """Ignore errors of a failed directory, or of logs that a stopping node has closed: nobody is served."""
     try:
         yield
     except RecordsCut:
         if not (partition.is_offline or node.storage.is_settling):
             raise
-
-
-def read(log: Any, start: int, end: int) -> bytes:
-    """Whole batches of [start, end), from the one that holds `start` on."""
-    if start >= end:
-        return b""
-    parts: list[bytes] = []
-    at = start
-    while at < end:
-        data: bytes = log.read(at, max_bytes=_ALL_BYTES, upto_offset=end).read()
-        found = [header.next_offset for header in headers(data)]
-        if not found:
-            break
-        parts.append(data)
-        at = found[-1]
-    return b"".join(parts)

@@ -1,7 +1,7 @@
-"""A run of a whole cluster: what `sim/run.py` does, with brokers that have data, and their clients. SIM.
+"""A run of a whole cluster: like `sim/run.py`, with brokers that have data, and their clients. SIM.
 
-After healing, every replica is at its leader's end and back in the ISR within a bound (rel-R18), and the
-consumer has read whatever was acknowledged (rel-R14). Source: reliability (c).
+After healing, every replica reaches its leader's end and returns to the ISR within a limit (rel-R18), and the
+consumer has read everything that was acknowledged (rel-R14). Source: reliability (c).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,11 +15,11 @@ from firnline.metadata.features import DIRECTORIES_SINCE
 from firnline.metadata.image import ClusterImage
 from firnline.protocol.schema import Message
 from firnline.sim.cluster.admin import Admin
-from firnline.sim.cluster.budget import Atlas
+from firnline.sim.cluster.budget import DirtyReplicas
 from firnline.sim.cluster.client import CLIENT_IDS_FROM, Client
 from firnline.sim.cluster.consumer import Consumer, OnRead
 from firnline.sim.cluster.draw import draw_cluster, log_directories
-from firnline.sim.cluster.ledger import Key, Ledger, name
+from firnline.sim.cluster.ledger import Ledger, PartitionKey, name
 from firnline.sim.cluster.metadata_checks import MetadataChecks
 from firnline.sim.cluster.node import ClusterNode
 from firnline.sim.cluster.producer import Producer
@@ -32,12 +32,12 @@ from firnline.sim.host import Host, Machine, Process
 from firnline.sim.net import BROKER_PORT, PORT, Call, Network, Watcher
 from firnline.sim.options import Options
 from firnline.sim.quorum_node import DATA
-from firnline.sim.run import Cluster, Form
+from firnline.sim.run import Cluster, ClusterKind
 from firnline.sim.world import MS, SECOND, World
 
-# How long replicas may take to be together again, and the consumer to read the rest (rel-R18).
+# How long replicas may take to be in sync again, and the consumer to read the rest (rel-R18).
 _TOGETHER_US = 60 * SECOND
-# The metadata.version from which on followers tell their broker epochs (Fetch 15).
+# The metadata.version from which on followers state their broker epochs (Fetch 15).
 _EPOCHS_SINCE = 10
 _RESTART_US = (10 * MS, 2 * SECOND)
 
@@ -56,8 +56,8 @@ class Users:
         complain: Any,
         *,
         ledger: Ledger,
-        on_read: Callable[[int, Key, int, bytes, int], None],
-        is_deposed: Callable[[Key, int], bool],
+        on_read: Callable[[int, PartitionKey, int, bytes, int], None],
+        is_deposed: Callable[[PartitionKey, int], bool],
     ) -> None:
         shape = options.cluster
         assert shape is not None
@@ -86,10 +86,10 @@ class Users:
     def _reader(self, number: int) -> OnRead:
         return partial(self._read, number)
 
-    def _read(self, number: int, key: Key, position: int, data: bytes, epoch: int) -> None:
+    def _read(self, number: int, key: PartitionKey, position: int, data: bytes, epoch: int) -> None:
         self._on_read(number, key, position, data, epoch)
 
-    def _may_go_back(self, key: Key, position: int) -> bool:
+    def _may_go_back(self, key: PartitionKey, position: int) -> bool:
         return position > self._ledger.of(key).end_offset
 
     @property
@@ -97,12 +97,12 @@ class Users:
         return sum(producer.acknowledged for producer in self.producers)
 
     def begin(self) -> None:
-        """Start; each has a rhythm of its own."""
+        """Start them; each has its own rhythm."""
         for host in self.hosts.values():
             host.start()
 
     def end(self) -> None:
-        """Begin nothing more; what is under way comes to its end."""
+        """Start nothing more, and finish what is in flight."""
         self.admin.is_on = False
         for producer in self.producers:
             producer.is_on = False
@@ -128,7 +128,7 @@ class Users:
 
 
 class Watch:
-    """Hands each message to whom it concerns: what controllers are asked, and what brokers are."""
+    """Passes each message to the checkers that it concerns."""
 
     def __init__(self, quorum: Watcher, brokers: WireChecks, groups: GroupChecks) -> None:
         self._quorum = quorum
@@ -167,18 +167,18 @@ class WholeCluster(Cluster):
         assert options.cluster is not None
         self.ledger = ledger = Ledger()
         directories = log_directories(options)
-        self.atlas = atlas = Atlas(self.hosts, ledger, options.cluster.min_isr, directories)
+        self.dirty = dirty = DirtyReplicas(self.hosts, ledger, options.cluster.min_isr, directories)
         self.wire = wire = WireChecks(world, ledger, complain)
-        self.replicas = ReplicaChecks(world, self.hosts, ledger, atlas, wire, complain)
+        self.replicas = ReplicaChecks(world, self.hosts, ledger, dirty, wire, complain)
         self.metadata = MetadataChecks(
             ledger,
-            atlas,
+            dirty,
             self.replicas,
             wire,
             complain,
             may_be_unknown=options.cluster.levels[0] < _EPOCHS_SINCE,
         )
-        self.groups = GroupChecks(self.hosts, ledger, atlas, complain)
+        self.groups = GroupChecks(self.hosts, ledger, dirty, complain)
 
     def _on_image(self, image: ClusterImage, deltas: Sequence[ClusterDelta]) -> None:
         self.metadata.on_image(image, deltas)
@@ -190,7 +190,7 @@ class WholeCluster(Cluster):
             self.checkers.complain,
             ledger=self.ledger,
             on_read=self.wire.read,
-            is_deposed=self.atlas.is_deposed,
+            is_deposed=self.dirty.is_deposed,
         )
         for node_id in users.by_id:
             users.hosts[node_id] = Host(node_id, self.world, self.options, self)
@@ -206,9 +206,9 @@ class WholeCluster(Cluster):
             self.options,
             self.hosts,
             self.network,
-            self.checkers.truth,
+            self.checkers.history,
             mode=mode,
-            atlas=self.atlas,
+            dirty=self.dirty,
         )
 
     @property
@@ -218,7 +218,7 @@ class WholeCluster(Cluster):
 
     @property
     def acknowledged(self) -> int:
-        """Records that producers were promised, at acks=all."""
+        """Records that were acknowledged with acks=all."""
         return self.ledger.acknowledged
 
     @property
@@ -229,7 +229,7 @@ class WholeCluster(Cluster):
     def unclean_elections(self) -> int:
         return self.metadata.unclean_elections
 
-    # ---- surroundings
+    # ---- the environment of the processes
 
     def make(self, host: Host, process: Process, now_ms: int) -> Machine:
         client = self.workload.by_id.get(host.node_id)
@@ -253,7 +253,7 @@ class WholeCluster(Cluster):
         self.wire.stepped()
 
     def took(self, process: Process, what: str, taken_us: int) -> None:
-        """A broker of its own that is not counted in yet reads its logs, and nobody misses it (rel-X2)."""
+        """A slow step of a combined node that is not unfenced yet is fine: it reads its logs (rel-X2)."""
         machine = process.machine
         if machine.controller is not None or machine.takes(BROKER_PORT):
             super().took(process, what, taken_us)
@@ -264,7 +264,7 @@ class WholeCluster(Cluster):
         self.wire.ended(process)
 
     def failed(self, process: Process, problem: BaseException) -> None:
-        """A disk that failed ends a broker; its page cache stays unless the budget allows for more."""
+        """A failed disk ends a broker; its page cache survives unless the budget allows the loss."""
         host = process.host
         if isinstance(problem, StorageError) and host.has_bad_disk:
             self.world.note(host.node_id, f"stops: {problem}")
@@ -276,7 +276,7 @@ class WholeCluster(Cluster):
                 self.replicas.failing(process)
             host.has_bad_disk = False
             if self.faults.may_lose(host):
-                self.atlas.loses(host.node_id)
+                self.dirty.loses(host.node_id)
                 host.cut_power(self._chance)
             else:
                 host.kill()
@@ -285,13 +285,14 @@ class WholeCluster(Cluster):
         super().failed(process, problem)
 
     def _should_go_on(self, process: Process, problem: StorageError) -> bool:
-        """rel-P9: with a directory that is not the last, and has not the metadata, the others go on.
+        """rel-P9: if a directory fails, the broker goes on with the others, unless it was the last or has the
+        metadata.
 
-        Where the controller does not know its directories, because metadata.version was too old when it
+        If the controller does not know the broker's directories, because metadata.version was too old when it
         registered, the node stops, and is fenced.
         """
         path = f"{problem.facts.get('path', '')}/"
-        others = [each for each in self.atlas.directories if each != DATA]
+        others = [each for each in self.dirty.directories if each != DATA]
         if not process.is_ready or not any(path.startswith(f"{each}/") for each in others):
             return False
         storage = process.machine.broker.storage
@@ -299,7 +300,7 @@ class WholeCluster(Cluster):
         known = image.brokers.get(process.node_id)
         if image.metadata_version < DIRECTORIES_SINCE or known is None or not known.log_dirs:
             return False
-        return len(storage.failed_directories) < len(self.atlas.directories)
+        return len(storage.failed_directories) < len(self.dirty.directories)
 
     # ---- the end
 
@@ -321,7 +322,7 @@ class WholeCluster(Cluster):
             self.check_history()
 
     def _put_directories_right(self) -> None:
-        """rel-P9: nobody leads what lies in a directory that failed; then the brokers start again."""
+        """rel-P9: check that no leader is in a failed directory; then restart the brokers."""
         if not self.wait(lambda: self._led_by_failed() is None, _TOGETHER_US):
             if not self.world.stopped:
                 text = f"{_TOGETHER_US // SECOND} s after healing: {self._led_by_failed()}"
@@ -334,18 +335,18 @@ class WholeCluster(Cluster):
                 host.start()
 
     def _led_by_failed(self) -> str | None:
-        """A partition whose leader has it in a directory that failed."""
+        """Return a partition whose leader is in a failed directory."""
         for host in self.hosts.values():
             broker = None if host.process is None else host.process.machine.broker
             for key, partition in () if broker is None else broker.hosted.by_id.items():
-                state = self.atlas.partition(key)
+                state = self.dirty.partition(key)
                 if partition.is_offline and state is not None and state.leader == host.node_id:
                     return f"{name(key)} is led by {host.node_id}, whose directory failed"
         return None
 
     def _apart(self) -> str | None:
-        """What keeps replicas and readers from being where they should; None for nothing."""
-        image = self.atlas.image
+        """Return why replicas and readers are not where they should be; None if they are."""
+        image = self.dirty.image
         topics = sorted(image.topics_by_name.values(), key=lambda topic: topic.name)
         for topic in topics:
             for index in sorted(topic.partitions):
@@ -370,7 +371,7 @@ class WholeCluster(Cluster):
         return self._unsettled()
 
     def _unsettled(self) -> str | None:
-        """What keeps the group from having an owner for each partition, in one generation (rel-C6)."""
+        """Return why the group has not one owner for each partition, in one generation (rel-C6)."""
         members = self.workload.members
         for member in members:
             if not member.is_settled:
@@ -383,22 +384,22 @@ class WholeCluster(Cluster):
         return None
 
     def check_history(self) -> None:
-        """rel-R14 in the end: every log is as the ledger has it. rel-C5: and every commit is there."""
+        """rel-R14 at the end: every log matches the ledger. rel-C5: and every commit is there."""
         self.groups.check_end()
         for producer in self.workload.producers:
             for key, text in producer.out_of_order:
                 if not self.ledger.of(key).lost:
                     self.checkers.complain("rel-R12", f"producer {producer.number}: {text}")
-        for key, truth in self.ledger.partitions.items():
-            if truth.acked_end > truth.end_offset:
-                text = f"{name(key)}: {truth.acked_end} was acknowledged; the end is {truth.end_offset}"
+        for key, history in self.ledger.partitions.items():
+            if history.acked_end > history.end_offset:
+                text = f"{name(key)}: {history.acked_end} was acknowledged; the end is {history.end_offset}"
                 self.checkers.complain("rel-R14", text)
 
 
-def cluster_form(profile: str | None = None) -> Form:
-    """Whole clusters; with a profile, those whose faults are what one guard is there for."""
+def cluster_kind(profile: str | None = None) -> ClusterKind:
+    """Whole clusters; with a profile, faults that test one rule."""
     words = "--cluster" if profile is None else f"--cluster --profile {profile}"
-    return Form("cluster", words, partial(draw_cluster, profile=profile), WholeCluster)
+    return ClusterKind("cluster", words, partial(draw_cluster, profile=profile), WholeCluster)
 
 
-CLUSTER = cluster_form()
+CLUSTER = cluster_kind()

@@ -1,4 +1,4 @@
-"""What one seed of a whole cluster is, beyond what a quorum is: brokers, topics, clients. SIM.
+"""What a seed of a whole cluster has beyond a quorum: brokers, topics, clients. SIM.
 
 Source: reliability (c), 'Swarm'.
 """
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from firnline.metadata.features import METADATA_VERSION_DEFAULT
 
-# When a leader may be found outside the ISR: by the setting of the topic, or if an administrator asks.
+# When a leader may be elected from outside the ISR: by the topic's setting, or if an administrator asks.
 UNCLEAN_KEY = "unclean.leader.election.enable"
 BAD_DIRECTORY = "bad-directory"
 NEVER, ALWAYS, IF_ASKED = "never", "always", "if asked"
 
 
 class TopicShape(NamedTuple):
-    """A topic that is there from the start."""
+    """A topic that exists from the start."""
 
     name: str
     partitions: int
@@ -27,7 +27,7 @@ class TopicShape(NamedTuple):
 class Shape(NamedTuple):
     """Drawn once per seed, together with `Options`. Times in milliseconds."""
 
-    is_combined: bool  # every voter is a broker, too
+    is_combined: bool  # every voter is a broker too
     topics: tuple[TopicShape, ...]
     segment_bytes: int
     session_timeout_ms: int
@@ -42,16 +42,18 @@ class Shape(NamedTuple):
     producers: int
     batch_records: int
     batch_gap_ms: int  # of one producer, on average
-    plain_percent: int  # of the lanes of producers that are not idempotent
-    acks_one_percent: int  # of those
-    is_even: bool  # all batches are of one size, so that one fits where another one was
-    in_flight: int  # batches of an idempotent lane that are under way at once, at most
+    plain_percent: int  # of the partitions of producers that are not idempotent
+    acks_one_percent: int  # of these
+    is_even: (
+        bool  # all batches have the same size, so that one fits exactly in the place of another
+    )
+    in_flight: int  # batches of an idempotent producer that are in flight at once, at most
     consumers: int
     admin_gap_ms: int
     members: int  # of a consumer group
     commit_gap_ms: int
-    commit_bytes: int  # that a commit keeps beside each offset, at least
-    min_isr: int  # of topics that do not say
+    commit_bytes: int  # kept with each committed offset, at least
+    min_isr: int  # of topics without an override
     # Levels of metadata.version: the one that the cluster is formatted at, and those it is raised to.
     levels: tuple[int, ...] = (METADATA_VERSION_DEFAULT,)
     directories: int = 1  # of partition logs, on each broker

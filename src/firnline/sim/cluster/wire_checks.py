@@ -1,6 +1,6 @@
-"""The invariants that show in what is asked and answered: promises, epochs, what consumers read. SIM.
+"""Invariants of requests and responses: acknowledgements, epochs, what consumers read. SIM.
 
-What a message says is compared with what the node that handles it shows at that moment, and with the ledger.
+A message is compared with the state of the node that handles it at that moment, and with the ledger.
 Source: reliability (b), rel-R1, R3, R7, R13, R14, R15, R19, rel-C1, C2, C9.
 """
 
@@ -25,7 +25,7 @@ from firnline.protocol.versions import CONTROLLER_SERVED
 from firnline.records.batch import headers
 from firnline.records.record import records
 from firnline.replica.partition import Partition
-from firnline.sim.cluster.ledger import Key, Ledger, name
+from firnline.sim.cluster.ledger import Ledger, PartitionKey, name
 from firnline.sim.host import Process
 from firnline.sim.net import BROKER_PORT, Call
 from firnline.sim.world import World
@@ -35,14 +35,15 @@ _OF_BROKERS = (BrokerHeartbeatRequest, AlterPartitionRequest, AllocateProducerId
 _REFUSALS = (Code.INELIGIBLE_REPLICA, Code.OPERATION_NOT_ATTEMPTED)
 _CONTROLLER = {row.key: row for row in CONTROLLER_SERVED}
 _STALE = "of an older incarnation"
-Place = tuple[int, int]  # (leader epoch, offset) that a follower asks from
+FetchPosition = tuple[int, int]  # (leader epoch, offset) from which a follower fetches
 
 
 class Promise(NamedTuple):
-    """One batch that was acknowledged, by a leader of that epoch; `least` is the ISR asked for, and
-    `isr_size` what it had in that partition epoch."""
+    """One batch that was acknowledged by a leader of that epoch; `least` is the required ISR size, and
+    `isr_size` the actual one in that partition epoch.
+    """
 
-    key: Key
+    key: PartitionKey
     base_offset: int
     crc: int
     next_offset: int
@@ -53,10 +54,10 @@ class Promise(NamedTuple):
 
 
 class WireChecks:
-    """Judges messages between clients, brokers and controllers.
+    """Checks messages between clients, brokers and controllers.
 
     promised   acknowledged in this step
-    applying   what was asked by the Fetch whose answer is taken in this step; None for another step
+    applying   the request of the Fetch whose response is handled in this step; None for another step
     """
 
     def __init__(self, world: World, ledger: Ledger, complain: Any) -> None:
@@ -64,21 +65,23 @@ class WireChecks:
         self._ledger = ledger
         self._complain = complain
         self.promised: list[Promise] = []
-        self.applying: dict[Key, Place] | None = None
-        self.fetched_us: dict[tuple[int, int], int] = {}  # (leader, follower) -> when, last
-        # (leader, follower) -> the leader epoch of each partition that it asked in before the leader knew it.
-        self.ahead: dict[tuple[int, int], dict[Key, int]] = {}
-        # (leader, follower) -> the broker epochs that its Fetches told; all of them are in order of time.
+        self.applying: dict[PartitionKey, FetchPosition] | None = None
+        self.fetched_us: dict[
+            tuple[int, int], int
+        ] = {}  # (leader, follower) -> time of the last Fetch
+        # (leader, follower) -> the leader epochs that it fetched in before the leader knew them.
+        self.ahead: dict[tuple[int, int], dict[PartitionKey, int]] = {}
+        # (leader, follower) -> the broker epochs stated in its Fetches; all in order of time.
         self.told_epochs: dict[tuple[int, int], dict[int, None]] = {}
         # Partition and partition epoch -> members and the broker epochs they were proposed with.
-        self.proposed: dict[tuple[Key, int], dict[int, dict[int, None]]] = {}
-        # Partition and partition epoch that a controller was asked to find any leader for.
-        self.asked_unclean: dict[tuple[Key, int], None] = {}
-        self._refused: dict[tuple[int, Key], int] = {}
-        self._sessions: dict[tuple[int, int, int], dict[Key, Place]] = {}
-        self._asked: dict[int, tuple[int, Send[Any], dict[Key, Place]]] = {}
+        self.proposed: dict[tuple[PartitionKey, int], dict[int, dict[int, None]]] = {}
+        # Partitions and partition epochs for which a controller was asked to elect any leader.
+        self.asked_unclean: dict[tuple[PartitionKey, int], None] = {}
+        self._refused: dict[tuple[int, PartitionKey], int] = {}
+        self._sessions: dict[tuple[int, int, int], dict[PartitionKey, FetchPosition]] = {}
+        self._asked: dict[int, tuple[int, Send[Any], dict[PartitionKey, FetchPosition]]] = {}
 
-    # ------------------------------------------------------------------------- on the way there
+    # ------------------------------------------------------------------------- requests
 
     def sent(self, process: Process, to_id: int, effect: Send[Any]) -> None:
         """A request leaves."""
@@ -90,7 +93,7 @@ class WireChecks:
     def _on_follower_asks(
         self, process: Process, to_id: int, effect: Send[Any], request: Any
     ) -> None:
-        """Keep what the session asks for, all of it."""
+        """Keep the complete request of the session."""
         session = (process.node_id, process.number, to_id)
         asked = self._sessions.get(session) if request.session_epoch > 0 else None
         asked = dict(asked or {})
@@ -102,14 +105,14 @@ class WireChecks:
             for index in topic.partitions:
                 asked.pop((topic.topic_id, index), None)
         self._sessions[session] = asked
-        # Until the answer the request is kept, so no other one has its id.
+        # The request is kept until its response, so no other one has its id.
         self._asked[id(effect)] = (process.node_id, effect, asked)
 
     def received(self, process: Process, call: Call) -> None:
         """A request is about to be handled."""
         request: Any = call.request
         if type(request) is ProduceRequest:
-            # The batch is stamped in place: what it was is known now.
+            # The leader stamps the batch in place, so note its header now.
             call.notes = [
                 self._note_batch(process, topic, row)
                 for topic in request.topic_data
@@ -117,7 +120,7 @@ class WireChecks:
             ]
         elif type(request) is FetchRequest and call.port == BROKER_PORT:
             state = request.replica_state
-            # Where older versions have it.
+            # Their place in older versions.
             replica_id = max(state.replica_id, request.replica_id)
             if replica_id >= 0:
                 pair = (process.node_id, replica_id)
@@ -135,13 +138,13 @@ class WireChecks:
             self._on_forwarded(process, bytes(request.request_data))
 
     def _note_batch(self, process: Process, topic: Any, row: Any) -> tuple[Any, int]:
-        """The header of the batch, and how large the ISR is before it is appended."""
+        """Return the header of the batch, and the size of the ISR before the append."""
         found = _hosted(process, topic.topic_id, topic.name, row.index)
         header = None if row.records is None else next(headers(row.records), None)
         return header, 0 if found is None else len(found.isr)
 
-    def _older_epochs(self, process: Process, request: Any) -> list[Key]:
-        """Partitions of which the asker knows an older leader epoch than this broker."""
+    def _older_epochs(self, process: Process, request: Any) -> list[PartitionKey]:
+        """Return partitions of which the sender knows an older leader epoch than this broker."""
         found = []
         for topic in request.topics:
             for row in topic.partitions:
@@ -150,11 +153,11 @@ class WireChecks:
                     found.append((here.topic_id, row.partition))
         return found
 
-    def _note_ahead(self, process: Process, request: Any, ahead: dict[Key, int]) -> None:
-        """Partitions of which the asker knows a newer leader epoch than this broker.
+    def _note_ahead(self, process: Process, request: Any, ahead: dict[PartitionKey, int]) -> None:
+        """Note partitions of which the sender knows a newer leader epoch than this broker.
 
-        A Fetch of many partitions is worked off in slices: this broker may lead in that epoch when it comes
-        to one of them.
+        A Fetch of many partitions is handled in slices: this broker may lead in that epoch when it reaches
+        one of them.
         """
         for topic in request.topics:
             for row in topic.partitions:
@@ -189,17 +192,17 @@ class WireChecks:
                 self.note_proposed(key, row.partition_epoch, members)
 
     def note_proposed(
-        self, key: Key, partition_epoch: int, members: Iterable[tuple[int, int]]
+        self, key: PartitionKey, partition_epoch: int, members: Iterable[tuple[int, int]]
     ) -> None:
         """A leader proposes an ISR; `members` with their broker epochs."""
         known = self.proposed.setdefault((key, partition_epoch), {})
         for broker_id, broker_epoch in members:
             known.setdefault(broker_id, {})[broker_epoch] = None
 
-    # ------------------------------------------------------------------------- on the way back
+    # ------------------------------------------------------------------------- responses
 
     def answered(self, process: Process, call: Call, response: Message) -> None:
-        """An answer leaves."""
+        """A response leaves."""
         request: Any = call.request
         answer: Any = response
         if type(request) is ProduceRequest:
@@ -219,12 +222,12 @@ class WireChecks:
                         key = (call.from_id, (topic.topic_id, row.partition_index))
                         self._refused[key] = self._refused.get(key, 0) + 1
 
-    def was_refused(self, node_id: int, key: Key) -> bool:
-        """Did a controller refuse what that leader proposed, since this was asked last?"""
+    def was_refused(self, node_id: int, key: PartitionKey) -> bool:
+        """Whether a controller has refused a proposal of that leader since the last call."""
         return self._refused.pop((node_id, key), 0) > 0
 
     def told(self, process: Process, effect: Send[Any], response: Message) -> None:
-        """An answer arrives."""
+        """A response arrives."""
         asked = self._asked.pop(id(effect), None)
         self.applying = None if asked is None else asked[2]
 
@@ -233,7 +236,7 @@ class WireChecks:
         self.applying = None
 
     def ended(self, process: Process) -> None:
-        """A process is gone, and with it whatever it asked."""
+        """A process is gone, and with it all its requests."""
         self.applying = None
         for key, (node_id, _, _) in list(self._asked.items()):
             if node_id == process.node_id:
@@ -244,9 +247,10 @@ class WireChecks:
             del self.ahead[pair]
 
     def _on_produced(self, process: Process, call: Call, response: Any) -> None:
-        """rel-R13: success at acks=all means an ISR that is large enough, before and after.
+        """rel-R13: success with acks=all means an ISR that is large enough, before and after.
 
-        The ISR after it is judged with the promise: it may have been large enough in the midst of this step.
+        The ISR after it is checked with the promise: it may have been large enough in the middle of this
+        step.
         """
         request: Any = call.request
         asked = [(topic, row) for topic in request.topic_data for row in topic.partition_data]
@@ -263,7 +267,7 @@ class WireChecks:
             self._ledger.acknowledged += header.record_count
             key = (found.topic_id, data.index)
             least = min(found.log.config.min_insync_replicas, len(found.replicas))
-            # What is compressed again is appended later than it came, when the ISR may be another.
+            # A batch that is compressed again is appended later than it came, when the ISR may differ.
             is_at_once = is_in_its_codec(found.log.config, header.attributes)
             if isr_before < least and is_at_once:
                 text = (
@@ -286,7 +290,7 @@ class WireChecks:
             )
 
     def _check_fenced(self, process: Process, call: Call, response: Any) -> None:
-        """rel-R15: who knows an older leader epoch is told so, and gets nothing."""
+        """rel-R15: a request with an older leader epoch gets an error, and no records."""
         if response.error_code:
             return
         for topic in response.responses:
@@ -302,7 +306,7 @@ class WireChecks:
     # ------------------------------------------------------------------------- consumers
 
     def _on_listed(self, process: Process, request: Any, response: Any) -> None:
-        """rel-C9: the first record of that time or later, or the start of the log."""
+        """rel-C9: the first record of that timestamp or later, or the start of the log."""
         (topic,), (answered,) = request.topics, response.topics
         (asked,), (row,) = topic.partitions, answered.partitions
         node = process.machine.broker
@@ -311,24 +315,24 @@ class WireChecks:
             return
         key, log = (here.topic_id, asked.partition_index), here.log
         if self._ledger.of(key).judged_to(here.leader_epoch) < log.log_end_offset:
-            return  # an unclean election left it behind, and it has not heard
+            return  # an unclean election abandoned its lineage, and it does not know yet
         if asked.timestamp >= 0 and self._ledger.of(key).is_compacted:
-            return  # the first record of that time may be gone
+            return  # the first record of that timestamp may be gone
         expected: tuple[int, ...]
         if asked.timestamp < 0:
             expected = (log.log_start_offset,)
         else:
             found = self._first_at(key, asked.timestamp, log.log_start_offset)
-            # Beyond what this broker may show there is nothing yet.
+            # There is nothing yet beyond what this broker may show.
             expected = (-1,) if found is None or found >= log.high_watermark else (found,)
         if row.offset not in expected:
             text = f"{name(key)}: {asked.timestamp} is at {row.offset}, not {expected[0]}"
             self._complain("rel-C9", text, process.node_id)
 
-    def _first_at(self, key: Key, timestamp_ms: int, start_offset: int) -> int | None:
-        truth = self._ledger.of(key)
-        for base_offset, latest_ms in truth.times:
-            batch = truth.batch_at(base_offset) if latest_ms >= timestamp_ms else None
+    def _first_at(self, key: PartitionKey, timestamp_ms: int, start_offset: int) -> int | None:
+        history = self._ledger.of(key)
+        for base_offset, latest_ms in history.times:
+            batch = history.batch_at(base_offset) if latest_ms >= timestamp_ms else None
             if batch is None:
                 continue
             for row in records(batch, next(headers(batch))):
@@ -336,25 +340,27 @@ class WireChecks:
                     return row.offset
         return None
 
-    def read(self, number: int, key: Key, position: int, data: bytes, leader_epoch: int) -> None:
-        """rel-C1, rel-C2: what a consumer gets is committed, and what everybody gets.
+    def read(
+        self, number: int, key: PartitionKey, position: int, data: bytes, leader_epoch: int
+    ) -> None:
+        """rel-C1, rel-C2: what a consumer reads is committed, and the same for all consumers.
 
         `leader_epoch` is that of the leader that answered.
         """
-        truth = self._ledger.of(key)
-        judged_to = truth.judged_to(leader_epoch)
-        if truth.is_compacted:
-            problem = None if truth.has_past else truth.keyed.is_so(data)
+        history = self._ledger.of(key)
+        judged_to = history.judged_to(leader_epoch)
+        if history.is_compacted:
+            problem = None if history.has_past else history.keyed.is_so(data)
             if problem is not None:
                 self._complain("rel-C1", f"{name(key)}: consumer {number} got {problem}")
             return
         for header in headers(data):
             if header.next_offset <= position or header.base_offset >= judged_to:
                 continue
-            batch = truth.batch_at(header.base_offset)
+            batch = history.batch_at(header.base_offset)
             what = f"{name(key)}: consumer {number} got"
             if batch is None:
-                text = f"{what} {header.base_offset}; up to {truth.end_offset} is committed"
+                text = f"{what} {header.base_offset}; up to {history.end_offset} is committed"
                 self._complain("rel-C2", text)
             elif batch != data[header.position : header.position + header.size_bytes]:
                 self._complain("rel-C1", f"{what} another batch at {header.base_offset}")

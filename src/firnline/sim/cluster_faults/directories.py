@@ -1,9 +1,9 @@
-"""Log directories that fail alone, and the operator who puts them right. SIM.
+"""Log directories that fail alone, and the operator who repairs them. SIM.
 
-Whatever touches the directory fails until the broker starts again; the broker goes on with its others. Then
-the operator starts it anew: with what is in the directory, with what a failed sync may have left of it, or
-with an empty one in its place, as far as the budget of lossy crashes allows. The directory of the metadata is
-left to `bad-disk`: with it the node stops. Source: rel-P9; KIP-858.
+Every access to the directory fails until the broker restarts; the broker goes on with its other directories.
+Then the operator restarts it: with the content of the directory, with what a failed sync may have left of it,
+or with an empty one, as far as the budget of lossy crashes allows. The directory of the metadata is left to
+`bad-disk`: if it fails, the node stops. Source: rel-P9; KIP-858.
 """
 
 from firnline.sim.cluster_faults.rot import RotFaults
@@ -27,9 +27,9 @@ class DirectoryFaults(RotFaults):
             if host.process is not None
             and host.process.is_ready
             and not host.has_bad_disk
-            and self.atlas.may_stop(host.node_id)
+            and self.dirty.may_stop(host.node_id)
         ]
-        others = [each for each in self.atlas.directories if each != DATA]
+        others = [each for each in self.dirty.directories if each != DATA]
         if not hosts or not others:
             return
         host, directory = chance.pick(hosts), chance.pick(others)
@@ -45,18 +45,18 @@ class DirectoryFaults(RotFaults):
     def _put_right(
         self, host: Host, process: Process, directory: str, way: str, chance: Chance
     ) -> None:
-        """Start the broker again, unless something did meanwhile."""
+        """Restart the broker, unless something else did."""
         if self._is_over or host.process is not process:
             return
-        if self._wipe is not None or not self.atlas.may_stop(host.node_id):
+        if self._wipe is not None or not self.dirty.may_stop(host.node_id):
             self._world.after(_LOOK_US, self._put_right, host, process, directory, way, chance)
             return
-        keys = self.atlas.within(host.node_id, directory)
-        if not all(self.atlas.may_lose_one(host.node_id, key) for key in keys):
+        keys = self.dirty.within(host.node_id, directory)
+        if not all(self.dirty.may_lose_one(host.node_id, key) for key in keys):
             way = _KEPT
         host.kill()
         if way != _KEPT:
-            self.atlas.loses_some(host.node_id, keys)
+            self.dirty.loses_some(host.node_id, keys)
         if way == _TORN:
             host.fs.lose(directory, chance)
         elif way == _REPLACED:

@@ -1,6 +1,6 @@
-"""Faults of several steps, each the way to one race that single faults hardly ever come to. SIM.
+"""Faults of several steps, each leading to a race that single faults hardly ever reach. SIM.
 
-What they cut and slow is drawn, so that the race is met from different sides, and mostly missed.
+Which links are cut or slowed is drawn, so that the race is approached in different ways, and mostly missed.
 """
 
 from firnline.sim.cluster.budget import ClusterFaults
@@ -8,7 +8,7 @@ from firnline.sim.faults import Fault
 from firnline.sim.world import MS, SECOND, Chance
 
 Links = list[tuple[int, int]]
-# By then a broker has given up on what it asked the controller, and asks again.
+# By then a broker has given up on its request to the controller, and has sent it again.
 _GIVEN_UP_US = 30 * SECOND
 
 
@@ -16,18 +16,18 @@ class RaceFaults(ClusterFaults):
     """`ClusterFaults`, and the races."""
 
     def _late_answer(self, fault: Fault, chance: Chance) -> None:
-        """An answer waits in its socket while who gave it is deposed, truncates, and is refilled.
+        """A response waits in its socket while its sender is deposed, truncates, and gets new records.
 
-        The follower that asked has what the others never had, and hears of the next leader last.
+        The follower that asked has records that the others never had, and hears of the next leader last.
         Source: KAFKA-18723.
         """
-        # Who comes first among the replicas leads next.
+        # The first replica in the assignment leads next.
         found = [
             (state.leader, *(each for each in state.replicas if each != state.leader))
             for _, _, state in self._partitions()
             if len(state.isr) == len(state.replicas) == 3 and state.leader >= 0
         ]
-        found = [each for each in found if self.atlas.may_stop(each[0])]
+        found = [each for each in found if self.dirty.may_stop(each[0])]
         if not found:
             return
         leader, heir, follower = chance.pick(found)
@@ -49,9 +49,9 @@ class RaceFaults(ClusterFaults):
         self._later(deaf_us, [(voter, follower) for voter in voters], heard_us)
 
     def _late_copy(self, fault: Fault, chance: Chance) -> None:
-        """What a leader asks the controllers for stalls on its way until long after it asked again.
+        """A leader's request to the controllers stalls on its way until long after it was sent again.
 
-        Meanwhile a follower is fenced, so that the second copy is refused, and counted in again.
+        Meanwhile a follower is fenced, so that the second copy is refused, and then unfenced.
         """
         found = [
             (state.leader, other)
@@ -59,13 +59,14 @@ class RaceFaults(ClusterFaults):
             for other in state.replicas
             if other != state.leader >= 0
         ]
-        found = [each for each in found if self.atlas.may_stop(each[1])]
+        found = [each for each in found if self.dirty.may_stop(each[1])]
         if not found:
             return
         leader, other = chance.pick(found)
         voters = [voter for voter in self._options.voter_ids if voter != leader]
         apart_us = chance.between(1_500 * MS, 3 * SECOND)
-        # What its leader asks for when it is back in sync stalls; by the second time it is fenced.
+        # The leader's request when the follower is back in sync stalls; by the second one the follower is
+        # fenced.
         stall_us = apart_us - chance.between(0, 500 * MS)
         again_us = apart_us + _GIVEN_UP_US
         fenced_us = again_us - chance.between(2_500 * MS, 6 * SECOND)

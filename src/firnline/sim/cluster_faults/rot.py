@@ -1,9 +1,9 @@
-"""Bits of partition logs that flip on the platter, and the operator who mends what became of it. SIM.
+"""Bit rot in partition logs, and the operator who repairs it. SIM.
 
-One replica of a partition rots at a time, while another one in its ISR is clean and runs. It counts as dirty
-until nothing that flipped is left, and it has again whatever is committed. The operator does as
-docs/OPERATIONS.md says: where another replica is in sync the partition's directory is moved away and fetched
-again; where none is a whole copy is put back. Source: decision 0023; reliability d 92, d 93.
+Only one replica of a partition rots at a time, while another one in its ISR is clean and runs. It counts as
+dirty until nothing with a flipped bit is left, and it again has everything that is committed. The operator
+follows docs/OPERATIONS.md: if another replica is in sync, the partition's directory is moved away and fetched
+again; if none is, a good copy is restored. Source: decision 0023; reliability d 92, d 93.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from firnline.log.checkpoint import (
 )
 from firnline.metadata.image import PartitionImage
 from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, parse_header
-from firnline.sim.cluster.ledger import Key
+from firnline.sim.cluster.ledger import PartitionKey
 from firnline.sim.cluster_faults.races import RaceFaults
 from firnline.sim.disk import Inode
 from firnline.sim.faults import Fault
@@ -28,19 +28,19 @@ from firnline.sim.world import MS, SECOND, Chance
 _LOOK_US = 2 * SECOND
 _TRIES = 20
 _RUNNING, _KILLED, _STOPPED = "as it runs", "while it is killed", "while it is stopped"
-# Text of Kafka's, without a checksum: a digit that became another one is believed.
+# Kafka's text files without a checksum: a changed digit is not noticed.
 _PLAIN = (RECOVERY_POINTS, HIGH_WATERMARKS, LEADER_EPOCHS)
-# Whose bits flip, half of the time those of batches.
+# Files whose bits flip; half of the time it is the batches.
 _SUFFIXES = (names.LOG, names.LOG, names.LOG, names.INDEX, names.TIME_INDEX, names.SNAPSHOT)
 _BASE_OFFSET_BYTES = 8
 _LEADER_EPOCH_AT = range(LOG_OVERHEAD_BYTES, LOG_OVERHEAD_BYTES + 4)
 
 
-class Spot(NamedTuple):
-    """One replica: where it is, and how its directory is called."""
+class ReplicaLocation(NamedTuple):
+    """One replica: its node and the path of its directory."""
 
     host: Host
-    key: Key
+    key: PartitionKey
     directory: str
 
 
@@ -49,21 +49,21 @@ class RotFaults(RaceFaults):
 
     def _rot_log(self, fault: Fault, chance: Chance) -> None:
         spots = [
-            Spot(self._hosts[node_id], key, self.atlas.path_of(node_id, key))
+            ReplicaLocation(self._hosts[node_id], key, self.dirty.path_of(node_id, key))
             for key, _, state in self._partitions_once()
             for node_id in state.replicas
-            if self.atlas.may_rot(node_id, key, state) and not self._hosts[node_id].has_bad_disk
+            if self.dirty.may_rot(node_id, key, state) and not self._hosts[node_id].has_bad_disk
         ]
         if not spots:
             return
-        spot, way = chance.pick(spots), chance.pick((_RUNNING, _KILLED, _STOPPED))
-        host = spot.host
+        replica, way = chance.pick(spots), chance.pick((_RUNNING, _KILLED, _STOPPED))
+        host = replica.host
         down_us = chance.spread(1 * MS, 4 * SECOND)
-        if way == _RUNNING or host.process is None or not self.atlas.may_stop(host.node_id):
-            self._flip(fault, chance, spot, _RUNNING)
+        if way == _RUNNING or host.process is None or not self.dirty.may_stop(host.node_id):
+            self._flip(fault, chance, replica, _RUNNING)
         elif way == _KILLED:
             host.kill()
-            self._flip(fault, chance, spot, way)
+            self._flip(fault, chance, replica, way)
             self._keep_down(host, down_us)
         else:
 
@@ -71,38 +71,38 @@ class RotFaults(RaceFaults):
                 if self._is_over:
                     host.start()
                     return
-                state = self.atlas.partition(spot.key)
-                if state is not None and self.atlas.may_rot(host.node_id, spot.key, state):
-                    self._flip(fault, chance, spot, way)
+                state = self.dirty.partition(replica.key)
+                if state is not None and self.dirty.may_rot(host.node_id, replica.key, state):
+                    self._flip(fault, chance, replica, way)
                 self._keep_down(host, down_us)
 
             host.stop(stopped)
 
-    def _partitions_once(self) -> list[tuple[Key, str, PartitionImage]]:
+    def _partitions_once(self) -> list[tuple[PartitionKey, str, PartitionImage]]:
         found = {row[0]: row for row in self._partitions()}
         return list(found.values())
 
-    def _flip(self, fault: Fault, chance: Chance, spot: Spot, way: str) -> None:
-        """One bit of one file of that replica, which was synced, and committed if it is of a batch."""
-        host = spot.host
+    def _flip(self, fault: Fault, chance: Chance, replica: ReplicaLocation, way: str) -> None:
+        """Flip one bit in one file of that replica, which must be synced, and committed if it is a batch."""
+        host = replica.host
         for _ in range(_TRIES):
-            found = self._file(spot, chance)
+            found = self._file(replica, chance)
             if found is None:
                 continue
             name, inode = found
             if not inode.surviving_bytes:
                 continue
             at, bit = chance.below(inode.surviving_bytes), chance.below(8)
-            if self._is_noticeable(spot, name, inode, at, bit):
+            if self._is_noticeable(replica, name, inode, at, bit):
                 inode.flip(at, bit)
                 self._note(fault, f"byte {at} of {name} on {host.node_id} flips {way}")
-                self.atlas.rots(host.node_id, spot.key, spot.directory)
-                self._operate_later(chance, spot)
+                self.dirty.rots(host.node_id, replica.key, replica.directory)
+                self._operate_later(chance, replica)
                 return
 
-    def _file(self, spot: Spot, chance: Chance) -> tuple[str, Inode] | None:
-        """A file of the replica's directory."""
-        files = spot.host.fs.surviving_files(spot.directory)
+    def _file(self, replica: ReplicaLocation, chance: Chance) -> tuple[str, Inode] | None:
+        """Choose a file of the replica's directory."""
+        files = replica.host.fs.surviving_files(replica.directory)
         if chance.below(8) == 0:
             name = chance.pick((LEADER_EPOCHS, PARTITION_METADATA))
             found = [name] if name in files else []
@@ -112,10 +112,12 @@ class RotFaults(RaceFaults):
         if not found:
             return None
         name = chance.pick(found)
-        return f"{spot.directory}/{name}", files[name]
+        return f"{replica.directory}/{name}", files[name]
 
-    def _is_noticeable(self, spot: Spot, path: str, inode: Inode, at: int, bit: int) -> bool:
-        """Can anybody tell, who looks at what there is? Of a batch: and is it committed?"""
+    def _is_noticeable(
+        self, replica: ReplicaLocation, path: str, inode: Inode, at: int, bit: int
+    ) -> bool:
+        """Whether a reader can notice the flip; for a batch, whether it is also committed."""
         name = path.rpartition("/")[2]
         if name in _PLAIN:
             data = bytearray(inode.durable)
@@ -127,53 +129,53 @@ class RotFaults(RaceFaults):
         while position + HEADER_BYTES <= inode.surviving_bytes:
             header = parse_header(inode.durable, position)
             if header.size_bytes < HEADER_BYTES:
-                return False  # an earlier flip hides where the next batch begins
+                return False  # an earlier flip hides the start of the next batch
             if position <= at < position + header.size_bytes:
                 break
             position, end = position + header.size_bytes, header.next_offset
         else:
             return False
-        if header.next_offset > self.atlas.committed_end(spot.key):
+        if header.next_offset > self.dirty.committed_end(replica.key):
             return False
-        if self.atlas.has_gaps(spot.key) and at - position < _BASE_OFFSET_BYTES:
+        if self.dirty.has_gaps(replica.key) and at - position < _BASE_OFFSET_BYTES:
             wrong = header.base_offset ^ 1 << (_BASE_OFFSET_BYTES - 1 - at + position) * 8 + bit
-            after = self._next_offset(spot, name, inode, position + header.size_bytes)
+            after = self._next_offset(replica, name, inode, position + header.size_bytes)
             return wrong < end or wrong + header.last_offset_delta >= after
         return at - position not in _LEADER_EPOCH_AT
 
-    def _next_offset(self, spot: Spot, name: str, inode: Inode, position: int) -> int:
-        """Where the batch at `position` begins, or the next segment; INT64_MAX for neither."""
+    def _next_offset(self, replica: ReplicaLocation, name: str, inode: Inode, position: int) -> int:
+        """The offset of the batch at `position`, or of the next segment; INT64_MAX for neither."""
         if position + HEADER_BYTES <= inode.surviving_bytes:
             return parse_header(inode.durable, position).base_offset
-        files = spot.host.fs.surviving_files(spot.directory)
+        files = replica.host.fs.surviving_files(replica.directory)
         later = [each for each in files if each.endswith(names.LOG) and each > name]
         return int(min(later).removesuffix(names.LOG)) if later else INT64_MAX
 
     # ---- the operator
 
-    def _operate_later(self, chance: Chance, spot: Spot) -> None:
-        self._world.after(chance.spread(2 * SECOND, 30 * SECOND), self._operate, spot)
+    def _operate_later(self, chance: Chance, replica: ReplicaLocation) -> None:
+        self._world.after(chance.spread(2 * SECOND, 30 * SECOND), self._operate, replica)
 
-    def _operate(self, spot: Spot) -> None:
-        """Have it fetched again, once another replica is in sync, and this one may stop."""
-        host = spot.host
-        if self._is_over or not self.atlas.is_rotten(host.node_id, spot.key):
+    def _operate(self, replica: ReplicaLocation) -> None:
+        """Let it be fetched again, once another replica is in sync and this one may stop."""
+        host = replica.host
+        if self._is_over or not self.dirty.is_rotten(host.node_id, replica.key):
             return
-        may_stop = host.process is not None and self.atlas.may_stop(host.node_id)
-        if self._wipe is None and may_stop and self.atlas.is_spare(host.node_id, spot.key):
+        may_stop = host.process is not None and self.dirty.may_stop(host.node_id)
+        if self._wipe is None and may_stop and self.dirty.is_spare(host.node_id, replica.key):
             host.kill()
-            host.fs.remove_dir(spot.directory)
-            host.fs.sync_dir(spot.directory.rpartition("/")[0])
-            self._world.note(-1, f"{spot.directory} of {host.node_id} is moved away")
-            self.atlas.is_rotten(host.node_id, spot.key)
+            host.fs.remove_dir(replica.directory)
+            host.fs.sync_dir(replica.directory.rpartition("/")[0])
+            self._world.note(-1, f"{replica.directory} of {host.node_id} is moved away")
+            self.dirty.is_rotten(host.node_id, replica.key)
             self._keep_down(host, 100 * MS)
         else:
-            self._world.after(_LOOK_US, self._operate, spot)
+            self._world.after(_LOOK_US, self._operate, replica)
 
     def heal(self) -> None:
-        """A whole copy is put back where bits are still wrong."""
+        """Restore a good copy where bits are still wrong."""
         super().heal()
-        for node_id, directory in self.atlas.rotten():
+        for node_id, directory in self.dirty.rotten():
             host = self._hosts[node_id]
             host.kill()
             for inode in host.fs.files(directory).values():

@@ -1,1 +1,1 @@
-"""State that follows its source by differences, against the same made anew from the source. SIM."""
+"""State derived from a node: compared with the same state computed from scratch, or kept over a step. SIM."""

@@ -1,7 +1,7 @@
-"""The index of a decider, against one made anew of the image that it decides on (rel-X3). SIM.
+"""Compare a controller's partition index with one computed from its image (rel-X3). SIM.
 
-Making one takes as long as the cluster has partitions, so it is done for one change in 32, and whenever the
-image was taken back: that is where an index and its image come apart.
+Computing one takes as long as the cluster has partitions, so it is done for one change in 32, and whenever
+the image was reverted: that is where an index and its image may diverge.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ _ONE_IN = 32
 
 
 class IndexChecks:
-    """Looks at every voter after each of its steps."""
+    """Checks every voter after each of its steps."""
 
     def __init__(self, complain: Any) -> None:
         self._complain = complain
@@ -46,7 +46,7 @@ class IndexChecks:
         for broker_id in sorted(image.brokers):
             if index.leads_any(broker_id) != anew.leads_any(broker_id):
                 self._complain("rel-X3", f"whether {broker_id} leads anything is not so", node_id)
-            # It may name topics besides: whoever looks for replicas there looks at the topic.
+            # It may name more topics: whoever looks for replicas there checks the topic.
             missing = set(anew.topics_of(broker_id)) - set(index.topics_of(broker_id))
             if missing:
                 text = f"{len(missing)} topics with replicas on {broker_id} are not in the index"

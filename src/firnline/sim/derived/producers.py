@@ -1,29 +1,29 @@
-"""What a log knows of its producers, against a replay of its batches (rel-X4). SIM.
+"""Compare a log's producer state with a replay of its batches (rel-X4). SIM.
 
-A replay takes as long as the log, so it is made for one in 64 changes. A log may know producers whose
-batches were deleted, and forgets none: `producer.id.expiration.ms` is as long as it can be.
+A replay takes as long as the log, so it is done for one change in 64. A log may know producers whose batches
+were deleted, and forgets none: `producer.id.expiration.ms` is as long as it can be.
 """
 
 from typing import Any
 
 from firnline.records.batch import NO_PRODUCER_ID, headers
 from firnline.replica.partition import Partition
-from firnline.sim.cluster.ledger import Key, name
+from firnline.sim.cluster.ledger import PartitionKey, name
 from firnline.sim.host import Process
 
 _ONE_IN = 64
 
 
 class ProducerChecks:
-    """Looks at partitions that changed. `read(log, start, end)` returns whole batches."""
+    """Checks partitions that changed. `read(log, start, end)` returns complete batches."""
 
     def __init__(self, read: Any, complain: Any) -> None:
         self._read = read
         self._complain = complain
         self._changes = 0
 
-    def changed(self, process: Process, key: Key, partition: Partition) -> None:
-        """Something of that replica is not as it was."""
+    def changed(self, process: Process, key: PartitionKey, partition: Partition) -> None:
+        """The replica has changed."""
         self._changes += 1
         log = partition.log
         if self._changes % _ONE_IN or log.truncation is not None or partition.is_offline:

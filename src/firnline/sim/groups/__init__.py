@@ -1,1 +1,1 @@
-"""Members of consumer groups in the simulated world, and what they are promised. SIM."""
+"""Members of consumer groups in the simulated world, and what they rely on. SIM."""

@@ -1,7 +1,7 @@
-"""The invariants of consumer groups: what was committed stays so, and every partition has one owner. SIM.
+"""Invariants of consumer groups: commits stay, and every partition has one owner. SIM.
 
-Commits are in the order in which coordinators took them: by the leader epoch of the coordinator's partition,
-then by time. Source: reliability (b), rel-C5, rel-C6.
+Commits are ordered as coordinators took them: by the leader epoch of the coordinator's partition, then by
+time. Source: reliability (b), rel-C5, rel-C6.
 """
 
 from typing import Any
@@ -13,33 +13,36 @@ from firnline.protocol.messages.k09_offset_fetch import OffsetFetchRequest
 from firnline.protocol.messages.k14_sync_group import SyncGroupRequest
 from firnline.protocol.schema import Message
 from firnline.replica.partition import Partition
-from firnline.sim.cluster.budget import Atlas
-from firnline.sim.cluster.ledger import Key, Ledger
-from firnline.sim.groups.member import GROUP, Spot, spots_of
+from firnline.sim.cluster.budget import DirtyReplicas
+from firnline.sim.cluster.ledger import Ledger, PartitionKey
+from firnline.sim.groups.member import GROUP, TopicAndPartition, spots_of
 from firnline.sim.host import Host, Process
 from firnline.sim.net import Call
 
-Order = tuple[int, int]  # leader epoch of who took it, and when
+Order = tuple[int, int]  # leader epoch of the coordinator, and time
 
 
 class GroupChecks:
-    """Judges what coordinators answer. `acknowledged`: commits that were, one for each partition in each."""
+    """Checks the responses of coordinators. `acknowledged`: acknowledged commits, counted by partition."""
 
-    def __init__(self, hosts: dict[int, Host], ledger: Ledger, atlas: Atlas, complain: Any) -> None:
+    def __init__(
+        self, hosts: dict[int, Host], ledger: Ledger, dirty: DirtyReplicas, complain: Any
+    ) -> None:
         self._hosts = hosts
         self._ledger = ledger
-        self._atlas = atlas
+        self._dirty = dirty
         self._complain = complain
         self.acknowledged = 0
         self._count = 0
         self._cuts = 0
         self._taken: dict[str, Order] = {}  # by the number of the commit
-        self._promised: dict[Spot, tuple[Order, str]] = {}
-        self._owners: dict[int, dict[Spot, str]] = {}  # by generation
-        self._fences: dict[int, int] = {}  # leader epoch -> the newest generation it gave shares of
+        self._promised: dict[TopicAndPartition, tuple[Order, str]] = {}
+        self._owners: dict[int, dict[TopicAndPartition, str]] = {}  # by generation
+        # Leader epoch -> the newest generation whose assignments it gave out
+        self._fences: dict[int, int] = {}
 
     def received(self, process: Process, call: Call) -> None:
-        """A commit is taken: after those before it, and in which generation at the earliest."""
+        """A commit arrives: note the commits before it, and the earliest possible generation."""
         request: Any = call.request
         if type(request) is OffsetCommitRequest:
             self._forget_what_was_lost()
@@ -52,7 +55,7 @@ class GroupChecks:
             call.notes = (self._cuts, fence)
 
     def answered(self, process: Process, call: Call, response: Message) -> None:
-        """A coordinator promises something, or says what it promised."""
+        """A coordinator acknowledges something, or reports what it acknowledged."""
         request: Any = call.request
         if type(request) is OffsetCommitRequest:
             self._on_committed(process, call, response)
@@ -62,9 +65,9 @@ class GroupChecks:
             self._on_told(process, response)
 
     def check_end(self) -> None:
-        """rel-C5 when all is healed: the coordinator has what was promised."""
+        """rel-C5 after healing: the coordinator has everything that was acknowledged."""
         key = self._key()
-        state = None if key is None else self._atlas.partition(key)
+        state = None if key is None else self._dirty.partition(key)
         if state is None or state.leader == NO_LEADER:
             return
         process = self._hosts[state.leader].process
@@ -103,7 +106,7 @@ class GroupChecks:
                 self._complain("rel-C6", text, process.node_id)
 
     def _on_shared(self, process: Process, request: Any, response: Any) -> None:
-        """rel-C6: nobody else owns it in this generation."""
+        """rel-C6: nobody else owns the partition in this generation."""
         if response.error_code:
             return
         self._forget_what_was_lost()
@@ -123,8 +126,8 @@ class GroupChecks:
                     if not group.error_code and not row.error_code:
                         self._judge(process, (topic.name, row.partition_index), row.metadata)
 
-    def _judge(self, process: Process, spot: Spot, number: str | None) -> None:
-        """rel-C5: it is the last commit that was promised, or one that was taken after it."""
+    def _judge(self, process: Process, spot: TopicAndPartition, number: str | None) -> None:
+        """rel-C5: it is the last acknowledged commit, or one that was taken after it."""
         self._forget_what_was_lost()
         if spot not in self._promised:
             return
@@ -134,7 +137,9 @@ class GroupChecks:
             self._complain("rel-C5", text, process.node_id)
 
     def _forget_what_was_lost(self) -> None:
-        """The last replica standing may have lost what was promised: that is counted as exempt elsewhere."""
+        """The last replica standing may have lost what was acknowledged: that is counted as exempt
+        elsewhere.
+        """
         key = self._key()
         cuts = 0 if key is None else self._ledger.of(key).cuts
         if cuts != self._cuts:
@@ -143,8 +148,8 @@ class GroupChecks:
             self._owners.clear()
             self._fences.clear()
 
-    def _key(self) -> Key | None:
-        topic = self._atlas.image.topics_by_name.get(OFFSETS_TOPIC)
+    def _key(self) -> PartitionKey | None:
+        topic = self._dirty.image.topics_by_name.get(OFFSETS_TOPIC)
         return None if topic is None else (topic.topic_id, 0)
 
     def _hosted(self, process: Process) -> Partition | None:
@@ -156,9 +161,9 @@ class GroupChecks:
         return -1 if found is None else found.leader_epoch
 
     def _leads(self, process: Process) -> bool:
-        """Is it the coordinator as the controllers have it? One that was deposed knows what it knew."""
+        """Whether it is the coordinator in the controllers' image. A deposed one may not know yet."""
         key, found = self._key(), self._hosted(process)
-        state = None if key is None else self._atlas.partition(key)
+        state = None if key is None else self._dirty.partition(key)
         return (
             found is not None
             and state is not None

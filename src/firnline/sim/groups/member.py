@@ -1,8 +1,7 @@
-"""A member of a consumer group: it joins, gets its share, commits, and now and then leaves or dies. SIM.
+"""A member of a consumer group: it joins, gets its assignment, commits, and now and then leaves or dies. SIM.
 
-It commits positions of its own making: what records it would have read for them does not matter here. Each
-commit has a number of its own, kept beside the offset, so that whoever reads it back knows which one it is.
-Source: KIP-394, KIP-211; spec C15.
+It commits made-up positions: the records do not matter here. Each commit has a unique number in its metadata,
+so that a reader knows which commit it is. Source: KIP-394, KIP-211; spec C15.
 """
 
 import json
@@ -38,7 +37,7 @@ _REBALANCE_MS = 5_000
 _TIMEOUT_MS = 10_000
 _RETRY_MS = 300
 _NO_GENERATION = -1
-Spot = tuple[str, int]  # topic and partition
+TopicAndPartition = tuple[str, int]  # topic and partition
 
 
 class Phase(Enum):
@@ -52,9 +51,9 @@ class Phase(Enum):
 
 
 class Member(Client):
-    """`share`: what it owns in `generation`, and up to where it has come there.
+    """`share`: what it owns in `generation`, and the position of each partition.
 
-    is_on   whether it commits, and leaves; else it only stays
+    is_on   whether it commits and leaves; otherwise it only stays
     """
 
     def __init__(self, number: int, options: Options, chance: Chance) -> None:
@@ -63,14 +62,16 @@ class Member(Client):
         self.is_on = True
         self.phase = Phase.FIND
         self.generation = _NO_GENERATION
-        self.share: dict[Spot, int] = {}
+        self.share: dict[TopicAndPartition, int] = {}
         self._names = [topic.name for topic in self.shape.topics]
         self._coordinator = -1
         self._member_id = ""
         self._assignments: list[SyncGroupRequestAssignment] = []
         self._has_share = False
-        self._shared: list[Spot] | None = None  # what it gave out, if it leads the group
-        self._former: tuple[str, int, list[Spot]] | None = (
+        self._shared: list[TopicAndPartition] | None = (
+            None  # what it assigned, if it leads the group
+        )
+        self._former: tuple[str, int, list[TopicAndPartition]] | None = (
             None  # as who it may still believe to commit
         )
         self._commits = 0
@@ -83,12 +84,12 @@ class Member(Client):
     def is_settled(self) -> bool:
         return self.phase is Phase.MEMBER
 
-    def spots(self) -> list[Spot]:
+    def spots(self) -> list[TopicAndPartition]:
         """All partitions that the group reads."""
         found = [(each.topic, each.partition) for each in self.places.values()]
         return sorted(spot for spot in found if spot[0] in self._names)
 
-    # ---- one thing after the other
+    # ---- the protocol, step by step
 
     def _soon(self, now_ms: int, delay_ms: int = _RETRY_MS) -> SetTimer:
         at_ms = now_ms + delay_ms + self.chance.below(delay_ms)
@@ -105,7 +106,7 @@ class Member(Client):
         return begin[self.phase](now_ms)
 
     def _ask(self, request: Any, then: Any) -> Effects:
-        """Ask the coordinator; who is none sends the member to look for it again."""
+        """Send a request to the coordinator; if that is none, look for it again."""
 
         def told(answer: Any, now_ms: int) -> Effects:
             code = _code(answer)
@@ -142,7 +143,7 @@ class Member(Client):
         if isinstance(answer, Unanswered) or answer.coordinators[0].error_code:
             return [self._soon(now_ms)]
         self._coordinator = answer.coordinators[0].node_id
-        # Who was a member stays one under the next coordinator, and looks what that one knows.
+        # A member stays one under the next coordinator, and asks what that one knows.
         if self.generation == _NO_GENERATION:
             self.phase = Phase.JOIN
         else:
@@ -171,7 +172,7 @@ class Member(Client):
         if answer.leader == answer.member_id:
             self._shared = self.spots()
             ids = [member.member_id for member in answer.members]
-            shares: dict[str, list[Spot]] = {each: [] for each in ids}
+            shares: dict[str, list[TopicAndPartition]] = {each: [] for each in ids}
             for turn, spot in enumerate(self._shared):
                 shares[ids[turn % len(ids)]].append(spot)
             self._assignments = [
@@ -201,7 +202,7 @@ class Member(Client):
         return self._fetch(now_ms)
 
     def _fetch(self, now_ms: int) -> Effects:
-        """Go on where the last owner committed."""
+        """Continue where the last owner committed."""
         by_topic: dict[str, list[int]] = {}
         for topic, index in self.share:
             by_topic.setdefault(topic, []).append(index)
@@ -235,7 +236,7 @@ class Member(Client):
     # ---- a member
 
     def _act(self, now_ms: int) -> Effects:
-        """Commit, or only say that it is there; seldom leave, or come back as somebody else."""
+        """Commit, or only send a heartbeat; seldom leave, or come back as a new member."""
         if self._shared is not None and self.spots() != self._shared:
             self._is_out(Code.REBALANCE_IN_PROGRESS)
             return self._join(now_ms)
@@ -245,7 +246,7 @@ class Member(Client):
         if what < 2:
             return self._leave(now_ms)
         if what < 4:
-            # As after a crash: the coordinator waits for the session of who it was.
+            # As after a crash: the coordinator waits for the session of the old member.
             self._is_out(Code.UNKNOWN_MEMBER_ID)
             return self._join(now_ms)
         if what < 10 and self._former is not None:
@@ -266,7 +267,11 @@ class Member(Client):
         return self._ask(request, self._heard)
 
     def _commit(
-        self, member_id: str, generation: int, places: list[tuple[Spot, int]], then: Any
+        self,
+        member_id: str,
+        generation: int,
+        places: list[tuple[TopicAndPartition, int]],
+        then: Any,
     ) -> Effects:
         self._commits += 1
         number = f"{self.number}/{self._commits}".ljust(self.shape.commit_bytes)
@@ -292,7 +297,7 @@ class Member(Client):
         return [self.ask(self._coordinator, request, then, channel="group", version_max=9)]
 
     def _refused(self, answer: Any, now_ms: int) -> Effects:
-        """What it tried as who it was before."""
+        """What it tried as its old member."""
         self._former = None
         return [self._soon(now_ms, self.shape.commit_gap_ms)]
 
@@ -316,13 +321,13 @@ class Member(Client):
         return [self._soon(now_ms)]
 
 
-def spots_of(assignment: bytes | None) -> list[Spot]:
-    """The partitions in a share."""
+def spots_of(assignment: bytes | None) -> list[TopicAndPartition]:
+    """The partitions in an assignment."""
     return [(topic, index) for topic, index in json.loads(bytes(assignment or b"[]") or b"[]")]
 
 
 def _code(answer: Any) -> int:
-    """What an answer says of all that was asked; of a commit, the first that is not well."""
+    """The error code of a response; of a commit, the first error."""
     if isinstance(answer, Unanswered):
         return Code.NETWORK_EXCEPTION
     code: int = getattr(answer, "error_code", 0)

@@ -1,1 +1,1 @@
-"""What the production runtime is to a history: when bytes are read, what a step is, and how long. SIM."""
+"""Simulates the production runtime: when bytes are read, what a step is, and how long it takes. SIM."""

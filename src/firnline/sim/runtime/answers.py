@@ -1,7 +1,7 @@
-"""An answer whose records stay in their files until the socket takes them. SIM.
+"""A response whose records stay in their files until the socket takes them. SIM.
 
-In production the first bytes of an answer go to the socket at once; the rest is moved by the kernel when the
-peer has taken those. What a file holds by then is what is sent. Source: `runtime/net.py`; KAFKA-18723.
+In production the first bytes of a response go to the socket at once; the kernel sends the rest when the peer
+has taken those. What is sent is what the file holds at that time. Source: `runtime/net.py`; KAFKA-18723.
 """
 
 from typing import Any, NamedTuple
@@ -13,15 +13,15 @@ from firnline.protocol.schema import Message
 
 
 class _Unread(NamedTuple):
-    """Records of one partition in an answer: what the socket has, and what is still in files."""
+    """Records of one partition in a response: what the socket has, and what is still in files."""
 
     row: Any
     taken: bytes
     rest: list[FileSlice]
 
 
-class Answer:
-    """One answer on its way out. `is_whole`: every byte of it is with the socket."""
+class PendingResponse:
+    """A response on its way out. `is_whole`: the socket has every byte of it."""
 
     __slots__ = ("_unread", "message")
 
@@ -60,7 +60,7 @@ class Answer:
         return not self._unread
 
     def finish(self) -> None:
-        """Read what is left, as the files are now. RecordsCut when they have it no more."""
+        """Read the rest, as the files are now. Raises RecordsCut if they do not have it any more."""
         unread, self._unread = self._unread, []
         for row, taken, rest in unread:
             row.records = taken + b"".join(map(_read, rest))

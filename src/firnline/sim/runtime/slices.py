@@ -1,7 +1,7 @@
-"""Slices of a few items, so that three partitions show what else only a thousand would. SIM.
+"""Slices of a few items, so that three partitions show what otherwise only a thousand would. SIM.
 
-Whatever is done in slices says in a constant of its module how much goes into one. A run of a seed that has
-`slice_items` makes all of them that small: then others have their turn between any two partitions.
+Every task that runs in slices has a constant with the slice size in its module. A run whose seed has
+`slice_items` sets all of them that low, so that other work runs between any two partitions.
 """
 
 import pkgutil
@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 
 _NAME = re.compile(r"_?[A-Z_]*(PER_SLICE|PER_STEP|PER_FETCH|AT_ONCE|SLICE_COST)")
-# The parts of a node that are the same in a simulation.
+# Parts of a node that are the same in a simulation.
 _PARTS = (
     *("api", "api.handlers", "base", "broker", "broker.tier", "controller", "coordinator", "log"),
     *("log.compaction", "metadata", "outbound", "raft", "replica", "tiered", "tiered.metadata"),
@@ -22,7 +22,7 @@ _PARTS = (
 
 @cache
 def constants() -> dict[tuple[str, str], int]:
-    """Return what goes into a slice, by module and name. Handlers are loaded late, or else here."""
+    """Return all slice sizes, by module and name. Handlers are imported lazily, so import them here."""
     found = {}
     for part in _PARTS:
         package = import_module(f"firnline.{part}")
@@ -35,7 +35,7 @@ def constants() -> dict[tuple[str, str], int]:
 
 @contextmanager
 def small_slices(items: int) -> Iterator[None]:
-    """Let every slice be of so many items (or bytes: of one batch); 0: as they are in production."""
+    """Set every slice size to so many items (bytes: to one batch); 0: as in production."""
     before = constants() if items else {}
     for module, name in before:
         setattr(sys.modules[module], name, items)

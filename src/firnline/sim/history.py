@@ -1,6 +1,6 @@
-"""What was ever committed, byte for byte, and what the cluster was after each batch of it. SIM.
+"""What was ever committed, byte for byte, and the cluster's image after each batch. SIM.
 
-The first node that calls something committed writes it here; everybody after is compared with it.
+The first node that calls something committed writes it here; every other node is compared with it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -13,11 +13,11 @@ from firnline.metadata.records import NoOpRecord, decode
 from firnline.records.batch import BatchHeader, headers
 from firnline.records.record import records
 
-Heard = Callable[[ClusterImage, Sequence[ClusterDelta]], None]
+ImageListener = Callable[[ClusterImage, Sequence[ClusterDelta]], None]
 
 
 class CommittedLog:
-    """One log as it is committed, from `start_offset` on. `records` counts those that say something."""
+    """The committed batches of one log, from `start_offset` on. `records` counts the data records."""
 
     def __init__(self, start_offset: int = 0) -> None:
         self.start_offset = self.end_offset = start_offset
@@ -29,30 +29,30 @@ class CommittedLog:
         self._committed_in = [0]  # by epoch of the leader that committed it
 
     def position(self, offset: int) -> int | None:
-        """Where the batch that begins at `offset` stands; None when none does."""
+        """The position of the batch that begins at `offset`; None if there is none."""
         index = bisect_left(self._ends, offset)
         is_border = index < len(self._ends) and self._ends[index] == offset
         return self._positions[index] if is_border else None
 
     def epoch_before(self, offset: int) -> int | None:
-        """The epoch of the batch that ends at `offset`; None when none does."""
+        """The epoch of the batch that ends at `offset`; None if there is none."""
         index = bisect_left(self._ends, offset)
         is_border = index < len(self._ends) and self._ends[index] == offset
         return self._epochs[index] if is_border else None
 
     def border_before(self, offset: int) -> int:
-        """Where the batch begins that holds `offset`."""
+        """The first offset of the batch that holds `offset`."""
         return self._ends[max(0, bisect_right(self._ends, offset) - 1)]
 
     def borders_from(self, offset: int) -> list[int]:
-        """Where batches begin, from the one that holds `offset` on."""
+        """The first offsets of batches, from the one that holds `offset` on."""
         return self._ends[max(0, bisect_right(self._ends, offset) - 1) : -1]
 
     def end_before_epoch(self, epoch: int) -> int:
-        """Where what was committed in earlier epochs ends.
+        """The end of what was committed in earlier epochs.
 
-        A batch is of the epoch it was appended in, and may be committed in a much later one: leaders of the
-        epochs between have no part in it.
+        A batch has the epoch of its append, and may be committed in a much later one: leaders of the epochs
+        between have no part in it.
         """
         index = len(self._ends) - 1
         while index and self._committed_in[index] >= epoch:
@@ -60,16 +60,16 @@ class CommittedLog:
         return self._ends[index]
 
     def batch_at(self, offset: int) -> bytes | None:
-        """The batch that begins at `offset`; None when none does."""
+        """The batch that begins at `offset`; None if there is none."""
         index = bisect_left(self._ends, offset)
         if index + 1 >= len(self._ends) or self._ends[index] != offset:
             return None
         return bytes(self._data[self._positions[index] : self._positions[index + 1]])
 
     def extend(self, data: bytes, end_offset: int, leader_epoch: int | None = None) -> str | None:
-        """Take the batches of `data` that lie in [end of the truth, end_offset); say what is wrong.
+        """Take the batches of `data` in [end of the history, end_offset); return what is wrong, or None.
 
-        leader_epoch  of who commits them; None for the epoch of each batch
+        leader_epoch  of the committing leader; None for the epoch of each batch
         """
         for header in headers(data):
             if header.base_offset >= end_offset:
@@ -92,7 +92,7 @@ class CommittedLog:
         self.records += header.record_count
 
     def cut(self, offset: int) -> None:
-        """Forget what is from `offset` on, the border of a batch: it is lost, and that was told."""
+        """Forget everything from `offset` on, a batch border: it is lost, as was reported."""
         index = bisect_left(self._ends, offset)
         assert self._ends[index] == offset, "a cut is between two batches"
         for column in (self._ends, self._positions, self._epochs, self._committed_in):
@@ -101,7 +101,9 @@ class CommittedLog:
         self.end_offset = offset
 
     def differs(self, data: bytes, start_offset: int, end_offset: int) -> str | None:
-        """Compare whole batches of [`start_offset`, `end_offset`) with the truth; say how they differ."""
+        """Compare complete batches of [`start_offset`, `end_offset`) with the history; return the
+        difference.
+        """
         end_offset = min(end_offset, self.end_offset)
         if start_offset >= end_offset:
             return None
@@ -119,17 +121,17 @@ class CommittedLog:
         return f"nothing of {start_offset} to {end_offset} is there, or not all"
 
 
-class Truth(CommittedLog):
-    """The committed metadata. `on_image` hears of each image as soon as anybody calls it committed."""
+class CommittedMetadata(CommittedLog):
+    """The committed metadata. `on_image` is called with each image as soon as any node calls it committed."""
 
-    def __init__(self, on_image: Heard) -> None:
+    def __init__(self, on_image: ImageListener) -> None:
         super().__init__()
         self.images: dict[int, ClusterImage] = {}  # by the offset of the last record in it
         self._on_image = on_image
         self._loader = Loader()
 
     def on_batch(self, batch: bytes, header: BatchHeader) -> None:
-        """Apply it."""
+        """Apply it to the image."""
         self._loader.apply(batch)
         deltas = self._loader.take_deltas()
         image = self._loader.image()

@@ -1,9 +1,8 @@
-"""One partition as a producer writes to it: the batches that nobody acknowledged yet, in order. SIM.
+"""The batches of one partition that a producer has not got acknowledged yet, in order. SIM.
 
-Up to `depth` of them are under way at once, as an idempotent producer of Kafka has up to five: a broker knows
-the last five of a producer, so it tells what it took before from what it did not. A batch that was sent
-behind another one may come before it and be refused as out of order; only the first may not. Source: KIP-98,
-KIP-360; spec C13.
+Up to `depth` of them are in flight at once, like the five of Kafka's idempotent producer. A broker knows the
+last five batches of a producer, so it recognises a duplicate. A batch may arrive before an earlier one and be
+refused as out of order; only the first one may not. Source: KIP-98, KIP-360; spec C13.
 """
 
 from firnline.base.ids import Uuid
@@ -14,9 +13,9 @@ NO_PRODUCER = -1
 class Batch:
     """Some records.
 
-    is_first     when it was sent last, all before it were acknowledged
-    is_followed  another one was sent behind it: a broker that starts again may know only that one, since a
-                 producer's snapshot has but the last batch, and refuse this one, as Kafka does
+    is_first     when it was last sent, all earlier ones were acknowledged
+    is_followed  a later one was sent after it. A restarted broker may know only that one, because a producer
+                 snapshot holds only the last batch, and then refuses this one, as Kafka does
     """
 
     __slots__ = ("attempts", "count", "data", "is_first", "is_flying", "is_followed", "sequence")
@@ -31,8 +30,8 @@ class Batch:
         self.is_followed = False
 
 
-class Lane:
-    """The state of one partition. `is_waiting`: an id was asked for, or something is to be sent soon."""
+class BatchQueue:
+    """The state of one partition. `is_waiting`: an id was requested, or something will be sent soon."""
 
     __slots__ = (
         "acks",
@@ -60,33 +59,33 @@ class Lane:
 
     @property
     def is_idle(self) -> bool:
-        """Is nothing under way, and nothing to be sent?"""
+        """Whether nothing is in flight and nothing has to be sent."""
         return not self.batches and not self.is_waiting
 
     @property
     def room(self) -> int:
-        """How many more batches may be begun: none while an older one is to be sent again first."""
+        """How many more batches may be started: none while an older one must be sent again first."""
         if self.is_waiting or not all(batch.is_flying for batch in self.batches):
             return 0
         return self.depth - len(self.batches)
 
     def add(self, data: bytes, count: int) -> None:
-        """A new batch, to be sent; its base sequence is `sequence`."""
+        """Add a new batch; its base sequence is `sequence`."""
         self.batches.append(Batch(data, count=count, sequence=self.sequence))
         self.sequence += count
 
     def to_send(self) -> list[Batch]:
-        """The batches that are not under way, marked as sent now."""
+        """Return the batches that are not in flight, and mark them as sent now."""
         found = [batch for batch in self.batches if not batch.is_flying]
         for batch in found:
             batch.is_flying = True
             batch.is_first = batch is self.batches[0]
-            batch.attempts += batch.is_first  # the others wait for it
+            batch.attempts += batch.is_first  # the others wait for the first
         for batch in self.batches[:-1]:
             batch.is_followed = True
         return found
 
     def give_up(self) -> None:
-        """Whether they were appended nobody knows: what follows is of another producer."""
+        """Give up: nobody knows whether they were appended, so a new producer id is used from here on."""
         self.batches.clear()
         self.producer_id, self.sequence = NO_PRODUCER, 0
