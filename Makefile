@@ -49,7 +49,7 @@ QUICK := tests/unit tests/golden tests/test_tidy.py tests/test_docs.py
 NOT_QUICK = $(filter-out tests/data tests/peers tests/__pycache__ $(QUICK),$(patsubst %/,%,$(wildcard tests/*/)))
 quick: $(VENV)/installed
 	@$(PYTEST) -n logical --dist loadfile -m 'not slow and not soak' $(QUICK); passed=$$?; \
-	echo "Left out: `grep -rl 'pytest\.mark\.slow' $(QUICK) --include=test_*.py | wc -l` slow files of tests/unit," \
+	echo "Left out: `grep -rl 'pytest\.mark\.slow' tests/unit --include=test_*.py | wc -l` slow files of tests/unit," \
 		"alone: $(PY) -m pytest -n logical -m slow tests/unit"; \
 	echo "Left out: $(NOT_QUICK); with everything else: make test"; exit $$passed
 

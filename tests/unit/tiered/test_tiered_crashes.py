@@ -100,8 +100,9 @@ class World:
                 self._delete_topic(node)
         else:
             node.lead(1)
+        # Twice as long as the interval of the tasks and the longest wait before another try.
         for _ in range(8):
-            node.pass_time(20_000)
+            node.pass_time(10_000)
             if self.story != "remove":
                 node.expire_local()
         return node
