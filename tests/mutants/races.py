@@ -261,7 +261,7 @@ RACES = (
     ),
     Mutant(
         "I6: a session does not wait behind a change of an ISR",
-        "outbound.remote_controller:RemoteController.heartbeat",
+        "outbound.remote_controller:_heartbeat",
         ", channel=CHANNEL",
         "",
         tests=(_HANDLERS + "test_a_heartbeat_never_waits_behind_a_change_of_an_isr",),

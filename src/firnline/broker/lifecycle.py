@@ -12,7 +12,13 @@ from enum import Enum
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import Uuid
-from firnline.broker.controller_port import ControllerPort, refusal_to_join, with_remedy
+from firnline.broker.controller_port import (
+    BrokerHeartbeat,
+    ControllerPort,
+    RegisterBroker,
+    refusal_to_join,
+    with_remedy,
+)
 from firnline.config.broker import BrokerConfig
 from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
 from firnline.metadata.image import ClusterImage
@@ -134,7 +140,8 @@ class Lifecycle:
         if self.stage is not Stage.STARTING or self._is_registering:
             return []
         self._is_registering = True
-        return self._port.register_broker(self._registration, self._registered, now_ms)
+        command = RegisterBroker(registration=self._registration)
+        return self._port.ask(command, self._registered, now_ms)
 
     def _registered(self, outcome: int | KafkaError, now_ms: int) -> Effects:
         self._is_registering = False
@@ -221,7 +228,7 @@ class Lifecycle:
                 return effects + self._beat(at_ms)  # that answer is to another question
             return effects
 
-        return self._port.heartbeat(beat, heard, now_ms)
+        return self._port.ask(BrokerHeartbeat(beat=beat), heard, now_ms)
 
     def _heard(self, outcome: HeartbeatAnswer | KafkaError, now_ms: int) -> Effects:
         if isinstance(outcome, KafkaError):

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from firnline.base.background import Background
 from firnline.base.effects import Append, Effect, Effects, EnsureTopic, SetTimer, Warn
-from firnline.base.errors import Bug, StorageError
+from firnline.base.errors import Bug, KafkaError, StorageError
 from firnline.base.ids import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, Uuid
 from firnline.base.ports import Rng
 from firnline.broker.controller_node import ControllerNode
-from firnline.broker.controller_port import ControllerPort
+from firnline.broker.controller_port import ControllerPort, CreateTopics, Then
 from firnline.broker.fetch import Fetching
 from firnline.broker.hosting import Hosting
 from firnline.broker.internal_topics import InternalTopics
@@ -295,14 +295,14 @@ class BrokerNode:
         return self.quorum.write(result, committed, now_ms)
 
     def create_topics(
-        self, wanted: Sequence[NewTopic], then: Callable[[Any, int], Effects], now_ms: int
+        self, wanted: Sequence[NewTopic], then: Then[list[KafkaError | None]], now_ms: int
     ) -> Effects:
         """Have topics made that nobody created; `then(None or KafkaError of each, or one for all)`."""
 
-        def made(outcome: Any, at_ms: int) -> Effects:
+        def made(outcome: list[KafkaError | None] | KafkaError, at_ms: int) -> Effects:
             return self.when_open(partial(then, outcome), at_ms)
 
-        return self.port.create_topics(wanted, made, now_ms)
+        return self.port.ask(CreateTopics(topics=wanted), made, now_ms)
 
     def when_open(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
         """Run `then(now_ms)` when the partitions this node knows of are open, or after a second."""

@@ -20,7 +20,12 @@ from firnline.base.ids import (
 from firnline.base.ports import Fs, Rng
 from firnline.base.units import MINUTE_MS
 from firnline.broker.controller_node import ControllerNode
-from firnline.broker.controller_port import ControllerPort
+from firnline.broker.controller_port import (
+    AllocateProducerIds,
+    AlterPartitions,
+    AssignDirectories,
+    ControllerPort,
+)
 from firnline.broker.coordination import Coordination
 from firnline.broker.fetch import Fetching
 from firnline.broker.fetch_session import FetchSessions
@@ -378,13 +383,10 @@ def _replication(
     """Whom this node follows, and what it proposes to the controller as a leader."""
 
     def ask(wanted: Sequence[IsrChange], then: Any, now_ms: int) -> Effects:
-        return port.alter_partition(
-            wanted,
-            broker_id=config.node_id,
-            broker_epoch=lifecycle.broker_epoch,
-            then=then,
-            now_ms=now_ms,
+        command = AlterPartitions(
+            broker_id=config.node_id, broker_epoch=lifecycle.broker_epoch, changes=wanted
         )
+        return port.ask(command, then, now_ms)
 
     lag_max_ms = config.replica_lag_time_max_ms
     replication = Replication(
@@ -425,13 +427,10 @@ def _assignments(
         return partition.directories[partition.replicas.index(config.node_id)]
 
     def assign(wanted: Sequence[Placed], then: Any, now_ms: int) -> Effects:
-        return port.assign_directories(
-            wanted,
-            broker_id=config.node_id,
-            broker_epoch=lifecycle.broker_epoch,
-            then=then,
-            now_ms=now_ms,
+        command = AssignDirectories(
+            broker_id=config.node_id, broker_epoch=lifecycle.broker_epoch, replicas=wanted
         )
+        return port.ask(command, then, now_ms)
 
     return DirectoryAssignments(
         said=said,
@@ -590,12 +589,10 @@ def _producer_ids(config: BrokerConfig, port: ControllerPort, lifecycle: Lifecyc
             return then(ProducerIdBlock(outcome.first_id, outcome.size), now_ms)
 
         def ask(now_ms: int) -> Effects:
-            return port.allocate_producer_ids(
-                broker_id=config.node_id,
-                broker_epoch=lifecycle.broker_epoch,
-                then=allocated,
-                now_ms=now_ms,
+            command = AllocateProducerIds(
+                broker_id=config.node_id, broker_epoch=lifecycle.broker_epoch
             )
+            return port.ask(command, allocated, now_ms)
 
         # The timer is due at once; it is here because whoever asks does not know the time.
         return [SetTimer(key=("producer ids", "allocate"), at_ms=0, then=ask)]
