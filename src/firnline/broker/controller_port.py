@@ -12,17 +12,14 @@ from typing import Any, Generic, Protocol, TypeVar
 from firnline.base.effects import Effects
 from firnline.base.errors import Bug, Code, ConfigError, KafkaError
 from firnline.base.event import event
-from firnline.controller import isr_changes
+from firnline.base.replicas import DirectoryAssignment, IsrAnswer, IsrChange
 from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
 from firnline.controller.controller import Controller
-from firnline.controller.directories import Place
 from firnline.controller.ids import ProducerIdBlock
 from firnline.controller.topics import NewTopic
-from firnline.metadata.image import ControllerImage, PartitionImage
+from firnline.metadata.image import ControllerImage
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
-from firnline.replica.directories import Placed
-from firnline.replica.isr import IsrAnswer, IsrChange
 
 Outcome = TypeVar("Outcome")
 # Takes what a command led to, and the time.
@@ -109,7 +106,7 @@ class AssignDirectories(Command[list[KafkaError | None]]):
 
     broker_id: int
     broker_epoch: int
-    replicas: Sequence[Placed]
+    assignments: Sequence[DirectoryAssignment]
 
 
 class ControllerPort(Protocol):
@@ -162,20 +159,16 @@ class LocalController:
                 ]
                 return made._replace(response=told)
             case AlterPartitions():
-                decided = controller.alter_partitions(
+                return controller.alter_partitions(
                     broker_id=command.broker_id,
                     broker_epoch=command.broker_epoch,
-                    wanted=[_as_decided(change) for change in command.changes],
+                    wanted=command.changes,
                 )
-                if isinstance(decided.response, KafkaError):
-                    return decided
-                answers: Any = [_as_told(each) for each in decided.response]
-                return decided._replace(response=answers)
             case AssignDirectories():
                 return controller.assign_directories(
                     broker_id=command.broker_id,
                     broker_epoch=command.broker_epoch,
-                    wanted=[Place(*each) for each in command.replicas],
+                    wanted=command.assignments,
                 )
         raise Bug("nobody decides on this command", command=type(command).__name__)
 
@@ -191,28 +184,3 @@ class NearestController:
         """See `ControllerPort`."""
         active: ControllerPort = self._local if self._local.is_active else self._remote
         return active.ask(command, then, now_ms)
-
-
-def _as_decided(change: IsrChange) -> isr_changes.IsrChange:
-    """A proposal as the controller knows it."""
-    return isr_changes.IsrChange(
-        change.topic_id,
-        change.partition,
-        change.leader_epoch,
-        change.partition_epoch,
-        tuple(isr_changes.IsrMember(broker_id, epoch) for broker_id, epoch in change.new_isr),
-        change.leader_recovery_state,
-    )
-
-
-def _as_told(outcome: PartitionImage | KafkaError) -> IsrAnswer | KafkaError:
-    """A decision as the leader knows it."""
-    if isinstance(outcome, KafkaError):
-        return outcome
-    return IsrAnswer(
-        outcome.leader,
-        outcome.leader_epoch,
-        outcome.isr,
-        outcome.partition_epoch,
-        outcome.leader_recovery_state,
-    )

@@ -11,7 +11,7 @@ from enum import Enum
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
-from firnline.base.ids import Uuid
+from firnline.base.ids import NO_BROKER_EPOCH, Uuid
 from firnline.broker.controller_port import (
     BrokerHeartbeat,
     ControllerPort,
@@ -36,7 +36,6 @@ _SOON_MS = 50
 _CUT_OFF_MS = 1_000
 # A controlled shutdown is a few beats long; nobody waits seconds for each.
 _LEAVING_INTERVAL_MS = 10
-NO_BROKER_EPOCH = -1
 # What no other attempt changes: the operator has to. All else is asked again, for as long as Kafka does: a
 # session of a dead incarnation of ours, a controller that shuts down, or an answer that nobody can mean.
 _FINAL = (

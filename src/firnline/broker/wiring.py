@@ -18,6 +18,7 @@ from firnline.base.ids import (
     Uuid,
 )
 from firnline.base.ports import Fs, Rng
+from firnline.base.replicas import DirectoryAssignment, IsrChange
 from firnline.base.units import MINUTE_MS
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.controller_port import (
@@ -56,10 +57,9 @@ from firnline.metadata.image import ClusterImage, Endpoint, ResourceType
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.settings import QuorumSettings
 from firnline.replica.compacting import Compacting
-from firnline.replica.directories import DirectoryAssignments, Placed
+from firnline.replica.directories import DirectoryAssignments
 from firnline.replica.follower import LeaderPort
 from firnline.replica.hosted import HostedPartitions
-from firnline.replica.isr import IsrChange
 from firnline.replica.partition import FsyncRule, Partition
 from firnline.replica.replication import NO_LEADERS, ReplicaSettings, Replication
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
@@ -426,9 +426,9 @@ def _assignments(
             return None
         return partition.directories[partition.replicas.index(config.node_id)]
 
-    def assign(wanted: Sequence[Placed], then: Any, now_ms: int) -> Effects:
+    def assign(wanted: Sequence[DirectoryAssignment], then: Any, now_ms: int) -> Effects:
         command = AssignDirectories(
-            broker_id=config.node_id, broker_epoch=lifecycle.broker_epoch, replicas=wanted
+            broker_id=config.node_id, broker_epoch=lifecycle.broker_epoch, assignments=wanted
         )
         return port.ask(command, then, now_ms)
 

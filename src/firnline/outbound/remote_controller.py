@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from firnline.base.effects import Effects, Peer, Send, Unanswered
 from firnline.base.errors import Bug, Code, KafkaError, ProtocolError
 from firnline.base.ids import Uuid
+from firnline.base.replicas import IsrAnswer, IsrChange
 from firnline.broker.controller_port import (
     NOBODY_ACTIVE,
     AllocateProducerIds,
@@ -62,7 +63,6 @@ from firnline.protocol.messages.k73_assign_replicas_to_dirs import (
 )
 from firnline.protocol.messages.principal import encode_principal
 from firnline.protocol.schema import Message
-from firnline.replica.isr import IsrAnswer, IsrChange
 
 # Registrations and heartbeats: behind a change that the controller takes long over, a session would end.
 CHANNEL = "controller"
@@ -288,7 +288,7 @@ def _isr_changes(command: AlterPartitions) -> _Question:
 
 def _directories(command: AssignDirectories) -> _Question:
     rows: dict[Uuid, dict[Uuid, list[AssignedPartition]]] = {}
-    for each in command.replicas:
+    for each in command.assignments:
         row = AssignedPartition(partition_index=each.partition)
         rows.setdefault(each.directory, {}).setdefault(each.topic_id, []).append(row)
     request = AssignReplicasToDirsRequest(
@@ -314,7 +314,8 @@ def _directories(command: AssignDirectories) -> _Question:
             for row in topic.partitions
         }
         return [
-            found.get((each.topic_id, each.partition), _NOT_ANSWERED) for each in command.replicas
+            found.get((each.topic_id, each.partition), _NOT_ANSWERED)
+            for each in command.assignments
         ]
 
     return _Question(request, outcome)
@@ -324,10 +325,10 @@ def _proposed(change: IsrChange) -> ProposedPartition:
     return ProposedPartition(
         partition_index=change.partition,
         leader_epoch=change.leader_epoch,
-        new_isr=[broker_id for broker_id, _ in change.new_isr],
+        new_isr=[member.broker_id for member in change.new_isr],
         new_isr_with_epochs=[
-            BrokerState(broker_id=broker_id, broker_epoch=epoch)
-            for broker_id, epoch in change.new_isr
+            BrokerState(broker_id=member.broker_id, broker_epoch=member.broker_epoch)
+            for member in change.new_isr
         ],
         leader_recovery_state=change.leader_recovery_state,
         partition_epoch=change.partition_epoch,

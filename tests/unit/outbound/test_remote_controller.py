@@ -3,6 +3,7 @@
 from typing import Any
 
 from firnline.base.effects import Effects, Peer, Send
+from firnline.base.replicas import IsrChange, IsrMember
 from firnline.broker.controller_port import (
     AllocateProducerIds,
     AlterPartitions,
@@ -11,7 +12,6 @@ from firnline.broker.controller_port import (
 from firnline.config.load import load
 from firnline.controller.brokers import Heartbeat
 from firnline.outbound.remote_controller import RemoteController
-from firnline.replica.isr import IsrChange
 from tests.unit.broker.harness import SETTINGS
 
 
@@ -23,7 +23,7 @@ def test_a_heartbeat_never_waits_behind_a_change_of_an_isr() -> None:
     """A controller that takes long over a change would end the session of the leader that asked for it."""
     port = RemoteController(load(SETTINGS), "cluster", lambda: Peer(9, "localhost", 9093))
     beat = Heartbeat(1, 5, metadata_offset=7)
-    change = IsrChange(b"t" * 16, 0, 1, 1, ((1, 5),))
+    change = IsrChange(b"t" * 16, 0, 1, 1, (IsrMember(1, 5),))
     changes = AlterPartitions(broker_id=1, broker_epoch=5, changes=[change])
     [beating] = port.ask(BrokerHeartbeat(beat=beat), nothing, 0)
     [changing] = port.ask(changes, nothing, 0)

@@ -4,7 +4,8 @@ from typing import Any
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError
-from firnline.replica.directories import BATCH_MAX, Answers, DirectoryAssignments, Placed
+from firnline.base.replicas import DirectoryAssignment
+from firnline.replica.directories import BATCH_MAX, Answers, DirectoryAssignments
 from tests.unit.replica.list_log import partition
 
 HERE, THERE, FAILED = b"h" * 16, b"t" * 16, b"f" * 16
@@ -17,7 +18,7 @@ class Desk:
     def __init__(self) -> None:
         self.said: dict[int, bytes | None] = {}
         self.actual: bytes | None = HERE
-        self.asked: list[tuple[list[Placed], Any]] = []
+        self.asked: list[tuple[list[DirectoryAssignment], Any]] = []
         self.timers: dict[Any, SetTimer] = {}
         self.assignments = DirectoryAssignments(
             said=lambda topic_id, number: self.said.get(number, THERE),

@@ -12,13 +12,12 @@ from typing import Any
 
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError, RecordsCut
-from firnline.base.ids import NO_EPOCH
+from firnline.base.ids import NO_BROKER_EPOCH, NO_EPOCH
 from firnline.base.units import INT32_MAX
 from firnline.records.batch import headers, parse_header, set_offset_and_epoch
 from firnline.records.compression import NONE
 from firnline.records.recompress import Target, recompress
 from firnline.records.validate import BatchLimits
-from firnline.replica.isr import NO_BROKER_EPOCH
 from firnline.replica.partition import Partition
 from firnline.sim.cluster.budget import Atlas
 from firnline.sim.cluster.compaction_checks import is_compacted
