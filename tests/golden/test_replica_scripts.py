@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from firnline.base.errors import Code, KafkaError
+from firnline.base.replicas import IsrAnswer
 from firnline.config.topic import TopicConfig
-from firnline.replica.isr import BrokerFact, IsrAnswer, NoBrokers
+from firnline.replica.isr import BrokerFact, NoBrokers
 from firnline.replica.partition import ACKS_ALL, Partition
 from tests.datadriven import run_script
 from tests.unit.replica.list_log import ListLog, batch, log_of

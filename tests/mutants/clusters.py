@@ -14,7 +14,7 @@ CLUSTERS = (
     Mutant(
         "rel-R1, in a cluster: who joins is the incarnation that the leader heard from",
         "controller.isr_changes:_eligibility_problem",
-        "broker_epoch not in (UNKNOWN_EPOCH, broker.epoch)",
+        "broker_epoch not in (NO_BROKER_EPOCH, broker.epoch)",
         "False",
         seeds=SEEDS,
         seconds=25,

@@ -14,7 +14,7 @@ RACES = (
     Mutant(
         "rel-R1: the controller takes the incarnation that the leader heard from, and no other",
         "controller.isr_changes:_eligibility_problem",
-        "broker_epoch not in (UNKNOWN_EPOCH, broker.epoch)",
+        "broker_epoch not in (NO_BROKER_EPOCH, broker.epoch)",
         "False",
         tests=(
             _RACE + "test_row_4_b_is_unfenced_with_an_empty_disk_and_a_new_controller_is_asked",
@@ -261,7 +261,7 @@ RACES = (
     ),
     Mutant(
         "I6: a session does not wait behind a change of an ISR",
-        "outbound.remote_controller:RemoteController.heartbeat",
+        "outbound.remote_controller:_heartbeat",
         ", channel=CHANNEL",
         "",
         tests=(_HANDLERS + "test_a_heartbeat_never_waits_behind_a_change_of_an_isr",),

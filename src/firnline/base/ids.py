@@ -32,6 +32,8 @@ RESERVED_DIRECTORIES = 100
 
 NO_EPOCH = -1
 NO_OFFSET = -1
+# A broker epoch that nobody told: the controller does not check it then (I10, I17).
+NO_BROKER_EPOCH = -1
 
 
 class TopicPartition(NamedTuple):

@@ -17,6 +17,7 @@ from firnline.broker.controller_port import (
     ControllerPort,
     LocalController,
     NearestController,
+    RegisterController,
     refusal_to_join,
 )
 from firnline.config.broker import BrokerConfig
@@ -308,7 +309,8 @@ class ControllerNode:
     def _register(self, now_ms: int) -> Effects:
         if self.image.metadata_version < CONTROLLER_REGISTRATION_SINCE:
             return []
-        return self.port.register_controller(self.registration, _ignored, now_ms)
+        command = RegisterController(registration=self.registration)
+        return self.port.ask(command, _ignored, now_ms)
 
 
 def _ignored(outcome: object, now_ms: int) -> Effects:

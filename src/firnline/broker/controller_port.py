@@ -1,27 +1,29 @@
 """The active controller, as the rest of a node talks to it: here or on another node. PURE.
 
-Values go in and come out as the domain knows them; `outbound/remote_controller.py` knows what travels.
-Every call is answered exactly once, by its outcome or a KafkaError: NOT_CONTROLLER where nobody active is
-known, NETWORK_EXCEPTION where it did not answer, both to be tried again. Source: KIP-500, KIP-631.
+There is a command for each thing that a node asks of it; the type of a command names its outcome. Both are
+values of the domain: `outbound/remote_controller.py` makes messages of them. Every command is answered
+exactly once, by its outcome or a KafkaError: NOT_CONTROLLER where nobody active is known, NETWORK_EXCEPTION
+where it did not answer, both to be tried again. Source: KIP-497, KIP-500, KIP-631, KIP-730, KIP-858, KIP-919.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from firnline.base.effects import Effects
-from firnline.base.errors import Code, ConfigError, KafkaError
-from firnline.controller import isr_changes
-from firnline.controller.brokers import Heartbeat, Registration
+from firnline.base.errors import Bug, Code, ConfigError, KafkaError
+from firnline.base.event import event
+from firnline.base.replicas import DirectoryAssignment, IsrAnswer, IsrChange
+from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
 from firnline.controller.controller import Controller
-from firnline.controller.directories import Place
+from firnline.controller.ids import ProducerIdBlock
 from firnline.controller.topics import NewTopic
-from firnline.metadata.image import ControllerImage, PartitionImage
+from firnline.metadata.image import ControllerImage
 from firnline.metadata.quorum import MetadataQuorum
-from firnline.replica.directories import Placed
-from firnline.replica.isr import IsrAnswer, IsrChange
+from firnline.metadata.result import ControllerResult
 
-# Any: what each method of ControllerPort says.
-Then = Callable[[Any, int], Effects]
+Outcome = TypeVar("Outcome")
+# Takes what a command led to, and the time.
+Then = Callable[[Outcome | KafkaError, int], Effects]
 
 NOBODY_ACTIVE = KafkaError(Code.NOT_CONTROLLER, "this is not the active controller")
 
@@ -47,53 +49,71 @@ def with_remedy(problem: KafkaError) -> str:
     return f"{problem}; {remedy}" if remedy else str(problem)
 
 
+class Command(Generic[Outcome]):
+    """A request to the active controller; `Outcome` is what it answers unless it refuses."""
+
+    __slots__ = ()
+
+
+@event
+class RegisterBroker(Command[int]):
+    """A new incarnation of a broker is here. The outcome is its broker epoch."""
+
+    registration: Registration
+
+
+@event
+class RegisterController(Command[None]):
+    """Where a controller listens, and what it can run."""
+
+    registration: ControllerImage
+
+
+@event
+class BrokerHeartbeat(Command[HeartbeatAnswer]):
+    """A broker lives, and says where it wants to stand."""
+
+    beat: Heartbeat
+
+
+@event
+class AllocateProducerIds(Command[ProducerIdBlock]):
+    """A broker needs producer ids that nobody else has."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@event
+class CreateTopics(Command[list[KafkaError | None]]):
+    """Topics that a node needs. The outcome has None, or what was wrong, for each, in the order asked."""
+
+    topics: Sequence[NewTopic]
+
+
+@event
+class AlterPartitions(Command[list[IsrAnswer | KafkaError]]):
+    """In-sync replica sets that a leader proposes. The outcome has an answer to each, in the order asked."""
+
+    broker_id: int
+    broker_epoch: int
+    changes: Sequence[IsrChange]
+
+
+@event
+class AssignDirectories(Command[list[KafkaError | None]]):
+    """In which of its directories a broker has replicas. The outcome is as that of `CreateTopics`."""
+
+    broker_id: int
+    broker_epoch: int
+    assignments: Sequence[DirectoryAssignment]
+
+
 class ControllerPort(Protocol):
-    """What a node asks of the active controller; `then(outcome or KafkaError, now_ms)`."""
+    """The way to the active controller."""
 
-    def register_broker(self, wanted: Registration, then: Then, now_ms: int) -> Effects:
-        """The outcome is the broker epoch."""
-        ...
-
-    def register_controller(self, wanted: ControllerImage, then: Then, now_ms: int) -> Effects:
-        """The outcome is None."""
-        ...
-
-    def heartbeat(self, beat: Heartbeat, then: Then, now_ms: int) -> Effects:
-        """The outcome is a HeartbeatAnswer."""
-        ...
-
-    def allocate_producer_ids(
-        self, *, broker_id: int, broker_epoch: int, then: Then, now_ms: int
-    ) -> Effects:
-        """The outcome is a controller.ids.ProducerIdBlock."""
-        ...
-
-    def create_topics(self, wanted: Sequence[NewTopic], then: Then, now_ms: int) -> Effects:
-        """The outcome is a list of None or KafkaError, in the order asked."""
-        ...
-
-    def alter_partition(
-        self,
-        wanted: Sequence[IsrChange],
-        *,
-        broker_id: int,
-        broker_epoch: int,
-        then: Then,
-        now_ms: int,
-    ) -> Effects:
-        """The outcome is a list of replica.isr.IsrAnswer or KafkaError, in the order asked."""
-        ...
-
-    def assign_directories(
-        self,
-        wanted: Sequence[Placed],
-        *,
-        broker_id: int,
-        broker_epoch: int,
-        then: Then,
-        now_ms: int,
-    ) -> Effects:
-        """The outcome is a list of None or KafkaError, in the order asked."""
+    def ask(self, command: Command[Outcome], then: Then[Outcome], now_ms: int) -> Effects:
+        """Have the command decided on; then `then(outcome or KafkaError, now_ms)`."""
         ...
 
 
@@ -111,87 +131,46 @@ class LocalController:
     def is_active(self) -> bool:
         return self._quorum.is_active
 
-    def register_broker(self, wanted: Registration, then: Then, now_ms: int) -> Effects:
+    def ask(self, command: Command[Outcome], then: Then[Outcome], now_ms: int) -> Effects:
         """See `ControllerPort`."""
         if not self.is_active:
             return then(NOBODY_ACTIVE, now_ms)
-        result = self._controller.register_broker(
-            wanted, now_ms, replaces_dead_incarnation=self._is_sole
-        )
-        return self._quorum.write(result, then, now_ms)
+        return self._quorum.write(self._decide(command, now_ms), then, now_ms)
 
-    def register_controller(self, wanted: ControllerImage, then: Then, now_ms: int) -> Effects:
-        """See `ControllerPort`."""
-        return self._quorum.write(self._controller.register_controller(wanted), then, now_ms)
-
-    def heartbeat(self, beat: Heartbeat, then: Then, now_ms: int) -> Effects:
-        """See `ControllerPort`."""
-        if not self.is_active:
-            return then(NOBODY_ACTIVE, now_ms)
-        return self._quorum.write(self._controller.heartbeat(beat, now_ms), then, now_ms)
-
-    def allocate_producer_ids(
-        self, *, broker_id: int, broker_epoch: int, then: Then, now_ms: int
-    ) -> Effects:
-        """See `ControllerPort`."""
-        result = self._controller.allocate_producer_ids(
-            broker_id=broker_id, broker_epoch=broker_epoch
-        )
-        return self._quorum.write(result, then, now_ms)
-
-    def create_topics(self, wanted: Sequence[NewTopic], then: Then, now_ms: int) -> Effects:
-        """See `ControllerPort`."""
-
-        def made(outcome: Any, at_ms: int) -> Effects:
-            if isinstance(outcome, KafkaError):
-                return then(outcome, at_ms)
-            return then([each if isinstance(each, KafkaError) else None for each in outcome], at_ms)
-
-        return self._quorum.write(self._controller.create_topics(wanted), made, now_ms)
-
-    def alter_partition(
-        self,
-        wanted: Sequence[IsrChange],
-        *,
-        broker_id: int,
-        broker_epoch: int,
-        then: Then,
-        now_ms: int,
-    ) -> Effects:
-        """See `ControllerPort`."""
-        if not self.is_active:
-            return then(NOBODY_ACTIVE, now_ms)
-        result = self._controller.alter_partitions(
-            broker_id=broker_id,
-            broker_epoch=broker_epoch,
-            wanted=[_as_decided(change) for change in wanted],
-        )
-
-        def decided(outcome: Any, at_ms: int) -> Effects:
-            if isinstance(outcome, KafkaError):
-                return then(outcome, at_ms)
-            return then([_as_told(each) for each in outcome], at_ms)
-
-        return self._quorum.write(result, decided, now_ms)
-
-    def assign_directories(
-        self,
-        wanted: Sequence[Placed],
-        *,
-        broker_id: int,
-        broker_epoch: int,
-        then: Then,
-        now_ms: int,
-    ) -> Effects:
-        """See `ControllerPort`."""
-        if not self.is_active:
-            return then(NOBODY_ACTIVE, now_ms)
-        result = self._controller.assign_directories(
-            broker_id=broker_id,
-            broker_epoch=broker_epoch,
-            wanted=[Place(*each) for each in wanted],
-        )
-        return self._quorum.write(result, then, now_ms)
+    def _decide(self, command: Command[Any], now_ms: int) -> ControllerResult[Any]:
+        controller = self._controller
+        match command:
+            case RegisterBroker():
+                return controller.register_broker(
+                    command.registration, now_ms, replaces_dead_incarnation=self._is_sole
+                )
+            case RegisterController():
+                return controller.register_controller(command.registration)
+            case BrokerHeartbeat():
+                return controller.heartbeat(command.beat, now_ms)
+            case AllocateProducerIds():
+                return controller.allocate_producer_ids(
+                    broker_id=command.broker_id, broker_epoch=command.broker_epoch
+                )
+            case CreateTopics():
+                made = controller.create_topics(command.topics)
+                told: Any = [
+                    each if isinstance(each, KafkaError) else None for each in made.response
+                ]
+                return made._replace(response=told)
+            case AlterPartitions():
+                return controller.alter_partitions(
+                    broker_id=command.broker_id,
+                    broker_epoch=command.broker_epoch,
+                    wanted=command.changes,
+                )
+            case AssignDirectories():
+                return controller.assign_directories(
+                    broker_id=command.broker_id,
+                    broker_epoch=command.broker_epoch,
+                    wanted=command.assignments,
+                )
+        raise Bug("nobody decides on this command", command=type(command).__name__)
 
 
 class NearestController:
@@ -201,83 +180,7 @@ class NearestController:
         self._local = local
         self._remote = remote
 
-    @property
-    def _active(self) -> ControllerPort:
-        return self._local if self._local.is_active else self._remote
-
-    def register_broker(self, wanted: Registration, then: Then, now_ms: int) -> Effects:
+    def ask(self, command: Command[Outcome], then: Then[Outcome], now_ms: int) -> Effects:
         """See `ControllerPort`."""
-        return self._active.register_broker(wanted, then, now_ms)
-
-    def register_controller(self, wanted: ControllerImage, then: Then, now_ms: int) -> Effects:
-        """See `ControllerPort`."""
-        return self._active.register_controller(wanted, then, now_ms)
-
-    def heartbeat(self, beat: Heartbeat, then: Then, now_ms: int) -> Effects:
-        """See `ControllerPort`."""
-        return self._active.heartbeat(beat, then, now_ms)
-
-    def allocate_producer_ids(
-        self, *, broker_id: int, broker_epoch: int, then: Then, now_ms: int
-    ) -> Effects:
-        """See `ControllerPort`."""
-        return self._active.allocate_producer_ids(
-            broker_id=broker_id, broker_epoch=broker_epoch, then=then, now_ms=now_ms
-        )
-
-    def create_topics(self, wanted: Sequence[NewTopic], then: Then, now_ms: int) -> Effects:
-        """See `ControllerPort`."""
-        return self._active.create_topics(wanted, then, now_ms)
-
-    def alter_partition(
-        self,
-        wanted: Sequence[IsrChange],
-        *,
-        broker_id: int,
-        broker_epoch: int,
-        then: Then,
-        now_ms: int,
-    ) -> Effects:
-        """See `ControllerPort`."""
-        return self._active.alter_partition(
-            wanted, broker_id=broker_id, broker_epoch=broker_epoch, then=then, now_ms=now_ms
-        )
-
-    def assign_directories(
-        self,
-        wanted: Sequence[Placed],
-        *,
-        broker_id: int,
-        broker_epoch: int,
-        then: Then,
-        now_ms: int,
-    ) -> Effects:
-        """See `ControllerPort`."""
-        return self._active.assign_directories(
-            wanted, broker_id=broker_id, broker_epoch=broker_epoch, then=then, now_ms=now_ms
-        )
-
-
-def _as_decided(change: IsrChange) -> isr_changes.IsrChange:
-    """A proposal as the controller knows it."""
-    return isr_changes.IsrChange(
-        change.topic_id,
-        change.partition,
-        change.leader_epoch,
-        change.partition_epoch,
-        tuple(isr_changes.IsrMember(broker_id, epoch) for broker_id, epoch in change.new_isr),
-        change.leader_recovery_state,
-    )
-
-
-def _as_told(outcome: PartitionImage | KafkaError) -> IsrAnswer | KafkaError:
-    """A decision as the leader knows it."""
-    if isinstance(outcome, KafkaError):
-        return outcome
-    return IsrAnswer(
-        outcome.leader,
-        outcome.leader_epoch,
-        outcome.isr,
-        outcome.partition_epoch,
-        outcome.leader_recovery_state,
-    )
+        active: ControllerPort = self._local if self._local.is_active else self._remote
+        return active.ask(command, then, now_ms)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import NO_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
+from firnline.base.ids import NO_BROKER_EPOCH, NO_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
 from firnline.base.limits import (
     ALL_SESSION_PARTITIONS_MAX,
     SESSION_PARTITIONS_MAX,
@@ -21,7 +21,7 @@ from firnline.base.limits import (
 from firnline.base.owners import Owners
 from firnline.base.ports import Rng
 from firnline.base.units import INT32_MAX
-from firnline.replica.isr import NO_BROKER_EPOCH, FetchClock, ReplicaState
+from firnline.replica.isr import FetchClock, ReplicaState
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local, ReadOutcome
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from firnline.base.effects import Effects, Warn
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC
-from firnline.broker.controller_port import ControllerPort
+from firnline.broker.controller_port import ControllerPort, CreateTopics
 from firnline.broker.hosting import Hosting
 from firnline.config.broker import BrokerConfig
 from firnline.controller.topics import NewTopic
@@ -87,7 +87,7 @@ def create_topics(
     def made(outcome: list[KafkaError | None] | KafkaError, at_ms: int) -> Effects:
         return hosting.when_settled(partial(then, outcome), at_ms, at_most_ms=OPENING_WAIT_MS)
 
-    return port.create_topics(wanted, made, now_ms)
+    return port.ask(CreateTopics(topics=wanted), made, now_ms)
 
 
 def offsets_topic(config: BrokerConfig) -> NewTopic:

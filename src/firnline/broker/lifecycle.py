@@ -12,8 +12,14 @@ from typing import Protocol
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
-from firnline.base.ids import Uuid
-from firnline.broker.controller_port import ControllerPort, refusal_to_join, with_remedy
+from firnline.base.ids import NO_BROKER_EPOCH, Uuid
+from firnline.broker.controller_port import (
+    BrokerHeartbeat,
+    ControllerPort,
+    RegisterBroker,
+    refusal_to_join,
+    with_remedy,
+)
 from firnline.broker.storage import Storage
 from firnline.config.broker import BrokerConfig
 from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
@@ -34,7 +40,6 @@ _SOON_MS = 50
 _CUT_OFF_MS = 1_000
 # A controlled shutdown is a few beats long; nobody waits seconds for each.
 _LEAVING_INTERVAL_MS = 10
-NO_BROKER_EPOCH = -1
 # What no other attempt changes: the operator has to. All else is asked again, for as long as Kafka does: a
 # session of a dead incarnation of ours, a controller that shuts down, or an answer that nobody can mean.
 _FINAL = (
@@ -151,7 +156,8 @@ class Lifecycle:
         if self.stage is not Stage.STARTING or self._is_registering:
             return []
         self._is_registering = True
-        return self._port.register_broker(self._registration, self._registered, now_ms)
+        command = RegisterBroker(registration=self._registration)
+        return self._port.ask(command, self._registered, now_ms)
 
     def _registered(self, outcome: int | KafkaError, now_ms: int) -> Effects:
         self._is_registering = False
@@ -238,7 +244,7 @@ class Lifecycle:
                 return effects + self._beat(at_ms)  # that answer is to another question
             return effects
 
-        return self._port.heartbeat(beat, heard, now_ms)
+        return self._port.ask(BrokerHeartbeat(beat=beat), heard, now_ms)
 
     def _heard(self, outcome: HeartbeatAnswer | KafkaError, now_ms: int) -> Effects:
         if isinstance(outcome, KafkaError):

@@ -19,9 +19,15 @@ from firnline.base.ids import (
     Uuid,
 )
 from firnline.base.ports import EnoughFiles, Fs, LogFiles, Rng
+from firnline.base.replicas import DirectoryAssignment, IsrChange
 from firnline.base.units import MINUTE_MS
 from firnline.broker.controller_node import ControllerNode, NodeOwner, Unowned
-from firnline.broker.controller_port import ControllerPort
+from firnline.broker.controller_port import (
+    AllocateProducerIds,
+    AlterPartitions,
+    AssignDirectories,
+    ControllerPort,
+)
 from firnline.broker.coordination import Coordination
 from firnline.broker.fetch import Fetching, Prefer
 from firnline.broker.fetch_session import FetchSessions
@@ -60,10 +66,9 @@ from firnline.metadata.image import ClusterImage, Endpoint, ResourceType
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.settings import QuorumSettings
 from firnline.replica.compacting import Compacting
-from firnline.replica.directories import DirectoryAssignments, Placed
+from firnline.replica.directories import DirectoryAssignments
 from firnline.replica.follower import LeaderPort
 from firnline.replica.hosted import HostedPartitions
-from firnline.replica.isr import IsrChange
 from firnline.replica.opening import Key
 from firnline.replica.partition import FsyncRule, Partition
 from firnline.replica.replication import NO_LEADERS, ReplicaSettings, Replication
@@ -490,13 +495,10 @@ def _replication(
     """Whom this node follows, and what it proposes to the controller as a leader."""
 
     def ask(wanted: Sequence[IsrChange], then: Any, now_ms: int) -> Effects:
-        return port.alter_partition(
-            wanted,
-            broker_id=config.node_id,
-            broker_epoch=lifecycle.broker_epoch,
-            then=then,
-            now_ms=now_ms,
+        command = AlterPartitions(
+            broker_id=config.node_id, broker_epoch=lifecycle.broker_epoch, changes=wanted
         )
+        return port.ask(command, then, now_ms)
 
     return Replication(
         node_id=config.node_id,
@@ -529,14 +531,11 @@ def _assignments(
             return None
         return partition.directories[partition.replicas.index(config.node_id)]
 
-    def assign(wanted: Sequence[Placed], then: Any, now_ms: int) -> Effects:
-        return port.assign_directories(
-            wanted,
-            broker_id=config.node_id,
-            broker_epoch=lifecycle.broker_epoch,
-            then=then,
-            now_ms=now_ms,
+    def assign(wanted: Sequence[DirectoryAssignment], then: Any, now_ms: int) -> Effects:
+        command = AssignDirectories(
+            broker_id=config.node_id, broker_epoch=lifecycle.broker_epoch, assignments=wanted
         )
+        return port.ask(command, then, now_ms)
 
     return DirectoryAssignments(
         said=said,
@@ -676,12 +675,10 @@ def _producer_ids(config: BrokerConfig, port: ControllerPort, lifecycle: Lifecyc
             return then(ProducerIdBlock(outcome.first_id, outcome.size), now_ms)
 
         def ask(now_ms: int) -> Effects:
-            return port.allocate_producer_ids(
-                broker_id=config.node_id,
-                broker_epoch=lifecycle.broker_epoch,
-                then=allocated,
-                now_ms=now_ms,
+            command = AllocateProducerIds(
+                broker_id=config.node_id, broker_epoch=lifecycle.broker_epoch
             )
+            return port.ask(command, allocated, now_ms)
 
         # The timer is due at once; it is here because whoever asks does not know the time.
         return [SetTimer(key=("producer ids", "allocate"), at_ms=0, then=ask)]

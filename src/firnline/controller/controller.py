@@ -11,6 +11,7 @@ from firnline.base.background import whole
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
 from firnline.base.ports import Rng
+from firnline.base.replicas import DirectoryAssignment, IsrAnswer, IsrChange
 from firnline.base.units import INT32_MAX
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import broker_config
@@ -25,11 +26,10 @@ from firnline.controller import (
 )
 from firnline.controller.brokers import Brokers, Heartbeat, HeartbeatAnswer, Registration
 from firnline.controller.configs import Alteration
-from firnline.controller.directories import Place, assign_directories
+from firnline.controller.directories import assign_directories
 from firnline.controller.elections import Elected
 from firnline.controller.feature_levels import FeatureUpdate
 from firnline.controller.ids import ProducerIdBlock
-from firnline.controller.isr_changes import IsrChange
 from firnline.controller.reassignments import Reassignment
 from firnline.controller.sweeps import Newest
 from firnline.controller.topics import Answer, CreatedTopic, NewPartitions, NewTopic, TopicRef
@@ -38,7 +38,6 @@ from firnline.metadata.image import (
     ClusterImage,
     ConfigResource,
     ControllerImage,
-    PartitionImage,
     ResourceType,
 )
 from firnline.metadata.records import PartitionRecord
@@ -198,7 +197,7 @@ class Controller:
         )
 
     def assign_directories(
-        self, *, broker_id: int, broker_epoch: int, wanted: Sequence[Place]
+        self, *, broker_id: int, broker_epoch: int, wanted: Sequence[DirectoryAssignment]
     ) -> ControllerResult[list[KafkaError | None] | KafkaError]:
         """Write down in which directories a broker's replicas are; answers in the order asked."""
         return assign_directories(
@@ -225,7 +224,7 @@ class Controller:
 
     def alter_partitions(
         self, *, broker_id: int, broker_epoch: int, wanted: Sequence[IsrChange]
-    ) -> ControllerResult[list[PartitionImage | KafkaError] | KafkaError]:
+    ) -> ControllerResult[list[IsrAnswer | KafkaError] | KafkaError]:
         """Change ISRs as leaders propose; answers in the order asked. See `isr_changes`."""
         return isr_changes.alter_partitions(
             self._metadata.newest,

@@ -1,10 +1,9 @@
 """In which directory of its broker a replica is. PURE. Source: KIP-858; codes as Apache Kafka 4.3.1's."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import Uuid
+from firnline.base.replicas import DirectoryAssignment
 from firnline.config.broker import BrokerConfig
 from firnline.controller.ids import epoch_problem
 from firnline.controller.partition_change import AS_IT_IS, PartitionChanges, Target
@@ -13,21 +12,13 @@ from firnline.metadata.image import NO_LEADER, ClusterImage
 from firnline.metadata.result import ControllerResult
 
 
-class Place(NamedTuple):
-    """A replica of one partition is, or is to be, in that directory of the broker that says so."""
-
-    topic_id: Uuid
-    partition: int
-    directory: Uuid
-
-
 def assign_directories(
     image: ClusterImage,
     config: BrokerConfig,
     *,
     broker_id: int,
     broker_epoch: int,
-    wanted: Sequence[Place],
+    wanted: Sequence[DirectoryAssignment],
 ) -> ControllerResult[list[KafkaError | None] | KafkaError]:
     """Write down where replicas are; an answer is None for done, in the order asked.
 
@@ -41,44 +32,46 @@ def assign_directories(
     if problem is not None:
         return ControllerResult([], problem)
     changes = PartitionChanges(image, config)
-    answers = [_assign(changes, broker_id, place) for place in wanted]
-    for place, answer in zip(wanted, answers, strict=True):
+    answers = [_assign(changes, broker_id, assignment) for assignment in wanted]
+    for assignment, answer in zip(wanted, answers, strict=True):
         if answer is not None:
             continue
-        if image.brokers[broker_id].has_online(place.directory):
-            _lead(changes, place)
+        if image.brokers[broker_id].has_online(assignment.directory):
+            _lead(changes, assignment)
         else:
-            _leave(changes, broker_id, place)
+            _leave(changes, broker_id, assignment)
     return ControllerResult(changes.records, answers, is_atomic=False)
 
 
-def _assign(changes: PartitionChanges, broker_id: int, place: Place) -> KafkaError | None:
-    if place.topic_id not in changes.image.topics_by_id:
+def _assign(
+    changes: PartitionChanges, broker_id: int, assignment: DirectoryAssignment
+) -> KafkaError | None:
+    if assignment.topic_id not in changes.image.topics_by_id:
         return KafkaError(Code.UNKNOWN_TOPIC_ID, "no topic has this id")
-    before = changes.partition(place.topic_id, place.partition)
+    before = changes.partition(assignment.topic_id, assignment.partition)
     if before is None:
         return KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
     if broker_id not in before.replicas:
         why = "the broker has no replica of this partition"
         return KafkaError(Code.NOT_LEADER_OR_FOLLOWER, why)
-    target = Target(directory=(broker_id, place.directory))
-    changes.change(place.topic_id, place.partition, target)
+    target = Target(directory=(broker_id, assignment.directory))
+    changes.change(assignment.topic_id, assignment.partition, target)
     return None
 
 
-def _lead(changes: PartitionChanges, place: Place) -> None:
+def _lead(changes: PartitionChanges, assignment: DirectoryAssignment) -> None:
     """Elect, where nobody leads: the directory may be what the last of the ISR lacked."""
-    before = changes.partition(place.topic_id, place.partition)
+    before = changes.partition(assignment.topic_id, assignment.partition)
     assert before is not None
     if before.leader == NO_LEADER:
-        changes.change(place.topic_id, place.partition, AS_IT_IS)
+        changes.change(assignment.topic_id, assignment.partition, AS_IT_IS)
 
 
-def _leave(changes: PartitionChanges, broker_id: int, place: Place) -> None:
+def _leave(changes: PartitionChanges, broker_id: int, assignment: DirectoryAssignment) -> None:
     """Take the replica out of the ISR, where it is not the last of it (I25)."""
-    before = changes.partition(place.topic_id, place.partition)
+    before = changes.partition(assignment.topic_id, assignment.partition)
     assert before is not None
     if broker_id in before.isr or before.leader == broker_id:
         isr = tuple(node_id for node_id in before.isr if node_id != broker_id)
-        election = changes.election_of(changes.image.topics_by_id[place.topic_id].name)
-        changes.change(place.topic_id, place.partition, Target(isr=isr), election)
+        election = changes.election_of(changes.image.topics_by_id[assignment.topic_id].name)
+        changes.change(assignment.topic_id, assignment.partition, Target(isr=isr), election)

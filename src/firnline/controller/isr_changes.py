@@ -7,10 +7,10 @@ KIP-903; spec 2.3, I8-I11.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import Uuid
+from firnline.base.ids import NO_BROKER_EPOCH
+from firnline.base.replicas import IsrAnswer, IsrChange
 from firnline.config.broker import BrokerConfig
 from firnline.controller.ids import epoch_problem
 from firnline.controller.partition_change import (
@@ -22,27 +22,6 @@ from firnline.controller.partition_change import (
 from firnline.metadata.image import ClusterImage, PartitionImage
 from firnline.metadata.result import ControllerResult
 
-# The leader could not tell which incarnation of the broker it heard from: no check (I10, I17).
-UNKNOWN_EPOCH = -1
-
-
-class IsrMember(NamedTuple):
-    """A replica to be in sync, and the epoch of the broker that the leader heard from."""
-
-    broker_id: int
-    broker_epoch: int = UNKNOWN_EPOCH
-
-
-class IsrChange(NamedTuple):
-    """What a leader wants of one partition, and the state it believes the partition to be in."""
-
-    topic_id: Uuid
-    partition: int
-    leader_epoch: int
-    partition_epoch: int
-    isr: tuple[IsrMember, ...]
-    recovery_state: int = RECOVERED
-
 
 def alter_partitions(
     image: ClusterImage,
@@ -51,7 +30,7 @@ def alter_partitions(
     broker_id: int,
     broker_epoch: int,
     wanted: Sequence[IsrChange],
-) -> ControllerResult[list[PartitionImage | KafkaError] | KafkaError]:
+) -> ControllerResult[list[IsrAnswer | KafkaError] | KafkaError]:
     """Decide on proposals of one leader, each on its own; answers in the order asked.
 
     An answer is the partition as it is then. NEW_LEADER_ELECTED is an error that comes with a change: the
@@ -65,9 +44,7 @@ def alter_partitions(
     return ControllerResult(changes.records, answers, is_atomic=False)
 
 
-def _alter(
-    changes: PartitionChanges, sender: int, proposal: IsrChange
-) -> PartitionImage | KafkaError:
+def _alter(changes: PartitionChanges, sender: int, proposal: IsrChange) -> IsrAnswer | KafkaError:
     topic = changes.image.topics_by_id.get(proposal.topic_id)
     if topic is None:
         return KafkaError(Code.UNKNOWN_TOPIC_ID, "no topic has this id")
@@ -81,17 +58,17 @@ def _alter(
     )
     if problem is not None:
         return problem
-    isr = tuple(member.broker_id for member in proposal.isr)
+    isr = tuple(member.broker_id for member in proposal.new_isr)
     after = changes.change(
         proposal.topic_id,
         proposal.partition,
-        Target(isr=isr, recovery_state=proposal.recovery_state),
+        Target(isr=isr, recovery_state=proposal.leader_recovery_state),
         changes.election_of(topic.name),
     )
     if after is None:
         # It asks for what is because an earlier request of its own may still come, which a new partition
         # epoch is the end of (I9, rel-R7).
-        return changes.restate(proposal.topic_id, proposal.partition)
+        return _told(changes.restate(proposal.topic_id, proposal.partition))
     assert after.partition_epoch > before.partition_epoch, (
         "each change has an epoch of its own (rel-R16)"
     )
@@ -101,7 +78,18 @@ def _alter(
     if after.leader != sender:
         why = f"the reassignment is complete, and broker {after.leader} leads now"
         return KafkaError(Code.NEW_LEADER_ELECTED, why)
-    return after
+    return _told(after)
+
+
+def _told(partition: PartitionImage) -> IsrAnswer:
+    """What its leader is to know of a partition."""
+    return IsrAnswer(
+        partition.leader,
+        partition.leader_epoch,
+        partition.isr,
+        partition.partition_epoch,
+        partition.leader_recovery_state,
+    )
 
 
 def _epoch_problem(before: PartitionImage, sender: int, proposal: IsrChange) -> KafkaError | None:
@@ -125,15 +113,15 @@ def _epoch_problem(before: PartitionImage, sender: int, proposal: IsrChange) -> 
 
 def _isr_problem(before: PartitionImage, proposal: IsrChange) -> KafkaError | None:
     """Checks 7 and 8: could this be in sync at all?"""
-    ids = [member.broker_id for member in proposal.isr]
+    ids = [member.broker_id for member in proposal.new_isr]
     if not ids or len(set(ids)) < len(ids) or any(each not in before.replicas for each in ids):
         why = f"{ids} is not an in-sync part of the replicas {list(before.replicas)}"
         return KafkaError(Code.INVALID_REQUEST, why)
     if before.leader not in ids:
         return KafkaError(Code.INVALID_REQUEST, f"{ids} leaves out the leader {before.leader}")
-    if proposal.recovery_state not in (RECOVERED, RECOVERING):
+    if proposal.leader_recovery_state not in (RECOVERED, RECOVERING):
         return KafkaError(Code.INVALID_REQUEST, "there is no such recovery state")
-    if proposal.recovery_state == RECOVERING:
+    if proposal.leader_recovery_state == RECOVERING:
         if len(ids) > 1:
             why = "nobody joins while the leader recovers from an unclean election"
             return KafkaError(Code.INVALID_REQUEST, why)
@@ -144,7 +132,7 @@ def _isr_problem(before: PartitionImage, proposal: IsrChange) -> KafkaError | No
 
 def _eligibility_problem(image: ClusterImage, proposal: IsrChange) -> KafkaError | None:
     """Check 9: does each member live, and is it the incarnation that the leader heard from? (rel-R1)"""
-    for broker_id, broker_epoch in proposal.isr:
+    for broker_id, broker_epoch in proposal.new_isr:
         broker = image.brokers.get(broker_id)
         if broker is None:
             why = "is not registered"
@@ -152,7 +140,7 @@ def _eligibility_problem(image: ClusterImage, proposal: IsrChange) -> KafkaError
             why = "is fenced"
         elif broker.in_controlled_shutdown:
             why = "is shutting down"
-        elif broker_epoch not in (UNKNOWN_EPOCH, broker.epoch):
+        elif broker_epoch not in (NO_BROKER_EPOCH, broker.epoch):
             why = f"has epoch {broker.epoch}; the leader heard from epoch {broker_epoch}"
         else:
             continue

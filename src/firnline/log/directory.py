@@ -14,7 +14,7 @@ from itertools import islice
 
 from firnline.base.effects import Effects, Flush, SetTimer, Submit, Warn
 from firnline.base.errors import KafkaError, StorageError
-from firnline.base.ids import METADATA_TOPIC, NO_OFFSET, TopicPartition, Uuid
+from firnline.base.ids import METADATA_TOPIC, NO_BROKER_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import File, Fs
 from firnline.base.revocable import revocable
 from firnline.base.waits import Wait
@@ -29,7 +29,6 @@ from firnline.log.sync_ledger import DirSync
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
-NO_BROKER_EPOCH = -1
 _LATER = ".later"
 _KEPT = ".kept"
 # Who waited for a checkpoint and goes on in one step: a log that is cut then takes some 0.2 ms.

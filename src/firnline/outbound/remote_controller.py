@@ -1,16 +1,29 @@
-"""The active controller on another node: domain calls become requests, answers become outcomes. PURE.
+"""The active controller on another node: commands become requests, answers become outcomes. PURE.
 
 What does not come back is NETWORK_EXCEPTION, and nobody to ask is NOT_CONTROLLER: both are for whoever calls
 to try again. Source: KIP-631 (heartbeats on a connection of their own), KIP-730, KIP-919.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from firnline.base.effects import Effects, Peer, Request, Send, Unanswered
-from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.effects import Effects, Peer, Send, Unanswered
+from firnline.base.errors import Bug, Code, KafkaError, ProtocolError
 from firnline.base.ids import Uuid
-from firnline.broker.controller_port import NOBODY_ACTIVE, Then
+from firnline.base.replicas import IsrAnswer, IsrChange
+from firnline.broker.controller_port import (
+    NOBODY_ACTIVE,
+    AllocateProducerIds,
+    AlterPartitions,
+    AssignDirectories,
+    BrokerHeartbeat,
+    Command,
+    CreateTopics,
+    Outcome,
+    RegisterBroker,
+    RegisterController,
+    Then,
+)
 from firnline.client.wire import decode_answer, encode_request
 from firnline.config.broker import BrokerConfig
 from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
@@ -49,8 +62,6 @@ from firnline.protocol.messages.k73_assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
 )
 from firnline.protocol.messages.principal import encode_principal
-from firnline.replica.directories import Placed
-from firnline.replica.isr import IsrAnswer, IsrChange
 
 # Registrations and heartbeats: behind a change that the controller takes long over, a session would end.
 CHANNEL = "controller"
@@ -61,7 +72,17 @@ _TOPICS_VERSION = 7
 _CODES = frozenset(Code)
 _SIZE_BYTES = 4
 
-Outcome = Callable[[Any], Any]
+# Makes an outcome of an answer that has no error of its own.
+Read = Callable[[Any], Any]
+
+
+class _Question(NamedTuple):
+    """A command as it travels."""
+
+    request: Request[Any]
+    outcome: Read
+    timeout_ms: int = _TIMEOUT_MS
+    channel: str = _CHANGES_CHANNEL
 
 
 class RemoteController:
@@ -76,236 +97,237 @@ class RemoteController:
         # A session must survive an answer that was lost.
         self._beat_timeout_ms = max(1, config.broker_session_timeout_ms // 2)
 
-    def register_broker(self, wanted: Registration, then: Then, now_ms: int) -> Effects:
+    def ask(self, command: Command[Outcome], then: Then[Outcome], now_ms: int) -> Effects:
         """See `ControllerPort`."""
-        request = BrokerRegistrationRequest(
-            broker_id=wanted.broker_id,
-            cluster_id=self._cluster_id,
-            incarnation_id=wanted.incarnation_id,
-            listeners=[
-                BrokerListener(
-                    name=e.listener, host=e.host, port=e.port, security_protocol=e.security_protocol
-                )
-                for e in wanted.endpoints
-            ],
-            features=[
-                BrokerSupportedFeature(
-                    name=name,
-                    min_supported_version=wanted.features[name].lowest,
-                    max_supported_version=wanted.features[name].highest,
-                )
-                for name in sorted(wanted.features)
-            ],
-            rack=wanted.rack,
-            log_dirs=list(wanted.log_dirs),
-        )
-        return self._ask(request, lambda answer: answer.broker_epoch, then, now_ms, channel=CHANNEL)
-
-    def register_controller(self, wanted: ControllerImage, then: Then, now_ms: int) -> Effects:
-        """See `ControllerPort`."""
-        request = ControllerRegistrationRequest(
-            controller_id=wanted.controller_id,
-            incarnation_id=wanted.incarnation_id,
-            listeners=[
-                ControllerListener(
-                    name=e.listener, host=e.host, port=e.port, security_protocol=e.security_protocol
-                )
-                for e in wanted.endpoints
-            ],
-            features=[
-                ControllerSupportedFeature(
-                    name=name,
-                    min_supported_version=wanted.features[name].lowest,
-                    max_supported_version=wanted.features[name].highest,
-                )
-                for name in sorted(wanted.features)
-            ],
-        )
-        return self._ask(request, lambda answer: None, then, now_ms, channel=CHANNEL)
-
-    def heartbeat(self, beat: Heartbeat, then: Then, now_ms: int) -> Effects:
-        """See `ControllerPort`."""
-        request = BrokerHeartbeatRequest(
-            broker_id=beat.broker_id,
-            broker_epoch=beat.broker_epoch,
-            current_metadata_offset=beat.metadata_offset,
-            want_fence=beat.want_fence,
-            want_shut_down=beat.want_shut_down,
-            offline_log_dirs=list(beat.offline_log_dirs),
-            cordoned_log_dirs=(
-                None if beat.cordoned_log_dirs is None else list(beat.cordoned_log_dirs)
-            ),
-        )
-
-        def outcome(answer: Any) -> HeartbeatAnswer:
-            return HeartbeatAnswer(answer.is_caught_up, answer.is_fenced, answer.should_shut_down)
-
-        timeout_ms = self._beat_timeout_ms
-        return self._ask(request, outcome, then, now_ms, timeout_ms=timeout_ms, channel=CHANNEL)
-
-    def allocate_producer_ids(
-        self, *, broker_id: int, broker_epoch: int, then: Then, now_ms: int
-    ) -> Effects:
-        """See `ControllerPort`."""
-        request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=broker_epoch)
-
-        def outcome(answer: Any) -> ProducerIdBlock | KafkaError:
-            if answer.producer_id_len <= 0 or answer.producer_id_start < 0:
-                return KafkaError(Code.UNKNOWN_SERVER_ERROR, "a block of no producer ids")
-            return ProducerIdBlock(answer.producer_id_start, answer.producer_id_len)
-
-        return self._ask(request, outcome, then, now_ms)
-
-    def create_topics(self, wanted: Sequence[NewTopic], then: Then, now_ms: int) -> Effects:
-        """See `ControllerPort`. As if a client had asked: controllers take it in an envelope."""
-        inner = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name=topic.name,
-                    num_partitions=topic.num_partitions,
-                    replication_factor=topic.replication_factor,
-                    configs=[
-                        CreatableTopicConfig(name=key, value=topic.configs[key])
-                        for key in sorted(topic.configs)
-                    ],
-                )
-                for topic in wanted
-            ],
-            timeout_ms=_TIMEOUT_MS,
-        )
-        frame = encode_request(
-            inner, version=_TOPICS_VERSION, correlation_id=0, client_id=f"broker-{self._node_id}"
-        )
-        request = EnvelopeRequest(
-            request_data=frame[_SIZE_BYTES:],
-            request_principal=encode_principal("User:ANONYMOUS"),
-            client_host_address=b"\x7f\0\0\1",
-        )
-
-        def outcome(answer: Any) -> Any:
-            try:
-                made: Any = decode_answer(
-                    inner, _TOPICS_VERSION, bytes(answer.response_data or b""), correlation_id=0
-                )
-            except ProtocolError:
-                return KafkaError(Code.UNKNOWN_SERVER_ERROR, "an answer that is not understood")
-            by_name = {row.name: _error_of(row) for row in made.topics}
-            return [by_name.get(topic.name) for topic in wanted]
-
-        return self._ask(request, outcome, then, now_ms, channel=_TOPICS_CHANNEL)
-
-    def alter_partition(
-        self,
-        wanted: Sequence[IsrChange],
-        *,
-        broker_id: int,
-        broker_epoch: int,
-        then: Then,
-        now_ms: int,
-    ) -> Effects:
-        """See `ControllerPort`. A controller of version 2 is told ids without epochs (I31)."""
-        rows: dict[Uuid, list[ProposedPartition]] = {}
-        for change in wanted:
-            rows.setdefault(change.topic_id, []).append(_proposed(change))
-        request = AlterPartitionRequest(
-            broker_id=broker_id,
-            broker_epoch=broker_epoch,
-            topics=[
-                AlterPartitionTopic(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in rows.items()
-            ],
-        )
-
-        def outcome(answer: Any) -> list[IsrAnswer | KafkaError]:
-            found = {
-                (topic.topic_id, row.partition_index): _altered(row)
-                for topic in answer.topics
-                for row in topic.partitions
-            }
-            return [found.get((each.topic_id, each.partition), _NOT_ANSWERED) for each in wanted]
-
-        return self._ask(request, outcome, then, now_ms)
-
-    def assign_directories(
-        self,
-        wanted: Sequence[Placed],
-        *,
-        broker_id: int,
-        broker_epoch: int,
-        then: Then,
-        now_ms: int,
-    ) -> Effects:
-        """See `ControllerPort`."""
-        rows: dict[Uuid, dict[Uuid, list[AssignedPartition]]] = {}
-        for each in wanted:
-            row = AssignedPartition(partition_index=each.partition)
-            rows.setdefault(each.directory, {}).setdefault(each.topic_id, []).append(row)
-        request = AssignReplicasToDirsRequest(
-            broker_id=broker_id,
-            broker_epoch=broker_epoch,
-            directories=[
-                AssignedDirectory(
-                    id=directory,
-                    topics=[
-                        AssignedTopic(topic_id=topic_id, partitions=partitions)
-                        for topic_id, partitions in topics.items()
-                    ],
-                )
-                for directory, topics in rows.items()
-            ],
-        )
-
-        def outcome(answer: Any) -> list[KafkaError | None]:
-            found = {
-                (topic.topic_id, row.partition_index): _error_of(row)
-                for directory in answer.directories
-                for topic in directory.topics
-                for row in topic.partitions
-            }
-            return [found.get((each.topic_id, each.partition), _NOT_ANSWERED) for each in wanted]
-
-        return self._ask(request, outcome, then, now_ms)
-
-    def _ask(
-        self,
-        request: Request[Any],
-        outcome: Outcome,
-        then: Then,
-        now_ms: int,
-        *,
-        timeout_ms: int = _TIMEOUT_MS,
-        channel: str = _CHANGES_CHANNEL,
-    ) -> Effects:
         leader = self._leader()
         if leader is None or leader.node_id == self._node_id:
             return then(NOBODY_ACTIVE, now_ms)
+        question = self._question(command)
 
         def answered(answer: Any, at_ms: int) -> Effects:
             if isinstance(answer, Unanswered):
                 code = Code.UNSUPPORTED_VERSION if answer.is_unsupported else Code.NETWORK_EXCEPTION
                 return then(KafkaError(code, answer.why), at_ms)
             problem = _error_of(answer)
-            return then(outcome(answer) if problem is None else problem, at_ms)
+            return then(question.outcome(answer) if problem is None else problem, at_ms)
 
         return [
             Send(
                 peer=leader,
-                request=request,
-                timeout_ms=timeout_ms,
+                request=question.request,
+                timeout_ms=question.timeout_ms,
                 then=answered,
-                channel=channel,
+                channel=question.channel,
             )
         ]
+
+    def _question(self, command: Command[Any]) -> _Question:
+        match command:
+            case RegisterBroker():
+                return _broker_registration(command.registration, self._cluster_id)
+            case RegisterController():
+                return _controller_registration(command.registration)
+            case BrokerHeartbeat():
+                return _heartbeat(command.beat, self._beat_timeout_ms)
+            case AllocateProducerIds():
+                return _producer_ids(command)
+            case CreateTopics():
+                return _topics(command.topics, self._node_id)
+            case AlterPartitions():
+                return _isr_changes(command)
+            case AssignDirectories():
+                return _directories(command)
+        raise Bug("nobody sends this command", command=type(command).__name__)
+
+
+def _broker_registration(wanted: Registration, cluster_id: str) -> _Question:
+    request = BrokerRegistrationRequest(
+        broker_id=wanted.broker_id,
+        cluster_id=cluster_id,
+        incarnation_id=wanted.incarnation_id,
+        listeners=[
+            BrokerListener(
+                name=e.listener, host=e.host, port=e.port, security_protocol=e.security_protocol
+            )
+            for e in wanted.endpoints
+        ],
+        features=[
+            BrokerSupportedFeature(
+                name=name,
+                min_supported_version=wanted.features[name].lowest,
+                max_supported_version=wanted.features[name].highest,
+            )
+            for name in sorted(wanted.features)
+        ],
+        rack=wanted.rack,
+        log_dirs=list(wanted.log_dirs),
+    )
+    return _Question(request, lambda answer: answer.broker_epoch, channel=CHANNEL)
+
+
+def _controller_registration(wanted: ControllerImage) -> _Question:
+    request = ControllerRegistrationRequest(
+        controller_id=wanted.controller_id,
+        incarnation_id=wanted.incarnation_id,
+        listeners=[
+            ControllerListener(
+                name=e.listener, host=e.host, port=e.port, security_protocol=e.security_protocol
+            )
+            for e in wanted.endpoints
+        ],
+        features=[
+            ControllerSupportedFeature(
+                name=name,
+                min_supported_version=wanted.features[name].lowest,
+                max_supported_version=wanted.features[name].highest,
+            )
+            for name in sorted(wanted.features)
+        ],
+    )
+    return _Question(request, lambda answer: None, channel=CHANNEL)
+
+
+def _heartbeat(beat: Heartbeat, timeout_ms: int) -> _Question:
+    request = BrokerHeartbeatRequest(
+        broker_id=beat.broker_id,
+        broker_epoch=beat.broker_epoch,
+        current_metadata_offset=beat.metadata_offset,
+        want_fence=beat.want_fence,
+        want_shut_down=beat.want_shut_down,
+        offline_log_dirs=list(beat.offline_log_dirs),
+        cordoned_log_dirs=(
+            None if beat.cordoned_log_dirs is None else list(beat.cordoned_log_dirs)
+        ),
+    )
+
+    def outcome(answer: Any) -> HeartbeatAnswer:
+        return HeartbeatAnswer(answer.is_caught_up, answer.is_fenced, answer.should_shut_down)
+
+    return _Question(request, outcome, timeout_ms, channel=CHANNEL)
+
+
+def _producer_ids(command: AllocateProducerIds) -> _Question:
+    request = AllocateProducerIdsRequest(
+        broker_id=command.broker_id, broker_epoch=command.broker_epoch
+    )
+
+    def outcome(answer: Any) -> ProducerIdBlock | KafkaError:
+        if answer.producer_id_len <= 0 or answer.producer_id_start < 0:
+            return KafkaError(Code.UNKNOWN_SERVER_ERROR, "a block of no producer ids")
+        return ProducerIdBlock(answer.producer_id_start, answer.producer_id_len)
+
+    return _Question(request, outcome)
+
+
+def _topics(wanted: Sequence[NewTopic], node_id: int) -> _Question:
+    """As if a client had asked: controllers take it in an envelope."""
+    inner = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=topic.name,
+                num_partitions=topic.num_partitions,
+                replication_factor=topic.replication_factor,
+                configs=[
+                    CreatableTopicConfig(name=key, value=topic.configs[key])
+                    for key in sorted(topic.configs)
+                ],
+            )
+            for topic in wanted
+        ],
+        timeout_ms=_TIMEOUT_MS,
+    )
+    frame = encode_request(
+        inner, version=_TOPICS_VERSION, correlation_id=0, client_id=f"broker-{node_id}"
+    )
+    request = EnvelopeRequest(
+        request_data=frame[_SIZE_BYTES:],
+        request_principal=encode_principal("User:ANONYMOUS"),
+        client_host_address=b"\x7f\0\0\1",
+    )
+
+    def outcome(answer: Any) -> list[KafkaError | None] | KafkaError:
+        try:
+            made: Any = decode_answer(
+                inner, _TOPICS_VERSION, bytes(answer.response_data or b""), correlation_id=0
+            )
+        except ProtocolError:
+            return KafkaError(Code.UNKNOWN_SERVER_ERROR, "an answer that is not understood")
+        by_name = {row.name: _error_of(row) for row in made.topics}
+        return [by_name.get(topic.name) for topic in wanted]
+
+    return _Question(request, outcome, channel=_TOPICS_CHANNEL)
+
+
+def _isr_changes(command: AlterPartitions) -> _Question:
+    """A controller of version 2 is told ids without epochs (I31)."""
+    rows: dict[Uuid, list[ProposedPartition]] = {}
+    for change in command.changes:
+        rows.setdefault(change.topic_id, []).append(_proposed(change))
+    request = AlterPartitionRequest(
+        broker_id=command.broker_id,
+        broker_epoch=command.broker_epoch,
+        topics=[
+            AlterPartitionTopic(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in rows.items()
+        ],
+    )
+
+    def outcome(answer: Any) -> list[IsrAnswer | KafkaError]:
+        found = {
+            (topic.topic_id, row.partition_index): _altered(row)
+            for topic in answer.topics
+            for row in topic.partitions
+        }
+        return [
+            found.get((each.topic_id, each.partition), _NOT_ANSWERED) for each in command.changes
+        ]
+
+    return _Question(request, outcome)
+
+
+def _directories(command: AssignDirectories) -> _Question:
+    rows: dict[Uuid, dict[Uuid, list[AssignedPartition]]] = {}
+    for each in command.assignments:
+        row = AssignedPartition(partition_index=each.partition)
+        rows.setdefault(each.directory, {}).setdefault(each.topic_id, []).append(row)
+    request = AssignReplicasToDirsRequest(
+        broker_id=command.broker_id,
+        broker_epoch=command.broker_epoch,
+        directories=[
+            AssignedDirectory(
+                id=directory,
+                topics=[
+                    AssignedTopic(topic_id=topic_id, partitions=partitions)
+                    for topic_id, partitions in topics.items()
+                ],
+            )
+            for directory, topics in rows.items()
+        ],
+    )
+
+    def outcome(answer: Any) -> list[KafkaError | None]:
+        found = {
+            (topic.topic_id, row.partition_index): _error_of(row)
+            for directory in answer.directories
+            for topic in directory.topics
+            for row in topic.partitions
+        }
+        return [
+            found.get((each.topic_id, each.partition), _NOT_ANSWERED)
+            for each in command.assignments
+        ]
+
+    return _Question(request, outcome)
 
 
 def _proposed(change: IsrChange) -> ProposedPartition:
     return ProposedPartition(
         partition_index=change.partition,
         leader_epoch=change.leader_epoch,
-        new_isr=[broker_id for broker_id, _ in change.new_isr],
+        new_isr=[member.broker_id for member in change.new_isr],
         new_isr_with_epochs=[
-            BrokerState(broker_id=broker_id, broker_epoch=epoch)
-            for broker_id, epoch in change.new_isr
+            BrokerState(broker_id=member.broker_id, broker_epoch=member.broker_epoch)
+            for member in change.new_isr
         ],
         leader_recovery_state=change.leader_recovery_state,
         partition_epoch=change.partition_epoch,

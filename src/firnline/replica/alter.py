@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
-from firnline.replica.isr import IsrAnswer, IsrChange
+from firnline.base.replicas import IsrAnswer, IsrChange
 from firnline.replica.partition import Partition
 
 # Kafka's own.

@@ -8,7 +8,7 @@ put aside. Source: KIP-858.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from firnline.base.background import Work
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
@@ -21,6 +21,7 @@ from firnline.base.ids import (
     Uuid,
 )
 from firnline.base.ports import Fs
+from firnline.base.replicas import DirectoryAssignment
 from firnline.formats import names
 from firnline.log.checkpoint import owner
 from firnline.log.directory import LogDirectory
@@ -49,22 +50,16 @@ _OLDER = (
 Key = tuple[Uuid, int]
 
 
-class Placed(NamedTuple):
-    """A replica of ours is in that directory, or lost."""
-
-    topic_id: Uuid
-    partition: int
-    directory: Uuid
-
-
 Answers = list[KafkaError | None] | KafkaError
 Then = Callable[[Answers, int], Effects]
 
 
 class Assign(Protocol):
-    """Hands places to the active controller; `then` gets None or an error of each, or one for all."""
+    """Hands assignments to the active controller; `then` gets None or an error of each, or one for all."""
 
-    def __call__(self, wanted: Sequence[Placed], then: Then, now_ms: int) -> Effects: ...
+    def __call__(
+        self, wanted: Sequence[DirectoryAssignment], then: Then, now_ms: int
+    ) -> Effects: ...
 
 
 class DirectoryAssignments:
@@ -87,8 +82,8 @@ class DirectoryAssignments:
         self._actual = actual
         self._is_failed = is_failed
         self._assign = assign
-        self._waiting: dict[Key, Placed] = {}
-        self._asked: Sequence[Placed] = ()
+        self._waiting: dict[Key, DirectoryAssignment] = {}
+        self._asked: Sequence[DirectoryAssignment] = ()
         self._is_timed = self._is_stopped = False
         self._when_mended: Callable[[int], Effects] | None = None
         self._failures = 0
@@ -101,16 +96,16 @@ class DirectoryAssignments:
         """Metadata said something of a hosted partition: is it where that says?"""
         directory = self._actual(partition) or LOST_DIRECTORY
         key = (partition.topic_id, partition.topic_partition.partition)
-        return self._note(Placed(*key, directory), now_ms)
+        return self._note(DirectoryAssignment(*key, directory), now_ms)
 
     def lose(self, key: Key, now_ms: int) -> Effects:
         """A replica of ours cannot be served; metadata may not say so yet."""
-        return self._note(Placed(*key, LOST_DIRECTORY), now_ms)
+        return self._note(DirectoryAssignment(*key, LOST_DIRECTORY), now_ms)
 
-    def _note(self, placed: Placed, now_ms: int) -> Effects:
-        if self._is_stopped or not self._is_news(placed):
+    def _note(self, assignment: DirectoryAssignment, now_ms: int) -> Effects:
+        if self._is_stopped or not self._is_news(assignment):
             return []
-        self._waiting[placed[:2]] = placed
+        self._waiting[assignment[:2]] = assignment
         return self._later(now_ms)
 
     def when_mended(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
@@ -131,20 +126,20 @@ class DirectoryAssignments:
 
     def _is_mending(self) -> bool:
         return any(
-            placed.directory != LOST_DIRECTORY and self._said(*placed[:2]) == LOST_DIRECTORY
-            for placed in (*self._asked, *self._waiting.values())
+            assignment.directory != LOST_DIRECTORY and self._said(*assignment[:2]) == LOST_DIRECTORY
+            for assignment in (*self._asked, *self._waiting.values())
         )
 
     def _tell_mended(self, now_ms: int) -> Effects:
         then, self._when_mended = self._when_mended, None
         return [] if then is None else [CancelTimer(key=_MENDED), *then(now_ms)]
 
-    def _is_news(self, placed: Placed) -> bool:
-        said = self._said(placed.topic_id, placed.partition)
-        if said is None or said == placed.directory:
+    def _is_news(self, assignment: DirectoryAssignment) -> bool:
+        said = self._said(assignment.topic_id, assignment.partition)
+        if said is None or said == assignment.directory:
             return False
         # Written down as lost, nobody would know any more where its records may be.
-        return placed.directory != LOST_DIRECTORY or not self._is_failed(said)
+        return assignment.directory != LOST_DIRECTORY or not self._is_failed(said)
 
     def _later(self, now_ms: int) -> Effects:
         if self._is_timed or self._asked or not self._waiting:
@@ -171,16 +166,18 @@ class DirectoryAssignments:
 
         return self._assign(sent, answered, now_ms)
 
-    def _answered(self, sent: Sequence[Placed], outcome: Answers, now_ms: int) -> Effects:
+    def _answered(
+        self, sent: Sequence[DirectoryAssignment], outcome: Answers, now_ms: int
+    ) -> Effects:
         self._asked = ()
         if self._is_stopped:
             return []
         is_lost = isinstance(outcome, KafkaError)
         self._failures = self._failures + 1 if is_lost else 0
         outcomes = [outcome] * len(sent) if isinstance(outcome, KafkaError) else outcome
-        for placed, problem in zip(sent, outcomes, strict=True):
+        for assignment, problem in zip(sent, outcomes, strict=True):
             if problem is not None:
-                self._waiting.setdefault(placed[:2], placed)
+                self._waiting.setdefault(assignment[:2], assignment)
         effects = self._later(now_ms)
         return effects if self._is_mending() else effects + self._tell_mended(now_ms)
 

@@ -16,10 +16,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from firnline.base.errors import Code
-from firnline.base.ids import NO_OFFSET, Uuid
+from firnline.base.ids import NO_BROKER_EPOCH, NO_OFFSET
+from firnline.base.replicas import IsrMember
 
-# A broker epoch that nobody told: the controller does not check it then (I10, I17).
-NO_BROKER_EPOCH = -1
 # Long before any time there is.
 _NEVER_MS = -(1 << 62)
 # The controller says that it did not take the change and will not: the old set stands (I19).
@@ -33,27 +32,6 @@ _METADATA_DECIDES = (
     Code.INVALID_REQUEST,
     Code.NEW_LEADER_ELECTED,
 )
-
-
-class IsrChange(NamedTuple):
-    """What a leader asks for: `new_isr` holds (broker id, broker epoch or -1), ascending by id."""
-
-    topic_id: Uuid
-    partition: int
-    leader_epoch: int
-    partition_epoch: int
-    new_isr: tuple[tuple[int, int], ...]
-    leader_recovery_state: int = 0
-
-
-class IsrAnswer(NamedTuple):
-    """The partition as the controller has it now."""
-
-    leader_id: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    partition_epoch: int
-    leader_recovery_state: int = 0
 
 
 class BrokerFact(NamedTuple):
@@ -217,16 +195,16 @@ def proposal(
     *,
     node_id: int,
     own_epoch: int,
-) -> tuple[tuple[int, int], ...]:
+) -> tuple[IsrMember, ...]:
     """Return `members` with the epochs that are known of them (I17)."""
-    found: list[tuple[int, int]] = []
+    found: list[IsrMember] = []
     for broker_id in sorted(members):
         if broker_id == node_id:
-            found.append((broker_id, own_epoch))
+            found.append(IsrMember(broker_id, own_epoch))
             continue
         follower = followers.get(broker_id)
         epoch = None if follower is None else follower.broker_epoch
-        found.append((broker_id, NO_BROKER_EPOCH if epoch is None else epoch))
+        found.append(IsrMember(broker_id, NO_BROKER_EPOCH if epoch is None else epoch))
     return tuple(found)
 
 

@@ -18,7 +18,9 @@ controller: the old one may be elected again. Source: rel-R7; spec 2.3, I19.
 
 from collections.abc import Iterable, Sequence
 
-from firnline.replica.isr import NO_BROKER_EPOCH, Brokers, IsrChange
+from firnline.base.ids import NO_BROKER_EPOCH
+from firnline.base.replicas import IsrChange
+from firnline.replica.isr import Brokers
 
 
 def still_possible(

@@ -17,18 +17,16 @@ from typing import TYPE_CHECKING, Literal
 
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import KafkaError, StorageError
-from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
+from firnline.base.ids import NO_BROKER_EPOCH, NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import File
+from firnline.base.replicas import IsrAnswer, IsrChange
 from firnline.base.slices import EMPTY_RECORDS, FileSlice
 from firnline.base.units import INT64_MAX
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.replica.isr import (
-    NO_BROKER_EPOCH,
     NO_BROKERS,
     Brokers,
     FetchClock,
-    IsrAnswer,
-    IsrChange,
     ReplicaState,
     is_refused,
     is_stale,

@@ -1,5 +1,6 @@
 """Topics, settings and the cluster on the wire: the answers are those of Kafka 4.3.1, in its shapes."""
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -17,9 +18,10 @@ from firnline.api.handlers import (
     k60_describe_cluster,
 )
 from firnline.base.background import whole
+from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import LOST_DIRECTORY, MIGRATING_DIRECTORY, ZERO_UUID
-from firnline.broker.controller_port import LocalController
+from firnline.broker.controller_port import CreateTopics, LocalController
 from firnline.broker.leaders import Leaders
 from firnline.controller.topics import NewTopic
 from firnline.metadata import records as r
@@ -53,8 +55,7 @@ class Node:
         self.quorum = self.cluster.quorum
         self.write_topics = self.quorum.write  # nothing is hosted here
         self.controller = self.cluster.controller
-        port = LocalController(self.controller, self.quorum, is_sole=True)
-        self.create_topics = port.create_topics
+        self.port = LocalController(self.controller, self.quorum, is_sole=True)
         self.leaders = Leaders(lambda: self.image)
         self.node_id = 1
         self.cluster_id = "a-cluster"
@@ -62,6 +63,9 @@ class Node:
     @property
     def image(self) -> ClusterImage:
         return self.quorum.image
+
+    def create_topics(self, wanted: Sequence[NewTopic], then: Any, now_ms: int) -> Effects:
+        return self.port.ask(CreateTopics(topics=wanted), then, now_ms)
 
     def ask(self, handler: ModuleType, request: Message, version: int, **context: str) -> Any:
         answers = self.begin(handler, request, version, **context)

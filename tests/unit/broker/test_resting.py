@@ -9,11 +9,12 @@ import pytest
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition
+from firnline.base.replicas import IsrAnswer
 from firnline.base.units import MIB
 from firnline.broker.fetch import FetchAnswer, Fetching
 from firnline.broker.fetch_session import FetchAsk, FetchContext, FetchSessions, Wanted
 from firnline.broker.leaders import closest
-from firnline.replica.isr import BrokerFact, FetchClock, IsrAnswer, ReplicaState
+from firnline.replica.isr import BrokerFact, FetchClock, ReplicaState
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local
 from tests.unit.broker.hosting import Calls, hosted

@@ -1,11 +1,11 @@
 """Topics that are made because Metadata asks for them: very many make nobody wait."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from firnline.base.errors import Code, KafkaError
+from firnline.broker.controller_port import CreateTopics
 from firnline.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 
 from .harness import Connection
@@ -77,11 +77,11 @@ def test_while_no_controller_is_active_nothing_is_asked_again_and_again(
     """A portion that nobody decides on ends it: each might take as long as the time to wait for an answer."""
     asked: list[int] = []
 
-    def nobody(wanted: Sequence[Any], then: Any, now_ms: int) -> Any:
-        asked.append(len(wanted))
+    def nobody(command: CreateTopics, then: Any, now_ms: int) -> Any:
+        asked.append(len(command.topics))
         return then(KafkaError(Code.NOT_CONTROLLER, "nobody"), now_ms)
 
-    monkeypatch.setattr(small.node.port, "create_topics", nobody)
+    monkeypatch.setattr(small.node.port, "ask", nobody)
     told = answered_later(small, small.begin(asking(*[f"c{n:03d}" for n in range(600)]), 12))
     assert len(asked) == 1
     assert set(told.values()) == {Code.LEADER_NOT_AVAILABLE}
@@ -92,10 +92,10 @@ def test_portions_of_names_that_are_all_refused_are_no_deep_recursion(
 ) -> None:
     """What is refused without a write is answered within the call that asks."""
 
-    def refuses(wanted: Sequence[Any], then: Any, now_ms: int) -> Any:
-        return then([KafkaError(Code.POLICY_VIOLATION, "no")] * len(wanted), now_ms)
+    def refuses(command: CreateTopics, then: Any, now_ms: int) -> Any:
+        return then([KafkaError(Code.POLICY_VIOLATION, "no")] * len(command.topics), now_ms)
 
-    monkeypatch.setattr(small.node.port, "create_topics", refuses)
+    monkeypatch.setattr(small.node.port, "ask", refuses)
     told = answered_later(small, small.begin(asking(*[f"c{n:04d}" for n in range(6_000)]), 12))
     assert set(told.values()) == {Code.POLICY_VIOLATION}
     assert max(small.steps) < CALLS_MAX

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import Code
+from firnline.base.ids import NO_BROKER_EPOCH
 from firnline.metadata.features import METADATA_VERSIONS
 from firnline.metadata.image import METADATA_VERSION, PartitionImage
 from firnline.protocol.messages.k01_fetch import FetchRequest
 from firnline.protocol.messages.k56_alter_partition import AlterPartitionRequest
 from firnline.protocol.messages.k57_update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from firnline.protocol.schema import Versions
-from firnline.replica.isr import NO_BROKER_EPOCH
 from tests.unit.broker.cluster import Rig
 from tests.unit.broker.test_replication import (
     BROKERS,

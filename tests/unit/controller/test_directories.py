@@ -3,8 +3,8 @@
 from typing import Any
 
 from firnline.base.errors import Code, KafkaError
+from firnline.base.replicas import DirectoryAssignment
 from firnline.controller.brokers import Heartbeat
-from firnline.controller.directories import Place
 from firnline.controller.topics import NewTopic
 from firnline.metadata import records as r
 from firnline.metadata.image import PartitionImage
@@ -34,15 +34,15 @@ class World:
         )
         self.cluster.write(ControllerResult([change], None))
 
-    def assign(self, broker_id: int, *places: Place, epoch: int | None = None) -> Any:
+    def assign(self, broker_id: int, *places: DirectoryAssignment, epoch: int | None = None) -> Any:
         known = self.cluster.quorum.image.brokers[broker_id].epoch
         result = self.cluster.controller.assign_directories(
             broker_id=broker_id, broker_epoch=known if epoch is None else epoch, wanted=places
         )
         return self.cluster.write(result)
 
-    def place(self, directory: bytes = NEW, *, partition: int = 0) -> Place:
-        return Place(self.topic_id, partition, directory)
+    def place(self, directory: bytes = NEW, *, partition: int = 0) -> DirectoryAssignment:
+        return DirectoryAssignment(self.topic_id, partition, directory)
 
 
 def test_a_directory_is_written_down_beside_those_of_the_others() -> None:
@@ -72,9 +72,9 @@ def test_each_partition_is_judged_on_its_own() -> None:
     other = world.cluster.quorum.image.topics_by_name["u"].topic_id
     answers = world.assign(
         2,
-        Place(b"?" * 16, 0, NEW),
+        DirectoryAssignment(b"?" * 16, 0, NEW),
         world.place(partition=9),
-        Place(other, 0, NEW),
+        DirectoryAssignment(other, 0, NEW),
         world.place(),
     )
     assert [each and each.code for each in answers] == [

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import KafkaError
-from firnline.controller.isr_changes import IsrChange, IsrMember
+from firnline.base.replicas import IsrChange, IsrMember
 from firnline.controller.partition_change import RECOVERING
 from firnline.controller.reassignments import Reassignment
 from firnline.controller.topics import NewTopic

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import Code, KafkaError
+from firnline.base.replicas import IsrAnswer, IsrChange, IsrMember
 from firnline.controller.configs import Alteration, AlterOp
-from firnline.controller.isr_changes import IsrChange, IsrMember
 from firnline.controller.partition_change import RECOVERED, RECOVERING
 from firnline.controller.topics import NewTopic
 from firnline.metadata import records as r
@@ -15,7 +15,17 @@ from firnline.metadata.result import ControllerResult
 from firnline.protocol.schema import Message
 from tests.quorum_rig import Cluster
 
-Answer = PartitionImage | KafkaError
+Answer = IsrAnswer | KafkaError
+
+
+def answer_of(partition: PartitionImage) -> IsrAnswer:
+    return IsrAnswer(
+        partition.leader,
+        partition.leader_epoch,
+        partition.isr,
+        partition.partition_epoch,
+        partition.leader_recovery_state,
+    )
 
 
 class World:
@@ -67,7 +77,7 @@ class World:
 
     def ask(self, *isr: int | IsrMember, sender: int = 1, **other: Any) -> Answer:
         (answer,) = self.ask_all(self.proposal(*isr, **other), sender=sender)
-        assert isinstance(answer, PartitionImage | KafkaError)
+        assert isinstance(answer, IsrAnswer | KafkaError)
         return answer
 
     def refused(self, *isr: int | IsrMember, sender: int = 1, **other: Any) -> Code:
@@ -133,7 +143,7 @@ def test_5_a_follower_does_not_change_the_isr(world: World) -> None:
 def test_6_two_changes_from_one_state_do_not_both_win(world: World) -> None:
     """rel-R16: the second was decided on an ISR that is not there any more."""
     first, second = world.proposal(1), world.proposal(1, 2, 3)
-    assert isinstance(world.ask_all(first)[0], PartitionImage)
+    assert isinstance(world.ask_all(first)[0], IsrAnswer)
     late = world.ask_all(second)[0]
     assert isinstance(late, KafkaError)
     assert late.code == Code.INVALID_UPDATE_VERSION
@@ -142,7 +152,7 @@ def test_6_two_changes_from_one_state_do_not_both_win(world: World) -> None:
 
 def test_6_two_changes_from_one_state_in_one_request_do_not_both_win(world: World) -> None:
     first, second = world.ask_all(world.proposal(1), world.proposal(1, 2, 3))
-    assert isinstance(first, PartitionImage)
+    assert isinstance(first, IsrAnswer)
     assert isinstance(second, KafkaError)
     assert second.code == Code.INVALID_UPDATE_VERSION
     assert world.partition.isr == (1,)
@@ -163,17 +173,17 @@ def test_7_a_leader_does_not_leave_its_own_isr(world: World) -> None:
 
 def test_8_nobody_joins_a_leader_that_still_recovers(world: World) -> None:
     world.set(isr=[1], leader=1, leader_recovery_state=RECOVERING)
-    assert world.refused(1, 2, recovery_state=RECOVERING) == Code.INVALID_REQUEST
-    assert isinstance(world.ask(1, recovery_state=RECOVERING), PartitionImage)
-    after = world.ask(1, 2, recovery_state=RECOVERED)
-    assert isinstance(after, PartitionImage)
+    assert world.refused(1, 2, leader_recovery_state=RECOVERING) == Code.INVALID_REQUEST
+    assert isinstance(world.ask(1, leader_recovery_state=RECOVERING), IsrAnswer)
+    after = world.ask(1, 2, leader_recovery_state=RECOVERED)
+    assert isinstance(after, IsrAnswer)
     assert (after.isr, after.leader_recovery_state) == ((1, 2), RECOVERED)
-    assert world.partition == after
+    assert answer_of(world.partition) == after
 
 
 def test_8_a_leader_that_has_recovered_does_not_begin_again(world: World) -> None:
-    assert world.refused(1, recovery_state=RECOVERING) == Code.INVALID_REQUEST
-    assert world.refused(1, recovery_state=7) == Code.INVALID_REQUEST
+    assert world.refused(1, leader_recovery_state=RECOVERING) == Code.INVALID_REQUEST
+    assert world.refused(1, leader_recovery_state=7) == Code.INVALID_REQUEST
 
 
 def test_9_a_replica_with_the_epoch_of_its_dead_incarnation_never_joins(world: World) -> None:
@@ -187,7 +197,7 @@ def test_9_a_replica_with_the_epoch_of_its_dead_incarnation_never_joins(world: W
     ahead = IsrMember(3, world.epoch(3) + 1)
     assert world.refused(1, 2, ahead) == Code.INELIGIBLE_REPLICA
     joined = world.ask(1, 2, 3)
-    assert isinstance(joined, PartitionImage)
+    assert isinstance(joined, IsrAnswer)
     assert world.partition.isr == (1, 2, 3)
 
 
@@ -223,7 +233,7 @@ def test_9_a_broker_on_its_way_out_never_joins(world: World) -> None:
 def test_9_an_epoch_that_an_old_leader_cannot_know_is_not_checked(world: World) -> None:
     """I10: AlterPartition 2 names ids alone."""
     joined = world.ask(IsrMember(1), IsrMember(2), IsrMember(3))
-    assert isinstance(joined, PartitionImage)
+    assert isinstance(joined, IsrAnswer)
     assert joined.isr == (1, 2, 3)
 
 
@@ -240,7 +250,7 @@ def test_the_worst_is_said_first(world: World) -> None:
         (Code.FENCED_LEADER_EPOCH, {"leader_epoch": now.leader_epoch - 1}),
         (Code.INVALID_REQUEST, {"sender": 2}),
         (Code.INVALID_UPDATE_VERSION, {"partition_epoch": now.partition_epoch - 1}),
-        (Code.INVALID_REQUEST, {"recovery_state": RECOVERING}),
+        (Code.INVALID_REQUEST, {"leader_recovery_state": RECOVERING}),
     ]
     for place, (code, fault) in enumerate(faults):
         for _, later in faults[place + 1 :]:
@@ -257,11 +267,11 @@ def test_success_answers_with_the_new_state_and_every_change_has_its_own_epoch(
 ) -> None:
     before = world.partition
     after = world.ask(1, 2, 3)
-    assert after == world.partition
+    assert after == answer_of(world.partition)
     assert world.partition.partition_epoch == before.partition_epoch + 1
     assert world.partition.leader_epoch == before.leader_epoch, "I11: the leader is the same"
     shrunk = world.ask(1)
-    assert isinstance(shrunk, PartitionImage)
+    assert isinstance(shrunk, IsrAnswer)
     assert shrunk.partition_epoch == before.partition_epoch + 2
     assert shrunk.leader_epoch == before.leader_epoch
 
@@ -270,10 +280,10 @@ def test_a_shrink_has_a_new_leader_epoch_where_brokers_may_be_older_than_3_6(wor
     world.put(r.FeatureLevelRecord(name="metadata.version", feature_level=11))
     before = world.partition
     after = world.ask(1)
-    assert isinstance(after, PartitionImage)
-    assert (after.leader, after.leader_epoch) == (1, before.leader_epoch + 1)
+    assert isinstance(after, IsrAnswer)
+    assert (after.leader_id, after.leader_epoch) == (1, before.leader_epoch + 1)
     grown = world.ask(1, 2)
-    assert isinstance(grown, PartitionImage)
+    assert isinstance(grown, IsrAnswer)
     assert grown.leader_epoch == after.leader_epoch
 
 
@@ -285,7 +295,8 @@ def test_a_change_that_changes_nothing_ends_what_was_asked_before(world: World) 
         world.cluster.quorum.next_offset,
     )
     after = world.ask(1, 2)
-    assert after == world.partition == before._replace(partition_epoch=before.partition_epoch + 1)
+    assert after == answer_of(world.partition)
+    assert world.partition == before._replace(partition_epoch=before.partition_epoch + 1)
     assert world.cluster.quorum.next_offset == offset + 1
     (answer,) = world.ask_all(earlier)
     assert isinstance(answer, KafkaError)
@@ -296,14 +307,16 @@ def test_an_isr_in_another_order_is_written_down(world: World) -> None:
     """As Kafka's controllers do: a leader whose ISR has two members ends its late requests so."""
     before = world.partition
     after = world.ask(2, 1)
-    assert after == before._replace(isr=(2, 1), partition_epoch=before.partition_epoch + 1)
+    assert after == answer_of(world.partition)
+    epoch = before.partition_epoch + 1
+    assert world.partition == before._replace(isr=(2, 1), partition_epoch=epoch)
 
 
 def test_each_partition_of_a_request_is_decided_on_its_own(world: World) -> None:
     good, bad = world.proposal(1, 2, 3), world.proposal(1, topic_id=b"\x77" * 16)
     first, second = world.ask_all(bad, good)
     assert isinstance(first, KafkaError)
-    assert second == world.partition
+    assert second == answer_of(world.partition)
     assert world.partition.isr == (1, 2, 3)
 
 
@@ -329,9 +342,9 @@ def test_a_reassignment_that_its_leader_survives_is_a_success_with_a_new_leader_
     """I11: the removed follower must not go on under the old epoch."""
     world.set(replicas=[3, 1, 2], removing_replicas=[2], adding_replicas=[3])
     before = world.partition
-    after = world.ask(1, 3)
-    assert isinstance(after, PartitionImage)
-    assert after == world.partition
+    answer = world.ask(1, 3)
+    after = world.partition
+    assert answer == answer_of(after)
     assert (after.replicas, after.isr, after.leader) == ((3, 1), (1, 3), 1)
     assert after.leader_epoch == before.leader_epoch + 1
 
@@ -340,8 +353,9 @@ def test_a_reassignment_waits_until_all_its_replicas_are_in_sync(world: World) -
     world.cluster.register(4)
     world.cluster.beat(4)
     world.set(replicas=[3, 4, 1, 2], removing_replicas=[1, 2], adding_replicas=[3, 4])
-    after = world.ask(1, 2, 3)
-    assert isinstance(after, PartitionImage)
+    answer = world.ask(1, 2, 3)
+    after = world.partition
+    assert answer == answer_of(after)
     assert (after.replicas, after.removing_replicas) == ((3, 4, 1, 2), (1, 2))
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import Code, KafkaError
+from firnline.base.replicas import IsrChange, IsrMember
 from firnline.controller.controller import Controller
-from firnline.controller.isr_changes import IsrChange, IsrMember
 from firnline.controller.topics import NewTopic
 from firnline.metadata.image import PartitionImage
 from tests.quorum_rig import Cluster

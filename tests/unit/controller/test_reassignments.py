@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import Code, KafkaError
+from firnline.base.replicas import IsrChange, IsrMember
 from firnline.controller import reassignments
-from firnline.controller.isr_changes import IsrChange, IsrMember
 from firnline.controller.partition_change import RECOVERING
 from firnline.controller.reassignments import Moving, Reassignment, list_reassignments
 from firnline.metadata.image import ClusterImage

@@ -4,9 +4,10 @@ from typing import Any
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
+from firnline.base.replicas import IsrAnswer, IsrChange
 from firnline.replica import alter
 from firnline.replica.alter import AlterPartitions, Answers
-from firnline.replica.isr import BrokerFact, IsrAnswer, IsrChange, NoBrokers
+from firnline.replica.isr import BrokerFact, NoBrokers
 from firnline.replica.partition import Partition
 from tests.unit.replica.list_log import partition
 from tests.worlds.effects import World

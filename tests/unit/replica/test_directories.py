@@ -4,7 +4,8 @@ from typing import Any
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.replica.directories import BATCH_MAX, Answers, DirectoryAssignments, Placed
+from firnline.base.replicas import DirectoryAssignment
+from firnline.replica.directories import BATCH_MAX, Answers, DirectoryAssignments
 from tests.unit.replica.list_log import partition
 from tests.worlds.effects import World
 
@@ -19,7 +20,7 @@ class Desk(World):
         super().__init__()
         self.said: dict[int, bytes | None] = {}
         self.actual: bytes | None = HERE
-        self.asked: list[tuple[list[Placed], Any]] = []
+        self.asked: list[tuple[list[DirectoryAssignment], Any]] = []
         self.assignments = DirectoryAssignments(
             said=lambda topic_id, number: self.said.get(number, THERE),
             actual=lambda partition: self.actual,

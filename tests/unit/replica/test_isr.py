@@ -6,8 +6,9 @@ The leader is broker 1; the others are 2 and 3. Epochs of brokers are a hundred 
 import pytest
 
 from firnline.base.errors import Code, KafkaError
+from firnline.base.replicas import IsrAnswer, IsrChange, IsrMember
 from firnline.config.topic import TopicConfig
-from firnline.replica.isr import BrokerFact, IsrAnswer, IsrChange
+from firnline.replica.isr import BrokerFact
 from firnline.replica.partition import ACKS_ALL, Partition
 from firnline.replica.read import Local
 from tests.unit.replica.list_log import NODE_ID, ListLog, batch, log_of, partition
@@ -100,7 +101,9 @@ def test_a_follower_that_caught_up_is_proposed_with_the_epochs_that_were_told() 
     lead = Lead()
     lead.append(5)
     lead.fetch(2, 5)
-    assert lead.p.proposed == IsrChange(lead.p.topic_id, 0, 3, 7, ((1, 100), (2, 200)))
+    assert lead.p.proposed == IsrChange(
+        lead.p.topic_id, 0, 3, 7, (IsrMember(1, 100), IsrMember(2, 200))
+    )
 
 
 def test_a_follower_below_the_watermark_is_not_proposed() -> None:

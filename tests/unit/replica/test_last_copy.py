@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import Code, KafkaError, RecordsCut, StorageError
-from firnline.replica.isr import IsrAnswer
+from firnline.base.replicas import IsrAnswer
 from firnline.replica.last_copy import LastCopies
 from firnline.replica.opening import SLICE
 from firnline.replica.partition import ACKS_ALL, FsyncRule, Partition

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from firnline.base.errors import Code, KafkaError
-from firnline.controller.isr_changes import IsrChange as Asked
+from firnline.base.ids import NO_BROKER_EPOCH
+from firnline.base.replicas import IsrAnswer, IsrChange, IsrMember
 from firnline.metadata import records as r
-from firnline.metadata.image import PartitionImage
-from firnline.replica.isr import NO_BROKER_EPOCH, BrokerFact, IsrAnswer, IsrChange, NoBrokers
+from firnline.replica.isr import BrokerFact, NoBrokers
 from firnline.replica.late_copies import still_possible
 from tests.unit.controller.test_isr_changes import World
 from tests.unit.replica.test_alter import Desk, agreed, proposing
@@ -194,10 +194,9 @@ def test_a_leader_believes_a_copy_dead_only_if_no_controller_takes_it(name: str)
     """Each fact on the list, by the controller's own checks: what it still takes, the leader still fears."""
     event, is_possible = EVENTS[name]
     world = World()
-    first: Asked = world.proposal(1, 2, 3)
+    copy = world.proposal(1, 2, 3)
     epoch = world.epoch(1)
     event(world)
-    copy = IsrChange(first.topic_id, 0, first.leader_epoch, first.partition_epoch, tuple(first.isr))
     now = world.partition
 
     class Facts(NoBrokers):
@@ -214,14 +213,14 @@ def test_a_leader_believes_a_copy_dead_only_if_no_controller_takes_it(name: str)
         partition_epoch=now.partition_epoch,
         brokers=Facts(),
     )
-    answer = world.ask_all(first, epoch=epoch)
-    is_taken = isinstance(answer, list) and isinstance(answer[0], PartitionImage)
+    answer = world.ask_all(copy, epoch=epoch)
+    is_taken = isinstance(answer, list) and isinstance(answer[0], IsrAnswer)
     assert (bool(feared), is_taken) == (is_possible, is_possible)
 
 
 def test_a_copy_without_the_followers_epoch_is_feared_whoever_it_is_by_now() -> None:
     """The controller checks no epoch then, and takes another incarnation for the one that was meant."""
-    copy = IsrChange(b"\1" * 16, 0, 3, 7, ((1, 100), (2, NO_BROKER_EPOCH)))
+    copy = IsrChange(b"\1" * 16, 0, 3, 7, (IsrMember(1, 100), IsrMember(2, NO_BROKER_EPOCH)))
     brokers = Lead().brokers
     brokers.facts[2] = BrokerFact(999, True)
     for own_epoch, is_feared in ((100, True), (101, False)):

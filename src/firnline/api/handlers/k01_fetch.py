@@ -17,7 +17,7 @@ from firnline.api.usual import Fields
 from firnline.base.background import Work
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import NO_OFFSET, ZERO_UUID, Uuid
+from firnline.base.ids import NO_BROKER_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
 from firnline.base.limits import WAIT_MAX_MS
 from firnline.base.slices import EMPTY_RECORDS
 from firnline.broker.fetch import PARTITIONS_PER_SLICE, Answer, FetchAnswer, Fetching
@@ -39,7 +39,6 @@ from firnline.protocol.messages.k01_fetch import (
 from firnline.protocol.primitives import uvarint
 from firnline.protocol.schema import Part
 from firnline.protocol.session import header_tail, pieces
-from firnline.replica.isr import NO_BROKER_EPOCH
 from firnline.replica.read import Closer, Diverging, Local, ReadOutcome
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from firnline.api.slices import Slices, a_step_a_slice, in_slices, naming_any, t
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.base.ids import Uuid
-from firnline.controller.isr_changes import IsrChange, IsrMember
-from firnline.metadata.image import PartitionImage
+from firnline.base.replicas import IsrAnswer, IsrChange, IsrMember
 from firnline.metadata.result import ControllerResult
 from firnline.protocol.messages.k56_alter_partition import (
     AlteredPartition,
@@ -61,9 +60,7 @@ def _alter(
             wanted=[_change(topic_id, row, context.api_version) for topic_id, row in portion],
         )
 
-    def told(
-        portion: Sequence[Asked], outcome: list[PartitionImage | KafkaError] | KafkaError
-    ) -> None:
+    def told(portion: Sequence[Asked], outcome: list[IsrAnswer | KafkaError] | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
             problems.append(outcome)
         else:  # decisions are committed in the order they were made
@@ -127,12 +124,12 @@ def _members(partition: ProposedPartition, version: int) -> tuple[IsrMember, ...
     )
 
 
-def _row(partition: ProposedPartition, outcome: PartitionImage | KafkaError) -> AlteredPartition:
+def _row(partition: ProposedPartition, outcome: IsrAnswer | KafkaError) -> AlteredPartition:
     if isinstance(outcome, KafkaError):
         return AlteredPartition(partition_index=partition.partition_index, error_code=outcome.code)
     return AlteredPartition(
         partition_index=partition.partition_index,
-        leader_id=outcome.leader,
+        leader_id=outcome.leader_id,
         leader_epoch=outcome.leader_epoch,
         isr=outcome.isr,
         leader_recovery_state=outcome.leader_recovery_state,

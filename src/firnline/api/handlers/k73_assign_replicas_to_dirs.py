@@ -10,7 +10,7 @@ from firnline.api.slices import Slices, a_step_a_slice, in_slices, naming_any, t
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
-from firnline.controller.directories import Place
+from firnline.base.replicas import DirectoryAssignment
 from firnline.protocol.messages.k73_assign_replicas_to_dirs import (
     AssignedDirectoryResult,
     AssignedPartitionResult,
@@ -52,14 +52,16 @@ def _assign(
         topics, now_ms = yield from a_step_a_slice(steps, now_ms, context)
         named += [(directory.id, topic) for topic in topics]
     wanted = (
-        Place(topic.topic_id, partition.partition_index, directory_id)
+        DirectoryAssignment(topic.topic_id, partition.partition_index, directory_id)
         for directory_id, topic in named
         for partition in topic.partitions
     )
     codes: list[Code] = []
     problems: list[KafkaError] = []
 
-    def told(portion: Sequence[Place], outcome: list[KafkaError | None] | KafkaError) -> None:
+    def told(
+        portion: Sequence[DirectoryAssignment], outcome: list[KafkaError | None] | KafkaError
+    ) -> None:
         if isinstance(outcome, KafkaError):
             problems.append(outcome)
         else:  # decisions are committed in the order they were made

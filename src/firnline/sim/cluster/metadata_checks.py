@@ -7,9 +7,9 @@ Source: reliability (b), rel-R1, R2, R3, R16, R17.
 from collections.abc import Sequence
 from typing import Any
 
+from firnline.base.ids import NO_BROKER_EPOCH
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import ClusterImage, PartitionImage
-from firnline.replica.isr import NO_BROKER_EPOCH
 from firnline.sim.cluster.budget import DirtyReplicas
 from firnline.sim.cluster.ledger import Ledger, PartitionKey, name
 from firnline.sim.cluster.replica_checks import ReplicaChecks

@@ -11,9 +11,8 @@ from functools import partial
 from typing import Any
 
 from firnline.base.errors import RecordsCut
-from firnline.base.ids import NO_EPOCH
+from firnline.base.ids import NO_BROKER_EPOCH, NO_EPOCH
 from firnline.records.batch import headers
-from firnline.replica.isr import NO_BROKER_EPOCH
 from firnline.replica.partition import Partition
 from firnline.sim.cluster.budget import DirtyReplicas
 from firnline.sim.cluster.compaction_checks import is_compacted
