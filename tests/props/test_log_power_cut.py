@@ -98,7 +98,7 @@ def test_the_property_sees_a_sync_that_is_forgotten(
 ) -> None:
     """Planted: one kind of sync does nothing. Some story then has to lose what was acknowledged."""
     if forgotten == "the directory":
-        monkeypatch.setattr("firnline.log.sync_ledger.DirSync.sync", lambda self: None)
+        monkeypatch.setattr("firnline.log.file_syncs.DirSync.sync", lambda self: None)
     elif forgotten == "the data":
         real: Callable[[CrashableFile], None] = CrashableFile.sync
         monkeypatch.setattr(

@@ -21,11 +21,11 @@ from firnline.base.waits import Wait
 from firnline.config.topic import TopicConfig
 from firnline.formats import names
 from firnline.log import checkpoint
+from firnline.log.file_syncs import DirSync
 from firnline.log.log import Kept, Log
 from firnline.log.producer_state import ProducerTable
 from firnline.log.recovery import Steps, at_once, making_steps, opening_steps
 from firnline.log.retention import closing
-from firnline.log.sync_ledger import DirSync
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"

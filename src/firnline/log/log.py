@@ -25,6 +25,7 @@ from firnline.formats.transaction_index import AbortedTxn
 from firnline.log import retention
 from firnline.log.compaction.state import Compaction
 from firnline.log.epochs import LeaderEpochs
+from firnline.log.file_syncs import DirSync, PathSync
 from firnline.log.producer_state import (
     BatchMark,
     ProducerStates,
@@ -33,7 +34,7 @@ from firnline.log.producer_state import (
 )
 from firnline.log.segment import Segment, index_rules
 from firnline.log.segments import ClosedSegment, Segments, WantIndex, note_producer
-from firnline.log.sync_ledger import DirSync, PathSync, SyncLedger
+from firnline.log.sync_ledger import SyncLedger
 from firnline.log.truncation import CutTo, StartOver, Truncation
 from firnline.records.batch import STAMP, BatchHeader, set_log_append_time, set_offset_and_epoch
 from firnline.records.validate import (
@@ -82,8 +83,7 @@ class Log:
         self.producers = producers
         self.log_end_offset = log_end_offset
         self.log_start_offset = self.local_log_start_offset = segments.first_base_offset
-        self.high_watermark = 0
-        self.highest_remote_offset = NO_OFFSET
+        self.high_watermark, self.highest_remote_offset = 0, NO_OFFSET
         # Has the disk say no more than what a truncation will leave, before it begins: a crash after it must
         # not find a checkpoint that speaks of bytes which were replaced (rel-P13).
         self.before_truncation = before_truncation

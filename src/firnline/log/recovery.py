@@ -27,6 +27,7 @@ from firnline.log import retention
 from firnline.log.checkpoint import DAMAGE_REMEDY, LEADER_EPOCHS, place_partition_metadata
 from firnline.log.compaction.swap import finish_renames
 from firnline.log.epochs import LeaderEpochs
+from firnline.log.file_syncs import PathSync
 from firnline.log.log import Log
 from firnline.log.producer_state import (
     ProducerStates,
@@ -37,7 +38,6 @@ from firnline.log.producer_state import (
 )
 from firnline.log.segment import IndexRules, Segment, index_rules
 from firnline.log.segments import Segments, note_producer, remove_durably
-from firnline.log.sync_ledger import PathSync
 from firnline.records.batch import crc_is_right
 
 

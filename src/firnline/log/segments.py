@@ -257,6 +257,7 @@ class Segments:
             return ask()
         except IndexDamaged as found:
             segment = found.segment
+            assert isinstance(segment, Segment)
             found.steps = partial(self._rebuild_steps, segment, segment.index)
             self.want_index(segment, found.steps)
             raise

@@ -15,15 +15,12 @@ may wait is told so with `IndexDamaged`, and asks again; whoever may not has it 
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from firnline.base.cold_pages import INDEX_WINDOW_BYTES, ColdSteps, take, waiting
 from firnline.base.errors import StorageError
 from firnline.base.ports import Buffer, File, Fs
 from firnline.formats.words import Columns
-
-if TYPE_CHECKING:
-    from firnline.log.segment import Segment
 
 T = TypeVar("T")
 
@@ -275,10 +272,21 @@ class EntriesDamaged(StorageError):
     """Entries of an index are missing, or cannot be: a `Segment` says IndexDamaged in its place."""
 
 
+class Rebuildable(Protocol):
+    """A segment, as far as its indexes are built again from the batches; `segment.Segment` is one."""
+
+    @property
+    def stem_path(self) -> str: ...
+
+    def rebuild_steps(self) -> ColdSteps:
+        """Build them, and say between two steps what has to be read next."""
+        ...
+
+
 class IndexDamaged(StorageError):
     """An index of `segment` is missing, or says what its batches do not. Nothing is lost: they say it all."""
 
-    def __init__(self, segment: "Segment") -> None:
+    def __init__(self, segment: Rebuildable) -> None:
         super().__init__("an index of a segment has to be built again", path=segment.stem_path)
         self.segment = segment
         # Builds it, for who takes the steps in turns of the loop: where the segment has left the log, none.
@@ -292,7 +300,7 @@ class IndexDamaged(StorageError):
 
 def at_once(ask: Callable[[], T]) -> T:
     """Return what `ask` returns; indexes that it finds damaged are built again here and now."""
-    built: dict[Segment, None] = {}
+    built: dict[Rebuildable, None] = {}
     while True:
         try:
             return ask()

@@ -10,115 +10,18 @@ closed, and is kept once a later round has synced the directory (`LeaderEpochs.u
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from firnline.base.errors import Bug, StorageError
-from firnline.base.ports import Buffer, File, Fs
+from firnline.base.errors import StorageError
+from firnline.base.ports import File
 from firnline.log.epochs import LeaderEpochs
-
-if TYPE_CHECKING:
-    from firnline.log.segment import Segment
-
-
-class DirSync:
-    """A directory as a `File` that can only be synced: makes new and renamed names durable (rel-P10)."""
-
-    __slots__ = ("_fs", "path")
-
-    def __init__(self, fs: Fs, path: str) -> None:
-        self._fs = fs
-        self.path = path
-
-    def sync(self) -> None:
-        self._fs.sync_dir(self.path)
-
-    def size(self) -> int:
-        return 0
-
-    def append(self, data: Buffer) -> int:
-        raise Bug("a directory is not written to", path=self.path)
-
-    def append_all(self, parts: object) -> int:
-        raise Bug("a directory is not written to", path=self.path)
-
-    def read(self, position: int, size: int) -> bytes:
-        return b""
-
-    def read_ready(self, position: int, size: int) -> Buffer | None:
-        return b""
-
-    def read_into(self, position: int, room: memoryview) -> int:
-        return 0
-
-    def truncate(self, size: int) -> None:
-        raise Bug("a directory is not truncated", path=self.path)
-
-    def fileno(self) -> int:
-        return -1
-
-    def cut_off(self, size: int) -> None:
-        raise Bug("a directory is not truncated", path=self.path)
-
-    def close(self) -> None:
-        """Nothing is held open."""
-
-
-class PathSync(DirSync):
-    """A file as one that can only be synced, and that is open while it is: a log may have any number of them.
-
-    One that is removed by then, by retention or by a cut, has nothing left to lose: whether it was is for the
-    log to say, when the round is over (`SyncLedger.close_round`).
-    """
-
-    __slots__ = ("was_missing",)
-
-    def __init__(self, fs: Fs, path: str) -> None:
-        super().__init__(fs, path)
-        self.was_missing = False
-
-    def sync(self) -> None:
-        try:
-            file = self._fs.open(self.path)
-        except StorageError as problem:
-            if problem.facts.get("error") != "ENOENT":
-                raise
-            self.was_missing = True
-            return
-        self.was_missing = False
-        try:
-            file.sync()
-        finally:
-            file.close()
-
-
-class PathSyncs:
-    """Those of one segment. Each round lists the same: a run of syncs may sync a path once for two rounds."""
-
-    __slots__ = ("_fs", "_syncs")
-
-    def __init__(self, fs: Fs) -> None:
-        self._fs = fs
-        self._syncs: tuple[PathSync, ...] = ()
-
-    def of(self, path: str) -> PathSync:
-        """Return the one of a file of the segment."""
-        found = next((sync for sync in self._syncs if sync.path == path), None)
-        if found is None:
-            found = PathSync(self._fs, path)
-            self._syncs += (found,)
-        return found
-
-    @property
-    def missing_path(self) -> str | None:
-        """A file that was not there when it was to be synced; None for none."""
-        return next((sync.path for sync in self._syncs if sync.was_missing), None)
+from firnline.log.segment import Segment
 
 
 @dataclass(slots=True)
 class _Round:
     end_offset: int  # what the caller will report
     covered_offset: int  # what of it is still in the log: a truncation lowers it
-    segments: "list[Segment]"
+    segments: list[Segment]
     dir_changes: int
     lineage: File | None
 
@@ -132,7 +35,7 @@ class SyncLedger:
 
     recovery_point: int
     epochs: LeaderEpochs
-    unsynced: "list[Segment]" = field(default_factory=list)  # closed, oldest first
+    unsynced: list[Segment] = field(default_factory=list)  # closed, oldest first
     dir_changes: int = 1
     _dir_synced: int = 0
     _placed_at: int = 0  # the change of the directory by which a lineage took its name
@@ -173,7 +76,7 @@ class SyncLedger:
             self.removed(done.segments)
         self._advance(done.covered_offset)
 
-    def _refuse_loss(self, segments: "list[Segment]") -> None:
+    def _refuse_loss(self, segments: list[Segment]) -> None:
         """What was taken out of the log meanwhile may be gone; a file of any other is lost."""
         known = {segment.base_offset: segment for segment in self.unsynced}
         for segment in segments:
@@ -205,7 +108,7 @@ class SyncLedger:
         self.lower(offset)
         self.unsynced = [segment for segment in self.unsynced if segment.base_offset < offset]
 
-    def removed(self, segments: "list[Segment]") -> None:
+    def removed(self, segments: list[Segment]) -> None:
         """Nothing of those segments is left to sync: their files are synced, or gone."""
         gone = {segment.base_offset for segment in segments}
         self.unsynced = [kept for kept in self.unsynced if kept.base_offset not in gone]

@@ -31,7 +31,7 @@ from firnline.log.producer_state import (
 )
 from firnline.log.segment import FileCut, Segment
 from firnline.log.segments import Segments, remove_durably
-from firnline.log.sparse_index import IndexDamaged, at_once
+from firnline.log.sparse_index import IndexDamaged, Rebuildable, at_once
 from firnline.log.sync_ledger import SyncLedger
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Truncation:
         self._then: Done = _nothing
         self._steps: Iterator[object] = iter(())
         self._then_do: Callable[[int], Effects] = self._end
-        self._rebuilt: Segment | None = None
+        self._rebuilt: Rebuildable | None = None
 
     def at_once(self) -> None:
         """Carry it out here and now; StorageError when the files fail."""

@@ -13,7 +13,7 @@ from firnline.base.errors import KafkaError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.base.ports import File, Fs
 from firnline.formats.names import DELETED
-from firnline.log.sync_ledger import DirSync
+from firnline.log.file_syncs import DirSync
 from firnline.metadata.snapshot_file import (
     PART,
     SUFFIX,

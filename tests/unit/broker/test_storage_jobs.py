@@ -10,8 +10,8 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition
 from firnline.base.units import INT64_MAX
 from firnline.broker.storage import _SYNCS_MAX, _UNSYNCED_MAX
+from firnline.log.file_syncs import DirSync
 from firnline.log.log import Log
-from firnline.log.sync_ledger import DirSync
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.replica.hosted import Room
 from tests.unit.broker.harness import Harness, batch

@@ -6,9 +6,10 @@ from firnline.base.errors import Bug, RecordsCut, StorageError
 from firnline.base.ports import File
 from firnline.base.revocable import revocable
 from firnline.log.epochs import LeaderEpochs
+from firnline.log.file_syncs import DirSync
 from firnline.log.log import Log
 from firnline.log.segment import IndexRules, Segment
-from firnline.log.sync_ledger import DirSync, SyncLedger
+from firnline.log.sync_ledger import SyncLedger
 from firnline.sim.disk import CrashableFs
 from tests.log_world import ABORT, NOW, PATH, append, batch, end_txn, fill, opened, small
 

@@ -9,7 +9,7 @@ import pytest
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.waits import off_loop
-from firnline.log.sync_ledger import DirSync
+from firnline.log.file_syncs import DirSync
 from firnline.replica.opening import SLICE, Begun, Job, Key, Opening, Urgency, sync_in_pool
 from firnline.sim.disk import CrashableFs
 

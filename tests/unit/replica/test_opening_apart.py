@@ -4,7 +4,7 @@ import pytest
 
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.waits import At, off_loop
-from firnline.log.sync_ledger import DirSync
+from firnline.log.file_syncs import DirSync
 from firnline.replica.opening import SLICE, Begun, Job, Key, Opening, Urgency
 from firnline.sim.disk import CrashableFs
 
