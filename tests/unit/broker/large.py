@@ -74,7 +74,7 @@ class LargeNode(Harness):
 
     def one_more(self) -> bool:
         """Do a slice of a request, if one is due now."""
-        due = self._next_timer(self.now_ms)
+        due = self.due_timer()
         if due is None:
             return False
         del self.timers[due.key]

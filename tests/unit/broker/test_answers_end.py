@@ -173,15 +173,11 @@ class Busy(LargeNode):
         self.clients: list[Any] = []
         self._encoding = Background("answers", takes_turns=True)
 
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            if type(effect) is CloseConnection:
-                assert isinstance(effect.problem, ProtocolError), effect.problem
-                self.hang_up(effect.context.connection)
-            else:
-                super().run([effect])
+    def on_close(self, effect: CloseConnection) -> None:
+        assert isinstance(effect.problem, ProtocolError), effect.problem
+        self.hang_up(effect.context.connection)
 
-    def _reply(self, effect: Reply) -> None:
+    def on_reply(self, effect: Reply) -> None:
         client = effect.context.connection
         if client.closed:
             return

@@ -193,7 +193,7 @@ class Freeing(LargeNode):
         connection.share.close()
 
     def _one(self) -> bool:
-        timer = self._next_timer(self.now_ms)
+        timer = self.due_timer()
         if timer is None:
             return False
         del self.timers[timer.key]
@@ -208,12 +208,12 @@ class Freeing(LargeNode):
         while effects:
             self.run([effects.pop(0)])
 
-    def _reply(self, effect: Reply) -> None:
+    def on_reply(self, effect: Reply) -> None:
         if effect.context.is_large:
             effect.context.connection.share.keeps(effect.message)
             self._answers.append(effect)
         else:
-            super()._reply(effect)
+            super().on_reply(effect)
 
     def _encode_and_drop(self, slices_max: int) -> None:
         encoding = self.dispatcher.encoding(self._answers.pop())

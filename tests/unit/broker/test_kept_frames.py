@@ -60,7 +60,7 @@ class Owning:
         node.run(effects)
 
     def one_more(self) -> bool:
-        due = self._node._next_timer(self._node.now_ms)
+        due = self._node.due_timer()
         if due is not None:
             del self._node.timers[due.key]
             self._node.run(due.then(self._node.now_ms))
