@@ -88,7 +88,6 @@ TYPES: dict[int, tuple[type[Key], type[Value]]] = {
 # What Kafka 4.3.1 writes (asked of it): offsets at 4, or 1 when they carry an expiry of their own;
 # groups at 3, because version 4 is the first that an older broker could not read (KIP-915).
 OFFSET_COMMIT_VALUE_VERSION = 4
-OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
 GROUP_METADATA_VALUE_VERSION = 3
 
 

@@ -43,6 +43,7 @@ from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import ObjectStore
 from tests.worlds.chance import SeededRng
 from tests.worlds.effects import World
+from tests.worlds.whole import all_records
 
 DATA = "/data"
 START_MS = 1_700_000_000_000
@@ -282,8 +283,6 @@ def batch(*values: str, time_ms: int = START_MS, **more: Any) -> bytearray:
 
 def values_of(data: Any) -> Iterator[str]:
     """The values of the records in the batches of `data`."""
-    from firnline.records.record import all_records
-
     for record in all_records(bytes(data)):
         assert record.value is not None
         yield record.value.decode()

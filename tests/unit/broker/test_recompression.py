@@ -17,8 +17,8 @@ from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, NONE, ZSTD
-from firnline.records.record import all_records
 from firnline.replica.partition import Partition
+from tests.worlds.whole import all_records
 
 from .harness import Connection, Harness
 

@@ -28,7 +28,6 @@ from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
 from firnline.protocol.schema import Message
 from firnline.records.batch import parse_header, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
-from firnline.records.record import all_records
 from firnline.records.usual import (
     renumber_python,
     right_body_python,
@@ -40,6 +39,7 @@ from tests.fuzz.shapes import Plan
 from tests.fuzz.shapes import frame as extreme_frame
 from tests.unit.native.compiled import native, needs_native
 from tests.unit.records.bodies import BODIES
+from tests.worlds.whole import all_records
 
 TOPIC_ID = bytes(range(16))
 VERSIONS = [(0, v) for v in range(3, 14)] + [(1, v) for v in range(4, 19)]
