@@ -41,9 +41,9 @@ from tests.metadata_stories import Life
 from tests.peers import kafka
 from tests.peers.nodes import eventually
 from tests.peers.ports import free_ports
-from tests.quorum_rig import Loop, broker_config, snapshot_bytes
 from tests.worlds.chance import CountingRng
 from tests.worlds.effects import kept
+from tests.worlds.quorum import Loop, broker_config, snapshot_bytes
 from tests.worlds.whole import image_records
 
 pytestmark = pytest.mark.peer

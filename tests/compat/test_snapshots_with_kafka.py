@@ -26,8 +26,8 @@ from tests.peers import kafka
 from tests.peers.nodes import eventually
 from tests.peers.ports import free_ports
 from tests.peers.quorum import told_by_shell
-from tests.quorum_rig import broker_config
 from tests.worlds.effects import carried_out
+from tests.worlds.quorum import broker_config
 from tests.worlds.whole import image_records
 
 pytestmark = pytest.mark.peer

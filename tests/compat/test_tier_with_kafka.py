@@ -16,7 +16,7 @@ from firnline.tiered.objects.local_dir import DirectoryStore
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import DeleteState, PartitionDelete, RemoteSegment, SegmentState
 from tests.peers import kafka
-from tests.tier_world import TOPIC_ID, Cluster, Node
+from tests.worlds.tier import TOPIC_ID, Cluster, Node
 from tests.worlds.whole import all_records
 
 pytestmark = pytest.mark.peer

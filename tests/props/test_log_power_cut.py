@@ -16,7 +16,8 @@ from firnline.log.producer_state import (
     snapshot_offsets,
 )
 from firnline.sim.disk import CrashableFile, CrashableFs
-from tests.log_world import (
+from tests.worlds.chance import SeededRng
+from tests.worlds.log import (
     ABORT,
     COMMIT,
     NOW,
@@ -29,7 +30,6 @@ from tests.log_world import (
     opened,
     small,
 )
-from tests.worlds.chance import SeededRng
 
 CONFIG = small(segment_bytes=500, index_interval_bytes=100)
 STEPS = st.lists(

@@ -31,7 +31,7 @@ from firnline.protocol.versions import (
     ServedApi,
 )
 from tests.fuzz.shapes import Plan, frame
-from tests.unit.broker.harness import CLUSTER_ID, Connection, Harness
+from tests.worlds.harness import CLUSTER_ID, Connection, Harness
 
 KNOWN = "known"
 PLANS = [

@@ -7,7 +7,7 @@ from firnline.base.effects import Effects, Peer, Send
 from firnline.config.load import load
 from firnline.controller.brokers import Heartbeat
 from firnline.replica.isr import IsrChange
-from tests.unit.broker.harness import SETTINGS
+from tests.worlds.harness import SETTINGS
 
 
 def nothing(outcome: Any, now_ms: int) -> Effects:

@@ -31,8 +31,8 @@ from firnline.replica.partition import Partition
 from firnline.runtime.bounds.answers import Answers
 from firnline.tiered.objects.memory import MemoryStore
 from tests.unit.runtime.test_answers import Loop, World
+from tests.worlds.harness import Connection, batch
 
-from .harness import Connection, batch
 from .large import NAMES, PARTITIONS, LargeNode
 from .test_large_waits import Room, fetch
 from .test_tiered_node import tiered

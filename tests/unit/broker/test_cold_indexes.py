@@ -7,8 +7,8 @@ from firnline.base.errors import Code
 from firnline.log import names
 from firnline.log.log import Log
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
-from tests.unit.broker.harness import DATA, START_MS, batch
 from tests.unit.broker.test_cold_reads import READ, Cold, value
+from tests.worlds.harness import DATA, START_MS, batch
 
 COUNT = 3_000  # batches of each segment: 350 KiB, which are three windows
 AGAIN = Code.REPLICA_NOT_AVAILABLE

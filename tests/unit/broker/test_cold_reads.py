@@ -24,7 +24,7 @@ from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsTopic,
 )
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
-from tests.unit.broker.harness import DATA, START_MS, Connection, Harness, batch
+from tests.worlds.harness import DATA, START_MS, Connection, Harness, batch
 
 COUNT = 3_000  # batches of the segment: 350 KiB, so that there are some windows of it
 PATH = f"{DATA}/t-0/{names.stem(0)}"

@@ -20,8 +20,8 @@ from firnline.protocol.messages import k14_sync_group as m14
 from firnline.protocol.schema import Message
 from firnline.runtime.bounds.answers import Answers
 from tests.unit.runtime.test_answers import Loop
+from tests.worlds.harness import Connection
 
-from .harness import Connection
 from .large import NAMES, LargeNode
 
 MANY = 20_000

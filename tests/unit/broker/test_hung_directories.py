@@ -9,8 +9,8 @@ from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.protocol.schema import Message
 from firnline.replica.opening import SLICE
 from firnline.sim.disk import CrashableFs
-from tests.unit.broker.harness import Harness, batch, format_disk
 from tests.worlds.chance import SeededRng
+from tests.worlds.harness import Harness, batch, format_disk
 
 ONE, TWO = "/one", "/two"
 

@@ -27,10 +27,10 @@ from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsTopic,
 )
 from firnline.sim.disk import CrashableFs
-from tests.unit.broker.harness import START_MS, Connection, Harness, batch, format_disk
 from tests.unit.broker.test_list_offsets import WAIT_MS, Client, Tier, story
-from tests.unit.replica.list_log import log_of
 from tests.worlds.chance import SeededRng
+from tests.worlds.harness import START_MS, Connection, Harness, batch, format_disk
+from tests.worlds.list_log import log_of
 
 READ = "read cold pages"
 GOOD, HUNG = "good", "hung"

@@ -16,8 +16,7 @@ from firnline.protocol.messages import k20_delete_topics as m20
 from firnline.protocol.messages.headers import RequestHeader
 from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from firnline.protocol.schema import Message
-
-from .harness import Connection, Harness, batch
+from tests.worlds.harness import Connection, Harness, batch
 
 LARGE = 1 << 20
 MANY = 60_000

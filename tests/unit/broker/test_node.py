@@ -31,9 +31,9 @@ from firnline.protocol.messages.k21_delete_records import (
 from firnline.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from firnline.replica.opening import SLICE, Opening
 from firnline.sim.disk import CrashableFs
-from tests.unit.broker.harness import START_MS, Connection, Harness, batch, format_disk
-from tests.unit.replica.list_log import partition
 from tests.worlds.chance import SeededRng
+from tests.worlds.harness import START_MS, Connection, Harness, batch, format_disk
+from tests.worlds.list_log import partition
 
 _NOT_LEADER = Code.NOT_LEADER_OR_FOLLOWER
 

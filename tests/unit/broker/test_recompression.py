@@ -18,9 +18,8 @@ from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, NONE, ZSTD
 from firnline.replica.partition import Partition
+from tests.worlds.harness import Connection, Harness
 from tests.worlds.whole import all_records
-
-from .harness import Connection, Harness
 
 SMALL, LARGE = b"v" * 100, bytes(range(256)) * 400
 VERSION = 9

@@ -13,9 +13,9 @@ from firnline.protocol.messages.k00_produce import (
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.protocol.messages.k52_vote import VoteRequest
 from firnline.raft import wire
-from tests.raft_rig import part
-from tests.unit.broker.cluster import CONTROLLER_PORT, Member, Rig
-from tests.unit.broker.harness import batch, values_of
+from tests.worlds.cluster import CONTROLLER_PORT, Member, Rig
+from tests.worlds.harness import batch, values_of
+from tests.worlds.raft import part
 
 BOTH = dict.fromkeys((1, 2, 3), "broker,controller")
 EPOCH = 50

@@ -14,7 +14,7 @@ from firnline.log.log import Log
 from firnline.log.sync_ledger import DirSync
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.replica.hosted import Room
-from tests.unit.broker.harness import Harness, batch
+from tests.worlds.harness import Harness, batch
 
 COUNT = 1000
 NEVER = str(INT64_MAX)  # flush.ms of who has none

@@ -16,7 +16,7 @@ from firnline.coordinator.records import (
     decode_value,
 )
 from tests.datadriven import run_script
-from tests.unit.coordinator.group_world import GROUP, GroupWorld, check_counts
+from tests.worlds.groups import GROUP, GroupWorld, check_counts
 from tests.worlds.whole import all_records
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "golden" / "coordinator").glob("*.txt"))

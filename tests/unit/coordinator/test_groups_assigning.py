@@ -8,7 +8,7 @@ from firnline.base.errors import Code
 from firnline.coordinator import generation
 from firnline.coordinator.records import GroupMetadataValue, decode_key, decode_value
 from firnline.coordinator.roster import Roster
-from tests.unit.coordinator.group_world import GROUP, GroupWorld
+from tests.worlds.groups import GROUP, GroupWorld
 from tests.worlds.whole import all_records
 
 COUNT = 1_000

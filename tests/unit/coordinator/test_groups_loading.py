@@ -27,7 +27,7 @@ from firnline.coordinator.rows import commit_row
 from firnline.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from tests.raw_batches import GZIP, misplaced_batch, raw_batch
-from tests.unit.coordinator.group_world import GroupWorld, Settings, Told, load_into
+from tests.worlds.groups import GroupWorld, Settings, Told, load_into
 from tests.worlds.whole import all_records
 
 KAFKA_LOG = (

@@ -24,8 +24,8 @@ from firnline.records.control import (
     encode_value,
 )
 from firnline.sim.disk import CrashableFs
-from tests.quorum_rig import VOTERS, Loop, broker_config
 from tests.worlds.chance import CountingRng, SeededRng
+from tests.worlds.quorum import VOTERS, Loop, broker_config
 from tests.worlds.whole import image_records
 
 CONFIG = broker_config()

@@ -26,9 +26,9 @@ from firnline.metadata.snapshotter import (
 )
 from firnline.protocol.schema import Message
 from firnline.sim.disk import CrashableFs
-from tests.meta_log_world import DIR, a_disk, batch_at, check, ids, install, opened, sync
-from tests.quorum_rig import broker_config
 from tests.worlds.effects import World
+from tests.worlds.meta_log import DIR, a_disk, batch_at, check, ids, install, opened, sync
+from tests.worlds.quorum import broker_config
 from tests.worlds.whole import image_records
 
 NO_TIME = SnapshotSettings(max_new_record_bytes=1000, max_interval_ms=0)

@@ -10,7 +10,7 @@ from firnline.config.topic import TopicConfig
 from firnline.tiered.expiry import JUDGED_IN_STEP, _begun
 from firnline.tiered.spi import Epochs, RemoteSegment, SegmentState
 from tests.tier_decisions import Listed, decided
-from tests.tier_world import TOPIC_ID, topic_config
+from tests.worlds.tier import TOPIC_ID, topic_config
 
 NOW = 1_000_000
 STARTED, FINISHED, DELETING, _ = SegmentState

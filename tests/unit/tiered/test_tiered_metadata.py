@@ -27,7 +27,7 @@ from firnline.tiered.spi import (
     SegmentState,
     SegmentUpdate,
 )
-from tests.tier_world import TOPIC_ID, WHERE, Cluster, Feed, Node
+from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Feed, Node
 from tests.worlds.whole import all_records
 
 STARTED, FINISHED, DELETING, DELETED = SegmentState

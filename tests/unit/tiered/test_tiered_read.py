@@ -25,7 +25,7 @@ from firnline.tiered.reader import (
 )
 from firnline.tiered.spi import ObjectMissing, RemoteSegment
 from tests.raw_batches import raw_batch
-from tests.tier_world import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
+from tests.worlds.tier import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
 from tests.worlds.whole import all_records
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from firnline.base.ids import TopicPartition
 from firnline.tiered.spi import TopicIdPartition
-from tests.tier_world import TOPIC_ID, Cluster, Node, topic_config
+from tests.worlds.tier import TOPIC_ID, Cluster, Node, topic_config
 
 TOPICS = 2_000
 LINES_MAX = 1_000

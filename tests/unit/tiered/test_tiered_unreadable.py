@@ -21,7 +21,7 @@ from firnline.tiered.spi import (
     SegmentUpdate,
 )
 from tests.raw_batches import GZIP, misplaced_batch, raw_batch
-from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, topic_config
+from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Node, topic_config
 from tests.worlds.whole import all_records
 
 HOURS_MS = 2 * 3_600_000

@@ -36,10 +36,10 @@ from firnline.protocol.schema import Message, Versions
 from firnline.protocol.versions import CONTROLLER_SERVED, SERVED
 from firnline.sim.disk import CrashableFs
 from firnline.tiered.spi import RemoteStorage
-from tests.unit.broker.harness import CLUSTER_ID, DATA, METADATA_VERSION, START_MS
 from tests.worlds.chance import SeededRng
 from tests.worlds.clock import FakeClock
 from tests.worlds.effects import World
+from tests.worlds.harness import CLUSTER_ID, DATA, METADATA_VERSION, START_MS
 
 LATENCY_MS = 1
 CLIENT_PORT, CONTROLLER_PORT = 9200, 9300
