@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from tests.chaos.soak import LEDGER, append, commit, read_ledger
-from tests.tier_damage_world import OLD_SUFFIXES, SUFFIXES, Outcomes, World
+from tests.worlds.tier_damage import OLD_SUFFIXES, SUFFIXES, Outcomes, World
 
 FORM = "tier-damage"
 PIECE = 1000

@@ -10,7 +10,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, uuid_text
 from firnline.client.connection import Connection
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
-from firnline.records.record import all_records
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.metadata.changes import from_record
 from firnline.tiered.metadata.records import decode
@@ -19,6 +18,7 @@ from firnline.tiered.spi import RemoteSegment, SegmentUpdate
 from tests.chaos.workload import PATIENCE_S, SILENT, Positions
 from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, QUICK, Cluster, Node
 from tests.peers.topics import await_partitions, is_whole
+from tests.worlds.whole import all_records
 
 TOPIC, PARTITIONS, REPLICAS = "cold", 2, 3
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

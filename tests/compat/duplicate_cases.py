@@ -35,7 +35,7 @@ from firnline.protocol.messages import k46_list_partition_reassignments as m46
 from firnline.protocol.messages import k55_describe_quorum as m55
 from firnline.protocol.messages import k57_update_features as m57
 from firnline.protocol.schema import Message, Struct
-from tests.unit.replica.list_log import batch
+from tests.worlds.list_log import batch
 
 # Topics t and u of two partitions; groups g and h with commits of t.
 TOPICS, GROUPS = ("t", "u"), ("g", "h")

@@ -25,12 +25,12 @@ from firnline.log.log import Log
 from firnline.records.batch import DELETE_HORIZON_MASK, headers
 from firnline.records.record import records
 from firnline.runtime.disk import RealFs
-from tests.compaction_world import RULES, compacted, round_of
 from tests.compat.test_log_with_kafka import CODECS, consumed, dumped
-from tests.log_world import flush, read_all
 from tests.peers import kafka
 from tests.peers.nodes import eventually
 from tests.worlds.chance import SeededRng
+from tests.worlds.compaction import RULES, compacted, round_of
+from tests.worlds.log import flush, read_all
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(600)]
 

@@ -9,7 +9,7 @@ from firnline.metadata.meta_log import open_meta_log
 from firnline.records.build import NewRecord, build_batch
 from firnline.runtime.disk import RealFs
 from tests.peers.nodes import CONTROLLER, FIRNLINE, KAFKA, QUICK, Cluster, Node, eventually
-from tests.quorum_rig import broker_config
+from tests.worlds.quorum import broker_config
 
 
 def _write(node: Node, **levels: int) -> None:

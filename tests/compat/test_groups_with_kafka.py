@@ -25,8 +25,8 @@ from firnline.coordinator.groups import GroupCoordinator
 from firnline.protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.peers import kafka
 from tests.peers.nodes import eventually
-from tests.unit.coordinator.group_world import GroupWorld, Settings, load_into, subscription
 from tests.worlds.chance import CountingRng
+from tests.worlds.groups import GroupWorld, Settings, load_into, subscription
 
 pytestmark = pytest.mark.peer
 PARTITIONS = 4

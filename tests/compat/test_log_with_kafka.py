@@ -23,11 +23,11 @@ from firnline.log.recovery import RecoveryReport
 from firnline.records.batch import headers
 from firnline.records.record import records
 from firnline.runtime.disk import RealFs
-from tests.log_world import ABORT, COMMIT, append, batch, end_txn, found_records, offset_at_time
 from tests.peers import kafka
 from tests.peers.nodes import eventually
 from tests.unit.records.test_validate import cases
 from tests.worlds.chance import SeededRng
+from tests.worlds.log import ABORT, COMMIT, append, batch, end_txn, found_records, offset_at_time
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
 

@@ -32,7 +32,6 @@ from firnline.metadata.snapshot_file import (
     snapshot_name,
     write_snapshot,
 )
-from firnline.metadata.snapshot_records import image_records
 from firnline.protocol.schema import Struct
 from firnline.raft.voters import parse_voters
 from firnline.records.build import NewRecord, build_batch
@@ -42,9 +41,10 @@ from tests.metadata_stories import Life
 from tests.peers import kafka
 from tests.peers.nodes import eventually
 from tests.peers.ports import free_ports
-from tests.quorum_rig import Loop, broker_config, snapshot_bytes
 from tests.worlds.chance import CountingRng
 from tests.worlds.effects import kept
+from tests.worlds.quorum import Loop, broker_config, snapshot_bytes
+from tests.worlds.whole import image_records
 
 pytestmark = pytest.mark.peer
 KINDS = {re.sub("(?<!^)(?=[A-Z])", "_", kind.__name__).upper(): kind for kind in r.TYPES.values()}

@@ -12,7 +12,6 @@ from firnline.metadata.image import ClusterImage
 from firnline.metadata.loader import Loader, SnapshotLoader
 from firnline.metadata.meta_log import MetaLog, open_meta_log
 from firnline.metadata.snapshot_file import SnapshotCheck, snapshot_name
-from firnline.metadata.snapshot_records import image_records
 from firnline.metadata.snapshotter import SnapshotSettings, Snapshotter
 from firnline.runtime.disk import RealFs
 from tests.compat.test_metadata_with_kafka import (
@@ -27,8 +26,9 @@ from tests.peers import kafka
 from tests.peers.nodes import eventually
 from tests.peers.ports import free_ports
 from tests.peers.quorum import told_by_shell
-from tests.quorum_rig import broker_config
 from tests.worlds.effects import carried_out
+from tests.worlds.quorum import broker_config
+from tests.worlds.whole import image_records
 
 pytestmark = pytest.mark.peer
 PARTITION = "__cluster_metadata-0"

@@ -9,7 +9,6 @@ import pytest
 
 from firnline.base.ids import TopicIdPartition, uuid_text
 from firnline.records.build import NewRecord, build_batch
-from firnline.records.record import all_records
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.metadata.changes import from_record
 from firnline.tiered.metadata.partitioner import metadata_partition_of
@@ -18,7 +17,8 @@ from firnline.tiered.objects.local_dir import DirectoryStore
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import DeleteState, PartitionDelete, RemoteSegment, SegmentState
 from tests.peers import kafka
-from tests.tier_world import TOPIC_ID, Cluster, Node
+from tests.worlds.tier import TOPIC_ID, Cluster, Node
+from tests.worlds.whole import all_records
 
 pytestmark = pytest.mark.peer
 

@@ -18,8 +18,8 @@ from firnline.protocol.messages.k11_join_group import JoinGroupRequest, JoinGrou
 from firnline.protocol.versions import PRIVATE, SERVED, ServedApi
 from firnline.testing.plugin import Broker
 from tests.fuzz.shapes import CORRELATION_ID, Plan, answer_head, frame
-from tests.unit.replica.list_log import batch, batch_bytes
 from tests.wire.line import Target
+from tests.worlds.list_log import batch, batch_bytes
 
 LONG = "x" * 32_767
 KNOWN = "known"

@@ -16,7 +16,7 @@ from firnline.metadata.image import ClusterImage, ConfigResource
 from firnline.metadata.result import ControllerResult
 from firnline.protocol.schema import Message
 from tests.datadriven import run_script
-from tests.quorum_rig import Cluster, broker_config, registration
+from tests.worlds.quorum import Cluster, broker_config, registration
 
 SCRIPTS = sorted((Path(__file__).parent / "controller").glob("*.txt"))
 KINDS = {"topic": 2, "broker": 4, "group": 32}

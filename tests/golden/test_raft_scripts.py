@@ -16,10 +16,10 @@ from firnline.raft.election_state import ElectionState
 from firnline.raft.node import RaftNode
 from firnline.raft.settings import QuorumSettings
 from firnline.records.batch import headers
-from tests import raft_rig
 from tests.datadriven import run_script
-from tests.raft_rig import Disk, Flight, Listener, Member, Net, part
+from tests.worlds import raft as raft_rig
 from tests.worlds.chance import CountingRng
+from tests.worlds.raft import Disk, Flight, Listener, Member, Net, part
 
 SCRIPTS = sorted((Path(__file__).parent / "raft").glob("*.txt"))
 

@@ -14,7 +14,7 @@ from firnline.config.topic import TopicConfig
 from firnline.replica.isr import BrokerFact, NoBrokers
 from firnline.replica.partition import ACKS_ALL, Partition
 from tests.datadriven import run_script
-from tests.unit.replica.list_log import ListLog, batch, log_of
+from tests.worlds.list_log import ListLog, batch, log_of
 
 SCRIPTS = sorted((Path(__file__).parent / "replica").glob("*.txt"))
 CODES = {code.name: code for code in Code}

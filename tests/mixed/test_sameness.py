@@ -11,11 +11,11 @@ from firnline.metadata.features import record_version
 from firnline.metadata.image import METADATA_VERSION
 from firnline.metadata.loader import Loader
 from firnline.metadata.snapshot_file import snapshot_batches, snapshot_name, write_snapshot
-from firnline.metadata.snapshot_records import image_records
 from firnline.protocol.schema import Message
 from firnline.records.build import NewRecord, build_batch
 from firnline.runtime.disk import RealFs
 from tests.mixed.sameness import Disk, differences, read_disk
+from tests.worlds.whole import image_records
 
 LEVEL = 30
 TOPIC = (77).to_bytes(16, "big")

@@ -13,12 +13,12 @@ from firnline.metadata import records as r
 from firnline.metadata.features import record_version
 from firnline.metadata.image import ClusterImage
 from firnline.metadata.loader import Loader
-from firnline.metadata.snapshot_records import image_records
 from firnline.protocol.primitives import read_uvarint
 from firnline.protocol.schema import Struct
 from firnline.records.build import NewRecord, build_batch
 from tests.metadata_stories import LEVELS, Life
 from tests.oracle.judge import Judge
+from tests.worlds.whole import image_records
 
 pytestmark = pytest.mark.peer
 

@@ -16,6 +16,7 @@ from firnline.tiered.metadata import cache as cache_module
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
+from tests.worlds.effects import World
 
 TOPIC = bytes(15) + b"\x07"
 WHERE = TopicIdPartition(TOPIC, 0)
@@ -82,10 +83,13 @@ class Metadata:
                 self.change(segment, SegmentState.DELETE_STARTED)
 
 
-class Leadership:
+class Leadership(World):
     """The leader under test, and beside it a writer that looks at everything each time."""
 
+    holds_work = True
+
     def __init__(self) -> None:
+        super().__init__()
         self.metadata, self.store, self.twin = Metadata(), MemoryStore(), MemoryStore()
         log = SimpleNamespace(
             log_start_offset=0,
@@ -111,15 +115,8 @@ class Leadership:
         )
         self.keeper = CatalogKeeper(services, self.hosted)  # type: ignore[arg-type]
         self.everything = CatalogWriter(topic_id=TOPIC, partition=0, leader_epoch=3, broker_id=1)
-        self.waiting: list[Submit] = []
         self.followed: Submit | None = None
         self.answers: list[object] = []
-        self.now_ms = 0
-
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            assert isinstance(effect, Submit)
-            self.waiting.append(effect)
 
     def request(self) -> None:
         self.hosted.metadata_version += 1
@@ -134,22 +131,22 @@ class Leadership:
 
     def _follow(self) -> None:
         """Prepare the twin's head at the moment at which the keeper has taken its state."""
-        if not self.waiting or not self.waiting[0].name.startswith("write"):
+        if not self.work or not self.work[0].name.startswith("write"):
             return
-        if self.followed is self.waiting[0]:
+        if self.followed is self.work[0]:
             return
-        self.followed = self.waiting[0]
-        work: Any = self.waiting[0].work
+        self.followed = self.work[0]
+        work: Any = self.work[0].work
         state = work.args[2]
         finished = {s.segment_id: s for s in self.metadata.cache.finished()}
         whole: CatalogState = state._replace(segments=finished)
         self.update = self.everything.prepare(whole, work.args[3])
 
-    def work(self, fails: bool) -> None:
+    def do_work(self, fails: bool) -> None:
         """Do what waits for a worker; a write that fails has put nothing."""
-        if not self.waiting:
+        if not self.work:
             return
-        effect = self.waiting.pop()
+        effect = self.work.pop()
         self.now_ms += 1
         is_write = effect.name.startswith("write")
         if is_write and fails:
@@ -161,15 +158,15 @@ class Leadership:
             if is_write:
                 apply_update(self.twin, self.update)
                 self.everything.committed(self.update)
-        self.run(effect.then(result, self.now_ms))
+        self.complete_with(effect, result)
         if is_write and not fails:
             ours = {k: bytes(v) for k, v in self.store.objects.items() if k.startswith("catalog/")}
             assert ours == {k: bytes(v) for k, v in self.twin.objects.items()}
         self._follow()
 
     def finish(self) -> None:
-        while self.waiting:
-            self.work(fails=False)
+        while self.work:
+            self.do_work(fails=False)
 
 
 WHATS = ["copy", "copy", "bulk", "bulk", "begin", "drop", "many drop", "gone", "many gone", "start"]
@@ -211,7 +208,7 @@ def test_what_changed_gives_the_catalog_that_everything_gives(
             if then == "all":
                 leader.finish()
             elif then in ("work", "fail"):
-                leader.work(fails=then == "fail")
+                leader.do_work(fails=then == "fail")
         leader.finish()
         leader.request()
         leader.finish()
@@ -250,15 +247,15 @@ def test_one_more_copy_costs_a_leader_no_look_at_all_the_others() -> None:
         leader.metadata.copy(number, 9, is_finished=True)
     leader.request()
     names = []
-    while leader.waiting:
-        names.append(leader.waiting[0].name.split()[0])
-        leader.work(fails=False)
+    while leader.work:
+        names.append(leader.work[0].name.split()[0])
+        leader.do_work(fails=False)
     assert names == ["begin", "compare", "write"]
     leader.metadata.changes_seen = 0
     for number in range(5000, 5100):
         leader.metadata.copy(number, 9, is_finished=True)
         leader.request()
-        (write,) = leader.waiting
+        (write,) = leader.work
         work: Any = write.work
         assert len(work.args[2].segments.segments) == 1
         leader.finish()

@@ -16,9 +16,9 @@ from firnline.log.log import Log
 from firnline.records.batch import headers
 from firnline.records.record import records
 from firnline.sim.disk import CrashableFs, Keep
-from tests.compaction_world import RULES, compacted, put, rows, settled
-from tests.log_world import ABORT, COMMIT, NOW, append, batch, end_txn, opened, read_all
 from tests.worlds.chance import SeededRng
+from tests.worlds.compaction import RULES, compacted, put, rows, settled
+from tests.worlds.log import ABORT, COMMIT, NOW, append, batch, end_txn, opened, read_all
 
 CONFIG = compacted(delete_retention_ms=0)
 Step = tuple[str, str | None]

@@ -10,14 +10,14 @@ from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_EPOCH
 from firnline.base.slices import Records
-from firnline.records.record import all_records
 from firnline.replica.follower import EARLIEST, Fetched, Fetcher, FetchReply, LeaderFetch, Position
 from firnline.replica.isr import BrokerFact, NoBrokers
 from firnline.replica.partition import Partition
 from firnline.replica.read import BelowLocalStart, Diverging, Local
 from firnline.replica.tier_start import TierState
 from firnline.tiered.spi import RemoteSegment
-from tests.tier_world import WHERE, Cluster, Node
+from tests.worlds.tier import WHERE, Cluster, Node
+from tests.worlds.whole import all_records
 
 FENCED = "fenced"
 

@@ -14,8 +14,8 @@ from firnline.log.log import Log
 from firnline.records.batch import headers
 from firnline.records.record import records
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, PATH, batch, opened, small
 from tests.worlds.chance import SeededRng
+from tests.worlds.log import NOW, PATH, batch, opened, small
 
 CONFIG = small(segment_bytes=600, index_interval_bytes=100)
 

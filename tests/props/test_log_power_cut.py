@@ -12,7 +12,8 @@ from firnline.formats.producer_snapshot import SnapshotEntry
 from firnline.log.log import Log
 from firnline.log.producer_state import ProducerStates, read_latest_snapshot, snapshot_offsets
 from firnline.sim.disk import CrashableFile, CrashableFs
-from tests.log_world import (
+from tests.worlds.chance import SeededRng
+from tests.worlds.log import (
     ABORT,
     COMMIT,
     NOW,
@@ -25,7 +26,6 @@ from tests.log_world import (
     opened,
     small,
 )
-from tests.worlds.chance import SeededRng
 
 CONFIG = small(segment_bytes=500, index_interval_bytes=100)
 STEPS = st.lists(

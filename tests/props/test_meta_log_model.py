@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from firnline.base.ids import OffsetAndEpoch
 from firnline.raft.snapshot_rules import judge_creation
 from firnline.records.build import NewRecord, build_batch
-from tests.meta_log_world import (
+from tests.worlds.chance import SeededRng
+from tests.worlds.meta_log import (
     DELETE_DELAY_MS,
     NOW,
     CuttingFs,
@@ -29,7 +30,6 @@ from tests.meta_log_world import (
     sync,
     truncate,
 )
-from tests.worlds.chance import SeededRng
 
 
 class MetaLogMachine(RuleBasedStateMachine):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from firnline.raft.role import Role
 from firnline.raft.settings import QuorumSettings
 from firnline.records.batch import headers
-from tests.raft_rig import Member, Net
+from tests.worlds.raft import Member, Net
 
 # Few retries between the events that matter.
 SLOW_RETRIES = QuorumSettings(retry_backoff_ms=300)

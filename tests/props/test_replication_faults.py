@@ -18,8 +18,8 @@ from firnline.protocol.messages.k00_produce import (
 )
 from firnline.records.batch import headers
 from firnline.replica.partition import Partition
-from tests.unit.broker.cluster import CLIENT_PORT, Line, Member, Rig
-from tests.unit.broker.harness import batch, values_of
+from tests.worlds.cluster import CLIENT_PORT, Line, Member, Rig
+from tests.worlds.harness import batch, values_of
 
 BROKERS = (4, 5, 6)
 ROLES = {1: "controller", **dict.fromkeys(BROKERS, "broker")}

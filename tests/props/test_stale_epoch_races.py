@@ -35,8 +35,8 @@ from firnline.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatReque
 from firnline.protocol.schema import Message
 from firnline.replica.isr import ReplicaState
 from firnline.replica.partition import Partition
-from tests.unit.broker.cluster import Exchange, Parcel, Rig
-from tests.unit.broker.harness import batch
+from tests.worlds.cluster import Exchange, Parcel, Rig
+from tests.worlds.harness import batch
 
 CONTROLLERS = (1, 2, 3)
 A, B, C = 4, 5, 6

@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.soak import read_ledger
 from tests.tier_damage_soak import soak
-from tests.tier_damage_world import OLD_SUFFIXES, SUFFIXES, Outcomes, World
+from tests.worlds.tier_damage import OLD_SUFFIXES, SUFFIXES, Outcomes, World
 
 CASES = 1300  # all kinds of objects, in turn; some draws change nothing
 

@@ -21,7 +21,7 @@ from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.retained import Retained
 from firnline.tiered.spi import Look, RemoteSegment, SegmentState, SegmentUpdate
 from tests.tier_decisions import decide_at_once
-from tests.tier_world import TOPIC_ID, topic_config
+from tests.worlds.tier import TOPIC_ID, topic_config
 
 WHERE = TopicIdPartition(TOPIC_ID, 0)
 NOW = 1_000_000

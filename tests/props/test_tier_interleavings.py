@@ -14,7 +14,7 @@ from firnline.records.batch import headers
 from firnline.tiered.lineage import is_within_lineage, plan_ranges
 from firnline.tiered.spi import SegmentState
 from tests.tier_decisions import Listed, decided
-from tests.tier_world import WHERE, Cluster, Node, topic_config
+from tests.worlds.tier import WHERE, Cluster, Node, topic_config
 
 HELD = ("copy ", "delete ", "write catalog", "begin catalog", "take back")
 

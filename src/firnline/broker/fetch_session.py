@@ -12,7 +12,7 @@ from typing import Protocol
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import NO_BROKER_EPOCH, NO_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
+from firnline.base.ids import NO_BROKER_EPOCH, NO_EPOCH, NO_OFFSET, Uuid
 from firnline.base.limits import (
     ALL_SESSION_PARTITIONS_MAX,
     SESSION_PARTITIONS_MAX,
@@ -623,12 +623,6 @@ class FetchSessions:
         if found is not None or largest is None or 2 * has >= self._by_address.size_of(largest):
             return found
         return next(s for s in self._sessions.values() if s.owner[1] == largest)
-
-
-def wanted_key(topic: str | None, topic_id: Uuid, index: int) -> Key:
-    """Return the key under which a session knows a partition."""
-    assert topic is not None or topic_id is not ZERO_UUID
-    return (topic_id if topic is None else topic, index)
 
 
 _NOT_FOUND = KafkaError(Code.FETCH_SESSION_ID_NOT_FOUND, "no such fetch session")

@@ -88,7 +88,6 @@ TYPES: dict[int, tuple[type[GroupRecordKey], type[GroupRecordValue]]] = {
 # What Kafka 4.3.1 writes (observed): offsets at version 4, or 1 with an expiry time of their own; groups at
 # 3, because an older broker could not read version 4 (KIP-915).
 OFFSET_COMMIT_VALUE_VERSION = 4
-OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
 GROUP_METADATA_VALUE_VERSION = 3
 
 

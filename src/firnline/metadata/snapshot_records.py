@@ -28,12 +28,6 @@ RECORDS_PER_STEP = 100
 _KEYS_PER_RUN = 2000
 
 
-def image_records(image: ClusterImage) -> Iterator[Message]:
-    """Yield the records that make `image` out of nothing."""
-    for step in image_steps(image):
-        yield from step
-
-
 def image_steps(image: ClusterImage) -> Iterator[list[Message]]:
     """Yield them in lists that take about a millisecond each to make, some empty (Q53).
 

@@ -7,7 +7,7 @@ to try again. Source: KIP-631 (heartbeats on a connection of their own), KIP-730
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from firnline.base.effects import Effects, Peer, Send, Unanswered
+from firnline.base.effects import Effects, Peer, Request, Send, Unanswered
 from firnline.base.errors import Bug, Code, KafkaError, ProtocolError
 from firnline.base.ids import Uuid
 from firnline.base.replicas import IsrAnswer, IsrChange

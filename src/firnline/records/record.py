@@ -12,7 +12,7 @@ from firnline.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from firnline.base.ports import Buffer
 from firnline.base.units import INT64_MAX
 from firnline.protocol.primitives import read_varint, varint
-from firnline.records.batch import HEADER_BYTES, BatchHeader, headers
+from firnline.records.batch import HEADER_BYTES, BatchHeader
 from firnline.records.compression import decompress
 
 Header = tuple[str, bytes | None]
@@ -83,13 +83,6 @@ def all_have_keys(data: Buffer, header: BatchHeader, *, limit_bytes: int) -> boo
             Code.CORRUPT_MESSAGE, "undecodable record", offset=header.base_offset, problem=problem
         ) from None
     return True
-
-
-def all_records(data: Buffer) -> Iterator[Record]:
-    """Decode every record of every complete batch of `data`, except control batches."""
-    for header in headers(data):
-        if not header.is_control:
-            yield from records(data, header)
 
 
 def _record(body: bytes, position: int, end: int, header: BatchHeader) -> Record:

@@ -4,7 +4,6 @@ It uses `records.record`, shares no decoding code with the numpy version, and ex
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -48,11 +47,6 @@ def decode(data: Buffer, wanted: Wanted) -> Iterator[pa.RecordBatch]:
             [_array(field, values) for field, values in zip(schema, columns, strict=True)],
             schema=schema,
         )
-
-
-def timestamp_of(micros: int) -> datetime:
-    """Return a row's timestamp as a datetime in UTC."""
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
 
 
 def _is_wanted(header: BatchHeader, wanted: Wanted) -> bool:

@@ -37,8 +37,8 @@ from firnline.protocol.messages import k44_incremental_alter_configs as m44
 from firnline.protocol.messages import k60_describe_cluster as m60
 from firnline.protocol.messages import messages_of
 from firnline.protocol.schema import Message
-from tests.quorum_rig import Cluster, broker_config
-from tests.unit.api.wire import Context
+from tests.worlds.quorum import Cluster, broker_config
+from tests.worlds.wire import Context
 
 TOPIC, BROKER = 2, 4
 

@@ -31,7 +31,7 @@ from firnline.protocol.versions import (
     ServedApi,
 )
 from tests.fuzz.shapes import Plan, frame
-from tests.unit.broker.harness import CLUSTER_ID, Connection, Harness
+from tests.worlds.harness import CLUSTER_ID, Connection, Harness
 
 KNOWN = "known"
 PLANS = [
@@ -68,12 +68,11 @@ class Node(Harness):
         self.problems: list[Exception] = []
         super().__init__()
 
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            if type(effect) is CloseConnection and effect.problem is not None:
-                self.problems.append(effect.problem)
-            else:
-                super().run([effect])
+    def on_close(self, effect: CloseConnection) -> None:
+        if effect.problem is not None:
+            self.problems.append(effect.problem)
+        else:
+            super().on_close(effect)
 
 
 @pytest.fixture(scope="module")

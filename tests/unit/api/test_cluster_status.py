@@ -2,7 +2,7 @@
 
 from firnline.base.errors import Code
 from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
-from tests.unit.broker.cluster import Rig
+from tests.worlds.cluster import Rig
 
 NODES = {1: "broker,controller", 2: "broker", 3: "broker"}
 

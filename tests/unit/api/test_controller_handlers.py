@@ -43,8 +43,8 @@ from firnline.protocol.messages.k70_controller_registration import ControllerReg
 from firnline.protocol.messages.k82_update_raft_voter import UpdateRaftVoterRequest
 from firnline.protocol.schema import Message
 from firnline.protocol.versions import CONTROLLER_SERVED, SERVED, ServedApi
-from tests.unit.broker.cluster import CONTROLLER_PORT, Rig
-from tests.unit.broker.harness import CLUSTER_ID
+from tests.worlds.cluster import CONTROLLER_PORT, Rig
+from tests.worlds.harness import CLUSTER_ID
 
 THREE = {1: "controller", 2: "controller", 3: "controller"}
 TOPIC, BROKER = 2, 4

@@ -16,8 +16,8 @@ from firnline.protocol.messages.k01_fetch import (
     ReplicaState,
 )
 from firnline.replica.partition import Partition
-from tests.unit.api.wire import ELSEWHERE_ID, OTHER_NODE, Wire
-from tests.unit.replica.list_log import TOPIC_ID, Aborted, batch, batch_bytes, log_of, partition
+from tests.worlds.list_log import TOPIC_ID, Aborted, batch, batch_bytes, log_of, partition
+from tests.worlds.wire import ELSEWHERE_ID, OTHER_NODE, Wire
 
 VERSIONS = range(4, 19)
 ONE = batch_bytes()

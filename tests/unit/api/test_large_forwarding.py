@@ -15,7 +15,7 @@ from firnline.protocol.messages import k44_incremental_alter_configs as m44
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from firnline.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
 from firnline.protocol.schema import Message
-from tests.unit.broker.cluster import CLIENT_PORT, CONTROLLER_PORT, Line, Rig
+from tests.worlds.cluster import CLIENT_PORT, CONTROLLER_PORT, Line, Rig
 
 CONTROLLER, BROKER = 1, 4
 MANY = 6_000

@@ -17,7 +17,7 @@ from firnline.protocol.messages import k43_elect_leaders as m43
 from firnline.protocol.messages import k44_incremental_alter_configs as m44
 from firnline.protocol.messages.k58_envelope import EnvelopeResponse
 from firnline.protocol.schema import Message
-from tests.unit.broker.cluster import CLIENT_PORT, Rig
+from tests.worlds.cluster import CLIENT_PORT, Rig
 
 from .test_large_forwarding import BROKER, MANY, NAMES, OF_BROKER, OF_TOPIC, Turns, rig
 

@@ -34,8 +34,8 @@ from firnline.protocol.messages.k23_offset_for_leader_epoch import (
 from firnline.protocol.messages.k32002_tier_flush import TierFlushRequest, TierFlushTopic
 from firnline.protocol.versions import SERVED
 from firnline.replica.partition import Partition
-from tests.unit.api.wire import Context, Wire
-from tests.unit.replica.list_log import batch, log_of, partition
+from tests.worlds.list_log import batch, log_of, partition
+from tests.worlds.wire import Context, Wire
 
 
 def filled() -> Partition:

@@ -10,7 +10,7 @@ from firnline.protocol.messages import k45_alter_partition_reassignments as m45
 from firnline.protocol.messages import k46_list_partition_reassignments as m46
 from firnline.protocol.messages import k56_alter_partition as m56
 from firnline.protocol.messages import k57_update_features as m57
-from tests.unit.broker.cluster import Rig
+from tests.worlds.cluster import Rig
 
 THREE = {1: "controller", 2: "controller", 3: "controller"}
 

@@ -13,8 +13,8 @@ from firnline.protocol.messages.k00_produce import (
 )
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import ZSTD
-from tests.unit.api.wire import ELSEWHERE_ID, NODE_CLOSED, OTHER_NODE, SILENCE, Wire
-from tests.unit.replica.list_log import TOPIC_ID, batch, log_of, partition
+from tests.worlds.list_log import TOPIC_ID, batch, log_of, partition
+from tests.worlds.wire import ELSEWHERE_ID, NODE_CLOSED, OTHER_NODE, SILENCE, Wire
 
 VERSIONS = range(3, 14)
 

@@ -21,8 +21,8 @@ from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
 from firnline.protocol.session import pieces
 from firnline.records.build import NewRecord, build_batch
 from firnline.replica.partition import Partition
-from tests.unit.api.wire import Wire, frame_of
-from tests.unit.replica.list_log import TOPIC_ID, batch, batch_bytes, log_of, partition
+from tests.worlds.list_log import TOPIC_ID, batch, batch_bytes, log_of, partition
+from tests.worlds.wire import Wire, frame_of
 
 
 def produce(acks: int, data: Any) -> ProduceRequest:

@@ -10,8 +10,7 @@ from firnline.base.effects import Reply
 from firnline.protocol.messages.headers import RequestHeader
 from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from firnline.protocol.schema import Message, Part
-
-from .harness import Connection, Harness
+from tests.worlds.harness import Connection, Harness
 
 TOPICS, PARTITIONS = 12, 100
 NAMES = [f"t{n:02d}" for n in range(TOPICS)]
@@ -74,7 +73,7 @@ class LargeNode(Harness):
 
     def one_more(self) -> bool:
         """Do a slice of a request, if one is due now."""
-        due = self._next_timer(self.now_ms)
+        due = self.due_timer()
         if due is None:
             return False
         del self.timers[due.key]

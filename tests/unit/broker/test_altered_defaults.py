@@ -5,8 +5,7 @@ from firnline.protocol.messages.k44_incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-
-from .harness import Harness
+from tests.worlds.harness import Harness
 
 
 def test_a_default_that_is_altered_at_run_time_acts_on_topics_without_a_setting_of_their_own() -> (

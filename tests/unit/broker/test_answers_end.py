@@ -31,8 +31,8 @@ from firnline.replica.partition import Partition
 from firnline.runtime.bounds.answers import Answers
 from firnline.tiered.objects.memory import MemoryStore
 from tests.unit.runtime.test_answers import Loop, World
+from tests.worlds.harness import Connection, batch
 
-from .harness import Connection, batch
 from .large import NAMES, PARTITIONS, LargeNode
 from .test_large_waits import Room, fetch
 from .test_tiered_node import tiered
@@ -175,15 +175,11 @@ class Busy(LargeNode):
         self.clients: list[Any] = []
         self._encoding = Background("answers", takes_turns=True)
 
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            if type(effect) is CloseConnection:
-                assert isinstance(effect.problem, ProtocolError), effect.problem
-                self.hang_up(effect.context.connection)
-            else:
-                super().run([effect])
+    def on_close(self, effect: CloseConnection) -> None:
+        assert isinstance(effect.problem, ProtocolError), effect.problem
+        self.hang_up(effect.context.connection)
 
-    def _reply(self, effect: Reply) -> None:
+    def on_reply(self, effect: Reply) -> None:
         client = effect.context.connection
         if client.closed:
             return

@@ -12,9 +12,9 @@ from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from tests.unit.broker.cluster import CLIENT_PORT, Rig
-from tests.unit.broker.harness import values_of
 from tests.unit.broker.test_replication import BROKERS, ROLES, leader, produce, replica
+from tests.worlds.cluster import CLIENT_PORT, Rig
+from tests.worlds.harness import values_of
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 NOBODY = -1

@@ -23,8 +23,8 @@ from firnline.protocol.messages.k62_broker_registration import (
 )
 from firnline.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest
 from firnline.protocol.messages.k64_unregister_broker import UnregisterBrokerRequest
-from tests.unit.broker.cluster import CLIENT_PORT, CONTROLLER_PORT, Member, Rig
 from tests.worlds.chance import SeededRng
+from tests.worlds.cluster import CLIENT_PORT, CONTROLLER_PORT, Member, Rig
 
 pytestmark = pytest.mark.slow
 

@@ -1,7 +1,5 @@
 """A damaged index of a segment that is not in memory: threads read the segment, the loop builds the index."""
 
-from typing import Any
-
 import pytest
 
 from firnline.base.effects import Submit
@@ -9,19 +7,17 @@ from firnline.base.errors import Code
 from firnline.formats import names
 from firnline.log.log import Log
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
-from tests.unit.broker.harness import DATA, START_MS, Harness, batch
 from tests.unit.broker.test_cold_reads import READ, Cold, value
+from tests.worlds.harness import DATA, START_MS, batch
 
 COUNT = 3_000  # batches of each segment: 350 KiB, which are three windows
 AGAIN = Code.REPLICA_NOT_AVAILABLE
 
 
 class Node(Cold):
-    """A node with cold segments without an index in some topics. `hung` is the one whose disk hangs."""
+    """A node with cold segments without an index in some topics. The disk of one may `hang`."""
 
     def __init__(self, *topics: str) -> None:
-        self.hung = ""
-        self.held: list[Submit] = []
         super().__init__()
         for topic in topics:
             self.create_topic(topic)
@@ -46,21 +42,14 @@ class Node(Cold):
         log._segments._recent.clear()
         self.fs.chill(f"{DATA}/{topic}-0/{names.stem(0)}")
 
-    def run(self, effects: Any) -> None:
-        for effect in effects:
-            is_read = isinstance(effect, Submit) and effect.name == READ
-            if is_read and self.hung and f"/{self.hung}-" in effect.path:
-                self.held.append(effect)
-            else:
-                Harness.run(self, [effect])
+    def hang(self, topic: str) -> None:
+        """Let the disk of a topic hang, until `release`."""
+        self.held = lambda effect: (
+            isinstance(effect, Submit) and effect.name == READ and f"/{topic}-" in effect.path
+        )
 
     def code(self, topic: str) -> int:
         return int(self.fetched(500, topic=topic, max_wait_ms=0).error_code)
-
-    def answers(self) -> None:
-        """The disk does what it was asked for."""
-        self.hung, held, self.held = "", self.held, []
-        self.run(held)
 
 
 def test_an_index_of_a_cold_segment_is_built_again_and_the_loop_waits_for_no_disk() -> None:
@@ -79,15 +68,15 @@ def test_an_index_of_a_cold_segment_is_built_again_and_the_loop_waits_for_no_dis
 
 def test_an_index_whose_disk_hangs_holds_up_no_other_index() -> None:
     node = Node("hung", "good")
-    node.hung = "hung"
+    node.hang("hung")
     assert (node.code("hung"), node.code("good")) == (AGAIN, AGAIN)
     node.pass_time(5_000)
     assert (node.code("hung"), node.code("good")) == (AGAIN, Code.NONE)
-    assert len(node.held) == 1
+    assert len(node.on_hold) == 1
     before = len(node.timers)
     node.pass_time(60_000)
     assert len(node.timers) <= before, "nothing turns in vain"
-    node.answers()
+    node.release()
     node.pass_time(5_000)
     assert node.code("hung") == Code.NONE
     assert node.loop_reads == []
@@ -96,17 +85,17 @@ def test_an_index_whose_disk_hangs_holds_up_no_other_index() -> None:
 @pytest.mark.parametrize("comes_late", [False, True])
 def test_a_partition_that_goes_while_its_disk_hangs_is_not_waited_for(comes_late: bool) -> None:
     node = Node("hung", "good")
-    node.hung = "hung"
+    node.hang("hung")
     assert node.code("hung") == AGAIN
     node.pass_time(1_000)
-    [_] = node.held
+    [_] = node.on_hold
     node.ask(DeleteTopicsRequest(topic_names=["hung"], timeout_ms=1000), 1)
     if comes_late:
-        node.answers()
+        node.release()
     node.pass_time(1_000)
     rebuilds = node.node.hosted.rebuilds
     assert (rebuilds._wanted, rebuilds._begun, rebuilds._cold) == ({}, {}, {})
-    node.answers()
+    node.release()
     assert node.code("good") == AGAIN
     node.pass_time(5_000)
     assert node.code("good") == Code.NONE

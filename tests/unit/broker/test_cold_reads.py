@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from firnline.base.cold_pages import WINDOW_BYTES, ColdPages, PagesCold, take
-from firnline.base.effects import Submit
+from firnline.base.effects import Effect, Submit
 from firnline.base.errors import Code, KafkaError
 from firnline.base.units import KIB
 from firnline.broker.coordination import batches_of
@@ -25,7 +24,7 @@ from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsTopic,
 )
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
-from tests.unit.broker.harness import DATA, START_MS, Connection, Harness, batch
+from tests.worlds.harness import DATA, START_MS, Connection, Harness, batch
 
 COUNT = 3_000  # batches of the segment: 350 KiB, so that there are some windows of it
 PATH = f"{DATA}/t-0/{names.stem(0)}"
@@ -43,25 +42,21 @@ class Cold(Harness):
     def loop_reads(self) -> list[str]:
         return self.fs.cold_reads
 
-    def work_once(self) -> None:
-        self.work[0] = self._noted(self.work[0])
-        super().work_once()
-
-    def _noted(self, submit: Submit) -> Submit:
-        def work() -> Any:
-            before, self.fs.cold_reads = self.fs.cold_reads, []
-            try:
-                return submit.work()
-            finally:
+    def result_of(self, effect: Effect) -> Any:
+        before, self.fs.cold_reads = self.fs.cold_reads, []
+        try:
+            return super().result_of(effect)
+        finally:
+            if isinstance(effect, Submit):
                 self.thread_reads += self.fs.cold_reads
                 self.fs.cold_reads = before
+            else:
+                self.fs.cold_reads = before + self.fs.cold_reads
 
-        return replace(submit, work=work)
-
-    def _reply(self, effect: Any) -> None:
+    def on_reply(self, effect: Any) -> None:
         """The records of an answer are read here, as the sockets of a node do not: `test_cold_pages`."""
         before, self.fs.cold_reads = self.fs.cold_reads, []
-        super()._reply(effect)
+        super().on_reply(effect)
         self.fs.cold_reads = before
 
     def chill(self, path_part: str = PATH) -> None:
@@ -683,7 +678,7 @@ def test_one_page_that_comes_early_does_not_end_a_fetch_of_many_partitions(
     def between_two_slices(duration_ms: int) -> None:
         monkeypatch.setattr(large, "pass_time", real)
         while not large.work:
-            timer = large._next_timer(large.now_ms)
+            timer = large.due_timer()
             assert timer is not None
             del large.timers[timer.key]
             large.run(timer.then(large.now_ms))

@@ -24,8 +24,8 @@ from firnline.protocol.messages.k16_list_groups import ListGroupsRequest
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.protocol.messages.k42_delete_groups import DeleteGroupsRequest
 from firnline.sim.disk import CrashableFs
-from tests.log_world import found_records
-from tests.unit.broker.harness import Harness
+from tests.worlds.harness import Harness
+from tests.worlds.log import found_records
 
 SETTINGS: dict[str, Any] = {
     "offsets_retention_minutes": "1",

@@ -9,7 +9,7 @@ from firnline.broker import coordination
 from firnline.log.log import Log
 from firnline.replica.partition import Partition
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, fill, flush, found_headers, opened, small
+from tests.worlds.log import NOW, fill, flush, found_headers, opened, small
 
 
 def test_retention_during_a_load_takes_nothing_but_what_it_removed(

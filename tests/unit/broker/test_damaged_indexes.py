@@ -11,7 +11,7 @@ from firnline.log.log import Log
 from firnline.log.segment import Segment
 from firnline.log.sparse_index import IndexDamaged
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
-from tests.unit.broker.harness import DATA, START_MS, Harness, batch
+from tests.worlds.harness import DATA, START_MS, Harness, batch
 
 COUNT = 1000  # batches of the damaged segment: five slices
 PATH = f"{DATA}/t-0/{names.stem(0)}"

@@ -12,9 +12,9 @@ import pytest
 from firnline.base.errors import RecordsCut, StorageError
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from firnline.runtime.disk import RealFs
-from tests.log_world import offset_at_time
-from tests.unit.broker.harness import Harness, format_disk, values_of
 from tests.worlds.chance import SeededRng
+from tests.worlds.harness import Harness, format_disk, values_of
+from tests.worlds.log import offset_at_time
 
 ROUNDS = 100
 DELAY_MS = 60_000

@@ -38,8 +38,6 @@ from firnline.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatReque
 from firnline.protocol.messages.k73_assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from firnline.replica import directories
 from firnline.sim.disk import CrashableFs
-from tests.unit.broker.cluster import Rig
-from tests.unit.broker.harness import METADATA_VERSION, batch
 from tests.unit.broker.test_replication import (
     BROKERS,
     ROLES,
@@ -51,6 +49,8 @@ from tests.unit.broker.test_replication import (
     produce,
     started,
 )
+from tests.worlds.cluster import Rig
+from tests.worlds.harness import METADATA_VERSION, batch
 
 BOTH = "/one,/two"
 

@@ -6,7 +6,7 @@ import pytest
 
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from firnline.replica.partition import Partition
-from tests.unit.broker.harness import Harness
+from tests.worlds.harness import Harness
 
 SEEDS = range(12)
 

@@ -27,8 +27,8 @@ from firnline.protocol.messages.k37_create_partitions import (
     CreatePartitionsTopic,
 )
 from firnline.sim.disk import CrashableFs
-from tests.unit.broker.harness import CLUSTER_ID, START_MS, Harness, batch, format_disk
 from tests.worlds.chance import SeededRng
+from tests.worlds.harness import CLUSTER_ID, START_MS, Harness, batch, format_disk
 
 
 def test_a_full_disk_refuses_appends_and_still_serves_reads() -> None:

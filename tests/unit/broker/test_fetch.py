@@ -18,9 +18,9 @@ from firnline.replica.isr import BrokerFact, NoBrokers
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local
 from firnline.tiered.reader import RemoteLogReadResult
-from tests.unit.broker.hosting import ELSEWHERE_ID, Calls, hosted
-from tests.unit.replica.list_log import TOPIC_ID, batch, batch_bytes, log_of, partition
 from tests.worlds.chance import CountingRng
+from tests.worlds.hosting import ELSEWHERE_ID, Calls, hosted
+from tests.worlds.list_log import TOPIC_ID, batch, batch_bytes, log_of, partition
 
 REMOTE_WAIT_MS = 500
 ONE = batch_bytes()

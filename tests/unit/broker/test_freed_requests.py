@@ -20,8 +20,8 @@ from firnline.protocol.messages import k14_sync_group as m14
 from firnline.protocol.schema import Message
 from firnline.runtime.bounds.answers import Answers
 from tests.unit.runtime.test_answers import Loop
+from tests.worlds.harness import Connection
 
-from .harness import Connection
 from .large import NAMES, LargeNode
 
 pytestmark = pytest.mark.slow
@@ -195,7 +195,7 @@ class Freeing(LargeNode):
         connection.share.close()
 
     def _one(self) -> bool:
-        timer = self._next_timer(self.now_ms)
+        timer = self.due_timer()
         if timer is None:
             return False
         del self.timers[timer.key]
@@ -210,12 +210,12 @@ class Freeing(LargeNode):
         while effects:
             self.run([effects.pop(0)])
 
-    def _reply(self, effect: Reply) -> None:
+    def on_reply(self, effect: Reply) -> None:
         if effect.context.is_large:
             effect.context.connection.share.keeps(effect.message)
             self._answers.append(effect)
         else:
-            super()._reply(effect)
+            super().on_reply(effect)
 
     def _encode_and_drop(self, slices_max: int) -> None:
         encoding = self.dispatcher.encoding(self._answers.pop())

@@ -15,8 +15,7 @@ from firnline.protocol.messages.k14_sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
-
-from .harness import Connection, Harness
+from tests.worlds.harness import Connection, Harness
 
 SESSION_MS, REBALANCE_MS = 10_000, 60_000
 

@@ -6,8 +6,8 @@ import pytest
 
 from firnline.base.errors import ProtocolError
 from firnline.protocol.messages.k03_metadata import MetadataRequest
+from tests.worlds.harness import Connection
 
-from .harness import Connection
 from .large import NAMES, LargeNode
 
 API_VERSIONS, METADATA = 18, 3

@@ -12,9 +12,9 @@ from firnline.protocol.schema import Message
 from firnline.replica.opening import SLICE
 from firnline.replica.partition import Partition
 from firnline.replica.waiters import FetchWaiter
-from tests.unit.broker.hosting import ELSEWHERE, ELSEWHERE_ID, hosted
-from tests.unit.broker.hosting_node import ID, OTHER_ID, Node, moved, placed, topic
-from tests.unit.replica.list_log import NODE_ID, ListLog, log_of
+from tests.worlds.hosting import ELSEWHERE, ELSEWHERE_ID, hosted
+from tests.worlds.hosting_node import ID, OTHER_ID, Node, moved, placed, topic
+from tests.worlds.list_log import NODE_ID, ListLog, log_of
 
 
 def test_a_topic_placed_here_is_hosted_and_led() -> None:

@@ -7,8 +7,8 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition
 from firnline.broker.hosting import AT_ONCE, _Unserved
 from firnline.metadata import records as r
-from tests.unit.broker.hosting_node import ID, OTHER_ID, Node, moved, placed, topic
-from tests.unit.replica.list_log import NODE_ID, log_of
+from tests.worlds.hosting_node import ID, OTHER_ID, Node, moved, placed, topic
+from tests.worlds.list_log import NODE_ID, log_of
 
 MANY = 4 * AT_ONCE
 

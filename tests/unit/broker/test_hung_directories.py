@@ -2,48 +2,43 @@
 
 from typing import Any
 
-from firnline.base.effects import Effects, Flush, Submit
+from firnline.base.effects import Effect, Flush, Submit
 from firnline.base.ids import TopicPartition
 from firnline.log.log import Log
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.protocol.schema import Message
 from firnline.replica.opening import SLICE
 from firnline.sim.disk import CrashableFs
-from tests.unit.broker.harness import Harness, batch, format_disk
 from tests.worlds.chance import SeededRng
+from tests.worlds.harness import Harness, batch, format_disk
 
 ONE, TWO = "/one", "/two"
 
 
 class Apart(Harness):
-    """A node with two directories. `hung` is the one that hangs: its works and syncs wait in `held`."""
+    """A node with two directories. One may `hang`: its works and syncs wait in `on_hold`."""
 
     def __init__(self, **settings: Any) -> None:
-        self.hung: str | None = None
-        self.held: list[Any] = []
         fs, rng = CrashableFs(), SeededRng(7)
         for path in (ONE, TWO):
             format_disk(fs, rng, path)
         super().__init__(fs, log_dirs=f"{ONE},{TWO}", **settings)
 
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            if self.hung is not None and self._is_hung(effect):
-                self.held.append(effect)
-            else:
-                super().run([effect])
+    def hang(self, path: str) -> None:
+        """Let the disk of a directory hang, until `answers`."""
 
-    def _is_hung(self, effect: Any) -> bool:
-        if isinstance(effect, Submit):
-            return f"{effect.path}/".startswith(f"{self.hung}/")
-        return isinstance(effect, Flush) and any(
-            f.path.startswith(f"{self.hung}/") for f in effect.files
-        )
+        def is_hung(effect: Effect) -> bool:
+            if isinstance(effect, Submit):
+                return f"{effect.path}/".startswith(f"{path}/")
+            return isinstance(effect, Flush) and any(
+                f.path.startswith(f"{path}/") for f in effect.files
+            )
+
+        self.held = is_hung
 
     def answers(self) -> None:
         """The disk does what it was asked for."""
-        self.hung, held, self.held = None, self.held, []
-        self.run(held)
+        self.release()
         self.pass_time(0)
 
     def logs(self, path: str, topic: str) -> list[Log]:
@@ -71,10 +66,10 @@ def test_topics_are_made_in_one_directory_though_dozens_of_logs_wait_for_another
     """As many works as the pool had threads hung, and nine logs that took long held up all others."""
     node = Apart()
     node.create_topic("before", partitions=2)
-    node.hung = TWO
+    node.hang(TWO)
     node.create_topic("stuck", partitions=100)
     assert node.logs(TWO, "stuck") == []
-    assert SLICE < len(node.held) <= 2 * SLICE + 1, "and no more of it are under way"
+    assert SLICE < len(node.on_hold) <= 2 * SLICE + 1, "and no more of it are under way"
     node.cordon(TWO)
     node.create_topic("fine", partitions=50)
     node.pass_time(0)
@@ -89,7 +84,7 @@ def test_topics_are_made_in_one_directory_though_dozens_of_logs_wait_for_another
 
 def test_a_topic_that_waits_for_a_directory_that_hangs_can_be_deleted_and_made_again() -> None:
     node = Apart()
-    node.hung = TWO
+    node.hang(TWO)
     node.create_topic("stuck", partitions=100)
     node.ask(DeleteTopicsRequest(topic_names=["stuck"], timeout_ms=1000), 1)
     node.create_topic("stuck", partitions=3)
@@ -104,7 +99,7 @@ def test_a_topic_that_waits_for_a_directory_that_hangs_can_be_deleted_and_made_a
 def test_a_replica_keeps_the_directory_that_an_operator_chose_while_others_wait_for_that() -> None:
     """Its log is begun, is held as so many wait for that disk, and is begun anew."""
     node = Apart()
-    node.hung = TWO
+    node.hang(TWO)
     node.create_topic("stuck", partitions=100)
     for index in range(10):
         node.node.storage.prefer(TopicPartition("chosen", index), TWO)
@@ -120,7 +115,7 @@ def test_logs_are_synced_though_those_of_another_directory_never_are() -> None:
     for path in (ONE, TWO):
         for log in node.logs(path, "t"):
             append(log, node)
-    node.hung = TWO
+    node.hang(TWO)
     for _ in range(5):
         node.pass_time(1_000)
     assert [
@@ -133,7 +128,7 @@ def test_logs_are_synced_though_those_of_another_directory_never_are() -> None:
     assert [
         log.path for log in node.logs(ONE, "t") if log.recovery_point < log.log_end_offset
     ] == []
-    assert len({each.name for each in node.held if each.name.startswith("sync ")}) < 100
+    assert len({each.name for each in node.on_hold if each.name.startswith("sync ")}) < 100
     node.answers()
     node.pass_time(5_000)
     assert all(log.recovery_point == 1 for log in node.logs(TWO, "t"))
@@ -142,7 +137,7 @@ def test_logs_are_synced_though_those_of_another_directory_never_are() -> None:
 def test_checkpoints_are_written_in_one_directory_though_another_one_hangs() -> None:
     node = Apart(replica_high_watermark_checkpoint_interval_ms="1000")
     node.create_topic(partitions=4)
-    node.hung = TWO
+    node.hang(TWO)
     for index in range(4):
         node.produce("v", index=index, acks=1)
     node.pass_time(3_000)

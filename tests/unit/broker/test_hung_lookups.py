@@ -27,10 +27,10 @@ from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsTopic,
 )
 from firnline.sim.disk import CrashableFs
-from tests.unit.broker.harness import START_MS, Connection, Harness, batch, format_disk
 from tests.unit.broker.test_list_offsets import WAIT_MS, Client, Tier, story
-from tests.unit.replica.list_log import log_of
 from tests.worlds.chance import SeededRng
+from tests.worlds.harness import START_MS, Connection, Harness, batch, format_disk
+from tests.worlds.list_log import log_of
 
 READ = "read cold pages"
 GOOD, HUNG = "good", "hung"
@@ -41,8 +41,6 @@ class Node(Harness):
     """A node with a topic in each of two directories, whose segments are cold. One of these hangs."""
 
     def __init__(self, partitions: int = 1, records: int = COUNT) -> None:
-        self.hung: list[Submit] = []
-        self.is_hung = False
         fs, rng = CrashableFs(), SeededRng(7)
         for topic in (GOOD, HUNG):
             format_disk(fs, rng, f"/{topic}")
@@ -65,24 +63,15 @@ class Node(Harness):
             log._segments._recent.clear()
             self.fs.chill(f"{log.path}/{names.stem(0)}")
         self.fs.cold_reads.clear()
-        self.is_hung = True
-
-    def run(self, effects: Any) -> None:
-        for effect in effects:
-            if (
-                self.is_hung
-                and type(effect) is Submit
-                and effect.name == READ
-                and effect.path.startswith(f"/{HUNG}/")
-            ):
-                self.hung.append(effect)
-            else:
-                super().run([effect])
+        self.held = lambda effect: (
+            isinstance(effect, Submit)
+            and effect.name == READ
+            and effect.path.startswith(f"/{HUNG}/")
+        )
 
     def answers(self) -> None:
         """The disk does what it was asked for."""
-        self.is_hung, hung, self.hung = False, self.hung, []
-        self.run(hung)
+        self.release()
         self.pass_time(0)
 
     def look_up(
@@ -147,7 +136,7 @@ def test_nothing_is_kept_of_a_lookup_that_was_answered_while_the_disk_hangs() ->
         asked = node.look_up(HUNG, timeout_ms=1_000)
         node.pass_time(1_000)
         assert asked.answers
-    assert len(node.hung) == 1, "one read for all of them"
+    assert len(node.on_hold) == 1, "one read for all of them"
     assert node.waiters() == 0
     connection = weakref.ref(asked)
     del asked
@@ -174,7 +163,7 @@ def test_a_lookup_of_many_partitions_waits_once_and_not_for_each_of_those_that_h
     count = 5 * _SEARCHES_MAX
     node = Node(partitions=count, records=40)
     asked = node.look_up(HUNG, GOOD, partitions=count, timeout_ms=2_000)
-    assert 0 < len(node.hung) <= _SEARCHES_MAX
+    assert 0 < len(node.on_hold) <= _SEARCHES_MAX
     node.pass_time(2_000)
     assert found(asked) == {
         HUNG: [(Code.REQUEST_TIMED_OUT, -1)] * count,
@@ -270,7 +259,7 @@ def test_a_fetch_at_a_disk_that_hangs_ends_at_its_time_and_leaves_nothing_behind
         assert asked.answers == []
         node.pass_time(1)
         assert len(asked.answers) == 1
-    assert len(node.hung) <= 2, "one read for all of them"
+    assert len(node.on_hold) <= 2, "one read for all of them"
     assert node.waiters() == 0
     assert not any(partition.fetch_waiters.waiting for partition in node.node.hosted)
     connection = weakref.ref(asked)

@@ -16,8 +16,7 @@ from firnline.protocol.messages import k20_delete_topics as m20
 from firnline.protocol.messages.headers import RequestHeader
 from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from firnline.protocol.schema import Message
-
-from .harness import Connection, Harness, batch
+from tests.worlds.harness import Connection, Harness, batch
 
 LARGE = 1 << 20
 MANY = 60_000
@@ -60,7 +59,7 @@ class Owning:
         node.run(effects)
 
     def one_more(self) -> bool:
-        due = self._node._next_timer(self._node.now_ms)
+        due = self._node.due_timer()
         if due is not None:
             del self._node.timers[due.key]
             self._node.run(due.then(self._node.now_ms))

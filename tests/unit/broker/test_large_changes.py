@@ -41,8 +41,8 @@ from firnline.protocol.messages.k73_assign_replicas_to_dirs import (
 from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
 from firnline.protocol.schema import Message
 from firnline.protocol.versions import CONTROLLER_SERVED
+from tests.worlds.harness import DATA, Harness
 
-from .harness import DATA, Harness
 from .large import NAMES, PARTITIONS, LargeNode
 
 # Calls of functions: some five to ten thousand of them are a millisecond.

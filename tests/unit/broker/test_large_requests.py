@@ -60,8 +60,8 @@ from firnline.protocol.messages.k47_offset_delete import (
 )
 from firnline.protocol.schema import Message
 from firnline.replica.partition import Partition
+from tests.worlds.harness import Connection, Harness, batch
 
-from .harness import Connection, Harness, batch
 from .large import NAMES, PARTITIONS, LargeNode
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ from firnline.base.effects import Effects
 from firnline.base.limits import ELEMENT_HELD_BYTES
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.replica.partition import Partition
+from tests.worlds.harness import Connection
 
-from .harness import Connection
 from .large import NAMES, PARTITIONS, LargeNode
 
 COUNT = 4 * PARTITIONS

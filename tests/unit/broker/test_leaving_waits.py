@@ -15,8 +15,8 @@ from firnline.protocol.messages.k00_produce import (
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.replica.waiters import FetchWaiter, FetchWaiters
+from tests.worlds.harness import Connection, batch
 
-from .harness import Connection, batch
 from .large import NAMES, PARTITIONS, LargeNode
 from .test_large_requests import codes, fetch, read, resign, waiting
 

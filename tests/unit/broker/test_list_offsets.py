@@ -24,8 +24,8 @@ from firnline.broker.list_offsets import (
 from firnline.config.topic import TopicConfig
 from firnline.replica.delete_records import Deleted, delete_records
 from firnline.replica.partition import Partition
-from tests.unit.broker.hosting import Calls
-from tests.unit.replica.list_log import batch, log_of, partition
+from tests.worlds.hosting import Calls
+from tests.worlds.list_log import batch, log_of, partition
 
 NOTHING = OffsetFound(-1, -1, -1)
 WAIT_MS = 30_000

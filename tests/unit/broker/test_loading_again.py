@@ -2,8 +2,8 @@
 
 from firnline.base.errors import Code
 from firnline.protocol.messages.k15_describe_groups import DescribeGroupsRequest
-from tests.unit.broker.harness import Harness
 from tests.unit.broker.test_node import commit, committed
+from tests.worlds.harness import Harness
 
 
 def test_a_partition_of_groups_that_cannot_be_read_has_no_coordinator_until_it_can_be_read() -> (

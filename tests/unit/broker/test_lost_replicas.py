@@ -10,8 +10,6 @@ from firnline.protocol.messages.k45_alter_partition_reassignments import (
     ReassignableTopic,
 )
 from firnline.protocol.messages.k73_assign_replicas_to_dirs import AssignReplicasToDirsRequest
-from tests.unit.broker.cluster import Rig
-from tests.unit.broker.harness import DATA
 from tests.unit.broker.test_directories import directory, index_in, state, two_directories
 from tests.unit.broker.test_replication import (
     BROKERS,
@@ -23,6 +21,8 @@ from tests.unit.broker.test_replication import (
     started,
     values,
 )
+from tests.worlds.cluster import Rig
+from tests.worlds.harness import DATA
 
 PATH = f"{DATA}/t-0"
 SEGMENT = f"{PATH}/{0:020}.log"

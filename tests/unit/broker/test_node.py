@@ -31,9 +31,9 @@ from firnline.protocol.messages.k21_delete_records import (
 from firnline.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from firnline.replica.opening import SLICE, Opening
 from firnline.sim.disk import CrashableFs
-from tests.unit.broker.harness import START_MS, Connection, Harness, batch, format_disk
-from tests.unit.replica.list_log import partition
 from tests.worlds.chance import SeededRng
+from tests.worlds.harness import START_MS, Connection, Harness, batch, format_disk
+from tests.worlds.list_log import partition
 
 _NOT_LEADER = Code.NOT_LEADER_OR_FOLLOWER
 
@@ -640,19 +640,10 @@ def test_nothing_is_hosted_before_the_registration_of_this_incarnation() -> None
 class _Slow(Harness):
     """A node whose disk syncs when it is told to, from the start on."""
 
-    @property
-    def holds_flushes(self) -> bool:
-        return True
-
-    @holds_flushes.setter
-    def holds_flushes(self, value: bool) -> None:
-        pass
+    holds_flushes = True
 
     def flush_one(self) -> None:
-        flush = self.flushes.pop(0)
-        for file in flush.files:
-            file.sync()
-        self.run(flush.then(None, self.now_ms))
+        self.complete(self.flushes.pop(0))
 
 
 def test_a_start_that_fails_leaves_the_directory_free() -> None:

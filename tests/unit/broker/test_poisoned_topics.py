@@ -12,8 +12,8 @@ from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.tiered.objects.memory import MemoryStore
 from tests.raw_batches import GZIP, raw_batch
-from tests.unit.broker.harness import Harness
 from tests.unit.server.test_metrics import scrape, shown
+from tests.worlds.harness import Harness
 
 GROUPS, TIER, METADATA = "__consumer_offsets", "__remote_log_metadata", "__cluster_metadata"
 GARBAGE = raw_batch(b"this is not gzip", codec=GZIP)

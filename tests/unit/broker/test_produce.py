@@ -11,8 +11,8 @@ from firnline.config.topic import TopicConfig
 from firnline.records.batch import HEADER
 from firnline.replica.partition import Partition
 from firnline.replica.waiters import FetchWaiter
-from tests.unit.broker.hosting import Calls
-from tests.unit.replica.list_log import batch, log_of, partition
+from tests.worlds.hosting import Calls
+from tests.worlds.list_log import batch, log_of, partition
 
 TIMEOUT_MS = 30_000
 

@@ -17,10 +17,9 @@ from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, NONE, ZSTD
-from firnline.records.record import all_records
 from firnline.replica.partition import Partition
-
-from .harness import Connection, Harness
+from tests.worlds.harness import Connection, Harness
+from tests.worlds.whole import all_records
 
 SMALL, LARGE = b"v" * 100, bytes(range(256)) * 400
 VERSION = 9

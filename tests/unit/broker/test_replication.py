@@ -23,8 +23,8 @@ from firnline.protocol.messages.k45_alter_partition_reassignments import (
 )
 from firnline.protocol.messages.k56_alter_partition import AlterPartitionRequest
 from firnline.replica.partition import Partition
-from tests.unit.broker.cluster import Rig
-from tests.unit.broker.harness import batch, values_of
+from tests.worlds.cluster import Rig
+from tests.worlds.harness import batch, values_of
 
 BROKERS = (4, 5, 6)
 ROLES = {1: "controller", **dict.fromkeys(BROKERS, "broker")}

@@ -17,9 +17,9 @@ from firnline.broker.leaders import closest
 from firnline.replica.isr import BrokerFact, FetchClock, ReplicaState
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local
-from tests.unit.broker.hosting import Calls, hosted
-from tests.unit.replica.list_log import NODE_ID, TOPIC_ID, ListLog, batch, log_of
 from tests.worlds.chance import SeededRng
+from tests.worlds.hosting import Calls, hosted
+from tests.worlds.list_log import NODE_ID, TOPIC_ID, ListLog, batch, log_of
 
 FOLLOWERS = (2, 3)
 REPLICAS = (NODE_ID, *FOLLOWERS)

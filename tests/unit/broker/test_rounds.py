@@ -12,7 +12,7 @@ from firnline.controller.controller import Controller
 from firnline.metadata import records as r
 from firnline.metadata.image import ConfigResource, PartitionImage, ResourceType
 from firnline.metadata.result import ControllerResult
-from tests.unit.broker.cluster import Rig
+from tests.worlds.cluster import Rig
 
 TOPIC_ID = b"\x42" * 16
 SILENCE = {"broker.session.timeout.ms": "600000"}

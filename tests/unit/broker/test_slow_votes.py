@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from firnline.base.effects import Submit
 from firnline.protocol.messages.k00_produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -12,9 +13,9 @@ from firnline.protocol.messages.k00_produce import (
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.protocol.messages.k52_vote import VoteRequest
 from firnline.raft import wire
-from tests.raft_rig import part
-from tests.unit.broker.cluster import CONTROLLER_PORT, Member, Rig
-from tests.unit.broker.harness import batch, values_of
+from tests.worlds.cluster import CONTROLLER_PORT, Member, Rig
+from tests.worlds.harness import batch, values_of
+from tests.worlds.raft import part
 
 BOTH = dict.fromkeys((1, 2, 3), "broker,controller")
 EPOCH = 50
@@ -57,14 +58,14 @@ def with_a_vote_that_hangs() -> tuple[Rig, Member, int, list[Any]]:
     """The rig, a voter whose vote its disk does not take, the partition it leads, who hears of the vote."""
     rig = Rig(BOTH).start()
     member, index = a_voter_that_follows(rig)
-    member.hung_pool = "votes"
+    member.held = lambda effect: isinstance(effect, Submit) and effect.pool == "votes"
     return rig, member, index, ask_for_a_vote(rig, member)
 
 
 def test_partitions_are_served_while_a_vote_waits_for_its_disk_and_it_is_told_to_nobody() -> None:
     rig, member, index, answers = with_a_vote_that_hangs()
     rig.pass_time(1_000)
-    assert len(member.hung) == 1, "one save, and no second before it is done"
+    assert len(member.on_hold) == 1, "one save, and no second before it is done"
 
     for number in range(3):
         data = TopicProduceData(
@@ -99,7 +100,7 @@ def test_partitions_are_served_while_a_vote_waits_for_its_disk_and_it_is_told_to
     assert member.controller.quorum.raft.is_saving
     assert all(m.controller.quorum.epoch < EPOCH for m in rig.members.values() if m is not member)
 
-    member.end_hang()
+    member.release()
     rig.until(lambda: answers)
     assert part(answers[0]).vote_granted
     rig.until(lambda: rig.active() is not None and rig[1].controller.quorum.epoch >= EPOCH)
@@ -120,14 +121,14 @@ def test_a_controller_that_leaves_keeps_its_directory_until_its_vote_is_written(
     rig = Rig(dict.fromkeys(BOTH, role)).start()
     rig.until(lambda: rig.active() is not None)
     member = rig[next(n for n in BOTH if n != rig.active())]
-    member.hung_pool = "votes"
+    member.held = lambda effect: isinstance(effect, Submit) and effect.pool == "votes"
     ask_for_a_vote(rig, member)
     rig.pass_time(1_000)
     node = member.node
     assert node is not None
     member.run(node.shutdown(rig.now_ms))
     rig.pass_time(60_000)
-    assert len(member.hung) == 1
+    assert len(member.on_hold) == 1
     assert not member.is_stopped
-    member.end_hang()
+    member.release()
     rig.until(lambda: member.is_stopped)

@@ -8,7 +8,7 @@ from firnline.base.errors import Code, StorageError
 from firnline.log.recovery import RecoveryReport
 from firnline.protocol.messages.k03_metadata import MetadataRequest
 from firnline.sim.disk import CrashableFile, CrashableFs
-from tests.unit.broker.harness import Harness
+from tests.worlds.harness import Harness
 
 MARKER = "/data/.kafka_cleanshutdown"
 

@@ -14,7 +14,7 @@ from firnline.log.file_syncs import DirSync
 from firnline.log.log import Log
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.replica.hosted import Room
-from tests.unit.broker.harness import Harness, batch
+from tests.worlds.harness import Harness, batch
 
 pytestmark = pytest.mark.slow
 

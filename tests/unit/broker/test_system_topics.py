@@ -20,9 +20,9 @@ from firnline.protocol.messages.k37_create_partitions import (
 )
 from firnline.records.build import NewRecord, build_batch
 from firnline.tiered.objects.memory import MemoryStore
-from tests.unit.broker.harness import SETTINGS, Harness
 from tests.unit.broker.test_tier_metadata_topic import changed
 from tests.unit.broker.test_tier_replicas import World
+from tests.worlds.harness import SETTINGS, Harness
 
 GROUPS, TIER = "__consumer_offsets", "__remote_log_metadata"
 TIERED: dict[str, Any] = {"remote_storage_enable": "true"}

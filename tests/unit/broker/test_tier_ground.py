@@ -11,8 +11,8 @@ from firnline.broker.tier.ground import TierGround
 from firnline.config.broker import BrokerConfig
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import FsyncRule, Partition
-from tests.unit.broker.hosting import hosted
-from tests.unit.replica.list_log import batch, log_of, partition
+from tests.worlds.hosting import hosted
+from tests.worlds.list_log import batch, log_of, partition
 
 
 def feed(rule: FsyncRule) -> tuple[MetadataFeed, Any]:

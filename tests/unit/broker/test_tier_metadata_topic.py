@@ -16,7 +16,7 @@ from firnline.protocol.messages.k19_create_topics import (
 )
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from firnline.tiered.objects.memory import MemoryStore
-from tests.unit.broker.harness import Harness
+from tests.worlds.harness import Harness
 
 DAY_MS = 86_400_000
 TIERED: dict[str, Any] = {"remote_storage_enable": "true", "retention_ms": str(7 * DAY_MS)}

@@ -25,9 +25,9 @@ from firnline.tiered.metadata.partitioner import metadata_partition_of
 from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import RemoteSegment, RemoteStorageError, SegmentState
-from tests.tier_world import FaultyStorage
-from tests.unit.broker.cluster import Rig
-from tests.unit.broker.harness import TIER_SETTINGS, batch, values_of
+from tests.worlds.cluster import Rig
+from tests.worlds.harness import TIER_SETTINGS, batch, values_of
+from tests.worlds.tier import FaultyStorage
 
 BROKERS = (4, 5, 6)
 ROLES = {1: "controller", **dict.fromkeys(BROKERS, "broker")}

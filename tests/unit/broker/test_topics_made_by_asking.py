@@ -7,8 +7,8 @@ import pytest
 from firnline.base.errors import Code, KafkaError
 from firnline.broker.controller_port import CreateTopics
 from firnline.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from tests.worlds.harness import Connection
 
-from .harness import Connection
 from .large import NAMES, LargeNode
 
 # Calls of functions: some five to ten thousand of them are a millisecond.

@@ -12,7 +12,6 @@ from firnline.protocol.messages.k01_fetch import FetchRequest
 from firnline.protocol.messages.k56_alter_partition import AlterPartitionRequest
 from firnline.protocol.messages.k57_update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from firnline.protocol.schema import Versions
-from tests.unit.broker.cluster import Rig
 from tests.unit.broker.test_replication import (
     BROKERS,
     all_equal,
@@ -23,6 +22,7 @@ from tests.unit.broker.test_replication import (
     produce,
     values,
 )
+from tests.worlds.cluster import Rig
 
 CONTROLLERS = (1, 2, 3)
 ROLES = {**dict.fromkeys(CONTROLLERS, "controller"), **dict.fromkeys(BROKERS, "broker")}

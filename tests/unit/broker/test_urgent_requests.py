@@ -13,8 +13,8 @@ from firnline.protocol.messages.k01_fetch import (
     FetchTopic,
     ReplicaState,
 )
+from tests.worlds.harness import Connection
 
-from .harness import Connection
 from .large import NAMES, PARTITIONS, LargeNode
 
 CONSUMERS = 20

@@ -19,9 +19,9 @@ from firnline.protocol.messages.k00_produce import (
     TopicProduceData,
 )
 from firnline.sim.disk import CrashableFs
-from tests.unit.broker.cluster import Member, Rig
-from tests.unit.broker.harness import batch
 from tests.unit.broker.test_tier_replicas import World
+from tests.worlds.cluster import Member, Rig
+from tests.worlds.harness import batch
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "decisions" / "0035-what-still-waits.md"

@@ -29,8 +29,8 @@ from firnline.tiered.metadata.log import UNREADABLE
 from firnline.tiered.objects.layout import DATA_FOLDER, LOG, HeadName, head_key
 from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.spi import ObjectInfo
-from tests.tier_world import Cluster, Node, topic_config
 from tests.unit.cli.fake_broker import FakeBroker
+from tests.worlds.tier import Cluster, Node, topic_config
 
 
 class Busy(MemoryStore):

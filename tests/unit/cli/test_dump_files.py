@@ -16,10 +16,10 @@ from firnline.log.directory import LogDirectory
 from firnline.metadata.meta_log import open_meta_log
 from firnline.records.batch import headers
 from firnline.runtime.disk import RealFs
-from tests.log_world import ABORT, NOW, append, batch, end_txn, small
-from tests.meta_log_world import DELETE_DELAY_MS, commit, extend, freeze, retire
-from tests.quorum_rig import broker_config
 from tests.worlds.chance import SeededRng
+from tests.worlds.log import ABORT, NOW, append, batch, end_txn, small
+from tests.worlds.meta_log import DELETE_DELAY_MS, commit, extend, freeze, retire
+from tests.worlds.quorum import broker_config
 
 ID = bytes(range(16))
 

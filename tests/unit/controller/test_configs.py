@@ -6,7 +6,7 @@ from firnline.base.errors import Code, KafkaError
 from firnline.controller.configs import Alteration, AlterOp
 from firnline.controller.topics import NewTopic
 from firnline.metadata.image import ConfigResource
-from tests.quorum_rig import Cluster
+from tests.worlds.quorum import Cluster
 
 TOPIC, BROKER = 2, 4
 

@@ -9,7 +9,7 @@ from firnline.controller.topics import NewTopic
 from firnline.metadata import records as r
 from firnline.metadata.image import PartitionImage
 from firnline.metadata.result import ControllerResult
-from tests.quorum_rig import Cluster
+from tests.worlds.quorum import Cluster
 
 NEW, LOST = b"n" * 16, bytes(15) + b"\x02"  # as Apache Kafka 4.3.1 counts them
 

@@ -12,7 +12,7 @@ from firnline.controller.topics import NewTopic
 from firnline.metadata import records as r
 from firnline.metadata.image import PartitionImage
 from firnline.metadata.result import ControllerResult
-from tests.quorum_rig import Cluster, broker_config
+from tests.worlds.quorum import Cluster, broker_config
 
 PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
 

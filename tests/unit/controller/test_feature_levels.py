@@ -11,7 +11,7 @@ from firnline.metadata import records as r
 from firnline.metadata.features import METADATA_VERSIONS
 from firnline.metadata.image import ControllerImage, FeatureRange
 from firnline.metadata.result import ControllerResult
-from tests.quorum_rig import Cluster, MemoryLog, registration
+from tests.worlds.quorum import Cluster, MemoryLog, registration
 
 MV = "metadata.version"
 UPGRADE, SAFE, UNSAFE = UpdateType.UPGRADE, UpdateType.SAFE_DOWNGRADE, UpdateType.UNSAFE_DOWNGRADE

@@ -11,7 +11,7 @@ from firnline.controller.partition_change import RECOVERING
 from firnline.controller.reassignments import Reassignment
 from firnline.controller.topics import NewTopic
 from firnline.metadata.image import NO_LEADER, ClusterImage, PartitionImage
-from tests.quorum_rig import Cluster
+from tests.worlds.quorum import Cluster
 
 BROKERS = (1, 2, 3, 4)
 STEPS = 120

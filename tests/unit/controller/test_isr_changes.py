@@ -13,7 +13,7 @@ from firnline.metadata import records as r
 from firnline.metadata.image import ConfigResource, PartitionImage
 from firnline.metadata.result import ControllerResult
 from firnline.protocol.schema import Message
-from tests.quorum_rig import Cluster
+from tests.worlds.quorum import Cluster
 
 Answer = IsrAnswer | KafkaError
 

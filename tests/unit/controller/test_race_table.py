@@ -13,8 +13,8 @@ from firnline.base.replicas import IsrChange, IsrMember
 from firnline.controller.controller import Controller
 from firnline.controller.topics import NewTopic
 from firnline.metadata.image import PartitionImage
-from tests.quorum_rig import Cluster
 from tests.worlds.chance import CountingRng
+from tests.worlds.quorum import Cluster
 
 A, B = 1, 2
 SESSION_MS = 9_000

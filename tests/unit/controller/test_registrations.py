@@ -10,7 +10,7 @@ from firnline.base.errors import Code, KafkaError
 from firnline.controller.brokers import Heartbeat
 from firnline.metadata.census import PartitionIndex
 from firnline.metadata.image import EMPTY_IMAGE, PartitionImage, TopicImage
-from tests.quorum_rig import Cluster, broker_config, registration
+from tests.worlds.quorum import Cluster, broker_config, registration
 
 SESSION_MS = 9_000
 OLD, NEW = 2, 3

@@ -12,9 +12,9 @@ from firnline.controller.topics import NewTopic
 from firnline.metadata.image import NO_LEADER, PartitionImage
 from firnline.metadata.records import PartitionChangeRecord, decode
 from firnline.metadata.result import ControllerResult
-from firnline.records.record import all_records
-from tests.quorum_rig import Cluster, broker_config
 from tests.worlds.chance import CountingRng
+from tests.worlds.quorum import Cluster, broker_config
+from tests.worlds.whole import all_records
 
 PARTITIONS = 10
 PART = 3

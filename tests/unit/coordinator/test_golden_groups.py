@@ -15,9 +15,9 @@ from firnline.coordinator.records import (
     decode_key,
     decode_value,
 )
-from firnline.records.record import all_records
 from tests.datadriven import run_script
-from tests.unit.coordinator.group_world import GROUP, GroupWorld, check_counts
+from tests.worlds.groups import GROUP, GroupWorld, check_counts
+from tests.worlds.whole import all_records
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "golden" / "coordinator").glob("*.txt"))
 _ID = re.compile(r"00000000-0000-0000-0000-0*([0-9a-f]+)")

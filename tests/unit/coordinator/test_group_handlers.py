@@ -56,7 +56,7 @@ from firnline.protocol.messages.k16_list_groups import ListGroupsRequest
 from firnline.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from firnline.protocol.messages.k42_delete_groups import DeleteGroupsRequest
 from firnline.protocol.schema import Message
-from tests.unit.coordinator.group_world import GroupWorld
+from tests.worlds.groups import GroupWorld
 
 T_ID, OFFSETS_ID, OTHER_ID = (bytes(15) + bytes([n]) for n in (7, 8, 9))
 CONNECTION = SimpleNamespace(listener="PLAINTEXT", peer_host="10.0.0.1", principal="User:ANONYMOUS")

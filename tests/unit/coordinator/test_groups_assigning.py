@@ -8,8 +8,8 @@ from firnline.base.errors import Code
 from firnline.coordinator import generation
 from firnline.coordinator.group_members import GroupMembers
 from firnline.coordinator.records import GroupMetadataValue, decode_key, decode_value
-from firnline.records.record import all_records
-from tests.unit.coordinator.group_world import GROUP, GroupWorld
+from tests.worlds.groups import GROUP, GroupWorld
+from tests.worlds.whole import all_records
 
 COUNT = 1_000
 LEADER, LAST = "c0", f"c{COUNT - 1}"

@@ -6,7 +6,7 @@ import pytest
 
 from firnline.base.errors import Code
 from firnline.coordinator.membership import choose_protocol
-from tests.unit.coordinator.group_world import GroupWorld
+from tests.worlds.groups import GroupWorld
 
 
 @pytest.fixture

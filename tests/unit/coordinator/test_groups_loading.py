@@ -26,9 +26,9 @@ from firnline.coordinator.records import encode_value as value_bytes
 from firnline.coordinator.rows import commit_row
 from firnline.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
-from firnline.records.record import all_records
 from tests.raw_batches import GZIP, misplaced_batch, raw_batch
-from tests.unit.coordinator.group_world import GroupWorld, Settings, Told, load_into
+from tests.worlds.groups import GroupWorld, Settings, Told, load_into
+from tests.worlds.whole import all_records
 
 KAFKA_LOG = (
     Path(__file__).parents[2] / "golden" / "coordinator" / "kafka-4.3.1-consumer-offsets.log"

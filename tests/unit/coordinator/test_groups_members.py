@@ -3,7 +3,7 @@
 import pytest
 
 from firnline.base.errors import Code
-from tests.unit.coordinator.group_world import GroupWorld
+from tests.worlds.groups import GroupWorld
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from firnline.base.errors import Code
 from firnline.base.units import DAY_MS
 from firnline.records.batch import headers
-from tests.unit.coordinator.group_world import GroupWorld, subscription
+from tests.worlds.groups import GroupWorld, subscription
 
 WEEK_MS = 7 * DAY_MS
 CHECK_MS = 600_000

@@ -19,7 +19,7 @@ from firnline.coordinator import group as group_module
 from firnline.coordinator.group import Group
 from firnline.coordinator.group_state import GroupState
 from firnline.coordinator.membership import JoinResult, SyncResult
-from tests.unit.coordinator.group_world import GROUP, GroupWorld, check_counts
+from tests.worlds.groups import GROUP, GroupWorld, check_counts
 
 NAMES = st.sampled_from("abcd")
 FAILURES = (Code.NOT_ENOUGH_REPLICAS, Code.KAFKA_STORAGE_ERROR)

@@ -8,7 +8,7 @@ import pytest
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.coordinator.group_members import GroupMembers
-from tests.unit.coordinator.group_world import GROUP, GroupWorld, check_counts
+from tests.worlds.groups import GROUP, GroupWorld, check_counts
 
 COUNT = 250
 

@@ -23,8 +23,8 @@ from firnline.coordinator.records import (
 from firnline.coordinator.rows import commit_row, tombstone
 from firnline.records.batch import set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
-from tests.unit.coordinator.group_world import GroupWorld
 from tests.unit.coordinator.test_groups_loading import ask_everything
+from tests.worlds.groups import GroupWorld
 
 BACKGROUND = ("group", "background")
 

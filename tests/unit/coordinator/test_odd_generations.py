@@ -14,7 +14,7 @@ from firnline.coordinator.records import (
     encode_value,
 )
 from firnline.records.build import NewRecord, build_batch
-from tests.unit.coordinator.group_world import GroupWorld
+from tests.worlds.groups import GroupWorld
 
 NAMES = st.sampled_from(["", "a", "b", "c"])
 TIMES = st.sampled_from([-(2**31), -1, 0, 1, 6_000, 2**31 - 1])

@@ -10,8 +10,8 @@ from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.base.ids import TopicPartition
 from firnline.coordinator.records import OffsetCommitKey, encode_key
-from firnline.records.record import all_records
-from tests.unit.coordinator.group_world import GROUP, GroupWorld, Told, subscription
+from tests.worlds.groups import GROUP, GroupWorld, Told, subscription
+from tests.worlds.whole import all_records
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from firnline.log.log import Log
 from firnline.sim.disk import CrashableFs
-from tests.log_world import opened
+from tests.worlds.log import opened
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from firnline.log import recovery
 from firnline.log.recovery import told_of_recovery
 from firnline.log.segments import OPEN_SEGMENTS_MAX
 from firnline.sim.disk import CrashableFs
-from tests.log_world import (
+from tests.worlds.chance import SeededRng
+from tests.worlds.log import (
     NOW,
     PATH,
     append,
@@ -23,8 +24,7 @@ from tests.log_world import (
     opened,
     small,
 )
-from tests.recovery_world import filled, overwrite, report, segment_files, whole
-from tests.worlds.chance import SeededRng
+from tests.worlds.recovery import filled, overwrite, report, segment_files, whole
 
 
 def on_disk(fs: CrashableFs) -> None:

@@ -19,9 +19,9 @@ from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.log.recovery import Steps
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, TOPIC_ID, TP, batch
 from tests.worlds.chance import SeededRng
 from tests.worlds.effects import World, carried_out
+from tests.worlds.log import NOW, TOPIC_ID, TP, batch
 
 
 def directory() -> LogDirectory:

@@ -19,8 +19,8 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
-from tests.compaction_world import RULES, compacted, data_records, put, round_of, rows, settled
-from tests.log_world import (
+from tests.worlds.compaction import RULES, compacted, data_records, put, round_of, rows, settled
+from tests.worlds.log import (
     ABORT,
     COMMIT,
     NOW,

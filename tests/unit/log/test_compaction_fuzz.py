@@ -18,11 +18,11 @@ from firnline.log.compaction.rounds import Round, compact
 from firnline.log.directory import LogDirectory
 from firnline.records.build import NewRecord, build_batch
 from firnline.sim.disk import CrashableFs
-from tests.compaction_world import RULES, compacted, rows
-from tests.log_world import NOW, TOPIC_ID, TP, append, flush
 from tests.worlds.chance import SeededRng
 from tests.worlds.clock import FakeClock
+from tests.worlds.compaction import RULES, compacted, rows
 from tests.worlds.effects import World
+from tests.worlds.log import NOW, TOPIC_ID, TP, append, flush
 
 DELAY_MS = 60_001  # of the removal of files
 STEPS = {

@@ -17,10 +17,10 @@ from firnline.log.checkpoint import (
 from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.sim.disk import CrashableFs, Inode
-from tests.compaction_world import compacted, put, round_of, rows, settled
-from tests.log_world import NOW, TOPIC_ID, TP, batch
 from tests.worlds.chance import SeededRng
+from tests.worlds.compaction import compacted, put, round_of, rows, settled
 from tests.worlds.effects import World, carried_out
+from tests.worlds.log import NOW, TOPIC_ID, TP, batch
 
 HOUR = 3_600_000
 CONFIG = compacted(delete_retention_ms=HOUR)

@@ -13,7 +13,7 @@ from firnline.log.segment import Segment
 from firnline.log.sparse_index import IndexDamaged
 from firnline.records.batch import headers
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, PATH, append, batch, offset_at_time, opened
+from tests.worlds.log import NOW, PATH, append, batch, offset_at_time, opened
 
 COUNT = 12
 CONFIG = TopicConfig(index_interval_bytes=1)

@@ -21,10 +21,10 @@ from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.log.recovery import RecoveryReport
 from firnline.sim.disk import CrashableFs
-from tests.compaction_world import compacted, put, round_of, rows, settled
-from tests.log_world import NOW, append, batch, flush, found_headers, found_records, small
 from tests.worlds.chance import SeededRng
+from tests.worlds.compaction import compacted, put, round_of, rows, settled
 from tests.worlds.effects import carried_out
+from tests.worlds.log import NOW, append, batch, flush, found_headers, found_records, small
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 ID, OTHER_ID, DIR_ID = bytes(range(16)), bytes(range(1, 17)), bytes(range(2, 18))

@@ -14,8 +14,8 @@ from firnline.log.log import Log
 from firnline.log.recovery import open_log
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
-from tests.compaction_world import compacted, round_of, settled
-from tests.log_world import (
+from tests.worlds.compaction import compacted, round_of, settled
+from tests.worlds.log import (
     ABORT,
     NOW,
     PATH,

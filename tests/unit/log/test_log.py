@@ -14,7 +14,7 @@ from firnline.log.segments import OPEN_SEGMENTS_MAX
 from firnline.records.batch import BatchHeader, crc_is_right, headers, parse_header
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
-from tests.log_world import (
+from tests.worlds.log import (
     NOW,
     PATH,
     TOPIC_ID,

@@ -18,7 +18,7 @@ from firnline.log.producer_state import (
     read_latest_snapshot,
 )
 from firnline.sim.disk import CrashableFs
-from tests.log_world import (
+from tests.worlds.log import (
     ABORT,
     COMMIT,
     NOW,
@@ -256,7 +256,7 @@ def test_an_old_coordinator_cannot_end_a_transaction(log: Log) -> None:
     append(log, batch("a", pid=7, seq=0, is_transactional=True))
     end_txn(log, 7, COMMIT, coordinator_epoch=5)
     append(log, batch("b", pid=7, seq=1, is_transactional=True))
-    from tests.log_world import marker
+    from tests.worlds.log import marker
 
     late = refused(log, marker(7, ABORT, coordinator_epoch=4), origin="coordinator")
     assert late.code == Code.TRANSACTION_COORDINATOR_FENCED

@@ -26,10 +26,10 @@ from firnline.log.compaction.rounds import compact
 from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.sim.disk import CrashableFs
-from tests.compaction_world import RULES
-from tests.log_world import NOW, TOPIC_ID, TP, batch
 from tests.worlds.chance import SeededRng
+from tests.worlds.compaction import RULES
 from tests.worlds.effects import World
+from tests.worlds.log import NOW, TOPIC_ID, TP, batch
 
 MAY_WAIT = {"remove", "remove_dir", "sync", "sync_dir", "truncate", "list_dir", "names"}
 OTHER = TopicPartition("other", 0)

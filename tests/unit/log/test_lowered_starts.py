@@ -11,9 +11,9 @@ from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.log.recovery import told_of_recovery
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, TOPIC_ID, TP, append, batch, flush, found_records, small
 from tests.worlds.chance import SeededRng
 from tests.worlds.effects import carried_out
+from tests.worlds.log import NOW, TOPIC_ID, TP, append, batch, flush, found_records, small
 
 
 def started(fs: CrashableFs) -> LogDirectory:

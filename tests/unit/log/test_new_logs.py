@@ -7,8 +7,8 @@ from firnline.config.topic import TopicConfig
 from firnline.log.checkpoint import format_directory
 from firnline.log.directory import LogDirectory
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, TOPIC_ID, TP, batch
 from tests.worlds.chance import SeededRng
+from tests.worlds.log import NOW, TOPIC_ID, TP, batch
 
 
 def started(fs: CrashableFs) -> LogDirectory:

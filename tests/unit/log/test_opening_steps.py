@@ -14,8 +14,8 @@ from firnline.log.recovery import opening_steps
 from firnline.records import batch as batch_format
 from firnline.records import file_scan
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, PATH, append, batch, fill, found_headers, opened, small
 from tests.worlds.chance import SeededRng
+from tests.worlds.log import NOW, PATH, append, batch, fill, found_headers, opened, small
 
 # What a slice may do: some milliseconds.
 CALLS_MAX = 120

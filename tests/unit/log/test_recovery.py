@@ -12,7 +12,8 @@ from firnline.log.log import Log
 from firnline.log.recovery import opening_steps
 from firnline.records.batch import headers
 from firnline.sim.disk import CrashableFs
-from tests.log_world import (
+from tests.worlds.chance import SeededRng
+from tests.worlds.log import (
     ABORT,
     COMMIT,
     NOW,
@@ -30,8 +31,7 @@ from tests.log_world import (
     opened,
     small,
 )
-from tests.recovery_world import filled, overwrite, report, segment_files, whole
-from tests.worlds.chance import SeededRng
+from tests.worlds.recovery import filled, overwrite, report, segment_files, whole
 
 
 def test_a_killed_process_loses_nothing() -> None:
@@ -603,7 +603,7 @@ def test_old_producers_are_forgotten_at_a_start() -> None:
     fs = CrashableFs()
     filled(fs).close()
     from firnline.log.recovery import open_log
-    from tests.log_world import TOPIC_ID, TP
+    from tests.worlds.log import TOPIC_ID, TP
 
     late = NOW + 2 * 86_400_000
     log = open_log(fs, PATH, TP, topic_id=TOPIC_ID, config=small(), now_ms=late, was_clean=True)
@@ -613,7 +613,7 @@ def test_old_producers_are_forgotten_at_a_start() -> None:
 def test_the_real_file_system_is_opened_the_same(tmp_path: Path) -> None:
     from firnline.log.recovery import open_log
     from firnline.runtime.disk import RealFs
-    from tests.log_world import TOPIC_ID, TP
+    from tests.worlds.log import TOPIC_ID, TP
 
     def start(**more: bool) -> Log:
         return open_log(

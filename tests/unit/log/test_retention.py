@@ -22,9 +22,9 @@ from firnline.log.retention import (
     local_retention,
 )
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, PATH, append, batch, fill, flush, found_headers, opened, small
 from tests.worlds.chance import SeededRng
 from tests.worlds.effects import carried_out
+from tests.worlds.log import NOW, PATH, append, batch, fill, flush, found_headers, opened, small
 
 HOUR = 3_600_000
 

@@ -18,7 +18,8 @@ from firnline.log.recovery import open_log
 from firnline.log.segments import OPEN_SEGMENTS_MAX
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs, Keep
-from tests.log_world import (
+from tests.worlds.chance import SeededRng
+from tests.worlds.log import (
     ABORT,
     NOW,
     PATH,
@@ -36,7 +37,6 @@ from tests.log_world import (
     patched,
     small,
 )
-from tests.worlds.chance import SeededRng
 
 
 def test_a_segment_rolls_before_it_exceeds_its_size(log: Log) -> None:

@@ -7,8 +7,9 @@ from firnline.formats import names
 from firnline.log.compaction.rounds import compact
 from firnline.log.log import Log
 from firnline.sim.disk import CrashableFs
-from tests.compaction_world import RULES, compacted, put, round_of, settled
-from tests.log_world import (
+from tests.worlds.chance import SeededRng
+from tests.worlds.compaction import RULES, compacted, put, round_of, settled
+from tests.worlds.log import (
     ABORT,
     NOW,
     PATH,
@@ -19,7 +20,6 @@ from tests.log_world import (
     found_records,
     opened,
 )
-from tests.worlds.chance import SeededRng
 
 HOUR = 3_600_000
 STEM = f"{0:020d}"

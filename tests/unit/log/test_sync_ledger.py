@@ -11,7 +11,7 @@ from firnline.log.log import Log
 from firnline.log.segment import IndexRules, Segment
 from firnline.log.sync_ledger import SyncLedger
 from firnline.sim.disk import CrashableFs
-from tests.log_world import ABORT, NOW, PATH, append, batch, end_txn, fill, opened, small
+from tests.worlds.log import ABORT, NOW, PATH, append, batch, end_txn, fill, opened, small
 
 
 def segment(base_offset: int) -> Segment:

@@ -8,7 +8,8 @@ from firnline.log.log import Log
 from firnline.log.producer_state import snapshot_offsets
 from firnline.log.segments import OPEN_SEGMENTS_MAX
 from firnline.sim.disk import CrashableFs
-from tests.log_world import (
+from tests.worlds.chance import SeededRng
+from tests.worlds.log import (
     ABORT,
     COMMIT,
     NOW,
@@ -24,7 +25,6 @@ from tests.log_world import (
     refused,
     small,
 )
-from tests.worlds.chance import SeededRng
 
 
 def test_truncation_takes_back_offsets_epochs_and_transactions(log: Log) -> None:

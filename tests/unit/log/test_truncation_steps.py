@@ -18,7 +18,9 @@ from firnline.log.sparse_index import IndexDamaged
 from firnline.log.truncation import Truncation
 from firnline.records.batch import headers
 from firnline.sim.disk import CrashableFs
-from tests.log_world import (
+from tests.worlds.chance import SeededRng
+from tests.worlds.effects import World, kept
+from tests.worlds.log import (
     ABORT,
     NOW,
     PATH,
@@ -32,8 +34,6 @@ from tests.log_world import (
     read_all,
     small,
 )
-from tests.worlds.chance import SeededRng
-from tests.worlds.effects import World, kept
 
 
 class Run(World):

@@ -14,8 +14,8 @@ from firnline.metadata.features import (
 from firnline.metadata.format import cluster_id_of, format_storage
 from firnline.metadata.snapshot_file import read_snapshot
 from firnline.sim.disk import CrashableFs, Operation
-from tests.quorum_rig import broker_config
 from tests.worlds.chance import SeededRng
+from tests.worlds.quorum import broker_config
 
 CLUSTER = "AAAAAAAAAAAAAAAAAAAAAg"
 

@@ -10,8 +10,8 @@ from firnline.metadata import records as r
 from firnline.metadata.delta import ClusterDelta, Replay
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, ConfigResource, FeatureRange
 from firnline.metadata.loader import difference
-from firnline.metadata.snapshot_records import image_records
 from firnline.protocol.schema import Message
+from tests.worlds.whole import image_records
 
 A, B = b"a" * 16, b"b" * 16
 

@@ -11,10 +11,10 @@ from firnline.metadata.census import Census, Latencies, PartitionIndex
 from firnline.metadata.image import ClusterImage
 from firnline.metadata.loader import Loader, SnapshotLoader, difference
 from firnline.metadata.snapshot_file import Snapshot
-from firnline.metadata.snapshot_records import image_records
 from firnline.records.build import NewRecord, build_batch
 from tests.metadata_stories import LEVELS, Life
-from tests.quorum_rig import Cluster, SnapshotBytes, snapshot_bytes
+from tests.worlds.quorum import Cluster, SnapshotBytes, snapshot_bytes
+from tests.worlds.whole import image_records
 
 SEEDS = range(8)
 

@@ -14,7 +14,6 @@ from firnline.metadata.meta_log import MetaLog, QuorumStateFile, open_meta_log
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
 from firnline.metadata.snapshot_file import snapshot_batches, snapshot_name, write_snapshot
-from firnline.metadata.snapshot_records import image_records
 from firnline.raft.election_state import ElectionState
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import (
@@ -25,8 +24,9 @@ from firnline.records.control import (
     encode_value,
 )
 from firnline.sim.disk import CrashableFs, Operation
-from tests.quorum_rig import VOTERS, Loop, broker_config
 from tests.worlds.chance import CountingRng, SeededRng
+from tests.worlds.quorum import VOTERS, Loop, broker_config
+from tests.worlds.whole import image_records
 
 CONFIG = broker_config()
 DIR = "/data/__cluster_metadata-0"

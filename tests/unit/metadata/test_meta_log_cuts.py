@@ -10,7 +10,9 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata.meta_log import MetaLog
 from firnline.raft.ports import Done
-from tests.meta_log_world import (
+from tests.worlds.chance import SeededRng
+from tests.worlds.effects import World
+from tests.worlds.meta_log import (
     NOW,
     CuttingFs,
     a_disk,
@@ -20,8 +22,6 @@ from tests.meta_log_world import (
     opened,
     part_of,
 )
-from tests.worlds.chance import SeededRng
-from tests.worlds.effects import World
 
 AHEAD = OffsetAndEpoch(20, 5)
 

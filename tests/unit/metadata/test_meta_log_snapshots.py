@@ -15,7 +15,8 @@ from firnline.metadata.snapshot_file import SnapshotCheck, snapshot_name
 from firnline.records.batch import headers
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
-from tests.meta_log_world import (
+from tests.worlds.chance import SeededRng
+from tests.worlds.meta_log import (
     DELETE_DELAY_MS,
     DIR,
     NOW,
@@ -38,8 +39,7 @@ from tests.meta_log_world import (
     sync,
     truncate,
 )
-from tests.quorum_rig import broker_config
-from tests.worlds.chance import SeededRng
+from tests.worlds.quorum import broker_config
 
 AT_4 = OffsetAndEpoch(4, 1)
 AT_8 = OffsetAndEpoch(8, 2)

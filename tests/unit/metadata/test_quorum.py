@@ -16,8 +16,8 @@ from firnline.metadata.snapshot_file import Snapshot
 from firnline.protocol.schema import Message
 from firnline.records.batch import headers
 from firnline.records.record import records
-from tests.quorum_rig import BOOTSTRAP, Loop, MemoryLog, Told, make_quorum
 from tests.worlds.effects import kept
+from tests.worlds.quorum import BOOTSTRAP, Loop, MemoryLog, Told, make_quorum
 
 IDLE = ("metadata", "idle")
 

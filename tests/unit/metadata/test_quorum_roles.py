@@ -27,8 +27,8 @@ from firnline.records.control import (
     encode_value,
 )
 from firnline.records.record import records
-from tests.quorum_rig import BOOTSTRAP, Loop, MemoryLog, Told, make_quorum
 from tests.worlds.effects import kept
+from tests.worlds.quorum import BOOTSTRAP, Loop, MemoryLog, Told, make_quorum
 
 LOAD, IDLE = ("metadata", "load"), ("metadata", "idle")
 THREE = VoterSet([Voter(node_id, "localhost", 9090 + node_id) for node_id in (1, 2, 3)])

@@ -12,8 +12,8 @@ from firnline.metadata.result import ControllerResult
 from firnline.metadata.snapshot_file import read_snapshot, snapshot_name
 from firnline.metadata.snapshotter import SnapshotSettings
 from firnline.sim.disk import CrashableFs
-from tests.quorum_rig import VOTERS, Loop, broker_config
 from tests.worlds.chance import CountingRng
+from tests.worlds.quorum import VOTERS, Loop, broker_config
 
 CONFIG = broker_config()
 DIR = "/data/__cluster_metadata-0"

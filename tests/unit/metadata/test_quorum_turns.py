@@ -20,10 +20,10 @@ from firnline.protocol.schema import Message
 from firnline.raft import wire
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
-from tests.quorum_rig import Loop, MemoryLog, Told, make_quorum
 from tests.unit.metadata.test_quorum import setting, started
 from tests.unit.metadata.test_quorum_roles import LOAD, Node, long_log
 from tests.worlds.effects import kept
+from tests.worlds.quorum import Loop, MemoryLog, Told, make_quorum
 
 
 def test_a_long_change_is_told_in_a_turn_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,10 @@ from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata.snapshot_file import snapshot_name
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.snapshot_rules import next_start_offset
-from tests.meta_log_world import (
+from tests.unit.metadata.test_meta_log_snapshots import AHEAD, AT_4, AT_8, a_log
+from tests.worlds.chance import SeededRng
+from tests.worlds.effects import World, carried_out
+from tests.worlds.meta_log import (
     DELETE_DELAY_MS,
     DIR,
     NOW,
@@ -24,9 +27,6 @@ from tests.meta_log_world import (
     sync,
     truncate,
 )
-from tests.unit.metadata.test_meta_log_snapshots import AHEAD, AT_4, AT_8, a_log
-from tests.worlds.chance import SeededRng
-from tests.worlds.effects import World, carried_out
 
 
 def test_who_retires_snapshots_waits_for_no_disk_and_nothing_goes_before_the_log_start_is_durable() -> (

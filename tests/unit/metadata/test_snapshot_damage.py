@@ -12,7 +12,8 @@ from firnline.metadata.snapshot_damage import DAMAGED, FORGOTTEN, told_of_damage
 from firnline.metadata.snapshot_file import parse_snapshot_name, snapshot_name
 from firnline.records.batch import headers
 from firnline.sim.disk import CrashableFs
-from tests.meta_log_world import (
+from tests.worlds.chance import SeededRng
+from tests.worlds.meta_log import (
     CONFIG,
     DIR,
     NOW,
@@ -33,8 +34,7 @@ from tests.meta_log_world import (
     snapshot_bytes,
     sync,
 )
-from tests.quorum_rig import broker_config
-from tests.worlds.chance import SeededRng
+from tests.worlds.quorum import broker_config
 
 AT_4, AT_8 = OffsetAndEpoch(4, 1), OffsetAndEpoch(8, 2)
 END = OffsetAndEpoch(10, 2)

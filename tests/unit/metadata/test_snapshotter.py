@@ -16,7 +16,7 @@ from firnline.metadata.image import EMPTY_IMAGE, METADATA_VERSION, ClusterImage
 from firnline.metadata.loader import SnapshotLoader
 from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.snapshot_file import read_snapshot, snapshot_name
-from firnline.metadata.snapshot_records import RECORDS_PER_STEP, image_records, image_steps
+from firnline.metadata.snapshot_records import RECORDS_PER_STEP, image_steps
 from firnline.metadata.snapshotter import (
     SnapshotCounters,
     SnapshotSettings,
@@ -26,9 +26,10 @@ from firnline.metadata.snapshotter import (
 )
 from firnline.protocol.schema import Message
 from firnline.sim.disk import CrashableFs
-from tests.meta_log_world import DIR, a_disk, batch_at, check, ids, install, opened, sync
-from tests.quorum_rig import broker_config
 from tests.worlds.effects import World
+from tests.worlds.meta_log import DIR, a_disk, batch_at, check, ids, install, opened, sync
+from tests.worlds.quorum import broker_config
+from tests.worlds.whole import image_records
 
 NO_TIME = SnapshotSettings(max_new_record_bytes=1000, max_interval_ms=0)
 LEVEL = r.FeatureLevelRecord(name=METADATA_VERSION, feature_level=30)

@@ -7,8 +7,8 @@ from firnline.metadata import records as r
 from firnline.protocol.schema import Message
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, KRaftVersionRecord, encode_key, encode_value
-from tests.quorum_rig import BOOTSTRAP
 from tests.unit.metadata.test_quorum_roles import Heard, Node, setting
+from tests.worlds.quorum import BOOTSTRAP
 
 
 def test_half_a_transaction_is_never_seen() -> None:

@@ -15,7 +15,7 @@ from firnline.log.compaction.offset_map import OffsetMap
 from firnline.log.compaction.rounds import CompactionJob, SegmentToClean, compact
 from firnline.records.build import NewRecord, build_batch
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, PATH
+from tests.worlds.log import NOW, PATH
 
 pytestmark = [
     pytest.mark.slow,

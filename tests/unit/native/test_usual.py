@@ -35,11 +35,11 @@ from firnline.records.fast_path import (
     usual_batch_python,
     usual_records_python,
 )
-from firnline.records.record import all_records
 from tests.fuzz.shapes import Plan
 from tests.fuzz.shapes import frame as extreme_frame
 from tests.unit.native.compiled import native, needs_native
 from tests.unit.records.bodies import BODIES
+from tests.worlds.whole import all_records
 
 pytestmark = pytest.mark.slow
 

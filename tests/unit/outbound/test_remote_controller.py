@@ -12,7 +12,7 @@ from firnline.broker.controller_port import (
 from firnline.config.load import load
 from firnline.controller.brokers import Heartbeat
 from firnline.outbound.remote_controller import RemoteController
-from tests.unit.broker.harness import SETTINGS
+from tests.worlds.harness import SETTINGS
 
 
 def nothing(outcome: Any, now_ms: int) -> Effects:

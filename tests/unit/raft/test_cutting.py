@@ -10,7 +10,6 @@ from firnline.base.ids import OffsetAndEpoch
 from firnline.raft.election_state import ElectionState
 from firnline.raft.role import Role
 from firnline.raft.settings import QuorumSettings
-from tests.raft_rig import Member, Net, begin, part, vote
 from tests.unit.raft.test_following import (
     answer,
     asked,
@@ -21,6 +20,7 @@ from tests.unit.raft.test_following import (
     only,
     records,
 )
+from tests.worlds.raft import Member, Net, begin, part, vote
 
 TAIL = (batch(0, 1, b"a"), batch(1, 2, b"b"), batch(2, 2, b"c"))
 

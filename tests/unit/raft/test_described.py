@@ -6,8 +6,8 @@ from firnline.base.errors import Code
 from firnline.protocol.messages import k55_describe_quorum as k55
 from firnline.raft.leader import _REFUSED_PER_STEP, refusing_to_describe
 from firnline.raft.role import Role
-from tests.raft_rig import Net, describe, directory, fetch, part
 from tests.unit.raft.test_leading import leading
+from tests.worlds.raft import Net, describe, directory, fetch, part
 
 
 def test_the_quorum_is_described_as_kafka_does() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from firnline.base.ids import OffsetAndEpoch
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS, QuorumSettings
 from firnline.raft.snapshot_serve import HOLD_MAX_MS, HOLDS_MAX, Downloads
-from tests.raft_rig import Member, Net, describe, fetch, fetch_snapshot, part
+from tests.worlds.raft import Member, Net, describe, fetch, fetch_snapshot, part
 
 AT_4, AT_8 = OffsetAndEpoch(4, 1), OffsetAndEpoch(8, 1)
 ALONE = QuorumSettings(retention_max_bytes=1)

@@ -12,7 +12,7 @@ from firnline.raft.election import Ballot
 from firnline.raft.election_state import ElectionState
 from firnline.raft.role import Role
 from firnline.raft.settings import QuorumSettings
-from tests.raft_rig import (
+from tests.worlds.raft import (
     START_MS,
     Member,
     Net,

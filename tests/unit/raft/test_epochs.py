@@ -22,7 +22,7 @@ from firnline.raft.election_state import (
 )
 from firnline.raft.role import Role
 from firnline.raft.snapshot_serve import Chunk
-from tests.raft_rig import (
+from tests.worlds.raft import (
     Member,
     Net,
     alone,

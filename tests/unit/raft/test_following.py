@@ -13,7 +13,7 @@ from firnline.raft.role import Role
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.snapshot_serve import Chunk
 from firnline.records.build import NewRecord, build_batch
-from tests.raft_rig import CLUSTER, Flight, Member, Net, directory, part, peers, vote
+from tests.worlds.raft import CLUSTER, Flight, Member, Net, directory, part, peers, vote
 
 LEADER = wire.Known(4, 2, Peer(2, "host-2", 9002))
 

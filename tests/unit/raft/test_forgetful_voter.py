@@ -5,7 +5,7 @@ import pytest
 from firnline.base.ids import OffsetAndEpoch
 from firnline.raft.election_state import ElectionState
 from firnline.raft.role import Role
-from tests.raft_rig import Disk, Member, Net, alone, part, vote
+from tests.worlds.raft import Disk, Member, Net, alone, part, vote
 
 
 def forget(member: Member) -> None:

@@ -13,7 +13,7 @@ from firnline.raft.settings import QuorumSettings
 from firnline.records.batch import headers
 from firnline.records.control import LeaderChangeMessage, decode_value
 from firnline.records.record import records
-from tests.raft_rig import (
+from tests.worlds.raft import (
     CLUSTER,
     Member,
     Net,

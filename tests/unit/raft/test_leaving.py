@@ -3,7 +3,7 @@
 from firnline.base.effects import Unanswered
 from firnline.raft.election_state import ElectionState
 from firnline.raft.role import Role
-from tests.raft_rig import Net, alone, fetch, vote
+from tests.worlds.raft import Net, alone, fetch, vote
 
 
 def test_a_leader_that_leaves_hands_over_to_the_best_voter_at_once() -> None:

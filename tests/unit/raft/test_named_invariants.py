@@ -6,7 +6,7 @@ import pytest
 
 from firnline.raft.leader import Replica
 from firnline.raft.role import Role
-from tests.raft_rig import Member, Net
+from tests.worlds.raft import Member, Net
 
 
 def member() -> Member:

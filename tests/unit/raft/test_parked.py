@@ -6,8 +6,8 @@ import pytest
 
 from firnline.base.errors import Code
 from firnline.raft.leader import OBSERVERS_MAX, OTHERS_MAX
-from tests.raft_rig import Member, directory, fetch, part
 from tests.unit.raft.test_leading import leading
+from tests.worlds.raft import Member, directory, fetch, part
 
 
 def waiting_fetch(leader: Member, replica_id: int, of: int) -> list[Any]:

@@ -19,8 +19,8 @@ from firnline.raft.voters import Voter, VoterSet, parse_voters
 from firnline.records.batch import headers
 from firnline.records.control import ControlType, LeaderChangeMessage, decode_key, decode_value
 from firnline.records.record import records
-from tests.quorum_rig import Loop, MemoryLog
 from tests.worlds.chance import CountingRng
+from tests.worlds.quorum import Loop, MemoryLog
 
 
 class Told:

@@ -9,7 +9,7 @@ from firnline.raft import wire
 from firnline.raft.election_state import ElectionState
 from firnline.raft.role import Role
 from firnline.raft.settings import QuorumSettings
-from tests.raft_rig import Member, Net, alone, part, peers, vote
+from tests.worlds.raft import Member, Net, alone, part, peers, vote
 
 SAVED_AND_ROLE = [
     # what quorum-state says of epoch 7              role             leader it knows, vote it holds

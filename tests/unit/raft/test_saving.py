@@ -10,8 +10,8 @@ from firnline.raft import wire
 from firnline.raft.calls import SLOW_SAVE_MS, WAITING_MAX, Gate
 from firnline.raft.election_state import ElectionState
 from firnline.raft.role import Role
-from tests.raft_disk import Disk
-from tests.raft_rig import Member, Net, alone, begin, fetch, one_record, part, vote
+from tests.worlds.raft import Member, Net, alone, begin, fetch, one_record, part, vote
+from tests.worlds.raft_disk import Disk
 
 from .test_cutting import cutting
 from .test_following import answer, following, only, records

@@ -14,7 +14,7 @@ from firnline.records.validate import (
     check_client_batch,
     check_codec,
 )
-from tests.log_world import NOW, batch, patched
+from tests.worlds.log import NOW, batch, patched
 
 OPEN = BatchLimits(10_000, INT64_MAX, 3_600_000)
 

@@ -8,8 +8,8 @@ from firnline.base.errors import Code, KafkaError
 from firnline.replica.follower import Fetched, Fetcher, FetchReply, LeaderFetch, Position
 from firnline.replica.partition import Partition
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, TOPIC_ID, batch, opened, small
 from tests.worlds.effects import World
+from tests.worlds.log import NOW, TOPIC_ID, batch, opened, small
 
 LEADER, SELF = 1, 2
 BACKOFF_MS = 1_000

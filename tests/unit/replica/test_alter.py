@@ -9,8 +9,8 @@ from firnline.replica import alter
 from firnline.replica.alter import AlterPartitions, Answers
 from firnline.replica.isr import BrokerFact, NoBrokers
 from firnline.replica.partition import Partition
-from tests.unit.replica.list_log import partition
 from tests.worlds.effects import World
+from tests.worlds.list_log import partition
 
 
 class Brokers(NoBrokers):

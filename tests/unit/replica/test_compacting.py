@@ -20,8 +20,8 @@ from firnline.protocol.messages.k44_incremental_alter_configs import (
 from firnline.records.build import NewRecord, build_batch
 from firnline.replica import compacting
 from firnline.server import compaction_metrics
-from tests.log_world import ABORT, found_records, marker
-from tests.unit.broker.harness import DATA, Harness
+from tests.worlds.harness import DATA, Harness
+from tests.worlds.log import ABORT, found_records, marker
 
 LOOK_MS = 1000
 SETTINGS: dict[str, Any] = {

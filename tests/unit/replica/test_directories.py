@@ -6,8 +6,8 @@ from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.replicas import DirectoryAssignment
 from firnline.replica.directories import BATCH_MAX, Answers, DirectoryAssignments
-from tests.unit.replica.list_log import partition
 from tests.worlds.effects import World
+from tests.worlds.list_log import partition
 
 HERE, THERE, FAILED = b"h" * 16, b"t" * 16, b"f" * 16
 LOST = bytes(15) + b"\x02"

@@ -17,7 +17,6 @@ from firnline.replica.follower import (
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, TOPIC_ID, batch, opened, small
 from tests.unit.replica.scripted_leader import (
     BACKOFF_MS,
     SELF,
@@ -29,6 +28,7 @@ from tests.unit.replica.scripted_leader import (
     records,
     replica,
 )
+from tests.worlds.log import NOW, TOPIC_ID, batch, opened, small
 
 # ------------------------------------------------------------------------------------- following
 

@@ -14,13 +14,13 @@ from firnline.replica.follower import (
 from firnline.replica.partition import Partition
 from firnline.replica.tier_start import TierState
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW
 from tests.unit.replica.scripted_leader import (
     Leader,
     fetched,
     lead,
     replica,
 )
+from tests.worlds.log import NOW
 
 MOVED = Code.OFFSET_MOVED_TO_TIERED_STORAGE
 STATE = TierState(90, ((0, 10), (1, 85)), encode_snapshot([]))

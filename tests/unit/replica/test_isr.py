@@ -11,7 +11,7 @@ from firnline.config.topic import TopicConfig
 from firnline.replica.isr import BrokerFact
 from firnline.replica.partition import ACKS_ALL, Partition
 from firnline.replica.read import Local
-from tests.unit.replica.list_log import NODE_ID, ListLog, batch, log_of, partition
+from tests.worlds.list_log import NODE_ID, ListLog, batch, log_of, partition
 
 LAG_MS = 30_000
 

@@ -9,8 +9,8 @@ from firnline.base.replicas import IsrAnswer
 from firnline.replica.last_copy import LastCopies
 from firnline.replica.opening import SLICE
 from firnline.replica.partition import ACKS_ALL, FsyncRule, Partition
-from tests.unit.replica.list_log import batch, log_of, partition
 from tests.worlds.effects import World
+from tests.worlds.list_log import batch, log_of, partition
 
 
 class Disk:

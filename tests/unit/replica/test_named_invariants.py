@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from firnline.log.truncation import _assert_in_order
-from tests.unit.replica.list_log import ListLog, partition
+from tests.worlds.list_log import ListLog, partition
 
 
 def test_the_maximal_isr_holds_all_of_the_isr() -> None:

@@ -2,11 +2,12 @@
 
 import pytest
 
-from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.effects import Effects, SetTimer
 from firnline.base.waits import At, off_loop
 from firnline.log.file_syncs import DirSync
 from firnline.replica.opening import SLICE, Begun, Job, Key, Opening, Urgency
 from firnline.sim.disk import CrashableFs
+from tests.worlds.effects import World
 
 ID = bytes(16)
 DISKS = ["/a", "/b"]
@@ -14,18 +15,18 @@ DISKS = ["/a", "/b"]
 UNDER_WAY_MAX = 2 * SLICE + 1
 
 
-class Logs:
+class Logs(World):
     """Logs of even numbers are in /a, the others in /b. Some wait for the disk, some are synced at last."""
 
     def __init__(self, *, waits: bool, syncs: bool) -> None:
+        super().__init__()
         self.waits, self.syncs = waits, syncs
         self.disks = list(DISKS)
         self.where = {}  # of those that are elsewhere
-        self.hung = "/a"
+        self.held = lambda effect: effect.path.startswith("/a")
+        self.timers_set = 0
         self.begun: list[int] = []
         self.served: list[int] = []
-        self.effects: Effects = []
-        self.held: list[Submit] = []
         self.opening = Opening(self.begin, self.finish, lambda key: key[1], lambda: self.disks)
 
     def begin(self, key: Key, now_ms: int) -> Begun:
@@ -45,28 +46,22 @@ class Logs:
     def add(self, numbers: range, urgency: Urgency = Urgency.LIKELY) -> None:
         for number in numbers:
             self.opening.add((ID, number), urgency)
-        self.run(self.opening.go(0))
+        self.carry_out(self.opening.go(0))
 
-    def run(self, effects: Effects) -> int:
+    def turns(self, effects: Effects) -> int:
         """Go on until nothing is left but what the disk holds; return how many turns that took."""
-        turns = 0
-        while effects:
-            effect = effects.pop(0)
-            if isinstance(effect, SetTimer):
-                turns += 1
-                effects += effect.then(0)
-            elif effect.path.startswith(self.hung):
-                self.held.append(effect)
-            else:
-                effects += effect.then(effect.work(), 0)
-        return turns
+        before = self.timers_set
+        self.carry_out(effects)
+        return self.timers_set - before
+
+    def on_set_timer(self, effect: SetTimer) -> None:
+        self.timers_set += 1
+        super().on_set_timer(effect)
 
     def answers(self) -> None:
         """The disk does what it was asked for."""
-        self.hung = "none"
-        while self.held:
-            submit = self.held.pop(0)
-            self.run(submit.then(submit.work(), 0))
+        self.release()
+        self.pass_time(0)
 
     def under_way(self) -> int:
         return sum(number % 2 == 0 for number in self.begun)
@@ -85,7 +80,7 @@ def test_a_directory_that_hangs_holds_up_no_log_of_another_one(logs: Logs) -> No
     assert SLICE <= logs.under_way() <= UNDER_WAY_MAX
     logs.add(range(200, 202), Urgency.ASKED_FOR)
     assert 201 in logs.served
-    assert logs.run(logs.opening.go(0)) == 0, "nothing turns in vain meanwhile"
+    assert logs.turns(logs.opening.go(0)) == 0, "nothing turns in vain meanwhile"
     logs.answers()
     assert sorted(logs.served) == list(range(202))
     assert sorted(logs.begun) == list(range(202)), "what was held was not begun before its turn"
@@ -119,7 +114,7 @@ def test_a_log_that_was_held_for_a_directory_is_opened_where_it_is_to_be_once_th
     logs.add(range(200))
     logs.disks.remove("/a")
     logs.where = dict.fromkeys(range(200), "/b")
-    logs.run(logs.opening.go(0))
+    logs.carry_out(logs.opening.go(0))
     assert len(logs.served) >= 200 - UNDER_WAY_MAX
 
 
@@ -160,7 +155,7 @@ def test_a_step_looks_at_a_few_logs_of_a_directory_that_hangs_and_not_at_all_of_
             effects += effect.then(0)
             most = max(most, len(looked) - before)
         else:
-            logs.held.append(effect)
+            logs.on_hold.append(effect)
     assert len(looked) == 1_000, "each once"
     assert 0 < most <= 4
     logs.answers()

@@ -9,7 +9,7 @@ from firnline.base.errors import Code, KafkaError
 from firnline.config.topic import TopicConfig
 from firnline.replica.partition import ACKS_ALL, Partition
 from firnline.replica.read import BelowLocalStart, Diverging, Local
-from tests.unit.replica.list_log import (
+from tests.worlds.list_log import (
     Aborted,
     ListLog,
     batch,

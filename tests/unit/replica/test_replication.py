@@ -9,10 +9,10 @@ from firnline.replica.directories import DirectoryAssignments
 from firnline.replica.isr import NO_BROKERS, Brokers, NoBrokers
 from firnline.replica.partition import Partition
 from firnline.replica.replication import ReplicaSettings, Replication
-from tests.unit.replica.list_log import partition
 from tests.unit.replica.test_alter import proposing
 from tests.unit.replica.test_late_copies import lost_and_refused
 from tests.worlds.effects import World
+from tests.worlds.list_log import partition
 
 LOOK = ("replica", "shrink")
 

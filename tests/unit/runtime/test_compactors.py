@@ -23,8 +23,8 @@ from firnline.log.recovery import open_log
 from firnline.runtime import compactors
 from firnline.runtime.compactors import Compactors
 from firnline.runtime.disk import RealFs
-from tests.compaction_world import RULES, compacted, put, rows, settled
-from tests.log_world import NOW, TOPIC_ID
+from tests.worlds.compaction import RULES, compacted, put, rows, settled
+from tests.worlds.log import NOW, TOPIC_ID
 
 pytestmark = pytest.mark.slow
 

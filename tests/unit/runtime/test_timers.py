@@ -17,21 +17,12 @@ from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
 from firnline.runtime.timers import Timers
 from tests.unit.runtime.echo import Running, frame, read_frame
-
-
-class Clock:
-    """A monotonic clock that is told."""
-
-    def __init__(self) -> None:
-        self.now_s = 100_000.123
-
-    def monotonic(self) -> float:
-        return self.now_s
+from tests.worlds.clock import FakeClock
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    clock = FakeClock(100_000_123)
     monkeypatch.setattr(module, "time", clock)
     return clock
 
@@ -57,10 +48,10 @@ def test_a_day_of_heartbeats_leaves_one_timer(runtime: Runtime) -> None:
     assert len(timers) == before
 
 
-def test_moments_are_as_many_as_the_time_ahead_has_and_not_as_the_timers(clock: Clock) -> None:
+def test_moments_are_as_many_as_the_time_ahead_has_and_not_as_the_timers(clock: FakeClock) -> None:
     timers = Timers()
     for turn in range(200_000):  # 500 s of polls that are answered after their first millisecond
-        clock.now_s += 0.0025
+        clock.now_ms += 3
         timers.add((0.5, 30, 300, 2_000_000)[turn % 4], print, ()).cancel()
         timers.first_s()
     assert len(timers) == 0
@@ -70,7 +61,7 @@ def test_moments_are_as_many_as_the_time_ahead_has_and_not_as_the_timers(clock: 
         timers.add(0.2 + turn / 1000, print, ()).cancel()
     assert len(timers) == 1
     assert len(timers.due) < 6000
-    assert timers.take(clock.now_s + 0.2) == (kept,)
+    assert timers.take(clock.monotonic() + 0.2) == (kept,)
 
 
 @given(st.lists(st.floats(0, 100_000), min_size=1, max_size=30))

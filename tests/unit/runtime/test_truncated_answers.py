@@ -20,8 +20,8 @@ from firnline.log.recovery import open_log
 from firnline.protocol.schema import Part
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, TOPIC_ID, TP, append, batch, small
 from tests.unit.runtime.echo import Echo, Running, frame
+from tests.worlds.log import NOW, TOPIC_ID, TP, append, batch, small
 
 BATCH = 1 << 16
 COUNT = 240

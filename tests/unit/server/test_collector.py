@@ -17,7 +17,7 @@ from firnline.server.collector import (
     THRESHOLDS,
     Collector,
 )
-from tests.unit.broker.harness import Harness
+from tests.worlds.harness import Harness
 
 
 class Metadata:

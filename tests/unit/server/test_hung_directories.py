@@ -22,8 +22,8 @@ from firnline.protocol.messages.k00_produce import (
 )
 from firnline.runtime.disk import RealFs
 from tests.peers.ports import free_ports
-from tests.unit.broker.harness import CLUSTER_ID, batch, format_disk
 from tests.worlds.chance import SeededRng
+from tests.worlds.harness import CLUSTER_ID, batch, format_disk
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from firnline.log.checkpoint import format_directory
 from firnline.log.directory import LogDirectory
 from firnline.runtime.disk import RealFs
 from firnline.server.main import check_open_files, raise_open_files_limit
-from tests.log_world import NOW, append, batch
+from tests.worlds.log import NOW, append, batch
 
 
 @pytest.fixture

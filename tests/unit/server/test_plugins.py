@@ -12,7 +12,7 @@ from firnline.runtime.disk import RealFs
 from firnline.runtime.rng import SystemRng
 from firnline.server.plugins import remote_storage
 from firnline.tiered.spi import RemoteStorage
-from tests.quorum_rig import broker_config
+from tests.worlds.quorum import broker_config
 
 CLUSTER = "AAAAAAAAAAAAAAAAAAAAAg"
 

@@ -12,8 +12,8 @@ from firnline.metadata.result import ControllerResult
 from firnline.raft.role import Role
 from firnline.raft.voters import Voter, VoterSet
 from firnline.server.quorum_metrics import QuorumFacts, QuorumFamilies, look
-from tests.quorum_rig import Cluster, MemoryLog, make_quorum
 from tests.worlds.effects import kept
+from tests.worlds.quorum import Cluster, MemoryLog, make_quorum
 
 ROOT = Path(__file__).parents[3]
 RAFT, CONTROLLER = "kafka_server_raft_metrics_", "kafka_controller_kafkacontroller_"

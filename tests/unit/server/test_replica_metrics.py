@@ -13,8 +13,8 @@ from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.steps import SlowSteps
 from firnline.server import metrics, replica_metrics
 from firnline.server.replica_metrics import ReplicaFacts
-from tests.unit.broker.cluster import CLIENT_PORT, CONTROLLER_PORT, Rig
 from tests.unit.broker.test_replication import BROKERS, isr, leader, produce, started
+from tests.worlds.cluster import CLIENT_PORT, CONTROLLER_PORT, Rig
 
 
 def looked(node: Any) -> replica_metrics.ReplicaFacts:

@@ -23,7 +23,7 @@ from firnline.sim.host import Host
 from firnline.sim.quorum_node import DATA
 from firnline.sim.run import run
 from firnline.sim.world import MS, World
-from tests.unit.replica.list_log import TOPIC_ID, batch, log_of, partition
+from tests.worlds.list_log import TOPIC_ID, batch, log_of, partition
 
 KEY = (TOPIC_ID, 0)
 PATH = f"{DATA}/t-0"

@@ -7,8 +7,8 @@ from firnline.sim.cluster.ledger import PartitionHistory
 from firnline.sim.disk import CrashableFs
 from firnline.sim.durable import durable_end
 from firnline.sim.history import CommittedLog
-from tests.log_world import batch
-from tests.meta_log_world import batch_at
+from tests.worlds.log import batch
+from tests.worlds.meta_log import batch_at
 
 
 def test_a_leader_answers_for_what_was_committed_before_its_epoch_and_no_more() -> None:

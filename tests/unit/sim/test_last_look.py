@@ -11,8 +11,8 @@ from firnline.sim.cluster.ledger import Ledger
 from firnline.sim.cluster.replica_checks import ReplicaChecks
 from firnline.sim.disk import CrashableFs
 from firnline.sim.world import World
-from tests.unit.broker.hosting_node import ID, Node, Store, moved, placed, topic
-from tests.unit.replica.list_log import NODE_ID, ListLog, batch, log_of
+from tests.worlds.hosting_node import ID, Node, Store, moved, placed, topic
+from tests.worlds.list_log import NODE_ID, ListLog, batch, log_of
 
 KEY = (ID, 0)
 OTHER = 2

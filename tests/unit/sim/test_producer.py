@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Send, SetTimer, Unanswered
+from firnline.base.effects import Send, Unanswered
 from firnline.base.errors import Code
 from firnline.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from firnline.records.batch import headers
@@ -14,14 +14,16 @@ from firnline.sim.cluster.client import PartitionLeader
 from firnline.sim.cluster.draw import draw_cluster
 from firnline.sim.cluster.producer import Producer
 from firnline.sim.world import Chance
+from tests.worlds.effects import World
 
 KEY = (b"t" * 16, 0)
 
 
-class Wire:
+class Wire(World):
     """One producer of one partition; what it sends is answered by the test."""
 
     def __init__(self, depth: int) -> None:
+        super().__init__()
         options = draw_cluster(1)
         assert options.cluster is not None
         shape = options.cluster._replace(in_flight=depth, plain_percent=0, batch_records=50)
@@ -31,7 +33,6 @@ class Wire:
         self.producer.places = {KEY: PartitionLeader("t", KEY[0], 0, 1, 0)}
         self.producer.on_places(0)
         self.sent: list[Send] = []
-        self.timers: dict[Any, SetTimer] = {}
         while len(self.sent) < depth:
             self.run(self.producer._produce(0))
 
@@ -39,14 +40,11 @@ class Wire:
     def queue(self) -> BatchQueue:
         return self.producer._queues[KEY]
 
-    def run(self, effects: Any) -> None:
-        for effect in effects:
-            if isinstance(effect, SetTimer):
-                self.timers[effect.key] = effect
-            elif isinstance(effect.request, InitProducerIdRequest):
-                self.run(effect.then(SimpleNamespace(error_code=0, producer_id=7), 0))
-            elif "topic_data" in dir(effect.request):
-                self.sent.append(effect)
+    def on_send(self, effect: Send) -> None:
+        if isinstance(effect.request, InitProducerIdRequest):
+            self.complete_with(effect, SimpleNamespace(error_code=0, producer_id=7))
+        elif "topic_data" in dir(effect.request):
+            self.sent.append(effect)
 
     def sequences(self) -> list[int]:
         """The base sequences of what is under way."""
@@ -64,9 +62,9 @@ class Wire:
             answer = SimpleNamespace(responses=[SimpleNamespace(partition_responses=[row])])
         self.run(send.then(answer, 0))
 
-    def pass_time(self) -> None:
-        timer = self.timers.pop(("queue", KEY[0].hex(), KEY[1]))
-        self.run(timer.then(timer.at_ms))
+    def pause(self) -> None:
+        """Let the pause of the one partition be over."""
+        self.fire(("queue", KEY[0].hex(), KEY[1]))
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
@@ -87,7 +85,7 @@ def test_what_was_sent_behind_a_lost_batch_is_sent_again_in_order() -> None:
         wire.answer(0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
     wire.run(wire.producer._produce(0))
     assert wire.sent == [], "nothing new before what is older"
-    wire.pass_time()
+    wire.pause()
     assert wire.sequences() == wanted
     for _ in wanted:
         wire.answer(0, Code.NONE)
@@ -98,7 +96,7 @@ def test_a_batch_whose_predecessors_were_acknowledged_is_not_out_of_order() -> N
     wire = Wire(2)
     wire.answer(0, Code.NONE)
     wire.answer(0, None)
-    wire.pass_time()
+    wire.pause()
     wire.answer(0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert len(wire.producer.out_of_order) == 1
     assert wire.queue.batches == []
@@ -109,7 +107,7 @@ def test_a_broker_that_started_again_may_know_only_what_was_sent_behind() -> Non
     wire = Wire(2)
     wire.answer(0, None)
     wire.answer(0, Code.NONE)
-    wire.pass_time()
+    wire.pause()
     wire.answer(0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert (wire.producer.out_of_order, wire.queue.batches) == ([], [])
 
@@ -121,7 +119,7 @@ def test_a_refusal_of_before_its_predecessor_was_acknowledged_does_not_count() -
     wire.sent.append(second)
     wire.answer(0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert wire.producer.out_of_order == []
-    wire.pass_time()
+    wire.pause()
     wire.answer(0, Code.NONE)
     assert wire.producer.is_idle
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.tier_world import CLUSTERS
+from tests.worlds.tier import CLUSTERS
 
 
 @pytest.fixture(autouse=True)

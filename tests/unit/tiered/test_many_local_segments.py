@@ -13,7 +13,7 @@ from firnline.log import segments
 from firnline.log.segment import Segment
 from firnline.log.segments import ClosedSegment, Segments
 from firnline.tiered import remote_log
-from tests.tier_world import TOPIC_ID, Cluster, Node
+from tests.worlds.tier import TOPIC_ID, Cluster, Node
 
 MANY = 200
 # A search by halves for each of its steps, and the segment itself.

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 from crc32c import crc32c
 
-from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, KafkaError
 from firnline.formats.producer_snapshot import SnapshotEntry, encode_snapshot
 from firnline.formats.transaction_index import AbortedTxn
@@ -16,6 +16,7 @@ from firnline.tiered.index_cache import IndexCache, SegmentIndexes
 from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum, encode_fingerprint
 from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT
 from firnline.tiered.spi import IndexKind, RemoteSegment
+from tests.worlds.effects import carried_out, kept
 
 COUNT = 1000
 SIZE = 10  # offsets in a segment
@@ -110,27 +111,11 @@ class Tier:
     def answer(self, start: int, upto: int) -> Any:
         """Return what the search answers."""
         answers: list[Any] = []
-
-        def then(found: Any, now_ms: int) -> Effects:
-            answers.append(found)
-            return []
-
         search = AbortedSearch(
             cast("Services", self), cast("IndexCache", self), self.open, cast("Hosted", self),
-            start, upto, then, serial=1,
+            start, upto, kept(answers), serial=1,
         )  # fmt: skip
-        waiting = list(search.next(0))
-        while waiting:
-            effect = waiting.pop(0)
-            if isinstance(effect, Submit):
-                try:
-                    result: Any = effect.work()
-                except Exception as problem:  # noqa: BLE001 - as the runtime does
-                    result = problem
-                waiting += effect.then(result, 0)
-            else:
-                assert isinstance(effect, SetTimer)
-                waiting += effect.then(0)
+        carried_out(list(search.next(0)), 0)
         [found] = answers
         return found
 

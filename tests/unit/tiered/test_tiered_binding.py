@@ -11,7 +11,7 @@ from firnline.tiered.objects.local_dir import DirectoryStore
 from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.objects.storage import CLUSTER_ID, URI, ObjectStorage
 from firnline.tiered.spi import RemoteStorageError
-from tests.tier_world import Cluster, Node
+from tests.worlds.tier import Cluster, Node
 
 OURS = Binding("ours", is_in_use=False, uri="/tier")
 USED = Binding("ours", is_in_use=True, uri="/tier")

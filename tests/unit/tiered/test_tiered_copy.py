@@ -16,7 +16,7 @@ from firnline.tiered.catalog import read_catalog
 from firnline.tiered.catalog_writer import CatalogWriter
 from firnline.tiered.objects.layout import LEADER_EPOCHS, SUFFIXES, TXN_INDEX
 from firnline.tiered.spi import SegmentState
-from tests.tier_world import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
+from tests.worlds.tier import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
 
 
 def spans(node: Node) -> list[tuple[int, int]]:

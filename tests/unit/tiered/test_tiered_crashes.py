@@ -15,7 +15,7 @@ from firnline.base.errors import KafkaError, StorageError
 from firnline.tiered.catalog import read_catalog
 from firnline.tiered.objects.layout import segment_stem
 from firnline.tiered.spi import SegmentState
-from tests.tier_world import TOPIC_ID, Cluster, Crash, Node, topic_config
+from tests.worlds.tier import TOPIC_ID, Cluster, Crash, Node, topic_config
 
 pytestmark = pytest.mark.slow
 

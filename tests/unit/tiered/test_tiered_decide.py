@@ -11,7 +11,7 @@ from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.tiered.expiry import JUDGED_IN_STEP, _begun
 from firnline.tiered.spi import RemoteSegment, SegmentState
 from tests.tier_decisions import Listed, decided
-from tests.tier_world import TOPIC_ID, topic_config
+from tests.worlds.tier import TOPIC_ID, topic_config
 
 NOW = 1_000_000
 STARTED, FINISHED, DELETING, _ = SegmentState

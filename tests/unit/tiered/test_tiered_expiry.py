@@ -12,7 +12,7 @@ from firnline.tiered import expiry, retained
 from firnline.tiered.catalog import list_topics, read_catalog, resolve_topic
 from firnline.tiered.expiry import SegmentRemoval
 from firnline.tiered.spi import DeleteState, SegmentState
-from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, topic_config
+from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Node, topic_config
 
 
 def spans(node: Node) -> list[tuple[int, int]]:

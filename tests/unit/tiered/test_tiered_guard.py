@@ -24,7 +24,7 @@ from firnline.tiered.metadata.records import decode, encode
 from firnline.tiered.objects.layout import LOG, HeadName, head_key, heads_folder, segment_stem
 from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.spi import RemoteSegment, RemoteStorageError, SegmentState, SegmentUpdate
-from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, topic_config
+from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Node, topic_config
 
 RETENTION_MS = 100_000
 DELETE_STARTED, DELETE_FINISHED = SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED

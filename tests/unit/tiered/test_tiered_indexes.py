@@ -7,8 +7,8 @@ import pytest
 from firnline.base.effects import Effects
 from firnline.tiered import index_cache
 from firnline.tiered.index_cache import REBUILD_INTERVAL_BYTES, IndexFiles, rebuild_indexes
-from tests.tier_world import TOPIC_ID, TP, Cluster, Node
 from tests.unit.tiered.test_tiered_read import log_key, offsets, tiered
+from tests.worlds.tier import TOPIC_ID, TP, Cluster, Node
 
 WORD = struct.Struct(">ii")
 TIMES = struct.Struct(">qi")

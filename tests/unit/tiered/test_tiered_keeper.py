@@ -11,9 +11,9 @@ from firnline.tiered.objects.layout import heads_folder
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.remote_log import RemoteLog
 from firnline.tiered.settings import TierSettings
-from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node
 from tests.unit.tiered.test_tiered_copy import catalog_spans
 from tests.worlds.chance import SeededRng
+from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Node
 
 
 def test_a_catalog_that_cannot_be_written_is_seen_in_the_status_and_holds_nobody_up() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from firnline.base.effects import Effect, Submit
 from firnline.tiered.spi import RemoteStorageError, SegmentState
-from tests.tier_world import SETTINGS, WHERE, Cluster, Node
+from tests.worlds.tier import SETTINGS, WHERE, Cluster, Node
 
 DANGLING_MS = SETTINGS["dangling_after_ms"]
 LATE_MS = SETTINGS["late_put_ms"]

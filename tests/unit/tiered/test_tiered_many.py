@@ -13,7 +13,7 @@ from firnline.tiered.hosted import Hosted
 from firnline.tiered.metadata import cache as cache_module
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
-from tests.tier_world import topic_config
+from tests.worlds.tier import topic_config
 
 MANY = 2_000
 TOPIC_ID = b"t" * 16

@@ -27,7 +27,8 @@ from firnline.tiered.spi import (
     SegmentState,
     SegmentUpdate,
 )
-from tests.tier_world import TOPIC_ID, WHERE, Cluster, Feed, Node
+from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Feed, Node
+from tests.worlds.whole import all_records
 
 STARTED, FINISHED, DELETING, DELETED = SegmentState
 
@@ -518,7 +519,6 @@ def test_a_record_says_what_the_segment_says() -> None:
     epochs: Epochs = ((1, 3), (4, 7))
     publish(node, segment(1, 3, 9, *epochs)._replace(txn_index_empty=True, custom_metadata=b"c"))
     partition, _ = node.tier.services.metadata.applied_offset(WHERE)
-    from firnline.records.record import all_records
 
     (record,) = all_records(cluster.metadata[partition][0])
     assert record.key is None

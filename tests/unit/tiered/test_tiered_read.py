@@ -25,7 +25,8 @@ from firnline.tiered.reader import (
 )
 from firnline.tiered.spi import ObjectMissing, RemoteSegment
 from tests.raw_batches import raw_batch
-from tests.tier_world import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
+from tests.worlds.tier import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
+from tests.worlds.whole import all_records
 
 
 def tiered(cluster: Cluster, **settings: Any) -> Node:
@@ -248,7 +249,6 @@ def unclean(cluster: Cluster) -> Node:
 
 
 def texts(data: RemoteLogReadResult | KafkaError) -> list[str]:
-    from firnline.records.record import all_records
 
     assert not isinstance(data, KafkaError), data
     return [(r.value or b"").decode() for r in all_records(bytes(data.records))]  # type: ignore[arg-type]

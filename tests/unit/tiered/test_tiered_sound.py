@@ -18,7 +18,7 @@ from firnline.tiered.objects.layout import LOG, OFFSET_INDEX, SUFFIXES, TIME_IND
 from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.objects.sound import SoundSegment, ToCopy, read_sound
 from firnline.tiered.spi import DamagedSegment, RemoteStorageError
-from tests.tier_world import TOPIC_ID, TP, Cluster, Node
+from tests.worlds.tier import TOPIC_ID, TP, Cluster, Node
 
 LIMIT_BYTES = 128  # remote.log.metadata.custom.metadata.max.bytes, as Kafka has it
 

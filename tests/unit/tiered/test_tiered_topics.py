@@ -6,7 +6,7 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 from firnline.base.ids import TopicIdPartition, TopicPartition
-from tests.tier_world import TOPIC_ID, Cluster, Node, topic_config
+from tests.worlds.tier import TOPIC_ID, Cluster, Node, topic_config
 
 TOPICS = 2_000
 LINES_MAX = 1_000

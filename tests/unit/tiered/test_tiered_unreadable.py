@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from firnline.api.handlers.k32001_tier_status import _problem
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
-from firnline.records.record import all_records
 from firnline.tiered.metadata.changes import from_record
 from firnline.tiered.metadata.log import BATCH_BYTES_MAX, UNREADABLE, TopicMetadataLog
 from firnline.tiered.metadata.records import decode
@@ -22,7 +21,8 @@ from firnline.tiered.spi import (
     SegmentUpdate,
 )
 from tests.raw_batches import GZIP, misplaced_batch, raw_batch
-from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, topic_config
+from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Node, topic_config
+from tests.worlds.whole import all_records
 
 HOURS_MS = 2 * 3_600_000
 pytestmark = pytest.mark.loses_metadata

@@ -10,7 +10,7 @@ from firnline.sim.disk import CrashableFs
 from firnline.tiered.catalog import read_catalog
 from firnline.tiered.objects.binding import check_bound
 from firnline.tiered.objects.storage import CLUSTER_ID, IN_USE, ObjectStorage
-from tests.tier_world import TOPIC_ID, Cluster, Node, topic_config
+from tests.worlds.tier import TOPIC_ID, Cluster, Node, topic_config
 
 RETENTION_MS = 600_000
 ENTRY = struct.Struct(">ii")  # of an offset index: the last offset of a batch, and its position

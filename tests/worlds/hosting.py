@@ -9,8 +9,8 @@ from firnline.base.effects import (
 )
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
-from tests.unit.replica.list_log import partition
 from tests.worlds.effects import World
+from tests.worlds.list_log import partition
 
 ELSEWHERE = ("elsewhere", 0)
 ELSEWHERE_ID = b"\x09" * 16

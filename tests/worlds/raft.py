@@ -21,10 +21,10 @@ from firnline.raft.role import Role
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import Voter, VoterSet
 from firnline.records.build import NewRecord, build_batch
-from tests.raft_disk import START_MS, Disk
 from tests.worlds.chance import SeededRng
 from tests.worlds.clock import FakeClock
 from tests.worlds.effects import World
+from tests.worlds.raft_disk import START_MS, Disk
 
 CLUSTER = "kYk0Nk0rTGmTpCgfF2cFlA"
 

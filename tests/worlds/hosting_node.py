@@ -15,9 +15,9 @@ from firnline.metadata.delta import Replay
 from firnline.metadata.image import EMPTY_IMAGE
 from firnline.protocol.schema import Message
 from firnline.replica.partition import Partition
-from tests.unit.broker.hosting import hosted
-from tests.unit.replica.list_log import NODE_ID, ListLog
 from tests.worlds.effects import World
+from tests.worlds.hosting import hosted
+from tests.worlds.list_log import NODE_ID, ListLog
 
 ID, OTHER_ID = b"\x01" * 16, b"\x02" * 16
 

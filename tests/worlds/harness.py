@@ -5,25 +5,18 @@ from typing import Any
 
 from firnline.api.dispatch import Dispatcher, frame_bytes
 from firnline.base.effects import (
-    CancelTimer,
+    Append,
     CloseConnection,
-    Compact,
-    Effects,
-    Flush,
-    Note,
+    Effect,
+    EnsureTopic,
     Reply,
-    SetTimer,
-    Submit,
-    Warn,
 )
-from firnline.base.errors import StorageError
 from firnline.base.ports import EnoughFiles, LogFiles
 from firnline.broker.node import BrokerNode
 from firnline.broker.wiring import build_node
 from firnline.config.broker import BrokerConfig
 from firnline.config.load import load
 from firnline.log.checkpoint import format_directory
-from firnline.log.compaction.rounds import compact
 from firnline.metadata import records as r
 from firnline.metadata.snapshot_file import BOOTSTRAP, snapshot_batches, write_snapshot
 from firnline.protocol.messages import messages_of
@@ -50,6 +43,8 @@ from firnline.sim.disk import CrashableFs
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import ObjectStore
 from tests.worlds.chance import SeededRng
+from tests.worlds.effects import World
+from tests.worlds.whole import all_records
 
 DATA = "/data"
 START_MS = 1_700_000_000_000
@@ -99,12 +94,10 @@ def format_disk(fs: CrashableFs, rng: SeededRng, path: str = DATA) -> None:
     write_snapshot(fs, path, BOOTSTRAP, batches)
 
 
-class Harness:
+class Harness(World):
     """Runs one node. Flushes and work for the pools are done at once, unless held back.
 
-    holds_flushes  a Flush waits until `flush()`: what is acknowledged meanwhile was not waited for
-    holds_work     work for the pools waits until `work_once()`
-    holds_rounds   rounds of compaction wait until `compact_once()`
+    What is acknowledged while a Flush is held was not waited for.
     """
 
     def __init__(
@@ -117,24 +110,15 @@ class Harness:
         files: LogFiles | None = None,
         **settings: str,
     ) -> None:
+        super().__init__(now_ms)
         self.rng = SeededRng(seed)
-        self.now_ms = now_ms
         if fs is None:
             fs = CrashableFs(clock_ms=lambda: self.now_ms)
             format_disk(fs, self.rng)
-        self.fs = fs
+        self.fs: CrashableFs = fs
         tier = {} if store is None else TIER_SETTINGS
         stated = SETTINGS | tier | {key.replace("_", "."): value for key, value in settings.items()}
         self.config: BrokerConfig = load(stated)
-        self.timers: dict[Any, SetTimer] = {}
-        self.flushes: list[Flush] = []
-        self.warnings: list[str] = []
-        self.notes: list[str] = []
-        self.holds_flushes = False
-        self.work: list[Submit] = []
-        self.holds_work = False
-        self.rounds: list[Compact] = []
-        self.holds_rounds = False
         self.stopped_ms: int | None = None
         self.running_ms: int | None = None
         self._correlation = 0
@@ -159,40 +143,20 @@ class Harness:
 
     # ------------------------------------------------------------------------------------ effects
 
-    def run(self, effects: Effects) -> None:
-        """Carry effects out, in order, and what follows from them."""
-        for effect in effects:
-            kind = type(effect)
-            if kind is Reply:
-                self._reply(effect)
-            elif kind is CloseConnection:
-                effect.context.connection.closed = True
-                if effect.problem is not None:
-                    raise effect.problem
-            elif kind is Warn:
-                self.warnings.append(effect.line)
-            elif kind is Note:
-                self.notes.append(effect.line)
-            elif kind is SetTimer:
-                self.timers[effect.key] = effect
-            elif kind is CancelTimer:
-                self.timers.pop(effect.key, None)
-            elif kind is Flush:
-                self.flushes.append(effect)
-                if not self.holds_flushes:
-                    self.flush()
-            elif kind is Compact:
-                self.rounds.append(effect)
-                if not self.holds_rounds:
-                    self.compact_once()
-            elif kind is Submit:
-                self.work.append(effect)
-                if not self.holds_work:
-                    self.work_once()
-            else:
-                self.run(self.node.perform(effect, self.now_ms))
+    def on_close(self, effect: CloseConnection) -> None:
+        effect.context.connection.closed = True
+        super().on_close(effect)
 
-    def _reply(self, effect: Reply) -> None:
+    def on_append(self, effect: Append) -> None:
+        self.on_other(effect)
+
+    def on_ensure_topic(self, effect: EnsureTopic) -> None:
+        self.on_other(effect)
+
+    def on_other(self, effect: Effect) -> None:
+        self.run(self.node.perform(effect, self.now_ms))
+
+    def on_reply(self, effect: Reply) -> None:
         context = effect.context
         if effect.message is None:
             context.connection.answers.append(None)
@@ -208,54 +172,6 @@ class Harness:
     def encode(self, reply: Reply) -> list[Part]:
         """Return the frame of an answer."""
         return self.dispatcher.encode(reply)
-
-    def work_once(self) -> None:
-        """Do the oldest work for a pool, and go on."""
-        submit = self.work.pop(0)
-        self.run(submit.then(_result(submit), self.now_ms))
-
-    def compact_once(self) -> None:
-        """Do the oldest round of compaction, as the process beside the loop would."""
-        effect = self.rounds.pop(0)
-        running = compact(self.fs, effect.job)
-        result: object = None
-        try:
-            while True:
-                put = effect.on_group(next(running), self.now_ms)
-                if put is None:
-                    result = StorageError("the log changed while it was compacted")
-                    break
-                self.run(put)
-        except StopIteration as stop:
-            result = stop.value
-        except StorageError as problem:
-            result = problem
-        self.run(effect.then(result, self.now_ms))
-
-    def flush(self) -> None:
-        """Sync what waits for it, and go on."""
-        due, self.flushes = self.flushes, []
-        for flush in due:
-            error = None
-            for file in flush.files:
-                try:
-                    file.sync()
-                except StorageError as problem:
-                    error = problem
-            self.run(flush.then(error, self.now_ms))
-
-    def pass_time(self, duration_ms: int) -> None:
-        """Let time pass; timers fire in their order."""
-        end_ms = self.now_ms + duration_ms
-        for timer in iter(lambda: self._next_timer(end_ms), None):
-            del self.timers[timer.key]
-            self.now_ms = max(self.now_ms, timer.at_ms)
-            self.run(timer.then(self.now_ms))
-        self.now_ms = end_ms
-
-    def _next_timer(self, end_ms: int) -> SetTimer | None:
-        due = [timer for timer in self.timers.values() if timer.at_ms <= end_ms]
-        return min(due, key=lambda timer: timer.at_ms, default=None)
 
     # ----------------------------------------------------------------------------------- requests
 
@@ -362,13 +278,6 @@ class Harness:
         return self.fs.crash(SeededRng(seed), **more)
 
 
-def _result(submit: Submit) -> Any:
-    try:
-        return submit.work()
-    except Exception as problem:  # noqa: BLE001 - as the runtime's pools do
-        return problem
-
-
 def batch(*values: str, time_ms: int = START_MS, **more: Any) -> bytearray:
     """One batch as a producer sends it."""
     return build_batch([NewRecord(None, v.encode(), time_ms) for v in values], **more)
@@ -376,8 +285,6 @@ def batch(*values: str, time_ms: int = START_MS, **more: Any) -> bytearray:
 
 def values_of(data: Any) -> Iterator[str]:
     """The values of the records in the batches of `data`."""
-    from firnline.records.record import all_records
-
     for record in all_records(bytes(data)):
         assert record.value is not None
         yield record.value.decode()

@@ -8,16 +8,13 @@ from typing import Any, NamedTuple
 
 from firnline.api.dispatch import Dispatcher, frame_bytes
 from firnline.base.effects import (
-    CancelTimer,
-    Effects,
-    Flush,
-    Note,
+    Append,
+    Effect,
+    EnsureTopic,
     Reply,
     Send,
     SetTimer,
-    Submit,
     Unanswered,
-    Warn,
 )
 from firnline.base.errors import KafkaError
 from firnline.broker.controller_node import ControllerNode
@@ -39,8 +36,10 @@ from firnline.protocol.schema import Message, Versions
 from firnline.protocol.versions import CONTROLLER_SERVED, SERVED
 from firnline.sim.disk import CrashableFs
 from firnline.tiered.spi import RemoteStorage
-from tests.unit.broker.harness import CLUSTER_ID, DATA, METADATA_VERSION, START_MS
 from tests.worlds.chance import SeededRng
+from tests.worlds.clock import FakeClock
+from tests.worlds.effects import World
+from tests.worlds.harness import CLUSTER_ID, DATA, METADATA_VERSION, START_MS
 
 LATENCY_MS = 1
 CLIENT_PORT, CONTROLLER_PORT = 9200, 9300
@@ -88,28 +87,19 @@ class Line:
         self._then(frame[4:])
 
 
-class Member:
+class Member(World):
     """One process: a node, its timers, and the disk that outlives it."""
 
     def __init__(self, rig: "Rig", node_id: int, settings: dict[str, str]) -> None:
+        super().__init__(rig.clock)
         self.rig = rig
         self.node_id = node_id
         self.settings = settings
         self.rng = SeededRng(node_id)
-        self.fs = CrashableFs(clock_ms=lambda: rig.now_ms)
-        self.warnings: list[str] = []
-        self.notes: list[str] = []
+        self.fs: CrashableFs = CrashableFs(clock_ms=lambda: rig.now_ms)
         self.node: Node | None = None
         self.is_running = self.is_stopped = False
         self.life = 0
-        self.timers: dict[Any, int] = {}
-        self.hung_pool: str | None = None  # its work waits in `hung` until `end_hang`
-        self.hung: list[Submit] = []
-
-    def end_hang(self) -> None:
-        """Its disk goes on with what it has been asked for."""
-        self.hung_pool, hung, self.hung = None, self.hung, []
-        self.run([*hung])
 
     @property
     def broker(self) -> BrokerNode:
@@ -181,52 +171,39 @@ class Member:
         self.node = None
         self.fs = self.fs.crash(self.rng, keep="none")
 
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            self._execute(effect)
+    # ---- effects: whatever takes its time is a moment of the rig, and dies with the process
 
-    def _execute(self, effect: Any) -> None:
-        kind, rig, life = type(effect), self.rig, self.life
-        if kind is SetTimer:
-            serial = rig.at(max(effect.at_ms, rig.now_ms), partial(self._fire, life, effect))
-            self.timers[effect.key] = serial
-        elif kind is CancelTimer:
-            self.timers.pop(effect.key, None)
-        elif kind is Flush:
-            for file in effect.files:
-                file.sync()
-            rig.at(rig.now_ms, partial(self._resume, life, effect.then, None))
-        elif kind is Submit and effect.pool == self.hung_pool:
-            self.hung.append(effect)
-        elif kind is Submit:
-            rig.at(rig.now_ms, partial(self._work, life, effect))
-        elif kind is Send:
-            rig.send(self, effect)
-        elif kind is Reply:
-            effect.context.connection.answer(effect)
-        elif kind is Warn:
-            self.warnings.append(effect.line)
-        elif kind is Note:
-            self.notes.append(effect.line)
-        else:
-            assert self.node is not None
-            self.run(self.node.perform(effect, rig.now_ms))
+    def on_set_timer(self, effect: SetTimer) -> None:
+        super().on_set_timer(effect)
+        at_ms = max(effect.at_ms, self.now_ms)
+        self.rig.at(at_ms, partial(self._come_due, self.life, effect))
 
-    def _fire(self, life: int, effect: SetTimer, serial: int) -> None:
-        if life == self.life and self.timers.get(effect.key) == serial:
-            del self.timers[effect.key]
-            self.run(effect.then(self.rig.now_ms))
+    def on_ready(self, effect: Effect) -> None:
+        self.rig.at(self.now_ms, partial(self._complete, self.life, effect))
 
-    def _work(self, life: int, effect: Submit, serial: int) -> None:
+    def on_send(self, effect: Send) -> None:
+        self.rig.send(self, effect)
+
+    def on_reply(self, effect: Reply) -> None:
+        effect.context.connection.answer(effect)
+
+    def on_append(self, effect: Append) -> None:
+        self.on_other(effect)
+
+    def on_ensure_topic(self, effect: EnsureTopic) -> None:
+        self.on_other(effect)
+
+    def on_other(self, effect: Effect) -> None:
+        assert self.node is not None
+        self.run(self.node.perform(effect, self.now_ms))
+
+    def _come_due(self, life: int, effect: SetTimer, serial: int) -> None:
+        if life == self.life and self.timers.get(effect.key) is effect:
+            self.fire(effect.key)
+
+    def _complete(self, life: int, effect: Effect, serial: int) -> None:
         if life == self.life:
-            try:
-                result: Any = effect.work()
-            except Exception as problem:  # noqa: BLE001 - as the runtime's pools do
-                result = problem
-            self.run(effect.then(result, self.rig.now_ms))
-
-    def _resume(self, life: int, then: Any, result: Any, serial: int) -> None:
-        self.resume(life, then, result)
+            self.complete(effect)
 
     def resume(self, life: int, then: Any, result: Any) -> None:
         """Hand over an answer, unless the process that asked is no more."""
@@ -243,7 +220,7 @@ class Rig:
     def __init__(
         self, roles: dict[int, str], *, metadata_version: int = METADATA_VERSION, **settings: str
     ) -> None:
-        self.now_ms = START_MS
+        self.clock = FakeClock(START_MS)
         self.metadata_version = metadata_version  # that directories are formatted with
         self.remote_storage: Callable[[int], RemoteStorage | None] = lambda node_id: None
         self._events: list[tuple[int, int, Callable[[int], None]]] = []
@@ -286,6 +263,14 @@ class Rig:
         return self.members[node_id]
 
     # ---- time
+
+    @property
+    def now_ms(self) -> int:
+        return self.clock.now_ms
+
+    @now_ms.setter
+    def now_ms(self, now_ms: int) -> None:
+        self.clock.now_ms = now_ms
 
     def at(self, at_ms: int, call: Callable[[int], None]) -> int:
         serial = next(self._serial)

@@ -12,7 +12,7 @@ from firnline.raft.fetch_rules import end_offset_for
 from firnline.raft.ports import SnapshotPart
 from firnline.records.batch import BatchHeader, headers, set_offset_and_epoch
 from firnline.records.record import records
-from tests.quorum_rig import SnapshotBytes
+from tests.worlds.quorum import SnapshotBytes
 
 START_MS = 1_000_000
 

@@ -10,7 +10,7 @@ from firnline.log.compaction.state import RoundRules
 from firnline.log.log import Log
 from firnline.records.batch import headers
 from firnline.records.record import Record, records
-from tests.log_world import NOW, append, batch, flush, read_all, small
+from tests.worlds.log import NOW, append, batch, flush, read_all, small
 
 RULES = RoundRules(map_bytes=1 << 20, load_factor=0.9, bytes_per_second=1e300, secret=bytes(16))
 

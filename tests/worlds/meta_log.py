@@ -14,9 +14,9 @@ from firnline.raft.ports import SnapshotPart
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.sim.disk import CrashableFile, CrashableFs
-from tests.quorum_rig import broker_config
 from tests.worlds.chance import SeededRng
 from tests.worlds.effects import World, carried_out
+from tests.worlds.quorum import broker_config
 
 CONFIG = broker_config(internal_metadata_log_segment_bytes="400")
 DIR = "/data/__cluster_metadata-0"

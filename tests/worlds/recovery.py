@@ -3,7 +3,7 @@
 from firnline.log.log import Log
 from firnline.log.recovery import RecoveryReport
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, PATH, append, batch, opened
+from tests.worlds.log import NOW, PATH, append, batch, opened
 
 
 def report(log: Log) -> RecoveryReport:

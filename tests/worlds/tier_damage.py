@@ -28,7 +28,7 @@ from firnline.tiered.objects.layout import (
 from firnline.tiered.reader import RemoteReader
 from firnline.tiered.spi import RemoteSegment
 from tests.tier_damage import CUT, EMPTY, FLIP, KINDS, ZEROS, damaged
-from tests.tier_world import WHERE, Cluster, Node
+from tests.worlds.tier import WHERE, Cluster, Node
 
 # The log is the most of a tier, and what is in a catalog comes before all else.
 SUFFIXES = (

@@ -31,9 +31,9 @@ from firnline.protocol.schema import Message
 from firnline.protocol.session import header_tail
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
-from tests.unit.broker.hosting import Calls
-from tests.unit.replica.list_log import NODE_ID, TOPIC_ID
 from tests.worlds.chance import CountingRng
+from tests.worlds.hosting import Calls
+from tests.worlds.list_log import NODE_ID, TOPIC_ID
 
 OTHER_NODE, ELSEWHERE_ID = 2, b"\x09" * 16
 NODE_CLOSED = "closed"
