@@ -219,7 +219,7 @@ def test_full_tables_and_who_made_room_are_shown() -> None:
         )
         runtime.servers = [server, server]  # two listeners that are counted together
         runtime.incoming = SimpleNamespace(held_bytes=7, waiting=8, slow_senders=9)
-        harness.node.groups._tally.evicted = 10
+        harness.node.groups._member_counts.evicted = 10
         harness.node.storage.producers.forgotten = 11
         sessions = harness.node.fetching.sessions
         asked = partial(sessions.context, uses_ids=True, now_ms=0, owner=("User:me", "10.0.0.1"))
