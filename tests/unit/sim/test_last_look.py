@@ -1,11 +1,15 @@
 """What a leader tells in the step in which its topic is deleted: nothing of it is left at the end."""
 
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from firnline.base.effects import Effects
 from firnline.metadata import records as r
+from firnline.replica.partition import Partition
 from firnline.sim.cluster.budget import DirtyReplicas
 from firnline.sim.cluster.ledger import Ledger
 from firnline.sim.cluster.replica_checks import ReplicaChecks
@@ -23,7 +27,7 @@ class Ground:
     """Two brokers whose controller has them in the ISR of a partition, and what is judged of them."""
 
     def __init__(self) -> None:
-        self.brokers = {NODE_ID: Node(), OTHER: Node()}
+        self.brokers = {n: _Watched(partial(self._dropped, n)) for n in (NODE_ID, OTHER)}
         self.processes = {n: _process(n, each) for n, each in self.brokers.items()}
         hosts: Any = {
             n: SimpleNamespace(process=each, fs=each.host.fs, has_bad_disk=False)
@@ -42,6 +46,9 @@ class Ground:
             lambda invariant, text, node=-1: self.found.append(invariant),
         )
 
+    def _dropped(self, node_id: int, partition: Partition) -> None:
+        self.checks.dropped(self.processes[node_id], partition)
+
     def commit(self, *records: Any) -> None:
         """The leader hears of it, and nobody looks yet."""
         self.brokers[NODE_ID].commit(*records)
@@ -51,6 +58,18 @@ class Ground:
         self.dirty.image = self.brokers[NODE_ID].image
         self.checks.stepped(self.processes[NODE_ID])
         return self.found
+
+
+class _Watched(Node):
+    """Shows `watch` each partition that it drops, as `broker.wiring.PartitionEvents` does."""
+
+    def __init__(self, watch: Callable[[Partition], None]) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def partition_dropped(self, partition: Partition, now_ms: int) -> Effects:
+        self._watch(partition)
+        return super().partition_dropped(partition, now_ms)
 
 
 class _Store(Store):
