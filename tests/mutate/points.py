@@ -25,7 +25,8 @@ class Point(NamedTuple):
     function  qualified name of the outermost function: `Class.method` or `function`
     ordinal   which point of that function, from 0
     line, end_line  first and last line of what is changed; `text` is its source
-    source_hash  of the function's source: a result counts as long as that is the same
+    source_hash  of what the function does: a result counts as long as that is the same, whatever becomes of
+    docstrings, comments and layout
     """
 
     path: str
@@ -47,8 +48,7 @@ def points(path: str, source: str) -> list[Point]:
     """Return the mutants that can be made of a module, in the order of its lines."""
     found: list[Point] = []
     for name, function in _functions(ast.parse(source)):
-        text = ast.get_source_segment(source, function) or ""
-        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        digest = hashlib.sha256(ast.unparse(_without_docstring(function)).encode()).hexdigest()[:10]
         for ordinal, (kind, node) in enumerate(_sites(function)):
             said = " ".join((ast.get_source_segment(source, node) or "").split())
             lines = (node.lineno, node.end_lineno or node.lineno)
@@ -78,6 +78,15 @@ def _functions(tree: ast.Module) -> Iterator[tuple[str, _Function]]:
             for inner in node.body:
                 if isinstance(inner, _Function):
                     yield f"{node.name}.{inner.name}", inner
+
+
+def _without_docstring(function: _Function) -> _Function:
+    """Return a copy whose functions have no docstring: nobody can run it, and it is not meant for that."""
+    made = copy.deepcopy(function)
+    for node in ast.walk(made):
+        if isinstance(node, _Function) and ast.get_docstring(node) is not None:
+            del node.body[0]
+    return made
 
 
 def _sites(function: _Function) -> list[tuple[str, ast.stmt | ast.expr]]:

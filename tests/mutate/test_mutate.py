@@ -80,6 +80,21 @@ def test_a_result_counts_while_the_function_is_the_same(tmp_path: Path) -> None:
     assert {key.partition("#")[0] for key in kept} == {"log/rows.py:Ledger.keep"}
 
 
+def test_a_result_counts_whatever_becomes_of_docstrings_comments_and_layout() -> None:
+    plain = "def late(a):\n    if a > 1:\n        return 0\n    return a\n"
+    told = """def late(a):
+    'Say it.'
+    # Why.
+    if (a
+            > 1):
+        return 0
+    return a
+"""
+    keys = [[point.key for point in points("log/rows.py", each)] for each in (plain, told)]
+    assert keys[0] == keys[1]
+    assert keys[0] != [point.key for point in points("log/rows.py", plain.replace("> 1", "> 2"))]
+
+
 def test_more_than_two_in_a_hundred_without_a_reason_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
