@@ -105,7 +105,6 @@ class ListLog:
     def append_as_leader(
         self,
         data: Any,
-        *,
         leader_epoch: int,
         now_ms: int,
         origin: str = "client",

@@ -94,7 +94,12 @@ class Producing:
             or not is_in_its_codec(partition.log.config, attributes)
         ):
             return None
-        return self._append(partition, batch, acks, "client", woken, now_ms, header)
+        if not partition.is_alone or partition.refusal or partition.fetch_waiters.waiting:
+            return self._append(partition, batch, acks, "client", woken, now_ms, header)
+        outcome = partition.append(batch, acks, now_ms, "client", header)
+        if type(outcome) is KafkaError:
+            woken += self.told_of_failure(partition, now_ms)
+        return outcome
 
     def await_answer(
         self,
@@ -247,15 +252,11 @@ class Producing:
         if partition.refusal is not None:
             return partition.refusal
         if partition.is_alone and not partition.fetch_waiters:
-            outcome = partition.append(
-                batch, acks=acks, now_ms=now_ms, origin=judged_as, header=header
-            )
+            outcome = partition.append(batch, acks, now_ms, judged_as, header)
         else:
             log = partition.log
             stable, high = log.last_stable_offset, log.high_watermark
-            outcome = partition.append(
-                batch, acks=acks, now_ms=now_ms, origin=judged_as, header=header
-            )
+            outcome = partition.append(batch, acks, now_ms, judged_as, header)
             woken += partition.grown(len(batch), stable, high, now_ms)
         if type(outcome) is KafkaError:
             woken += self.told_of_failure(partition, now_ms)

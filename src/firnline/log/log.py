@@ -193,7 +193,6 @@ class Log:
     def append_as_leader(
         self,
         data: bytearray | memoryview,
-        *,
         leader_epoch: int,
         now_ms: int,
         origin: Origin = "client",
@@ -209,10 +208,10 @@ class Log:
         """
         if origin != "client":
             return self._append_own(data, leader_epoch, now_ms)
-        fields = header or check_shape(data, self.limits)
-        if isinstance(fields, KafkaError):
+        fields = check_shape(data, self.limits) if header is None else header
+        if type(fields) is KafkaError:
             return fields
-        return self._append_batch(data, fields, leader_epoch, now_ms)
+        return self._append_batch(data, fields, leader_epoch, now_ms)  # type: ignore[arg-type]
 
     def _append_batch(
         self, data: bytearray | memoryview, fields: Fields, leader_epoch: int, now_ms: int

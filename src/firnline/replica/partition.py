@@ -272,7 +272,6 @@ class Partition:
     def append(
         self,
         data: bytearray | memoryview,
-        *,
         acks: int,
         now_ms: int,
         origin: Literal["client", "coordinator"] = "client",
@@ -292,13 +291,7 @@ class Partition:
         if acks == ACKS_ALL and len(self.isr) < self.min_isr:
             return TOO_FEW_BEFORE
         try:
-            outcome = log.append_as_leader(
-                data,
-                leader_epoch=self.leader_epoch,
-                now_ms=now_ms,
-                origin=origin,
-                header=header,
-            )
+            outcome = log.append_as_leader(data, self.leader_epoch, now_ms, origin, header)
         except StorageError as problem:
             if not problem.is_passing:
                 self.go_offline(problem)

@@ -172,12 +172,13 @@ def at_once(
     producing = node.producing
     woken: Effects = []
     outcome = producing.append_checked(found, records, header, acks, woken, now_ms)
-    if outcome is None:
+    waits = False
+    if type(outcome) is Appended:
+        waits = found.must_wait(acks, outcome.last_offset + 1)
+        if acks and not waits and not woken:
+            return _frame(version, correlation_id, topic, index, outcome)
+    elif outcome is None:
         return None
-    is_appended = type(outcome) is Appended
-    waits = is_appended and found.must_wait(acks, outcome.last_offset + 1)  # type: ignore[union-attr]
-    if acks and is_appended and not waits and not woken:
-        return _frame(version, correlation_id, topic, index, outcome)  # type: ignore[arg-type]
     context = RequestContext(connection, 0, version, correlation_id, None, now_ms)
     answer = context.makes_replies(partial(_answer_one, node, context, topic, index, acks))
     if not waits:
