@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firnline.client.snapshots import Member, snapshots_of
+from firnline.client.snapshots import QuorumMember, snapshots_of
 from tests.peers.nodes import CONTROLLER, FIRNLINE, QUICK, Cluster, Node, eventually
 from tests.peers.quorum import await_caught_up
 
@@ -177,7 +177,7 @@ def test_a_damaged_snapshot_is_set_aside_and_the_rest_comes_from_log_or_leader(
     assert str(node.metadata) in told
     damaged = list(node.metadata.glob("*.checkpoint.damaged"))
     assert damaged
-    (row,) = snapshots_of([Member(node.node_id, "follower", f"127.0.0.1:{node.port}")])
+    (row,) = snapshots_of([QuorumMember(node.node_id, "follower", f"127.0.0.1:{node.port}")])
     assert row.found is not None
     assert len(row.found.damaged) == len(damaged)
     eventually(

@@ -374,7 +374,7 @@ def _groups(data: bytes) -> None:
     key, value = data[1 : 1 + data[0]], data[1 + data[0] :]
     _each(
         [
-            lambda: commits.read_place(key),
+            lambda: commits.read_commit_key(key),
             lambda: commits.read_commit(value),
             lambda: _exhaust(generation.read_generation(value)),
         ]

@@ -13,7 +13,7 @@ from firnline.records.batch import headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
 from firnline.spark.options import Options, parse_options
-from firnline.spark.read import How, read_task
+from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.scan import plan_scan
 from firnline.tiered import catalog_writer
 from firnline.tiered.index_cache import IndexCache
@@ -194,7 +194,7 @@ class World:
         return [parse_options({"tier.uri": "m", "subscribe": "t", **one}) for one in given]
 
     def _scan(self, options: Options) -> list[tuple[Any, ...]]:
-        how = How(
+        how = ReadSettings(
             ("offset", "key", "value", "timestamp"), window_bytes=options.window_bytes,
             decoder=options.decoder,
         )  # fmt: skip
