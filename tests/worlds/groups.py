@@ -58,6 +58,11 @@ class Told(NamedTuple):
     result: Any
 
 
+def _told(who: str, result: Any) -> Any:
+    """Stand in for the Reply: the world keeps it."""
+    return Told(who, result)
+
+
 def in_one_go(slices: Generator[Effects, int, Effects], now_ms: int) -> Effects:
     """Do all slices of a request; return what follows from them."""
     effects: Effects = []
@@ -229,7 +234,7 @@ class GroupWorld(World):
             needs_known_member_id=version >= 4,
             may_skip_assignment=version >= 9,
         )
-        self.run(self.groups.join(request, lambda result: Told(who, result), self.now_ms))
+        self.run(self.groups.join(request, lambda result: _told(who, result), self.now_ms))
 
     def enter(self, who: str, **options: Any) -> str:
         """Join without an id, take the id that is given, join again with it; return it."""
@@ -261,7 +266,7 @@ class GroupWorld(World):
             assignments=dict(assignments or {}),
             assigned_bytes=sum(map(len, (assignments or {}).values())),
         )
-        self.run(self.groups.sync(request, lambda result: Told(who, result), self.now_ms))
+        self.run(self.groups.sync(request, lambda result: _told(who, result), self.now_ms))
 
     def heartbeat(
         self, member_id: str, generation: int, *, group: str = GROUP, instance: str | None = None
@@ -272,7 +277,7 @@ class GroupWorld(World):
                 member_id,
                 instance_id=instance,
                 generation_id=generation,
-                answer=lambda code: Told("heartbeat", code),
+                answer=lambda code: _told("heartbeat", code),
                 now_ms=self.now_ms,
             )
         )
@@ -284,7 +289,7 @@ class GroupWorld(World):
         identities = [MemberIdentity(*leaver) for leaver in leavers]
         left: list[LeaveResult] = []
         slices = self.groups.leave(
-            group, identities, left.extend, lambda code: Told("leave", code), self.now_ms
+            group, identities, left.extend, lambda code: _told("leave", code), self.now_ms
         )
         self.run(in_one_go(slices, self.now_ms))
         code = self.answer_to("leave")
@@ -311,7 +316,7 @@ class GroupWorld(World):
             commits=[NewCommit(t, p, offset, -1, metadata) for t, p, offset in offsets],
             retention_ms=retention_ms,
         )
-        self.run(self.groups.commit(request, lambda codes: [Told(who, codes)], self.now_ms))
+        self.run(self.groups.commit(request, lambda codes: [_told(who, codes)], self.now_ms))
 
     def fetched(self, group: str = GROUP) -> dict[tuple[str, int], int]:
         """All committed offsets of a group."""
@@ -337,7 +342,7 @@ class GroupWorld(World):
         def settle(group_id: str, code: Code) -> list[Any]:
             codes[group_id] = code
             answer = [(name, codes[name]) for name in names if name in codes]
-            return [Told("delete", answer)] if len(codes) == len(names) else []
+            return [_told("delete", answer)] if len(codes) == len(names) else []
 
         for name in names:
             self.run(self.groups.delete_group(name, partial(settle, name), self.now_ms))

@@ -108,9 +108,10 @@ class Node(World):
     def __init__(self) -> None:
         super().__init__()
         self.image = EMPTY_IMAGE
+        self.was_replaced = False  # by another process of its id
         self.store = Store()
         self.hosted = hosted(on_missing=lambda *name: self.hosting.asked_for(*name))
-        self.hosting = Hosting(
+        self.hosting: Hosting = Hosting(
             node_id=NODE_ID,
             config=BrokerConfig(),
             hosted=self.hosted,
@@ -120,7 +121,6 @@ class Node(World):
             acted_on=ActedOn(),
             is_in=lambda image: not self.was_replaced,
         )
-        self.was_replaced = False  # by another process of its id
         self.failures: list[StorageError] = []
         self.lost: list[Any] = []
         self.work: list[Any] = []  # timers too: what they do is work for the disk

@@ -96,7 +96,8 @@ class Node:
             assert effect.message is not None
             version = effect.context.api_version
             response = messages_of(effect.context.api_key)[1]
-            answers.append(response.read(effect.message.write(version), version)[0])
+            message: Any = effect.message
+            answers.append(response.read(message.write(version), version)[0])
 
     def create(self, *topics: NewTopic) -> None:
         for answer in self.cluster.write(self.controller.create_topics(topics)):

@@ -170,5 +170,5 @@ def test_a_request_that_waits_for_a_controller_is_kept_for_nobody_who_has_hung_u
     [timer] = delete_topics(node, context, DeleteTopicsRequest(timeout_ms=30_000), 0)
     assert isinstance(timer, SetTimer)
     [timer] = timer.then(timer.at_ms)
-    context.connection.closed = True
+    context.connection.closed = True  # type: ignore[attr-defined]
     assert timer.then(timer.at_ms) == []

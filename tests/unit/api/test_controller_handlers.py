@@ -378,7 +378,7 @@ def test_an_answer_that_cannot_be_written_is_told_to_the_broker_and_costs_no_con
     assert said.context.client_id == "client"
     assert said.instead is not None
     assert said.instead.context is outer
-    assert said.instead.message.error_code == Code.UNKNOWN_SERVER_ERROR  # type: ignore[union-attr]
+    assert said.instead.message.error_code == Code.UNKNOWN_SERVER_ERROR  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

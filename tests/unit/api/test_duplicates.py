@@ -84,7 +84,7 @@ def test_a_partition_that_is_fetched_twice_is_fetched_once_as_it_was_asked_for_l
         topics=[FetchTopic(topic="t", partitions=rows), FetchTopic(topic="t", partitions=rows[:1])]
     )
     body = request.write(12)
-    found = read_request(find_api(ROWS, 1, 12), body, 0)
+    found: Any = read_request(find_api(ROWS, 1, 12), body, 0)
     assert [
         (t.topic, [(p.partition, p.fetch_offset) for p in t.partitions]) for t in found.topics
     ] == [("t", [(0, 1), (1, 2)])]

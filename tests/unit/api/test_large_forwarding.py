@@ -199,8 +199,8 @@ def test_settings_that_a_broker_refuses_all_reach_no_controller(rig: Rig) -> Non
     turns = at_broker(rig, alteration(*([(OF_BROKER, "99")] * 1_200)), 1).until()
     [reply] = turns.found
     assert isinstance(reply, Reply)
-    assert {row.error_code for row in reply.message.responses} == {Code.INVALID_REQUEST}  # type: ignore[union-attr]
-    assert len(reply.message.responses) == 1_200  # type: ignore[union-attr]
+    assert {row.error_code for row in reply.message.responses} == {Code.INVALID_REQUEST}  # type: ignore[attr-defined]
+    assert len(reply.message.responses) == 1_200  # type: ignore[attr-defined]
 
 
 def test_a_large_answer_is_passed_on_in_the_buffer_that_it_came_in(rig: Rig) -> None:

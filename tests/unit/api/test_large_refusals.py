@@ -225,7 +225,7 @@ def test_a_small_request_is_refused_in_the_step_of_its_answer(rig: Rig) -> None:
     unsupported(turns)
     [reply] = turns.found
     assert isinstance(reply, Reply)
-    assert len(reply.message.responses) == 900  # type: ignore[union-attr]
+    assert len(reply.message.responses) == 900  # type: ignore[attr-defined]
 
 
 def test_a_large_answer_is_read_in_slices_where_the_broker_refused_some_itself(rig: Rig) -> None:
@@ -246,11 +246,11 @@ def test_a_large_answer_is_read_in_slices_where_the_broker_refused_some_itself(r
     assert isinstance(reply, Reply)
     found = [
         (row.resource_name, row.error_code)
-        for row in reply.message.responses  # type: ignore[union-attr]
+        for row in reply.message.responses  # type: ignore[attr-defined]
         if row.resource_type == OF_TOPIC
     ]
     assert found == [(row.resource_name, row.error_code) for row in rows]
-    assert len(reply.message.responses) == MANY  # type: ignore[union-attr]
+    assert len(reply.message.responses) == MANY  # type: ignore[attr-defined]
     assert max(turns.calls) < CALLS_MAX, sorted(turns.calls)[-5:]
     assert len(turns.calls) >= 2 * MANY // 500 - 3
 

@@ -9,7 +9,7 @@ import pytest
 from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, a_step_a_slice, in_slices
 from firnline.base.background import Background, Work
-from firnline.base.effects import CloseConnection, SetTimer
+from firnline.base.effects import CloseConnection, Effects, SetTimer
 
 
 def asking() -> RequestContext:
@@ -49,7 +49,7 @@ def test_the_end_of_the_slices_is_told_once(case: str) -> None:
     assert context.is_in_turns
     context.on_end = lambda: ends.append(1)
     if case.startswith("gone"):
-        context.connection.closed = True
+        context.connection.closed = True  # type: ignore[attr-defined]
     told = run(effects)
     assert ends == [1]
     assert [type(each) for each in told] == ([CloseConnection] if problem else [])
@@ -67,7 +67,7 @@ def test_work_goes_on_though_the_timer_of_one_was_lost_with_a_request_that_faile
     """Goal: a bug in one request does not end groups, or all large requests, for good and without a word."""
     done: list[str] = []
 
-    def work(name: str) -> Work:
+    def work(name: str) -> Generator[Effects, int, None]:
         yield []
         done.append(name)
 
@@ -107,7 +107,7 @@ _MANY = range(1_000)
 def test_a_large_table_that_steps_lead_to_is_freed_in_portions(table: Any, is_kept: bool) -> None:
     """Whoever makes one need not say so. Method: see what is kept for the request."""
     context, kept = asking(), list[Any]()
-    context.connection.share = SimpleNamespace(keeps=kept.append)
+    context.connection.share = SimpleNamespace(keeps=kept.append)  # type: ignore[attr-defined]
 
     def steps() -> Generator[Any, None, Any]:
         yield "made so far"

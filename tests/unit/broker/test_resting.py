@@ -292,7 +292,7 @@ def test_a_leader_whose_partitions_rest_says_and_knows_what_one_that_reads_them_
             do(leader, *step)
         assert resting.told == reading.told, story[-12:]
         assert resting.state() == reading.state(), story[-12:]
-        assert sorted(resting.world.timers) == sorted(reading.world.timers)
+        assert {*resting.world.timers} == {*reading.world.timers}
 
 
 @pytest.fixture

@@ -21,24 +21,26 @@ from firnline.protocol.messages.k00_produce import (
 from firnline.sim.disk import CrashableFs
 from tests.unit.broker.test_tier_replicas import World
 from tests.worlds.cluster import Member, Rig
+from tests.worlds.effects import synced, worked
 from tests.worlds.harness import batch
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "decisions" / "0035-what-still-waits.md"
 SOURCE = ROOT / "src" / "firnline"
 # What a node hands to a pool, a file that a Flush names, and what an operator does.
-NOT_THE_LOOP = {f.__code__ for f in (Member._work, Member.format)}
-FLUSH = Member._execute.__code__
+NOT_THE_LOOP = {f.__code__ for f in (worked, Member.format)}
+FLUSH = synced.__code__
 # They write a file for others: who decides to is further up.
 WRITERS = {
     "log/checkpoint.py",
     "log/epochs.py",
+    "log/file_syncs.py",
     "log/segment.py",
     "log/segments.py",
     "log/sync_ledger.py",
     "log/truncation.py",
 }
-THROUGH = {"_write"}
+THROUGH = {"_write", "sync_now"}
 _ROW = re.compile(r"^\| `([a-z_/]+\.py):(\w+)` \| ([a-z_, ]+) \|", re.MULTILINE)
 
 Site = tuple[str, str, str]

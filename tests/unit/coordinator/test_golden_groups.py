@@ -26,9 +26,9 @@ _ID = re.compile(r"00000000-0000-0000-0000-0*([0-9a-f]+)")
 class Watched(GroupWorld):
     """Writes down what is appended, as rows of text."""
 
-    def __init__(self, written: list[str]) -> None:
+    def __init__(self, written: list[str], **settings: int) -> None:
         self.written = written
-        super().__init__()
+        super().__init__(**settings)
 
     def on_append(self, effect: Append) -> None:
         self.written += _rows(effect)
@@ -85,8 +85,7 @@ class Story:
     # ------------------------------------------------------------------------------------ commands
 
     def _set(self, names: list[str], options: dict[str, str]) -> None:
-        self.world = GroupWorld(**{k: int(v) for k, v in options.items()})
-        self._watch()
+        self.world = Watched(self.written, **{k: int(v) for k, v in options.items()})
 
     def _join(self, names: list[str], options: dict[str, str]) -> None:
         for name in names:

@@ -92,7 +92,8 @@ class Asked(GroupWorld):
         _, response = messages_of(reply.context.api_key)
         version = reply.context.api_version
         assert reply.message is not None
-        sent = reply.message.write(version)
+        message: Any = reply.message
+        sent = message.write(version)
         answer, end = response.read(sent, version)
         assert end == len(sent)
         self.answers.append(answer)

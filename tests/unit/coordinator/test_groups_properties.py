@@ -14,7 +14,7 @@ from hypothesis.stateful import (
 )
 
 from firnline.base.errors import Code
-from firnline.coordinator import generation, telling
+from firnline.coordinator import for_each_member, generation
 from firnline.coordinator import group as group_module
 from firnline.coordinator.group import Group
 from firnline.coordinator.group_state import GroupState
@@ -325,7 +325,7 @@ def test_whatever_happens_answers_stay_true(
     if is_large:
         monkeypatch.setattr(group_module, "_MANY_MEMBERS", 1)
         monkeypatch.setattr(generation, "_WRITTEN_PER_SLICE", 1)
-        monkeypatch.setattr(telling, "MEMBERS_PER_SLICE", 1)
+        monkeypatch.setattr(for_each_member, "MEMBERS_PER_SLICE", 1)
     run_state_machine_as_test(
         Life,
         settings=settings(

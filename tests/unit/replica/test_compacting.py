@@ -456,6 +456,7 @@ def a_round_of_many_producers(harness: Harness) -> tuple[Log, SetTimer]:
     )
     rounds._running[log.path] = running
     (timer,) = rounds._kept(running, None, harness.now_ms)
+    assert isinstance(timer, SetTimer)
     return log, timer
 
 

@@ -494,7 +494,8 @@ def test_a_peer_that_does_not_read_costs_one_connection(
         asker.ask(port, beat(0), then=asker._heard)
         (link,) = asker.runtime.links._links.values()
         # Grow the request: 100,000 directories that failed.
-        link._waiting[-1].effect.request.offline_log_dirs = [bytes(16)] * 10_000
+        asked: Any = link._waiting[-1].effect.request
+        asked.offline_log_dirs = [bytes(16)] * 10_000
     asker.loop.call_later(0.2, go.set)
     assert all(isinstance(each, BrokerHeartbeatResponse) for each in asker.until_answered())
 

@@ -16,6 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from firnline.base.errors import ConfigError
+from firnline.base.limits import SCRAPE_SILENCE_S, SCRAPES_MAX
 from firnline.broker.fetch_session import Full, Wanted
 from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.loop import Runtime
@@ -264,15 +265,15 @@ def test_who_asks_for_metrics_and_does_not_go_on_takes_a_few_threads_and_for_a_w
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Each had a thread and a descriptor of the node for as long as it liked, and there was no bound."""
-    assert metrics_port.ScrapeHandler.timeout == metrics_port.SCRAPE_SILENCE_S
+    assert metrics_port.ScrapeHandler.timeout == SCRAPE_SILENCE_S
     monkeypatch.setattr(metrics_port.ScrapeHandler, "timeout", 4.0)
     exporter = Exporter(0)
     slow = [socket.create_connection(("127.0.0.1", exporter.port)) for _ in range(40)]
     try:
-        for each in slow[metrics_port.SCRAPES_MAX :]:
+        for each in slow[SCRAPES_MAX:]:
             each.settimeout(2)
             assert each.recv(1) == b"", "there is no room for it"
-        for each in slow[: metrics_port.SCRAPES_MAX]:
+        for each in slow[:SCRAPES_MAX]:
             each.settimeout(20)
             assert each.recv(1) == b"", "it said nothing for so long"
         with urllib.request.urlopen(

@@ -32,7 +32,7 @@ class Wire(World):
         )
         self.producer.places = {KEY: PartitionLeader("t", KEY[0], 0, 1, 0)}
         self.producer.on_places(0)
-        self.sent: list[Send] = []
+        self.sent: list[Any] = []
         while len(self.sent) < depth:
             self.run(self.producer._produce(0))
 
