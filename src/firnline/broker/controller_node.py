@@ -23,10 +23,10 @@ from firnline.broker.controller_port import (
 from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
 from firnline.controller.rounds import Round
-from firnline.metadata.census import is_last_standing, is_unclean
 from firnline.metadata.delta import ClusterDelta, QuorumObserver
 from firnline.metadata.features import CONTROLLER_REGISTRATION_SINCE, SUPPORTED
 from firnline.metadata.image import ClusterImage, ControllerImage, FeatureRange
+from firnline.metadata.partition_counts import is_last_standing, is_unclean
 from firnline.metadata.quorum import MetadataQuorum, R, Then
 from firnline.metadata.result import ControllerResult
 

@@ -49,7 +49,7 @@ from firnline.raft.election_state import (
     encode_election_state,
 )
 from firnline.raft.fetch_rules import end_offset_for, last_epoch
-from firnline.raft.ports import Done, SnapshotPart
+from firnline.raft.ports import SaveCallback, SnapshotPart
 from firnline.records.batch import headers
 
 QUORUM_STATE = "quorum-state"
@@ -202,14 +202,14 @@ class MetaLog:
         self.damaged = dict(examined.damaged)
         # What begins in the middle, without a snapshot to begin from, is kept and not used: others may have
         # to be repaired by it, until a leader shows that they have no need of it.
-        self._is_headless = log.log_start_offset > max(
+        self._lost_beginning = log.log_start_offset > max(
             (one.offset for one in examined.sound), default=0
         )
         self._forgotten = self._set_aside(examined.sound, has_peers=has_peers)
         self._snapshots = SnapshotStore(
             fs, log.path, examined.sound.values(), delete_delay_ms=delete_delay_ms
         )
-        if not self._is_headless:
+        if not self._lost_beginning:
             self._catch_up_with_snapshot()
             self._find_start(began_at)
         self._snapshots.repair(log.log_start_offset)
@@ -226,7 +226,7 @@ class MetaLog:
         named = once_reached(self._fs, path)
         lost = [*self.damaged, *(() if named is None else (named,))]
         end = OffsetAndEpoch(log.log_end_offset, max(log.epochs.latest_epoch, 0))
-        if self._is_headless:
+        if self._lost_beginning:
             mark_forgotten(self._fs, path, end)
             lost.append(end)
         furthest: OffsetAndEpoch | None = max(lost, default=None, key=_by_epoch)
@@ -241,7 +241,7 @@ class MetaLog:
 
     def _recall(self) -> None:
         """Has the log reached again what was lost of it?"""
-        if self._forgotten is None or self._is_headless:
+        if self._forgotten is None or self._lost_beginning:
             return
         if (self.last_epoch, self.end_offset) >= _by_epoch(self._forgotten):
             self._forgotten = None
@@ -299,22 +299,22 @@ class MetaLog:
     @property
     def start_offset(self) -> int:
         """First offset the log has, inclusive."""
-        return 0 if self._is_headless else self._log.log_start_offset
+        return 0 if self._lost_beginning else self._log.log_start_offset
 
     @property
     def end_offset(self) -> int:
         """Offset the next record gets."""
-        return 0 if self._is_headless else self._log.log_end_offset
+        return 0 if self._lost_beginning else self._log.log_end_offset
 
     @property
     def synced_offset(self) -> int:
         """Everything below survives a power cut."""
-        return 0 if self._is_headless else self._log.recovery_point
+        return 0 if self._lost_beginning else self._log.recovery_point
 
     @property
     def high_watermark(self) -> int:
         """Everything below is committed, as far as the log was told."""
-        return 0 if self._is_headless else self._log.high_watermark
+        return 0 if self._lost_beginning else self._log.high_watermark
 
     @property
     def last_epoch(self) -> int:
@@ -322,7 +322,7 @@ class MetaLog:
         return last_epoch(self._epochs(), self.end_offset, self.newest_snapshot_id)
 
     def _epochs(self) -> Sequence[tuple[int, int]]:
-        return () if self._is_headless else self._log.epochs.entries()
+        return () if self._lost_beginning else self._log.epochs.entries()
 
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
         """The largest epoch here that is at most `epoch`, and where it ends, exclusive (spec 1.7, 4)."""
@@ -354,7 +354,7 @@ class MetaLog:
         problem = self._judge_fetched(data)
         if problem is not None:
             return problem
-        assert not self._is_headless, "it is dropped first"
+        assert not self._lost_beginning, "it is dropped first"
         # `raft/follower` has seen that no batch is of a later epoch than the leader's.
         outcome = self._log.append_as_follower(data, leader_epoch=INT32_MAX, now_ms=now_ms)
         return _corrupt(outcome) if isinstance(outcome, KafkaError) else None
@@ -386,18 +386,20 @@ class MetaLog:
     def read(self, start_offset: int, *, max_bytes: int) -> bytes:
         """Whole batches from that of `start_offset` on; one at least; empty at the end."""
         return (
-            b"" if self._is_headless else self._log.read_batches(start_offset, max_bytes=max_bytes)
+            b""
+            if self._lost_beginning
+            else self._log.read_batches(start_offset, max_bytes=max_bytes)
         )
 
     @property
-    def is_headless(self) -> bool:
+    def lost_beginning(self) -> bool:
         """What is on disk begins in the middle, so that none of it counts."""
-        return self._is_headless
+        return self._lost_beginning
 
-    def truncate_to(self, offset: int, then: Done, now_ms: int) -> Effects:
+    def truncate_to(self, offset: int, then: SaveCallback, now_ms: int) -> Effects:
         """Drop everything from `offset` on, off the loop; then `then(problem or None, now_ms)`."""
         assert offset >= self.start_offset, "what a snapshot holds is committed"
-        if self._is_headless:
+        if self._lost_beginning:
             assert offset == 0, "nothing of it counts"
             anew = self._log.beginning_at(0, now_ms=now_ms)
             return anew.run(then, now_ms, when_begun=self._counts_again)
@@ -405,7 +407,7 @@ class MetaLog:
         return then(None, now_ms) if truncation is None else truncation.run(then, now_ms)
 
     def _counts_again(self, now_ms: int) -> Effects:
-        self._is_headless = False
+        self._lost_beginning = False
         return []
 
     def unsynced(self) -> Sequence[File]:
@@ -479,7 +481,7 @@ class MetaLog:
             self._snapshots.forget(part.snapshot_id)
 
     def install(
-        self, part: SnapshotPart, begun: Callable[[int], Effects], then: Done, now_ms: int
+        self, part: SnapshotPart, begun: Callable[[int], Effects], then: SaveCallback, now_ms: int
     ) -> Effects:
         """Put a complete and synced part of a leader's in the place of the log, off the loop (Q37).
 
@@ -496,7 +498,7 @@ class MetaLog:
             return anew.run(installed, at_ms, when_begun=replaced)
 
         def replaced(at_ms: int) -> Effects:
-            self._is_headless = False
+            self._lost_beginning = False
             snapshots.register(part)
             # The next start begins with the new one, whatever is left of the log and of older ones.
             return snapshots.retire_before(self.start_offset, now_ms=at_ms) + begun(at_ms)

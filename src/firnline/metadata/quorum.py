@@ -16,7 +16,6 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
 from firnline.metadata import records as r
-from firnline.metadata.census import Census, Latencies, PartitionIndex
 from firnline.metadata.delta import ClusterDelta, QuorumObserver, Replay, Unobserved
 from firnline.metadata.features import (
     in_transaction,
@@ -34,6 +33,7 @@ from firnline.metadata.loader import (
     difference_steps,
     last_level,
 )
+from firnline.metadata.partition_counts import Latencies, PartitionCounts, PartitionIndex
 from firnline.metadata.result import ControllerResult, Prepared
 from firnline.metadata.snapshot_file import snapshot_name
 from firnline.metadata.snapshotter import (
@@ -159,7 +159,7 @@ class MetadataQuorum:
         self._loader = Loader()
         self._work: Generator[None, None, None] | None = None
         self._replacement: ClusterDelta | None = None  # of a snapshot, or all a sole voter has
-        self._census_of_snapshot = Census()
+        self._counts_of_snapshot = PartitionCounts()
         # Of `newest`, for whoever may have to decide; brokers have none.
         self.index = PartitionIndex()
         self._has_index = node_id in voters
@@ -167,10 +167,10 @@ class MetadataQuorum:
         self._committed_offset = 0  # exclusive
         # The epoch this node was told to lead, and the one it may write in; None for neither.
         self._claimed_epoch: int | None = None
-        self._reign: int | None = None
+        self._active_epoch: int | None = None
         self._wrote_since_tick = self._is_snapshot_new = False  # the latter: not published
         # For metrics alone.
-        self.census = Census()
+        self.partition_counts = PartitionCounts()
         self.load_latencies = Latencies()
         self._load_began_ms = self._records_of_snapshot = 0
         self._loaded_id: OffsetAndEpoch | None = None  # until it is told
@@ -199,7 +199,7 @@ class MetadataQuorum:
 
         What the active controller writes it has applied by then; its loader stays where the reign began.
         """
-        return self._reign is None and self._is_behind()
+        return self._active_epoch is None and self._is_behind()
 
     @property
     def high_watermark(self) -> int | None:
@@ -282,13 +282,13 @@ class MetadataQuorum:
     def stop(self, now_ms: int) -> Effects:
         """Lead no longer and leave in order; writes are refused from now on."""
         effects = self.raft.resign(now_ms)
-        return effects + self._dethrone(now_ms)
+        return effects + self._renounce(now_ms)
 
     def close(self) -> None:
         """Forget everything in flight; who waits is not answered. The log is closed by who opened it."""
         self.raft.stop()
         self.is_active = False
-        self._claimed_epoch = self._reign = None
+        self._claimed_epoch = self._active_epoch = None
         self._pending.clear()
         self.snapshotter.stop()
         self._abandon_work()
@@ -297,7 +297,7 @@ class MetadataQuorum:
 
     def on_snapshot(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
         """The log begins anew at the end of a snapshot: it replaces the image (Q39)."""
-        assert self._reign is None, "the active controller never loads a snapshot"
+        assert self._active_epoch is None, "the active controller never loads a snapshot"
         self._work = self._snapshot_steps(self._open_snapshot(snapshot_id, now_ms))
         return self._follow(now_ms)
 
@@ -316,14 +316,14 @@ class MetadataQuorum:
         """Publish what is committed, oldest first, and answer who waited for it."""
         assert end_offset >= self._committed_offset, "what is committed stays so"
         self._committed_offset = end_offset
-        if self._reign is None:
+        if self._active_epoch is None:
             return self._follow(now_ms)
         effects: Effects = []
         while self._pending and self._pending[0].end_offset <= end_offset:
             pending = self._pending.popleft()
             if pending.delta is not None:
                 self._last_timestamp_ms = pending.timestamp_ms
-                self.census.apply(pending.delta)
+                self.partition_counts.apply(pending.delta)
                 effects += self._publish(pending.delta, now_ms)
                 effects += self.snapshotter.on_applied(
                     pending.delta,
@@ -338,7 +338,7 @@ class MetadataQuorum:
 
     def on_leader(self, epoch: int, now_ms: int) -> Effects:
         """This node leads: it may decide once it has applied what is committed (X16)."""
-        effects = self._dethrone(now_ms)
+        effects = self._renounce(now_ms)
         self._new_active_controllers += 1
         self._claimed_epoch = epoch
         return effects + self._follow(now_ms)
@@ -346,7 +346,7 @@ class MetadataQuorum:
     def on_leader_change(self, leader_id: int, epoch: int, now_ms: int) -> Effects:
         """Another node leads, or nobody: what was pending is in doubt."""
         self._new_active_controllers += leader_id != NOBODY
-        return self._dethrone(now_ms)
+        return self._renounce(now_ms)
 
     # ------------------------------------------------------------------------- following
 
@@ -386,7 +386,7 @@ class MetadataQuorum:
 
     def _replace_with(self, image: ClusterImage) -> Generator[None, None, None]:
         """Find out what to publish: an image that does not follow from the one that was, record by record."""
-        self._census_of_snapshot = yield from self.census.recount(image)
+        self._counts_of_snapshot = yield from self.partition_counts.recount(image)
         if self._has_index:
             self._index_of_snapshot = yield from PartitionIndex.of(image)
         self._replacement = yield from difference_steps(self.image, image)
@@ -424,7 +424,7 @@ class MetadataQuorum:
 
     def _follow(self, now_ms: int) -> Effects:
         """Apply what is committed, a slice at a time; the rest after whoever else waits for the thread."""
-        if self._reign is not None:
+        if self._active_epoch is not None:
             return []
         effects: Effects = []
         if self._is_behind():
@@ -438,8 +438,8 @@ class MetadataQuorum:
             if self._is_behind():
                 timer = SetTimer(key=_LOAD_TIMER, at_ms=now_ms, then=self._follow)
                 return [*effects, timer]
-        if self._claimed_epoch is not None and self._reign is None:
-            effects += self._reign_now(now_ms)
+        if self._claimed_epoch is not None and self._active_epoch is None:
+            effects += self._claim(now_ms)
         return effects
 
     def _clock_load(self, now_ms: int) -> Effects:
@@ -498,9 +498,12 @@ class MetadataQuorum:
             deltas = [difference(EMPTY_IMAGE, deltas[-1].after)]
         for delta in deltas:
             if delta is self._replacement:
-                self.census, self.index = self._census_of_snapshot, self._index_of_snapshot
+                self.partition_counts, self.index = (
+                    self._counts_of_snapshot,
+                    self._index_of_snapshot,
+                )
             else:
-                self.census.apply(delta)
+                self.partition_counts.apply(delta)
                 if self._has_index:
                     self.index.apply(delta)
             effects += self._publish(delta, now_ms)
@@ -533,10 +536,10 @@ class MetadataQuorum:
 
     # ------------------------------------------------------------------------- reigning
 
-    def _reign_now(self, now_ms: int) -> Effects:
+    def _claim(self, now_ms: int) -> Effects:
         """Finish what the last leader left open, begin a new cluster, and keep the log moving."""
         assert self._loader.next_offset >= self._log.end_offset, "all of it is applied (X16)"
-        self._reign, self._claimed_epoch = self._claimed_epoch, None
+        self._active_epoch, self._claimed_epoch = self._claimed_epoch, None
         self.newest = self.image
         effects: Effects = []
         if self._idle_interval_ms > 0:
@@ -557,12 +560,12 @@ class MetadataQuorum:
         self.is_active = True
         return self._observer.became_active(now_ms)
 
-    def _dethrone(self, now_ms: int) -> Effects:
+    def _renounce(self, now_ms: int) -> Effects:
         """Go back to what is committed; whoever waits is told that nobody knows."""
         self._claimed_epoch = None
-        if self._reign is None:
+        if self._active_epoch is None:
             return []
-        was_active, self.is_active, self._reign = self.is_active, False, None
+        was_active, self.is_active, self._active_epoch = self.is_active, False, None
         self.newest = self.image
         self._loader = Loader(self.image)
         in_doubt, self._pending = self._pending, deque()
@@ -614,17 +617,17 @@ class MetadataQuorum:
         response: R,
         now_ms: int,
     ) -> Effects | KafkaError:
-        assert self._reign is not None
+        assert self._active_epoch is not None
         if prepared is None or prepared.image is not self.newest:
             prepared = whole(self._prepared(records))
         _, values, body, replay = prepared
         size_before = self._log.size_bytes
-        outcome = self.raft.propose(values, epoch=self._reign, now_ms=now_ms, body=body)
+        outcome = self.raft.propose(values, epoch=self._active_epoch, now_ms=now_ms, body=body)
         if isinstance(outcome, KafkaError):
             return outcome
         place, effects = outcome
         size_bytes = self._log.size_bytes - size_before
-        delta = replay.finish(offset=place.last_offset, epoch=self._reign)
+        delta = replay.finish(offset=place.last_offset, epoch=self._active_epoch)
         self.newest = delta.after
         self.index.apply(delta)
         self._wrote_since_tick = True
@@ -668,7 +671,7 @@ class MetadataQuorum:
 
     def _on_idle(self, now_ms: int) -> Effects:
         """Followers tell a quiet leader from a dead one by these records (metadata.max.idle.interval.ms)."""
-        if self._reign is None or not self.is_leader:
+        if self._active_epoch is None or not self.is_leader:
             return []
         effects: Effects = [self._idle_timer(now_ms)]
         if not self._wrote_since_tick:

@@ -17,15 +17,15 @@ from firnline.base.ids import OffsetAndEpoch
 from firnline.base.ports import File
 from firnline.base.units import HOUR_MS, MIB, MINUTE_MS
 from firnline.config.broker import BrokerConfig
-from firnline.metadata.census import Latencies
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import NO_PRODUCER_IDS, ClusterImage
+from firnline.metadata.partition_counts import Latencies
 from firnline.metadata.snapshot_file import snapshot_name, snapshot_steps
 from firnline.metadata.snapshot_records import image_steps
 from firnline.protocol.schema import Message
 from firnline.raft.fetch_rules import Lineage
 from firnline.raft.ports import SnapshotPart
-from firnline.raft.snapshot_rules import judge_creation
+from firnline.raft.snapshot_rules import check_creation
 
 _TIMER = ("metadata", "snapshot")
 _RETRY_TIMER = ("metadata", "snapshot again")
@@ -227,7 +227,7 @@ class Snapshotter:
         image, last_contained_ms = self._latest
         self._start_counting(now_ms)
         snapshot_id = OffsetAndEpoch(image.offset + 1, image.epoch)
-        verdict = judge_creation(self._log, snapshot_id, high_watermark=self._log.high_watermark)
+        verdict = check_creation(self._log, snapshot_id, high_watermark=self._log.high_watermark)
         if verdict is False:
             self._before = None
             newest = self._log.newest_snapshot_id

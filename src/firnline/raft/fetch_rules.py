@@ -51,7 +51,7 @@ class Lineage(Protocol):
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch: ...
 
 
-def judge_fetch(log: Lineage, offset: int, last_fetched_epoch: int) -> Verdict:
+def validate_fetch(log: Lineage, offset: int, last_fetched_epoch: int) -> Verdict:
     """Judge, on the leader, the place a follower fetches from; spec 1.7 line by line."""
     newest, earliest = log.newest_snapshot_id, log.earliest_snapshot_id
     if offset == 0:

@@ -15,12 +15,12 @@ from firnline.protocol.messages import k55_describe_quorum as k55
 from firnline.protocol.messages.k01_fetch import FetchPartition
 from firnline.protocol.messages.k59_fetch_snapshot import FetchSnapshotPartition
 from firnline.raft import wire
-from firnline.raft.fetch_rules import Diverging, SnapshotNeeded, Valid, Verdict, judge_fetch
+from firnline.raft.fetch_rules import Diverging, SnapshotNeeded, Valid, Verdict, validate_fetch
+from firnline.raft.quorum_state import QuorumState, refusal
 from firnline.raft.role import Role
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS
 from firnline.raft.snapshot_serve import BEGUN_IN_VAIN, Downloads, serve_chunk
-from firnline.raft.standing import Standing, refusal
-from firnline.raft.wire import Answer
+from firnline.raft.wire import ResponseCallback
 from firnline.records.build import NewRecord, build_batch, build_batch_of, encode_values
 from firnline.records.control import (
     ControlType,
@@ -90,7 +90,7 @@ class Replica:
         self.end_offset = offset
 
     @property
-    def heard_ms(self) -> int:
+    def last_request_ms(self) -> int:
         """When it was last heard of, whatever it lacks; ms, -1 for never."""
         return max(self.fetched_ms, self.asked_ms)
 
@@ -101,7 +101,7 @@ class Parked(NamedTuple):
     partition: FetchPartition
     max_bytes: int
     deadline_ms: int
-    answer: Answer
+    answer: ResponseCallback
 
 
 class ParkedFetches:
@@ -157,8 +157,8 @@ class ParkedFetches:
 class Leader:
     """The duties of a leader; also refuses what only a leader may be asked."""
 
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
+    def __init__(self, quorum: QuorumState) -> None:
+        self._quorum = quorum
         self._voters: dict[int, Replica] = {}
         self._observers: dict[tuple[int, Uuid], Replica] = {}
         self._downloads = Downloads()
@@ -175,17 +175,17 @@ class Leader:
 
     def begin(self, now_ms: int) -> Effects:
         """Take up a leadership that is saved: one record of the new epoch commits all before it (Q23)."""
-        standing = self._standing
+        quorum = self._quorum
         self._voters = {
             peer.node_id: Replica(peer.node_id, ZERO_UUID)
-            for peer in standing.voters.others(standing.node_id)
+            for peer in quorum.voters.others(quorum.node_id)
         }
         self._observers, self._contacts, self._parked = {}, set(), ParkedFetches()
         self._downloads = Downloads()
         self._has_announced = False
         self._uncommitted = []
         self._began_ms = now_ms
-        self.epoch_start_offset = standing.log.end_offset
+        self.epoch_start_offset = quorum.log.end_offset
         effects = self._append(self._leader_change(now_ms), now_ms)
         if self._voters:
             effects += self._watch_contacts(now_ms)
@@ -196,7 +196,7 @@ class Leader:
         """Leave: whoever waits for news hears that it has to ask another node (Q27)."""
         parked = self._parked.take(lambda waiter: True)
         self._uncommitted = []
-        effects = self._standing.timers.cancel("parked")
+        effects = self._quorum.timers.cancel("parked")
         refusal = self._refusal(Code.NOT_LEADER_OR_FOLLOWER)
         return effects + [waiter.answer(refusal) for waiter in parked]
 
@@ -217,9 +217,9 @@ class Leader:
     ) -> tuple[Proposed, Effects] | KafkaError:
         """Append record values as one batch, all or nothing (Q29)."""
         assert values, "an empty proposal has no offset"
-        standing = self._standing
-        is_leader = standing.role is Role.LEADER and not standing.gate.is_saving
-        if not is_leader or epoch != standing.epoch:
+        quorum = self._quorum
+        is_leader = quorum.role is Role.LEADER and not quorum.gate.is_saving
+        if not is_leader or epoch != quorum.epoch:
             return KafkaError(Code.NOT_CONTROLLER, "this node does not lead the metadata quorum")
         if body is None:
             body = encode_values(values)
@@ -231,54 +231,54 @@ class Leader:
                 size_bytes=len(batch),
                 limit_bytes=METADATA_BATCH_BYTES_MAX,
             )
-        base_offset = standing.log.end_offset
+        base_offset = quorum.log.end_offset
         effects = self._append(batch, now_ms)
-        return Proposed(base_offset, standing.log.end_offset - 1), effects
+        return Proposed(base_offset, quorum.log.end_offset - 1), effects
 
     def _append(self, batch: bytearray, now_ms: int) -> Effects:
-        standing, log = self._standing, self._standing.log
-        assert standing.role is Role.LEADER, "nobody else writes a record of its own (Q15, X1)"
+        quorum, log = self._quorum, self._quorum.log
+        assert quorum.role is Role.LEADER, "nobody else writes a record of its own (Q15, X1)"
         expected_offset = log.end_offset
-        base_offset = log.append(batch, epoch=standing.epoch, now_ms=now_ms)
+        base_offset = log.append(batch, epoch=quorum.epoch, now_ms=now_ms)
         assert base_offset == expected_offset, "a leader appends, and never overwrites (Q29)"
         self.appended_records += log.end_offset - base_offset
         self._uncommitted.append((log.end_offset, now_ms))
         # Followers may have it before this disk has: it is not committed by that (Q25).
-        return self._wake(now_ms) + standing.flush()
+        return self._wake(now_ms) + quorum.flush()
 
     def _leader_change(self, now_ms: int) -> bytearray:
-        standing = self._standing
+        quorum = self._quorum
         message = LeaderChangeMessage(
-            leader_id=standing.node_id,
-            voters=[LeaderChangeVoter(voter_id=node_id) for node_id in standing.voters.node_ids],
-            granting_voters=[LeaderChangeVoter(voter_id=n) for n in standing.granting_ids],
+            leader_id=quorum.node_id,
+            voters=[LeaderChangeVoter(voter_id=node_id) for node_id in quorum.voters.node_ids],
+            granting_voters=[LeaderChangeVoter(voter_id=n) for n in quorum.granting_ids],
         )
         record = NewRecord(encode_key(ControlType.LEADER_CHANGE), encode_value(message), now_ms)
-        return build_batch([record], leader_epoch=standing.epoch, is_control=True)
+        return build_batch([record], leader_epoch=quorum.epoch, is_control=True)
 
     # ------------------------------------------------------------------------------ high watermark
 
     def update_high_watermark(self, now_ms: int) -> Effects:
         """Commit what a majority of voters has on disk, with a record of this epoch in it (Q23, Q24)."""
-        standing = self._standing
+        quorum = self._quorum
         ends = [replica.end_offset for replica in self._voters.values()]
-        if standing.is_voter:
-            ends.append(standing.log.synced_offset)
+        if quorum.is_voter:
+            ends.append(quorum.log.synced_offset)
         offset = sorted(ends, reverse=True)[len(ends) // 2]
-        if offset <= self.epoch_start_offset or offset <= (standing.high_watermark or 0):
+        if offset <= self.epoch_start_offset or offset <= (quorum.high_watermark or 0):
             return []
-        assert offset <= standing.log.end_offset, "no replica has more than the leader (Q24)"
+        assert offset <= quorum.log.end_offset, "no replica has more than the leader (Q24)"
         while self._uncommitted and self._uncommitted[0][0] <= offset:
             self.commit_ms.add(now_ms - self._uncommitted.pop(0)[1])
-        epoch = standing.epoch
-        effects = standing.commit(offset, now_ms)
-        if standing.role is not Role.LEADER or standing.epoch != epoch:
+        epoch = quorum.epoch
+        effects = quorum.commit(offset, now_ms)
+        if quorum.role is not Role.LEADER or quorum.epoch != epoch:
             return effects
         effects += self._wake(now_ms, is_high_watermark_new=True)
         if not self._has_announced:
             # Only now is everything before this epoch committed, and told (X16).
             self._has_announced = True
-            effects += standing.tell(standing.listener.on_leader, standing.epoch, now_ms)
+            effects += quorum.notify(quorum.listener.on_leader, quorum.epoch, now_ms)
         return effects
 
     # ------------------------------------------------------------------------------------- contact
@@ -286,40 +286,42 @@ class Leader:
     def _watch_contacts(self, now_ms: int) -> Effects:
         """Q26: a majority has to be heard within one and a half fetch timeouts, again and again."""
         self._contacts = set()
-        timeout_ms = self._standing.settings.fetch_timeout_ms * 3 // 2
-        return self._standing.set_timer("contacts", now_ms + timeout_ms, self._standing.resign)
+        timeout_ms = self._quorum.settings.fetch_timeout_ms * 3 // 2
+        return self._quorum.set_timer("contacts", now_ms + timeout_ms, self._quorum.resign)
 
     def _contact(self, node_id: int, now_ms: int) -> Effects:
         if node_id not in self._voters:
             return []
         self._contacts.add(node_id)
-        needed = self._standing.voters.majority - (1 if self._standing.is_voter else 0)
+        needed = self._quorum.voters.majority - (1 if self._quorum.is_voter else 0)
         return self._watch_contacts(now_ms) if len(self._contacts) >= needed else []
 
     def _make_known(self, now_ms: int) -> Effects:
         """Tell the voters that did not fetch lately who leads; again at half the fetch timeout, forever."""
-        standing = self._standing
-        every_ms = standing.settings.fetch_timeout_ms // 2
-        effects = standing.set_timer("begin", now_ms + every_ms, self._make_known)
-        assert standing.leader is not None, "a leader votes, so its address is known"
-        for peer in standing.voters.others(standing.node_id):
-            heard_ms = self._voters[peer.node_id].heard_ms
-            is_silent = heard_ms == _NEVER_MS or now_ms - heard_ms >= every_ms
-            if is_silent and standing.calls.is_ready(peer.node_id, now_ms):
+        quorum = self._quorum
+        every_ms = quorum.settings.fetch_timeout_ms // 2
+        effects = quorum.set_timer("begin", now_ms + every_ms, self._make_known)
+        assert quorum.leader is not None, "a leader votes, so its address is known"
+        for peer in quorum.voters.others(quorum.node_id):
+            last_request_ms = self._voters[peer.node_id].last_request_ms
+            is_silent = last_request_ms == _NEVER_MS or now_ms - last_request_ms >= every_ms
+            if is_silent and quorum.calls.is_ready(peer.node_id, now_ms):
                 request = wire.begin_request(
-                    standing.cluster_id,
-                    epoch=standing.epoch,
-                    leader_id=standing.node_id,
+                    quorum.cluster_id,
+                    epoch=quorum.epoch,
+                    leader_id=quorum.node_id,
                     voter_id=peer.node_id,
-                    listener=standing.settings.listener_name,
-                    leader=standing.leader,
+                    listener=quorum.settings.listener_name,
+                    leader=quorum.leader,
                 )
-                effects += standing.ask(peer, request, _acknowledged)
+                effects += quorum.ask(peer, request, _acknowledged)
         return effects
 
     # --------------------------------------------------------------------------------------- fetch
 
-    def on_fetch(self, request: wire.FetchRequest, answer: Answer, now_ms: int) -> Effects:
+    def on_fetch(
+        self, request: wire.FetchRequest, answer: ResponseCallback, now_ms: int
+    ) -> Effects:
         """Serve a replica's Fetch, park it, or refuse it; in this order of reasons (spec 1.5)."""
         partition = wire.only_partition(request)
         if partition is None:
@@ -334,8 +336,8 @@ class Leader:
         refused = self._refuse_leader_only(partition.current_leader_epoch)
         if refused is not None:
             return [answer(self._refusal(refused))]
-        verdict = judge_fetch(
-            self._standing.log, partition.fetch_offset, partition.last_fetched_epoch
+        verdict = validate_fetch(
+            self._quorum.log, partition.fetch_offset, partition.last_fetched_epoch
         )
         effects: Effects = []
         if isinstance(verdict, Valid):
@@ -370,15 +372,15 @@ class Leader:
 
     def _note_fetch(self, node_id: int, partition: FetchPartition, now_ms: int) -> Effects:
         """A replica's place is valid: it has all before it, on its disk if it votes (Q25, X17)."""
-        if node_id < 0 or node_id == self._standing.node_id:
+        if node_id < 0 or node_id == self._quorum.node_id:
             return []
         replica = self._replica(node_id, partition.replica_directory_id)
         replica.fetches(
             partition.fetch_offset,
-            leader_end_offset=self._standing.log.end_offset,
+            leader_end_offset=self._quorum.log.end_offset,
             now_ms=now_ms,
         )
-        newest = self._standing.log.newest_snapshot_id
+        newest = self._quorum.log.newest_snapshot_id
         self._downloads.reaches(
             _key(replica),
             partition.fetch_offset,
@@ -398,7 +400,7 @@ class Leader:
         now_ms: int,
     ) -> Replica:
         """A replica is on its way over a snapshot: it lives, and the snapshot is kept for it."""
-        if node_id < 0 or node_id == self._standing.node_id:
+        if node_id < 0 or node_id == self._quorum.node_id:
             return Replica(node_id, ZERO_UUID)
         replica = self._replica(node_id, partition.replica_directory_id)
         replica.asked_ms = max(replica.asked_ms, now_ms)
@@ -423,7 +425,7 @@ class Leader:
         return found
 
     def _found(self, verdict: Verdict, offset: int, max_bytes: int) -> wire.FetchResponse:
-        standing = self._standing
+        quorum = self._quorum
         diverging = snapshot_id = None
         records = b""
         if isinstance(verdict, Diverging):
@@ -431,12 +433,12 @@ class Leader:
         elif isinstance(verdict, SnapshotNeeded):
             snapshot_id = verdict.snapshot_id
         else:
-            records = standing.log.read(offset, max_bytes=max_bytes)
+            records = quorum.log.read(offset, max_bytes=max_bytes)
         return wire.fetch_response(
             Code.NONE,
-            standing.known,
-            log_start_offset=standing.log.start_offset,
-            high_watermark=standing.high_watermark,
+            quorum.leader_and_epoch,
+            log_start_offset=quorum.log.start_offset,
+            high_watermark=quorum.high_watermark,
             records=records,
             diverging=diverging,
             snapshot_id=snapshot_id,
@@ -444,7 +446,7 @@ class Leader:
 
     def _wake(self, now_ms: int, *, is_high_watermark_new: bool = False) -> Effects:
         """Answer those who wait with what there is now. Their question is old: it is no sign of life."""
-        end_offset = self._standing.log.end_offset
+        end_offset = self._quorum.log.end_offset
         ready = self._parked.take(
             lambda waiter: is_high_watermark_new or waiter.partition.fetch_offset < end_offset
         )
@@ -455,16 +457,16 @@ class Leader:
     def _answer_now(self, waiter: Parked) -> Effect:
         partition = waiter.partition
         offset = partition.fetch_offset
-        verdict = judge_fetch(self._standing.log, offset, partition.last_fetched_epoch)
+        verdict = validate_fetch(self._quorum.log, offset, partition.last_fetched_epoch)
         return waiter.answer(self._found(verdict, offset, waiter.max_bytes))
 
     def _watch_parked(self) -> Effects:
-        timers, first_ms = self._standing.timers, self._parked.first_ms
+        timers, first_ms = self._quorum.timers, self._parked.first_ms
         if first_ms is None:
             return timers.cancel("parked")
         if timers.at_ms("parked") == first_ms:
             return []
-        return self._standing.set_timer("parked", first_ms, self._expire_parked)
+        return self._quorum.set_timer("parked", first_ms, self._expire_parked)
 
     def _expire_parked(self, now_ms: int) -> Effects:
         late = self._parked.take(lambda waiter: waiter.deadline_ms <= now_ms)
@@ -473,73 +475,73 @@ class Leader:
     # ----------------------------------------------------------------------------------- snapshots
 
     def on_fetch_snapshot(
-        self, request: wire.FetchSnapshotRequest, answer: Answer, now_ms: int
+        self, request: wire.FetchSnapshotRequest, answer: ResponseCallback, now_ms: int
     ) -> Effects:
         """Serve one piece of a snapshot; it counts as contact like a Fetch (X7)."""
-        standing = self._standing
+        quorum = self._quorum
         if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
             return [answer(wire.FetchSnapshotResponse(error_code=Code.INVALID_REQUEST))]
         partition = wire.only_partition(request)
         if partition is None:
-            return [answer(wire.unknown_snapshot_partition(request, standing.known))]
+            return [answer(wire.unknown_snapshot_partition(request, quorum.leader_and_epoch))]
         refused = self._refuse_leader_only(partition.current_leader_epoch)
         if refused is not None:
-            return [answer(wire.fetch_snapshot_response(refused, standing.known))]
+            return [answer(wire.fetch_snapshot_response(refused, quorum.leader_and_epoch))]
         wanted = OffsetAndEpoch(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
-        chunk = serve_chunk(standing.log, wanted, partition.position, request.max_bytes)
+        chunk = serve_chunk(quorum.log, wanted, partition.position, request.max_bytes)
         if isinstance(chunk, KafkaError):
-            return [answer(wire.fetch_snapshot_response(chunk.code, standing.known))]
+            return [answer(wire.fetch_snapshot_response(chunk.code, quorum.leader_and_epoch))]
         replica = self._note_snapshot(request.replica_id, partition, wanted, now_ms)
         effects = self._contact(request.replica_id, now_ms)
         if (
             partition.position == 0
             and self._downloads.begins(_key(replica), wanted) == BEGUN_IN_VAIN
         ):
-            on_useless = standing.listener.on_useless_snapshot
-            effects += standing.tell(on_useless, wanted, replica.node_id, now_ms)
-        response = wire.fetch_snapshot_response(Code.NONE, standing.known, chunk=chunk)
+            on_useless = quorum.listener.on_useless_snapshot
+            effects += quorum.notify(on_useless, wanted, replica.node_id, now_ms)
+        response = wire.fetch_snapshot_response(Code.NONE, quorum.leader_and_epoch, chunk=chunk)
         return [*effects, answer(response)]
 
     # ------------------------------------------------------------------------------------ describe
 
     def on_describe(
-        self, request: wire.DescribeQuorumRequest, answer: Answer, now_ms: int
+        self, request: wire.DescribeQuorumRequest, answer: ResponseCallback, now_ms: int
     ) -> Effects:
         """Say how far every replica is (KIP-595 DescribeQuorum, KIP-836 times, KIP-853 addresses)."""
-        standing = self._standing
+        quorum = self._quorum
         if wire.only_partition(request) is None:
             return [answer(whole(refusing_to_describe(request)))]
-        if standing.role is not Role.LEADER:
+        if quorum.role is not Role.LEADER:
             error = k55.DescribeQuorumPartitionResult(
                 error_code=Code.NOT_LEADER_OR_FOLLOWER,
                 error_message="this node does not lead the metadata quorum",
             )
             return [answer(_described(error, []))]
         own = k55.QuorumReplicaState(
-            replica_id=standing.node_id,
-            log_end_offset=standing.log.end_offset,
+            replica_id=quorum.node_id,
+            log_end_offset=quorum.log.end_offset,
             last_fetch_timestamp=now_ms,
             last_caught_up_timestamp=now_ms,
         )
         voters = [_shown(replica) for replica in self._voters.values()]
-        if standing.is_voter:
+        if quorum.is_voter:
             voters.append(own)
         result = k55.DescribeQuorumPartitionResult(
             partition_index=wire.PARTITION,
             error_message=None,
-            leader_id=standing.node_id,
-            leader_epoch=standing.epoch,
-            high_watermark=_or_minus_one(standing.high_watermark),
+            leader_id=quorum.node_id,
+            leader_epoch=quorum.epoch,
+            high_watermark=_or_minus_one(quorum.high_watermark),
             current_voters=sorted(voters, key=lambda state: int(state.replica_id)),
             observers=[_shown(replica) for replica in self.live_observers(now_ms)],
         )
-        listener = standing.settings.listener_name
+        listener = quorum.settings.listener_name
         nodes = [
             k55.QuorumNode(
                 node_id=voter.node_id,
                 listeners=[k55.QuorumListener(name=listener, host=voter.host, port=voter.port)],
             )
-            for voter in standing.voters.voters
+            for voter in quorum.voters.voters
         ]
         return [answer(_described(result, nodes))]
 
@@ -553,7 +555,7 @@ class Leader:
         self._observers = {
             key: replica
             for key, replica in self._observers.items()
-            if now_ms - replica.heard_ms < OBSERVER_SILENCE_MAX_MS
+            if now_ms - replica.last_request_ms < OBSERVER_SILENCE_MAX_MS
         }
         return list(self._observers.values())
 
@@ -562,7 +564,7 @@ class Leader:
         yet may be as far back as 0."""
         live = self.live_observers(now_ms)
         for replica in self._voters.values():
-            if now_ms - max(replica.heard_ms, self._began_ms) < OBSERVER_SILENCE_MAX_MS:
+            if now_ms - max(replica.last_request_ms, self._began_ms) < OBSERVER_SILENCE_MAX_MS:
                 live.append(replica)
         return [
             max(replica.end_offset, self._downloads.of(_key(replica), now_ms) or 0)
@@ -572,16 +574,18 @@ class Leader:
     # ------------------------------------------------------------------------------------ refusals
 
     def _refuse_leader_only(self, epoch: int) -> Code | None:
-        standing = self._standing
-        if epoch < standing.epoch:
+        quorum = self._quorum
+        if epoch < quorum.epoch:
             return Code.FENCED_LEADER_EPOCH
-        if epoch > standing.epoch:
+        if epoch > quorum.epoch:
             return Code.UNKNOWN_LEADER_EPOCH
-        return None if standing.role is Role.LEADER else Code.NOT_LEADER_OR_FOLLOWER
+        return None if quorum.role is Role.LEADER else Code.NOT_LEADER_OR_FOLLOWER
 
     def _refusal(self, code: Code) -> wire.FetchResponse:
-        standing = self._standing
-        return wire.fetch_response(code, standing.known, log_start_offset=standing.log.start_offset)
+        quorum = self._quorum
+        return wire.fetch_response(
+            code, quorum.leader_and_epoch, log_start_offset=quorum.log.start_offset
+        )
 
 
 class CommitTimes:
@@ -599,7 +603,7 @@ class CommitTimes:
         self.max_ms = max(self.max_ms, took_ms)
 
 
-def _acknowledged(said: wire.Said, now_ms: int) -> Effects | KafkaError | None:
+def _acknowledged(said: wire.ParsedResponse, now_ms: int) -> Effects | KafkaError | None:
     """A voter knows who leads; its fetches will show it."""
     return [] if said.error == Code.NONE else refusal(said)
 

@@ -13,7 +13,7 @@ from firnline.base.ports import File
 from firnline.raft.election_state import ElectionState
 
 # What runs when the disk has done what it was asked for, or could not: `then(problem or None, now_ms)`.
-Done = Callable[[StorageError | None, int], Effects]
+SaveCallback = Callable[[StorageError | None, int], Effects]
 
 
 class SnapshotFile(Protocol):
@@ -116,12 +116,12 @@ class ReplicatedLog(Protocol):
         ...
 
     @property
-    def is_headless(self) -> bool:
+    def lost_beginning(self) -> bool:
         """What is on disk begins in the middle, so that none of it counts: `start_offset` and `end_offset`
         are 0. `truncate_to(0)` drops it; nothing is appended before."""
         ...
 
-    def truncate_to(self, offset: int, then: Done, now_ms: int) -> Effects:
+    def truncate_to(self, offset: int, then: SaveCallback, now_ms: int) -> Effects:
         """Drop everything from `offset` on, off the loop; never below the high watermark (X8).
 
         `then(problem or None, now_ms)` once no power cut brings it back. Until then the log still says
@@ -162,7 +162,7 @@ class ReplicatedLog(Protocol):
         ...
 
     def install(
-        self, part: SnapshotPart, begun: Callable[[int], Effects], then: Done, now_ms: int
+        self, part: SnapshotPart, begun: Callable[[int], Effects], then: SaveCallback, now_ms: int
     ) -> Effects:
         """Give a complete and synced part its name, then start the log anew at its end, off the loop (Q37).
 

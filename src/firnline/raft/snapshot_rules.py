@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OffsetAndEpoch
-from firnline.raft.fetch_rules import Lineage, Valid, judge_fetch
+from firnline.raft.fetch_rules import Lineage, Valid, validate_fetch
 from firnline.raft.settings import QuorumSettings
 
 
@@ -36,7 +36,7 @@ class CleanableLog(Protocol):
 # ------------------------------------------------------------------------------------- creation
 
 
-def judge_creation(
+def check_creation(
     log: Lineage, snapshot_id: OffsetAndEpoch, *, high_watermark: int
 ) -> KafkaError | bool:
     """May a snapshot of that id be written? False: quietly not, it is here or not needed any more (Q33).
@@ -52,7 +52,7 @@ def judge_creation(
             end_offset=snapshot_id.offset,
             high_watermark=high_watermark,
         )
-    if snapshot_id.offset <= 0 or judge_fetch(log, *snapshot_id) != Valid():
+    if snapshot_id.offset <= 0 or validate_fetch(log, *snapshot_id) != Valid():
         return KafkaError(
             Code.INVALID_REQUEST,
             "a snapshot of a place that is not in the log",

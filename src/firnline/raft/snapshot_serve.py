@@ -67,13 +67,13 @@ def serve_chunk(
 
 
 class _Hold:
-    __slots__ = ("began_ms", "begun", "begun_id", "heard_ms", "offset")
+    __slots__ = ("began_ms", "begun", "begun_id", "last_request_ms", "offset")
 
     def __init__(self, offset: int, now_ms: int) -> None:
         self.offset = offset  # the log must not begin after it
         self.begun_id: OffsetAndEpoch | None = None
         self.begun = 0  # how often it began to fetch that snapshot
-        self.began_ms = self.heard_ms = now_ms
+        self.began_ms = self.last_request_ms = now_ms
 
 
 class Downloads:
@@ -92,7 +92,7 @@ class Downloads:
     def needs(self, replica: Hashable, snapshot_id: OffsetAndEpoch, now_ms: int) -> None:
         """It was told to fetch that snapshot, or it fetches a piece of it."""
         hold = self._holds.pop(replica, None) or _Hold(snapshot_id.offset, now_ms)
-        hold.offset, hold.heard_ms = snapshot_id.offset, now_ms
+        hold.offset, hold.last_request_ms = snapshot_id.offset, now_ms
         self._holds[replica] = hold
         if len(self._holds) > HOLDS_MAX:
             del self._holds[next(iter(self._holds))]
@@ -114,7 +114,7 @@ class Downloads:
         if offset >= newest_snapshot:
             del self._holds[replica]
         else:
-            hold.offset, hold.heard_ms = offset, now_ms
+            hold.offset, hold.last_request_ms = offset, now_ms
 
     def of(self, replica: Hashable, now_ms: int) -> int | None:
         """Return what that replica holds, an offset; None for nothing."""
@@ -127,12 +127,12 @@ class Downloads:
         self._holds = {
             replica: hold
             for replica, hold in self._holds.items()
-            if now_ms - hold.heard_ms < OBSERVER_SILENCE_MAX_MS
+            if now_ms - hold.last_request_ms < OBSERVER_SILENCE_MAX_MS
         }
         held = [hold.offset for hold in self._holds.values() if _counts(hold, now_ms)]
         return min(held, default=None)
 
 
 def _counts(hold: _Hold, now_ms: int) -> bool:
-    is_live = now_ms - hold.heard_ms < OBSERVER_SILENCE_MAX_MS
+    is_live = now_ms - hold.last_request_ms < OBSERVER_SILENCE_MAX_MS
     return is_live and now_ms - hold.began_ms < HOLD_MAX_MS

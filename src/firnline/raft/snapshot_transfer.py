@@ -81,7 +81,7 @@ class SnapshotTransfer:
         part = self.part
         assert part is not None, "only an answer that is waited for is given"
         assert not self._is_syncing, "nothing was missing"
-        self.problem = self._judge(part, chunk) or part.append(chunk.data)
+        self.problem = self._check_chunk(part, chunk) or part.append(chunk.data)
         if self.problem is None:
             if part.size_bytes < chunk.size_bytes:
                 return Taken.MORE
@@ -112,7 +112,7 @@ class SnapshotTransfer:
         self.part = self._size_bytes = None
         self._is_syncing = False
 
-    def _judge(self, part: SnapshotPart, chunk: Chunk) -> KafkaError | None:
+    def _check_chunk(self, part: SnapshotPart, chunk: Chunk) -> KafkaError | None:
         """Is the slice the one that was asked for, of the file the last one was of?"""
         size_bytes, self._size_bytes = self._size_bytes, chunk.size_bytes
         if chunk.snapshot_id != part.snapshot_id or chunk.position != part.size_bytes:

@@ -59,7 +59,7 @@ __all__ = [
 PARTITION = 0
 _NO_CHUNK = Chunk(OffsetAndEpoch(0, 0), 0, 0, b"")
 
-Asked = (
+QuorumRequest = (
     FetchRequest
     | VoteRequest
     | BeginQuorumEpochRequest
@@ -68,18 +68,18 @@ Asked = (
     | FetchSnapshotRequest
 )
 # What members of the quorum hear from one another; DescribeQuorum is asked by clients.
-Heard = (
+QuorumResponse = (
     FetchResponse
     | VoteResponse
     | BeginQuorumEpochResponse
     | EndQuorumEpochResponse
     | FetchSnapshotResponse
 )
-Answered = Heard | DescribeQuorumResponse
+AnyResponse = QuorumResponse | DescribeQuorumResponse
 # Takes the answer to a request, and returns the effect that sends it.
-Answer = Callable[[Answered], Effect]
+ResponseCallback = Callable[[AnyResponse], Effect]
 # What each request is answered with when it is refused as a whole.
-RESPONSES: dict[type[Asked], type[Answered]] = {
+RESPONSES: dict[type[QuorumRequest], type[AnyResponse]] = {
     FetchRequest: FetchResponse,
     VoteRequest: VoteResponse,
     BeginQuorumEpochRequest: BeginQuorumEpochResponse,
@@ -89,7 +89,7 @@ RESPONSES: dict[type[Asked], type[Answered]] = {
 }
 
 
-class Known(NamedTuple):
+class LeaderAndEpoch(NamedTuple):
     """What every answer tells of the quorum: the epoch, who leads it (-1 nobody), where it listens."""
 
     epoch: int
@@ -106,11 +106,11 @@ Part = (
 )
 
 
-class Said(NamedTuple):
+class ParsedResponse(NamedTuple):
     """An answer of the quorum as it was read; `part` is what it says of the one partition."""
 
     error: int
-    known: Known
+    leader_and_epoch: LeaderAndEpoch
     part: Part
 
 
@@ -307,7 +307,7 @@ def fetcher_id(request: FetchRequest) -> int:
 # ------------------------------------------------------------------------------------------ responses
 
 
-def vote_response(error: Code, known: Known, *, is_granted: bool = False) -> VoteResponse:
+def vote_response(error: Code, known: LeaderAndEpoch, *, is_granted: bool = False) -> VoteResponse:
     """Answer a Vote."""
     partition = k52_vote.VotePartitionResult(
         partition_index=PARTITION,
@@ -320,7 +320,7 @@ def vote_response(error: Code, known: Known, *, is_granted: bool = False) -> Vot
     return VoteResponse(topics=[topic], node_endpoints=_endpoints(k52_vote.NodeEndpoint, known))
 
 
-def begin_response(error: Code, known: Known) -> BeginQuorumEpochResponse:
+def begin_response(error: Code, known: LeaderAndEpoch) -> BeginQuorumEpochResponse:
     """Answer a BeginQuorumEpoch."""
     m = k53_begin_quorum_epoch
     partition = m.BeginQuorumEpochPartitionResult(
@@ -335,7 +335,7 @@ def begin_response(error: Code, known: Known) -> BeginQuorumEpochResponse:
     )
 
 
-def end_response(error: Code, known: Known) -> EndQuorumEpochResponse:
+def end_response(error: Code, known: LeaderAndEpoch) -> EndQuorumEpochResponse:
     """Answer an EndQuorumEpoch."""
     m = k54_end_quorum_epoch
     partition = m.EndQuorumEpochPartitionResult(
@@ -350,7 +350,7 @@ def end_response(error: Code, known: Known) -> EndQuorumEpochResponse:
 
 def fetch_response(
     error: Code,
-    known: Known,
+    known: LeaderAndEpoch,
     *,
     log_start_offset: int,
     high_watermark: int | None = None,
@@ -386,7 +386,7 @@ def fetch_response(
 
 def fetch_snapshot_response(
     error: Code,
-    known: Known,
+    known: LeaderAndEpoch,
     *,
     chunk: Chunk | None = None,
 ) -> FetchSnapshotResponse:
@@ -407,7 +407,7 @@ def fetch_snapshot_response(
 
 
 def unknown_snapshot_partition(
-    request: FetchSnapshotRequest, known: Known
+    request: FetchSnapshotRequest, known: LeaderAndEpoch
 ) -> FetchSnapshotResponse:
     """Answer a FetchSnapshot of another partition: it is named, and unknown here."""
     m = k59_fetch_snapshot
@@ -421,7 +421,7 @@ def unknown_snapshot_partition(
     )
 
 
-def _endpoints(kind: Any, known: Known) -> list[Any]:
+def _endpoints(kind: Any, known: LeaderAndEpoch) -> list[Any]:
     if known.leader is None or known.leader_id < 0:
         return []
     return [kind(node_id=known.leader_id, host=known.leader.host, port=known.leader.port)]
@@ -430,7 +430,7 @@ def _endpoints(kind: Any, known: Known) -> list[Any]:
 # ---------------------------------------------------------------------------------- reading responses
 
 
-def read_response(response: Heard, voters: VoterSet) -> Said | None:
+def read_response(response: QuorumResponse, voters: VoterSet) -> ParsedResponse | None:
     """Read the one partition of an answer; None when it is of another one, or malformed."""
     topics: Any = response.responses if isinstance(response, FetchResponse) else response.topics
     if len(topics) != 1 or len(topics[0].partitions) != 1 or not _is_metadata(topics[0]):
@@ -447,10 +447,12 @@ def read_response(response: Heard, voters: VoterSet) -> Said | None:
         for endpoint in response.node_endpoints:
             if endpoint.node_id == leader_id:
                 leader = Peer(leader_id, endpoint.host, endpoint.port)
-    return Said(part.error_code, Known(told.leader_epoch, leader_id, leader), part)
+    return ParsedResponse(
+        part.error_code, LeaderAndEpoch(told.leader_epoch, leader_id, leader), part
+    )
 
 
-def read_chunk(said: Said) -> Chunk:
+def read_chunk(said: ParsedResponse) -> Chunk:
     """Read the piece of a snapshot in an answer to FetchSnapshot; half an id is none (Q36)."""
     part = said.part
     assert isinstance(part, k59_fetch_snapshot.FetchSnapshotPartitionResult)

@@ -123,7 +123,7 @@ def test_a_leader_that_lies_about_the_epoch_is_not_followed_there() -> None:
     member.ask(begin(4, 2))
     flight = [each for each in net.flights if each.target_id == 2][-1]
     for _ in range(5):
-        known = wire.Known(EPOCH_MAX, 2, Peer(2, "host-2", 9002))
+        known = wire.LeaderAndEpoch(EPOCH_MAX, 2, Peer(2, "host-2", 9002))
         lie = wire.fetch_response(Code.NONE, known, log_start_offset=0)
         member.run(flight.send.then(lie, net.now_ms))
         net.now_ms += PAUSE_MS
@@ -326,7 +326,7 @@ class Attacked:
         elif net.flights:
             flight = net.flights[kind % len(net.flights)]
             net.flights.remove(flight)
-            known = wire.Known(epoch, max(node_id, -1), Peer(node_id, "host", 1))
+            known = wire.LeaderAndEpoch(epoch, max(node_id, -1), Peer(node_id, "host", 1))
             answer = Unanswered(why="gone") if what == "silence" else None
             answer = answer or self._answer(flight.request, known, offset, other_epoch, kind)
             member.run(flight.send.then(answer, net.now_ms))

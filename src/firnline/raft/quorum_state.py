@@ -25,7 +25,7 @@ from firnline.raft.ports import ElectionStore, RaftListener, ReplicatedLog
 from firnline.raft.role import Cause, Role, next_role
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import VoterSet
-from firnline.raft.wire import Heard, Known, Said, read_response
+from firnline.raft.wire import LeaderAndEpoch, ParsedResponse, QuorumResponse, read_response
 
 _EMPTY = OffsetAndEpoch(0, 0)
 _CODES = frozenset(Code)
@@ -48,12 +48,12 @@ _TWO_LEADERS = (
 )
 # What to do with an answer's own news; None or the reason when it led nowhere.
 News = TypeVarTuple("News")
-Response = TypeVar("Response", bound=Heard)
-GoOn = Callable[[Said, int], Effects | KafkaError | None]
+Response = TypeVar("Response", bound=QuorumResponse)
+GoOn = Callable[[ParsedResponse, int], Effects | KafkaError | None]
 
 
-class StandingObserver(Protocol):
-    """Who goes on where what all roles share has moved: the node. `Standing` alone calls it, on the loop."""
+class QuorumStateObserver(Protocol):
+    """Who goes on where what all roles share has moved: the node. `QuorumState` calls it, on the loop."""
 
     def role_entered(self, before: Role, now_ms: int) -> Effects:
         """A role was taken up after `before`: leave what that had open, and begin the new one."""
@@ -63,13 +63,13 @@ class StandingObserver(Protocol):
         """A sync of the log ended: what it covered may be promised, and count for the high watermark."""
         ...
 
-    def poke(self, now_ms: int) -> Effects:
+    def poll(self, now_ms: int) -> Effects:
         """Something was heard, or is due: send what can be sent now. It may be called at any time."""
         ...
 
 
-class Standing:
-    """One node's place in the quorum. `entered` and `poke` are the node's: what a role begins with and goes
+class QuorumState:
+    """One node's place in the quorum. `entered` and `poll` are the node's: what a role begins with and goes
     on to do.
 
     Invariants:
@@ -83,7 +83,7 @@ class Standing:
         "_flushing",
         "_observer",
         "_risen_ms",
-        "_said",
+        "_warned_in",
         "_warned",
         "bootstrap",
         "calls",
@@ -96,7 +96,7 @@ class Standing:
         "granting_ids",
         "has_fetched",
         "high_watermark",
-        "is_cutting",
+        "is_truncating",
         "is_stopped",
         "leader",
         "leader_id",
@@ -125,7 +125,7 @@ class Standing:
         rng: Rng,
         settings: QuorumSettings,
         bootstrap: Sequence[Peer],
-        observer: StandingObserver,
+        observer: QuorumStateObserver,
     ) -> None:
         self.node_id = node_id
         self.cluster_id = cluster_id
@@ -146,7 +146,7 @@ class Standing:
         self._flushing: tuple[int, int] | None = None  # generation and end of the log
         self._warned: dict[int, KafkaError] = {}
         self._risen_ms: int | None = None  # when others last raised the epoch
-        self._said: dict[str, int] = {}  # by line: the epoch it was last said in
+        self._warned_in: dict[str, int] = {}  # by line: the epoch it was last said in
         self.role = Role.UNATTACHED
         self.epoch = 0
         self.leader_id = NOBODY
@@ -160,7 +160,7 @@ class Standing:
         self.has_fetched = False
         # The log is being cut, or replaced by a snapshot: where it ends the disk does not know yet. Nobody is
         # asked for records or votes, and nobody gets a vote, until it does.
-        self.is_cutting = False
+        self.is_truncating = False
         self.is_stopped = False
 
     # ------------------------------------------------------------------------------------ questions
@@ -183,9 +183,9 @@ class Standing:
         return len(near) < self.voters.majority
 
     @property
-    def known(self) -> Known:
+    def leader_and_epoch(self) -> LeaderAndEpoch:
         """What an answer of this node tells of the quorum."""
-        return Known(self.epoch, self.leader_id, self.leader)
+        return LeaderAndEpoch(self.epoch, self.leader_id, self.leader)
 
     @property
     def last(self) -> OffsetAndEpoch:
@@ -238,9 +238,9 @@ class Standing:
         if epoch <= self.highest_to_take(now_ms):
             return None
         # Up there a candidate of this cluster may be too early by a moment; what is wrong was said then.
-        return [] if self.epoch >= EPOCH_FREE_MAX else self._say_once(_REFUSED, told=epoch)
+        return [] if self.epoch >= EPOCH_FREE_MAX else self._warn_once(_REFUSED, told=epoch)
 
-    def refuse_leader(self, known: Known) -> Effects | None:
+    def refuse_leader(self, known: LeaderAndEpoch) -> Effects | None:
         """Return what to say of a second leader of this epoch, whom nobody is to believe; None for no such.
 
         A first one that this node has not heard is no better known than the second: it may be made up, and a
@@ -253,11 +253,11 @@ class Standing:
             return None
         if self.leader_id != self.node_id and not self.has_fetched:
             return None
-        return self._say_once(
+        return self._warn_once(
             _TWO_LEADERS, epoch=epoch, leader_id=self.leader_id, other_id=leader_id
         )
 
-    def meet_epoch(self, epoch: int, now_ms: int) -> Effects:
+    def transition_to_unattached(self, epoch: int, now_ms: int) -> Effects:
         """Somebody is in a newer epoch: be in it too, without vote or leader."""
         assert epoch > self.epoch, "epochs only grow"
         self._risen_ms = now_ms
@@ -266,10 +266,12 @@ class Standing:
     def leave_epoch(self, now_ms: int) -> Effects:
         """Having led this epoch, go on to the next one; stay, where there is none any more."""
         if not may_elect_in(self.epoch):
-            return self._say_once(_LAST)
+            return self._warn_once(_LAST)
         return self._change(Cause.NEWER_EPOCH, now_ms, epoch=self.epoch + 1)
 
-    def follow(self, epoch: int, leader_id: int, leader: Peer | None, now_ms: int) -> Effects:
+    def transition_to_follower(
+        self, epoch: int, leader_id: int, leader: Peer | None, now_ms: int
+    ) -> Effects:
         """`leader_id` leads `epoch`: without its address this node is unattached, and votes for nobody.
 
         Unattached, too, in an epoch of which nobody says who leads it (-1): there it may vote.
@@ -288,31 +290,31 @@ class Standing:
         self.leader_id, self.leader = leader_id, leader
         return self._changed(before, now_ms)
 
-    def prospect(self, now_ms: int) -> Effects:
+    def transition_to_prospective(self, now_ms: int) -> Effects:
         """Ask for pre-votes. Nothing changed that must survive (Q46)."""
         assert self.is_voter, "an observer stands for nothing"
         return self._change(Cause.TIMEOUT, now_ms)
 
-    def lose(self, now_ms: int) -> Effects:
+    def end_prospective(self, now_ms: int) -> Effects:
         """The pre-votes were refused or did not come: back to the leader that is known, or to waiting."""
         assert self.role is Role.PROSPECTIVE
         if self.leader is not None:
-            return self.follow(self.epoch, self.leader_id, self.leader, now_ms)
+            return self.transition_to_follower(self.epoch, self.leader_id, self.leader, now_ms)
         return self._change(Cause.TIMEOUT, now_ms)
 
-    def stand(self, now_ms: int) -> Effects:
+    def transition_to_candidate(self, now_ms: int) -> Effects:
         """Be a candidate in a new epoch, with one's own vote; wait on, where there is none any more."""
         if not may_elect_in(self.epoch):
-            return self._say_once(_LAST) + self.lose(now_ms)
+            return self._warn_once(_LAST) + self.end_prospective(now_ms)
         before = self.role
         self.role = next_role(self.role, Cause.PRE_MAJORITY)
         self._forget_epoch(self.epoch + 1)
         self.voted_id, self.voted_directory_id = self.node_id, self.directory_id
         return self._changed(before, now_ms)
 
-    def lead(self, granting_ids: tuple[int, ...], now_ms: int) -> Effects:
+    def transition_to_leader(self, granting_ids: tuple[int, ...], now_ms: int) -> Effects:
         """A majority voted for this node. What is committed is unknown until its own epoch says so (Q20)."""
-        assert not self.is_cutting, "nobody was asked for a vote meanwhile"
+        assert not self.is_truncating, "nobody was asked for a vote meanwhile"
         assert self.voted_id == self.node_id, "who leads an epoch voted for itself in it (X1)"
         before = self.role
         self.role = next_role(self.role, Cause.MAJORITY)
@@ -331,20 +333,20 @@ class Standing:
         assert self.voted_id in (NOBODY, candidate_id), "one vote an epoch"
         self.voted_id, self.voted_directory_id = candidate_id, directory_id
 
-    def adopt(self, known: Known, now_ms: int) -> Effects:
+    def maybe_transition(self, known: LeaderAndEpoch, now_ms: int) -> Effects:
         """Believe another node about epoch and leader (Q21), but for what `refuse_leader` refuses."""
         epoch, leader_id, leader = known
         assert self.epoch <= epoch <= EPOCH_MAX, "whoever asks has refused all others"
         if leader_id == self.node_id:
             return self._recognise_self(epoch, now_ms)
         if epoch > self.epoch:
-            return self.follow(epoch, leader_id, leader, now_ms)
+            return self.transition_to_follower(epoch, leader_id, leader, now_ms)
         refused = self.refuse_leader(known)
         if leader_id == NOBODY or refused is not None:
             return refused or []
         is_news = self.leader is None and (leader is not None or self.leader_id == NOBODY)
         if is_news or self.leader_id not in (NOBODY, leader_id):
-            return self.follow(epoch, leader_id, leader, now_ms)
+            return self.transition_to_follower(epoch, leader_id, leader, now_ms)
         if leader_id == self.leader_id and leader is not None:
             # Whoever was told a wrong address hears the right one from a voter, and finds the leader again.
             self.leader = leader
@@ -381,18 +383,22 @@ class Standing:
     def _changed(self, before: Role, now_ms: int) -> Effects:
         self.has_fetched = False
         self.calls.forget()
-        effects = self.look_at_epoch() + self.announce(now_ms)
+        effects = self.warn_of_high_epoch() + self.announce(now_ms)
         return effects + self._observer.role_entered(before, now_ms)
 
-    def look_at_epoch(self) -> Effects:
+    def warn_of_high_epoch(self) -> Effects:
         """Tell the operator, once, of an epoch that no cluster comes to by elections of its own."""
-        return [] if self.epoch <= EPOCH_FREE_MAX or _HIGH in self._said else self._say_once(_HIGH)
+        return (
+            []
+            if self.epoch <= EPOCH_FREE_MAX or _HIGH in self._warned_in
+            else self._warn_once(_HIGH)
+        )
 
-    def _say_once(self, line: str, **facts: int) -> Effects:
+    def _warn_once(self, line: str, **facts: int) -> Effects:
         """Say it, unless it was said in this epoch."""
-        if self._said.get(line) == self.epoch:
+        if self._warned_in.get(line) == self.epoch:
             return []
-        self._said[line] = self.epoch
+        self._warned_in[line] = self.epoch
         return [Warn(line=line.format(own=self.epoch, **facts))]
 
     def _state(self) -> ElectionState:
@@ -414,7 +420,7 @@ class Standing:
         self._announced = announced
         if self.role is Role.LEADER:
             return []
-        return self.tell(self.listener.on_leader_change, leader_id, self.epoch, now_ms)
+        return self.notify(self.listener.on_leader_change, leader_id, self.epoch, now_ms)
 
     # -------------------------------------------------------------------------------------- durability
 
@@ -446,33 +452,33 @@ class Standing:
                 self._flushing = None
             if generation == self.generation:
                 self.log.synced(end_offset)
-            return self._observer.log_synced(at_ms) + self._observer.poke(at_ms)
+            return self._observer.log_synced(at_ms) + self._observer.poll(at_ms)
 
         return [Flush(files=self.log.unsynced(), then=flushed)]
 
-    def cut_log(self, offset: int, now_ms: int) -> Effects:
+    def truncate_log(self, offset: int, now_ms: int) -> Effects:
         """Truncate the log; this node goes on when that is on disk."""
         assert offset >= self.committed, "what is committed is never cut"
-        self.begin_cut()
-        return self.log.truncate_to(offset, self.on_cut, now_ms)
+        self.begin_truncation()
+        return self.log.truncate_to(offset, self.on_truncated, now_ms)
 
-    def begin_cut(self) -> None:
+    def begin_truncation(self) -> None:
         """The log is about to be cut or replaced: syncs that are under way no longer count for it."""
-        assert not self.is_cutting, "nothing is asked for meanwhile that could lead to another"
+        assert not self.is_truncating, "nothing is asked for meanwhile that could lead to another"
         self.generation += 1
-        self.is_cutting = True
+        self.is_truncating = True
 
-    def on_cut(self, problem: StorageError | None, now_ms: int) -> Effects:
+    def on_truncated(self, problem: StorageError | None, now_ms: int) -> Effects:
         """What was cut no power cut brings back: take part again, in whatever role this node has by now."""
         if problem is not None:
             raise problem
-        self.is_cutting = False
-        return self.gate.take(self._observer.poke, now_ms)
+        self.is_truncating = False
+        return self.gate.take(self._observer.poll, now_ms)
 
     def install(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
         """The log begins anew at the end of a snapshot that is on disk; the listener loads it (Q37)."""
         self.high_watermark = self.committed = snapshot_id.offset
-        return self.tell(self.listener.on_snapshot, snapshot_id, now_ms)
+        return self.notify(self.listener.on_snapshot, snapshot_id, now_ms)
 
     def commit(self, offset: int, now_ms: int) -> Effects:
         """Everything below `offset` is committed; tell the listener what it has not heard yet."""
@@ -482,9 +488,9 @@ class Standing:
         assert offset <= self.log.end_offset, "what is committed is in the log (rel-Q7)"
         self.committed = offset
         self.log.advance_high_watermark(offset)
-        return self.tell(self.listener.on_committed, offset, now_ms)
+        return self.notify(self.listener.on_committed, offset, now_ms)
 
-    def tell(self, on_news: Callable[[*News], Effects], *news: *News) -> Effects:
+    def notify(self, on_news: Callable[[*News], Effects], *news: *News) -> Effects:
         """Return what the listener does with the news. CannotGoOn, StorageError or Bug stop the node.
 
         News often come with a request of somebody else's, a voter's Fetch, and a failed request costs its
@@ -521,12 +527,12 @@ class Standing:
             if self.is_stopped:
                 return []
             if on_unsupported is not None and _is_unsupported(response):
-                return on_unsupported(now_ms) + self._observer.poke(now_ms)
-            before, effects = self.known, list[Effect]()
+                return on_unsupported(now_ms) + self._observer.poll(now_ms)
+            before, effects = self.leader_and_epoch, list[Effect]()
             outcome: Effects | KafkaError | None = None
             said = self._read(response)
-            if isinstance(said, Said):
-                effects, goes_on = self._heed(said, now_ms)
+            if isinstance(said, ParsedResponse):
+                effects, goes_on = self._apply_response(said, now_ms)
                 if goes_on:
                     outcome = go_on(said, now_ms)
                 elif said.error in (Code.INVALID_REQUEST, Code.INVALID_VOTER_KEY):
@@ -535,17 +541,17 @@ class Standing:
                 outcome = said
             if isinstance(outcome, list):
                 self._warned.pop(peer.node_id, None)
-                return effects + outcome + self._observer.poke(now_ms)
+                return effects + outcome + self._observer.poll(now_ms)
             if on_refused is not None and not isinstance(response, Unanswered):
                 on_refused()
-            if self.known == before:
+            if self.leader_and_epoch == before:
                 # It taught us nothing: asking again at once would only ask the same.
                 self.calls.rest(peer.node_id, now_ms)
-            return effects + self._warn(peer, outcome) + self._observer.poke(now_ms)
+            return effects + self._warn(peer, outcome) + self._observer.poll(now_ms)
 
         return [self.calls.ask(peer, request, then, version_min=version_min)]
 
-    def _read(self, response: Heard | Unanswered) -> Said | KafkaError | None:
+    def _read(self, response: QuorumResponse | Unanswered) -> ParsedResponse | KafkaError | None:
         """None: no answer came, which says nothing, or that of a node that is not ready to answer."""
         if isinstance(response, Unanswered):
             return None
@@ -554,7 +560,7 @@ class Standing:
         said = read_response(response, self.voters)
         return said or KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "it answered for another log")
 
-    def _heed(self, said: Said, now_ms: int) -> tuple[Effects, bool]:
+    def _apply_response(self, said: ParsedResponse, now_ms: int) -> tuple[Effects, bool]:
         """Q21: what is common to all answers; the flag says whether the answer's own news count."""
         error, known, _ = said
         if known.epoch < self.epoch or error == Code.UNKNOWN_LEADER_EPOCH:
@@ -562,16 +568,18 @@ class Standing:
         highest = self.highest_to_take(now_ms)
         if known.epoch > highest:
             # E3: one step towards it; whoever is there will be asked again.
-            return self.meet_epoch(highest, now_ms) if highest > self.epoch else [], False
+            return self.transition_to_unattached(
+                highest, now_ms
+            ) if highest > self.epoch else [], False
         refused = self.refuse_leader(known)
         if refused is not None:
             return refused, False
         stale = error in (Code.FENCED_LEADER_EPOCH, Code.NOT_LEADER_OR_FOLLOWER)
         if known.epoch > self.epoch or stale:
-            return self.adopt(known, now_ms), False
-        before = self.known
-        effects = self.adopt(known, now_ms)
-        if self.known != before and error != Code.NONE:
+            return self.maybe_transition(known, now_ms), False
+        before = self.leader_and_epoch
+        effects = self.maybe_transition(known, now_ms)
+        if self.leader_and_epoch != before and error != Code.NONE:
             return effects, False
         if error in (Code.BROKER_NOT_AVAILABLE, Code.INVALID_VOTER_KEY, Code.INVALID_REQUEST):
             return effects, False
@@ -594,12 +602,12 @@ class Standing:
         """Call `then(now_ms)` at that moment, then go on with what is due."""
 
         def fired(now_ms: int) -> Effects:
-            return [] if self.is_stopped else then(now_ms) + self._observer.poke(now_ms)
+            return [] if self.is_stopped else then(now_ms) + self._observer.poll(now_ms)
 
         return self.timers.set(name, at_ms, fired)
 
 
-def refusal(said: Said) -> KafkaError | None:
+def refusal(said: ParsedResponse) -> KafkaError | None:
     """The error of an answer, as the reason why it led nowhere."""
     return None if said.error == Code.NONE else _refused_as(said.error)
 

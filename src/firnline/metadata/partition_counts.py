@@ -18,7 +18,7 @@ _COUNTED_PER_STEP = 2_000
 Hashed = TypeVar("Hashed")
 
 
-class Census:
+class PartitionCounts:
     """What is true of the partitions of the committed image, kept up to date by its differences."""
 
     __slots__ = (
@@ -53,9 +53,9 @@ class Census:
             for partition in gone.partitions.values():
                 self._count(partition, -1)
 
-    def recount(self, image: ClusterImage) -> "Generator[None, None, Census]":
+    def recount(self, image: ClusterImage) -> "Generator[None, None, PartitionCounts]":
         """Return a census of another image; yields after some partitions at a time."""
-        fresh = Census()
+        fresh = PartitionCounts()
         fresh.unclean_elections = self.unclean_elections
         fresh.last_standing_elections = self.last_standing_elections
         count = 0
