@@ -149,7 +149,7 @@ MUTANTS = (
     Mutant(
         "Q21: a second leader of an epoch is not believed",
         "raft.election:Election._refuse_leader",
-        "return refused if said is None else Refused(Code.INVALID_REQUEST, said)",
+        "return refused if warnings is None else Refused(Code.INVALID_REQUEST, warnings)",
         "return refused",
         tests=(_ELECTING + "test_a_second_leader_of_an_epoch_is_not_believed_and_said_once",),
     ),

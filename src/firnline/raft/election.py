@@ -1,4 +1,13 @@
-"""Elections: granting votes, asking for them, winning, losing, and leaving office. PURE.
+"""Elections: pre-votes, votes, winning, losing, and a leader that resigns. PURE.
+
+Theory of operation. A node without a leader waits for its election timeout. Then it is prospective and asks
+for pre-votes in its present epoch; nothing is saved, so a node that cannot win disturbs nobody (KIP-996).
+With a majority it is a candidate: it enters the next epoch, votes for itself, saves that, syncs its log and
+asks for votes. With a majority again it leads. A voter grants a vote only if it gave none in that epoch,
+knows no leader of it, and its own log has no more than the candidate's. A candidate that loses waits for a
+random back-off. A leader that resigns sends EndQuorumEpoch, and its best follower becomes prospective at
+once. A voter that lost records which it once had neither votes nor is a candidate until it has them again.
+Guarantee: at most one leader an epoch, and its log has every committed record.
 
 Source: KIP-595, KIP-853 (keys), KIP-996 (pre-votes); spec 1.3, 1.5 Vote/Begin/End, Q15-Q19, Q28, Q46.
 """
@@ -29,14 +38,14 @@ _PRE_VOTE_SINCE = 2  # version of Vote; to an older peer a pre-vote would be a v
 
 
 class Refused(NamedTuple):
-    """Why a request changed nothing, and what the operator is to know of it."""
+    """The error code of a refused request, and the warnings for the operator."""
 
     code: Code
-    said: Effects
+    warnings: Effects
 
 
 class Ballot:
-    """The voices of one round, by node id. The own one is given."""
+    """The votes of one round, by node id. The node's own vote is granted."""
 
     __slots__ = ("_votes", "_voter_ids")
 
@@ -50,28 +59,28 @@ class Ballot:
 
     @property
     def is_won(self) -> bool:
-        """Did a majority grant?"""
+        """Has a majority granted?"""
         return len(self.granting_ids) > len(self._voter_ids) // 2
 
     @property
     def is_lost(self) -> bool:
-        """Can no majority grant any more?"""
+        """Is a majority impossible now?"""
         refused = sum(1 for n in self._voter_ids if self._votes.get(n) is False)
         return len(self._voter_ids) - refused <= len(self._voter_ids) // 2
 
     def is_open(self, node_id: int) -> bool:
-        """Has that voter not been heard?"""
+        """Has that voter not answered yet?"""
         return node_id not in self._votes
 
-    def hear(self, node_id: int, *, is_granted: bool) -> None:
-        """Count one voice."""
+    def record(self, node_id: int, *, is_granted: bool) -> None:
+        """Record one vote."""
         self._votes[node_id] = is_granted
 
 
 class Election:
-    """The roles that wait for, take part in, or come from an election; and the requests about them.
+    """The roles around an election, and the requests about elections.
 
-    give_up_leader(timeout_ms, now_ms)  makes a follower give up its leader after that long
+    give_up_leader(timeout_ms, now_ms)  makes a follower give up its leader after that time
     """
 
     def __init__(self, quorum: QuorumState, give_up_leader: Callable[[int, int], Effects]) -> None:
@@ -88,7 +97,7 @@ class Election:
     # ---------------------------------------------------------------------------------------- roles
 
     def begin_unattached(self, before: Role, now_ms: int) -> Effects:
-        """Wait for a leader or the election timeout. What was left of it stays (Q19, X6)."""
+        """Wait for a leader or the election timeout. A timeout that is running goes on (Q19, X6)."""
         quorum = self._quorum
         if not quorum.may_elect:
             return quorum.timers.cancel("election")
@@ -101,7 +110,7 @@ class Election:
         return self._wait(quorum.election_timeout_ms(), now_ms)
 
     def begin_prospective(self, now_ms: int) -> Effects:
-        """Ask whether this node could win, the epoch as it is (Q46)."""
+        """Ask for pre-votes in the present epoch (Q46)."""
         return self._begin_round(now_ms)
 
     def begin_candidate(self, now_ms: int) -> Effects:
@@ -110,7 +119,7 @@ class Election:
         return self._begin_round(now_ms)
 
     def begin_resigned(self, successors: Sequence[tuple[int, Uuid]], now_ms: int) -> Effects:
-        """Tell the voters; after the election timeout take part again, in the next epoch."""
+        """Send EndQuorumEpoch; after the election timeout take part again, in the next epoch."""
         quorum = self._quorum
         self._successors = tuple(successors)
         self._acknowledged = {}
@@ -119,7 +128,7 @@ class Election:
         return self._wait(quorum.election_timeout_ms(), now_ms)
 
     def check_lost_records(self, now_ms: int) -> Effects:
-        """Is this voter short of what it promised to have, or no more? Said once, both ways."""
+        """Does this voter lack records that it once had, or no longer? Warn of each change once."""
         quorum = self._quorum
         if not quorum.is_voter or self._is_barred == (quorum.log.forgotten is not None):
             return []
@@ -132,7 +141,7 @@ class Election:
         return effects
 
     def settle(self) -> None:
-        """An election is over: the next one begins without a history of failures."""
+        """An election is over: the next one begins with the shortest back-off."""
         self._candidacies = 0
 
     def _begin_round(self, now_ms: int) -> Effects:
@@ -170,21 +179,21 @@ class Election:
             return self._quorum.transition_to_candidate(now_ms)
         return self._quorum.transition_to_leader(self._ballot.granting_ids, now_ms)
 
-    # ------------------------------------------------------------------------------ asking others
+    # --------------------------------------------------------------------------- sending requests
 
     def ask_due(self, now_ms: int) -> Effects:
-        """Ask, or tell, every voter that is still to be asked and may be."""
+        """Send Vote or EndQuorumEpoch to each voter that has not answered and may be asked."""
         quorum = self._quorum
         effects: Effects = []
         if quorum.role is Role.RESIGNED:
             for peer in quorum.voters.others(quorum.node_id):
                 if not self._acknowledged.get(peer.node_id) and self._may_ask(peer, now_ms):
-                    effects += self._say_farewell(peer)
+                    effects += self._send_end_quorum_epoch(peer)
         elif quorum.is_truncating:
-            return []  # how much it has to offer is not known before that is on disk
+            return []  # where its log ends is unknown until that is durable
         elif quorum.role is Role.CANDIDATE and not quorum.is_synced:
-            # What it claims to have it must have after a power cut too: as a candidate of the same epoch
-            # it would get the same votes again, for a log that is no longer there.
+            # A candidate must still have the log that it names after a power cut: in the same epoch it would
+            # get the same votes again, for records that are gone.
             effects = quorum.flush()
         elif quorum.role in (Role.PROSPECTIVE, Role.CANDIDATE) and not self._ballot.is_lost:
             for peer in quorum.voters.others(quorum.node_id):
@@ -229,7 +238,7 @@ class Election:
         quorum = self._quorum
         if quorum.role not in (Role.PROSPECTIVE, Role.CANDIDATE):
             return []
-        self._ballot.hear(node_id, is_granted=is_granted)
+        self._ballot.record(node_id, is_granted=is_granted)
         if self._ballot.is_won:
             return self._win(now_ms)
         if not self._ballot.is_lost:
@@ -237,7 +246,7 @@ class Election:
         if quorum.role is Role.PROSPECTIVE:
             self._was_lost = True
             return quorum.end_prospective(now_ms)
-        # Q18: no use in waiting for the timeout; but not all losers at the same moment.
+        # Q18: do not wait for the whole timeout, but let the losers try again at different times.
         doublings = min(self._candidacies, BACKOFF_DOUBLINGS_MAX)
         backoff_ms = min(
             quorum.settings.election_backoff_max_ms,
@@ -245,7 +254,7 @@ class Election:
         )
         return self._wait(backoff_ms, now_ms)
 
-    def _say_farewell(self, peer: Peer) -> Effects:
+    def _send_end_quorum_epoch(self, peer: Peer) -> Effects:
         quorum = self._quorum
         request = wire.end_request(
             quorum.cluster_id,
@@ -254,36 +263,37 @@ class Election:
             successors=self._successors,
         )
 
-        def heard(said: ParsedResponse, now_ms: int) -> Effects | KafkaError | None:
+        def acknowledged(said: ParsedResponse, now_ms: int) -> Effects | KafkaError | None:
             if said.error != Code.NONE:
                 return refusal(said)
             self._acknowledged[peer.node_id] = True
             return []
 
-        return quorum.ask(peer, request, heard)
+        return quorum.ask(peer, request, acknowledged)
 
-    # ------------------------------------------------------------------------------- being asked
+    # --------------------------------------------------------------------------- serving requests
 
     def on_vote(self, request: wire.VoteRequest, answer: ResponseCallback, now_ms: int) -> Effects:
-        """Grant or refuse a vote or pre-vote; what is granted is saved before the answer leaves."""
+        """Grant or refuse a vote or pre-vote; a granted vote is saved before the response leaves."""
         quorum = self._quorum
         partition = wire.only_partition(request)
         if partition is None:
             return [answer(wire.VoteResponse(error_code=Code.INVALID_REQUEST))]
         epoch, last_epoch = partition.replica_epoch, partition.last_offset_epoch
-        # A candidate stands in an epoch nobody has written in; one that only asks has not raised it yet.
+        # A candidate names an epoch without records; one that asks for a pre-vote has not raised its epoch
+        # yet.
         is_possible = last_epoch <= epoch if partition.pre_vote else last_epoch < epoch
         if partition.last_offset < 0 or last_epoch < 0 or not is_possible:
             return [answer(wire.vote_response(Code.INVALID_REQUEST, quorum.leader_and_epoch))]
         refused = self._refuse_epoch(epoch, partition.replica_id, now_ms)
         if refused is not None:
             return [
-                *refused.said,
+                *refused.warnings,
                 answer(wire.vote_response(refused.code, quorum.leader_and_epoch)),
             ]
         effects: Effects = []
         if epoch > quorum.epoch:
-            # Before the key is looked at: also whoever asked the wrong node has raised the epoch (X4).
+            # Before the voter key is checked: a request for the wrong node raises the epoch too (X4).
             effects = quorum.transition_to_unattached(epoch, now_ms)
         if not self._is_meant(request.voter_id, partition.voter_directory_id):
             response = wire.vote_response(Code.INVALID_VOTER_KEY, quorum.leader_and_epoch)
@@ -295,12 +305,12 @@ class Election:
         return [*effects, answer(response)]
 
     def _may_grant(self, partition: VotePartition) -> bool:
-        """The grant rule of spec 1.3. The candidate need not be a voter this node knows of (X5)."""
+        """The grant rule of spec 1.3. The candidate need not be a known voter (X5)."""
         quorum = self._quorum
         if quorum.log.forgotten is not None:
             return False
         last = OffsetAndEpoch(partition.last_offset, partition.last_offset_epoch)
-        # What this node has in comparison is not known while its log is cut.
+        # While the log is truncated its end is unknown, so it cannot be compared.
         is_up_to_date = not quorum.is_truncating and not quorum.has_more_than(last)
         if partition.pre_vote:
             return is_up_to_date and not self._has_live_leader()
@@ -311,7 +321,7 @@ class Election:
         return is_up_to_date and quorum.leader_id == NOBODY
 
     def _has_live_leader(self) -> bool:
-        """Leading, or fetching with success: then nobody needs an election (Q46)."""
+        """Does this node lead, or fetch with success? Then no election is needed (Q46)."""
         return self._quorum.role is Role.LEADER or self._quorum.has_fetched
 
     def _is_same_candidate(self, partition: VotePartition) -> bool:
@@ -325,9 +335,9 @@ class Election:
     def _grant(self, partition: VotePartition, now_ms: int) -> Effects:
         quorum = self._quorum
         assert quorum.leader_id == NOBODY, "an epoch whose leader is known needs no vote (X1)"
-        assert quorum.log.forgotten is None, "who lacks what it promised gives no vote"
+        assert quorum.log.forgotten is None, "a node that lost records gives no vote"
         quorum.grant(partition.replica_id, partition.replica_directory_id)
-        # The candidate has as good a chance as this node: it gets the time of a whole election.
+        # The candidate has as good a chance as this node: give it a whole election timeout.
         if quorum.role is Role.PROSPECTIVE:
             return self._begin_round(now_ms)
         if not quorum.is_voter:
@@ -337,7 +347,7 @@ class Election:
     def on_begin(
         self, request: wire.BeginQuorumEpochRequest, answer: ResponseCallback, now_ms: int
     ) -> Effects:
-        """A leader makes itself known; believed even when it meant another directory (spec 1.5)."""
+        """A leader makes itself known. It counts even if it meant another directory (spec 1.5)."""
         quorum = self._quorum
         partition = wire.only_partition(request)
         if partition is None:
@@ -345,10 +355,10 @@ class Election:
         refused = self._refuse_leader(partition, now_ms)
         if refused is not None:
             return [
-                *refused.said,
+                *refused.warnings,
                 answer(wire.begin_response(refused.code, quorum.leader_and_epoch)),
             ]
-        effects = self._believe(request, partition, now_ms)
+        effects = self._accept_leader(request, partition, now_ms)
         is_meant = self._is_meant(request.voter_id, partition.voter_directory_id)
         code = Code.NONE if is_meant else Code.INVALID_VOTER_KEY
         return [*effects, answer(wire.begin_response(code, quorum.leader_and_epoch))]
@@ -356,20 +366,23 @@ class Election:
     def on_end(
         self, request: wire.EndQuorumEpochRequest, answer: ResponseCallback, now_ms: int
     ) -> Effects:
-        """The leader leaves: its best follower stands at once, the others give it time (Q28)."""
+        """The leader resigns: its best follower becomes prospective at once, the others wait (Q28)."""
         quorum = self._quorum
         partition = wire.only_partition(request)
         if partition is None:
             return [answer(wire.EndQuorumEpochResponse(error_code=Code.INVALID_REQUEST))]
         refused = self._refuse_leader(partition, now_ms)
         if refused is not None:
-            return [*refused.said, answer(wire.end_response(refused.code, quorum.leader_and_epoch))]
-        effects = self._believe(request, partition, now_ms)
+            return [
+                *refused.warnings,
+                answer(wire.end_response(refused.code, quorum.leader_and_epoch)),
+            ]
+        effects = self._accept_leader(request, partition, now_ms)
         if quorum.role is Role.FOLLOWER and quorum.leader_id == partition.leader_id:
-            effects += self._give_up_leader(self._election_timeout_ms(partition), now_ms)
+            effects += self._give_up_leader(self._successor_timeout_ms(partition), now_ms)
         return [*effects, answer(wire.end_response(Code.NONE, quorum.leader_and_epoch))]
 
-    def _believe(
+    def _accept_leader(
         self,
         request: wire.BeginQuorumEpochRequest | wire.EndQuorumEpochRequest,
         partition: _OfLeader,
@@ -382,9 +395,9 @@ class Election:
             LeaderAndEpoch(partition.leader_epoch, leader_id, leader), now_ms
         )
 
-    def _election_timeout_ms(self, partition: EndQuorumEpochPartition) -> int:
-        """Strictly growing with the place among the successors; the most for those not named. A leader that
-        restarted names nobody: then nobody waits."""
+    def _successor_timeout_ms(self, partition: EndQuorumEpochPartition) -> int:
+        """How long to wait: longer for each place among the successors, longest for nodes not named. A leader
+        that restarted names no successors: then no node waits."""
         quorum = self._quorum
         order = [(c.candidate_id, c.candidate_directory_id) for c in partition.preferred_candidates]
         order = order or [(node_id, ZERO_UUID) for node_id in partition.preferred_successors]
@@ -401,17 +414,17 @@ class Election:
             return Refused(Code.FENCED_LEADER_EPOCH, [])
         if node_id < 0:
             return Refused(Code.INVALID_REQUEST, [])
-        said = self._quorum.refuse_epoch(epoch, now_ms)
-        return None if said is None else Refused(Code.INVALID_REQUEST, said)
+        warnings = self._quorum.refuse_epoch(epoch, now_ms)
+        return None if warnings is None else Refused(Code.INVALID_REQUEST, warnings)
 
     def _refuse_leader(self, partition: _OfLeader, now_ms: int) -> Refused | None:
         known = LeaderAndEpoch(partition.leader_epoch, partition.leader_id)
         refused = self._refuse_epoch(known.epoch, known.leader_id, now_ms)
-        said = self._quorum.refuse_leader(known)
-        return refused if said is None else Refused(Code.INVALID_REQUEST, said)
+        warnings = self._quorum.refuse_leader(known)
+        return refused if warnings is None else Refused(Code.INVALID_REQUEST, warnings)
 
     def _is_meant(self, voter_id: int, directory_id: Uuid) -> bool:
-        """Is the request for this replica? Older versions name none."""
+        """Is the request for this replica? Older versions name no replica."""
         quorum = self._quorum
         if voter_id < 0:
             return True

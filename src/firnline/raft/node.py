@@ -1,7 +1,12 @@
-"""One replica of the metadata quorum: elects, leads, follows, and says what is committed. PURE.
+"""One replica of the metadata quorum: it elects, leads, follows, and commits. PURE.
 
-This module puts the parts together: `standing` (role, epoch, vote), `election`, `leader`, `follower`. A
-sole voter elects itself at start, with no timer and no network (Q16). Source: KIP-595, KIP-630, KIP-996.
+`RaftNode` is the event handler. Every request, response and timer enters through the gate (`calls.py`), one
+at a time. The node passes requests to `Election` (Vote, BeginQuorumEpoch, EndQuorumEpoch) or `Leader` (Fetch,
+FetchSnapshot, DescribeQuorum), and then polls: `FollowerState` or `Election` sends the requests that are due.
+`QuorumState` holds what they share, and calls `role_entered` here on each change of role. All methods return
+effects; nothing here does I/O. The `RaftListener` learns of commits, snapshots and leaders.
+
+A sole voter elects itself at start, with no timer and no network (Q16). Source: KIP-595, KIP-630, KIP-996.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +33,7 @@ __all__ = ["Proposed", "QuorumCounters", "RaftNode"]
 
 
 class QuorumCounters(NamedTuple):
-    """Plain numbers for the metrics of spec 1.14; -1 for an offset or a node that is not known."""
+    """The numbers for the metrics of spec 1.14; -1 for an unknown offset or node."""
 
     role: Role
     leader_id: int
@@ -50,14 +55,14 @@ class QuorumCounters(NamedTuple):
 
 
 class RaftNode:
-    """The quorum as one replica sees it; `node_id` outside the voters is an observer (Q2).
+    """One replica of the quorum; one whose `node_id` is no voter is an observer (Q2).
 
-    `bootstrap`: whom to ask while no leader is known; the voters when empty.
+    `bootstrap`: the nodes to ask while no leader is known; the voters if empty.
 
     Invariants:
-      I1  the epoch never falls, and is saved before anything of it is done.
+      I1  the epoch never falls, and is saved before any message of it leaves.
       I2  `high_watermark` falls only to None, when this node begins to lead (Q20).
-      I3  what is told committed is on the disks of a majority of voters.
+      I3  what the listener learns as committed is on the disks of a majority of voters.
     """
 
     def __init__(
@@ -104,7 +109,7 @@ class RaftNode:
             wire.DescribeQuorumRequest: self._leader.on_describe,
         }
 
-    # --------------------------------------------------------------------------------- what is known
+    # -------------------------------------------------------------------------------- quorum state
 
     @property
     def node_id(self) -> int:
@@ -128,61 +133,62 @@ class RaftNode:
 
     @property
     def leader_id(self) -> int:
-        """Node id of the leader; -1 while nobody leads, as far as this node knows."""
+        """Node id of the leader; -1 if this node knows none."""
         quorum = self._quorum
         return NOBODY if quorum.role is Role.RESIGNED else quorum.leader_id
 
     @property
     def voted_id(self) -> int:
-        """Whom this node voted for in this epoch; -1 for nobody."""
+        """The candidate this node voted for in this epoch; -1 for none."""
         return self._quorum.voted_id
 
     @property
     def high_watermark(self) -> int | None:
-        """Everything below it is committed; None while that is unknown (Q20)."""
+        """Everything below it is committed; None while it is unknown (Q20)."""
         return self._quorum.high_watermark
 
     @property
     def epoch_start_offset(self) -> int:
-        """Where the log ended when this node last began to lead."""
+        """The log end when this node last began to lead."""
         return self._leader.epoch_start_offset
 
     @property
     def fetching_snapshot(self) -> OffsetAndEpoch | None:
-        """The snapshot of the leader's that is on its way here; None for none."""
+        """The leader's snapshot that this node is fetching; None for none."""
         return self._follower.fetching_snapshot
 
     @property
     def is_stopped(self) -> bool:
-        """Nothing more is sent or answered."""
+        """Does this node send and answer nothing any more?"""
         return self._quorum.is_stopped
 
     @property
     def is_saving(self) -> bool:
-        """Epoch, vote or leader changed, and the disk has not got it yet: nobody is told."""
+        """Is a change of epoch, vote or leader not yet on disk? No message leaves until it is."""
         return self._quorum.gate.is_saving
 
     @property
     def is_writing(self) -> bool:
-        """The log is being cut or replaced, or a vote saved. The directory is another's only after that."""
+        """Is the log being truncated or replaced, or a vote saved? Another process may use the directory only
+        after that."""
         return self._quorum.is_truncating or self.is_saving
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether this node asked for a majority of voters and did not get near it."""
+        """Did this node ask a majority of voters and get too few responses?"""
         return self._quorum.is_cut_off
 
     def leader_peer(self) -> Peer | None:
-        """Where the leader listens, when that is known."""
+        """The address of the leader; None if unknown."""
         return None if self.leader_id == NOBODY else self._quorum.leader
 
     @property
     def refusals(self) -> Mapping[int, KafkaError]:
-        """What other nodes refused, by node id, as long as they did not answer well since."""
+        """The last refusal of each other node, by node id, until that node answers well again."""
         return self._quorum.refusals
 
     def counters(self) -> QuorumCounters:
-        """What there is to count, now."""
+        """Return the present counters."""
         quorum, commits = self._quorum, self._leader.commit_ms
         high_watermark = quorum.high_watermark
         return QuorumCounters(
@@ -205,10 +211,10 @@ class RaftNode:
             observers=self._leader.observers if quorum.role is Role.LEADER else 0,
         )
 
-    # ------------------------------------------------------------------------------- what may be asked
+    # -------------------------------------------------------------------------------------- requests
 
     def start(self, now_ms: int) -> Effects:
-        """Resume from what was saved (Q15), and take part. StorageError for what cannot be read."""
+        """Restore the saved state (Q15), and take part. StorageError for a state that cannot be read."""
         return self._quorum.gate.take(self._start, now_ms)
 
     def _start(self, now_ms: int) -> Effects:
@@ -222,15 +228,15 @@ class RaftNode:
         return effects + self.role_entered(Role.FOLLOWER, now_ms) + self.poll(now_ms)
 
     def on_request(self, request: QuorumRequest, answer: ResponseCallback, now_ms: int) -> Effects:
-        """Answer a request of the quorum's, now or later; what it changed is saved before that.
+        """Answer a request of the quorum, now or later; what it changed is saved before that.
 
-        A node that has not taken up what it saved yet promises nothing, and knows no epoch.
+        A node that has not restored its saved state promises nothing, and knows no epoch.
         """
         quorum = self._quorum
         if quorum.is_stopped:
             return []
         if quorum.gate.is_full or not self._is_started:
-            # Says nothing of the quorum; for a voter it is as good as silence.
+            # This says nothing of the quorum; another voter treats it like no answer.
             response = wire.RESPONSES[type(request)](error_code=Code.BROKER_NOT_AVAILABLE)
             return [answer(response)]
         has_waited = False
@@ -241,7 +247,8 @@ class RaftNode:
             except Exception as problem:
                 if not has_waited or isinstance(problem, Bug | ConfigError | StorageError):
                     raise
-                # Whoever handed it over has its answer to no avail: a bad request ends no node.
+                # The caller has returned already, so the exception cannot reach it. A bad request must not
+                # stop the node.
                 response = wire.RESPONSES[type(request)](error_code=Code.UNKNOWN_SERVER_ERROR)
                 line = f"metadata quorum: a {type(request).__name__} failed: {problem!r}"
                 return [Warn(line=line), answer(response)]
@@ -251,7 +258,7 @@ class RaftNode:
         return effects
 
     def send_when_saved(self, message: Effect) -> Effects:
-        """Send a message of another part of this node that names epoch or leader, once that may be told."""
+        """Send a message that names epoch or leader, when the disk has them."""
         return self._quorum.gate.hold([message])
 
     def _handle(self, request: QuorumRequest, answer: ResponseCallback, now_ms: int) -> Effects:
@@ -275,21 +282,21 @@ class RaftNode:
     ) -> tuple[Proposed, Effects] | KafkaError:
         """Append record values as one batch, all or nothing (Q29); the effects lead to its commit.
 
-        KafkaError NOT_CONTROLLER when this node does not lead `epoch`, RECORD_LIST_TOO_LARGE for
-        more bytes than one batch of the metadata log may have. StorageError if the log cannot be written.
+        KafkaError NOT_CONTROLLER if this node does not lead `epoch`, RECORD_LIST_TOO_LARGE for more bytes
+        than one batch of the metadata log may have. StorageError if the log cannot be written.
 
-        body  the same values as the records of a batch, where there are so many that they were encoded
-              before, in slices (`records.build.encode_values`)
+        body  the same values encoded as the records of a batch, if the caller encoded them before, in slices
+              (`records.build.encode_values`)
         """
         return self._leader.propose(values, epoch=epoch, now_ms=now_ms, body=body)
 
     def resign(self, now_ms: int) -> Effects:
-        """Leave: a leader hands over first, or gives up waiting for that (Q28). Then `is_stopped`.
+        """Leave the quorum; a leader first waits until another node leads (Q28). Then `is_stopped`.
 
-        It waits at most 5 s, as Apache Kafka's does; not at all where its own vote can elect nobody.
+        It waits at most 5 s, as in Apache Kafka; not at all if it is the sole voter.
         """
         if self.is_saving:
-            return self._leave(now_ms)  # nobody knows of it as a leader
+            return self._leave(now_ms)  # no other node knows that it leads
         return self._quorum.gate.take(self._resign, now_ms)
 
     def _resign(self, now_ms: int) -> Effects:
@@ -306,7 +313,7 @@ class RaftNode:
         return effects + quorum.set_timer("leave", at_ms, self._leave) + self.poll(now_ms)
 
     def stop(self) -> None:
-        """Forget everything in flight; nothing more is sent."""
+        """Forget everything in flight; this node sends nothing more."""
         self._quorum.is_stopped = True
         self._quorum.gate.close()
         self._quorum.calls.forget()
@@ -319,7 +326,7 @@ class RaftNode:
         return self._quorum.timers.cancel_all()
 
     def role_entered(self, before: Role, now_ms: int) -> Effects:
-        """A role was taken up: leave what the old one had open, begin the new one."""
+        """The role changed: end the old role, begin the new one."""
         quorum = self._quorum
         role = quorum.role
         effects = quorum.timers.cancel("fetch", "begin", "contacts", "retry")
@@ -349,7 +356,7 @@ class RaftNode:
         return effects
 
     def _claim(self, now_ms: int) -> Effects:
-        """Saved is that this node leads: only then a record of its epoch may be anywhere (X1)."""
+        """The leadership is saved. Only now may a record of this epoch be written (X1)."""
         assert self._quorum.role is Role.LEADER, "nothing happened in between"
         return self._leader.begin(now_ms)
 
@@ -366,7 +373,7 @@ class RaftNode:
             self._electing_since_ms = now_ms
 
     def poll(self, now_ms: int) -> Effects:
-        """Send whatever is due; come back when the first of those who rest may be asked again."""
+        """Send the requests that are due, and set a timer for the first peer that rests after a failure."""
         quorum = self._quorum
         if quorum.is_stopped or quorum.role is Role.LEADER:
             return []
@@ -382,14 +389,14 @@ class RaftNode:
         return effects
 
     def log_synced(self, now_ms: int) -> Effects:
-        """`QuorumStateObserver`: what was appended may be promised, and committed, from here on."""
+        """`QuorumStateObserver`: what the sync covered may now be promised and committed."""
         effects = self._follower.on_synced(now_ms) + self._election.check_lost_records(now_ms)
         if self._quorum.role is Role.LEADER:
             effects += self._leader.update_high_watermark(now_ms)
         return effects
 
     def _clean(self, now_ms: int) -> Effects:
-        """Retire old snapshots: each replica on its own (Q40), or as the leader's log start goes (Q51)."""
+        """Retire old snapshots: each replica by itself (Q40), or as the leader's log start moves (Q51)."""
         quorum = self._quorum
         log, settings = quorum.log, quorum.settings
         effects = self._clean_later(now_ms)
@@ -415,7 +422,7 @@ class RaftNode:
         return self._quorum.set_timer("clean", at_ms, self._clean)
 
     def _lag(self, now_ms: int) -> Lag | None:
-        """How far the replicas are, or the leader's log is; None while that is unknown."""
+        """The fetch offsets of the replicas, or the leader's log start; None while unknown."""
         if self._quorum.role is Role.LEADER:
             return Lag(replica_offsets=self._leader.live_offsets(now_ms))
         leader_start_offset = self._follower.leader_start_offset

@@ -473,17 +473,17 @@ def test_a_voter_that_does_not_answer_is_asked_again() -> None:
 def test_a_ballot_counts_each_voter_once() -> None:
     ballot = Ballot((1, 2, 3, 4, 5), 1)
     for _ in range(3):
-        ballot.hear(2, is_granted=True)
+        ballot.record(2, is_granted=True)
     assert not ballot.is_won
-    ballot.hear(77, is_granted=True)
+    ballot.record(77, is_granted=True)
     assert not ballot.is_won
-    ballot.hear(4, is_granted=True)
+    ballot.record(4, is_granted=True)
     assert ballot.is_won
     assert ballot.granting_ids == (1, 2, 4)
     lost = Ballot((1, 2, 3, 4), 1)
-    lost.hear(2, is_granted=False)
+    lost.record(2, is_granted=False)
     assert not lost.is_lost
-    lost.hear(3, is_granted=False)
+    lost.record(3, is_granted=False)
     assert lost.is_lost
     assert not lost.is_won
 
@@ -540,7 +540,7 @@ def test_a_second_leader_of_an_epoch_is_not_believed_and_said_once() -> None:
         assert refusal(member, make(4, 3)) == Code.INVALID_REQUEST  # type: ignore[operator]
     assert member.stands == (Role.FOLLOWER, 4, 2)
     (line,) = [each for each in member.warnings if "answered" not in each]
-    assert "in epoch 4 node 2 leads, and 3 is said to" in line
+    assert "node 2 leads epoch 4, but a message names node 3" in line
 
 
 def test_a_leader_that_was_made_up_gives_way_to_one_that_answers() -> None:
@@ -575,7 +575,7 @@ def test_an_answer_that_names_a_second_leader_is_not_believed() -> None:
     fetched_from(net, member, 2, LEADER_2)
     fetched_from(net, member, 2, LEADER_3)
     assert member.stands == (Role.FOLLOWER, 4, 2)
-    assert "in epoch 4 node 2 leads, and 3 is said to" in member.warnings[-1]
+    assert "node 2 leads epoch 4, but a message names node 3" in member.warnings[-1]
 
 
 def told_to_lead(net: Net, member: Member, epoch: int) -> None:

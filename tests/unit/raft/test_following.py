@@ -281,7 +281,7 @@ def test_what_was_committed_under_another_leader_is_not_cut_either() -> None:
         leader.ask(vote(9, 3, voter_id=leader.node_id))
     quorum = leader.node._quorum
     assert quorum.committed == 2
-    with pytest.raises(AssertionError, match="never cut"):
+    with pytest.raises(AssertionError, match="never truncated"):
         quorum.truncate_log(1, net.now_ms)
 
 
