@@ -1,8 +1,14 @@
-"""The fetch loop: learn who leads, copy its log, cut what it lacks, take its snapshot. PURE.
+"""The follower: it finds the leader, copies its log, truncates its own, and downloads snapshots. PURE.
 
-A voter asks for the next records only when its own disk has the last ones: its Fetch is its promise
-(Q25, X17). One request is under way at a time, so no answer is about another log than this. Source: KIP-595,
-KIP-630; spec 1.7, 1.9, Q18, Q21, Q22, Q35-Q38.
+Theory of operation. One request is under way at a time, so a response is always about the present log. A
+Fetch names the end of this log and its epoch. The leader answers with records, which are appended; with a
+divergence, at which this log is truncated; or with a snapshot id, which is downloaded piece by piece with
+FetchSnapshot, synced, and installed in place of the log. A voter syncs its log before the next Fetch, because
+a Fetch promises that the voter has everything below its offset on disk (Q25, X17). A follower that fetches
+nothing with success for a fetch timeout becomes prospective; an observer asks the bootstrap servers for the
+leader. Guarantee: a committed record is never truncated (X8).
+
+Source: KIP-595, KIP-630; spec 1.7, 1.9, Q18, Q21, Q22, Q35-Q38.
 """
 
 from firnline.base.effects import Effects, Flush, Note, Peer
@@ -24,12 +30,12 @@ from firnline.raft.snapshot_transfer import SnapshotTransfer, Taken
 from firnline.raft.wire import ParsedResponse
 from firnline.records.batch import headers
 
-# A log that begins after it would soon have no offsets left.
+# The largest snapshot end: a log that begins after it would run out of offsets.
 SNAPSHOT_END_MAX = 2**62
 
 
 class FollowerState:
-    """Fetches for a follower, and for whoever looks for a leader: both are the same request."""
+    """Fetches for a follower, and for a node that looks for a leader: the request is the same."""
 
     def __init__(self, quorum: QuorumState) -> None:
         self._quorum = quorum
@@ -37,14 +43,14 @@ class FollowerState:
         self._is_installing = False
         self._is_leader_silent = False
         self._download_began_ms = 0
-        self._promised_offset = 0  # high watermark the leader named
+        self._leader_high_watermark = 0  # high watermark of the leader, as it said last
         self.leader_start_offset: int | None = None
         self.fetched_records = 0
 
     def begin(self, now_ms: int) -> Effects:
-        """Follow a leader, or look for one; the first request leaves with the next `fetch_due`."""
+        """Follow a leader, or look for one; the next `fetch_due` sends the first request."""
         self._is_leader_silent = False
-        self._promised_offset = 0
+        self._leader_high_watermark = 0
         self.leader_start_offset = None
         if self._quorum.role is not Role.FOLLOWER:
             return []
@@ -52,31 +58,31 @@ class FollowerState:
 
     @property
     def fetching_snapshot(self) -> OffsetAndEpoch | None:
-        """What is on its way; None for nothing."""
+        """The snapshot that is being downloaded; None for none."""
         return self._transfer.snapshot_id
 
     def end(self) -> None:
-        """Follow no more: half a snapshot of one leader is nothing to another."""
+        """Stop following: a part of one leader's snapshot is of no use with another leader."""
         self._transfer.drop()
         self._is_installing = False
 
     def give_up_after(self, timeout_ms: int, now_ms: int) -> Effects:
-        """Take the leader for dead unless a fetch succeeds within that time (Q18, Q28)."""
+        """Give up the leader unless a fetch succeeds within that time (Q18, Q28)."""
         return self._quorum.set_timer("fetch", now_ms + timeout_ms, self._on_timeout)
 
     def _on_timeout(self, now_ms: int) -> Effects:
         if self._quorum.may_elect:
             return self._quorum.transition_to_prospective(now_ms)
-        # An observer elects nobody: it asks whoever may know the leader (Q2).
+        # An observer takes no part in elections: it asks the other nodes for the leader (Q2).
         self._is_leader_silent = True
         return []
 
     def on_synced(self, now_ms: int) -> Effects:
-        """What was appended is on the disk: now it may be called committed, and promised."""
+        """What was appended is on disk: commit it as far as the leader has."""
         quorum = self._quorum
         if quorum.role is not Role.FOLLOWER:
             return []
-        return self._commit(min(self._promised_offset, quorum.log.synced_offset), now_ms)
+        return self._commit(min(self._leader_high_watermark, quorum.log.synced_offset), now_ms)
 
     def _commit(self, offset: int, now_ms: int) -> Effects:
         quorum = self._quorum
@@ -88,7 +94,7 @@ class FollowerState:
     # ------------------------------------------------------------------------------------- asking
 
     def fetch_due(self, now_ms: int) -> Effects:
-        """Send the one next request, if it may leave now."""
+        """Send the next request, if it may leave now."""
         quorum = self._quorum
         if quorum.calls.is_waiting or self._is_installing or quorum.is_truncating:
             return []
@@ -98,13 +104,13 @@ class FollowerState:
         may_ask = leader is not None and quorum.calls.is_ready(leader.node_id, now_ms)
         if leader is not None and may_ask and not self._is_leader_silent:
             return self._ask_leader(leader)
-        peer = self._somebody(now_ms)
+        peer = self._any_peer(now_ms)
         return [] if peer is None else self._fetch(peer)
 
-    def _somebody(self, now_ms: int) -> Peer | None:
-        """Anybody who may know the leader, but for those who were no use just now.
+    def _any_peer(self, now_ms: int) -> Peer | None:
+        """Return a random peer that may know the leader; None if all have failed lately.
 
-        The leader that is known is one of them: it may be back, and no bootstrap server.
+        The last known leader is one of them: it may be back, and need not be a bootstrap server.
         """
         quorum = self._quorum
         known, leader = quorum.bootstrap, quorum.leader
@@ -130,13 +136,13 @@ class FollowerState:
             position=self._transfer.position,
             max_bytes=quorum.settings.fetch_snapshot_max_bytes,
         )
-        # Whatever it answers but a piece of it, a Fetch says what is there instead (Q36, X12). Leaders of
-        # Kafka 4.3.1 say UNKNOWN_SERVER_ERROR for all refusals of a FetchSnapshot.
+        # After any other answer than a piece, a Fetch finds out how to go on (Q36, X12). Leaders of Kafka
+        # 4.3.1 answer UNKNOWN_SERVER_ERROR for each refusal of a FetchSnapshot.
         return quorum.ask(leader, request, self._on_chunk, on_refused=self._transfer.drop)
 
     def _fetch(self, peer: Peer) -> Effects:
         quorum = self._quorum
-        # The end of the log, whose epoch is the snapshot's while the log is empty (Q38).
+        # The end of the log; its epoch is the snapshot's while the log is empty (Q38).
         end = OffsetAndEpoch(quorum.log.end_offset, quorum.log.last_epoch)
         request = wire.fetch_request(
             quorum.cluster_id,
@@ -163,7 +169,7 @@ class FollowerState:
         self.leader_start_offset = part.log_start_offset
         outcome: Effects | KafkaError | None
         if part.diverging_epoch.epoch >= 0:
-            outcome = self._cut(part.diverging_epoch, now_ms)
+            outcome = self._truncate(part.diverging_epoch, now_ms)
         elif part.snapshot_id.epoch >= 0 or part.snapshot_id.end_offset >= 0:
             outcome = self._start_download(part.snapshot_id, now_ms)
         else:
@@ -175,11 +181,12 @@ class FollowerState:
         self._is_leader_silent = False
         return self.give_up_after(self._quorum.settings.fetch_timeout_ms, now_ms)
 
-    def _cut(self, diverging: EpochEndOffset, now_ms: int) -> Effects | KafkaError | None:
-        """Drop what the leader has not; but nothing that is committed, whatever it says (X8)."""
+    def _truncate(self, diverging: EpochEndOffset, now_ms: int) -> Effects | KafkaError | None:
+        """Remove what the leader does not have, but never a committed record, whatever the leader says
+        (X8)."""
         quorum = self._quorum
-        told = Diverging(diverging.epoch, diverging.end_offset)
-        offset = truncation_point(quorum.log, told, high_watermark=quorum.committed)
+        divergence = Diverging(diverging.epoch, diverging.end_offset)
+        offset = truncation_point(quorum.log, divergence, high_watermark=quorum.committed)
         if isinstance(offset, KafkaError):
             return offset
         if offset >= quorum.log.end_offset:
@@ -213,15 +220,15 @@ class FollowerState:
         if data:
             problem = self._check_epochs(data)
             if problem is None and quorum.log.lost_beginning:
-                # A leader has what this log lacks: nobody needs what is left of it. The records come again.
+                # A leader has all records, so what is left of this log is not needed. It is fetched anew.
                 return quorum.truncate_log(0, now_ms)
             problem = problem or quorum.log.append_fetched(data, now_ms=now_ms)
             if problem is not None:
                 return problem
             self.fetched_records += sum(header.record_count for header in headers(data))
-        self._promised_offset = max(self._promised_offset, part.high_watermark)
+        self._leader_high_watermark = max(self._leader_high_watermark, part.high_watermark)
         reach = quorum.log.synced_offset if quorum.is_voter else quorum.log.end_offset
-        return self._commit(min(self._promised_offset, reach), now_ms)
+        return self._commit(min(self._leader_high_watermark, reach), now_ms)
 
     def _check_epochs(self, data: bytes) -> KafkaError | None:
         """A leader has no records of a later epoch than its own."""
@@ -243,7 +250,7 @@ class FollowerState:
     def _on_chunk(self, said: ParsedResponse, now_ms: int) -> Effects | KafkaError | None:
         transfer = self._transfer
         if said.error in (Code.SNAPSHOT_NOT_FOUND, Code.POSITION_OUT_OF_RANGE):
-            # Cleaning took it away meanwhile: a Fetch says what is there instead (Q36, X12).
+            # The leader removed the snapshot meanwhile: a Fetch finds out how to go on (Q36, X12).
             transfer.drop()
             return self._succeed(now_ms)
         if said.error != Code.NONE:
