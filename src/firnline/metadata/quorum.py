@@ -159,7 +159,6 @@ class MetadataQuorum:
         self.snapshotter = Snapshotter(log, snapshotting)
         self._idle_interval_ms = idle_interval_ms
         self._pending: deque[_Pending] = deque()
-        # Used while this node is not active.
         self._loader = Loader()
         self._work: Generator[None, None, None] | None = None
         self._replacement: ClusterDelta | None = (
