@@ -85,9 +85,9 @@ class Loader:
             pass
 
     def steps(self, data: bytes, *, end_offset: int | None = None) -> Generator[None, None, None]:
-        """Apply the whole batches of `data` that begin below `end_offset`; yields after each step.
+        """Apply the complete batches of `data` that begin below `end_offset`; yields after each step.
 
-        StorageError for records that are damaged or cannot be read, ConfigError for dynamic voters.
+        StorageError for damaged or unreadable records, ConfigError for dynamic voters.
         """
         for header in headers(data):
             if end_offset is not None and header.base_offset >= end_offset:
@@ -223,9 +223,9 @@ class SnapshotLoader:
         self._weight = 0
 
     def steps(self) -> Generator[None, None, None]:
-        """Load; yields after each step. The file is closed at the end, and when the iterator is.
+        """Load; yields after each step. The file is closed at the end, or with the iterator.
 
-        StorageError for anything that is not a finished snapshot, ConfigError for dynamic voters.
+        StorageError for anything but a complete snapshot, ConfigError for dynamic voters.
         """
         position = 0
         try:

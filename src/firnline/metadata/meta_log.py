@@ -2,9 +2,9 @@
 
 The directory holds an ordinary partition log, `quorum-state`, and the snapshots. Invariants tie them
 together: I1 to I3 of `MetaLog`. A stop at any moment may break them, so the start repairs in this order: it
-checks every snapshot and sets damaged ones aside; it opens the log; a snapshot ahead of the log replaces the
-log, because the node stopped between rename and truncation (Q44); it raises the log start to where the log
-began before the stop; it removes what was unfinished. If records are lost that this voter had promised to
+checks every snapshot; it opens the log; it sets damaged snapshots aside; a snapshot ahead of the log replaces
+the log, because the node stopped between rename and truncation (Q44); it raises the log start to where the
+log began before the stop; it removes what was unfinished. If records are lost that this voter had promised to
 have, `forgotten` says so, and the voter takes part in no election until it has them again.
 
 Source: KIP-595, KIP-630; spec Q5, Q6, Q10, Q12, Q37, Q40-Q44.

@@ -58,7 +58,7 @@ class Proposed(NamedTuple):
 class Replica:
     """How far another replica is, as its fetches of this epoch say. Times are ms; -1 for never.
 
-    end_offset    it has everything below. At most the leader's log end (Q24): a Fetch from beyond is answered
+    end_offset    it has everything below. At most the leader's log end (Q24): a Fetch above it is answered
                   with the divergence and does not count. It may fall, for disks get lost.
     seen_end      the leader's log end at the replica's last Fetch, so at least `end_offset`. A replica that
                   reaches it was caught up when that Fetch came

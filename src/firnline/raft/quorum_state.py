@@ -8,8 +8,8 @@ Theory of operation. A node is unattached, prospective, candidate, leader, follo
   2. The observer (`RaftNode`) ends the old role and begins the new one.
   3. The gate (`calls.py`) saves epoch, leader and vote, and only then lets out messages.
 
-Each answer of another node passes `ask`: epoch and leader in it count first, its own content only if they
-brought no change. Guarantees: I1 to I3 below. Source: KIP-595; spec 1.3, Q10, Q15, Q21.
+Every response passes `ask`: its epoch and leader are applied first; its content is used only if it is of this
+node's epoch. Guarantees: I1 to I3 below. Source: KIP-595; spec 1.3, Q10, Q15, Q21.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -289,7 +289,7 @@ class QuorumState:
         If the leader is unknown (-1), this node is unattached too, and may vote in that epoch.
         """
         assert epoch >= self.epoch, "epochs only grow"
-        assert leader_id != self.node_id, "nobody follows itself"
+        assert leader_id != self.node_id, "no node follows itself"
         before = self.role
         if epoch > self.epoch:
             self._risen_ms = now_ms
