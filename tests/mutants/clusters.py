@@ -236,7 +236,7 @@ CLUSTERS = (
     ),
     Mutant(
         "rel-X3: who is deposed takes its index back with its image",
-        "metadata.quorum:MetadataQuorum._dethrone",
+        "metadata.quorum:MetadataQuorum._renounce",
         "self.index.revert(pending.delta)",
         "pass",
         seeds=SEEDS,

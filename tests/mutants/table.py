@@ -111,8 +111,8 @@ MUTANTS = (
     Mutant(
         "X1: no record of an epoch is written before the disk has that this node leads it",
         "raft.node:RaftNode.role_entered",
-        "standing.gate.once_saved(self._reign)",
-        "effects += self._reign(now_ms)",
+        "quorum.gate.once_saved(self._claim)",
+        "effects += self._claim(now_ms)",
         tests=(_SAVING + "test_no_record_is_written_before_the_leadership_is_on_disk",),
     ),
     Mutant(
@@ -127,21 +127,21 @@ MUTANTS = (
     ),
     Mutant(
         "E3: an epoch that leaves no room for elections is refused",
-        "raft.standing:Standing.refuse_epoch",
+        "raft.quorum_state:QuorumState.refuse_epoch",
         "if epoch <= self.highest_to_take(now_ms):",
         "if True:",
         tests=(_EPOCHS + "test_an_epoch_that_leaves_no_room_for_elections_is_refused",),
     ),
     Mutant(
         "E3: an answer of such an epoch is not followed there",
-        "raft.standing:Standing._heed",
+        "raft.quorum_state:QuorumState._apply_response",
         "if known.epoch > highest:",
         "if False:",
         tests=(_EPOCHS + "test_a_leader_that_lies_about_the_epoch_is_not_followed_there",),
     ),
     Mutant(
         "E4: nobody stands after the last epoch",
-        "raft.standing:Standing.stand",
+        "raft.quorum_state:QuorumState.transition_to_candidate",
         "if not may_elect_in(self.epoch):",
         "if False:",
         tests=(_EPOCHS + "test_a_sole_voter_at_the_last_epoch_starts_and_says_what_is_wrong",),
@@ -149,13 +149,13 @@ MUTANTS = (
     Mutant(
         "Q21: a second leader of an epoch is not believed",
         "raft.election:Election._refuse_leader",
-        "return refused if said is None else Refused(Code.INVALID_REQUEST, said)",
+        "return refused if warnings is None else Refused(Code.INVALID_REQUEST, warnings)",
         "return refused",
         tests=(_ELECTING + "test_a_second_leader_of_an_epoch_is_not_believed_and_said_once",),
     ),
     Mutant(
         "X1: a leader comes back resigned",
-        "raft.standing:Standing.resume",
+        "raft.quorum_state:QuorumState.resume",
         "self.role = Role.RESIGNED",
         "self.role = Role.LEADER",
         seeds=(1, 2),
@@ -176,21 +176,21 @@ MUTANTS = (
     Mutant(
         "X17: nothing is asked for from a place that a power cut undoes",
         "raft.follower:FollowerState.fetch_due",
-        " or standing.is_cutting",
+        " or quorum.is_truncating",
         "",
         tests=(_CUTTING + "test_nothing_is_fetched_from_a_place_that_a_power_cut_would_undo",),
     ),
     Mutant(
         "X17: nobody gets a vote while it is not known what this node has",
         "raft.election:Election._may_grant",
-        "not standing.is_cutting and ",
+        "not quorum.is_truncating and ",
         "",
         tests=(_CUTTING + "test_no_vote_is_given_away_while_it_is_not_known_what_this_node_has",),
     ),
     Mutant(
         "rel-Q12: nobody votes for a log that lacks what it has",
         "raft.election:Election._may_grant",
-        "is_up_to_date = not standing.is_cutting and not standing.has_more_than(last)",
+        "is_up_to_date = not quorum.is_truncating and not quorum.has_more_than(last)",
         "is_up_to_date = True",
         seeds=(1, 2, 3, 4),
         seconds=30,
@@ -201,17 +201,17 @@ MUTANTS = (
     Mutant(
         "X4: whoever asked the wrong node has raised the epoch",
         "raft.election:Election.on_vote",
-        "if epoch > standing.epoch:",
-        "if epoch > standing.epoch and self._is_meant("
+        "if epoch > quorum.epoch:",
+        "if epoch > quorum.epoch and self._is_meant("
         "request.voter_id, partition.voter_directory_id):",
         tests=(_ELECTING + "test_a_vote_meant_for_another_disk_has_raised_the_epoch_all_the_same",),
     ),
     Mutant(
         "X5: a candidate nobody knows gets a vote like any other",
         "raft.election:Election._may_grant",
-        "return is_up_to_date and standing.leader_id == NOBODY",
-        "return is_up_to_date and standing.leader_id == NOBODY"
-        " and partition.replica_id in standing.voters",
+        "return is_up_to_date and quorum.leader_id == NOBODY",
+        "return is_up_to_date and quorum.leader_id == NOBODY"
+        " and partition.replica_id in quorum.voters",
         tests=(_ELECTING + "test_a_candidate_nobody_knows_is_answered_like_any_other",),
     ),
     Mutant(
@@ -224,8 +224,8 @@ MUTANTS = (
     Mutant(
         "X7: a leader that no majority fetches from resigns",
         "raft.leader:Leader._watch_contacts",
-        "return self._standing.set_timer",
-        "return [] and self._standing.set_timer",
+        "return self._quorum.set_timer",
+        "return [] and self._quorum.set_timer",
         tests=(_LEADING + "test_a_leader_that_nobody_fetches_from_resigns",),
     ),
     Mutant(
@@ -238,7 +238,7 @@ MUTANTS = (
     Mutant(
         "rel-P1: a candidate claims what its disk will keep",
         "raft.election:Election.ask_due",
-        "standing.role is Role.CANDIDATE and not standing.is_synced",
+        "quorum.role is Role.CANDIDATE and not quorum.is_synced",
         "False",
         tests=(
             "tests/unit/raft/test_restart.py::test_a_candidate_claims_nothing_that_its_disk_may_lose",
@@ -258,8 +258,8 @@ MUTANTS = (
     Mutant(
         "rel-P1: a leader counts what its own disk has",
         "raft.leader:Leader.update_high_watermark",
-        "ends.append(standing.log.synced_offset)",
-        "ends.append(standing.log.end_offset)",
+        "ends.append(quorum.log.synced_offset)",
+        "ends.append(quorum.log.end_offset)",
         seeds=(1, 2),
         seconds=20,
         options={**_BUSY, "flush_us": (2_000, 40_000)},
@@ -287,7 +287,7 @@ MUTANTS = (
     ),
     Mutant(
         "rel-Q5: a leader does not know what is committed before its own epoch says so (Q20)",
-        "raft.standing:Standing.lead",
+        "raft.quorum_state:QuorumState.transition_to_leader",
         "self.high_watermark = None",
         "pass",
         seeds=(1,),
@@ -301,7 +301,7 @@ MUTANTS = (
         "effects = self._append(self._leader_change(now_ms), now_ms)",
         "effects = self._append(self._leader_change(now_ms), now_ms)\n"
         "    self._has_announced = True\n"
-        "    effects += standing.tell(standing.listener.on_leader, standing.epoch, now_ms)",
+        "    effects += quorum.notify(quorum.listener.on_leader, quorum.epoch, now_ms)",
         seeds=(1, 2),
         seconds=15,
         options=_ELECTIONS,
@@ -311,7 +311,7 @@ MUTANTS = (
     Mutant(
         "X17: a voter fetches on once its disk has what it fetched",
         "raft.follower:FollowerState.fetch_due",
-        "standing.is_voter and not standing.is_synced",
+        "quorum.is_voter and not quorum.is_synced",
         "False",
         seeds=(1,),
         seconds=8,
@@ -320,7 +320,7 @@ MUTANTS = (
     ),
     Mutant(
         "rel-Q3: a place the leader does not have diverges",
-        "raft.fetch_rules:judge_fetch",
+        "raft.fetch_rules:validate_fetch",
         "own_epoch != last_fetched_epoch or own_end < offset",
         "False",
         seeds=(1, 2, 3, 4),
@@ -381,7 +381,7 @@ MUTANTS = (
     ),
     Mutant(
         "X10: offset 0 is not read from segments where a snapshot exists",
-        "raft.fetch_rules:judge_fetch",
+        "raft.fetch_rules:validate_fetch",
         "return SnapshotNeeded(newest)\n        if",
         "pass\n        if",
         tests=(_PLACES + "test_offset_0_is_never_served_from_segments_once_a_snapshot_exists",),
@@ -430,7 +430,7 @@ MUTANTS = (
     Mutant(
         "rel-Q4: a voter that forgot what it promised votes for nobody",
         "raft.election:Election._may_grant",
-        "standing.log.forgotten is not None",
+        "quorum.log.forgotten is not None",
         "False",
         tests=(
             "tests/unit/raft/test_forgetful_voter.py::"
@@ -541,7 +541,7 @@ MUTANTS = (
     Mutant(
         "rel-Q13: the active controller loads no snapshot",
         "metadata.quorum:MetadataQuorum.on_snapshot",
-        'assert self._reign is None, "the active controller never loads a snapshot"',
+        'assert self._active_epoch is None, "the active controller never loads a snapshot"',
         "pass",
         tests=(_FACADE + "test_the_active_controller_never_loads_a_snapshot",),
     ),
@@ -554,7 +554,7 @@ MUTANTS = (
     ),
     Mutant(
         "Q39: a deposed controller goes back to what is committed",
-        "metadata.quorum:MetadataQuorum._dethrone",
+        "metadata.quorum:MetadataQuorum._renounce",
         "self.newest = self.image",
         "pass",
         tests=(

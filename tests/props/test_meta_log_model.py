@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from firnline.base.ids import OffsetAndEpoch
-from firnline.raft.snapshot_rules import judge_creation
+from firnline.raft.snapshot_rules import check_creation
 from firnline.records.build import NewRecord, build_batch
 from tests.worlds.chance import SeededRng
 from tests.worlds.meta_log import (
@@ -134,7 +134,7 @@ class MetaLogMachine(RuleBasedStateMachine):
         if self.committed == 0:
             return
         snapshot_id = OffsetAndEpoch(self.committed, self.epoch_before(self.committed))
-        verdict = judge_creation(self.log, snapshot_id, high_watermark=self.committed)
+        verdict = check_creation(self.log, snapshot_id, high_watermark=self.committed)
         is_newer = not self.snapshots or snapshot_id.offset > self.snapshots[-1].offset
         assert verdict is is_newer
         if is_newer:

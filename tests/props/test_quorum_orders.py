@@ -110,7 +110,7 @@ class World:
         ends = [
             end
             for end in (next(headers(b)).next_offset for b in member.disk.batches)
-            if end <= member.node._standing.committed and (newest is None or end > newest.offset)
+            if end <= member.node._quorum.committed and (newest is None or end > newest.offset)
         ]
         if ends:
             end = self.chance.choice(ends)
@@ -156,17 +156,17 @@ class World:
 
     def check_committed(self, member: Member) -> None:
         """rel-Q3: what two nodes call committed is the same, batch by batch."""
-        standing = member.node._standing
+        quorum = member.node._quorum
         life, generation, checked = self.known.get(member.node_id, (0, 0, 0))
-        if (life, generation) != (member.life, standing.generation):
+        if (life, generation) != (member.life, quorum.generation):
             checked = 0
-        for batch in reversed(member.disk.batches) if standing.committed > checked else ():
+        for batch in reversed(member.disk.batches) if quorum.committed > checked else ():
             header = next(headers(batch))
             if header.next_offset <= checked:
                 break
-            if header.next_offset <= standing.committed:
+            if header.next_offset <= quorum.committed:
                 assert self.committed.setdefault(header.base_offset, batch) == batch
-        self.known[member.node_id] = (member.life, standing.generation, standing.committed)
+        self.known[member.node_id] = (member.life, quorum.generation, quorum.committed)
 
     def converge(self) -> None:
         """rel-Q4, rel-Q19: healed, all come to one log, with everything that was ever committed."""

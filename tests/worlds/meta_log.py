@@ -91,7 +91,7 @@ def batch_at(offset: int, epoch: int, count: int = 1, tag: str = "") -> bytes:
 
 def extend(log: MetaLog, *epochs: int) -> None:
     """Append one record of each epoch, as a follower."""
-    if log.is_headless:
+    if log.lost_beginning:
         truncate(log, 0)
     for epoch in epochs:
         assert log.append_fetched(batch_at(log.end_offset, epoch), now_ms=NOW) is None

@@ -58,7 +58,7 @@ class Disk:
     `holds_saves`: the disk has not the vote that it was given, until `end_save`.
     """
 
-    is_headless = False
+    lost_beginning = False
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []

@@ -14,7 +14,7 @@ from firnline.api.slices import Outstanding, Slices, a_step_a_slice
 from firnline.base.background import whole
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
-from firnline.metadata.quorum import MetadataQuorum, R, Then
+from firnline.metadata.quorum import MetadataQuorum, R, WriteCallback
 from firnline.metadata.result import ControllerResult
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ _GROUPED_PER_SLICE = 500
 class Write(Protocol):
     """`MetadataQuorum.write`, or `write_topics` of a node."""
 
-    def __call__(self, result: ControllerResult[R], then: Then[R], now_ms: int, /) -> Effects: ...
+    def __call__(
+        self, result: ControllerResult[R], then: WriteCallback[R], now_ms: int, /
+    ) -> Effects: ...
 
 
 def in_portions(

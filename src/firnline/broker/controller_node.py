@@ -23,11 +23,11 @@ from firnline.broker.controller_port import (
 from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
 from firnline.controller.rounds import Round
-from firnline.metadata.census import is_last_standing, is_unclean
 from firnline.metadata.delta import ClusterDelta, QuorumObserver
 from firnline.metadata.features import CONTROLLER_REGISTRATION_SINCE, SUPPORTED
 from firnline.metadata.image import ClusterImage, ControllerImage, FeatureRange
-from firnline.metadata.quorum import MetadataQuorum, R, Then
+from firnline.metadata.partition_counts import is_last_standing, is_unclean
+from firnline.metadata.quorum import MetadataQuorum, R, WriteCallback
 from firnline.metadata.result import ControllerResult
 
 _FENCING = ("controller", "fencing")
@@ -157,7 +157,9 @@ class ControllerNode:
         """Feature levels this release acts on."""
         return SUPPORTED
 
-    def write_topics(self, result: ControllerResult[R], then: Then[R], now_ms: int) -> Effects:
+    def write_topics(
+        self, result: ControllerResult[R], then: WriteCallback[R], now_ms: int
+    ) -> Effects:
         """`quorum.write` of new partitions; none of them is opened here."""
         return self.quorum.write(result, then, now_ms)
 

@@ -36,7 +36,7 @@ from firnline.coordinator.producer_ids import ProducerIds
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import ClusterImage, FeatureRange
-from firnline.metadata.quorum import R, Then
+from firnline.metadata.quorum import R, WriteCallback
 from firnline.metadata.result import ControllerResult
 from firnline.replica.compacting import Compacting
 from firnline.replica.hosted import ByName, HostedPartitions
@@ -285,7 +285,9 @@ class BrokerNode:
 
     # ------------------------------------------------------------------------- between the parts
 
-    def write_topics(self, result: ControllerResult[R], then: Then[R], now_ms: int) -> Effects:
+    def write_topics(
+        self, result: ControllerResult[R], then: WriteCallback[R], now_ms: int
+    ) -> Effects:
         """`quorum.write` of new partitions: `then` runs when they are open too, so that whoever is told
         of them can use them at once, but no later than a second after the commit."""
 
@@ -295,7 +297,7 @@ class BrokerNode:
         return self.quorum.write(result, committed, now_ms)
 
     def create_topics(
-        self, wanted: Sequence[NewTopic], then: Then[list[KafkaError | None]], now_ms: int
+        self, wanted: Sequence[NewTopic], then: WriteCallback[list[KafkaError | None]], now_ms: int
     ) -> Effects:
         """Have topics made that nobody created; `then(None or KafkaError of each, or one for all)`."""
         return create_topics(self.port, self.parts.hosting, wanted, then, now_ms)

@@ -24,7 +24,7 @@ from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import ControllerImage, Endpoint
 from firnline.metadata.meta_log import QuorumStateFile, open_meta_log
 from firnline.metadata.quorum import MetadataQuorum
-from firnline.metadata.snapshot_damage import told_of_damage
+from firnline.metadata.snapshot_damage import damage_warnings
 from firnline.metadata.snapshotter import snapshot_settings
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import Voter, VoterSet, parse_voters
@@ -114,7 +114,7 @@ def open_quorum(
         voters = voters_of(config)
         has_peers = not voters.is_sole(config.node_id)
         log = open_meta_log(fs, config, now_ms=now_ms, directory=directory, has_peers=has_peers)
-        effects += told_of_recovery(log.log) + told_of_damage(log.path, log.damaged)
+        effects += told_of_recovery(log.log) + damage_warnings(log.path, log.damaged)
     except BaseException:
         if own is not None:
             own.abandon()

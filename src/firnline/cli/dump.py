@@ -208,7 +208,7 @@ def _records_of(data: bytes, header: BatchHeader, decode: Decode) -> Iterator[Fa
 
 def _snapshot(path: Path, *, with_records: bool) -> Iterator[Fact]:
     """Yield a snapshot of the metadata: a log that ends with a footer. Its offsets begin at 0 (spec Q7)."""
-    from firnline.metadata.snapshot_damage import judge_snapshot
+    from firnline.metadata.snapshot_damage import check_snapshot
     from firnline.metadata.snapshot_file import parse_snapshot_name
     from firnline.runtime.disk import RealFs
 
@@ -219,7 +219,7 @@ def _snapshot(path: Path, *, with_records: bool) -> Iterator[Fact]:
     for fact in _log(path, with_records=with_records):
         is_told |= "damage" in fact
         yield fact
-    judged = judge_snapshot(RealFs(), str(path), snapshot_id or OffsetAndEpoch(0, 0))
+    judged = check_snapshot(RealFs(), str(path), snapshot_id or OffsetAndEpoch(0, 0))
     if not isinstance(judged, KafkaError):
         yield {"verdict": WHOLE}
     elif is_told:

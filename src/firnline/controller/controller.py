@@ -33,13 +33,13 @@ from firnline.controller.ids import ProducerIdBlock
 from firnline.controller.reassignments import Reassignment
 from firnline.controller.sweeps import Newest
 from firnline.controller.topics import Answer, CreatedTopic, NewPartitions, NewTopic, TopicRef
-from firnline.metadata.census import PartitionIndex
 from firnline.metadata.image import (
     ClusterImage,
     ConfigResource,
     ControllerImage,
     ResourceType,
 )
+from firnline.metadata.partition_counts import PartitionIndex
 from firnline.metadata.records import PartitionRecord
 from firnline.metadata.result import ControllerResult
 

@@ -19,8 +19,8 @@ from firnline.controller.partition_change import (
     Target,
     directory_of,
 )
-from firnline.metadata.census import PartitionIndex
 from firnline.metadata.image import NO_LEADER, BrokerImage, ClusterImage, TopicImage
+from firnline.metadata.partition_counts import PartitionIndex
 from firnline.protocol.schema import Message
 
 # One part, 2 ms with its writing: records that it may make, and partitions that it may look at.

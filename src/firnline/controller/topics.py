@@ -21,13 +21,13 @@ from firnline.controller.partition_change import default_directory
 from firnline.controller.placement import Assignment, manual_problem, place
 from firnline.controller.topic_names import creation_problem
 from firnline.metadata import records as r
-from firnline.metadata.census import has_metric_name, metric_name
 from firnline.metadata.image import (
     ClusterImage,
     PartitionImage,
     ResourceType,
     TopicImage,
 )
+from firnline.metadata.partition_counts import has_metric_name, metric_name
 from firnline.metadata.result import ControllerResult
 from firnline.metadata.snapshot_records import partition_record
 from firnline.protocol.schema import Message

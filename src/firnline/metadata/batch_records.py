@@ -1,8 +1,8 @@
-"""The records of a batch of the metadata log, decoded a step at a time. PURE.
+"""Decodes the records of a batch of the metadata log, a step at a time. PURE.
 
-What controllers write has no keys, no record headers and frames of three bytes; that is decoded in place.
-Any other batch, and any damage, takes the way of `records.record` and `metadata.records`, which say what
-is wrong. Source: KIP-98, KIP-631; spec Q13.
+Records of controllers have no keys, no record headers and frames of three bytes; the fast path decodes those
+in place. Any other batch, and any damage, goes through `records.record` and `metadata.records`, which report
+the error. Source: KIP-98, KIP-631; spec Q13.
 """
 
 import struct
@@ -20,16 +20,16 @@ from firnline.records.record import records
 
 _FRAME_VERSION = 1
 _ODD = (struct.error, IndexError, UnicodeDecodeError, ProtocolError)
-# Type and version, as the two bytes of a frame say them -> reader.
+# Type and version, as two bytes of a frame -> reader.
 _readers: dict[int, Reader] = {}
 
 
 def batch_records(
     data: bytes, header: BatchHeader, *, at_most: int
 ) -> Iterator[list[tuple[int, Message]]]:
-    """Yield the records of the batch `header` found in `data` with their offsets, some at a time.
+    """Yield the records of the batch at `header` in `data` with their offsets, some at a time.
 
-    KafkaError CORRUPT_MESSAGE or ProtocolError for what is damaged or unknown, in its place in the order.
+    KafkaError CORRUPT_MESSAGE or ProtocolError for a damaged or unknown record, after the records before it.
     """
     start, count = header.position, header.record_count
     packed = memoryview(data)[start + HEADER_BYTES : start + header.size_bytes]
@@ -37,22 +37,24 @@ def batch_records(
     done = position = 0
     while done < count:
         wanted = min(at_most, count - done)
-        found = _some(body, position, wanted) if header.last_offset_delta == count - 1 else None
+        found = (
+            _fast_path(body, position, wanted) if header.last_offset_delta == count - 1 else None
+        )
         if found is None:
-            yield from _slowly(data, header, done, at_most)
+            yield from _checked_records(data, header, done, at_most)
             return
         messages, position = found
         first = header.base_offset + done
         done += wanted
         yield list(zip(range(first, first + wanted), messages, strict=True))
     if position != len(body):
-        yield from _slowly(data, header, done, at_most)
+        yield from _checked_records(data, header, done, at_most)
 
 
-def _slowly(
+def _checked_records(
     data: bytes, header: BatchHeader, skip: int, at_most: int
 ) -> Iterator[list[tuple[int, Message]]]:
-    """The rest of a batch, by the code that judges every byte."""
+    """The rest of a batch, decoded by the general code, which checks every byte."""
     some: list[tuple[int, Message]] = []
     for count, row in enumerate(records(data, header)):
         if count < skip:
@@ -65,8 +67,9 @@ def _slowly(
         yield some
 
 
-def _some(body: bytes, position: int, count: int) -> tuple[list[Message], int] | None:
-    """`count` records from `position` on, and where they end; None for anything that is not as usual."""
+def _fast_path(body: bytes, position: int, count: int) -> tuple[list[Message], int] | None:
+    """Decode `count` records from `position` on, and return where they end; None if the general code must do
+    it."""
     messages: list[Message] = []
     try:
         for _ in range(count):
@@ -117,7 +120,7 @@ def _some(body: bytes, position: int, count: int) -> tuple[list[Message], int] |
 
 
 def _reader(frame: int) -> Reader:
-    """The reader of a type and version. ProtocolError when this release has none."""
+    """Return the reader of a type and version. ProtocolError if this release has none."""
     kind, version = r.TYPES.get(frame >> 8), frame & 255
     if kind is None or version not in kind.valid:
         raise ProtocolError("unknown record type or version", type=frame >> 8, version=version)

@@ -1,7 +1,7 @@
-"""Records turn one image into the next, and the difference is written down on the way. PURE.
+"""Replays records onto an image and computes the delta. PURE.
 
-`Replay` is the only place that knows what a record means. It works on mutable copies of the maps it
-touches, so a batch of 10,000 partitions costs no 10,000 images. Source: KIP-631; spec Q14.
+`Replay` is the only place that knows what a record means. It works on mutable copies of the maps that it
+changes, so a batch of 10,000 partitions does not make 10,000 images. Source: KIP-631; spec Q14.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -30,17 +30,17 @@ from firnline.protocol.schema import Message
 
 _LEADER_UNCHANGED = -2
 _RECOVERY_UNCHANGED = -1
-# A step is some milliseconds of work.
+# A step takes a few milliseconds.
 TOPICS_PER_STEP = 500
 Found = TypeVar("Found")
 
 
 class TopicDelta(NamedTuple):
-    """What changed in one topic that still exists: its image before, if any, and after."""
+    """The change of one topic that still exists: its image before, if any, and after."""
 
     before: TopicImage | None
     after: TopicImage
-    partitions: tuple[int, ...]  # numbers of those that are new or different, ascending
+    partitions: tuple[int, ...]  # numbers of new or changed ones, ascending
 
     @property
     def is_new(self) -> bool:
@@ -48,11 +48,11 @@ class TopicDelta(NamedTuple):
 
 
 class ClusterDelta(NamedTuple):
-    """The difference of two images, in the order the records first touched things.
+    """The difference of two images, in the order in which records first changed things.
 
-    A topic that was deleted and created again under its name is in `deleted_topics` with the old id
-    and in `topics` with the new one. `brokers` and `configs` say what to look up in `after`: absent
-    there means gone.
+    A topic that was deleted and created again under its name is in `deleted_topics` with the old id and in
+    `topics` with the new one. `brokers` and `configs` are the keys to look up in `after`: one that is absent
+    there was removed.
     """
 
     before: ClusterImage
@@ -71,7 +71,7 @@ class ClusterDelta(NamedTuple):
 
 
 class Replay:
-    """Applies records to an image. Records of a log are facts: one that does not fit is damage."""
+    """Applies records to an image. A record that does not fit is damage of the log."""
 
     def __init__(self, before: ClusterImage) -> None:
         self._before = before
@@ -84,7 +84,7 @@ class Replay:
         self._topics: Any = before.topics_by_id.mutate()
         self._partitions: dict[Uuid, Any] = {}  # topics being changed -> their partitions, mutable
         self._touched: dict[Uuid, dict[int, None]] = {}
-        self._same: dict[Any, Any] = {}  # what is equal -> the one that is kept
+        self._same: dict[Any, Any] = {}  # equal values -> the one that is kept
         self._deleted: dict[Uuid, TopicImage] = {}
         self._touched_brokers: dict[int, None] = {}
         self._touched_configs: dict[ConfigResource, None] = {}
@@ -92,15 +92,15 @@ class Replay:
         self._next_producer_id = before.next_producer_id
 
     def apply(self, record: Message) -> None:
-        """Apply one record. StorageError when it speaks of something that does not exist."""
+        """Apply one record. StorageError if it names something that does not exist."""
         _ACTIONS[type(record)](self, record)
 
     def finish(self, *, offset: int, epoch: int) -> ClusterDelta:
-        """Return the difference; `offset` and `epoch` are those of the last record applied."""
+        """Return the delta; `offset` and `epoch` are those of the last record applied."""
         return whole(self.finish_steps(offset=offset, epoch=epoch))
 
     def finish_steps(self, *, offset: int, epoch: int) -> Generator[None, None, ClusterDelta]:
-        """Return the difference; yields after some topics at a time. Nothing is applied meanwhile."""
+        """Return the delta; yields after some topics at a time. The caller applies nothing meanwhile."""
         topics: list[TopicDelta] = []
         for topic_id, partitions in self._partitions.items():
             topic = self._topics[topic_id]._replace(partitions=partitions.finish())
@@ -143,7 +143,7 @@ class Replay:
         self._open(record.topic_id)
 
     def _open(self, topic_id: Uuid) -> Any:
-        """The partitions of a topic that exists, mutable."""
+        """Return the partitions of an existing topic, mutable."""
         found = self._partitions.get(topic_id)
         if found is None:
             topic = self._topics.get(topic_id)
@@ -154,8 +154,8 @@ class Replay:
         return found
 
     def _partition(self, record: r.PartitionRecord) -> None:
-        # A million of these make an image: equal tuples and ids are kept once, as far as they are
-        # applied together, and the image is made by position.
+        # An image may have a million of these: equal tuples and ids are stored once, as far as they are
+        # replayed together, and the tuple is made by position.
         topic_id, number = record.topic_id, record.partition_id
         partitions = self._partitions.get(topic_id)
         if partitions is None:
@@ -327,7 +327,8 @@ class Replay:
         self._kept.pop((kind.key, identity), None)
 
     def _ignore(self, record: Message) -> None:
-        """Nothing to remember: fillers, what is left of ZooKeeper, and marks that the loader acts on."""
+        """No effect on the image: NoOpRecord, leftovers of ZooKeeper, and transaction marks, which the loader
+        handles."""
 
 
 def changed_partition(before: PartitionImage, record: r.PartitionChangeRecord) -> PartitionImage:
@@ -400,31 +401,31 @@ def _features(rows: Iterable[Any]) -> Map[str, FeatureRange]:
 
 
 class QuorumObserver(Protocol):
-    """Who is told what becomes of the metadata: the node. `MetadataQuorum` alone calls it, on the loop.
+    """What `MetadataQuorum` calls, on the event loop, when the metadata or its own role changes: the node.
 
-    It returns what is to be done, and may write to the quorum. It must not raise for what a peer said.
+    The methods return effects, and may write to the quorum. They must not raise for a peer's data.
     """
 
     def image_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
-        """`image` is committed, is the quorum's `image` by now, and differs from the last one by `delta`.
+        """`image` is committed, is now the quorum's `image`, and differs from the last one by `delta`.
 
-        It is told once of each image, in order, before whoever wrote the records is answered.
+        This is called once for each image, in order, before the writer of the records gets its response.
         """
         ...
 
     def became_active(self, now_ms: int) -> Effects:
-        """This node leads, has applied all there is, and may decide: what a new cluster begins with is
-        committed. Once in each epoch that it leads."""
+        """This node leads, has applied all records, and is the active controller; the bootstrap records of a
+        new cluster are committed. This is called once in each epoch that the node leads."""
         ...
 
     def became_inactive(self, now_ms: int) -> Effects:
-        """It decides no longer. `newest` is what is committed; writes that it had not heard committed are
-        answered NOT_CONTROLLER right after this."""
+        """This node is no longer active. `newest` is the committed image; uncommitted writes are answered
+        NOT_CONTROLLER right after this."""
         ...
 
 
 class Unobserved:
-    """The observer of a quorum that has nobody to tell."""
+    """The observer of a quorum without a node, for tools and tests."""
 
     def image_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
         return []

@@ -1,4 +1,4 @@
-"""Feature levels: what this release acts on, and what a record looks like at a metadata.version. PURE.
+"""Feature levels: which ones this release supports, and the record versions of a metadata.version. PURE.
 
 A cluster whose finalised level is above what a node acts on may hold promises the node would break, so
 the node refuses it and says which command lowers the level. Source: KIP-584, KIP-1022; spec I33.
@@ -64,7 +64,7 @@ _VERSIONS_BY_LEVEL: dict[type[Message], tuple[tuple[int, int], ...]] = {
 }
 TRANSACTIONS_SINCE, CONTROLLER_REGISTRATION_SINCE = 13, 15
 DIRECTORIES_SINCE, CORDONED_SINCE = 17, 30
-# Levels of metadata.version with records, or fields of records, that the level below has not.
+# Levels of metadata.version that add records or fields of records to the level below.
 NEW_RECORDS_SINCE = (8, 11, 13, 14, 15, 17, 23, 30)
 # Below this level a shrinking ISR has a new leader epoch (I11).
 NO_BUMP_ON_SHRINK_SINCE = 12
@@ -95,7 +95,7 @@ def levels_of(records: Sequence[Message]) -> dict[str, int]:
 
 
 def in_transaction(records: Sequence[Message]) -> list[Message]:
-    """All of a new cluster's first records or none, also for a reader of half a log (KIP-868)."""
+    """Put a new cluster's first records into a transaction, so that readers see all or none (KIP-868)."""
     if levels_of(records)[METADATA_VERSION] < TRANSACTIONS_SINCE:
         return list(records)
     begin = r.BeginTransactionRecord(name="Bootstrap records")

@@ -1,7 +1,8 @@
-"""Make directories into a node's storage, and look at them before the start. STORE.
+"""Formats the log directories of a node, and checks them before the start. STORE.
 
-`bootstrap.checkpoint` is written before `meta.properties`, whose presence means formatted: a directory that
-was left half way is formatted again. Source: KIP-631, KIP-858, KIP-1022; spec Q11, Q12, I33.
+`bootstrap.checkpoint` is written before `meta.properties`. Only the latter marks a directory as formatted, so
+a directory that was left half formatted is formatted again. Source: KIP-631, KIP-858, KIP-1022; spec Q11,
+Q12, I33.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,12 +49,12 @@ def format_storage(
 
     features         NAME=LEVEL, as of --feature
     release_version  a metadata.version by name or by release, as of --release-version
-    ignore_formatted directories that are formatted for this node and cluster already are left as they
-                     are, and the others formatted; otherwise one of them is a refusal
+    ignore_formatted leave directories that are already formatted for this node and cluster as they are,
+                     and format the others; without it such a directory is an error
 
-    Raises ConfigError, before anything is written, for a directory of another cluster or node, one that
-    is formatted already, one that holds logs and does not say whose, for that of the metadata where logs
-    would lose it, and for levels this release does not act on.
+    Raises ConfigError, before anything is written, for a directory of another cluster or node, for one that
+    is already formatted, for one with logs but without meta.properties, for a new metadata directory if
+    existing logs would lose their metadata, and for levels that this release does not support.
     """
     levels = levels_to_format(features, release_version)
     directories = storage_directories(config)
@@ -84,14 +85,14 @@ def format_storage(
 
 
 def storage_directories(config: BrokerConfig) -> list[str]:
-    """Return all directories of a node, that of the metadata log among them, each once."""
+    """Return all directories of a node, including that of the metadata log, each once."""
     return list(dict.fromkeys((config.metadata_directory, *config.directories)))
 
 
 def cluster_id_of(fs: Fs, config: BrokerConfig) -> str:
-    """Return the cluster id that all directories of the node agree on.
+    """Return the cluster id of all directories of the node.
 
-    Raises ConfigError when one is not formatted, or they are of different clusters or nodes (Q11).
+    Raises ConfigError if one is not formatted, or if they belong to different clusters or nodes (Q11).
     """
     cluster_id: str | None = None
     for path in storage_directories(config):
@@ -124,10 +125,10 @@ def _is_word(cluster_id: str) -> bool:
 
 
 def refuse_half(fs: Fs, config: BrokerConfig) -> None:
-    """Raise ConfigError where some directories of a node are formatted and others are not.
+    """Raise ConfigError if some directories of a node are formatted and others are not.
 
-    For who formats without being asked: a disk that is not mounted looks like a new one, and what the others
-    hold would be all that there is.
+    For commands that format by themselves: a disk that is not mounted looks like a new one, and its logs
+    would be missing without a word.
     """
     directories = storage_directories(config)
     fresh = [path for path in directories if _identity(fs, path) is None]
@@ -146,7 +147,7 @@ def _logs_in(fs: Fs, path: str) -> list[str]:
 
 
 def _refuse_logs(fs: Fs, path: str, node_id: int) -> None:
-    """A directory that holds logs is not new, though it does not say whose it is."""
+    """A directory with logs is not new, even without meta.properties."""
     logs = _logs_in(fs, path)
     if logs:
         raise ConfigError(
@@ -157,7 +158,7 @@ def _refuse_logs(fs: Fs, path: str, node_id: int) -> None:
 
 
 def _refuse_lost_metadata(fs: Fs, config: BrokerConfig, formatted: Sequence[str]) -> None:
-    """Where this node alone has the metadata, logs without it belong to no topic any more."""
+    """If this node is the only controller, logs without its metadata belong to no topic."""
     if config.has_other_controllers:
         return
     for path in formatted:

@@ -1,8 +1,8 @@
-"""The cluster's metadata at one offset, immutable: whoever holds an image may read it for ever. PURE.
+"""The cluster's metadata at one offset: an immutable image, which a reader may keep for ever. PURE.
 
-Maps are `immutables.Map`: a new image shares with the old one all that did not change. What this
-release does not act on (ACLs, quotas, SCRAM credentials, delegation tokens) is kept as the records it
-came from, so that nothing of it is lost on the way to a snapshot. Source: KIP-631.
+Maps are `immutables.Map`: a new image shares everything unchanged with the old one. Records that this release
+does not act on (ACLs, quotas, SCRAM credentials, delegation tokens) are kept as they are, so that no snapshot
+loses them. Source: KIP-631.
 """
 
 from collections.abc import Mapping
@@ -22,19 +22,20 @@ from firnline.base.ids import (
 from firnline.protocol.schema import Message
 
 NO_LEADER = -1
-# Of a replica there nobody says that it is not in use.
+# A replica with one of these directories may be in use.
 _SOMEWHERE = (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY)
-# No block was handed out yet: the first one begins at 0.
+# No block of producer ids was allocated yet: the first one begins at 0.
 NO_PRODUCER_IDS = -1
 METADATA_VERSION = "metadata.version"
 ELR_VERSION = "eligible.leader.replicas.version"
 
-# Keeps the strings, numbers and ids that identify a record among those of its type.
+# The fields that tell a kept record from others of its type.
 KeptKey = tuple[int, tuple[object, ...]]
 
 
 class ResourceType(IntEnum):
-    """What a configuration belongs to, as ConfigRecord and the configuration APIs number it."""
+    """The kind of resource a configuration belongs to, numbered as in ConfigRecord and the configuration
+    APIs."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -45,14 +46,14 @@ class ResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """One configurable thing. The broker "" stands for all brokers."""
+    """One configurable resource. The broker "" stands for all brokers."""
 
     resource_type: int
     name: str
 
 
 class Endpoint(NamedTuple):
-    """Where a node listens. `security_protocol` as RegisterBrokerRecord numbers it: 0 is PLAINTEXT."""
+    """A listener of a node. `security_protocol` as in RegisterBrokerRecord: 0 is PLAINTEXT."""
 
     listener: str
     host: str
@@ -61,7 +62,7 @@ class Endpoint(NamedTuple):
 
 
 class FeatureRange(NamedTuple):
-    """Levels of a feature that a node can run, both inclusive."""
+    """The levels of a feature that a node supports, both inclusive."""
 
     lowest: int
     highest: int
@@ -103,13 +104,13 @@ class BrokerImage(NamedTuple):
     fenced: bool
     in_controlled_shutdown: bool
     log_dirs: tuple[Uuid, ...]
-    # None where the broker did not say, which a snapshot repeats.
+    # None if the broker did not say, which a snapshot keeps.
     cordoned_log_dirs: tuple[Uuid, ...] | None = None
     is_migrating_zk_broker: bool = False
 
     @property
     def is_active(self) -> bool:
-        """May it lead and join an ISR? Neither fenced nor on its way out."""
+        """May it lead and join an ISR? It is neither fenced nor in controlled shutdown."""
         return not self.fenced and not self.in_controlled_shutdown
 
     @property
@@ -119,13 +120,13 @@ class BrokerImage(NamedTuple):
         return not cordoned or not self.log_dirs or any(d not in cordoned for d in self.log_dirs)
 
     def has_online(self, directory: Uuid) -> bool:
-        """Is a replica of it there in use, as far as its registration tells? KIP-858."""
+        """May a replica in that directory be in use, according to the registration? KIP-858."""
         if directory in self.log_dirs or directory in _SOMEWHERE:
             return True
         return not self.log_dirs and directory != LOST_DIRECTORY
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """Where it listens under that listener name; None for nowhere."""
+        """Return its address for that listener name; None if it has none."""
         return next((e for e in self.endpoints if e.listener == listener), None)
 
 
@@ -140,7 +141,8 @@ class ControllerImage(NamedTuple):
 
 
 class ClusterImage(NamedTuple):
-    """Everything the metadata log says up to `offset`, inclusive; `epoch` is that of its last record."""
+    """The state after all records of the metadata log up to `offset`, inclusive; `epoch` is the last
+    one's."""
 
     offset: int = NO_OFFSET
     epoch: int = NO_EPOCH
@@ -171,7 +173,7 @@ class ClusterImage(NamedTuple):
         return None if topic is None else topic.partitions.get(partition)
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """What was set for one resource; empty when nothing was."""
+        """Return the settings of one resource; empty if there are none."""
         return self.configs.get(ConfigResource(resource_type, name), _NOTHING)
 
     def topic_config_overrides(self, name: str) -> Mapping[str, str]:

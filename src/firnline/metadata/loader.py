@@ -1,8 +1,8 @@
-"""Batches of the metadata log, or a snapshot, become the image, in steps. PURE.
+"""Turns batches of the metadata log, or a snapshot, into an image, in steps. PURE.
 
-Records between Begin and EndTransaction are seen together or, after an AbortTransaction, never. A step
-handles a bounded number of records, so that a long log does not hold up whoever else uses the thread.
-Source: KIP-630, KIP-631, KIP-868; spec Q7, Q8, Q13, Q37, Q39, Q49.
+The records between BeginTransaction and EndTransaction appear together or, after AbortTransaction, never. A
+step handles a limited number of records, so that a long log does not delay other tasks of the thread. Source:
+KIP-630, KIP-631, KIP-868; spec Q7, Q8, Q13, Q37, Q39, Q49.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -29,17 +29,17 @@ from firnline.records.control import (
 )
 from firnline.records.record import records
 
-# Some milliseconds of work.
+# A few milliseconds of work.
 RECORDS_PER_STEP = 300
-# What follows from so many is a step of its own.
+# After more records than these, computing the delta is a step of its own.
 _FEW_RECORDS = 100
-# At a time, of a log or a snapshot.
+# Bytes of a log or a snapshot to read at a time.
 READ_BYTES = 256 * 1024
 _RESTORE = "restore the metadata log directory from a copy, or empty it if other voters have it all"
 
 
 def refuse_dynamic_voters(kraft_version: int) -> None:
-    """Raise ConfigError for a quorum whose voters are in its log (KIP-853)."""
+    """Raise ConfigError for a quorum with its voters in the log (KIP-853)."""
     if kraft_version > 0:
         raise ConfigError(
             "the metadata quorum of this directory has dynamic voters, which this release does not"
@@ -51,12 +51,12 @@ def refuse_dynamic_voters(kraft_version: int) -> None:
 class Loader:
     """Follows the log from its start, or from an image, batch by batch.
 
-    Invariant: `next_offset` is that of the first record not seen; the image is that of a batch's end, or
-    of the record before a transaction that is open.
+    Invariant: `next_offset` is that of the first record not applied; the image is that at the end of a batch,
+    or before an open transaction.
     """
 
     def __init__(self, image: ClusterImage = EMPTY_IMAGE) -> None:
-        self._settled = image  # up to the last point outside of a transaction
+        self._settled = image  # at the last point outside a transaction
         self._replay: Replay | None = None
         self._deltas: list[ClusterDelta] = []
         self._last = (image.offset, image.epoch)
@@ -68,11 +68,11 @@ class Loader:
 
     @property
     def next_offset(self) -> int:
-        """Offset of the first record not seen yet."""
+        """The offset of the first record that is not applied."""
         return self._last[0] + 1
 
     def load(self, content: Iterable[Message], *, offset: int, epoch: int) -> None:
-        """Start over from the records of a snapshot; `offset` is the last one it contains, inclusive."""
+        """Start over from the records of a snapshot; `offset` is the last one that it contains, inclusive."""
         self._replay = Replay(EMPTY_IMAGE)
         for record in content:
             self._replay.apply(record)
@@ -80,14 +80,14 @@ class Loader:
         self._settle()
 
     def apply(self, data: bytes) -> None:
-        """Apply the whole batches of `data`, all at once. Raises as `steps`."""
+        """Apply the complete batches of `data` at once. Raises like `steps`."""
         for _ in self.steps(data):
             pass
 
     def steps(self, data: bytes, *, end_offset: int | None = None) -> Generator[None, None, None]:
-        """Apply the whole batches of `data` that begin below `end_offset`; yields after each step.
+        """Apply the complete batches of `data` that begin below `end_offset`; yields after each step.
 
-        StorageError for records that are damaged or cannot be read, ConfigError for dynamic voters.
+        StorageError for damaged or unreadable records, ConfigError for dynamic voters.
         """
         for header in headers(data):
             if end_offset is not None and header.base_offset >= end_offset:
@@ -122,11 +122,11 @@ class Loader:
             yield
 
     def image(self) -> ClusterImage:
-        """The image up to the last batch; inside a transaction, up to its begin."""
+        """Return the image after the last batch; inside a transaction, the one before it."""
         return self._settled
 
     def take_deltas(self) -> list[ClusterDelta]:
-        """What led from the image of the last call to that of now, in order. Not within a batch."""
+        """Return the deltas since the last call, in order. Not within a batch."""
         deltas, self._deltas = self._deltas, []
         return deltas
 
@@ -135,7 +135,7 @@ class Loader:
         for some in batch_records(data, header, at_most=RECORDS_PER_STEP):
             for offset, record in some:
                 if offset < first_offset:
-                    continue  # the image was taken before a transaction in the middle of this batch
+                    continue  # the image already has it: a transaction began in the middle of this batch
                 kind = type(record)
                 if kind is r.BeginTransactionRecord:
                     self._begin(offset, header)
@@ -191,7 +191,8 @@ def _look_at_controls(data: bytes, header: BatchHeader) -> None:
 
 
 def last_level(log: ReplicatedLog, names: Sequence[str], last_offset: int) -> int | None:
-    """The offset of the last record up to there that sets one of these features; None: a snapshot does."""
+    """Return the offset of the last record up to `last_offset` that sets one of these features; None if a
+    snapshot does."""
     found, at = None, log.start_offset
     while at <= last_offset and (data := log.read(at, max_bytes=READ_BYTES)):
         for header in headers(data):
@@ -209,12 +210,12 @@ def last_level(log: ReplicatedLog, names: Sequence[str], last_offset: int) -> in
 
 
 class SnapshotLoader:
-    """Reads a snapshot into an image of its own, in steps; every CRC, the header and the footer count."""
+    """Reads a snapshot into a new image, in steps; checks every CRC, the header and the footer."""
 
     def __init__(self, snapshot_id: OffsetAndEpoch, file: SnapshotFile) -> None:
         self.snapshot_id = snapshot_id
         self.last_contained_ms = 0
-        self.record_count = 0  # without what is about the file itself
+        self.record_count = 0  # without control records
         self._file = file
         self._replay = Replay(EMPTY_IMAGE)
         self._has_header = self._has_footer = False
@@ -222,9 +223,9 @@ class SnapshotLoader:
         self._weight = 0
 
     def steps(self) -> Generator[None, None, None]:
-        """Load; yields after each step. The file is closed at the end, and when the iterator is.
+        """Load; yields after each step. The file is closed at the end, or with the iterator.
 
-        StorageError for anything that is not a finished snapshot, ConfigError for dynamic voters.
+        StorageError for anything but a complete snapshot, ConfigError for dynamic voters.
         """
         position = 0
         try:
@@ -248,7 +249,7 @@ class SnapshotLoader:
             self._file.close()
 
     def image(self) -> ClusterImage:
-        """The image, once the steps are done; its offset is that of the last record contained."""
+        """Return the image after the last step; its offset is that of the last record contained."""
         assert self._image is not None
         return self._image
 
@@ -286,7 +287,7 @@ class SnapshotLoader:
 
 
 def _batches(file: SnapshotFile) -> Iterator[tuple[bytes, BatchHeader]]:
-    """Iterate over the whole batches of a file; StorageError for one that is cut."""
+    """Yield the complete batches of a file; StorageError for an incomplete one."""
     position, size_bytes = 0, file.size_bytes
     wanted = READ_BYTES
     while position < size_bytes:
@@ -309,14 +310,14 @@ def _batches(file: SnapshotFile) -> Iterator[tuple[bytes, BatchHeader]]:
 
 
 def difference(before: ClusterImage, after: ClusterImage) -> ClusterDelta:
-    """Return what differs between two images; looks at every topic, so it is for loading only."""
+    """Return the delta between two images; it compares every topic, so it is for loading only."""
     return whole(difference_steps(before, after))
 
 
 def difference_steps(
     before: ClusterImage, after: ClusterImage
 ) -> Generator[None, None, ClusterDelta]:
-    """Return what differs between two images; yields after some topics at a time."""
+    """Return the delta between two images; yields after some topics at a time."""
     topics = []
     for count, topic_id in enumerate(sorted(after.topics_by_id), 1):
         topic, old = after.topics_by_id[topic_id], before.topics_by_id.get(topic_id)

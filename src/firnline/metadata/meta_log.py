@@ -1,8 +1,13 @@
-"""`__cluster_metadata-0` on disk, in the shape the quorum asks for. STORE.
+"""`__cluster_metadata-0` on disk, as the quorum's `ReplicatedLog`. STORE.
 
-The log is an ordinary partition log; beside its segments lie `quorum-state` and the snapshots. A snapshot
-that is ahead of the log wins: the node stopped between its rename and the truncation. Source: KIP-595,
-KIP-630; spec Q5, Q6, Q10, Q12, Q37, Q40-Q44.
+The directory holds an ordinary partition log, `quorum-state`, and the snapshots. Invariants tie them
+together: I1 to I3 of `MetaLog`. A stop at any moment may break them, so the start repairs in this order: it
+checks every snapshot; it opens the log; it sets damaged snapshots aside; a snapshot ahead of the log replaces
+the log, because the node stopped between rename and truncation (Q44); it raises the log start to where the
+log began before the stop; it removes what was unfinished. If records are lost that this voter had promised to
+have, `forgotten` says so, and the voter takes part in no election until it has them again.
+
+Source: KIP-595, KIP-630; spec Q5, Q6, Q10, Q12, Q37, Q40-Q44.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,7 +54,7 @@ from firnline.raft.election_state import (
     encode_election_state,
 )
 from firnline.raft.fetch_rules import end_offset_for, last_epoch
-from firnline.raft.ports import Done, SnapshotPart
+from firnline.raft.ports import SaveCallback, SnapshotPart
 from firnline.records.batch import headers
 
 QUORUM_STATE = "quorum-state"
@@ -70,13 +75,14 @@ def open_meta_log(
     directory: LogDirectory | None = None,
     has_peers: bool = False,
 ) -> "MetaLog":
-    """Open `__cluster_metadata-0` in the metadata log directory, made if it is missing.
+    """Open `__cluster_metadata-0` in the metadata log directory; create it if it is missing.
 
-    `directory` is that directory in use: its marker and its checkpoint say what needs no recovery, and the
-    log's recovery point is written down there from now on. Without one the whole log is looked over.
-    `has_peers`: other nodes may have what is damaged here, and send it.
-    StorageError when the log is damaged below its recovery point, or its beginning is lost (Q43), or the
-    snapshot that it goes on from is damaged and nothing stands in for it; ConfigError for dynamic voters.
+    `directory` is the open log directory. Its clean-shutdown marker and its recovery points say what needs no
+    recovery, and this log's recovery point is kept there from now on. Without it the whole log is recovered.
+    `has_peers`: other nodes may have what is damaged here.
+
+    StorageError if the log is damaged below its recovery point, if its beginning is lost (Q43), or if its
+    first snapshot is damaged and nothing replaces it; ConfigError for dynamic voters.
     """
     log_dir = config.metadata_directory
     recovery_point = 0 if directory is None else directory.recovery_point(_PARTITION)
@@ -86,7 +92,7 @@ def open_meta_log(
         examined = examine(fs, path)
         refuse_lost_beginning(fs, path, examined, has_peers=has_peers)
         _refuse_bootstrap_voters(fs, path)
-    # Opening forgets epochs without a batch: where the lineage began is asked before.
+    # `open_log` drops epochs without a batch, so the start of the lineage is read before.
     began_at = _began_at(fs, path)
     log = open_log(
         fs,
@@ -95,7 +101,7 @@ def open_meta_log(
         topic_id=METADATA_TOPIC_ID,
         config=_log_config(config),
         now_ms=now_ms,
-        # A marker without our entry is Kafka's, which closes this log after it wrote the marker.
+        # A marker without our entry is Kafka's: Kafka closes this log after it wrote the marker.
         was_clean=directory is not None and directory.was_clean and recovery_point > 0,
         recovery_point=recovery_point,
         before_truncation=None if directory is None else directory.write_recovery_points,
@@ -103,7 +109,7 @@ def open_meta_log(
     if directory is not None:
         directory.include(log)
     if not fs.exists(f"{path}/{PARTITION_METADATA}"):
-        # In this order: a run that was killed in between has not left a name that is not on disk.
+        # In this order: a process that was killed in between may have left a name that is not durable.
         fs.sync_dir(log_dir)
         write_partition_metadata(fs, path, METADATA_TOPIC_ID)
     delete_delay_ms = config.internal_metadata_delete_delay_millis
@@ -137,13 +143,13 @@ def _nothing() -> None:
 
 
 def _began_at(fs: Fs, path: str) -> int:
-    """Where the lineage on disk begins; 0 where there is none."""
+    """Return where the lineage on disk begins; 0 if there is none."""
     entries = LeaderEpochs(fs, f"{path}/{LEADER_EPOCHS}").entries()
     return entries[0][1] if entries else 0
 
 
 class QuorumStateFile:
-    """Epoch and vote in `quorum-state`."""
+    """The file `quorum-state`: epoch, leader and vote."""
 
     def __init__(self, fs: Fs, directory: str, voter_ids: tuple[int, ...]) -> None:
         self._fs = fs
@@ -152,32 +158,34 @@ class QuorumStateFile:
         self._voter_ids = voter_ids
 
     def load(self) -> ElectionState | None:
-        """The saved state; None before the first election of this directory."""
+        """Return the saved state; None before the first election of this directory."""
         data = read_whole(self._fs, self._path)
         if data is None:
             return None
-        # A run that was killed, or whose disk failed, may have renamed it and not synced the name (rel-P2).
+        # A process that was killed, or whose disk failed, may have renamed the file and not synced the name
+        # (rel-P2).
         self._fs.sync_dir(self._directory)
         return decode_election_state(data, path=self._path)
 
     def save(
         self, state: ElectionState, then: Callable[[Exception | None, int], Effects], now_ms: int
     ) -> Effects:
-        """Replace the file, off the loop; what was saved survives a power cut when `then` is called."""
+        """Replace the file, off the event loop; the state is durable when `then` is called."""
         data = encode_election_state(state, self._voter_ids)
         work = partial(write_durably, self._fs, self._path, data)
         return off_loop(QUORUM_STATE, work, pool="votes").begin(then, now_ms)
 
 
 class MetaLog:
-    """Adapts `log.Log` and the snapshots beside it to the port of `raft` and `metadata/quorum`.
+    """Adapts `log.Log` and the snapshots beside it to the ports of `raft` and `metadata/quorum`.
 
     `log_dir` is the directory that holds `__cluster_metadata-0` and `bootstrap.checkpoint`.
+
     Invariants:
-      I1  the log start is 0, or the end of a complete snapshot that is here (Q42, rel-Q8).
+      I1  the log start is 0, or the end of a complete snapshot in this directory (Q42, rel-Q8).
       I2  no snapshot ends before the log start, and none is ahead of the log end (Q43, Q44).
-      I3  `forgotten` is told of from the start that finds the damage until the log is there again, whatever
-          stops this node in between.
+      I3  `forgotten` is set from the start that finds the damage until the log is complete again, over all
+          restarts in between.
     """
 
     def __init__(
@@ -192,28 +200,29 @@ class MetaLog:
         delete_delay_ms: int,
         keep_recovery_point: Callable[[], None],
     ) -> None:
-        """Repair what a stop at any moment leaves; StorageError for what cannot be of one history."""
+        """Repair what a stop at any moment leaves; StorageError for log and snapshots of different
+        histories."""
         self._keep_recovery_point = keep_recovery_point
         self._fs = fs
         self._log = log
         self._log_dir = log_dir
         self._is_retiring = False
-        self._condemned: list[tuple[OffsetAndEpoch, str]] = []
+        self._retired: list[tuple[OffsetAndEpoch, str]] = []
         self.damaged = dict(examined.damaged)
-        # What begins in the middle, without a snapshot to begin from, is kept and not used: others may have
-        # to be repaired by it, until a leader shows that they have no need of it.
-        self._is_headless = log.log_start_offset > max(
+        # A log without its beginning, and without a snapshot for it, is kept but not used: the other voters
+        # may need it for repair, until a leader shows that they do not.
+        self._lost_beginning = log.log_start_offset > max(
             (one.offset for one in examined.sound), default=0
         )
         self._forgotten = self._set_aside(examined.sound, has_peers=has_peers)
         self._snapshots = SnapshotStore(
             fs, log.path, examined.sound.values(), delete_delay_ms=delete_delay_ms
         )
-        if not self._is_headless:
+        if not self._lost_beginning:
             self._catch_up_with_snapshot()
             self._find_start(began_at)
         self._snapshots.repair(log.log_start_offset)
-        self._recall()
+        self._clear_forgotten()
         if self._forgotten is None:
             remove_set_aside(fs, log.path, before_offset=self.start_offset)
         self.set_aside: Sequence[OffsetAndEpoch] = set_aside_ids(fs, log.path)
@@ -221,12 +230,13 @@ class MetaLog:
     def _set_aside(
         self, sound: Iterable[OffsetAndEpoch], *, has_peers: bool
     ) -> OffsetAndEpoch | None:
-        """Put damaged snapshots out of the way; return what the log once had, as the names of files say."""
+        """Set damaged snapshots aside. Return the furthest place that this log once reached, as file names
+        say."""
         log, path = self._log, self._log.path
         named = once_reached(self._fs, path)
         lost = [*self.damaged, *(() if named is None else (named,))]
         end = OffsetAndEpoch(log.log_end_offset, max(log.epochs.latest_epoch, 0))
-        if self._is_headless:
+        if self._lost_beginning:
             mark_forgotten(self._fs, path, end)
             lost.append(end)
         furthest: OffsetAndEpoch | None = max(lost, default=None, key=_by_epoch)
@@ -239,9 +249,9 @@ class MetaLog:
             set_aside(self._fs, path, self.damaged)
         return furthest
 
-    def _recall(self) -> None:
-        """Has the log reached again what was lost of it?"""
-        if self._forgotten is None or self._is_headless:
+    def _clear_forgotten(self) -> None:
+        """Clear `forgotten` when the log has reached that place again."""
+        if self._forgotten is None or self._lost_beginning:
             return
         if (self.last_epoch, self.end_offset) >= _by_epoch(self._forgotten):
             self._forgotten = None
@@ -249,11 +259,11 @@ class MetaLog:
 
     @property
     def forgotten(self) -> OffsetAndEpoch | None:
-        """A place this log once reached, durably, and is short of now; None: it has all it ever had."""
+        """A place that this log once reached durably and has lost since; None if it has all its records."""
         return self._forgotten
 
     def _catch_up_with_snapshot(self) -> None:
-        """Q44: a snapshot that is ahead of the log replaces it; a stop came before that was done."""
+        """Q44: a snapshot ahead of the log replaces it; the node stopped before it did so."""
         newest = self._snapshots.newest_id
         if newest is None:
             return
@@ -270,21 +280,21 @@ class MetaLog:
             self._log.truncate_fully(newest.offset)
 
     def _find_start(self, began_at: int) -> None:
-        """Begin where the log began before the stop, as the lineage that was cut there durably says."""
+        """Raise the log start to where the log began before the stop, as the lineage on disk says."""
         log = self._log
         ends = [snapshot_id.offset for snapshot_id in self._snapshots.ids()]
         if began_at in ends and began_at <= log.log_end_offset:
             if log.advance_log_start(began_at) and _began_at(self._fs, log.path) != began_at:
-                log.epochs.write()  # recovery took the batches below for part of the log
+                log.epochs.write()  # recovery counted the batches below as part of the log
         elif later := [end for end in ends if end >= max(began_at, log.log_start_offset, 1)]:
-            # The one that it began at is damaged, or recovery does not know that it began later.
+            # The snapshot at the old start is damaged, or recovery does not know that the log began later.
             if began_at > 0 or log.log_start_offset > 0:
                 log.advance_log_start(min(later))
         elif began_at > 0:
             self._find_lineage()
 
     def _find_lineage(self) -> None:
-        """The log is used from its first record on, again: whose epoch those are, only they can say."""
+        """The whole log is used again from its first record: read the epochs from its batches."""
         log, offset = self._log, self._log.log_start_offset
         entries: list[tuple[int, int]] = []
         while offset < log.log_end_offset:
@@ -298,34 +308,34 @@ class MetaLog:
 
     @property
     def start_offset(self) -> int:
-        """First offset the log has, inclusive."""
-        return 0 if self._is_headless else self._log.log_start_offset
+        """The first offset of the log, inclusive."""
+        return 0 if self._lost_beginning else self._log.log_start_offset
 
     @property
     def end_offset(self) -> int:
-        """Offset the next record gets."""
-        return 0 if self._is_headless else self._log.log_end_offset
+        """The offset that the next record gets."""
+        return 0 if self._lost_beginning else self._log.log_end_offset
 
     @property
     def synced_offset(self) -> int:
-        """Everything below survives a power cut."""
-        return 0 if self._is_headless else self._log.recovery_point
+        """Everything below is durable."""
+        return 0 if self._lost_beginning else self._log.recovery_point
 
     @property
     def high_watermark(self) -> int:
-        """Everything below is committed, as far as the log was told."""
-        return 0 if self._is_headless else self._log.high_watermark
+        """Everything below is committed, as far as this log knows."""
+        return 0 if self._lost_beginning else self._log.high_watermark
 
     @property
     def last_epoch(self) -> int:
-        """Epoch of the last record, or of the snapshot the log starts at; 0 for neither (Q4)."""
+        """The epoch of the last record, or of the snapshot at the log start; 0 for neither (Q4)."""
         return last_epoch(self._epochs(), self.end_offset, self.newest_snapshot_id)
 
     def _epochs(self) -> Sequence[tuple[int, int]]:
-        return () if self._is_headless else self._log.epochs.entries()
+        return () if self._lost_beginning else self._log.epochs.entries()
 
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
-        """The largest epoch here that is at most `epoch`, and where it ends, exclusive (spec 1.7, 4)."""
+        """Return the largest epoch that is at most `epoch`, and its end offset, exclusive (spec 1.7, 4)."""
         return end_offset_for(
             epoch,
             epochs=self._epochs(),
@@ -335,8 +345,8 @@ class MetaLog:
         )
 
     def append(self, batch: bytearray, *, epoch: int, now_ms: int) -> int:
-        """Append one batch of the quorum's own; return its base offset."""
-        assert self._forgotten is None, "who forgot what it promised does not lead"
+        """Append one batch of the leader on this node; return its base offset."""
+        assert self._forgotten is None, "a voter that lost records does not lead"
         outcome = self._log.append_as_leader(
             batch, leader_epoch=epoch, now_ms=now_ms, origin="coordinator"
         )
@@ -345,22 +355,22 @@ class MetaLog:
         return outcome.base_offset
 
     def append_fetched(self, data: bytes, *, now_ms: int) -> KafkaError | None:
-        """Append whole batches of a leader as they are; a cut one at the end is left out.
+        """Append complete batches of a leader unchanged; an incomplete one at the end is left out.
 
-        CORRUPT_MESSAGE, nothing being written, for damage, a gap, an epoch that falls back, or no batch.
+        CORRUPT_MESSAGE, and nothing is written, for damage, a gap, an epoch that falls back, or no batch.
         """
         if not data:
             return None
-        problem = self._judge_fetched(data)
+        problem = self._check_fetched(data)
         if problem is not None:
             return problem
-        assert not self._is_headless, "it is dropped first"
-        # `raft/follower` has seen that no batch is of a later epoch than the leader's.
+        assert not self._lost_beginning, "the rest of the log is removed first"
+        # `raft/follower` has checked that no batch is of a later epoch than the leader's.
         outcome = self._log.append_as_follower(data, leader_epoch=INT32_MAX, now_ms=now_ms)
         return _corrupt(outcome) if isinstance(outcome, KafkaError) else None
 
-    def _judge_fetched(self, data: bytes) -> KafkaError | None:
-        """Are the headers a sequel of the log? Their CRCs are looked at by the log, before it writes."""
+    def _check_fetched(self, data: bytes) -> KafkaError | None:
+        """Do the headers continue the log? The log itself checks the CRCs before it writes."""
         expected, epoch = self.end_offset, self.last_epoch
         try:
             for header in headers(data):
@@ -384,49 +394,53 @@ class MetaLog:
         return None
 
     def read(self, start_offset: int, *, max_bytes: int) -> bytes:
-        """Whole batches from that of `start_offset` on; one at least; empty at the end."""
+        """Return complete batches from the one with `start_offset` on; at least one; none at the end."""
         return (
-            b"" if self._is_headless else self._log.read_batches(start_offset, max_bytes=max_bytes)
+            b""
+            if self._lost_beginning
+            else self._log.read_batches(start_offset, max_bytes=max_bytes)
         )
 
     @property
-    def is_headless(self) -> bool:
-        """What is on disk begins in the middle, so that none of it counts."""
-        return self._is_headless
+    def lost_beginning(self) -> bool:
+        """Is the beginning of the log lost, so that no record counts?"""
+        return self._lost_beginning
 
-    def truncate_to(self, offset: int, then: Done, now_ms: int) -> Effects:
-        """Drop everything from `offset` on, off the loop; then `then(problem or None, now_ms)`."""
-        assert offset >= self.start_offset, "what a snapshot holds is committed"
-        if self._is_headless:
-            assert offset == 0, "nothing of it counts"
+    def truncate_to(self, offset: int, then: SaveCallback, now_ms: int) -> Effects:
+        """Remove everything from `offset` on, off the event loop; then call `then(problem or None,
+        now_ms)`."""
+        assert offset >= self.start_offset, "the content of a snapshot is committed"
+        if self._lost_beginning:
+            assert offset == 0, "a log without its beginning is removed as a whole"
             anew = self._log.beginning_at(0, now_ms=now_ms)
-            return anew.run(then, now_ms, when_begun=self._counts_again)
+            return anew.run(then, now_ms, when_begun=self._began_anew)
         truncation = self._log.truncation_to(offset)
         return then(None, now_ms) if truncation is None else truncation.run(then, now_ms)
 
-    def _counts_again(self, now_ms: int) -> Effects:
-        self._is_headless = False
+    def _began_anew(self, now_ms: int) -> Effects:
+        self._lost_beginning = False
         return []
 
     def unsynced(self) -> Sequence[File]:
-        """The files a sync must cover."""
+        """The files that a sync must cover."""
         return self._log.dirty_files()
 
     def synced(self, end_offset: int) -> None:
-        """Everything below `end_offset` survives a power cut."""
+        """Note that everything below `end_offset` is durable."""
         self._log.flushed(end_offset)
         if self._forgotten is not None and self.synced_offset >= self.end_offset:
-            self._recall()
+            self._clear_forgotten()
 
     def advance_high_watermark(self, offset: int) -> None:
-        """Everything below `offset` is committed."""
+        """Note that everything below `offset` is committed."""
         self._log.advance_high_watermark(offset)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the log's segments, without snapshots.
+        """The bytes of the log's segments, without snapshots.
 
-        Those before its start do not count: who retires snapshots by size would go on until they are gone.
+        Segments before the log start do not count: retention by size would remove every snapshot because of
+        them.
         """
         log = self._log
         return log.bytes_from(log.log_start_offset)
@@ -435,16 +449,16 @@ class MetaLog:
 
     @property
     def newest_snapshot_id(self) -> OffsetAndEpoch | None:
-        """The newest complete snapshot but 0-0; None for none."""
+        """The newest complete snapshot except 0-0; None for none."""
         return self._snapshots.newest_id
 
     @property
     def earliest_snapshot_id(self) -> OffsetAndEpoch | None:
-        """The oldest complete snapshot but 0-0; None for none."""
+        """The oldest complete snapshot except 0-0; None for none."""
         return self._snapshots.earliest_id
 
     def open_snapshot(self, snapshot_id: OffsetAndEpoch) -> OpenSnapshot | None:
-        """Open a snapshot for reading; None when it is not here, or is 0-0."""
+        """Open a snapshot for reading; None if it does not exist, or is 0-0."""
         return self._snapshots.open(snapshot_id)
 
     def snapshot_sizes(self) -> Sequence[tuple[OffsetAndEpoch, int, int]]:
@@ -452,39 +466,39 @@ class MetaLog:
         return self._snapshots.facts()
 
     def start_part(self, snapshot_id: OffsetAndEpoch) -> PartFile:
-        """Begin to write a snapshot, of a leader's or of our own."""
+        """Begin to write a snapshot, a leader's or our own."""
         return self._snapshots.start_part(snapshot_id)
 
     def give_name(self, part: SnapshotPart) -> File:
-        """Rename a complete and synced part of our own; what is returned is to be synced then."""
+        """Rename a complete and synced part of our own; return what the caller must sync next."""
         assert isinstance(part, PartFile)
         return self._snapshots.give_name(part)
 
     def register(self, part: SnapshotPart) -> None:
-        """A snapshot of our own has its name, durably: serve it, and clean up to it, from now on.
+        """Our own snapshot has its durable name: serve it, and clean up to it, from now on.
 
-        One that the log outran meanwhile, by a newer one of a leader's, is removed.
+        It is removed if a newer snapshot of the leader has raised the log start beyond it.
         """
         if part.snapshot_id.offset < self.start_offset:
             self.withdraw(part)
         else:
             assert isinstance(part, PartFile)
             self._snapshots.register(part)
-            # A voter answered for what is synced: after a crash, damage in it is no torn tail (rel-P5).
+            # This voter acknowledged what is synced: after a crash, damage in it is no torn tail (rel-P5).
             self._keep_recovery_point()
 
     def withdraw(self, part: SnapshotPart) -> None:
-        """Remove a part that was given its name, unless a snapshot of that name counts already."""
+        """Remove a part that was renamed, unless a registered snapshot has that name."""
         if part.snapshot_id not in self._snapshots.ids():
             self._snapshots.forget(part.snapshot_id)
 
     def install(
-        self, part: SnapshotPart, begun: Callable[[int], Effects], then: Done, now_ms: int
+        self, part: SnapshotPart, begun: Callable[[int], Effects], then: SaveCallback, now_ms: int
     ) -> Effects:
-        """Put a complete and synced part of a leader's in the place of the log, off the loop (Q37).
+        """Replace the log with a complete and synced part of a leader, off the event loop (Q37).
 
-        A stop at any moment in between is repaired by the next start, which finds either no snapshot of
-        that name, or one that is ahead of the log (Q44, X13).
+        The next start repairs a stop at any moment in between: it finds either no snapshot of that name, or
+        one that is ahead of the log (Q44, X13).
         """
         assert isinstance(part, PartFile)
         log, snapshots = self._log, self._snapshots
@@ -496,42 +510,45 @@ class MetaLog:
             return anew.run(installed, at_ms, when_begun=replaced)
 
         def replaced(at_ms: int) -> Effects:
-            self._is_headless = False
+            self._lost_beginning = False
             snapshots.register(part)
-            # The next start begins with the new one, whatever is left of the log and of older ones.
+            # The next start uses the new snapshot, whatever is left of the log and of older ones.
             return snapshots.retire_before(self.start_offset, now_ms=at_ms) + begun(at_ms)
 
         def installed(problem: StorageError | None, at_ms: int) -> Effects:
             if problem is None:
-                self._recall()
+                self._clear_forgotten()
             return then(problem, at_ms)
 
         return [Flush(files=[snapshots.give_name(part)], then=named)]
 
     def retire_snapshots(self, new_start_offset: int, *, now_ms: int) -> Effects:
-        """Raise the log start to the end of a snapshot that is here; what lies before goes (Q40-Q42)."""
+        """Raise the log start to the end of a snapshot, and remove everything before it (Q40-Q42)."""
         ends = [snapshot_id.offset for snapshot_id in self._snapshots.ids()]
         assert new_start_offset in ends, "a log starts where a snapshot ends (X15)"
         if not self._log.advance_log_start(new_start_offset):
             return []
-        self._condemned += self._snapshots.take_before(new_start_offset)
+        self._retired += self._snapshots.take_before(new_start_offset)
         if self._is_retiring:
-            return []  # whoever is at it goes on to this start
+            return []  # the retirement under way goes on to this start
         self._is_retiring = True
         return self._retire(now_ms)
 
     def _retire(self, now_ms: int) -> Effects:
-        """Remove what lies before the log start once that is durable: the next start begins here again, or
-        finds all that was here (rel-Q14). It is synced with what else of the log is not, off the loop."""
+        """Remove everything before the log start when that start is durable.
+
+        So the next start begins here too, or finds everything that was here (rel-Q14). The sync covers the
+        rest of the log as well, off the event loop.
+        """
         log = self._log
         if log.epochs.is_start_kept:
             self._is_retiring = False
-            condemned, self._condemned = self._condemned, []
-            effects = self._snapshots.condemn(condemned, self.start_offset, now_ms=now_ms)
+            retired, self._retired = self._retired, []
+            effects = self._snapshots.mark_deleted(retired, self.start_offset, now_ms=now_ms)
             return effects + log.delete_due_segments(now_ms)
         log.epochs.keep_start()
         files, end_offset = log.dirty_files(), log.log_end_offset
-        if not files:  # the log is being cut, or begins anew
+        if not files:  # the log is being truncated, or begins anew
             key = ("retire-snapshots", log.path)
             return [SetTimer(key=key, at_ms=now_ms + _RETIRE_AGAIN_MS, then=self._retire)]
 
@@ -546,7 +563,7 @@ class MetaLog:
     # -- start and end -----------------------------------------------------------------------------
 
     def bootstrap_records(self) -> Sequence[Message]:
-        """The records `storage format` left in `bootstrap.checkpoint`."""
+        """The records that `storage format` wrote to `bootstrap.checkpoint`."""
         path = f"{self._log_dir}/{BOOTSTRAP}"
         if not self._fs.exists(path):
             raise ConfigError(
@@ -556,7 +573,7 @@ class MetaLog:
         return read_snapshot(self._fs, path).records
 
     def close(self) -> None:
-        """Sync and close the log: the next start has nothing to recover."""
+        """Sync and close the log, so that the next start has nothing to recover."""
         self._log.close()
 
     @property
@@ -566,14 +583,14 @@ class MetaLog:
 
     @property
     def log(self) -> Log:
-        """The partition log beneath, for checkpoints and retention of the log directory."""
+        """The partition log below, for the checkpoints and retention of the log directory."""
         return self._log
 
 
 def refuse_lost_beginning(fs: Fs, path: str, examined: Examined, *, has_peers: bool) -> None:
-    """Q43: refuse, before anything is touched, a log whose beginning no snapshot holds (X13).
+    """Q43: refuse a log whose beginning no snapshot holds, before anything is changed (X13).
 
-    Where damage is the reason, and there are others, they are asked for it.
+    If the reason is damage and there are other nodes, the beginning is fetched from them.
     """
     found = [names.parse_segment_file(name) for name in fs.list_dir(path)]
     bases = [pair[0] for pair in found if pair is not None and pair[1] == names.LOG]
@@ -595,10 +612,10 @@ def refuse_lost_beginning(fs: Fs, path: str, examined: Examined, *, has_peers: b
 
 
 def _refuse_damage(path: str, damaged: Mapping[OffsetAndEpoch, KafkaError | None]) -> NoReturn:
-    """Nothing here has what a damaged snapshot held, and there is no other node to ask for it."""
+    """No file here has what a damaged snapshot held, and there is no other node to fetch it from."""
     newest = max(damaged, key=_by_epoch)
     raise StorageError(
-        "a snapshot of the metadata is damaged, and neither an older one nor the log stands in for it",
+        "a snapshot of the metadata is damaged, and neither an older one nor the log replaces it",
         path=f"{path}/{snapshot_name(newest)}",
         problem=damaged[newest],
         remedy=_REMEDY,
@@ -606,12 +623,12 @@ def _refuse_damage(path: str, damaged: Mapping[OffsetAndEpoch, KafkaError | None
 
 
 def _by_epoch(place: OffsetAndEpoch) -> tuple[int, int]:
-    """Epoch first, then offset (Q3)."""
+    """The order of places in the log: by epoch, then by offset (Q3)."""
     return place.epoch, place.offset
 
 
 def _refuse_bootstrap_voters(fs: Fs, path: str) -> None:
-    """Refuse a quorum whose voters `kafka-storage format` wrote into the snapshot 0-0 (Q12, KIP-853)."""
+    """Refuse a quorum whose voters `kafka-storage format` wrote to the snapshot 0-0 (Q12, KIP-853)."""
     name = stored_names(fs, path).get(OffsetAndEpoch(0, 0))
     if name is not None:
         refuse_dynamic_voters(read_snapshot(fs, f"{path}/{name}").kraft_version)

@@ -1,9 +1,15 @@
-"""The metadata quorum as the node sees it: write records, hear of every committed image. PURE.
+"""The metadata quorum for the rest of the node: write records, publish each committed image. PURE.
 
-The active controller applies what it writes to the newest image at once, so that the next decision
-knows it; it is published, and its writer answered, when it is committed. Any other node reads what is
-committed from its log, in slices. The observer runs first, so that whoever is answered finds the node in the
-state it was told of. Source: KIP-500, KIP-595, KIP-631; spec Q12, Q25, Q39, X16.
+Theory of operation. The active controller applies its records to `newest` at once, so that its next decision
+knows them; the records are appended to the log, and the write waits in `_pending`. When they are committed,
+`image` becomes that image, the observer is called, and then the writer's callback: so a client that got a
+response finds the node in the state of the response. Every other node reads the committed records from its
+log, a slice at a time. Roles: when the quorum elects this node, it claims the epoch: it applies the rest of
+the log, aborts an open metadata transaction, writes the bootstrap records of a new cluster, and is active.
+When it loses the epoch, it renounces it: `newest` goes back to `image`, and pending writers get
+NOT_CONTROLLER, because nobody knows whether their records will be committed. Guarantees: I1 to I3 below.
+
+Source: KIP-500, KIP-595, KIP-631; spec Q12, Q25, Q39, X16.
 """
 
 from collections import deque
@@ -16,7 +22,6 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
 from firnline.metadata import records as r
-from firnline.metadata.census import Census, Latencies, PartitionIndex
 from firnline.metadata.delta import ClusterDelta, QuorumObserver, Replay, Unobserved
 from firnline.metadata.features import (
     in_transaction,
@@ -34,6 +39,7 @@ from firnline.metadata.loader import (
     difference_steps,
     last_level,
 )
+from firnline.metadata.partition_counts import Latencies, PartitionCounts, PartitionIndex
 from firnline.metadata.result import ControllerResult, Prepared
 from firnline.metadata.snapshot_file import snapshot_name
 from firnline.metadata.snapshotter import (
@@ -54,7 +60,7 @@ from firnline.records.build import encode_values
 RECORDS_PER_BATCH_MAX = 10_000
 DEFAULT_SETTINGS = QuorumSettings()
 DEFAULT_SNAPSHOTTING = SnapshotSettings()
-# A millisecond.
+# Records to encode in one step; about a millisecond.
 _PREPARED_AT_ONCE = 150
 _IDLE_TIMER = ("metadata", "idle")
 _LOAD_TIMER = ("metadata", "load")
@@ -62,45 +68,43 @@ _LOADED_TIMER = ("metadata", "loaded")
 _NOT_ACTIVE = "this node is not the active controller"
 
 R = TypeVar("R")
-Then = Callable[[R | KafkaError, int], Effects]
+WriteCallback = Callable[[R | KafkaError, int], Effects]
 
 
 class MetadataLog(ReplicatedLog, SnapshotLog, Protocol):
-    """What the facade needs: the quorum's log, a place for snapshots of its own, and the first records."""
+    """What `MetadataQuorum` needs: the quorum's log, a store for snapshots, and the bootstrap records."""
 
     @property
     def path(self) -> str:
-        """The directory of the log and its snapshots, for whoever has to mend it."""
+        """The directory of the log and its snapshots, for error messages."""
         ...
 
     @property
     def set_aside(self) -> Sequence[OffsetAndEpoch]:
-        """Damaged snapshots that lie there and are not used."""
+        """Damaged snapshots that are kept and not used."""
         ...
 
     def bootstrap_records(self) -> Sequence[Message]:
-        """What `storage format` left for the first leader."""
+        """The records that `storage format` wrote for the first leader."""
         ...
 
 
 class _Pending(NamedTuple):
-    """A write on its way to a majority; `delta` None: nothing was written, only answer in order."""
+    """A write that is not committed yet; `delta` None: no records, only a response that keeps its order."""
 
     end_offset: int
     delta: ClusterDelta | None
-    then: Then[Any] | None
+    then: WriteCallback[Any] | None
     response: object
     size_bytes: int = 0
     timestamp_ms: int = 0
 
 
 class MetadataCounters(NamedTuple):
-    """What this node did and where it is, for metrics. Offsets inclusive, -1 for none; times in ms."""
+    """Counters and offsets for metrics. Offsets inclusive, -1 for none; times in ms."""
 
     is_active: bool
-    new_active_controllers: (
-        int  # how often this node heard of another active controller, or became it
-    )
+    new_active_controllers: int  # how often there was another active controller, this node included
     snapshots_loaded: int
     last_applied_offset: int
     last_committed_offset: int
@@ -108,14 +112,14 @@ class MetadataCounters(NamedTuple):
 
 
 class MetadataQuorum:
-    """Owns the quorum's machine and both images: `image` committed, `newest` as of the last write.
+    """Owns the `RaftNode` and both images: `image` is committed, `newest` includes pending writes.
 
-    observer  is told of each committed image, and when this node begins and ceases to decide
+    observer  is called for each committed image, and when this node becomes active or inactive
 
     Invariants:
-      I1  `image` holds committed records alone, and never goes back.
-      I2  a node that may write has applied everything below its epoch's start (X16).
-      I3  `newest` is `image` and what is pending, in order.
+      I1  `image` holds only committed records, and never goes back.
+      I2  an active node has applied everything below its epoch's start (X16).
+      I3  `newest` is `image` and the pending deltas, in order.
     """
 
     def __init__(
@@ -155,51 +159,52 @@ class MetadataQuorum:
         self.snapshotter = Snapshotter(log, snapshotting)
         self._idle_interval_ms = idle_interval_ms
         self._pending: deque[_Pending] = deque()
-        # Reading the log, while this node may not write.
         self._loader = Loader()
         self._work: Generator[None, None, None] | None = None
-        self._replacement: ClusterDelta | None = None  # of a snapshot, or all a sole voter has
-        self._census_of_snapshot = Census()
-        # Of `newest`, for whoever may have to decide; brokers have none.
+        self._replacement: ClusterDelta | None = (
+            None  # by a snapshot, or by the whole log of a sole voter
+        )
+        self._counts_of_snapshot = PartitionCounts()
+        # Of `newest`, for a node that may become active; brokers have none.
         self.index = PartitionIndex()
         self._has_index = node_id in voters
         self._index_of_snapshot = PartitionIndex()
         self._committed_offset = 0  # exclusive
-        # The epoch this node was told to lead, and the one it may write in; None for neither.
+        # The epoch this node was elected for, and the one in which it writes; None for neither.
         self._claimed_epoch: int | None = None
-        self._reign: int | None = None
+        self._active_epoch: int | None = None
         self._wrote_since_tick = self._is_snapshot_new = False  # the latter: not published
         # For metrics alone.
-        self.census = Census()
+        self.partition_counts = PartitionCounts()
         self.load_latencies = Latencies()
         self._load_began_ms = self._records_of_snapshot = 0
-        self._loaded_id: OffsetAndEpoch | None = None  # until it is told
+        self._loaded_id: OffsetAndEpoch | None = None  # until it is logged
         self._snapshots_loaded = 0
         self._new_active_controllers = 0
         self._last_timestamp_ms = 0
 
     @property
     def epoch(self) -> int:
-        """Epoch of the quorum this node knows."""
+        """The quorum's epoch, as far as this node knows."""
         return self.raft.epoch
 
     @property
     def leader_id(self) -> int:
-        """Node id of the active controller; -1 while there is none."""
+        """Node id of the active controller; -1 if there is none."""
         return self.raft.leader_id
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads the quorum; it may decide once it `is_active`."""
+        """Does this node lead the quorum? It may write once it `is_active`."""
         return self.raft.role is Role.LEADER
 
     @property
     def is_loading(self) -> bool:
-        """Whether there is committed metadata on this node that it has not applied.
+        """Is there committed metadata that this node has not applied?
 
-        What the active controller writes it has applied by then; its loader stays where the reign began.
+        The active controller has applied its own writes; its loader stays where the claim began.
         """
-        return self._reign is None and self._is_behind()
+        return self._active_epoch is None and self._is_behind()
 
     @property
     def high_watermark(self) -> int | None:
@@ -207,11 +212,11 @@ class MetadataQuorum:
 
     @property
     def next_offset(self) -> int:
-        """Offset that the next record written gets."""
+        """The offset that the next record gets."""
         return self._log.end_offset
 
     def counters(self) -> MetadataCounters:
-        """What there is to count, now."""
+        """Return the present counters."""
         return MetadataCounters(
             is_active=self.is_active,
             new_active_controllers=self._new_active_controllers,
@@ -222,7 +227,7 @@ class MetadataQuorum:
         )
 
     def snapshot_state(self) -> SnapshotState:
-        """What there is to know of snapshots, now."""
+        """Return the present state of the snapshots."""
         log = self._log
         return SnapshotState(
             snapshots=log.snapshot_sizes(),
@@ -235,11 +240,11 @@ class MetadataQuorum:
         )
 
     def start(self, now_ms: int) -> Effects:
-        """Load what the disk has of committed metadata, and take part in the quorum.
+        """Load the committed metadata on the disk, and take part in the quorum.
 
-        Raises ConfigError for features or a quorum this release does not run, StorageError for a log
-        that cannot be read; where it is long, in a later turn. For a sole voter, whose log is all
-        committed, before anything is written.
+        A sole voter, whose whole log is committed, loads everything before it takes part; a long log takes
+        several turns. Raises ConfigError for features or a quorum that this release does not run,
+        StorageError for a log that cannot be read.
         """
         snapshot_id, snapshot = self._log.newest_snapshot_id, None
         if snapshot_id is not None:
@@ -261,69 +266,69 @@ class MetadataQuorum:
         effects = self._follow(now_ms)
         return effects + self.raft.start(now_ms)
 
-    def write(self, result: ControllerResult[R], then: Then[R], now_ms: int) -> Effects:
+    def write(self, result: ControllerResult[R], then: WriteCallback[R], now_ms: int) -> Effects:
         """Write a decision; `then(response or KafkaError, now_ms)` runs when it is committed.
 
-        A decision without records is answered after the writes it may have relied on. NOT_CONTROLLER when
-        this node is not active; also, later, when it stopped being so before the commit: then the outcome
-        is unknown, and a retry is right.
+        A decision without records is answered after all earlier writes, because it may rely on them.
+        NOT_CONTROLLER if this node is not active; also later, if it becomes inactive before the commit: then
+        the outcome is unknown, and the client should retry.
         """
         if not self.is_active:
             return then(KafkaError(Code.NOT_CONTROLLER, _NOT_ACTIVE), now_ms)
         return self._write(result, then, now_ms)
 
     def prepare(self, result: ControllerResult[R]) -> Generator[None, None, ControllerResult[R]]:
-        """Do what `write` would do of a large decision, as far as it needs no turn of its own; in slices.
+        """Encode and apply a large decision in slices, before `write`.
 
-        It is done again where the newest image is another one by the time it is written.
+        `write` does it again if the newest image has changed by then.
         """
         return result._replace(prepared=(yield from self._prepared(result.records)))
 
     def stop(self, now_ms: int) -> Effects:
-        """Lead no longer and leave in order; writes are refused from now on."""
+        """Resign and leave the quorum in order; writes are refused from now on."""
         effects = self.raft.resign(now_ms)
-        return effects + self._dethrone(now_ms)
+        return effects + self._renounce(now_ms)
 
     def close(self) -> None:
-        """Forget everything in flight; who waits is not answered. The log is closed by who opened it."""
+        """Forget everything in flight; pending writers get no response. The opener of the log closes it."""
         self.raft.stop()
         self.is_active = False
-        self._claimed_epoch = self._reign = None
+        self._claimed_epoch = self._active_epoch = None
         self._pending.clear()
         self.snapshotter.stop()
         self._abandon_work()
 
-    # ------------------------------------------------------------------------- from the quorum
+    # ------------------------------------------------------------------- calls of the quorum
 
     def on_snapshot(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
-        """The log begins anew at the end of a snapshot: it replaces the image (Q39)."""
-        assert self._reign is None, "the active controller never loads a snapshot"
+        """The log begins anew at the end of a snapshot, which replaces the image (Q39)."""
+        assert self._active_epoch is None, "the active controller never loads a snapshot"
         self._work = self._snapshot_steps(self._open_snapshot(snapshot_id, now_ms))
         return self._follow(now_ms)
 
     def on_useless_snapshot(
         self, snapshot_id: OffsetAndEpoch, replica_id: int, now_ms: int
     ) -> Effects:
-        """A replica fetched it again and again: what damages it is on our disk, or on its own."""
+        """A replica fetched this snapshot several times in vain: our disk damages it, or its own does."""
         name = snapshot_name(snapshot_id)
         line = (
-            f"node {replica_id} cannot load the snapshot {name} of the metadata: another is taken"
+            f"node {replica_id} cannot load the snapshot {name} of the metadata: taking another one"
         )
         warning = Warn(line=f"{line}. Look at the disks of both nodes")
         return [warning, *self.snapshotter.take(lambda outcome, at_ms: [], now_ms)]
 
     def on_committed(self, end_offset: int, now_ms: int) -> Effects:
-        """Publish what is committed, oldest first, and answer who waited for it."""
-        assert end_offset >= self._committed_offset, "what is committed stays so"
+        """Publish what is committed, oldest first, and call the writers."""
+        assert end_offset >= self._committed_offset, "the committed offset never falls"
         self._committed_offset = end_offset
-        if self._reign is None:
+        if self._active_epoch is None:
             return self._follow(now_ms)
         effects: Effects = []
         while self._pending and self._pending[0].end_offset <= end_offset:
             pending = self._pending.popleft()
             if pending.delta is not None:
                 self._last_timestamp_ms = pending.timestamp_ms
-                self.census.apply(pending.delta)
+                self.partition_counts.apply(pending.delta)
                 effects += self._publish(pending.delta, now_ms)
                 effects += self.snapshotter.on_applied(
                     pending.delta,
@@ -337,16 +342,16 @@ class MetadataQuorum:
         return effects
 
     def on_leader(self, epoch: int, now_ms: int) -> Effects:
-        """This node leads: it may decide once it has applied what is committed (X16)."""
-        effects = self._dethrone(now_ms)
+        """This node leads: it becomes active when it has applied the committed records (X16)."""
+        effects = self._renounce(now_ms)
         self._new_active_controllers += 1
         self._claimed_epoch = epoch
         return effects + self._follow(now_ms)
 
     def on_leader_change(self, leader_id: int, epoch: int, now_ms: int) -> Effects:
-        """Another node leads, or nobody: what was pending is in doubt."""
+        """Another node leads, or none: the outcome of pending writes is unknown."""
         self._new_active_controllers += leader_id != NOBODY
-        return self._dethrone(now_ms)
+        return self._renounce(now_ms)
 
     # ------------------------------------------------------------------------- following
 
@@ -366,13 +371,14 @@ class MetadataQuorum:
         yield from self._replace_with(snapshot.image())
 
     def _start_steps(self, snapshot: SnapshotLoader | None) -> Generator[None, None, None]:
-        """A sole voter's snapshot and whole log; nobody is told before a commit says that it is so."""
+        """Load a sole voter's snapshot and whole log; it is published when the quorum says that it is
+        committed."""
         if snapshot is not None:
             yield from self._read_snapshot(snapshot)
         while self._loader.next_offset < self._log.end_offset:
             yield from self._loader.steps(self._read_log())
         image = self._loader.image()
-        self._refuse_what_we_lack(image)
+        self._refuse_unsupported_features(image)
         if image is not self.image:
             yield from self._replace_with(image)
 
@@ -385,14 +391,14 @@ class MetadataQuorum:
         self._loader.last_timestamp_ms = snapshot.last_contained_ms
 
     def _replace_with(self, image: ClusterImage) -> Generator[None, None, None]:
-        """Find out what to publish: an image that does not follow from the one that was, record by record."""
-        self._census_of_snapshot = yield from self.census.recount(image)
+        """Compute the delta to an image that does not follow from the present one record by record."""
+        self._counts_of_snapshot = yield from self.partition_counts.recount(image)
         if self._has_index:
             self._index_of_snapshot = yield from PartitionIndex.of(image)
         self._replacement = yield from difference_steps(self.image, image)
 
     def _abandon_work(self) -> None:
-        """Drop what is half done: the loader goes back to the image that was published."""
+        """Drop unfinished work: the loader goes back to the published image."""
         if self._work is not None:
             self._work.close()
         self._work = self._replacement = None
@@ -400,7 +406,7 @@ class MetadataQuorum:
         self._loader = Loader(self.image)
 
     def _load_first(self, now_ms: int) -> Effects:
-        """Load what a sole voter has, a slice in a turn; then take part in the quorum, and lead it."""
+        """Load the log of a sole voter, a slice in each turn; then take part in the quorum, and lead it."""
         if self.raft.is_stopped:
             return []
         self._step()
@@ -408,10 +414,10 @@ class MetadataQuorum:
             return [SetTimer(key=_LOAD_TIMER, at_ms=now_ms, then=self._load_first)]
         return self._clock_load(now_ms) + self.raft.start(now_ms)
 
-    def _refuse_what_we_lack(self, image: ClusterImage) -> None:
-        """Raise ConfigError for features that we do not act on, with the place that says so (I33).
+    def _refuse_unsupported_features(self, image: ClusterImage) -> None:
+        """Raise ConfigError for features that this release does not support, naming their record (I33).
 
-        As in Apache Kafka 4.3.1, what is not committed yet refuses nothing: a new leader may cut it off.
+        As in Apache Kafka 4.3.1, uncommitted records refuse nothing: a new leader may truncate them.
         """
         wrong = unsupported_levels(image.features)
         if not wrong:
@@ -423,8 +429,8 @@ class MetadataQuorum:
         refuse_unsupported_levels(image.features, path=path, snapshot=snapshot_id)
 
     def _follow(self, now_ms: int) -> Effects:
-        """Apply what is committed, a slice at a time; the rest after whoever else waits for the thread."""
-        if self._reign is not None:
+        """Apply committed records, one slice in each turn of the event loop."""
+        if self._active_epoch is not None:
             return []
         effects: Effects = []
         if self._is_behind():
@@ -438,31 +444,32 @@ class MetadataQuorum:
             if self._is_behind():
                 timer = SetTimer(key=_LOAD_TIMER, at_ms=now_ms, then=self._follow)
                 return [*effects, timer]
-        if self._claimed_epoch is not None and self._reign is None:
-            effects += self._reign_now(now_ms)
+        if self._claimed_epoch is not None and self._active_epoch is None:
+            effects += self._claim(now_ms)
         return effects
 
     def _clock_load(self, now_ms: int) -> Effects:
-        """Where a snapshot was loaded just now, look at the clock after the work: `now_ms` is from before."""
+        """After a snapshot was loaded, log how long that took. `now_ms` is from before the work, so a timer
+        reads the clock after it."""
         loaded_id, self._loaded_id = self._loaded_id, None
         if loaded_id is None:
             return []
         began_ms, count = self._load_began_ms, self._records_of_snapshot
 
-        def told(at_ms: int) -> Effects:
+        def loaded(at_ms: int) -> Effects:
             self.load_latencies.add(at_ms - began_ms)
             line = (
                 f"loaded the snapshot {snapshot_name(loaded_id)} of the metadata: {count} records"
             )
             return [Note(line=f"{line}, {at_ms - began_ms} ms")]
 
-        return [SetTimer(key=_LOADED_TIMER, at_ms=now_ms, then=told)]
+        return [SetTimer(key=_LOADED_TIMER, at_ms=now_ms, then=loaded)]
 
     def _is_behind(self) -> bool:
         return self._work is not None or self._loader.next_offset < self._committed_offset
 
     def _read_log(self) -> bytes:
-        """Read on where the loader is."""
+        """Read the log where the loader is."""
         at = self._loader.next_offset
         data = self._log.read(at, max_bytes=READ_BYTES)
         if not data:
@@ -472,7 +479,7 @@ class MetadataQuorum:
         return data
 
     def _step(self) -> None:
-        """Do one slice of what is to be applied. StorageError for damage, with the place and the remedy."""
+        """Do one slice of the work. StorageError for damage, with its place and the remedy."""
         assert self._work is not None
         try:
             for _ in self._work:
@@ -482,9 +489,9 @@ class MetadataQuorum:
         self._work = None
 
     def _publish_applied(self, now_ms: int) -> Effects:
-        """Publish where the loader is, as one difference after a snapshot."""
+        """Publish the loader's image; after a snapshot, as one delta."""
         loader, effects = self._loader, list[Effect]()
-        changes = loader.take_deltas()  # since the snapshot, where one was loaded
+        changes = loader.take_deltas()  # since the snapshot, if one was loaded
         deltas = list(changes)
         if self._replacement is not None:
             deltas = self._replaced(self._replacement, changes)
@@ -498,9 +505,12 @@ class MetadataQuorum:
             deltas = [difference(EMPTY_IMAGE, deltas[-1].after)]
         for delta in deltas:
             if delta is self._replacement:
-                self.census, self.index = self._census_of_snapshot, self._index_of_snapshot
+                self.partition_counts, self.index = (
+                    self._counts_of_snapshot,
+                    self._index_of_snapshot,
+                )
             else:
-                self.census.apply(delta)
+                self.partition_counts.apply(delta)
                 if self._has_index:
                     self.index.apply(delta)
             effects += self._publish(delta, now_ms)
@@ -521,9 +531,9 @@ class MetadataQuorum:
     def _replaced(
         self, replacement: ClusterDelta, changes: Sequence[ClusterDelta]
     ) -> list[ClusterDelta]:
-        """What is to be published: the replacement, and what of `changes` it does not cover.
+        """Return the deltas to publish: the replacement, and those of `changes` that it does not cover.
 
-        Marks of the quorum, such as the first record of an epoch, change nothing but where the image is.
+        The quorum's own records, such as the first record of an epoch, change only the offset of the image.
         """
         rest = [each for each in changes if each.after.offset > replacement.after.offset]
         if rest and all(each.is_empty for each in rest):
@@ -531,12 +541,13 @@ class MetadataQuorum:
         self._replacement = replacement
         return [replacement, *rest]
 
-    # ------------------------------------------------------------------------- reigning
+    # ----------------------------------------------------------------- active controller
 
-    def _reign_now(self, now_ms: int) -> Effects:
-        """Finish what the last leader left open, begin a new cluster, and keep the log moving."""
+    def _claim(self, now_ms: int) -> Effects:
+        """Become active: abort the last leader's open transaction, bootstrap a new cluster, start the idle
+        timer."""
         assert self._loader.next_offset >= self._log.end_offset, "all of it is applied (X16)"
-        self._reign, self._claimed_epoch = self._claimed_epoch, None
+        self._active_epoch, self._claimed_epoch = self._claimed_epoch, None
         self.newest = self.image
         effects: Effects = []
         if self._idle_interval_ms > 0:
@@ -557,12 +568,13 @@ class MetadataQuorum:
         self.is_active = True
         return self._observer.became_active(now_ms)
 
-    def _dethrone(self, now_ms: int) -> Effects:
-        """Go back to what is committed; whoever waits is told that nobody knows."""
+    def _renounce(self, now_ms: int) -> Effects:
+        """Stop being active: go back to the committed image, and answer pending writers with
+        NOT_CONTROLLER."""
         self._claimed_epoch = None
-        if self._reign is None:
+        if self._active_epoch is None:
             return []
-        was_active, self.is_active, self._reign = self.is_active, False, None
+        was_active, self.is_active, self._active_epoch = self.is_active, False, None
         self.newest = self.image
         self._loader = Loader(self.image)
         in_doubt, self._pending = self._pending, deque()
@@ -578,7 +590,7 @@ class MetadataQuorum:
                 effects += pending.then(error, now_ms)
         return effects + self._follow(now_ms)
 
-    def _write(self, result: ControllerResult[R], then: Then[R], now_ms: int) -> Effects:
+    def _write(self, result: ControllerResult[R], then: WriteCallback[R], now_ms: int) -> Effects:
         response = result.response
         if not result.records:
             if not self._pending:
@@ -610,21 +622,21 @@ class MetadataQuorum:
         self,
         records: Sequence[Message],
         prepared: Prepared | None,
-        then: Then[R] | None,
+        then: WriteCallback[R] | None,
         response: R,
         now_ms: int,
     ) -> Effects | KafkaError:
-        assert self._reign is not None
+        assert self._active_epoch is not None
         if prepared is None or prepared.image is not self.newest:
             prepared = whole(self._prepared(records))
         _, values, body, replay = prepared
         size_before = self._log.size_bytes
-        outcome = self.raft.propose(values, epoch=self._reign, now_ms=now_ms, body=body)
+        outcome = self.raft.propose(values, epoch=self._active_epoch, now_ms=now_ms, body=body)
         if isinstance(outcome, KafkaError):
             return outcome
         place, effects = outcome
         size_bytes = self._log.size_bytes - size_before
-        delta = replay.finish(offset=place.last_offset, epoch=self._reign)
+        delta = replay.finish(offset=place.last_offset, epoch=self._active_epoch)
         self.newest = delta.after
         self.index.apply(delta)
         self._wrote_since_tick = True
@@ -634,9 +646,9 @@ class MetadataQuorum:
         return effects
 
     def _prepared(self, records: Sequence[Message]) -> Generator[None, None, Prepared]:
-        """Encode records, and apply them to the newest image; yields after some at a time."""
-        # The records of one batch are read by the features in force before it, but for the first
-        # batch of a cluster, whose features it brings.
+        """Encode records, and apply them to the newest image; yields after some records at a time."""
+        # The records of a batch are encoded by the features in force before it. The first batch of a cluster
+        # is an exception: it brings its features.
         image = self.newest
         level = image.metadata_version or levels_of(records).get(METADATA_VERSION, 0)
         values: list[bytes] = []
@@ -651,14 +663,14 @@ class MetadataQuorum:
             version = record_version(record, level)
             value = r.encode(record, version)
             values.append(value)
-            # An older version leaves fields out, and the others know the record by what is written.
+            # An older version leaves fields out, and the other nodes see only what is written.
             replay.apply(record if version == record.valid.last else r.decode(value))
         body += encode_values(values[done:], done)
         return Prepared(image, values, body, replay)
 
     def _publish(self, delta: ClusterDelta, now_ms: int) -> Effects:
         if delta.features:
-            self._refuse_what_we_lack(delta.after)
+            self._refuse_unsupported_features(delta.after)
         self.image = delta.after
         return self._observer.image_published(delta, delta.after, now_ms)
 
@@ -667,8 +679,9 @@ class MetadataQuorum:
         return SetTimer(key=_IDLE_TIMER, at_ms=at_ms, then=self._on_idle)
 
     def _on_idle(self, now_ms: int) -> Effects:
-        """Followers tell a quiet leader from a dead one by these records (metadata.max.idle.interval.ms)."""
-        if self._reign is None or not self.is_leader:
+        """Write a NoOpRecord if nothing else was written, so that followers can tell a quiet leader from a
+        dead one (metadata.max.idle.interval.ms)."""
+        if self._active_epoch is None or not self.is_leader:
             return []
         effects: Effects = [self._idle_timer(now_ms)]
         if not self._wrote_since_tick:
@@ -678,7 +691,7 @@ class MetadataQuorum:
 
 
 def _ignored(outcome: object, now_ms: int) -> Effects:
-    """The next leader does it again; any other refusal is ours."""
+    """NOT_CONTROLLER needs no action, because the next leader writes it again; any other error is a bug."""
     if isinstance(outcome, KafkaError) and outcome.code is not Code.NOT_CONTROLLER:
         raise outcome
     return []

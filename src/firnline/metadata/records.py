@@ -1,8 +1,7 @@
-"""Records of the metadata log, all types and versions of Kafka 4.3.1, and how they become bytes. PURE.
+"""The records of the metadata log: all types and versions of Kafka 4.3.1, and their encoding. PURE.
 
-A record's key is null, its value is framed (`protocol/record_value.py`). Numbers of the types are
-stable for ever; 6, 13 and 16 were never released. Type 21 is read and never written.
-Source: KIP-631; spec Q13, Q14.
+A record has a null key and a framed value (`protocol/record_value.py`). The type numbers never change; 6, 13
+and 16 were never released. Type 21 is read but never written. Source: KIP-631; spec Q13, Q14.
 """
 
 from firnline.base.ports import Buffer
@@ -331,15 +330,15 @@ TYPES: dict[int, type[Message]] = {
 
 
 def encode(record: Message, version: int) -> bytes:
-    """Return the value of a metadata log record that carries `record` at `version`."""
+    """Return the value of a metadata log record: `record` at `version`."""
     assert TYPES[record.key] is type(record)
     return encode_value(record, version)
 
 
 def decode(value: Buffer) -> Message:
-    """Return the record in a metadata log record's value.
+    """Return the record in the value of a metadata log record.
 
-    Raises ProtocolError for an unknown frame, type or version, and for bytes left over: skipping a
-    metadata record would make this node's image differ from everybody else's.
+    Raises ProtocolError for an unknown frame, type or version, and for bytes left over: a node that skipped a
+    metadata record would have another image than the other nodes.
     """
     return decode_value(TYPES, value)

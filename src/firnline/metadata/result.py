@@ -1,4 +1,4 @@
-"""What a decision consists of: records that say what is to be, and the answer once it is. PURE."""
+"""A controller's decision: the records to write, and the response after their commit. PURE."""
 
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 class Prepared(NamedTuple):
-    """The records of a large decision, encoded and applied to the image that it was made on.
+    """The records of a large decision, encoded and applied to the image that it was based on.
 
     body  the values as records of a batch
     """
@@ -23,11 +23,11 @@ class Prepared(NamedTuple):
 
 
 class ControllerResult(NamedTuple, Generic[R]):
-    """Records to write, and the response that is true when they are committed.
+    """Records to write, and the response to send when they are committed.
 
-    `is_atomic`: all of the records or none of them may ever be seen; they go into one batch. Others may
-    be spread over batches, in order, as a broker's fencing with its many partitions.
-    `prepared`: what was done of the writing before (`MetadataQuorum.prepare`).
+    `is_atomic`: readers see all of the records or none of them; they go into one batch. Other results may be
+    spread over batches, in order, such as the many partitions of a fenced broker. `prepared`: the work that
+    `MetadataQuorum.prepare` did before.
     """
 
     records: Sequence[Message]

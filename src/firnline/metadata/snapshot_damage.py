@@ -1,9 +1,10 @@
-"""Snapshots whose bytes a disk has altered: found at the start, set aside, and what went with them. STORE.
+"""Snapshots that a disk has damaged: the start finds them, sets them aside, and notes what was lost. STORE.
 
-A damaged snapshot keeps its name, with a suffix that nobody loads: an older one and the log stand in for it,
-or the leader's. A voter that has less of the log after that than it had before would elect a leader without
-what it promised to have, so the place it must reach again is in a file's name: that of the snapshot, or of an
-empty file where the log behind it went too. A name lasts over any restart. Source: KIP-630; spec Q17, Q37.
+A damaged snapshot gets the suffix `.damaged` and is not loaded: an older one and the log replace it, or the
+leader's. A voter that now has less of the log than before could elect a leader that lacks committed records.
+So a file name keeps the place that the voter must reach again, over all restarts: the name of the damaged
+snapshot, or that of an empty `.forgotten` file if the log behind it is lost too. Source: KIP-630; spec Q17,
+Q37.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,18 +30,18 @@ _READ_BYTES = MIB
 
 
 class Examined(NamedTuple):
-    """Every complete snapshot of a directory but 0-0: what the sound ones are, and what ails the others."""
+    """The complete snapshots of a directory except 0-0: the sound ones, and the damage of the others."""
 
     sound: dict[OffsetAndEpoch, StoredSnapshot]
     damaged: dict[OffsetAndEpoch, KafkaError]
 
 
 def examine(fs: Fs, directory: str) -> Examined:
-    """Read every snapshot whole and check it as one that comes over the network is checked (Q37)."""
+    """Read and check each snapshot as if it came over the network (Q37)."""
     found = Examined({}, {})
     for snapshot_id, name in stored_names(fs, directory).items():
         if snapshot_id.offset > 0:
-            fact = judge_snapshot(fs, f"{directory}/{name}", snapshot_id)
+            fact = check_snapshot(fs, f"{directory}/{name}", snapshot_id)
             if isinstance(fact, KafkaError):
                 found.damaged[snapshot_id] = fact
             else:
@@ -48,8 +49,8 @@ def examine(fs: Fs, directory: str) -> Examined:
     return found
 
 
-def judge_snapshot(fs: Fs, path: str, snapshot_id: OffsetAndEpoch) -> StoredSnapshot | KafkaError:
-    """Return what is to know of a whole snapshot, or what is wrong with the file."""
+def check_snapshot(fs: Fs, path: str, snapshot_id: OffsetAndEpoch) -> StoredSnapshot | KafkaError:
+    """Return size and time of a complete snapshot, or the damage of the file."""
     check = SnapshotCheck()
     file = fs.open_to_read(path)
     try:
@@ -59,8 +60,8 @@ def judge_snapshot(fs: Fs, path: str, snapshot_id: OffsetAndEpoch) -> StoredSnap
             if problem is not None:
                 return problem
     except StorageError:
-        raise  # the device: nothing is known of the bytes
-    except Exception as problem:  # noqa: BLE001 - whatever damage makes a decoder do, it is damage
+        raise  # the device failed: this says nothing of the bytes
+    except Exception as problem:  # noqa: BLE001 - a decoder may raise anything
         return KafkaError(Code.CORRUPT_MESSAGE, "it cannot be read", problem=repr(problem))
     finally:
         file.close()
@@ -68,7 +69,7 @@ def judge_snapshot(fs: Fs, path: str, snapshot_id: OffsetAndEpoch) -> StoredSnap
 
 
 def set_aside(fs: Fs, directory: str, snapshot_ids: Iterable[OffsetAndEpoch]) -> None:
-    """Take damaged snapshots out of use, durably; their names go on to say what was lost."""
+    """Rename damaged snapshots, durably; their names keep the place that was lost."""
     names = stored_names(fs, directory)
     for snapshot_id in snapshot_ids:
         path = f"{directory}/{names[snapshot_id]}"
@@ -76,20 +77,20 @@ def set_aside(fs: Fs, directory: str, snapshot_ids: Iterable[OffsetAndEpoch]) ->
     fs.sync_dir(directory)
 
 
-def told_of_damage(directory: str, damaged: Mapping[OffsetAndEpoch, KafkaError]) -> Effects:
-    """Say what an operator has to know of a start that found damage."""
+def damage_warnings(directory: str, damaged: Mapping[OffsetAndEpoch, KafkaError]) -> Effects:
+    """Warn the operator of damage that the start found."""
     return [
         Warn(
             line=f"{directory}/{snapshot_name(snapshot_id)} is damaged: {problem}. It was set aside as"
-            f" {snapshot_name(snapshot_id)}{DAMAGED}; an older snapshot and the log stand in for it, or the"
-            " leader's. Look at the disk"
+            f" {snapshot_name(snapshot_id)}{DAMAGED}; an older snapshot and the log replace it, or the"
+            " leader's snapshot does. Look at the disk"
         )
         for snapshot_id, problem in damaged.items()
     ]
 
 
 def mark_forgotten(fs: Fs, directory: str, end: OffsetAndEpoch) -> None:
-    """Write down, durably, that the log reached that far, before it is begun anew."""
+    """Create an empty file that says, durably, how far the log reached, before the log begins anew."""
     path = f"{directory}/{_mark(end)}"
     if fs.exists(path):
         return
@@ -98,24 +99,24 @@ def mark_forgotten(fs: Fs, directory: str, end: OffsetAndEpoch) -> None:
 
 
 def once_reached(fs: Fs, directory: str) -> OffsetAndEpoch | None:
-    """The furthest place that the names of the directory say its log once had; None for no such name."""
+    """Return the furthest place that the log once had, as the file names say; None for none."""
     ids = [*set_aside_ids(fs, directory), *_marks(fs, directory)]
     return max(ids, key=lambda one: (one.epoch, one.offset), default=None)
 
 
 def set_aside_ids(fs: Fs, directory: str) -> list[OffsetAndEpoch]:
-    """Return which snapshots were set aside, and still lie there."""
+    """Return the ids of the damaged snapshots that were set aside."""
     return _ids(fs, directory, DAMAGED)
 
 
 def remove_marks(fs: Fs, directory: str) -> None:
-    """The log is there again."""
+    """The log has reached that place again: remove the marks."""
     for end in _marks(fs, directory):
         fs.remove(f"{directory}/{_mark(end)}")
 
 
 def remove_set_aside(fs: Fs, directory: str, *, before_offset: int) -> None:
-    """Remove damaged snapshots that would have been retired by now."""
+    """Remove damaged snapshots that would be retired by now."""
     for snapshot_id in set_aside_ids(fs, directory):
         if snapshot_id.offset < before_offset:
             fs.remove(f"{directory}/{snapshot_name(snapshot_id)}{DAMAGED}")
@@ -135,6 +136,6 @@ def _ids(fs: Fs, directory: str, suffix: str) -> list[OffsetAndEpoch]:
 
 
 def place_of(name: str) -> OffsetAndEpoch | None:
-    """Return what a log once reached, as such a file's name says; None for other files."""
+    """Return the place in the name of a `.damaged` or `.forgotten` file; None for other files."""
     stem = name.removesuffix(DAMAGED).removesuffix(FORGOTTEN)
     return None if stem == name else parse_snapshot_name(stem.removesuffix(SUFFIX) + SUFFIX)

@@ -1,7 +1,7 @@
-"""Snapshot files: header, records, footer, in batches; frozen by a rename. STORE.
+"""Snapshot files: a header, records and a footer, in batches; a rename completes the file. STORE.
 
-`bootstrap.checkpoint`, which `storage format` writes, is one too. Offsets inside count from 0 and are no
-log offsets. Source: KIP-630 'Snapshot Format'; spec Q6, Q7, Q9, Q12, Q49.
+`bootstrap.checkpoint`, which `storage format` writes, has the same format. Offsets inside count from 0 and
+are no log offsets. Source: KIP-630 'Snapshot Format'; spec Q6, Q7, Q9, Q12, Q49.
 """
 
 import re
@@ -48,7 +48,7 @@ _KNOWN_CONTROLS = frozenset(ControlType)
 
 
 class Snapshot(NamedTuple):
-    """A whole snapshot in memory. `last_contained_ms`: append time of the last log record in it."""
+    """A complete snapshot in memory. `last_contained_ms`: append time of the last log record in it."""
 
     last_contained_ms: int
     records: Sequence[Message]
@@ -61,8 +61,8 @@ def snapshot_name(snapshot_id: OffsetAndEpoch) -> str:
 
 
 def parse_snapshot_name(name: str) -> OffsetAndEpoch | None:
-    """Return the id in a file name; both widths of the epoch are read (Q6). None for other files, and for
-    what is no epoch."""
+    """Return the id in a file name, with either width of the epoch (Q6). None for other files and for invalid
+    epochs."""
     found = _NAME.fullmatch(name)
     if found is None or not is_epoch(int(found[2])):
         return None
@@ -70,7 +70,7 @@ def parse_snapshot_name(name: str) -> OffsetAndEpoch | None:
 
 
 def stored_names(fs: Fs, directory: str) -> dict[OffsetAndEpoch, str]:
-    """Return the file name of each complete snapshot in a directory, 0-0 too; one name an id."""
+    """Return the file name of each complete snapshot in a directory, including 0-0; one name for each id."""
     found: dict[OffsetAndEpoch, str] = {}
     for name in fs.list_dir(directory):
         snapshot_id = parse_snapshot_name(name)
@@ -106,7 +106,7 @@ def snapshot_steps(
     last_contained_ms: int,
     now_ms: int,
 ) -> Iterator[bytearray | None]:
-    """`snapshot_batches` for content in steps: yields after each, a batch or None where none is full."""
+    """Like `snapshot_batches`, for content in steps: yields after each step, a batch or None."""
     header = SnapshotHeaderRecord(last_contained_log_timestamp=last_contained_ms)
     yield _control_batch(ControlType.SNAPSHOT_HEADER, header, 0, epoch, now_ms)
     offset, size_bytes = 1, 0
@@ -130,7 +130,7 @@ def snapshot_steps(
 
 
 def write_snapshot(fs: Fs, directory: str, name: str, batches: Iterable[bytearray]) -> int:
-    """Write a snapshot so that it is there whole or not at all; return its size in bytes (Q9)."""
+    """Write a snapshot so that it is there complete or not at all; return its size in bytes (Q9)."""
     partial = f"{directory}/{name}{PART}"
     fs.remove(partial)
     file = fs.open(partial, create=True)
@@ -147,9 +147,9 @@ def write_snapshot(fs: Fs, directory: str, name: str, batches: Iterable[bytearra
 
 
 def read_snapshot(fs: Fs, path: str) -> Snapshot:
-    """Read and check a whole snapshot: every CRC, header first, footer last (Q37).
+    """Read and check a complete snapshot: every CRC, header first, footer last (Q37).
 
-    Raises StorageError with the path for anything that is not a finished snapshot.
+    Raises StorageError with the path for anything else.
     """
     file = fs.open_to_read(path)
     try:
@@ -175,10 +175,10 @@ def _decode(data: bytes) -> Snapshot:
 
 
 class SnapshotCheck:
-    """Judges the bytes of a snapshot as they come, cut anywhere: every CRC, header first, footer last.
+    """Checks the bytes of a snapshot as they come, in any pieces: every CRC, header first, footer last.
 
-    What the records between say is not looked at. Damage is a KafkaError CORRUPT_MESSAGE; after one,
-    nothing more is to be fed.
+    It does not decode the records in between. Damage is a KafkaError CORRUPT_MESSAGE; after one, the caller
+    feeds no more.
     """
 
     __slots__ = ("_has_footer", "_rest", "has_header", "kraft_version", "last_contained_ms")
@@ -188,15 +188,15 @@ class SnapshotCheck:
         self.kraft_version = 0
         self.has_header = False
         self._has_footer = False
-        self._rest = b""  # the beginning of a batch
+        self._rest = b""  # the beginning of an incomplete batch
 
     def feed(self, data: bytes) -> KafkaError | None:
-        """Take the next bytes; return why they cannot be of a snapshot, or None."""
+        """Check the next bytes; return why they cannot be part of a snapshot, or None."""
         data = self._rest + data if self._rest else data
         end = 0
         try:
             for header in headers(data):
-                problem = self._judge(data, header)
+                problem = self._check_batch(data, header)
                 if problem is not None:
                     return problem
                 end = header.position + header.size_bytes
@@ -212,14 +212,14 @@ class SnapshotCheck:
         return None
 
     def problem(self) -> KafkaError | None:
-        """What is missing for a whole snapshot; None for nothing."""
+        """Return what a complete snapshot needs and this lacks; None if it is complete."""
         if not self.has_header:
             return _corrupt("no header")
         if not self._has_footer:
             return _corrupt("no footer: the file ends early")
         return None
 
-    def _judge(self, data: bytes, header: BatchHeader) -> KafkaError | None:
+    def _check_batch(self, data: bytes, header: BatchHeader) -> KafkaError | None:
         if self._has_footer:
             return _corrupt("a batch after the footer")
         if not crc_is_right(data, header):

@@ -1,7 +1,7 @@
-"""An image as records: replaying them gives the image again. PURE. Source: KIP-630; spec Q32.
+"""Writes an image as records: replaying them gives the image again. PURE. Source: KIP-630; spec Q32.
 
-The order is stable, so two nodes with the same image write the same records: features first, because
-what follows may depend on them, then nodes, topics by name, configurations, ids, and what is only kept.
+The order is stable, so two nodes with the same image write the same records: first features, because other
+records may depend on them, then nodes, topics by name, configurations, ids, and records that are only kept.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,9 +29,9 @@ _KEYS_PER_RUN = 2000
 
 
 def image_steps(image: ClusterImage) -> Iterator[list[Message]]:
-    """Yield them in lists that take about a millisecond each to make, some empty (Q53).
+    """Yield lists of records that take about a millisecond each to make, some empty (Q53).
 
-    That goes for putting them into order too: a million names are not sorted in one step.
+    Sorting is sliced too: a million names are not sorted in one step.
     """
     step: list[Message] = []
     for record in _records(image):
@@ -44,7 +44,7 @@ def image_steps(image: ClusterImage) -> Iterator[list[Message]]:
 
 
 def _records(image: ClusterImage) -> Iterator[Message | None]:
-    """The records in order; None where enough was done that is not a record."""
+    """Yield the records in order; None after as much work without a record."""
     for name in sorted(image.features, key=lambda name: (name != METADATA_VERSION, name)):
         yield r.FeatureLevelRecord(name=name, feature_level=image.features[name])
     for broker_id in sorted(image.brokers):
@@ -70,7 +70,7 @@ def _records(image: ClusterImage) -> Iterator[Message | None]:
                 value=settings[key],
             )
     if image.next_producer_id != NO_PRODUCER_IDS:
-        # Nobody needs to know any more who was handed the block.
+        # No node needs to know which broker got the block.
         yield r.ProducerIdsRecord(
             broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
         )
@@ -79,7 +79,7 @@ def _records(image: ClusterImage) -> Iterator[Message | None]:
 
 
 def _in_order(keys: Iterable[K], order: Callable[[K], Any] | None = None) -> Iterator[K | None]:
-    """Yield `keys` sorted, and None after each run that was: runs are sorted apart, then merged."""
+    """Yield `keys` sorted, and None after each sorted run: the runs are sorted one by one, then merged."""
     waiting = iter(keys)
     runs = []
     while run := list(islice(waiting, _KEYS_PER_RUN)):

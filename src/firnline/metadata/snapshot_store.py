@@ -1,9 +1,9 @@
-"""The snapshots in the directory of the metadata log: begin, finish, find, condemn. STORE.
+"""The snapshots in the directory of the metadata log: write, rename, open, retire. STORE.
 
-A snapshot is written to a `.part` that nobody loads, checked batch by batch on its way, synced, and only
-then renamed; it counts once its name is durable too. One that is retired is renamed `.deleted` at once and
-removed after the delete delay, so that who has it open reads on. Names are Kafka's.
-Source: KIP-630; spec Q6, Q9, Q12, Q41, Q43; rel-Q10, rel-Q15.
+A snapshot is written to a `.part` file, which is never loaded, and checked batch by batch. It is synced, then
+renamed, and counts when its name is durable too. A retired snapshot is renamed `.deleted` at once and removed
+after the delete delay, so that its readers can finish. File names are Kafka's. Source: KIP-630; spec Q6, Q9,
+Q12, Q41, Q43; rel-Q10, rel-Q15.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,11 +44,11 @@ class PartFile:
 
     @property
     def last_contained_ms(self) -> int:
-        """Append time of the last log record contained, ms; known once the header was taken."""
+        """Append time of the last log record in it, ms; known after the header."""
         return self._check.last_contained_ms
 
     def append(self, data: bytes) -> KafkaError | None:
-        """Write the next bytes, unless they cannot be of a snapshot."""
+        """Write the next bytes, unless they cannot be part of a snapshot."""
         problem = self._check.feed(data)
         if problem is None:
             self._file.append(data)
@@ -78,7 +78,7 @@ class OpenSnapshot:
         self.size_bytes = file.size()
 
     def read(self, position: int, size: int) -> bytes:
-        """Up to `size` bytes from `position` on."""
+        """Return up to `size` bytes from `position`."""
         return self._file.read(position, size)
 
     def close(self) -> None:
@@ -86,16 +86,16 @@ class OpenSnapshot:
 
 
 class SnapshotStore:
-    """Every complete snapshot of one directory but 0-0, the bootstrap one (Q12).
+    """The complete snapshots of one directory, except 0-0, the bootstrap one (Q12).
 
-    Invariant: a snapshot is in `ids` from the moment its file and its name are durable until it is
-    renamed `.deleted`.
+    Invariant: a snapshot is in `ids` from when its file and its name are durable until it is renamed
+    `.deleted`.
     """
 
     def __init__(
         self, fs: Fs, directory: str, sound: Iterable[StoredSnapshot], *, delete_delay_ms: int
     ) -> None:
-        """`sound`: what of the snapshots there was found whole; nobody looks at the others."""
+        """`sound`: the snapshots that are complete and undamaged; the others do not count."""
         self._fs = fs
         self._directory = directory
         self._delete_delay_ms = delete_delay_ms
@@ -122,33 +122,34 @@ class SnapshotStore:
         return ids[0] if ids else None
 
     def open(self, snapshot_id: OffsetAndEpoch) -> OpenSnapshot | None:
-        """Open a snapshot for reading; None when it is not here."""
+        """Open a snapshot for reading; None if it does not exist."""
         name = self._names.get(snapshot_id)
         return None if name is None else OpenSnapshot(self._fs.open_to_read(self._path(name)))
 
     def facts(self) -> list[StoredSnapshot]:
-        """Size and last contained log time of each snapshot, oldest first."""
+        """Return size and last contained log time of each snapshot, oldest first."""
         return [self._facts[snapshot_id] for snapshot_id in self.ids()]
 
     # -- writing -----------------------------------------------------------------------------------
 
     def start_part(self, snapshot_id: OffsetAndEpoch) -> PartFile:
-        """Begin to write a snapshot. What an earlier run left under such a name is gone since the start."""
+        """Begin to write a snapshot. The start has removed parts that an earlier process left."""
         self._parts += 1
         stem = snapshot_name(snapshot_id).removesuffix(SUFFIX)
         path = self._path(f"{stem}-{self._parts}{SUFFIX}{PART}")
         return PartFile(self._fs, path, snapshot_id)
 
     def give_name(self, part: PartFile) -> File:
-        """Freeze and rename a complete, synced part; return what to sync so that the name lasts (Q9)."""
-        assert part.problem() is None, "a part that is not whole has no name"
+        """Make a complete, synced part read-only and rename it; return what the caller must sync next
+        (Q9)."""
+        assert part.problem() is None, "only a complete part gets its name"
         part.close()
         self._fs.make_read_only(part.path)
         self._fs.rename(part.path, self._path(snapshot_name(part.snapshot_id)))
         return DirSync(self._fs, self._directory)
 
     def register(self, part: PartFile) -> None:
-        """The snapshot is there, file and name: it counts from now on."""
+        """File and name of the snapshot are durable: it counts from now on."""
         snapshot_id = part.snapshot_id
         self._names[snapshot_id] = snapshot_name(snapshot_id)
         self._ids = None
@@ -157,39 +158,41 @@ class SnapshotStore:
         )
 
     def forget(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Remove a snapshot that has its name and never counted."""
+        """Remove a snapshot that has its name but never counted."""
         assert snapshot_id not in self._names
         self._fs.remove(self._path(snapshot_name(snapshot_id)))
 
     # -- removing ----------------------------------------------------------------------------------
 
     def retire_before(self, log_start_offset: int, *, now_ms: int) -> Effects:
-        """Condemn every snapshot that ends before the log starts; the effects remove the files later."""
-        return self.condemn(self.take_before(log_start_offset), log_start_offset, now_ms=now_ms)
+        """Mark every snapshot before the log start as deleted; the effects remove the files later."""
+        return self.mark_deleted(
+            self.take_before(log_start_offset), log_start_offset, now_ms=now_ms
+        )
 
     def take_before(self, log_start_offset: int) -> list[tuple[OffsetAndEpoch, str]]:
-        """Have those that end before the log starts count no more; return them with their files."""
+        """Take the snapshots before the log start out of `ids`; return them with their paths."""
         gone = [each for each in self.ids() if each.offset < log_start_offset]
         for snapshot_id in gone:
             self._facts.pop(snapshot_id, None)
         return [(each, self._path(self._take(each))) for each in gone]
 
-    def condemn(
+    def mark_deleted(
         self, gone: Sequence[tuple[OffsetAndEpoch, str]], log_start_offset: int, *, now_ms: int
     ) -> Effects:
-        """Rename the files of snapshots that count no more; the effects remove them later."""
-        condemned: list[str] = []
-        told: Effects = []
+        """Rename the files of retired snapshots to `.deleted`; the effects remove them later."""
+        deleted: list[str] = []
+        notes: Effects = []
         for snapshot_id, path in gone:
-            told.append(Note(line=_RETIRED.format(snapshot_name(snapshot_id), log_start_offset)))
+            notes.append(Note(line=_RETIRED.format(snapshot_name(snapshot_id), log_start_offset)))
             self._fs.rename(path, path + DELETED)
-            condemned.append(path + DELETED)
-        if not condemned:
+            deleted.append(path + DELETED)
+        if not deleted:
             return []
         fs = self._fs
 
         def remove() -> None:
-            for path in condemned:
+            for path in deleted:
                 fs.remove(path)
 
         submit = Submit(
@@ -197,20 +200,21 @@ class SnapshotStore:
             pool="disk",
             path=self._directory,
             work=remove,
-            # What could not be removed is found again at the next start (Q43).
+            # The next start finds what could not be removed (Q43).
             then=lambda result, now: [],
         )
         return [
-            *told,
+            *notes,
             SetTimer(
-                key=("remove-snapshots", self._directory, condemned[0]),
+                key=("remove-snapshots", self._directory, deleted[0]),
                 at_ms=now_ms + self._delete_delay_ms,
                 then=lambda now: [submit],
             ),
         ]
 
     def repair(self, log_start_offset: int) -> None:
-        """At the start: remove what was not finished, what was condemned, and what the log outran (Q43)."""
+        """At the start: remove unfinished parts, files marked as deleted, and snapshots before the log start
+        (Q43)."""
         for name in self._fs.list_dir(self._directory):
             if name.endswith((SUFFIX + PART, SUFFIX + DELETED)):
                 self._fs.remove(self._path(name))
@@ -219,7 +223,7 @@ class SnapshotStore:
                 self._fs.remove(self._path(self._take(snapshot_id)))
 
     def _take(self, snapshot_id: OffsetAndEpoch) -> str:
-        """A snapshot counts no more; return its file name."""
+        """Take a snapshot out of `ids`; return its file name."""
         self._ids = None
         return self._names.pop(snapshot_id)
 

@@ -1,8 +1,11 @@
-"""When this node takes a snapshot of its image, and how: a few milliseconds at a time. PURE.
+"""Takes snapshots of the committed image, in time slices of a few milliseconds. PURE.
 
-The image is immutable, so the log goes on while its records are written; nothing is read back from the log.
-A snapshot that fails is told, counted and tried again later: it never holds up what it was to make shorter.
-Syncs go to a thread of their own, beside those that commits wait for.
+Theory of operation. After each batch the node calls `on_applied`; a snapshot is due after so many bytes of
+log or so much time. The image is immutable, so the log goes on while the snapshot is written from it; nothing
+is read back from the log. Steps: write records to a part, a slice in each turn; sync the part on a thread of
+its own, beside the syncs that commits wait for; rename it; sync the directory; register it. A snapshot that
+fails is logged, counted and tried again later; it never delays the log. Guarantees: I1 to I3 below.
+
 Source: KIP-630, KIP-876; spec Q9, Q30-Q34, Q48, Q50, Q53.
 """
 
@@ -17,27 +20,27 @@ from firnline.base.ids import OffsetAndEpoch
 from firnline.base.ports import File
 from firnline.base.units import HOUR_MS, MIB, MINUTE_MS
 from firnline.config.broker import BrokerConfig
-from firnline.metadata.census import Latencies
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import NO_PRODUCER_IDS, ClusterImage
+from firnline.metadata.partition_counts import Latencies
 from firnline.metadata.snapshot_file import snapshot_name, snapshot_steps
 from firnline.metadata.snapshot_records import image_steps
 from firnline.protocol.schema import Message
 from firnline.raft.fetch_rules import Lineage
 from firnline.raft.ports import SnapshotPart
-from firnline.raft.snapshot_rules import judge_creation
+from firnline.raft.snapshot_rules import check_creation
 
 _TIMER = ("metadata", "snapshot")
 _RETRY_TIMER = ("metadata", "snapshot again")
-# After a failure, and twice as long after each further one.
+# The wait after a failure; it doubles with each further one.
 _RETRY_MIN_MS, _RETRY_MAX_MS = 1_000, 5 * MINUTE_MS
 
-# Hears the id of the snapshot, or why there is none.
-Then = Callable[[OffsetAndEpoch | KafkaError, int], Effects]
+# Called with the id of the snapshot, or with the reason why there is none.
+SnapshotCallback = Callable[[OffsetAndEpoch | KafkaError, int], Effects]
 
 
 class SnapshotSettings(NamedTuple):
-    """When a snapshot is due. `max_interval_ms` 0 and `min_changed_ratio` 0: that rule is off."""
+    """When a snapshot is due. `max_interval_ms` 0 or `min_changed_ratio` 0 turns that rule off."""
 
     max_new_record_bytes: int = 20 * MIB
     max_interval_ms: int = HOUR_MS
@@ -45,7 +48,7 @@ class SnapshotSettings(NamedTuple):
 
 
 def snapshot_settings(config: BrokerConfig) -> SnapshotSettings:
-    """Return what the configuration says."""
+    """Return the settings in the configuration."""
     return SnapshotSettings(
         config.metadata_log_max_record_bytes_between_snapshots,
         config.metadata_log_max_snapshot_interval_ms,
@@ -54,7 +57,7 @@ def snapshot_settings(config: BrokerConfig) -> SnapshotSettings:
 
 
 class SnapshotLog(Lineage, Protocol):
-    """Where snapshots go, and what may be one; `MetaLog` has it."""
+    """Stores snapshots, and knows which are possible; `MetaLog` implements it."""
 
     @property
     def high_watermark(self) -> int: ...
@@ -69,7 +72,7 @@ class SnapshotLog(Lineage, Protocol):
 
 
 class SnapshotCounters(NamedTuple):
-    """What this node did since it started. Sizes in bytes, times in ms; -1: no snapshot yet."""
+    """Counters since the start. Sizes in bytes, times in ms; -1: no snapshot yet."""
 
     generated: int = 0
     failed: int = 0
@@ -80,7 +83,7 @@ class SnapshotCounters(NamedTuple):
 
 
 class SnapshotState(NamedTuple):
-    """The snapshots of a node and the log they shorten, at one moment. Offsets exclusive but the start."""
+    """The snapshots of a node and its log, at one moment. End offsets are exclusive."""
 
     snapshots: Sequence[tuple[OffsetAndEpoch, int, int]]  # id, bytes, last contained log time in ms
     set_aside: Sequence[OffsetAndEpoch]  # for damage
@@ -92,7 +95,7 @@ class SnapshotState(NamedTuple):
 
 
 class _Emission(NamedTuple):
-    """A snapshot on its way to the disk."""
+    """The snapshot that is being written."""
 
     part: SnapshotPart
     batches: Iterator[bytearray | None]
@@ -100,7 +103,7 @@ class _Emission(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """What makes a snapshot due: bytes and time since the last one, and what of it is different."""
+    """What makes a snapshot due: bytes, time and changed records since the last one."""
 
     bytes: int
     since_ms: int
@@ -111,7 +114,7 @@ class Snapshotter:
     """Takes one snapshot at a time. Invariants:
 
     I1  a snapshot is of a committed image at the end of a batch (Q31, Q33, X14).
-    I2  it is synced before it has its name, and has its name durably before it counts (Q9).
+    I2  it is synced before it is renamed, and its name is durable before it counts (Q9).
     I3  a part is not closed while its files are being synced.
     """
 
@@ -125,15 +128,15 @@ class Snapshotter:
         self._latest: tuple[ClusterImage, int] | None = (
             None  # at a batch's end; its last record's time
         )
-        self._askers: list[Then] = []
-        self._failures = 0  # since the last that went well
+        self._callbacks: list[SnapshotCallback] = []
+        self._failures = 0  # since the last success
         self._retry_at_ms = 0
         self._bytes = 0
         self._since_ms: int | None = None
-        # For the ratio of changed records: what the last snapshot had, and what of it is different.
+        # For the ratio of changed records: the size of the last snapshot, and which of its records changed.
         self.record_count = 0
         self._changed: set[Hashable] = set()
-        # The same of the snapshot on its way: until it is there it does not count.
+        # The same for the snapshot that is being written: it does not count until it is complete.
         self._emitted_count = 0
         self._before: _Counted | None = None
 
@@ -156,12 +159,12 @@ class Snapshotter:
         now_ms: int,
         changes: Iterable[ClusterDelta] | None = None,
     ) -> Effects:
-        """Hear what became committed and was applied, and begin a snapshot when one is due.
+        """Count committed records that were applied, and begin a snapshot if one is due.
 
         bytes_applied      of batches since the last call
         last_timestamp_ms  append time of the last record applied
         is_batch_end       `delta.after` is the state at the end of a batch
-        changes            the steps that led to it since the last call, where `delta` is not the one step
+        changes            the single deltas since the last call, if `delta` is not the only one
         """
         if self._since_ms is None:
             self._since_ms = now_ms
@@ -176,29 +179,30 @@ class Snapshotter:
         return self._begin_if_due(now_ms)
 
     def on_loaded(self, *, record_count: int, now_ms: int) -> Effects:
-        """A snapshot of so many records replaced the image: what was counted or on its way is out of date."""
-        askers, self._askers = self._askers, []
+        """A snapshot of so many records replaced the image: drop the counts and the snapshot being
+        written."""
+        callbacks, self._callbacks = self._callbacks, []
         self.stop()
         self._start_counting(now_ms)
         self._before = None
         self.record_count = record_count
         error = KafkaError(Code.REQUEST_TIMED_OUT, "a snapshot of the leader's came instead")
-        return _tell(askers, error, now_ms)
+        return _notify(callbacks, error, now_ms)
 
-    def take(self, then: Then, now_ms: int) -> Effects:
-        """Take a snapshot now, due or not; one that is on its way does. `then` hears what came of it."""
+    def take(self, then: SnapshotCallback, now_ms: int) -> Effects:
+        """Take a snapshot now, due or not; `then` gets the outcome. One that is being written will do."""
         if self._latest is None:
             error = KafkaError(Code.COORDINATOR_LOAD_IN_PROGRESS, "no metadata is applied yet")
             return then(error, now_ms)
-        self._askers.append(then)
+        self._callbacks.append(then)
         return [] if self._emission is not None else self._begin(now_ms)
 
     def stop(self) -> None:
-        """Forget a snapshot that is on its way."""
+        """Drop the snapshot that is being written."""
         emission, self._emission = self._emission, None
         self._latest = None
-        self._askers.clear()
-        # One that is being synced is discarded after that.
+        self._callbacks.clear()
+        # A part that is being synced is discarded after the sync.
         if emission is not None and not self._is_syncing:
             _try(emission.part.discard)
         self._is_syncing = False
@@ -227,11 +231,11 @@ class Snapshotter:
         image, last_contained_ms = self._latest
         self._start_counting(now_ms)
         snapshot_id = OffsetAndEpoch(image.offset + 1, image.epoch)
-        verdict = judge_creation(self._log, snapshot_id, high_watermark=self._log.high_watermark)
+        verdict = check_creation(self._log, snapshot_id, high_watermark=self._log.high_watermark)
         if verdict is False:
             self._before = None
             newest = self._log.newest_snapshot_id
-            return self._tell_askers(
+            return self._notify_callbacks(
                 newest or KafkaError(Code.SNAPSHOT_NOT_FOUND, "no place"), now_ms
             )
         if isinstance(verdict, KafkaError):
@@ -260,7 +264,7 @@ class Snapshotter:
         return SetTimer(key=_TIMER, at_ms=now_ms, then=self._write_slice)
 
     def _write_slice(self, now_ms: int) -> Effects:
-        """Do one step, and let everybody else have a turn (Q53)."""
+        """Write one slice; other tasks have their turn before the next (Q53)."""
         emission = self._emission
         if emission is None or self._is_syncing:
             return []
@@ -272,14 +276,15 @@ class Snapshotter:
                 return [self._next_slice(now_ms)]
         except Bug:
             raise
-        except Exception as problem:  # noqa: BLE001 - whatever it is, the log goes on (Q34)
+        except Exception as problem:  # noqa: BLE001 - the log goes on after any failure (Q34)
             return self._failed(problem, now_ms)
         return self._sync(emission.part.files(), self._on_synced, emission.part.discard)
 
     def _sync(
         self, files: Sequence[File], then: Callable[[int], Effects], undo: Callable[[], None]
     ) -> Effects:
-        """Sync off the loop, then go on; `undo` for a snapshot that was given up or failed meanwhile."""
+        """Sync off the event loop, then call `then`; or `undo`, if the snapshot was dropped or failed
+        meanwhile."""
         emission = self._emission
         self._is_syncing = True
 
@@ -330,13 +335,14 @@ class Snapshotter:
             total_latency_ms=counters.total_latency_ms + took_ms,
         )
         line = f"took the snapshot {snapshot_name(part.snapshot_id)} of the metadata: {part.size_bytes}"
-        told = Note(line=f"{line} bytes, {self.record_count} records, {took_ms} ms")
-        return [told, *self._tell_askers(part.snapshot_id, now_ms)]
+        note = Note(line=f"{line} bytes, {self.record_count} records, {took_ms} ms")
+        return [note, *self._notify_callbacks(part.snapshot_id, now_ms)]
 
     def _failed(
         self, problem: object, now_ms: int, undo: Callable[[], None] | None = None
     ) -> Effects:
-        """Q34: tell it, count it, and try again after a while; what was counted since the last still is."""
+        """Q34: log and count the failure, and try again after a wait. The counts since the last snapshot are
+        kept."""
         emission, self._emission = self._emission, None
         if emission is not None:
             _try(undo or emission.part.discard)
@@ -354,28 +360,30 @@ class Snapshotter:
         timer = SetTimer(key=_RETRY_TIMER, at_ms=self._retry_at_ms, then=self._begin_if_due)
         error = problem if isinstance(problem, KafkaError) else None
         error = error or KafkaError(Code.KAFKA_STORAGE_ERROR, str(problem))
-        return [warning, timer, *self._tell_askers(error, now_ms)]
+        return [warning, timer, *self._notify_callbacks(error, now_ms)]
 
-    def _tell_askers(self, outcome: OffsetAndEpoch | KafkaError, now_ms: int) -> Effects:
-        askers, self._askers = self._askers, []
-        return _tell(askers, outcome, now_ms)
+    def _notify_callbacks(self, outcome: OffsetAndEpoch | KafkaError, now_ms: int) -> Effects:
+        callbacks, self._callbacks = self._callbacks, []
+        return _notify(callbacks, outcome, now_ms)
 
 
-def _tell(askers: Iterable[Then], outcome: OffsetAndEpoch | KafkaError, now_ms: int) -> Effects:
+def _notify(
+    callbacks: Iterable[SnapshotCallback], outcome: OffsetAndEpoch | KafkaError, now_ms: int
+) -> Effects:
     effects: Effects = []
-    for then in askers:
+    for then in callbacks:
         effects += then(outcome, now_ms)
     return effects
 
 
 def _try(undo: Callable[[], None]) -> None:
-    """Remove what is left of a snapshot; where that fails too, the next start does."""
+    """Remove the rest of a snapshot; if that fails too, the next start does it."""
     with suppress(FirnlineError):
         undo()
 
 
 def changed_records(delta: ClusterDelta) -> Iterator[Hashable]:
-    """Say which records that were there before are different or gone now; new ones do not count (Q50)."""
+    """Yield the records of the older image that were changed or removed; new ones do not count (Q50)."""
     before, after = delta.before, delta.after
     for topic in delta.topics:
         old = topic.before.partitions if topic.before is not None else {}

@@ -1,7 +1,11 @@
-"""Requests under way, moments to come, and the gate that every event passes. PURE. Source: KIP-595; spec Q22.
+"""The gate that every event passes, the requests under way, and the timers of the quorum. PURE. Source:
+KIP-595; spec Q22.
 
-Each peer is asked one thing at a time. An answer counts only while its question does: a change of role
-forgets all questions, so that what was asked in an earlier life decides nothing in this one.
+Theory of operation. Every request, response and timer of the quorum is an event, and `Gate.take` runs it: at
+once, or in its turn if the gate is saving. If the event changed epoch, vote or leader, the gate saves them;
+the replies and requests of the event leave when the save is durable. `Calls` sends each peer one request at a
+time. A response counts only until the role changes: `forget` drops all requests, so a late response decides
+nothing.
 """
 
 from collections import deque
@@ -24,9 +28,9 @@ from firnline.raft.election_state import ElectionState
 from firnline.raft.ports import ElectionStore
 
 SILENCES_MIN = 3
-# Events that may wait for a save; of requests beyond it a disk that hangs would fill the memory.
+# The most events that wait for a save: without a limit, requests would fill the memory while a disk hangs.
 WAITING_MAX = 1_000
-# When the operator hears of a save that is not done.
+# A save that takes longer is reported to the operator.
 SLOW_SAVE_MS = 5_000
 _NEXT = ("raft", "next")
 _SLOW = ("raft", "slow save")
@@ -42,15 +46,15 @@ Response = TypeVar("Response")
 class Gate:
     """Where the events of the quorum come in, and where its messages go out.
 
-    An event that changed epoch, vote or leader has its messages held until the disk has the change; events
-    that come meanwhile wait, in their order. So whatever happens finds a state that is saved, and the loop
-    waits for no disk. What stays in this node goes on at once: syncs, timers, what the listener wants done.
-    Why so: docs/decisions/0031-votes-off-the-loop.md.
+    The messages of an event that changed epoch, vote or leader are held until the change is durable; later
+    events wait, in their order. So each event finds a state that is saved, and the event loop waits for no
+    disk. Effects inside this node (syncs, timers, the listener's effects) are not held. The reasons are in
+    docs/decisions/0031-votes-off-the-loop.md.
 
     Invariants:
       I1  no message leaves before the state that it was made in survives a power cut.
-      I2  no event happens in a state that may yet be lost, and no record of an epoch is written to the log
-          before it is saved how this node voted there.
+      I2  no event runs in a state that may yet be lost, and no record of an epoch is written to the log
+          before this node's vote in that epoch is saved.
     """
 
     __slots__ = (
@@ -86,43 +90,45 @@ class Gate:
         self.is_saving = False
 
     def load(self) -> ElectionState | None:
-        """What was saved last; None for nothing. StorageError when it is damaged."""
+        """Return the saved state; None if there is none. StorageError if it is damaged."""
         saved = self._store.load()
         self._saved = saved or self._saved
         return saved
 
     @property
     def is_full(self) -> bool:
-        """Does so much wait that requests are to be refused?"""
+        """Do so many events wait that requests must be refused?"""
         return len(self._waiting) >= WAITING_MAX
 
     def take(self, event: Event, now_ms: int) -> Effects:
-        """Let it happen: now, or in its turn once the change before it is saved."""
+        """Run an event: now, or in its turn when the change before it is saved."""
         if self._is_inside:
-            return event(now_ms)  # a part of the event that happens now
+            return event(now_ms)  # it is a part of the event that is running
         self._waiting.append(event)
         return [] if self.is_saving or self._is_next_set else self._next(now_ms)
 
     def once_saved(self, finish: Event) -> None:
-        """End the event that happens now with `finish`, when what it changed is saved."""
+        """End the running event with `finish`, when its change is saved."""
         self._finish = finish
 
     def hold(self, effects: Effects) -> Effects:
-        """Have messages of somebody else's that tell of the state wait like the quorum's own."""
+        """Hold messages of another part of this node, if they must wait for the save like the quorum's
+        own."""
         if not self.is_saving:
             return effects
         self._held += effects
         return []
 
     def close(self) -> None:
-        """Nothing that waits is to happen or to leave any more; a save that is under way comes to its end."""
+        """Drop all waiting events and held messages; a save that is under way completes."""
         self._waiting.clear()
         self._held, self._finish = [], None
 
     def _next(self, now_ms: int) -> Effects:
-        """One event in a step: others may have the loop before the next of those that waited."""
+        """Run one waiting event in this turn of the event loop, so that others have their turn before the
+        next."""
         self._is_next_set = False
-        # What an event changed that raised then is saved like any other.
+        # An event that raised an exception may have changed the state; that is saved too.
         effects = self._settle([], now_ms)
         if self._waiting and not self.is_saving:
             event = self._waiting.popleft()
@@ -141,7 +147,7 @@ class Gate:
         return [SetTimer(key=_NEXT, at_ms=now_ms, then=self._next)]
 
     def _settle(self, effects: Effects, now_ms: int) -> Effects:
-        """Let the effects of an event go, or save what it changed first."""
+        """Let the effects of an event go, or save its change first."""
         state = self._state()
         if state == self._saved:
             return effects + self._finished(now_ms)
@@ -157,7 +163,8 @@ class Gate:
 
     def _on_saved(self, state: ElectionState, problem: Exception | None, now_ms: int) -> Effects:
         if problem is not None:
-            # rel-P9: what the disk has now nobody knows. The node stops, and has told nobody.
+            # rel-P9: after a failed save nobody knows what the disk has. The node stops, and no message has
+            # left.
             raise problem
         self._saved, self.is_saving = state, False
         effects = self._postpone(now_ms - self._began_ms)
@@ -177,7 +184,7 @@ class Gate:
 
 
 class Calls:
-    """Whom this node waits for, and whom it leaves alone for a while after a failure."""
+    """The requests under way, and the peers that rest after a failure."""
 
     __slots__ = (
         "_backoff_ms",
@@ -194,29 +201,29 @@ class Calls:
         self._timeout_ms = timeout_ms
         self._backoff_ms = backoff_ms
         self._last_number = 0
-        self._waiting: dict[int, int] = {}  # node id -> number of the question
+        self._waiting: dict[int, int] = {}  # node id -> number of the request
         self._resting: dict[int, int] = {}  # node id -> when it may be asked again
-        self._silences: dict[int, int] = {}  # node id -> questions in a row that nobody answered
+        self._silences: dict[int, int] = {}  # node id -> requests in a row without an answer
 
     @property
     def is_waiting(self) -> bool:
-        """Is any question open?"""
+        """Is any request under way?"""
         return bool(self._waiting)
 
     def is_ready(self, node_id: int, now_ms: int) -> bool:
-        """May that peer be asked now?"""
+        """May a request be sent to that peer now?"""
         return node_id not in self._waiting and not self.is_resting(node_id, now_ms)
 
     def is_silent(self, node_id: int) -> bool:
-        """Did it leave the last few questions unanswered? One may be the fault of an old connection."""
+        """Did it leave the last few requests unanswered? One may be the fault of an old connection."""
         return self._silences.get(node_id, 0) >= SILENCES_MIN
 
     def is_resting(self, node_id: int, now_ms: int) -> bool:
-        """Did it fail so lately that it is left alone?"""
+        """Did it fail so lately that no request is sent to it yet?"""
         return self._resting.get(node_id, now_ms) > now_ms
 
     def next_ready_ms(self, now_ms: int) -> int | None:
-        """When the first of the resting peers may be asked again; None when nobody rests."""
+        """When the first resting peer may be asked again; None if none rests."""
         return min((at_ms for at_ms in self._resting.values() if at_ms > now_ms), default=None)
 
     def ask(
@@ -227,8 +234,8 @@ class Calls:
         *,
         version_min: int = 0,
     ) -> Send[Response]:
-        """Ask `peer`; `then(response or Unanswered, now_ms)` unless the question was forgotten."""
-        assert peer.node_id not in self._waiting, "one question at a time"
+        """Send a request; `then(response or Unanswered, now_ms)` runs unless the request was forgotten."""
+        assert peer.node_id not in self._waiting, "one request at a time"
         self._last_number += 1
         number = self._last_number
         self._waiting[peer.node_id] = number
@@ -254,18 +261,18 @@ class Calls:
         self._silences[node_id] = self._silences.get(node_id, 0) + 1 if is_silent else 0
 
     def rest(self, node_id: int, now_ms: int) -> None:
-        """Leave that peer alone for the retry back-off."""
+        """Send that peer nothing for the retry back-off."""
         self._resting[node_id] = now_ms + self._backoff_ms
 
     def forget(self) -> None:
-        """Nothing that was asked counts any more, and everybody may be asked."""
+        """Drop all requests under way; every peer may be asked again."""
         self._waiting.clear()
         self._resting.clear()
         self._silences.clear()
 
 
 class Timers:
-    """Moments by name. A timer whose moment was moved or dropped since does nothing when it fires."""
+    """Timers by name. A timer that was moved or cancelled does nothing when it fires."""
 
     __slots__ = ("_gate", "_set")
 
@@ -274,12 +281,12 @@ class Timers:
         self._set: dict[str, tuple[int, Event]] = {}
 
     def at_ms(self, name: str) -> int | None:
-        """The moment of that name; None for none."""
+        """The time of that timer; None if it is not set."""
         found = self._set.get(name)
         return None if found is None else found[0]
 
     def set(self, name: str, at_ms: int, then: Event) -> Effects:
-        """Call `then(now_ms)` at that moment; it replaces an earlier one of the name."""
+        """Call `then(now_ms)` at that time; this replaces an earlier timer of the same name."""
         self._set[name] = at_ms, then
 
         def fired(now_ms: int) -> Effects:
@@ -291,7 +298,7 @@ class Timers:
         return [SetTimer(key=("raft", name), at_ms=at_ms, then=partial(self._gate.take, fired))]
 
     def postpone(self, by_ms: int, *names: str) -> Effects:
-        """Move the moments of these names; one that has come and not happened yet has not come, then."""
+        """Move these timers; one that is due but has not fired yet is moved too."""
         effects: Effects = []
         for name in names if by_ms > 0 else ():
             if name in self._set:
@@ -300,7 +307,7 @@ class Timers:
         return effects
 
     def cancel(self, *names: str) -> Effects:
-        """Drop the moments of these names."""
+        """Cancel these timers."""
         return [
             CancelTimer(key=("raft", name))
             for name in names
@@ -308,5 +315,5 @@ class Timers:
         ]
 
     def cancel_all(self) -> Effects:
-        """Drop every moment."""
+        """Cancel every timer."""
         return self.cancel(*tuple(self._set))

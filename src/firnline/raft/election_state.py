@@ -1,21 +1,21 @@
-"""What a voter must remember across a crash: epoch, vote, leader; how high epochs rise; its file. PURE.
+"""The election state that survives a crash: epoch, vote, leader; the highest epochs; the file. PURE.
 
-`quorum-state` is JSON of `data_version` 0 while voters are static, as Kafka 4.3.1 writes it: -1 is nobody; a
-follower keeps the vote it gave in the epoch of its leader.
+`quorum-state` is JSON of `data_version` 0 for static voters, as Kafka 4.3.1 writes it: -1 is no node; a
+follower keeps its vote in the epoch of its leader.
 
-An epoch is a number of 31 bits, it never falls, and each election needs the next one. Whoever reaches the
-controllers' listener can name any. Apache Kafka 4.3.1 believes the last one, and its quorum never elects
-again (asked). Here:
+An epoch is a number of 31 bits, it never falls, and each election needs the next one. Any client that can
+connect to the controllers' listener can name any epoch. Apache Kafka 4.3.1 accepts the last one, and its
+quorum then never elects again (tested). Here:
 
-E1  Up to EPOCH_FREE_MAX every epoch is believed: a node that was away must be able to come back.
-E2  Above it an epoch rises by one at a time, and what others say raises it once in an election timeout at
-    most. With the election that follows, to use up the 2^20 epochs that are left takes somebody six days
-    without a pause, at the default of one second.
-E3  A request that names a higher one is refused, and nothing of it is kept. An answer to our own question
-    that names a higher one counts as the highest that E1 and E2 allow, without its leader and its records:
-    so a node that was away comes up to the others, one epoch after the other.
-E4  At EPOCH_MAX there are no elections: who leads goes on, nobody follows it in office, no node ends.
-E5  What the own disk says is taken as it is when it is an epoch at all, and is damage when it is not.
+E1  Up to EPOCH_FREE_MAX a node accepts every epoch, so that a node that was away can come back.
+E2  Above it an epoch rises by one at a time, and other nodes can raise it at most once in an election
+    timeout. With the elections that follow, using up the last 2^20 epochs takes six days without a pause,
+    at the default of one second.
+E3  A request that names a higher epoch is refused and changes nothing. A response that names a higher epoch
+    counts as the highest that E1 and E2 allow, without its leader and its records: so a node that was away
+    catches up, one epoch after the other.
+E4  At EPOCH_MAX there are no elections: the leader goes on, it gets no successor, and no node stops.
+E5  A node accepts each valid epoch on its own disk; an invalid one is damage.
 
 Source: KIP-595 'Quorum State'; spec Q10; docs/decisions/0028-epochs-have-an-end.md.
 """
@@ -33,7 +33,7 @@ _STATIC_VOTERS, _DYNAMIC_VOTERS = 0, 1
 
 
 class ElectionState(NamedTuple):
-    """Epoch, who leads it, whom this node voted for; -1 for nobody."""
+    """Epoch, its leader, and this node's vote in it; -1 for none."""
 
     epoch: int
     leader_id: int = NOBODY
@@ -41,15 +41,15 @@ class ElectionState(NamedTuple):
 
 
 def is_epoch(number: int) -> bool:
-    """Can that be written down as an epoch?"""
+    """Is the number a valid epoch?"""
     return 0 <= number <= EPOCH_MAX
 
 
 def highest_to_take(own: int, *, since_risen_ms: int | None, pause_ms: int) -> int:
-    """Return the highest epoch that a node in epoch `own` takes from others now; E1, E2, E4.
+    """Return the highest epoch that a node in epoch `own` accepts from others now; E1, E2, E4.
 
-    since_risen_ms  how long ago others last raised its epoch; None for never
-    pause_ms        how long it has to stay as it is above EPOCH_FREE_MAX
+    since_risen_ms  the time since others last raised its epoch; None for never
+    pause_ms        how long the epoch must stay as it is above EPOCH_FREE_MAX
     """
     if own < EPOCH_FREE_MAX:
         return EPOCH_FREE_MAX
@@ -59,12 +59,12 @@ def highest_to_take(own: int, *, since_risen_ms: int | None, pause_ms: int) -> i
 
 
 def may_elect_in(own: int) -> bool:
-    """Is there an epoch after `own` to elect somebody in? E4."""
+    """Is there an epoch after `own` for an election? E4."""
     return own < EPOCH_MAX
 
 
 def encode_election_state(state: ElectionState, voter_ids: tuple[int, ...]) -> bytes:
-    """Return the content of `quorum-state` as Kafka writes it for static voters."""
+    """Return the content of `quorum-state`, as Kafka writes it for static voters."""
     return json.dumps(
         {
             "clusterId": "",
@@ -101,7 +101,7 @@ def decode_election_state(data: bytes, *, path: str) -> ElectionState:
 
 
 def _damaged(path: str, **facts: object) -> StorageError:
-    # Without its vote this node might vote twice in an epoch.
+    # A node that lost its vote might vote twice in an epoch.
     remedy = (
         "restore it from a copy, or format this directory anew while every other voter runs and is"
         " level with the leader"

@@ -1,7 +1,8 @@
-"""May a follower go on at its place, and if not, where? PURE. Source: KIP-595, KIP-630; spec 1.7.
+"""Does a fetch offset belong to the leader's log, and if not, where must the follower truncate? PURE. Source:
+KIP-595, KIP-630; spec 1.7.
 
-A place is an offset and the epoch of the record before it. The leader judges the place that a Fetch names;
-the follower finds out where its own log stops being the leader's.
+A place is an offset and the epoch of the record before it. The leader validates the place in a Fetch; on a
+divergence the follower finds where its own log stops being the leader's.
 """
 
 from bisect import bisect_right
@@ -13,19 +14,20 @@ from firnline.base.ids import OffsetAndEpoch
 
 
 class Valid(NamedTuple):
-    """The follower's log is a prefix of the leader's: records follow."""
+    """The follower's log is a prefix of the leader's: the response has records."""
 
 
 class Diverging(NamedTuple):
-    """The follower has records the leader has not: the leader's newest epoch at or before the
-    follower's, and where it ends, exclusive. No records are sent."""
+    """The follower has records that the leader lacks: the leader's newest epoch up to the follower's, and its
+    end offset, exclusive. The response has no records."""
 
     epoch: int
     end_offset: int
 
 
 class SnapshotNeeded(NamedTuple):
-    """What the follower lacks is no more in the log, or costs more to read there: fetch this first."""
+    """The log no longer has the records, or reading them costs more: the follower fetches this snapshot
+    first."""
 
     snapshot_id: OffsetAndEpoch
 
@@ -34,7 +36,7 @@ Verdict = Valid | Diverging | SnapshotNeeded
 
 
 class Lineage(Protocol):
-    """What the rules look at in a log; every `ReplicatedLog` has it. Snapshot 0-0 is none (Q12)."""
+    """What the rules need of a log; every `ReplicatedLog` has it. Snapshot 0-0 counts as none (Q12)."""
 
     @property
     def start_offset(self) -> int: ...
@@ -51,11 +53,11 @@ class Lineage(Protocol):
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch: ...
 
 
-def judge_fetch(log: Lineage, offset: int, last_fetched_epoch: int) -> Verdict:
-    """Judge, on the leader, the place a follower fetches from; spec 1.7 line by line."""
+def validate_fetch(log: Lineage, offset: int, last_fetched_epoch: int) -> Verdict:
+    """Validate, on the leader, the place in a Fetch; spec 1.7 line by line."""
     newest, earliest = log.newest_snapshot_id, log.earliest_snapshot_id
     if offset == 0:
-        # A snapshot is smaller than the history it stands for.
+        # A snapshot is smaller than the log that it replaces.
         if newest is not None:
             return SnapshotNeeded(newest)
         if log.start_offset == 0:
@@ -70,7 +72,7 @@ def judge_fetch(log: Lineage, offset: int, last_fetched_epoch: int) -> Verdict:
 
 
 def _is_before(start_offset: int, earliest: OffsetAndEpoch, offset: int, epoch: int) -> bool:
-    """Is the place one that log and earliest snapshot do not vouch for?"""
+    """Is the place before what log and earliest snapshot can confirm?"""
     at_start = offset == start_offset and epoch != earliest.epoch
     return offset < start_offset or at_start or epoch < earliest.epoch
 
@@ -78,12 +80,14 @@ def _is_before(start_offset: int, earliest: OffsetAndEpoch, offset: int, epoch: 
 def truncation_point(
     log: Lineage, diverging: Diverging, *, high_watermark: int
 ) -> int | KafkaError:
-    """Return where a follower that was told `diverging` cuts its log, exclusive end.
+    """Return where a follower truncates after a divergence, exclusive end.
 
-    KafkaError when that lies below `high_watermark`: what is committed never goes (X8, rel-Q7).
+    KafkaError if that is below `high_watermark`: a committed record is never truncated (X8, rel-Q7).
     """
     offset = min(diverging.end_offset, log.end_offset)
-    if diverging.epoch > 0:  # epoch 0: nobody ever led, nothing of the own log can be the leader's
+    if (
+        diverging.epoch > 0
+    ):  # epoch 0: there never was a leader, so no record here can be the leader's
         own_end, own_epoch = log.end_offset_for(diverging.epoch)
         offset = min(own_end, offset) if own_epoch == diverging.epoch else own_end
     if offset < high_watermark:
@@ -109,9 +113,9 @@ def end_offset_for(
 ) -> OffsetAndEpoch:
     """Return the newest epoch that is at most `epoch`, and its end offset, exclusive (spec 1.7, 4).
 
-    `epochs` are the log's (epoch, start offset), ascending. Before the first of them lies what the
-    earliest snapshot holds, when it ends there; otherwise nothing is known, and the asked epoch ends
-    where the first one begins.
+    `epochs` are the log's (epoch, start offset), ascending. The records before the first of them are in the
+    earliest snapshot, if it ends there. If not, they are unknown, and `epoch` ends where the first one
+    begins.
     """
     if not epochs or epoch >= epochs[-1][0]:
         return OffsetAndEpoch(end_offset, last_epoch(epochs, end_offset, newest_snapshot_id))

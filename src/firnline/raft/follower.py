@@ -1,8 +1,14 @@
-"""The fetch loop: learn who leads, copy its log, cut what it lacks, take its snapshot. PURE.
+"""The follower: it finds the leader, copies its log, truncates its own, and downloads snapshots. PURE.
 
-A voter asks for the next records only when its own disk has the last ones: its Fetch is its promise
-(Q25, X17). One request is under way at a time, so no answer is about another log than this. Source: KIP-595,
-KIP-630; spec 1.7, 1.9, Q18, Q21, Q22, Q35-Q38.
+Theory of operation. One request is under way at a time, so a response is always about the present log. A
+Fetch names the end of this log and its epoch. The leader answers with records, which are appended; with a
+divergence, at which this log is truncated; or with a snapshot id, which is downloaded piece by piece with
+FetchSnapshot, synced, and installed in place of the log. A voter syncs its log before the next Fetch, because
+a Fetch promises that the voter has everything below its offset on disk (Q25, X17). A follower that fetches
+nothing with success for a fetch timeout becomes prospective; an observer asks the bootstrap servers for the
+leader. Guarantee: a committed record is never truncated (X8).
+
+Source: KIP-595, KIP-630; spec 1.7, 1.9, Q18, Q21, Q22, Q35-Q38.
 """
 
 from firnline.base.effects import Effects, Flush, Note, Peer
@@ -18,154 +24,152 @@ from firnline.raft import wire
 from firnline.raft.election_state import NOBODY
 from firnline.raft.fetch_rules import Diverging, truncation_point
 from firnline.raft.ports import SnapshotPart
+from firnline.raft.quorum_state import QuorumState, refusal
 from firnline.raft.role import Role
 from firnline.raft.snapshot_transfer import SnapshotTransfer, Taken
-from firnline.raft.standing import Standing, refusal
-from firnline.raft.wire import Said
+from firnline.raft.wire import ParsedResponse
 from firnline.records.batch import headers
 
-# A log that begins after it would soon have no offsets left.
+# The largest snapshot end: a log that begins after it would run out of offsets.
 SNAPSHOT_END_MAX = 2**62
 
 
 class FollowerState:
-    """Fetches for a follower, and for whoever looks for a leader: both are the same request."""
+    """Fetches for a follower, and for a node that looks for a leader: the request is the same."""
 
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
-        self._transfer = SnapshotTransfer(standing.log)
+    def __init__(self, quorum: QuorumState) -> None:
+        self._quorum = quorum
+        self._transfer = SnapshotTransfer(quorum.log)
         self._is_installing = False
         self._is_leader_silent = False
         self._download_began_ms = 0
-        self._promised_offset = 0  # high watermark the leader named
+        self._leader_high_watermark = 0  # high watermark of the leader, as it said last
         self.leader_start_offset: int | None = None
         self.fetched_records = 0
 
     def begin(self, now_ms: int) -> Effects:
-        """Follow a leader, or look for one; the first request leaves with the next `fetch_due`."""
+        """Follow a leader, or look for one; the next `fetch_due` sends the first request."""
         self._is_leader_silent = False
-        self._promised_offset = 0
+        self._leader_high_watermark = 0
         self.leader_start_offset = None
-        if self._standing.role is not Role.FOLLOWER:
+        if self._quorum.role is not Role.FOLLOWER:
             return []
-        return self.give_up_after(self._standing.settings.fetch_timeout_ms, now_ms)
+        return self.give_up_after(self._quorum.settings.fetch_timeout_ms, now_ms)
 
     @property
     def fetching_snapshot(self) -> OffsetAndEpoch | None:
-        """What is on its way; None for nothing."""
+        """The snapshot that is being downloaded; None for none."""
         return self._transfer.snapshot_id
 
     def end(self) -> None:
-        """Follow no more: half a snapshot of one leader is nothing to another."""
+        """Stop following: a part of one leader's snapshot is of no use with another leader."""
         self._transfer.drop()
         self._is_installing = False
 
     def give_up_after(self, timeout_ms: int, now_ms: int) -> Effects:
-        """Take the leader for dead unless a fetch succeeds within that time (Q18, Q28)."""
-        return self._standing.set_timer("fetch", now_ms + timeout_ms, self._on_timeout)
+        """Give up the leader unless a fetch succeeds within that time (Q18, Q28)."""
+        return self._quorum.set_timer("fetch", now_ms + timeout_ms, self._on_timeout)
 
     def _on_timeout(self, now_ms: int) -> Effects:
-        if self._standing.may_elect:
-            return self._standing.prospect(now_ms)
-        # An observer elects nobody: it asks whoever may know the leader (Q2).
+        if self._quorum.may_elect:
+            return self._quorum.transition_to_prospective(now_ms)
+        # An observer takes no part in elections: it asks the other nodes for the leader (Q2).
         self._is_leader_silent = True
         return []
 
     def on_synced(self, now_ms: int) -> Effects:
-        """What was appended is on the disk: now it may be called committed, and promised."""
-        standing = self._standing
-        if standing.role is not Role.FOLLOWER:
+        """What was appended is on disk: commit it as far as the leader has."""
+        quorum = self._quorum
+        if quorum.role is not Role.FOLLOWER:
             return []
-        return self._commit(min(self._promised_offset, standing.log.synced_offset), now_ms)
+        return self._commit(min(self._leader_high_watermark, quorum.log.synced_offset), now_ms)
 
     def _commit(self, offset: int, now_ms: int) -> Effects:
-        standing = self._standing
-        if offset <= (standing.high_watermark or 0):
+        quorum = self._quorum
+        if offset <= (quorum.high_watermark or 0):
             return []
-        assert not standing.is_voter or offset <= standing.log.synced_offset, (
-            "it is on this disk (I3)"
-        )
-        return standing.commit(offset, now_ms)
+        assert not quorum.is_voter or offset <= quorum.log.synced_offset, "it is on this disk (I3)"
+        return quorum.commit(offset, now_ms)
 
     # ------------------------------------------------------------------------------------- asking
 
     def fetch_due(self, now_ms: int) -> Effects:
-        """Send the one next request, if it may leave now."""
-        standing = self._standing
-        if standing.calls.is_waiting or self._is_installing or standing.is_cutting:
+        """Send the next request, if it may leave now."""
+        quorum = self._quorum
+        if quorum.calls.is_waiting or self._is_installing or quorum.is_truncating:
             return []
-        if standing.is_voter and not standing.is_synced:
-            return standing.flush()
-        leader = standing.leader if standing.role is Role.FOLLOWER else None
-        may_ask = leader is not None and standing.calls.is_ready(leader.node_id, now_ms)
+        if quorum.is_voter and not quorum.is_synced:
+            return quorum.flush()
+        leader = quorum.leader if quorum.role is Role.FOLLOWER else None
+        may_ask = leader is not None and quorum.calls.is_ready(leader.node_id, now_ms)
         if leader is not None and may_ask and not self._is_leader_silent:
             return self._ask_leader(leader)
-        peer = self._somebody(now_ms)
+        peer = self._any_peer(now_ms)
         return [] if peer is None else self._fetch(peer)
 
-    def _somebody(self, now_ms: int) -> Peer | None:
-        """Anybody who may know the leader, but for those who were no use just now.
+    def _any_peer(self, now_ms: int) -> Peer | None:
+        """Return a random peer that may know the leader; None if all have failed lately.
 
-        The leader that is known is one of them: it may be back, and no bootstrap server.
+        The last known leader is one of them: it may be back, and need not be a bootstrap server.
         """
-        standing = self._standing
-        known, leader = standing.bootstrap, standing.leader
+        quorum = self._quorum
+        known, leader = quorum.bootstrap, quorum.leader
         if leader is not None and leader not in known:
             known = (*known, leader)
         ready = [
             peer
             for peer in known
-            if peer.node_id != standing.node_id and standing.calls.is_ready(peer.node_id, now_ms)
+            if peer.node_id != quorum.node_id and quorum.calls.is_ready(peer.node_id, now_ms)
         ]
-        return ready[standing.rng.below(len(ready))] if ready else None
+        return ready[quorum.rng.below(len(ready))] if ready else None
 
     def _ask_leader(self, leader: Peer) -> Effects:
-        standing, snapshot_id = self._standing, self._transfer.snapshot_id
+        quorum, snapshot_id = self._quorum, self._transfer.snapshot_id
         if snapshot_id is None:
             return self._fetch(leader)
         request = wire.fetch_snapshot_request(
-            standing.cluster_id,
-            epoch=standing.epoch,
-            replica_id=standing.node_id,
-            directory_id=standing.directory_id,
+            quorum.cluster_id,
+            epoch=quorum.epoch,
+            replica_id=quorum.node_id,
+            directory_id=quorum.directory_id,
             snapshot_id=snapshot_id,
             position=self._transfer.position,
-            max_bytes=standing.settings.fetch_snapshot_max_bytes,
+            max_bytes=quorum.settings.fetch_snapshot_max_bytes,
         )
-        # Whatever it answers but a piece of it, a Fetch says what is there instead (Q36, X12). Leaders of
-        # Kafka 4.3.1 say UNKNOWN_SERVER_ERROR for all refusals of a FetchSnapshot.
-        return standing.ask(leader, request, self._on_chunk, on_refused=self._transfer.drop)
+        # After any other answer than a piece, a Fetch finds out how to go on (Q36, X12). Leaders of Kafka
+        # 4.3.1 answer UNKNOWN_SERVER_ERROR for each refusal of a FetchSnapshot.
+        return quorum.ask(leader, request, self._on_chunk, on_refused=self._transfer.drop)
 
     def _fetch(self, peer: Peer) -> Effects:
-        standing = self._standing
-        # The end of the log, whose epoch is the snapshot's while the log is empty (Q38).
-        end = OffsetAndEpoch(standing.log.end_offset, standing.log.last_epoch)
+        quorum = self._quorum
+        # The end of the log; its epoch is the snapshot's while the log is empty (Q38).
+        end = OffsetAndEpoch(quorum.log.end_offset, quorum.log.last_epoch)
         request = wire.fetch_request(
-            standing.cluster_id,
-            epoch=standing.epoch,
-            replica_id=standing.node_id,
-            directory_id=standing.directory_id,
+            quorum.cluster_id,
+            epoch=quorum.epoch,
+            replica_id=quorum.node_id,
+            directory_id=quorum.directory_id,
             end=end,
-            high_watermark=standing.high_watermark,
-            max_bytes=standing.settings.fetch_max_bytes,
+            high_watermark=quorum.high_watermark,
+            max_bytes=quorum.settings.fetch_max_bytes,
         )
 
-        return standing.ask(peer, request, self._on_fetched)
+        return quorum.ask(peer, request, self._on_fetched)
 
     # ---------------------------------------------------------------------------------- answers
 
-    def _on_fetched(self, said: Said, now_ms: int) -> Effects | KafkaError | None:
-        standing = self._standing
+    def _on_fetched(self, said: ParsedResponse, now_ms: int) -> Effects | KafkaError | None:
+        quorum = self._quorum
         if said.error != Code.NONE:
             return refusal(said)
-        if standing.role is not Role.FOLLOWER or said.known.leader_id == NOBODY:
+        if quorum.role is not Role.FOLLOWER or said.leader_and_epoch.leader_id == NOBODY:
             return None
         part = said.part
         assert isinstance(part, FetchablePartitionResponse)
         self.leader_start_offset = part.log_start_offset
         outcome: Effects | KafkaError | None
         if part.diverging_epoch.epoch >= 0:
-            outcome = self._cut(part.diverging_epoch, now_ms)
+            outcome = self._truncate(part.diverging_epoch, now_ms)
         elif part.snapshot_id.epoch >= 0 or part.snapshot_id.end_offset >= 0:
             outcome = self._start_download(part.snapshot_id, now_ms)
         else:
@@ -173,79 +177,80 @@ class FollowerState:
         return outcome if not isinstance(outcome, list) else self._succeed(now_ms) + outcome
 
     def _succeed(self, now_ms: int) -> Effects:
-        self._standing.has_fetched = True
+        self._quorum.has_fetched = True
         self._is_leader_silent = False
-        return self.give_up_after(self._standing.settings.fetch_timeout_ms, now_ms)
+        return self.give_up_after(self._quorum.settings.fetch_timeout_ms, now_ms)
 
-    def _cut(self, diverging: EpochEndOffset, now_ms: int) -> Effects | KafkaError | None:
-        """Drop what the leader has not; but nothing that is committed, whatever it says (X8)."""
-        standing = self._standing
-        told = Diverging(diverging.epoch, diverging.end_offset)
-        offset = truncation_point(standing.log, told, high_watermark=standing.committed)
+    def _truncate(self, diverging: EpochEndOffset, now_ms: int) -> Effects | KafkaError | None:
+        """Remove what the leader does not have, but never a committed record, whatever the leader says
+        (X8)."""
+        quorum = self._quorum
+        divergence = Diverging(diverging.epoch, diverging.end_offset)
+        offset = truncation_point(quorum.log, divergence, high_watermark=quorum.committed)
         if isinstance(offset, KafkaError):
             return offset
-        if offset >= standing.log.end_offset:
+        if offset >= quorum.log.end_offset:
             return None
-        return standing.cut_log(offset, now_ms)
+        return quorum.truncate_log(offset, now_ms)
 
     def _start_download(self, snapshot_id: SnapshotId, now_ms: int) -> Effects | KafkaError | None:
-        standing = self._standing
+        quorum = self._quorum
         wanted = OffsetAndEpoch(snapshot_id.end_offset, snapshot_id.epoch)
-        if wanted.epoch > standing.epoch or wanted.offset > SNAPSHOT_END_MAX:
+        if wanted.epoch > quorum.epoch or wanted.offset > SNAPSHOT_END_MAX:
             why = "a leader named a snapshot that cannot be"
-            return KafkaError(Code.CORRUPT_MESSAGE, why, snapshot=wanted, epoch=standing.epoch)
-        if wanted.offset >= standing.committed:
+            return KafkaError(Code.CORRUPT_MESSAGE, why, snapshot=wanted, epoch=quorum.epoch)
+        if wanted.offset >= quorum.committed:
             if self._transfer.snapshot_id != wanted:
                 self._download_began_ms = now_ms
             return [] if self._transfer.begin(wanted) else None
-        if wanted.offset < 0 or wanted.epoch < standing.log.last_epoch:
+        if wanted.offset < 0 or wanted.epoch < quorum.log.last_epoch:
             return None
         return KafkaError(
             Code.CORRUPT_MESSAGE,
             "the leader's snapshot ends before what this node knows to be committed: a voter lost its"
             " disk. Keep this directory, and compare it with the others",
             snapshot=wanted,
-            high_watermark=standing.committed,
+            high_watermark=quorum.committed,
         )
 
     def _append(self, part: FetchablePartitionResponse, now_ms: int) -> Effects | KafkaError:
-        standing = self._standing
+        quorum = self._quorum
         records = part.records or b""
         data = records.read() if isinstance(records, FileRecords) else bytes(records)
         if data:
-            problem = self._judge_epochs(data)
-            if problem is None and standing.log.is_headless:
-                # A leader has what this log lacks: nobody needs what is left of it. The records come again.
-                return standing.cut_log(0, now_ms)
-            problem = problem or standing.log.append_fetched(data, now_ms=now_ms)
+            problem = self._check_epochs(data)
+            if problem is None and quorum.log.lost_beginning:
+                # A leader has all records, so what is left of this log is not needed. It is fetched anew.
+                return quorum.truncate_log(0, now_ms)
+            problem = problem or quorum.log.append_fetched(data, now_ms=now_ms)
             if problem is not None:
                 return problem
             self.fetched_records += sum(header.record_count for header in headers(data))
-        self._promised_offset = max(self._promised_offset, part.high_watermark)
-        reach = standing.log.synced_offset if standing.is_voter else standing.log.end_offset
-        return self._commit(min(self._promised_offset, reach), now_ms)
+        self._leader_high_watermark = max(self._leader_high_watermark, part.high_watermark)
+        reach = quorum.log.synced_offset if quorum.is_voter else quorum.log.end_offset
+        return self._commit(min(self._leader_high_watermark, reach), now_ms)
 
-    def _judge_epochs(self, data: bytes) -> KafkaError | None:
+    def _check_epochs(self, data: bytes) -> KafkaError | None:
         """A leader has no records of a later epoch than its own."""
         try:
             newest = max((header.leader_epoch for header in headers(data)), default=-1)
         except KafkaError as problem:
             return problem
-        if newest <= self._standing.epoch:
+        if newest <= self._quorum.epoch:
             return None
         return KafkaError(
             Code.CORRUPT_MESSAGE,
             "a leader sent records of a later epoch than its own",
-            epoch=self._standing.epoch,
+            epoch=self._quorum.epoch,
             record_epoch=newest,
         )
 
     # --------------------------------------------------------------------------------- snapshots
 
-    def _on_chunk(self, said: Said, now_ms: int) -> Effects | KafkaError | None:
+    def _on_chunk(self, said: ParsedResponse, now_ms: int) -> Effects | KafkaError | None:
         transfer = self._transfer
         if said.error in (Code.SNAPSHOT_NOT_FOUND, Code.POSITION_OUT_OF_RANGE):
-            # Cleaning took it away meanwhile: a Fetch says what is there instead (Q36, X12).
+            # The leader removed the snapshot meanwhile: a Fetch finds out how to go on (Q36, X12).
             transfer.drop()
             return self._succeed(now_ms)
         if said.error != Code.NONE:
@@ -260,27 +265,27 @@ class FollowerState:
         return effects
 
     def _install(self, part: SnapshotPart) -> Effects:
-        standing = self._standing
+        quorum = self._quorum
         self._is_installing = True
 
         def synced(problem: StorageError | None, now_ms: int) -> Effects:
             if problem is not None:
                 raise problem
-            return standing.gate.take(installable, now_ms)
+            return quorum.gate.take(installable, now_ms)
 
         def installable(now_ms: int) -> Effects:
-            if standing.is_stopped or not self._transfer.end(part):
+            if quorum.is_stopped or not self._transfer.end(part):
                 return []
             self._is_installing = False
             (end_offset, epoch), took_ms = part.snapshot_id, now_ms - self._download_began_ms
             line = (
                 f"fetched the snapshot of the metadata up to offset {end_offset} of epoch {epoch}"
             )
-            note = Note(line=f"{line} from node {standing.leader_id} in {took_ms} ms")
-            standing.begin_cut()
-            return [note, *standing.log.install(part, replaced, standing.on_cut, now_ms)]
+            note = Note(line=f"{line} from node {quorum.leader_id} in {took_ms} ms")
+            quorum.begin_truncation()
+            return [note, *quorum.log.install(part, replaced, quorum.on_truncated, now_ms)]
 
         def replaced(now_ms: int) -> Effects:
-            return [] if standing.is_stopped else standing.install(part.snapshot_id, now_ms)
+            return [] if quorum.is_stopped else quorum.install(part.snapshot_id, now_ms)
 
         return [Flush(files=part.files(), then=synced)]

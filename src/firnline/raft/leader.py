@@ -1,4 +1,13 @@
-"""What a leader does: serve fetches, raise the high watermark, make itself known, notice it is alone. PURE.
+"""The leader of the quorum: it serves fetches, raises the high watermark, makes itself known, resigns. PURE.
+
+Theory of operation. A leadership begins when it is saved. The leader appends a LeaderChange record of its
+epoch; a record of an older epoch is committed only with a record of its own (X2). A voter's Fetch from an
+offset says that the voter has everything below it on its disk. The high watermark is the offset that a
+majority of voters has reached; the leader counts what its own disk has. When the LeaderChange record is
+committed, the listener learns that this node leads. A Fetch at the log end waits, as in Kafka's purgatory,
+until there are new records, a new high watermark, or its time is over. The leader sends BeginQuorumEpoch to
+voters that do not fetch, and resigns when no majority fetches. It guarantees rel-Q5 and rel-Q6: committed
+records are on a majority of disks.
 
 Source: KIP-595, KIP-630, KIP-836, KIP-1166; spec 1.6, 1.7, Q23-Q29, DescribeQuorum of 1.5.
 """
@@ -15,12 +24,12 @@ from firnline.protocol.messages import k55_describe_quorum as k55
 from firnline.protocol.messages.k01_fetch import FetchPartition
 from firnline.protocol.messages.k59_fetch_snapshot import FetchSnapshotPartition
 from firnline.raft import wire
-from firnline.raft.fetch_rules import Diverging, SnapshotNeeded, Valid, Verdict, judge_fetch
+from firnline.raft.fetch_rules import Diverging, SnapshotNeeded, Valid, Verdict, validate_fetch
+from firnline.raft.quorum_state import QuorumState, refusal
 from firnline.raft.role import Role
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS
 from firnline.raft.snapshot_serve import BEGUN_IN_VAIN, Downloads, serve_chunk
-from firnline.raft.standing import Standing, refusal
-from firnline.raft.wire import Answer
+from firnline.raft.wire import ResponseCallback
 from firnline.records.build import NewRecord, build_batch, build_batch_of, encode_values
 from firnline.records.control import (
     ControlType,
@@ -31,16 +40,16 @@ from firnline.records.control import (
 )
 
 _NEVER_MS = -1
-# Fetches of others than voters that wait; there are as many as brokers, and one of each.
+# The most delayed fetches of replicas that are no voters; each broker has one.
 OTHERS_MAX = 1_000
-# Others than voters that are remembered: a client may claim any id.
+# The most observers that the leader remembers: a client may claim any id.
 OBSERVERS_MAX = 1_000
-# Some three microseconds each.
+# About three microseconds each.
 _REFUSED_PER_STEP = 300
 
 
 class Proposed(NamedTuple):
-    """Where proposed records stand, first and last offset inclusive; not committed yet."""
+    """The offsets of proposed records, first and last inclusive; they are not committed yet."""
 
     base_offset: int
     last_offset: int
@@ -49,14 +58,14 @@ class Proposed(NamedTuple):
 class Replica:
     """How far another replica is, as its fetches of this epoch say. Times are ms; -1 for never.
 
-    end_offset    it has everything below. At most the leader's log end (Q24): a Fetch from beyond is answered
-                  with where the logs part, and not noted. It may fall, for disks get lost.
-    seen_end      the leader's log end at its last Fetch, so at least `end_offset`: whoever comes to it was
-                  caught up when that Fetch came
-    caught_up_ms  when it last had all that there was; never falls, and never above `fetched_ms`
-    fetched_ms    when its last Fetch came that was in order; never falls
+    end_offset    it has everything below. At most the leader's log end (Q24): a Fetch above it is answered
+                  with the divergence and does not count. It may fall, for disks get lost.
+    seen_end      the leader's log end at the replica's last Fetch, so at least `end_offset`. A replica that
+                  reaches it was caught up when that Fetch came
+    caught_up_ms  when it last had all records; never falls, and never above `fetched_ms`
+    fetched_ms    when its last valid Fetch came; never falls
     asked_ms      when it last asked for a snapshot, which says nothing of what it has
-    directory_id  of the disk that these are about: another one begins with nothing
+    directory_id  of the disk that these values are about: another one begins with nothing
     """
 
     __slots__ = (
@@ -74,12 +83,12 @@ class Replica:
         self.directory_id = directory_id
         self.end_offset = NO_OFFSET
         self.fetched_ms = _NEVER_MS
-        self.asked_ms = _NEVER_MS  # when it last was about a snapshot
+        self.asked_ms = _NEVER_MS
         self.caught_up_ms = _NEVER_MS
-        self.seen_end = NO_OFFSET  # the leader's log end at its last fetch
+        self.seen_end = NO_OFFSET
 
     def fetches(self, offset: int, *, leader_end_offset: int, now_ms: int) -> None:
-        """It has everything below `offset`; possibly less than it said before: disks get lost."""
+        """It has everything below `offset`; this may be less than before, because disks get lost."""
         if offset >= leader_end_offset:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif 0 < self.seen_end <= offset:
@@ -90,27 +99,28 @@ class Replica:
         self.end_offset = offset
 
     @property
-    def heard_ms(self) -> int:
-        """When it was last heard of, whatever it lacks; ms, -1 for never."""
+    def last_request_ms(self) -> int:
+        """When it last sent any request; ms, -1 for never."""
         return max(self.fetched_ms, self.asked_ms)
 
 
 class Parked(NamedTuple):
-    """A Fetch at the log's end that waits for something new until `deadline_ms`."""
+    """A delayed fetch: it waits at the log end for something new, until `deadline_ms`."""
 
     partition: FetchPartition
     max_bytes: int
     deadline_ms: int
-    answer: Answer
+    answer: ResponseCallback
 
 
 class ParkedFetches:
-    """Fetches that wait, in the order they came: how many may.
+    """The delayed fetches, in the order they came.
 
-    A replica has one Fetch under way. A newer one says that nobody reads the answer to the older, as after
-    a connection that was lost: that is answered at once. Voters therefore always have room. For all others
-    there is a bound, or clients that make up ids could fill the memory: beyond it whoever has waited longest
-    is answered with what there is, which is no error, and may ask again.
+    A replica has one Fetch under way. A second one shows that nobody reads the response to the first, for
+    instance after a lost connection; so the first is answered at once, and a voter always has room. The
+    fetches of all other clients are limited, because clients that make up ids could fill the memory. Beyond
+    the limit the one that has waited longest is answered with the present state, which is no error: its
+    client asks again.
     """
 
     def __init__(self) -> None:
@@ -124,7 +134,8 @@ class ParkedFetches:
     def add(
         self, waiter: Parked, node_id: int, directory_id: Uuid, *, is_voter: bool
     ) -> list[Parked]:
-        """Let a Fetch wait; return those to be answered in its stead. `node_id` -1: of a consumer."""
+        """Add a delayed fetch; return those that are to be answered now in its place. `node_id` -1 is a
+        consumer."""
         if is_voter:
             older = self._voters.pop(node_id, None)
             self._voters[node_id] = waiter
@@ -140,7 +151,7 @@ class ParkedFetches:
         return [] if older is None else [older]
 
     def take(self, is_ready: Callable[[Parked], bool]) -> list[Parked]:
-        """Return those that are ready; they wait no more."""
+        """Remove and return those that are ready."""
         found: list[Parked] = []
         for waiting in (self._voters, self._others):
             ready = [key for key, waiter in waiting.items() if is_ready(waiter)]
@@ -149,16 +160,16 @@ class ParkedFetches:
 
     @property
     def first_ms(self) -> int | None:
-        """When the first of them is late; None where none waits."""
+        """The earliest deadline; None if no fetch waits."""
         waiting = (*self._voters.values(), *self._others.values())
         return min((waiter.deadline_ms for waiter in waiting), default=None)
 
 
 class Leader:
-    """The duties of a leader; also refuses what only a leader may be asked."""
+    """The duties of the leader. On other nodes it refuses the requests that only a leader serves."""
 
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
+    def __init__(self, quorum: QuorumState) -> None:
+        self._quorum = quorum
         self._voters: dict[int, Replica] = {}
         self._observers: dict[tuple[int, Uuid], Replica] = {}
         self._downloads = Downloads()
@@ -174,18 +185,19 @@ class Leader:
     # ------------------------------------------------------------------------------ begin and end
 
     def begin(self, now_ms: int) -> Effects:
-        """Take up a leadership that is saved: one record of the new epoch commits all before it (Q23)."""
-        standing = self._standing
+        """Begin a leadership that is saved: one record of the new epoch commits all records before it
+        (Q23)."""
+        quorum = self._quorum
         self._voters = {
             peer.node_id: Replica(peer.node_id, ZERO_UUID)
-            for peer in standing.voters.others(standing.node_id)
+            for peer in quorum.voters.others(quorum.node_id)
         }
         self._observers, self._contacts, self._parked = {}, set(), ParkedFetches()
         self._downloads = Downloads()
         self._has_announced = False
         self._uncommitted = []
         self._began_ms = now_ms
-        self.epoch_start_offset = standing.log.end_offset
+        self.epoch_start_offset = quorum.log.end_offset
         effects = self._append(self._leader_change(now_ms), now_ms)
         if self._voters:
             effects += self._watch_contacts(now_ms)
@@ -193,15 +205,15 @@ class Leader:
         return effects
 
     def end(self, now_ms: int) -> Effects:
-        """Leave: whoever waits for news hears that it has to ask another node (Q27)."""
+        """Stop leading: answer each delayed fetch with NOT_LEADER_OR_FOLLOWER (Q27)."""
         parked = self._parked.take(lambda waiter: True)
         self._uncommitted = []
-        effects = self._standing.timers.cancel("parked")
+        effects = self._quorum.timers.cancel("parked")
         refusal = self._refusal(Code.NOT_LEADER_OR_FOLLOWER)
         return effects + [waiter.answer(refusal) for waiter in parked]
 
     def successors(self) -> tuple[tuple[int, Uuid], ...]:
-        """The other voters, the one with most records first (Q28)."""
+        """The other voters, the one with the longest log first (Q28)."""
         ordered = sorted(self._voters.values(), key=lambda r: (-r.end_offset, r.node_id))
         return tuple((replica.node_id, replica.directory_id) for replica in ordered)
 
@@ -217,9 +229,9 @@ class Leader:
     ) -> tuple[Proposed, Effects] | KafkaError:
         """Append record values as one batch, all or nothing (Q29)."""
         assert values, "an empty proposal has no offset"
-        standing = self._standing
-        is_leader = standing.role is Role.LEADER and not standing.gate.is_saving
-        if not is_leader or epoch != standing.epoch:
+        quorum = self._quorum
+        is_leader = quorum.role is Role.LEADER and not quorum.gate.is_saving
+        if not is_leader or epoch != quorum.epoch:
             return KafkaError(Code.NOT_CONTROLLER, "this node does not lead the metadata quorum")
         if body is None:
             body = encode_values(values)
@@ -231,96 +243,98 @@ class Leader:
                 size_bytes=len(batch),
                 limit_bytes=METADATA_BATCH_BYTES_MAX,
             )
-        base_offset = standing.log.end_offset
+        base_offset = quorum.log.end_offset
         effects = self._append(batch, now_ms)
-        return Proposed(base_offset, standing.log.end_offset - 1), effects
+        return Proposed(base_offset, quorum.log.end_offset - 1), effects
 
     def _append(self, batch: bytearray, now_ms: int) -> Effects:
-        standing, log = self._standing, self._standing.log
-        assert standing.role is Role.LEADER, "nobody else writes a record of its own (Q15, X1)"
+        quorum, log = self._quorum, self._quorum.log
+        assert quorum.role is Role.LEADER, "only the leader writes its own records (Q15, X1)"
         expected_offset = log.end_offset
-        base_offset = log.append(batch, epoch=standing.epoch, now_ms=now_ms)
+        base_offset = log.append(batch, epoch=quorum.epoch, now_ms=now_ms)
         assert base_offset == expected_offset, "a leader appends, and never overwrites (Q29)"
         self.appended_records += log.end_offset - base_offset
         self._uncommitted.append((log.end_offset, now_ms))
-        # Followers may have it before this disk has: it is not committed by that (Q25).
-        return self._wake(now_ms) + standing.flush()
+        # Followers may have the record before this disk; that does not commit it (Q25).
+        return self._wake(now_ms) + quorum.flush()
 
     def _leader_change(self, now_ms: int) -> bytearray:
-        standing = self._standing
+        quorum = self._quorum
         message = LeaderChangeMessage(
-            leader_id=standing.node_id,
-            voters=[LeaderChangeVoter(voter_id=node_id) for node_id in standing.voters.node_ids],
-            granting_voters=[LeaderChangeVoter(voter_id=n) for n in standing.granting_ids],
+            leader_id=quorum.node_id,
+            voters=[LeaderChangeVoter(voter_id=node_id) for node_id in quorum.voters.node_ids],
+            granting_voters=[LeaderChangeVoter(voter_id=n) for n in quorum.granting_ids],
         )
         record = NewRecord(encode_key(ControlType.LEADER_CHANGE), encode_value(message), now_ms)
-        return build_batch([record], leader_epoch=standing.epoch, is_control=True)
+        return build_batch([record], leader_epoch=quorum.epoch, is_control=True)
 
     # ------------------------------------------------------------------------------ high watermark
 
     def update_high_watermark(self, now_ms: int) -> Effects:
-        """Commit what a majority of voters has on disk, with a record of this epoch in it (Q23, Q24)."""
-        standing = self._standing
+        """Commit what a majority of voters has on disk, if it has a record of this epoch in it (Q23, Q24)."""
+        quorum = self._quorum
         ends = [replica.end_offset for replica in self._voters.values()]
-        if standing.is_voter:
-            ends.append(standing.log.synced_offset)
+        if quorum.is_voter:
+            ends.append(quorum.log.synced_offset)
         offset = sorted(ends, reverse=True)[len(ends) // 2]
-        if offset <= self.epoch_start_offset or offset <= (standing.high_watermark or 0):
+        if offset <= self.epoch_start_offset or offset <= (quorum.high_watermark or 0):
             return []
-        assert offset <= standing.log.end_offset, "no replica has more than the leader (Q24)"
+        assert offset <= quorum.log.end_offset, "no replica has more than the leader (Q24)"
         while self._uncommitted and self._uncommitted[0][0] <= offset:
             self.commit_ms.add(now_ms - self._uncommitted.pop(0)[1])
-        epoch = standing.epoch
-        effects = standing.commit(offset, now_ms)
-        if standing.role is not Role.LEADER or standing.epoch != epoch:
+        epoch = quorum.epoch
+        effects = quorum.commit(offset, now_ms)
+        if quorum.role is not Role.LEADER or quorum.epoch != epoch:
             return effects
         effects += self._wake(now_ms, is_high_watermark_new=True)
         if not self._has_announced:
-            # Only now is everything before this epoch committed, and told (X16).
+            # Only now is everything before this epoch committed, and the listener was notified of it (X16).
             self._has_announced = True
-            effects += standing.tell(standing.listener.on_leader, standing.epoch, now_ms)
+            effects += quorum.notify(quorum.listener.on_leader, quorum.epoch, now_ms)
         return effects
 
     # ------------------------------------------------------------------------------------- contact
 
     def _watch_contacts(self, now_ms: int) -> Effects:
-        """Q26: a majority has to be heard within one and a half fetch timeouts, again and again."""
+        """Resign unless a majority fetches within one and a half fetch timeouts, again and again (Q26)."""
         self._contacts = set()
-        timeout_ms = self._standing.settings.fetch_timeout_ms * 3 // 2
-        return self._standing.set_timer("contacts", now_ms + timeout_ms, self._standing.resign)
+        timeout_ms = self._quorum.settings.fetch_timeout_ms * 3 // 2
+        return self._quorum.set_timer("contacts", now_ms + timeout_ms, self._quorum.resign)
 
     def _contact(self, node_id: int, now_ms: int) -> Effects:
         if node_id not in self._voters:
             return []
         self._contacts.add(node_id)
-        needed = self._standing.voters.majority - (1 if self._standing.is_voter else 0)
+        needed = self._quorum.voters.majority - (1 if self._quorum.is_voter else 0)
         return self._watch_contacts(now_ms) if len(self._contacts) >= needed else []
 
     def _make_known(self, now_ms: int) -> Effects:
-        """Tell the voters that did not fetch lately who leads; again at half the fetch timeout, forever."""
-        standing = self._standing
-        every_ms = standing.settings.fetch_timeout_ms // 2
-        effects = standing.set_timer("begin", now_ms + every_ms, self._make_known)
-        assert standing.leader is not None, "a leader votes, so its address is known"
-        for peer in standing.voters.others(standing.node_id):
-            heard_ms = self._voters[peer.node_id].heard_ms
-            is_silent = heard_ms == _NEVER_MS or now_ms - heard_ms >= every_ms
-            if is_silent and standing.calls.is_ready(peer.node_id, now_ms):
+        """Send BeginQuorumEpoch to the voters that did not fetch lately, every half fetch timeout."""
+        quorum = self._quorum
+        every_ms = quorum.settings.fetch_timeout_ms // 2
+        effects = quorum.set_timer("begin", now_ms + every_ms, self._make_known)
+        assert quorum.leader is not None, "a leader votes, so its address is known"
+        for peer in quorum.voters.others(quorum.node_id):
+            last_request_ms = self._voters[peer.node_id].last_request_ms
+            is_silent = last_request_ms == _NEVER_MS or now_ms - last_request_ms >= every_ms
+            if is_silent and quorum.calls.is_ready(peer.node_id, now_ms):
                 request = wire.begin_request(
-                    standing.cluster_id,
-                    epoch=standing.epoch,
-                    leader_id=standing.node_id,
+                    quorum.cluster_id,
+                    epoch=quorum.epoch,
+                    leader_id=quorum.node_id,
                     voter_id=peer.node_id,
-                    listener=standing.settings.listener_name,
-                    leader=standing.leader,
+                    listener=quorum.settings.listener_name,
+                    leader=quorum.leader,
                 )
-                effects += standing.ask(peer, request, _acknowledged)
+                effects += quorum.ask(peer, request, _acknowledged)
         return effects
 
     # --------------------------------------------------------------------------------------- fetch
 
-    def on_fetch(self, request: wire.FetchRequest, answer: Answer, now_ms: int) -> Effects:
-        """Serve a replica's Fetch, park it, or refuse it; in this order of reasons (spec 1.5)."""
+    def on_fetch(
+        self, request: wire.FetchRequest, answer: ResponseCallback, now_ms: int
+    ) -> Effects:
+        """Serve a replica's Fetch, delay it, or refuse it; the reasons apply in this order (spec 1.5)."""
         partition = wire.only_partition(request)
         if partition is None:
             return [answer(wire.FetchResponse(error_code=Code.INVALID_REQUEST))]
@@ -334,8 +348,8 @@ class Leader:
         refused = self._refuse_leader_only(partition.current_leader_epoch)
         if refused is not None:
             return [answer(self._refusal(refused))]
-        verdict = judge_fetch(
-            self._standing.log, partition.fetch_offset, partition.last_fetched_epoch
+        verdict = validate_fetch(
+            self._quorum.log, partition.fetch_offset, partition.last_fetched_epoch
         )
         effects: Effects = []
         if isinstance(verdict, Valid):
@@ -347,16 +361,16 @@ class Leader:
             replica = self._note_snapshot(
                 wire.fetcher_id(request), partition, verdict.snapshot_id, now_ms
             )
-            # It may have lost what it had. What it has more may be of another history.
+            # It may have lost what it had. What it has above may be of another history.
             replica.end_offset = min(replica.end_offset, partition.fetch_offset)
-        response = self._found(verdict, partition.fetch_offset, request.max_bytes)
+        response = self._fetch_response(verdict, partition.fetch_offset, request.max_bytes)
         found = response.responses[0].partitions[0]
-        has_news = (
+        is_complete = (
             not isinstance(verdict, Valid)
             or bool(found.records)
             or partition.high_watermark < found.high_watermark
         )
-        if has_news or request.max_wait_ms == 0:
+        if is_complete or request.max_wait_ms == 0:
             return [*effects, answer(response)]
         deadline_ms = now_ms + request.max_wait_ms
         node_id, waiter = (
@@ -369,16 +383,17 @@ class Leader:
         return [*effects, *map(self._answer_now, replaced), *self._watch_parked()]
 
     def _note_fetch(self, node_id: int, partition: FetchPartition, now_ms: int) -> Effects:
-        """A replica's place is valid: it has all before it, on its disk if it votes (Q25, X17)."""
-        if node_id < 0 or node_id == self._standing.node_id:
+        """Note a valid fetch offset: the replica has everything below it, on its disk if it votes (Q25,
+        X17)."""
+        if node_id < 0 or node_id == self._quorum.node_id:
             return []
         replica = self._replica(node_id, partition.replica_directory_id)
         replica.fetches(
             partition.fetch_offset,
-            leader_end_offset=self._standing.log.end_offset,
+            leader_end_offset=self._quorum.log.end_offset,
             now_ms=now_ms,
         )
-        newest = self._standing.log.newest_snapshot_id
+        newest = self._quorum.log.newest_snapshot_id
         self._downloads.reaches(
             _key(replica),
             partition.fetch_offset,
@@ -397,8 +412,8 @@ class Leader:
         snapshot_id: OffsetAndEpoch,
         now_ms: int,
     ) -> Replica:
-        """A replica is on its way over a snapshot: it lives, and the snapshot is kept for it."""
-        if node_id < 0 or node_id == self._standing.node_id:
+        """Note that a replica needs a snapshot: it is alive, and the snapshot is kept for it."""
+        if node_id < 0 or node_id == self._quorum.node_id:
             return Replica(node_id, ZERO_UUID)
         replica = self._replica(node_id, partition.replica_directory_id)
         replica.asked_ms = max(replica.asked_ms, now_ms)
@@ -406,11 +421,11 @@ class Leader:
         return replica
 
     def held_offset(self, now_ms: int) -> int | None:
-        """The log must not begin after that offset: replicas are about to fetch from there (X12)."""
+        """The log start must not pass this offset: replicas are about to fetch from there (X12)."""
         return self._downloads.lowest(now_ms)
 
     def _replica(self, node_id: int, directory_id: Uuid) -> Replica:
-        """Static voters are known by their id alone (kraft.version 0); others by id and directory."""
+        """Return the state of a replica. A static voter is known by its id alone (kraft.version 0)."""
         voter = self._voters.get(node_id)
         if voter is not None:
             return voter
@@ -422,8 +437,8 @@ class Leader:
             found = observers[key] = Replica(node_id, directory_id)
         return found
 
-    def _found(self, verdict: Verdict, offset: int, max_bytes: int) -> wire.FetchResponse:
-        standing = self._standing
+    def _fetch_response(self, verdict: Verdict, offset: int, max_bytes: int) -> wire.FetchResponse:
+        quorum = self._quorum
         diverging = snapshot_id = None
         records = b""
         if isinstance(verdict, Diverging):
@@ -431,20 +446,21 @@ class Leader:
         elif isinstance(verdict, SnapshotNeeded):
             snapshot_id = verdict.snapshot_id
         else:
-            records = standing.log.read(offset, max_bytes=max_bytes)
+            records = quorum.log.read(offset, max_bytes=max_bytes)
         return wire.fetch_response(
             Code.NONE,
-            standing.known,
-            log_start_offset=standing.log.start_offset,
-            high_watermark=standing.high_watermark,
+            quorum.leader_and_epoch,
+            log_start_offset=quorum.log.start_offset,
+            high_watermark=quorum.high_watermark,
             records=records,
             diverging=diverging,
             snapshot_id=snapshot_id,
         )
 
     def _wake(self, now_ms: int, *, is_high_watermark_new: bool = False) -> Effects:
-        """Answer those who wait with what there is now. Their question is old: it is no sign of life."""
-        end_offset = self._standing.log.end_offset
+        """Answer the delayed fetches that are complete. They are old requests, so they count as no
+        contact."""
+        end_offset = self._quorum.log.end_offset
         ready = self._parked.take(
             lambda waiter: is_high_watermark_new or waiter.partition.fetch_offset < end_offset
         )
@@ -455,16 +471,16 @@ class Leader:
     def _answer_now(self, waiter: Parked) -> Effect:
         partition = waiter.partition
         offset = partition.fetch_offset
-        verdict = judge_fetch(self._standing.log, offset, partition.last_fetched_epoch)
-        return waiter.answer(self._found(verdict, offset, waiter.max_bytes))
+        verdict = validate_fetch(self._quorum.log, offset, partition.last_fetched_epoch)
+        return waiter.answer(self._fetch_response(verdict, offset, waiter.max_bytes))
 
     def _watch_parked(self) -> Effects:
-        timers, first_ms = self._standing.timers, self._parked.first_ms
+        timers, first_ms = self._quorum.timers, self._parked.first_ms
         if first_ms is None:
             return timers.cancel("parked")
         if timers.at_ms("parked") == first_ms:
             return []
-        return self._standing.set_timer("parked", first_ms, self._expire_parked)
+        return self._quorum.set_timer("parked", first_ms, self._expire_parked)
 
     def _expire_parked(self, now_ms: int) -> Effects:
         late = self._parked.take(lambda waiter: waiter.deadline_ms <= now_ms)
@@ -473,96 +489,96 @@ class Leader:
     # ----------------------------------------------------------------------------------- snapshots
 
     def on_fetch_snapshot(
-        self, request: wire.FetchSnapshotRequest, answer: Answer, now_ms: int
+        self, request: wire.FetchSnapshotRequest, answer: ResponseCallback, now_ms: int
     ) -> Effects:
         """Serve one piece of a snapshot; it counts as contact like a Fetch (X7)."""
-        standing = self._standing
+        quorum = self._quorum
         if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
             return [answer(wire.FetchSnapshotResponse(error_code=Code.INVALID_REQUEST))]
         partition = wire.only_partition(request)
         if partition is None:
-            return [answer(wire.unknown_snapshot_partition(request, standing.known))]
+            return [answer(wire.unknown_snapshot_partition(request, quorum.leader_and_epoch))]
         refused = self._refuse_leader_only(partition.current_leader_epoch)
         if refused is not None:
-            return [answer(wire.fetch_snapshot_response(refused, standing.known))]
+            return [answer(wire.fetch_snapshot_response(refused, quorum.leader_and_epoch))]
         wanted = OffsetAndEpoch(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
-        chunk = serve_chunk(standing.log, wanted, partition.position, request.max_bytes)
+        chunk = serve_chunk(quorum.log, wanted, partition.position, request.max_bytes)
         if isinstance(chunk, KafkaError):
-            return [answer(wire.fetch_snapshot_response(chunk.code, standing.known))]
+            return [answer(wire.fetch_snapshot_response(chunk.code, quorum.leader_and_epoch))]
         replica = self._note_snapshot(request.replica_id, partition, wanted, now_ms)
         effects = self._contact(request.replica_id, now_ms)
         if (
             partition.position == 0
             and self._downloads.begins(_key(replica), wanted) == BEGUN_IN_VAIN
         ):
-            on_useless = standing.listener.on_useless_snapshot
-            effects += standing.tell(on_useless, wanted, replica.node_id, now_ms)
-        response = wire.fetch_snapshot_response(Code.NONE, standing.known, chunk=chunk)
+            on_useless = quorum.listener.on_useless_snapshot
+            effects += quorum.notify(on_useless, wanted, replica.node_id, now_ms)
+        response = wire.fetch_snapshot_response(Code.NONE, quorum.leader_and_epoch, chunk=chunk)
         return [*effects, answer(response)]
 
     # ------------------------------------------------------------------------------------ describe
 
     def on_describe(
-        self, request: wire.DescribeQuorumRequest, answer: Answer, now_ms: int
+        self, request: wire.DescribeQuorumRequest, answer: ResponseCallback, now_ms: int
     ) -> Effects:
-        """Say how far every replica is (KIP-595 DescribeQuorum, KIP-836 times, KIP-853 addresses)."""
-        standing = self._standing
+        """Answer DescribeQuorum: how far each replica is (KIP-595, KIP-836 times, KIP-853 addresses)."""
+        quorum = self._quorum
         if wire.only_partition(request) is None:
             return [answer(whole(refusing_to_describe(request)))]
-        if standing.role is not Role.LEADER:
+        if quorum.role is not Role.LEADER:
             error = k55.DescribeQuorumPartitionResult(
                 error_code=Code.NOT_LEADER_OR_FOLLOWER,
                 error_message="this node does not lead the metadata quorum",
             )
             return [answer(_described(error, []))]
         own = k55.QuorumReplicaState(
-            replica_id=standing.node_id,
-            log_end_offset=standing.log.end_offset,
+            replica_id=quorum.node_id,
+            log_end_offset=quorum.log.end_offset,
             last_fetch_timestamp=now_ms,
             last_caught_up_timestamp=now_ms,
         )
         voters = [_shown(replica) for replica in self._voters.values()]
-        if standing.is_voter:
+        if quorum.is_voter:
             voters.append(own)
         result = k55.DescribeQuorumPartitionResult(
             partition_index=wire.PARTITION,
             error_message=None,
-            leader_id=standing.node_id,
-            leader_epoch=standing.epoch,
-            high_watermark=_or_minus_one(standing.high_watermark),
+            leader_id=quorum.node_id,
+            leader_epoch=quorum.epoch,
+            high_watermark=_or_minus_one(quorum.high_watermark),
             current_voters=sorted(voters, key=lambda state: int(state.replica_id)),
             observers=[_shown(replica) for replica in self.live_observers(now_ms)],
         )
-        listener = standing.settings.listener_name
+        listener = quorum.settings.listener_name
         nodes = [
             k55.QuorumNode(
                 node_id=voter.node_id,
                 listeners=[k55.QuorumListener(name=listener, host=voter.host, port=voter.port)],
             )
-            for voter in standing.voters.voters
+            for voter in quorum.voters.voters
         ]
         return [answer(_described(result, nodes))]
 
     @property
     def observers(self) -> int:
-        """How many observers fetched of late."""
+        """How many observers fetched lately."""
         return len(self._observers)
 
     def live_observers(self, now_ms: int) -> list[Replica]:
-        """The observers that fetched lately; the others are forgotten."""
+        """Return the observers that fetched lately, and forget the others."""
         self._observers = {
             key: replica
             for key, replica in self._observers.items()
-            if now_ms - replica.heard_ms < OBSERVER_SILENCE_MAX_MS
+            if now_ms - replica.last_request_ms < OBSERVER_SILENCE_MAX_MS
         }
         return list(self._observers.values())
 
     def live_offsets(self, now_ms: int) -> list[int]:
-        """How far every other live replica is (Q51), with the snapshot that it fetches. A voter not heard
-        yet may be as far back as 0."""
+        """How far each other live replica is (Q51), counting the snapshot that it fetches. A voter that has
+        not fetched yet counts as 0."""
         live = self.live_observers(now_ms)
         for replica in self._voters.values():
-            if now_ms - max(replica.heard_ms, self._began_ms) < OBSERVER_SILENCE_MAX_MS:
+            if now_ms - max(replica.last_request_ms, self._began_ms) < OBSERVER_SILENCE_MAX_MS:
                 live.append(replica)
         return [
             max(replica.end_offset, self._downloads.of(_key(replica), now_ms) or 0)
@@ -572,20 +588,22 @@ class Leader:
     # ------------------------------------------------------------------------------------ refusals
 
     def _refuse_leader_only(self, epoch: int) -> Code | None:
-        standing = self._standing
-        if epoch < standing.epoch:
+        quorum = self._quorum
+        if epoch < quorum.epoch:
             return Code.FENCED_LEADER_EPOCH
-        if epoch > standing.epoch:
+        if epoch > quorum.epoch:
             return Code.UNKNOWN_LEADER_EPOCH
-        return None if standing.role is Role.LEADER else Code.NOT_LEADER_OR_FOLLOWER
+        return None if quorum.role is Role.LEADER else Code.NOT_LEADER_OR_FOLLOWER
 
     def _refusal(self, code: Code) -> wire.FetchResponse:
-        standing = self._standing
-        return wire.fetch_response(code, standing.known, log_start_offset=standing.log.start_offset)
+        quorum = self._quorum
+        return wire.fetch_response(
+            code, quorum.leader_and_epoch, log_start_offset=quorum.log.start_offset
+        )
 
 
 class CommitTimes:
-    """How long appends took to be committed: count, sum and maximum, in ms."""
+    """How long it took to commit appends: count, sum and maximum, in ms."""
 
     __slots__ = ("count", "max_ms", "sum_ms")
 
@@ -593,14 +611,14 @@ class CommitTimes:
         self.count = self.sum_ms = self.max_ms = 0
 
     def add(self, took_ms: int) -> None:
-        """Count one."""
+        """Count one append."""
         self.count += 1
         self.sum_ms += took_ms
         self.max_ms = max(self.max_ms, took_ms)
 
 
-def _acknowledged(said: wire.Said, now_ms: int) -> Effects | KafkaError | None:
-    """A voter knows who leads; its fetches will show it."""
+def _acknowledged(said: wire.ParsedResponse, now_ms: int) -> Effects | KafkaError | None:
+    """A voter accepted BeginQuorumEpoch; its fetches will show it."""
     return [] if said.error == Code.NONE else refusal(said)
 
 
@@ -632,7 +650,7 @@ def _described(
 def refusing_to_describe(
     request: wire.DescribeQuorumRequest,
 ) -> Generator[None, None, wire.DescribeQuorumResponse]:
-    """Return that every partition that was asked for is unknown here; yields after so many."""
+    """Return that each partition of the request is unknown here; yields after some partitions at a time."""
     topics = []
     left = _REFUSED_PER_STEP
     for topic in request.topics:

@@ -1,4 +1,4 @@
-"""The roles of a replica, and what moves between them, as a table. PURE.
+"""The roles of a replica of the quorum, and the transitions between them, as a table. PURE.
 
 Source: KIP-595, KIP-996; spec 1.3, Q15, Q46.
 """
@@ -9,7 +9,7 @@ from firnline.base.errors import Bug
 
 
 class Role(Enum):
-    """What a node is in its epoch. An observer is only ever unattached or a follower (Q2)."""
+    """The role of a node in its epoch. An observer is only ever unattached or a follower (Q2)."""
 
     UNATTACHED = "unattached"
     FOLLOWER = "follower"
@@ -20,7 +20,7 @@ class Role(Enum):
 
 
 class Cause(Enum):
-    """What makes a node change its role."""
+    """Why a node changes its role."""
 
     NEWER_EPOCH = "newer-epoch"
     LEADER_FOUND = "leader-found"
@@ -32,11 +32,11 @@ class Cause(Enum):
 
 _U, _F, _P = Role.UNATTACHED, Role.FOLLOWER, Role.PROSPECTIVE
 _C, _L, _R = Role.CANDIDATE, Role.LEADER, Role.RESIGNED
-_X = None  # illegal: taking it is our bug, not a peer's
+_X = None  # illegal: only a bug of ours can cause it, not a peer
 
-# One row per role, one column per cause. A majority of pre-votes makes a candidate, which alone raises the
-# epoch (Q46); a candidate that does not win asks for pre-votes again. A leader that resigns is never more
-# than that in its epoch (Q15, X1); one that hears of a leader in its own epoch has found two leaders.
+# One row per role, one column per cause. A majority of pre-votes makes a candidate, and only a candidate
+# raises the epoch (Q46); a candidate that does not win asks for pre-votes again. A leader that resigns never
+# leads that epoch again (Q15, X1). A leader does not follow another leader of its own epoch.
 TRANSITIONS: dict[Role, dict[Cause, Role | None]] = {
     role: dict(zip(Cause, row, strict=True))
     for role, row in {
@@ -52,7 +52,7 @@ TRANSITIONS: dict[Role, dict[Cause, Role | None]] = {
 
 
 def next_role(role: Role, cause: Cause) -> Role:
-    """Return the role after `cause`; raise `Bug` for a cell that must not be taken."""
+    """Return the role after `cause`; raise `Bug` for an illegal transition."""
     after = TRANSITIONS[role][cause]
     if after is None:
         raise Bug("illegal quorum transition", role=role.value, cause=cause.value)

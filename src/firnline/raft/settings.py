@@ -1,8 +1,8 @@
-"""What an operator may set about the quorum, as its machine takes it. PURE. Source: spec 1.4."""
+"""The settings of the quorum that an operator may change. PURE. Source: spec 1.4."""
 
 from typing import NamedTuple
 
-# Fixed in Kafka as well (spec 1.4, 'Fixed').
+# Fixed in Kafka too (spec 1.4, 'Fixed').
 FETCH_WAIT_MAX_MS = 500
 CLEANING_INTERVAL_MS = 60_000
 OBSERVER_SILENCE_MAX_MS = 300_000
@@ -25,7 +25,7 @@ class QuorumSettings(NamedTuple):
     retention_max_bytes: int = 100 * 1024 * 1024
     retention_max_ms: int = 7 * 24 * 3600 * 1000
     start_offset_lag_time_max_ms: int = 0
-    # First of controller.listener.names: the name under which voters are told where the leader listens.
+    # First of controller.listener.names: the listener whose address voters learn from BeginQuorumEpoch.
     listener_name: str = "CONTROLLER"
-    # Nobody sets it but the simulator, which has no time to wait for a minute.
+    # Only the simulator changes it, because a minute is too long for it.
     cleaning_interval_ms: int = CLEANING_INTERVAL_MS

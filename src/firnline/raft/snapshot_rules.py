@@ -1,7 +1,8 @@
-"""When a snapshot may be taken, and which old ones go. PURE. Source: KIP-630; spec Q33, Q40, Q42, Q51.
+"""When a snapshot may be taken, and which old ones are removed. PURE. Source: KIP-630; spec Q33, Q40, Q42,
+Q51.
 
-The log start is 0 or the end of a snapshot that is here: old snapshots go by raising it to the end of the
-next one, and the last one always stays. Sizes in bytes, times in ms since 1970; a negative limit is none.
+The log start is 0 or the end of a snapshot on this disk. Raising it to the end of the next snapshot removes
+the older ones; the last one always stays. Sizes in bytes, times in ms since 1970; a negative limit is none.
 """
 
 from collections.abc import Sequence
@@ -9,12 +10,12 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OffsetAndEpoch
-from firnline.raft.fetch_rules import Lineage, Valid, judge_fetch
+from firnline.raft.fetch_rules import Lineage, Valid, validate_fetch
 from firnline.raft.settings import QuorumSettings
 
 
 class StoredSnapshot(NamedTuple):
-    """One complete snapshot; `last_contained_ms` is the append time of the last record in it."""
+    """One complete snapshot; `last_contained_ms` is the append time of its last record."""
 
     snapshot_id: OffsetAndEpoch
     size_bytes: int
@@ -36,12 +37,12 @@ class CleanableLog(Protocol):
 # ------------------------------------------------------------------------------------- creation
 
 
-def judge_creation(
+def check_creation(
     log: Lineage, snapshot_id: OffsetAndEpoch, *, high_watermark: int
 ) -> KafkaError | bool:
-    """May a snapshot of that id be written? False: quietly not, it is here or not needed any more (Q33).
+    """May a snapshot of that id be written? False if it exists or is no longer needed (Q33).
 
-    KafkaError for an id that is no committed place of the log: what would be written is not its state.
+    KafkaError for an id that is no committed place of the log.
     """
     if snapshot_id.offset < log.start_offset:
         return False
@@ -52,14 +53,14 @@ def judge_creation(
             end_offset=snapshot_id.offset,
             high_watermark=high_watermark,
         )
-    if snapshot_id.offset <= 0 or judge_fetch(log, *snapshot_id) != Valid():
+    if snapshot_id.offset <= 0 or validate_fetch(log, *snapshot_id) != Valid():
         return KafkaError(
             Code.INVALID_REQUEST,
             "a snapshot of a place that is not in the log",
             end_offset=snapshot_id.offset,
             epoch=snapshot_id.epoch,
         )
-    # An older one than the newest would only be retired.
+    # A snapshot older than the newest would only be retired.
     newest = log.newest_snapshot_id
     return newest is None or snapshot_id.offset > newest.offset
 
@@ -68,10 +69,10 @@ def judge_creation(
 
 
 class Lag(NamedTuple):
-    """What metadata.start.offset.lag.time.max.ms looks at (Q51).
+    """What metadata.start.offset.lag.time.max.ms is compared with (Q51).
 
-    A leader gives the offsets that each live voter and observer but itself last fetched from, and no
-    `leader_start_offset`; any other node gives the start of its leader's log, as the last Fetch told.
+    A leader gives the last fetch offset of each other live voter and observer, and no `leader_start_offset`;
+    any other node gives the start of its leader's log, from the last Fetch response.
     """
 
     replica_offsets: Sequence[int] = ()
@@ -86,10 +87,10 @@ def next_start_offset(
     lag: Lag | None = None,
     held_offset: int | None = None,
 ) -> int | None:
-    """Return where the log is to begin now, None for where it does: retire to it, and ask again.
+    """Return the next log start, or None to keep the present one. The caller retires to it and asks again.
 
-    Without `lag` each replica cleans on its own (Q40); with it, Q51 rules alone. In either case the log goes
-    on to have what lies after `held_offset`: a replica needs it.
+    Without `lag` each replica cleans by itself (Q40); with it, only Q51 applies. In both cases the log keeps
+    everything after `held_offset`, because a replica needs it.
     """
     stored = [StoredSnapshot(*row) for row in log.snapshot_sizes()]
     if lag is None:
@@ -109,7 +110,7 @@ def next_start_offset(
 def _by_retention(
     stored: list[StoredSnapshot], log_bytes: int, settings: QuorumSettings, now_ms: int
 ) -> int | None:
-    """By size, then by age, in pairs: the older one goes, the log begins at the end of the other."""
+    """By size, then by age: the oldest snapshot is removed, and the log begins at the end of the next one."""
     if len(stored) < 2:
         return None
     oldest, successor = stored[:2]
@@ -121,7 +122,7 @@ def _by_retention(
 
 
 def _as_leader(stored: list[StoredSnapshot], lag: Lag, max_lag_ms: int, now_ms: int) -> int:
-    """The end of the newest snapshot that every live replica has passed, or that is older than the bound."""
+    """The end of the newest snapshot that each live replica has passed, or that is older than the limit."""
     slowest = min(lag.replica_offsets, default=None)
     for one in reversed(stored):
         end_offset = one.snapshot_id.offset
@@ -132,6 +133,6 @@ def _as_leader(stored: list[StoredSnapshot], lag: Lag, max_lag_ms: int, now_ms: 
 
 
 def _as_follower(stored: list[StoredSnapshot], leader_start_offset: int) -> int:
-    """The end of the own newest snapshot that does not go further than the leader's log start."""
+    """The end of the newest local snapshot that is not beyond the leader's log start."""
     ends = [one.snapshot_id.offset for one in stored]
     return max((end for end in ends if end <= leader_start_offset), default=0)

@@ -1,9 +1,9 @@
-"""The leader's half of FetchSnapshot: a slice of a snapshot file, and what is kept meanwhile. PURE.
+"""The leader's side of FetchSnapshot: it serves pieces of a snapshot, and holds what a replica needs. PURE.
 
-Cleaning would take a snapshot away in the middle of its download, and the log behind it before the replica
-has read it: with snapshots in quick succession it would begin anew for ever. So both stay until it has caught
-up with the newest snapshot, for a bounded time. One that is gone after that is not found any more, and the
-follower starts over (X12). Source: KIP-630; spec 1.5, Q12, Q40, Q41, Q51.
+Without a hold, cleaning would remove a snapshot during its download, or the log after it before the replica
+has fetched it; with frequent snapshots the replica would begin anew for ever. So the leader keeps both until
+the replica has caught up with the newest snapshot, for a limited time. After that the snapshot is not found,
+and the follower starts over (X12). Source: KIP-630; spec 1.5, Q12, Q40, Q41, Q51.
 """
 
 from collections.abc import Hashable
@@ -17,14 +17,14 @@ from firnline.raft.ports import SnapshotFile
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS
 
 HOLD_MAX_MS = HOUR_MS
-# So many replicas hold something, those heard of last: a client may claim any id.
+# The most replicas that hold snapshots, those with the latest requests: a client may claim any id.
 HOLDS_MAX = 1_000
-# A replica that begins the same snapshot so often found it damaged: it would for ever.
+# A replica that begins the same snapshot so often finds it damaged each time, and would do so for ever.
 BEGUN_IN_VAIN = 3
 
 
 class Chunk(NamedTuple):
-    """A slice of a snapshot, cut anywhere. `size_bytes` is that of the whole file."""
+    """A piece of a snapshot, without regard to batches. `size_bytes` is that of the whole file."""
 
     snapshot_id: OffsetAndEpoch
     size_bytes: int
@@ -33,7 +33,7 @@ class Chunk(NamedTuple):
 
 
 class SnapshotSource(Protocol):
-    """Where snapshots are; every `ReplicatedLog` is one."""
+    """Opens snapshots; every `ReplicatedLog` is one."""
 
     def open_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotFile | None: ...
 
@@ -41,10 +41,10 @@ class SnapshotSource(Protocol):
 def serve_chunk(
     source: SnapshotSource, snapshot_id: OffsetAndEpoch, position: int, max_bytes: int
 ) -> Chunk | KafkaError:
-    """Return what of a snapshot a follower asked for, at most `max_bytes` and the cap of one answer.
+    """Return a piece of a snapshot, at most `max_bytes` and the limit of one response.
 
-    SNAPSHOT_NOT_FOUND for one that is not here or is 0-0, POSITION_OUT_OF_RANGE for a position outside of
-    the file, its end included (X11). StorageError when the file cannot be read.
+    SNAPSHOT_NOT_FOUND if it does not exist or is 0-0, POSITION_OUT_OF_RANGE for a position outside the file
+    or at its end (X11). StorageError if the file cannot be read.
     """
     if max_bytes < 0:
         return KafkaError(Code.INVALID_REQUEST, "a negative size", max_bytes=max_bytes)
@@ -67,20 +67,20 @@ def serve_chunk(
 
 
 class _Hold:
-    __slots__ = ("began_ms", "begun", "begun_id", "heard_ms", "offset")
+    __slots__ = ("began_ms", "begun", "begun_id", "last_request_ms", "offset")
 
     def __init__(self, offset: int, now_ms: int) -> None:
         self.offset = offset  # the log must not begin after it
         self.begun_id: OffsetAndEpoch | None = None
         self.begun = 0  # how often it began to fetch that snapshot
-        self.began_ms = self.heard_ms = now_ms
+        self.began_ms = self.last_request_ms = now_ms
 
 
 class Downloads:
-    """What is held, by replica. One that is silent, or takes too long, loses its claim.
+    """What each replica holds. A replica that is silent, or takes too long, loses its hold.
 
-    Invariant: a replica holds for `HOLD_MAX_MS` in all, however often it begins anew, until it was caught up
-    or silent in between.
+    Invariant: a replica holds for at most `HOLD_MAX_MS`, however often it begins anew, unless it caught up or
+    fell silent in between.
     """
 
     def __init__(self) -> None:
@@ -90,15 +90,16 @@ class Downloads:
         return len(self._holds)
 
     def needs(self, replica: Hashable, snapshot_id: OffsetAndEpoch, now_ms: int) -> None:
-        """It was told to fetch that snapshot, or it fetches a piece of it."""
+        """The replica got the id of that snapshot from a Fetch, or fetches a piece of it."""
         hold = self._holds.pop(replica, None) or _Hold(snapshot_id.offset, now_ms)
-        hold.offset, hold.heard_ms = snapshot_id.offset, now_ms
+        hold.offset, hold.last_request_ms = snapshot_id.offset, now_ms
         self._holds[replica] = hold
         if len(self._holds) > HOLDS_MAX:
             del self._holds[next(iter(self._holds))]
 
     def begins(self, replica: Hashable, snapshot_id: OffsetAndEpoch) -> int:
-        """It asks for the first piece; return how often it has done so, of this snapshot."""
+        """The replica asks for the first piece; return how often it has asked for the first piece of this
+        snapshot."""
         hold = self._holds.get(replica)
         if hold is None:
             return 0
@@ -107,32 +108,31 @@ class Downloads:
         return hold.begun
 
     def reaches(self, replica: Hashable, offset: int, *, newest_snapshot: int, now_ms: int) -> None:
-        """It fetches from the log again: it has caught up where no cleaning can outrun it."""
+        """The replica fetches from the log again; at the newest snapshot's end it needs no hold any more."""
         hold = self._holds.get(replica)
         if hold is None:
             return
         if offset >= newest_snapshot:
             del self._holds[replica]
         else:
-            hold.offset, hold.heard_ms = offset, now_ms
+            hold.offset, hold.last_request_ms = offset, now_ms
 
     def of(self, replica: Hashable, now_ms: int) -> int | None:
-        """Return what that replica holds, an offset; None for nothing."""
+        """Return the offset that the replica holds; None for none."""
         hold = self._holds.get(replica)
         return None if hold is None or not _counts(hold, now_ms) else hold.offset
 
     def lowest(self, now_ms: int) -> int | None:
-        """Return the offset after which the log must not begin; None where nobody holds it. Forgets who is
-        silent."""
+        """Return the offset that the log start must not pass; None for none. Forgets silent replicas."""
         self._holds = {
             replica: hold
             for replica, hold in self._holds.items()
-            if now_ms - hold.heard_ms < OBSERVER_SILENCE_MAX_MS
+            if now_ms - hold.last_request_ms < OBSERVER_SILENCE_MAX_MS
         }
         held = [hold.offset for hold in self._holds.values() if _counts(hold, now_ms)]
         return min(held, default=None)
 
 
 def _counts(hold: _Hold, now_ms: int) -> bool:
-    is_live = now_ms - hold.heard_ms < OBSERVER_SILENCE_MAX_MS
+    is_live = now_ms - hold.last_request_ms < OBSERVER_SILENCE_MAX_MS
     return is_live and now_ms - hold.began_ms < HOLD_MAX_MS

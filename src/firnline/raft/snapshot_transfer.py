@@ -1,8 +1,8 @@
-"""The follower's half of FetchSnapshot: a download, slice by slice, until it is installed. PURE.
+"""The follower's side of FetchSnapshot: one download, piece by piece, until it is installed. PURE.
 
-Who drives it (`raft/follower.py`) asks for the slice at `position`, one request at a time, and gives it only
-the answer to that one. Whatever goes wrong, the download is dropped and a Fetch says what to do next: slices
-of two files, or of two leaders, are never mixed (rel-Q17, X12). Source: KIP-630; spec Q35-Q38.
+`raft/follower.py` asks for the piece at `position`, one request at a time, and passes on only the response to
+that request. After any failure the download is dropped, and a Fetch finds out how to go on: pieces of two
+files, or of two leaders, are never mixed (rel-Q17, X12). Source: KIP-630; spec Q35-Q38.
 """
 
 from enum import Enum
@@ -15,7 +15,7 @@ from firnline.raft.snapshot_serve import Chunk
 
 
 class PartTaker(Protocol):
-    """Where a download goes; every `ReplicatedLog` is one."""
+    """Receives a download; every `ReplicatedLog` is one."""
 
     @property
     def newest_snapshot_id(self) -> OffsetAndEpoch | None: ...
@@ -24,18 +24,18 @@ class PartTaker(Protocol):
 
 
 class Taken(Enum):
-    """What a slice led to."""
+    """The state of the download after a piece."""
 
     MORE = "more"  # ask for the next one
-    COMPLETE = "complete"  # whole and checked: sync `part.files()`, then `install`
-    RESTART = "restart"  # the download is gone: Fetch again, after a wait
+    COMPLETE = "complete"  # complete and checked: sync `part.files()`, then `install`
+    RESTART = "restart"  # the download was dropped: Fetch again, after a wait
 
 
 class SnapshotTransfer:
     """At most one download. Invariants:
 
-    I1  what was taken is a prefix of one file of one leader.
-    I2  a part is installed only after it was found whole and its files were synced.
+    I1  the received bytes are a prefix of one file of one leader.
+    I2  a part is installed only if it is complete and its files were synced.
     I3  a part is not closed while its files are being synced.
     """
 
@@ -43,25 +43,26 @@ class SnapshotTransfer:
 
     def __init__(self, log: PartTaker) -> None:
         self._log = log
-        self._size_bytes: int | None = None  # of the whole file, once a slice told
+        self._size_bytes: int | None = None  # of the whole file, from the first piece
         self._is_syncing = False
         self.part: SnapshotPart | None = None
-        self.problem: KafkaError | None = None  # why the last download was dropped by itself
+        self.problem: KafkaError | None = None  # why `take` dropped the last download
 
     @property
     def snapshot_id(self) -> OffsetAndEpoch | None:
-        """What is on its way, or being synced; the log is not fetched meanwhile (Q35). None: nothing."""
+        """The snapshot that is being received or synced; the log is not fetched meanwhile (Q35). None for
+        none."""
         return None if self.part is None else self.part.snapshot_id
 
     @property
     def position(self) -> int:
-        """Bytes that are here: the position to ask for next."""
+        """The bytes received: the position to ask for next."""
         return 0 if self.part is None else self.part.size_bytes
 
     def begin(self, snapshot_id: OffsetAndEpoch) -> bool:
-        """Begin to download; False for one that is no snapshot (0-0), or not newer than what is here.
+        """Begin a download; False for one that is no snapshot (0-0), or not newer than the newest local one.
 
-        One that is on its way already goes on; another one is dropped for it. StorageError when the part
+        A download of the same snapshot goes on; one of another snapshot is dropped. StorageError if the part
         cannot be written.
         """
         newest = self._log.newest_snapshot_id
@@ -77,11 +78,11 @@ class SnapshotTransfer:
         return True
 
     def take(self, chunk: Chunk) -> Taken:
-        """Take the answer to the request for `position`. StorageError when it cannot be written."""
+        """Take the response to the request for `position`. StorageError if it cannot be written."""
         part = self.part
-        assert part is not None, "only an answer that is waited for is given"
-        assert not self._is_syncing, "nothing was missing"
-        self.problem = self._judge(part, chunk) or part.append(chunk.data)
+        assert part is not None, "there is a request for this piece"
+        assert not self._is_syncing, "the snapshot was incomplete"
+        self.problem = self._check_chunk(part, chunk) or part.append(chunk.data)
         if self.problem is None:
             if part.size_bytes < chunk.size_bytes:
                 return Taken.MORE
@@ -93,7 +94,8 @@ class SnapshotTransfer:
         return Taken.COMPLETE
 
     def end(self, part: SnapshotPart) -> bool:
-        """The files of `part` are synced: it is to be installed. False when it was dropped meanwhile."""
+        """The files of `part` are synced. True if it is to be installed; False if it was dropped
+        meanwhile."""
         if part is not self.part:
             part.discard()
             return False
@@ -101,10 +103,10 @@ class SnapshotTransfer:
         return True
 
     def drop(self) -> None:
-        """Forget the download: another leader, another role, a refusal, the end."""
+        """Drop the download: the leader or the role changed, the leader refused, or the node stops."""
         part, is_syncing = self.part, self._is_syncing
         self._forget()
-        # One whose files are being synced is discarded by `install`, after that.
+        # A part whose files are being synced is discarded by `end`, after the sync.
         if part is not None and not is_syncing:
             part.discard()
 
@@ -112,11 +114,11 @@ class SnapshotTransfer:
         self.part = self._size_bytes = None
         self._is_syncing = False
 
-    def _judge(self, part: SnapshotPart, chunk: Chunk) -> KafkaError | None:
-        """Is the slice the one that was asked for, of the file the last one was of?"""
+    def _check_chunk(self, part: SnapshotPart, chunk: Chunk) -> KafkaError | None:
+        """Is this the piece that was asked for, and of the same file as the last one?"""
         size_bytes, self._size_bytes = self._size_bytes, chunk.size_bytes
         if chunk.snapshot_id != part.snapshot_id or chunk.position != part.size_bytes:
-            why = "the leader answered with another slice than was asked for"
+            why = "the leader answered with another piece than was asked for"
         elif size_bytes is not None and size_bytes != chunk.size_bytes:
             why = "the leader's snapshot changed its size"
         elif not 0 < len(chunk.data) <= chunk.size_bytes - chunk.position:

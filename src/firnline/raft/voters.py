@@ -1,7 +1,7 @@
-"""Who votes. PURE. Source: KIP-595 'Configurations'; spec Q2.
+"""The voter set of the quorum. PURE. Source: KIP-595 'Configurations'; spec Q2.
 
-A static voter set comes from `controller.quorum.voters`. A set that changes by control records
-(KIP-853) has directory ids as well; a log that contains one is refused by `metadata/loader.py`.
+A static voter set comes from `controller.quorum.voters`. A voter set in control records (KIP-853) has
+directory ids too; `metadata/loader.py` refuses a log that contains one.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _KEY = "controller.quorum.voters"
 
 
 class Voter(NamedTuple):
-    """One replica that votes, and where it listens."""
+    """One voter and its address."""
 
     node_id: int
     host: str
@@ -22,7 +22,7 @@ class Voter(NamedTuple):
 
 
 class VoterSet:
-    """The voters, by node id in ascending order; a set that changes is another one."""
+    """The voters, by node id in ascending order; immutable."""
 
     __slots__ = ("node_ids", "voters")
 
@@ -32,30 +32,30 @@ class VoterSet:
 
     @property
     def majority(self) -> int:
-        """How many voters decide."""
+        """The number of votes that decide."""
         return len(self.voters) // 2 + 1
 
     def peer(self, node_id: int) -> Peer | None:
-        """Where the voter of that id listens; None for nobody of these."""
+        """The address of the voter with that id; None if it is no voter."""
         for voter in self.voters:
             if voter.node_id == node_id:
                 return Peer(*voter)
         return None
 
     def others(self, node_id: int) -> tuple[Peer, ...]:
-        """The voters but for `node_id`."""
+        """The voters except `node_id`."""
         return tuple(Peer(*voter) for voter in self.voters if voter.node_id != node_id)
 
     def __contains__(self, node_id: object) -> bool:
         return node_id in self.node_ids
 
     def is_sole(self, node_id: int) -> bool:
-        """Does `node_id` vote, and nobody else?"""
+        """Is `node_id` the only voter?"""
         return self.node_ids == (node_id,)
 
 
 def parse_voters(entries: Iterable[str]) -> VoterSet:
-    """Parse `id@host:port` entries; IPv6 hosts stand in brackets. Raises ConfigError naming the entry."""
+    """Parse `id@host:port` entries; IPv6 hosts are in brackets. Raises ConfigError naming the entry."""
     voters = []
     for entry in entries:
         node, at, address = entry.strip().partition("@")

@@ -1,7 +1,7 @@
-"""What the quorum says on the wire and how it reads what it hears: all six requests. PURE.
+"""The six requests of the quorum on the wire: building, parsing and answering them. PURE.
 
-One topic and one partition, always (Q1). Messages carry the fields of every version; the writer leaves out
-those a version lacks. Source: KIP-595, KIP-630, KIP-853, KIP-996, KIP-1166; spec 1.5.
+Each has one topic and one partition (Q1). Messages have the fields of every version; the writer leaves out
+those that a version lacks. Source: KIP-595, KIP-630, KIP-853, KIP-996, KIP-1166; spec 1.5.
 """
 
 from collections.abc import Callable, Sequence
@@ -59,7 +59,7 @@ __all__ = [
 PARTITION = 0
 _NO_CHUNK = Chunk(OffsetAndEpoch(0, 0), 0, 0, b"")
 
-Asked = (
+QuorumRequest = (
     FetchRequest
     | VoteRequest
     | BeginQuorumEpochRequest
@@ -67,19 +67,19 @@ Asked = (
     | DescribeQuorumRequest
     | FetchSnapshotRequest
 )
-# What members of the quorum hear from one another; DescribeQuorum is asked by clients.
-Heard = (
+# The responses between replicas of the quorum; DescribeQuorum is sent by clients.
+QuorumResponse = (
     FetchResponse
     | VoteResponse
     | BeginQuorumEpochResponse
     | EndQuorumEpochResponse
     | FetchSnapshotResponse
 )
-Answered = Heard | DescribeQuorumResponse
-# Takes the answer to a request, and returns the effect that sends it.
-Answer = Callable[[Answered], Effect]
-# What each request is answered with when it is refused as a whole.
-RESPONSES: dict[type[Asked], type[Answered]] = {
+AnyResponse = QuorumResponse | DescribeQuorumResponse
+# Takes the response to a request, and returns the effect that sends it.
+ResponseCallback = Callable[[AnyResponse], Effect]
+# The response to each request, for an error that concerns the whole request.
+RESPONSES: dict[type[QuorumRequest], type[AnyResponse]] = {
     FetchRequest: FetchResponse,
     VoteRequest: VoteResponse,
     BeginQuorumEpochRequest: BeginQuorumEpochResponse,
@@ -89,8 +89,9 @@ RESPONSES: dict[type[Asked], type[Answered]] = {
 }
 
 
-class Known(NamedTuple):
-    """What every answer tells of the quorum: the epoch, who leads it (-1 nobody), where it listens."""
+class LeaderAndEpoch(NamedTuple):
+    """What every response says of the quorum: the epoch, its leader (-1 if unknown) and the leader's
+    address."""
 
     epoch: int
     leader_id: int = NOBODY
@@ -106,11 +107,11 @@ Part = (
 )
 
 
-class Said(NamedTuple):
-    """An answer of the quorum as it was read; `part` is what it says of the one partition."""
+class ParsedResponse(NamedTuple):
+    """A parsed response; `part` is its content for the one partition."""
 
     error: int
-    known: Known
+    leader_and_epoch: LeaderAndEpoch
     part: Part
 
 
@@ -123,7 +124,7 @@ class _Topic(Protocol[Row]):
 
 
 class NamesTopics(Protocol[Row]):
-    """A request of the quorum's, by what it asks of a partition."""
+    """A request of the quorum, by its partitions."""
 
     @property
     def topics(self) -> Sequence[_Topic[Row]]: ...
@@ -142,7 +143,7 @@ def vote_request(
     last: OffsetAndEpoch,
     is_pre_vote: bool,
 ) -> VoteRequest:
-    """Ask one voter for its voice; `last` is where the candidate's log ends."""
+    """Ask one voter for its vote; `last` is the end of the candidate's log."""
     partition = k52_vote.VotePartition(
         partition_index=PARTITION,
         replica_epoch=epoch,
@@ -160,7 +161,7 @@ def vote_request(
 def begin_request(
     cluster_id: str, *, epoch: int, leader_id: int, voter_id: int, listener: str, leader: Peer
 ) -> BeginQuorumEpochRequest:
-    """Make the leader of `epoch` known to one voter."""
+    """Name the leader of `epoch` to one voter."""
     partition = k53_begin_quorum_epoch.BeginQuorumEpochPartition(
         partition_index=PARTITION,
         voter_directory_id=ZERO_UUID,
@@ -184,7 +185,7 @@ def begin_request(
 def end_request(
     cluster_id: str, *, epoch: int, leader_id: int, successors: Sequence[tuple[int, Uuid]]
 ) -> EndQuorumEpochRequest:
-    """Tell that the leader of `epoch` steps down; `successors` are ids and directories, best first."""
+    """Say that the leader of `epoch` resigns; `successors` are ids and directories, best first."""
     partition = k54_end_quorum_epoch.EndQuorumEpochPartition(
         partition_index=PARTITION,
         leader_id=leader_id,
@@ -213,7 +214,7 @@ def fetch_request(
     high_watermark: int | None,
     max_bytes: int,
 ) -> FetchRequest:
-    """Ask for what follows `end`, the end of this node's log."""
+    """Ask for the records after `end`, the end of this node's log."""
     partition = k01_fetch.FetchPartition(
         partition=PARTITION,
         current_leader_epoch=epoch,
@@ -265,7 +266,7 @@ def fetch_snapshot_request(
 
 
 def only_partition(request: NamesTopics[Row]) -> Row | None:
-    """Return the one partition of a request of the quorum's; None unless it names that and no other."""
+    """Return the one partition of a request; None unless it names the metadata partition and no other."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
     topic = request.topics[0]
@@ -276,7 +277,8 @@ def only_partition(request: NamesTopics[Row]) -> Row | None:
 
 
 def _is_metadata(topic: Any) -> bool:
-    """By id in a Fetch, which older versions lack: Kafka 4.3.1 refuses those too. By name otherwise."""
+    """Compare the id in a Fetch; older versions lack it, and Kafka 4.3.1 refuses those too. Elsewhere the
+    name."""
     if hasattr(topic, "topic_id"):
         return bool(topic.topic_id == METADATA_TOPIC_ID)
     name = topic.topic_name if hasattr(topic, "topic_name") else topic.name
@@ -289,7 +291,7 @@ def leader_of(
     voters: VoterSet,
     listener: str,
 ) -> Peer | None:
-    """Where the leader that Begin- or EndQuorumEpoch names listens; older versions leave it to the voters."""
+    """Return the address of the leader in a Begin- or EndQuorumEpoch; in older versions, the voter's."""
     endpoints = request.leader_endpoints
     for endpoint in endpoints:
         if endpoint.name == listener:
@@ -307,7 +309,7 @@ def fetcher_id(request: FetchRequest) -> int:
 # ------------------------------------------------------------------------------------------ responses
 
 
-def vote_response(error: Code, known: Known, *, is_granted: bool = False) -> VoteResponse:
+def vote_response(error: Code, known: LeaderAndEpoch, *, is_granted: bool = False) -> VoteResponse:
     """Answer a Vote."""
     partition = k52_vote.VotePartitionResult(
         partition_index=PARTITION,
@@ -320,7 +322,7 @@ def vote_response(error: Code, known: Known, *, is_granted: bool = False) -> Vot
     return VoteResponse(topics=[topic], node_endpoints=_endpoints(k52_vote.NodeEndpoint, known))
 
 
-def begin_response(error: Code, known: Known) -> BeginQuorumEpochResponse:
+def begin_response(error: Code, known: LeaderAndEpoch) -> BeginQuorumEpochResponse:
     """Answer a BeginQuorumEpoch."""
     m = k53_begin_quorum_epoch
     partition = m.BeginQuorumEpochPartitionResult(
@@ -335,7 +337,7 @@ def begin_response(error: Code, known: Known) -> BeginQuorumEpochResponse:
     )
 
 
-def end_response(error: Code, known: Known) -> EndQuorumEpochResponse:
+def end_response(error: Code, known: LeaderAndEpoch) -> EndQuorumEpochResponse:
     """Answer an EndQuorumEpoch."""
     m = k54_end_quorum_epoch
     partition = m.EndQuorumEpochPartitionResult(
@@ -350,7 +352,7 @@ def end_response(error: Code, known: Known) -> EndQuorumEpochResponse:
 
 def fetch_response(
     error: Code,
-    known: Known,
+    known: LeaderAndEpoch,
     *,
     log_start_offset: int,
     high_watermark: int | None = None,
@@ -358,7 +360,7 @@ def fetch_response(
     diverging: tuple[int, int] | None = None,
     snapshot_id: OffsetAndEpoch | None = None,
 ) -> FetchResponse:
-    """Answer a Fetch of the quorum's; `diverging` is epoch and end offset."""
+    """Answer a Fetch of a replica; `diverging` is epoch and end offset."""
     partition = k01_fetch.FetchablePartitionResponse(
         partition_index=PARTITION,
         error_code=error,
@@ -386,7 +388,7 @@ def fetch_response(
 
 def fetch_snapshot_response(
     error: Code,
-    known: Known,
+    known: LeaderAndEpoch,
     *,
     chunk: Chunk | None = None,
 ) -> FetchSnapshotResponse:
@@ -407,9 +409,9 @@ def fetch_snapshot_response(
 
 
 def unknown_snapshot_partition(
-    request: FetchSnapshotRequest, known: Known
+    request: FetchSnapshotRequest, known: LeaderAndEpoch
 ) -> FetchSnapshotResponse:
-    """Answer a FetchSnapshot of another partition: it is named, and unknown here."""
+    """Answer a FetchSnapshot of another partition: UNKNOWN_TOPIC_OR_PARTITION."""
     m = k59_fetch_snapshot
     topic = request.topics[0]
     partition = m.FetchSnapshotPartitionResult(
@@ -421,7 +423,7 @@ def unknown_snapshot_partition(
     )
 
 
-def _endpoints(kind: Any, known: Known) -> list[Any]:
+def _endpoints(kind: Any, known: LeaderAndEpoch) -> list[Any]:
     if known.leader is None or known.leader_id < 0:
         return []
     return [kind(node_id=known.leader_id, host=known.leader.host, port=known.leader.port)]
@@ -430,8 +432,8 @@ def _endpoints(kind: Any, known: Known) -> list[Any]:
 # ---------------------------------------------------------------------------------- reading responses
 
 
-def read_response(response: Heard, voters: VoterSet) -> Said | None:
-    """Read the one partition of an answer; None when it is of another one, or malformed."""
+def read_response(response: QuorumResponse, voters: VoterSet) -> ParsedResponse | None:
+    """Parse the one partition of a response; None for another partition or a malformed response."""
     topics: Any = response.responses if isinstance(response, FetchResponse) else response.topics
     if len(topics) != 1 or len(topics[0].partitions) != 1 or not _is_metadata(topics[0]):
         return None
@@ -439,19 +441,21 @@ def read_response(response: Heard, voters: VoterSet) -> Said | None:
     index = part.index if isinstance(response, FetchSnapshotResponse) else part.partition_index
     if index != PARTITION:
         return None
-    told = getattr(part, "current_leader", part)
-    leader_id = max(told.leader_id, NOBODY)
+    named = getattr(part, "current_leader", part)
+    leader_id = max(named.leader_id, NOBODY)
     leader = None
     if leader_id != NOBODY:
         leader = voters.peer(leader_id)
         for endpoint in response.node_endpoints:
             if endpoint.node_id == leader_id:
                 leader = Peer(leader_id, endpoint.host, endpoint.port)
-    return Said(part.error_code, Known(told.leader_epoch, leader_id, leader), part)
+    return ParsedResponse(
+        part.error_code, LeaderAndEpoch(named.leader_epoch, leader_id, leader), part
+    )
 
 
-def read_chunk(said: Said) -> Chunk:
-    """Read the piece of a snapshot in an answer to FetchSnapshot; half an id is none (Q36)."""
+def read_chunk(said: ParsedResponse) -> Chunk:
+    """Parse the piece of a snapshot in a FetchSnapshot response; an incomplete id counts as none (Q36)."""
     part = said.part
     assert isinstance(part, k59_fetch_snapshot.FetchSnapshotPartitionResult)
     data = part.unaligned_records

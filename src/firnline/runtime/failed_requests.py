@@ -6,7 +6,7 @@ and the runtime the encoding, which is one place for all answers. What a machine
 another matter: others depend on it, so a failure in a step of a timer, a sync or a sibling stops the node
 (`Runtime.resume`), as does a Bug, a CannotGoOn or a StorageError wherever it comes from. Where a request
 makes others' machines move on, a voter's Fetch that commits metadata or a follower's that commits records,
-what fails there is made one of these (`Standing.tell`, `ProduceWaiters.passed`).
+what fails there is made one of these (`QuorumState.tell`, `ProduceWaiters.passed`).
 """
 
 import logging

@@ -36,7 +36,7 @@ _ALL = 2  # the generation of a full collection
 class Loading(Protocol):
     """What this module needs of the metadata; `MetadataQuorum` has it."""
 
-    census: Any  # metadata.census.Census
+    partition_counts: Any  # metadata.partition_counts.PartitionCounts
 
     @property
     def is_loading(self) -> bool:
@@ -68,7 +68,7 @@ class Collector:
         if metadata.is_loading:
             gc.disable()
             return
-        count = metadata.census.partitions + groups
+        count = metadata.partition_counts.partitions + groups
         if not gc.isenabled():
             if not self._has_loaded or gc.get_count()[0] > _MUCH:
                 self._has_loaded = True

@@ -17,8 +17,8 @@ from prometheus_client.core import (
     Metric,
 )
 
-from firnline.metadata.census import Latencies
 from firnline.metadata.image import ClusterImage
+from firnline.metadata.partition_counts import Latencies
 from firnline.metadata.quorum import MetadataCounters, MetadataQuorum
 from firnline.metadata.snapshotter import SnapshotCounters
 from firnline.raft.node import QuorumCounters
@@ -91,16 +91,16 @@ def look(quorum: MetadataQuorum, now_ms: int) -> QuorumFacts:
 
 
 def _cluster(quorum: MetadataQuorum, image: ClusterImage) -> Cluster:
-    census = quorum.census
+    counts = quorum.partition_counts
     fenced = sum(broker.fenced for broker in image.brokers.values())
     return Cluster(
         metadata_version=image.metadata_version,
         topics=len(image.topics_by_id),
-        partitions=census.partitions,
-        offline_partitions=census.offline,
-        imbalanced_partitions=census.imbalanced,
-        unclean_elections=census.unclean_elections,
-        last_standing_elections=census.last_standing_elections,
+        partitions=counts.partitions,
+        offline_partitions=counts.offline,
+        imbalanced_partitions=counts.imbalanced,
+        unclean_elections=counts.unclean_elections,
+        last_standing_elections=counts.last_standing_elections,
         fenced_brokers=fenced,
         active_brokers=len(image.brokers) - fenced,
     )

@@ -141,8 +141,8 @@ def test_an_unclean_election_is_told_and_counted_also_while_the_last_one_is_not_
     assert not any("unclean" in line for line in rig[1].warnings)
     alter(rig, ConfigResource(ResourceType.TOPIC, "t"), "true")
     rig.pass_time(100)
-    census = rig[1].controller.quorum.census
-    assert (partition(rig).leader_epoch, census.unclean_elections) == (1, 1)
+    counts = rig[1].controller.quorum.partition_counts
+    assert (partition(rig).leader_epoch, counts.unclean_elections) == (1, 1)
     assert [line for line in rig[1].warnings if "unclean" in line] == [
         "unclean election: broker 5 leads t-0 in epoch 1 and was not in the ISR [4];"
         " records that it lacks are lost"
@@ -153,7 +153,7 @@ def test_an_unclean_election_is_told_and_counted_also_while_the_last_one_is_not_
     put(rig, r.BrokerRegistrationChangeRecord(broker_id=4, broker_epoch=1, fenced=-1))
     rig.pass_time(25_000)
     assert (partition(rig).leader, partition(rig).leader_recovery_state) == (4, 1)
-    assert census.unclean_elections == 2
+    assert counts.unclean_elections == 2
     assert sum("unclean" in line for line in rig[1].warnings) == 2
 
 

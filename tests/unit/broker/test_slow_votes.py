@@ -46,7 +46,7 @@ def ask_for_a_vote(rig: Rig, asked: Member) -> list[Any]:
         candidate_id=candidate_id,
         directory_id=bytes(16),
         voter_id=asked.node_id,
-        last=asked.controller.quorum.raft._standing.last._replace(offset=10_000, epoch=EPOCH - 1),
+        last=asked.controller.quorum.raft._quorum.last._replace(offset=10_000, epoch=EPOCH - 1),
         is_pre_vote=False,
     )
     answers: list[Any] = []

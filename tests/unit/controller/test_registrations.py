@@ -8,8 +8,8 @@ from immutables import Map
 from firnline.base.background import whole
 from firnline.base.errors import Code, KafkaError
 from firnline.controller.brokers import Heartbeat
-from firnline.metadata.census import PartitionIndex
 from firnline.metadata.image import EMPTY_IMAGE, PartitionImage, TopicImage
+from firnline.metadata.partition_counts import PartitionIndex
 from tests.worlds.quorum import Cluster, broker_config, registration
 
 SESSION_MS = 9_000

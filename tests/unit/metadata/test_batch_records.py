@@ -50,7 +50,7 @@ def test_no_record_as_usual_takes_the_long_way(monkeypatch: pytest.MonkeyPatch) 
         values.append(r.encode(record, 0))
     data = batch_of(values)
     expected = judged(data)
-    monkeypatch.setattr("firnline.metadata.batch_records._slowly", None)
+    monkeypatch.setattr("firnline.metadata.batch_records._checked_records", None)
     assert found(data) == expected
 
 

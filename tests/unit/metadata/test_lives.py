@@ -7,9 +7,9 @@ import pytest
 from firnline.base.background import whole
 from firnline.base.ids import OffsetAndEpoch
 from firnline.controller.topics import NewTopic
-from firnline.metadata.census import Census, Latencies, PartitionIndex
 from firnline.metadata.image import ClusterImage
 from firnline.metadata.loader import Loader, SnapshotLoader, difference
+from firnline.metadata.partition_counts import Latencies, PartitionCounts, PartitionIndex
 from firnline.metadata.snapshot_file import Snapshot
 from firnline.records.build import NewRecord, build_batch
 from tests.metadata_stories import LEVELS, Life
@@ -119,16 +119,16 @@ def counted(image: ClusterImage) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_metrics_say_of_the_cluster_is_true_after_every_change(seed: int) -> None:
-    loader, census = Loader(), Census()
+    loader, counts = Loader(), PartitionCounts()
     for batch in logged(Life(seed).write(150)):
         loader.apply(batch)
         for delta in loader.take_deltas():
-            census.apply(delta)
-            told = (census.partitions, census.offline, census.imbalanced)
+            counts.apply(delta)
+            told = (counts.partitions, counts.offline, counts.imbalanced)
             assert told == counted(delta.after)
-    again = whole(census.recount(loader.image()))
+    again = whole(counts.recount(loader.image()))
     assert told == (again.partitions, again.offline, again.imbalanced)
-    assert again.unclean_elections == census.unclean_elections > 0
+    assert again.unclean_elections == counts.unclean_elections > 0
 
 
 def test_a_time_is_counted_in_the_first_bucket_that_holds_it() -> None:
@@ -146,10 +146,12 @@ def test_a_leader_that_comes_back_as_the_last_of_its_isr_is_counted() -> None:
     cluster.write(cluster.controller.create_topics(wanted))
     for node_id in (2, 1):
         cluster.beat(node_id, want_fence=True)
-    assert cluster.quorum.census.last_standing_elections == 0
+    assert cluster.quorum.partition_counts.last_standing_elections == 0
     cluster.beat(1)
     assert cluster.quorum.image.topics_by_name["t"].partitions[0].leader == 1
-    assert cluster.quorum.census.last_standing_elections == 1, "one replica is always the last"
+    assert cluster.quorum.partition_counts.last_standing_elections == 1, (
+        "one replica is always the last"
+    )
 
 
 def told(index: PartitionIndex, image: ClusterImage) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ from firnline.base.effects import Effects
 from firnline.base.errors import StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata.meta_log import MetaLog
-from firnline.raft.ports import Done
+from firnline.raft.ports import SaveCallback
 from tests.worlds.chance import SeededRng
 from tests.worlds.effects import World
 from tests.worlds.meta_log import (
@@ -26,7 +26,7 @@ from tests.worlds.meta_log import (
 AHEAD = OffsetAndEpoch(20, 5)
 
 
-def then_heard(heard: list[StorageError | None]) -> Done:
+def then_heard(heard: list[StorageError | None]) -> SaveCallback:
     def then(problem: StorageError | None, now_ms: int) -> Effects:
         heard.append(problem)
         return []

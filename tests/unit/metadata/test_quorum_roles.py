@@ -656,7 +656,7 @@ def test_what_a_standby_counts() -> None:
     node.commit()
     node.depose(4, leader_id=-1)
     node.depose(5, leader_id=3)
-    counters, census = node.quorum.counters(), node.quorum.census
+    counters, counts = node.quorum.counters(), node.quorum.partition_counts
     assert (counters.last_applied_offset, counters.last_committed_offset) == (40, 40)
     assert counters.last_applied_timestamp_ms == 1
     assert counters.new_active_controllers == 2
@@ -666,7 +666,7 @@ def test_what_a_standby_counts() -> None:
     node.loop.fire(("metadata", "loaded"))
     latencies = node.quorum.load_latencies
     assert (latencies.count, latencies.sum_ms) == (1, 25)
-    assert (census.partitions, census.offline, census.imbalanced) == (1, 1, 1)
+    assert (counts.partitions, counts.offline, counts.imbalanced) == (1, 1, 1)
     assert not counters.is_active
 
 
@@ -677,9 +677,9 @@ def test_what_a_leader_counts() -> None:
     node.write(r.PartitionRecord(partition_id=0, topic_id=b"t" * 16, replicas=[1], leader=1))
     assert node.quorum.counters().last_applied_offset == 5
     assert node.quorum.counters().last_committed_offset == 3
-    assert node.quorum.census.partitions == 0
+    assert node.quorum.partition_counts.partitions == 0
     node.commit()
     counters = node.quorum.counters()
     assert (counters.last_committed_offset, counters.last_applied_timestamp_ms) == (5, 5_000)
     assert (counters.new_active_controllers, counters.is_active) == (1, True)
-    assert node.quorum.census.partitions == 1
+    assert node.quorum.partition_counts.partitions == 1

@@ -7,12 +7,12 @@ import pytest
 from immutables import Map
 
 from firnline.base.errors import Code, ConfigError
-from firnline.metadata import census
+from firnline.metadata import partition_counts
 from firnline.metadata import records as r
-from firnline.metadata.census import Census, PartitionIndex
 from firnline.metadata.delta import ClusterDelta, Replay
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, PartitionImage, TopicImage
 from firnline.metadata.loader import RECORDS_PER_STEP
+from firnline.metadata.partition_counts import PartitionCounts, PartitionIndex
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
 from firnline.protocol.messages.k52_vote import VoteRequest
@@ -239,9 +239,9 @@ def test_the_partitions_of_a_large_topic_are_counted_in_slices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One topic may have 10,000, which were 9 ms in one step."""
-    monkeypatch.setattr(census, "_COUNTED_PER_STEP", 10)
+    monkeypatch.setattr(partition_counts, "_COUNTED_PER_STEP", 10)
     image = image_of(100)
-    steps, counted = steps_of(Census().recount(image))
+    steps, counted = steps_of(PartitionCounts().recount(image))
     assert steps >= 10
     assert (counted.partitions, counted.imbalanced) == (100, 0)
     steps, index = steps_of(PartitionIndex.of(image))

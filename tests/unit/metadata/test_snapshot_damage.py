@@ -8,7 +8,7 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.config.broker import BrokerConfig
 from firnline.metadata.meta_log import MetaLog, open_meta_log
-from firnline.metadata.snapshot_damage import DAMAGED, FORGOTTEN, told_of_damage
+from firnline.metadata.snapshot_damage import DAMAGED, FORGOTTEN, damage_warnings
 from firnline.metadata.snapshot_file import parse_snapshot_name, snapshot_name
 from firnline.records.batch import headers
 from firnline.sim.disk import CrashableFs
@@ -99,7 +99,7 @@ def test_an_older_snapshot_and_the_log_stand_in_for_a_damaged_one() -> None:
     assert again.forgotten is None, "the log has all that the snapshot held"
     assert snapshot_name(AT_8) + DAMAGED in fs.list_dir(DIR)
     check(again, fs)
-    (told,) = told_of_damage(again.path, again.damaged)
+    (told,) = damage_warnings(again.path, again.damaged)
     assert f"{DIR}/{snapshot_name(AT_8)}" in told.line
     assert "CRC" in told.line
 

@@ -43,7 +43,7 @@ def cutting(**options: Any) -> tuple[Net, Member]:
 def test_nothing_is_fetched_from_a_place_that_a_power_cut_would_undo() -> None:
     """X17: a Fetch promises that the log ends there, as a prefix of the leader's."""
     net, member = cutting()
-    member.run(member.node.poke(net.now_ms))
+    member.run(member.node.poll(net.now_ms))
     assert net.flights == []
     member.end_cut()
     assert (asked(net).fetch_offset, asked(net).last_fetched_epoch) == (1, 1)
@@ -67,7 +67,7 @@ def test_a_sync_that_began_before_the_cut_vouches_for_nothing() -> None:
     (early,) = member.flushes
     member.flushes.clear()
     member.disk.holds_cuts = True
-    member.run(member.node._standing.cut_log(1, net.now_ms))
+    member.run(member.node._quorum.truncate_log(1, net.now_ms))
     member.run(early.then(None, net.now_ms))
     assert net.flights == []
     assert member.flushes == [], "files are being cut: what is left of them is synced afterwards"
@@ -81,7 +81,7 @@ def test_a_sync_that_began_before_the_cut_vouches_for_nothing() -> None:
 @pytest.mark.parametrize("is_pre_vote", [False, True])
 def test_no_vote_is_given_away_while_it_is_not_known_what_this_node_has(is_pre_vote: bool) -> None:
     _, member = cutting()
-    member.node._standing.has_fetched = False  # it has no leader that lives, as far as it knows
+    member.node._quorum.has_fetched = False  # it has no leader that lives, as far as it knows
     wanted = vote(9, 3, last=(1, 1), is_pre_vote=is_pre_vote)
     (answered,) = member.ask(wanted)
     assert not part(answered).vote_granted
@@ -93,9 +93,9 @@ def test_no_vote_is_given_away_while_it_is_not_known_what_this_node_has(is_pre_v
 def test_a_vote_that_was_given_stays_given_while_the_log_is_cut() -> None:
     """I2: it is on disk; a candidate that asks again must not take it for lost."""
     _, member = cutting()
-    standing = member.node._standing
-    standing.meet_epoch(9, member.net.now_ms)
-    standing.grant(3, bytes(16))
+    quorum = member.node._quorum
+    quorum.transition_to_unattached(9, member.net.now_ms)
+    quorum.grant(3, bytes(16))
     (answered,) = member.ask(vote(9, 3, last=(3, 2)))
     assert part(answered).vote_granted
 
@@ -106,7 +106,7 @@ def test_nobody_is_asked_for_a_vote_before_the_disk_knows_where_the_log_ends() -
     member.fire("fetch")
     assert member.node.role is Role.PROSPECTIVE
     assert net.flights == []
-    member.run(member.node._standing.stand(net.now_ms))
+    member.run(member.node._quorum.transition_to_candidate(net.now_ms))
     assert member.node.role is Role.CANDIDATE
     assert (net.flights, member.flushes) == ([], [])
     member.end_cut()
@@ -208,17 +208,17 @@ def test_a_part_of_a_log_without_its_beginning_goes_before_the_records_of_a_lead
     net = Net()
     member = net[1]
     member.disk.save(ElectionState(4, leader_id=2))
-    member.disk.is_headless = True
+    member.disk.lost_beginning = True
     member.start()
     member.disk.holds_cuts = True
     answer(net, member, Unanswered(why="down"))
     assert not member.node.is_writing
     net.now_ms += 1_000
-    member.run(member.node.poke(net.now_ms))
+    member.run(member.node.poll(net.now_ms))
     answer(net, member, records(batch(0, 4, b"a"), high_watermark=1))
     assert member.node.is_writing
     assert (member.disk.end_offset, net.flights) == (0, [])
-    member.disk.is_headless = False
+    member.disk.lost_beginning = False
     member.end_cut()
     answer(net, member, records(batch(0, 4, b"a"), high_watermark=1))
     assert member.disk.end_offset == 1
@@ -227,8 +227,8 @@ def test_a_part_of_a_log_without_its_beginning_goes_before_the_records_of_a_lead
 def test_nobody_takes_office_while_the_log_is_cut() -> None:
     """What asks nobody is elected by nobody; were it otherwise, it would append to files that are cut."""
     _, member = cutting()
-    standing = member.node._standing
-    standing.prospect(member.net.now_ms)
-    standing.stand(member.net.now_ms)
-    with pytest.raises(AssertionError, match="nobody was asked"):
-        standing.lead((1, 2), member.net.now_ms)
+    quorum = member.node._quorum
+    quorum.transition_to_prospective(member.net.now_ms)
+    quorum.transition_to_candidate(member.net.now_ms)
+    with pytest.raises(AssertionError, match="asks for no votes"):
+        quorum.transition_to_leader((1, 2), member.net.now_ms)

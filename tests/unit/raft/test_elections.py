@@ -139,7 +139,7 @@ def pre_granted(epoch: int, *, is_granted: bool = True, leader_id: int = -1) -> 
     """A voter's answer."""
     leader = Peer(leader_id, "host", 1) if leader_id >= 0 else None
     return wire.vote_response(
-        Code.NONE, wire.Known(epoch, leader_id, leader), is_granted=is_granted
+        Code.NONE, wire.LeaderAndEpoch(epoch, leader_id, leader), is_granted=is_granted
     )
 
 
@@ -341,7 +341,7 @@ def test_a_prospective_voter_gives_its_real_vote_and_begins_its_own_round_anew()
     member.fire("election")
     assert member.node.role is Role.PROSPECTIVE
     assert granted(member, vote(0, 2, last=(0, 0), is_pre_vote=True))
-    member.node._standing.epoch = 3
+    member.node._quorum.epoch = 3
     net.now_ms += 500
     assert granted(member, vote(3, 2))
     assert member.disk.saved[-1] == ElectionState(3, voted_id=2)
@@ -384,7 +384,7 @@ def test_election_timeouts_lie_between_one_and_two_and_differ() -> None:
 
 
 def test_a_stream_of_higher_epochs_does_not_postpone_the_own_election() -> None:
-    """X6, Q19: else one disruptive peer keeps everybody from ever standing."""
+    """X6, Q19: else one disruptive peer keeps everybody from ever quorum."""
     net, member = alone()
     due_ms = member.timers["raft", "election"].at_ms
     member.disk.snapshots[OffsetAndEpoch(9, 1)] = (b"!", 1)  # newer than theirs: no vote is given
@@ -473,17 +473,17 @@ def test_a_voter_that_does_not_answer_is_asked_again() -> None:
 def test_a_ballot_counts_each_voter_once() -> None:
     ballot = Ballot((1, 2, 3, 4, 5), 1)
     for _ in range(3):
-        ballot.hear(2, is_granted=True)
+        ballot.record(2, is_granted=True)
     assert not ballot.is_won
-    ballot.hear(77, is_granted=True)
+    ballot.record(77, is_granted=True)
     assert not ballot.is_won
-    ballot.hear(4, is_granted=True)
+    ballot.record(4, is_granted=True)
     assert ballot.is_won
     assert ballot.granting_ids == (1, 2, 4)
     lost = Ballot((1, 2, 3, 4), 1)
-    lost.hear(2, is_granted=False)
+    lost.record(2, is_granted=False)
     assert not lost.is_lost
-    lost.hear(3, is_granted=False)
+    lost.record(3, is_granted=False)
     assert lost.is_lost
     assert not lost.is_won
 
@@ -519,7 +519,7 @@ def test_begin_and_end_of_another_cluster_log_or_epoch_are_refused() -> None:
     assert member.stands == (Role.FOLLOWER, 4, 2)
 
 
-def fetched_from(net: Net, member: Member, leader_id: int, known: wire.Known) -> None:
+def fetched_from(net: Net, member: Member, leader_id: int, known: wire.LeaderAndEpoch) -> None:
     """An answer to the open Fetch of `leader_id` comes, which says `known`."""
     flight = [each for each in net.flights if each.target_id == leader_id][-1]
     net.flights.remove(flight)
@@ -527,8 +527,8 @@ def fetched_from(net: Net, member: Member, leader_id: int, known: wire.Known) ->
     member.run(flight.send.then(said, net.now_ms))
 
 
-LEADER_2 = wire.Known(4, 2, Peer(2, "host-2", 9002))
-LEADER_3 = wire.Known(4, 3, Peer(3, "host-3", 9003))
+LEADER_2 = wire.LeaderAndEpoch(4, 2, Peer(2, "host-2", 9002))
+LEADER_3 = wire.LeaderAndEpoch(4, 3, Peer(3, "host-3", 9003))
 
 
 def test_a_second_leader_of_an_epoch_is_not_believed_and_said_once() -> None:
@@ -540,7 +540,7 @@ def test_a_second_leader_of_an_epoch_is_not_believed_and_said_once() -> None:
         assert refusal(member, make(4, 3)) == Code.INVALID_REQUEST  # type: ignore[operator]
     assert member.stands == (Role.FOLLOWER, 4, 2)
     (line,) = [each for each in member.warnings if "answered" not in each]
-    assert "in epoch 4 node 2 leads, and 3 is said to" in line
+    assert "node 2 leads epoch 4, but a message names node 3" in line
 
 
 def test_a_leader_that_was_made_up_gives_way_to_one_that_answers() -> None:
@@ -575,12 +575,12 @@ def test_an_answer_that_names_a_second_leader_is_not_believed() -> None:
     fetched_from(net, member, 2, LEADER_2)
     fetched_from(net, member, 2, LEADER_3)
     assert member.stands == (Role.FOLLOWER, 4, 2)
-    assert "in epoch 4 node 2 leads, and 3 is said to" in member.warnings[-1]
+    assert "node 2 leads epoch 4, but a message names node 3" in member.warnings[-1]
 
 
 def told_to_lead(net: Net, member: Member, epoch: int) -> None:
     """Its fetch is answered by one that takes it for the leader."""
-    known = wire.Known(epoch, 1, Peer(1, "host-1", 9001))
+    known = wire.LeaderAndEpoch(epoch, 1, Peer(1, "host-1", 9001))
     refused = wire.fetch_response(Code.FENCED_LEADER_EPOCH, known, log_start_offset=0)
     member.run(net.flights[0].send.then(refused, net.now_ms))
 

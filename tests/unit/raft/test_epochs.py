@@ -123,7 +123,7 @@ def test_a_leader_that_lies_about_the_epoch_is_not_followed_there() -> None:
     member.ask(begin(4, 2))
     flight = [each for each in net.flights if each.target_id == 2][-1]
     for _ in range(5):
-        known = wire.Known(EPOCH_MAX, 2, Peer(2, "host-2", 9002))
+        known = wire.LeaderAndEpoch(EPOCH_MAX, 2, Peer(2, "host-2", 9002))
         lie = wire.fetch_response(Code.NONE, known, log_start_offset=0)
         member.run(flight.send.then(lie, net.now_ms))
         net.now_ms += PAUSE_MS
@@ -174,7 +174,7 @@ def test_whoever_asks_without_a_pause_takes_an_epoch_a_second_above_the_bound(ma
         net.now_ms += 50
         member.ask(make(member.node.epoch + 1, 3))
     assert member.node.epoch == began + 10
-    assert sum("is the last one that there can be" in line for line in member.warnings) == 1
+    assert sum("is the last possible epoch" in line for line in member.warnings) == 1
 
 
 def test_at_the_last_epoch_a_leader_goes_on_and_nobody_follows_it_in_office() -> None:
@@ -250,7 +250,7 @@ def test_what_the_own_log_says_is_believed_at_a_start() -> None:
     net[1].disk.synced_offset = 1
     net[1].start()
     assert net[1].node.epoch == EPOCH_MAX - 3
-    assert any("is the last one that there can be" in line for line in net[1].warnings)
+    assert any("is the last possible epoch" in line for line in net[1].warnings)
 
 
 # ---------------------------------------------------------------------------------------- properties
@@ -326,7 +326,7 @@ class Attacked:
         elif net.flights:
             flight = net.flights[kind % len(net.flights)]
             net.flights.remove(flight)
-            known = wire.Known(epoch, max(node_id, -1), Peer(node_id, "host", 1))
+            known = wire.LeaderAndEpoch(epoch, max(node_id, -1), Peer(node_id, "host", 1))
             answer = Unanswered(why="gone") if what == "silence" else None
             answer = answer or self._answer(flight.request, known, offset, other_epoch, kind)
             member.run(flight.send.then(answer, net.now_ms))

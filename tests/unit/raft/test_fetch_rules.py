@@ -10,95 +10,95 @@ from firnline.raft.fetch_rules import (
     Diverging,
     SnapshotNeeded,
     Valid,
-    judge_fetch,
     last_epoch,
     truncation_point,
+    validate_fetch,
 )
 from tests.paper_log import AT_EPOCH, CLEANED, COVERED, INSTALLED, NEW, WHOLE, PaperLog
 
 
 def test_an_empty_follower_of_a_log_without_snapshots_reads_the_log() -> None:
-    assert judge_fetch(WHOLE, 0, 0) == Valid()
+    assert validate_fetch(WHOLE, 0, 0) == Valid()
 
 
 @pytest.mark.parametrize("epoch", [1, 3, 4, 9])
 def test_the_beginning_of_a_log_is_the_same_in_every_epoch(epoch: int) -> None:
     """Whoever cut all it had knows the epoch of what is gone; told to cut more, it would ask for ever."""
-    assert judge_fetch(WHOLE, 0, epoch) == Valid()
+    assert validate_fetch(WHOLE, 0, epoch) == Valid()
 
 
 def test_an_empty_follower_of_an_empty_log_is_right() -> None:
-    assert judge_fetch(PaperLog((), 0), 0, 0) == Valid()
+    assert validate_fetch(PaperLog((), 0), 0, 0) == Valid()
 
 
 def test_offset_0_is_never_served_from_segments_once_a_snapshot_exists() -> None:
-    assert judge_fetch(COVERED, 0, 0) == SnapshotNeeded(NEW)  # X10
-    assert judge_fetch(CLEANED, 0, 0) == SnapshotNeeded(NEW)
+    assert validate_fetch(COVERED, 0, 0) == SnapshotNeeded(NEW)  # X10
+    assert validate_fetch(CLEANED, 0, 0) == SnapshotNeeded(NEW)
 
 
 def test_any_other_offset_is_served_from_segments_although_a_snapshot_exists() -> None:
-    assert judge_fetch(COVERED, 21, 4) == Valid()
-    assert judge_fetch(COVERED, 30, 4) == Valid()
+    assert validate_fetch(COVERED, 21, 4) == Valid()
+    assert validate_fetch(COVERED, 30, 4) == Valid()
 
 
 @pytest.mark.parametrize("offset", [1, 19])
 def test_a_place_before_the_log_start_needs_the_latest_snapshot(offset: int) -> None:
-    assert judge_fetch(CLEANED, offset, 4) == SnapshotNeeded(NEW)
+    assert validate_fetch(CLEANED, offset, 4) == SnapshotNeeded(NEW)
 
 
 def test_the_log_start_is_a_place_only_with_the_epoch_of_its_snapshot() -> None:
-    assert judge_fetch(CLEANED, 20, 4) == Valid()
+    assert validate_fetch(CLEANED, 20, 4) == Valid()
     for epoch in (2, 3, 5, 7):  # X9
-        assert judge_fetch(CLEANED, 20, epoch) == SnapshotNeeded(NEW)
+        assert validate_fetch(CLEANED, 20, epoch) == SnapshotNeeded(NEW)
 
 
 def test_just_after_the_log_start_a_newer_epoch_diverges_and_needs_no_snapshot() -> None:
-    assert judge_fetch(CLEANED, 21, 5) == Diverging(4, 30)
+    assert validate_fetch(CLEANED, 21, 5) == Diverging(4, 30)
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 2, 3])
 def test_an_epoch_before_the_earliest_snapshots_needs_a_snapshot(epoch: int) -> None:
-    assert judge_fetch(CLEANED, 25, epoch) == SnapshotNeeded(NEW)
-    assert judge_fetch(COVERED, 25, epoch) == SnapshotNeeded(NEW)
+    assert validate_fetch(CLEANED, 25, epoch) == SnapshotNeeded(NEW)
+    assert validate_fetch(COVERED, 25, epoch) == SnapshotNeeded(NEW)
 
 
 def test_without_a_snapshot_an_old_epoch_diverges_where_it_ended() -> None:
-    assert judge_fetch(WHOLE, 25, 2) == Diverging(2, 10)
+    assert validate_fetch(WHOLE, 25, 2) == Diverging(2, 10)
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(1, 2), (10, 2), (11, 4), (30, 4), (31, 7), (40, 7)])
 def test_every_place_of_the_leaders_log_is_valid(offset: int, epoch: int) -> None:
-    assert judge_fetch(WHOLE, offset, epoch) == Valid()
+    assert validate_fetch(WHOLE, offset, epoch) == Valid()
 
 
 def test_records_of_an_epoch_beyond_its_end_diverge_there() -> None:
-    assert judge_fetch(WHOLE, 31, 4) == Diverging(4, 30)
-    assert judge_fetch(WHOLE, 41, 7) == Diverging(7, 40)
+    assert validate_fetch(WHOLE, 31, 4) == Diverging(4, 30)
+    assert validate_fetch(WHOLE, 41, 7) == Diverging(7, 40)
 
 
 def test_an_epoch_the_leader_never_saw_diverges_at_the_one_before() -> None:
-    assert judge_fetch(WHOLE, 12, 3) == Diverging(2, 10)
-    assert judge_fetch(WHOLE, 12, 6) == Diverging(4, 30)
-    assert judge_fetch(WHOLE, 40, 8) == Diverging(7, 40)
+    assert validate_fetch(WHOLE, 12, 3) == Diverging(2, 10)
+    assert validate_fetch(WHOLE, 12, 6) == Diverging(4, 30)
+    assert validate_fetch(WHOLE, 40, 8) == Diverging(7, 40)
 
 
 def test_an_epoch_before_the_logs_first_diverges_at_its_start() -> None:
-    assert judge_fetch(PaperLog(((3, 0),), 9), 5, 1) == Diverging(1, 0)
+    assert validate_fetch(PaperLog(((3, 0),), 9), 5, 1) == Diverging(1, 0)
 
 
 def test_a_leader_with_only_a_snapshot_knows_its_epoch() -> None:
-    assert judge_fetch(INSTALLED, 35, 7) == Valid()
-    assert judge_fetch(INSTALLED, 35, 6) == SnapshotNeeded(NEW)
-    assert judge_fetch(INSTALLED, 36, 7) == Diverging(7, 35)
-    assert judge_fetch(INSTALLED, 36, 9) == Diverging(7, 35)
+    assert validate_fetch(INSTALLED, 35, 7) == Valid()
+    assert validate_fetch(INSTALLED, 35, 6) == SnapshotNeeded(NEW)
+    assert validate_fetch(INSTALLED, 36, 7) == Diverging(7, 35)
+    assert validate_fetch(INSTALLED, 36, 9) == Diverging(7, 35)
 
 
 def test_an_end_on_the_earliest_snapshot_has_the_snapshots_epoch() -> None:
     assert AT_EPOCH.end_offset_for(4) == OffsetAndEpoch(30, 4)
     assert AT_EPOCH.end_offset_for(6) == OffsetAndEpoch(30, 4)
-    assert judge_fetch(AT_EPOCH, 30, 4) == Valid()
-    assert judge_fetch(AT_EPOCH, 33, 6) == Diverging(4, 30)
-    assert judge_fetch(AT_EPOCH, 33, 4) == Diverging(4, 30)
+    assert validate_fetch(AT_EPOCH, 30, 4) == Valid()
+    assert validate_fetch(AT_EPOCH, 33, 6) == Diverging(4, 30)
+    assert validate_fetch(AT_EPOCH, 33, 4) == Diverging(4, 30)
 
 
 def test_the_last_epoch_is_the_snapshots_only_where_the_log_is_empty_at_its_end() -> None:
@@ -170,7 +170,7 @@ def test_fetch_and_cut_in_turn_end_at_the_common_prefix(
         return
     for _ in range(len(leader) + len(follower) + 2):
         own = on_paper(follower)
-        found = judge_fetch(on_paper(leader), len(follower), follower[-1] if follower else 0)
+        found = validate_fetch(on_paper(leader), len(follower), follower[-1] if follower else 0)
         if found == Valid():
             break
         assert isinstance(found, Diverging)

@@ -15,7 +15,7 @@ from firnline.raft.snapshot_serve import Chunk
 from firnline.records.build import NewRecord, build_batch
 from tests.worlds.raft import CLUSTER, Flight, Member, Net, directory, part, peers, vote
 
-LEADER = wire.Known(4, 2, Peer(2, "host-2", 9002))
+LEADER = wire.LeaderAndEpoch(4, 2, Peer(2, "host-2", 9002))
 
 
 def following(**options: Any) -> tuple[Net, Member]:
@@ -144,7 +144,7 @@ def test_one_fetch_is_under_way_at_a_time() -> None:
     net, member = following()
     for _ in range(3):
         member.ask(vote(1, 3))
-        member.run(member.node.poke(net.now_ms))
+        member.run(member.node.poll(net.now_ms))
     assert len(net.flights) == 1
 
 
@@ -155,7 +155,7 @@ def test_a_sync_of_what_was_cut_meanwhile_promises_nothing() -> None:
     answer(net, member, records(batch(0, 4, b"a"), batch(1, 4, b"lost")))
     (early,) = member.flushes
     member.flushes.clear()
-    member.node._standing.cut_log(1, net.now_ms)
+    member.node._quorum.truncate_log(1, net.now_ms)
     member.disk.append_fetched(batch(1, 4, b"b"), now_ms=1)
     member.run(early.then(None, net.now_ms))
     assert member.disk.synced_offset < 2
@@ -205,7 +205,7 @@ def test_records_that_cannot_be_are_not_written(data: bytes) -> None:
     assert member.disk.batches == []
     assert len(member.warnings) == 1
     assert only(net).target_id != 2
-    assert member.node._standing.has_fetched is False
+    assert member.node._quorum.has_fetched is False
 
 
 def test_a_success_puts_the_fetch_timeout_off_and_a_refusal_does_not() -> None:
@@ -255,7 +255,7 @@ def test_a_log_that_left_the_leaders_is_cut_where_they_part() -> None:
     assert (asked(net).fetch_offset, asked(net).last_fetched_epoch) == (2, 2)
     answer(net, member, diverging(1, 9))
     assert member.disk.end_offset == 1
-    assert member.node._standing.has_fetched
+    assert member.node._quorum.has_fetched
 
 
 def test_nothing_that_is_committed_is_ever_cut() -> None:
@@ -273,16 +273,16 @@ def test_what_was_committed_under_another_leader_is_not_cut_either() -> None:
     leader = net.elect()
     leader.propose(b"a")
     net.run_for(100)
-    committed = leader.node._standing.committed
+    committed = leader.node._quorum.committed
     assert committed == 2
     net.cut(leader.node_id)
     net.run_for(3_500)
     for _ in range(2):
         leader.ask(vote(9, 3, voter_id=leader.node_id))
-    standing = leader.node._standing
-    assert standing.committed == 2
-    with pytest.raises(AssertionError, match="never cut"):
-        standing.cut_log(1, net.now_ms)
+    quorum = leader.node._quorum
+    assert quorum.committed == 2
+    with pytest.raises(AssertionError, match="never truncated"):
+        quorum.truncate_log(1, net.now_ms)
 
 
 def test_what_a_snapshot_holds_is_not_cut_after_a_restart() -> None:
@@ -447,9 +447,9 @@ def test_a_lost_piece_is_asked_for_again() -> None:
     answer(net, member, chunk(90, 3, 7, 0, b"snap"))
     answer(net, member, Unanswered(why="lost"))
     net.flights.clear()
-    member.node._standing.calls.forget()
+    member.node._quorum.calls.forget()
     net.now_ms += 30
-    member.run(member.node.poke(net.now_ms))
+    member.run(member.node.poll(net.now_ms))
     assert (only(net).name, asked(net).position) == ("FetchSnapshotRequest", 4)
 
 
@@ -532,7 +532,7 @@ def test_an_answer_to_an_earlier_life_is_not_heard() -> None:
 def test_a_refusal_tells_who_leads_now(code: Code) -> None:
     """Q21."""
     net, member = following()
-    known = wire.Known(6, 3, Peer(3, "elsewhere", 1234))
+    known = wire.LeaderAndEpoch(6, 3, Peer(3, "elsewhere", 1234))
     answer(net, member, wire.fetch_response(code, known, log_start_offset=0))
     assert member.stands == (Role.FOLLOWER, 6, 3)
     assert member.disk.saved[-1] == ElectionState(6, leader_id=3)
@@ -546,16 +546,17 @@ def test_a_newer_epoch_without_a_leader_ends_the_following() -> None:
     answer(
         net,
         member,
-        wire.fetch_response(Code.FENCED_LEADER_EPOCH, wire.Known(6), log_start_offset=0),
+        wire.fetch_response(Code.FENCED_LEADER_EPOCH, wire.LeaderAndEpoch(6), log_start_offset=0),
     )
     assert member.stands == (Role.UNATTACHED, 6, -1)
     assert member.listener.heard == ["leader 2 of 4", "leader -1 of 6"]
 
 
 @pytest.mark.parametrize(
-    "known", [wire.Known(3, 3, Peer(3, "h", 1)), wire.Known(4, 2, Peer(2, "h", 1))]
+    "known",
+    [wire.LeaderAndEpoch(3, 3, Peer(3, "h", 1)), wire.LeaderAndEpoch(4, 2, Peer(2, "h", 1))],
 )
-def test_an_answer_that_knows_less_or_as_much_changes_nothing(known: wire.Known) -> None:
+def test_an_answer_that_knows_less_or_as_much_changes_nothing(known: wire.LeaderAndEpoch) -> None:
     net, member = following()
     refused = wire.fetch_response(Code.UNKNOWN_LEADER_EPOCH, known, log_start_offset=0)
     answer(net, member, refused)
@@ -683,7 +684,7 @@ def test_a_leader_whose_address_was_told_wrong_is_found_again_in_the_same_epoch(
     """A broker would register and send its heartbeats nowhere for as long as that leader leads."""
     net = Net(observer_ids=[9])
     observer = net[9].start()
-    wrong = wire.Known(4, 2, Peer(2, "host-2", 9003))
+    wrong = wire.LeaderAndEpoch(4, 2, Peer(2, "host-2", 9003))
     answer(net, observer, wire.fetch_response(Code.FENCED_LEADER_EPOCH, wrong, log_start_offset=0))
     assert only(net).send.peer == Peer(2, "host-2", 9003)
     observer.fire("fetch")

@@ -156,7 +156,7 @@ def test_followers_alone_commit_before_the_leaders_disk_does() -> None:
 
 def granting(member: Member) -> Any:
     """A voter that says yes."""
-    return wire.vote_response(Code.NONE, wire.Known(member.node.epoch), is_granted=True)
+    return wire.vote_response(Code.NONE, wire.LeaderAndEpoch(member.node.epoch), is_granted=True)
 
 
 def second_epoch() -> tuple[Net, Member]:
@@ -560,7 +560,7 @@ def test_a_voter_that_will_not_hear_who_leads_is_named_once_and_asked_again() ->
         leader.fire("begin")
         flight = net.find("BeginQuorumEpochRequest")
         net.flights.remove(flight)
-        known = leader.node._standing.known
+        known = leader.node._quorum.leader_and_epoch
         leader.run(flight.send.then(wire.begin_response(code, known), net.now_ms))
 
     for code in (Code.UNKNOWN_SERVER_ERROR, Code.UNKNOWN_SERVER_ERROR):

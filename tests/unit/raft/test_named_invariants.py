@@ -15,22 +15,22 @@ def member() -> Member:
 
 
 def test_a_vote_is_not_forgotten_within_its_epoch() -> None:
-    standing = member().node._standing
+    quorum = member().node._quorum
     with pytest.raises(AssertionError, match="I1, Q15"):
-        standing._forget_epoch(standing.epoch)
+        quorum._forget_epoch(quorum.epoch)
 
 
 def test_nobody_leads_who_did_not_vote_for_itself() -> None:
-    standing = member().node._standing
-    standing.role, standing.voted_id = Role.CANDIDATE, 2
+    quorum = member().node._quorum
+    quorum.role, quorum.voted_id = Role.CANDIDATE, 2
     with pytest.raises(AssertionError, match="voted for itself"):
-        standing.lead((1, 2), 1)
+        quorum.transition_to_leader((1, 2), 1)
 
 
 def test_what_is_not_in_the_log_is_not_committed() -> None:
-    standing = member().node._standing
+    quorum = member().node._quorum
     with pytest.raises(AssertionError, match="rel-Q7"):
-        standing.commit(standing.log.end_offset + 1, 1)
+        quorum.commit(quorum.log.end_offset + 1, 1)
 
 
 def test_who_does_not_lead_writes_no_record_of_its_own() -> None:
@@ -46,7 +46,7 @@ def test_no_replica_is_taken_to_have_more_than_the_leader() -> None:
 
 def test_no_vote_is_given_where_the_leader_is_known() -> None:
     node = member().node
-    node._standing.leader_id = 3
+    node._quorum.leader_id = 3
     partition: Any = None
     with pytest.raises(AssertionError, match="needs no vote"):
         node._election._grant(partition, 1)

@@ -187,7 +187,7 @@ def test_a_candidate_claims_nothing_that_its_disk_may_lose() -> None:
 
 def grant(member: Member) -> Any:
     """A voter says yes."""
-    return wire.vote_response(Code.NONE, wire.Known(member.node.epoch), is_granted=True)
+    return wire.vote_response(Code.NONE, wire.LeaderAndEpoch(member.node.epoch), is_granted=True)
 
 
 def test_a_follower_that_restarts_hears_first_of_its_leader_then_of_commits() -> None:

@@ -140,7 +140,7 @@ def test_an_answer_that_comes_while_a_vote_is_saved_is_of_an_earlier_life() -> N
     net.lose(asked)
     member.end_save()
     member.fire("next")
-    assert not member.node._standing.calls.is_resting(asked.target_id, net.now_ms)
+    assert not member.node._quorum.calls.is_resting(asked.target_id, net.now_ms)
 
 
 def test_a_slow_disk_loses_no_election_for_its_own_candidate() -> None:
@@ -228,10 +228,10 @@ def test_what_a_request_changed_that_failed_is_saved_before_the_next_is_answered
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _, member = slow()
-    standing = member.node._standing
+    quorum = member.node._quorum
 
     def fails(request: Any, answer: Any, now_ms: int) -> Any:
-        standing.meet_epoch(7, now_ms)
+        quorum.transition_to_unattached(7, now_ms)
         raise ValueError("a bug")
 
     monkeypatch.setitem(member.node._handlers, wire.FetchRequest, fails)
@@ -248,10 +248,10 @@ def test_what_a_request_changed_that_failed_is_saved_before_the_next_is_answered
 def test_what_others_tell_of_the_quorum_waits_as_well() -> None:
     """UpdateRaftVoter, which names epoch and leader, is answered beside the quorum's own requests."""
     _, member = slow()
-    assert member.node.tell("now") == ["now"]
+    assert member.node.send_when_saved("now") == ["now"]
     member.ask(vote(3, 2))
-    assert member.node.tell("later") == []
-    assert member.node._standing.gate._held[-1] == "later"
+    assert member.node.send_when_saved("later") == []
+    assert member.node._quorum.gate._held[-1] == "later"
 
 
 def test_a_sync_that_ends_while_a_vote_is_saved_asks_nobody() -> None:

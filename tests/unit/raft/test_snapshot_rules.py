@@ -9,7 +9,7 @@ from firnline.base.ids import OffsetAndEpoch
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.snapshot_rules import (
     Lag,
-    judge_creation,
+    check_creation,
     next_start_offset,
 )
 from tests.paper_log import CLEANED, COVERED, NEW, OLD, WHOLE
@@ -53,26 +53,26 @@ def settings(max_bytes: int, max_ms: int) -> QuorumSettings:
 
 
 def test_a_committed_place_may_be_made_a_snapshot() -> None:
-    assert judge_creation(WHOLE, OffsetAndEpoch(30, 4), high_watermark=30) is True
-    assert judge_creation(CLEANED, OffsetAndEpoch(40, 7), high_watermark=40) is True
+    assert check_creation(WHOLE, OffsetAndEpoch(30, 4), high_watermark=30) is True
+    assert check_creation(CLEANED, OffsetAndEpoch(40, 7), high_watermark=40) is True
 
 
 def test_what_is_not_committed_is_never_made_a_snapshot() -> None:
-    outcome = judge_creation(WHOLE, OffsetAndEpoch(31, 7), high_watermark=30)
+    outcome = check_creation(WHOLE, OffsetAndEpoch(31, 7), high_watermark=30)
     assert isinstance(outcome, KafkaError)
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(31, 4), (20, 3), (40, 8), (0, 0)])
 def test_a_place_that_is_not_in_the_log_is_never_made_a_snapshot(offset: int, epoch: int) -> None:
-    outcome = judge_creation(WHOLE, OffsetAndEpoch(offset, epoch), high_watermark=40)
+    outcome = check_creation(WHOLE, OffsetAndEpoch(offset, epoch), high_watermark=40)
     assert isinstance(outcome, KafkaError)
 
 
 def test_what_is_here_or_before_the_log_start_is_quietly_not_made_again() -> None:
-    assert judge_creation(CLEANED, OffsetAndEpoch(19, 4), high_watermark=40) is False
-    assert judge_creation(CLEANED, OLD, high_watermark=40) is False
-    assert judge_creation(CLEANED, NEW, high_watermark=40) is False
-    assert judge_creation(COVERED, OffsetAndEpoch(33, 7), high_watermark=40) is False
+    assert check_creation(CLEANED, OffsetAndEpoch(19, 4), high_watermark=40) is False
+    assert check_creation(CLEANED, OLD, high_watermark=40) is False
+    assert check_creation(CLEANED, NEW, high_watermark=40) is False
+    assert check_creation(COVERED, OffsetAndEpoch(33, 7), high_watermark=40) is False
 
 
 # ------------------------------------------------------------------------------------ cleaning

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from firnline.metadata.census import Census
+from firnline.metadata.partition_counts import PartitionCounts
 from firnline.server.collector import (
     GROWTH_MIN,
     LONG_S,
@@ -22,7 +22,7 @@ from tests.worlds.harness import Harness
 
 class Metadata:
     def __init__(self) -> None:
-        self.census = Census()
+        self.partition_counts = PartitionCounts()
         self.is_loading = True
 
 
@@ -56,7 +56,7 @@ def test_what_is_loaded_is_not_looked_at_while_it_is_loaded_and_never_after(
     image = [[number] for number in range(20_000)]
     collector.look(metadata)
     assert not gc.isenabled()
-    metadata.census.partitions, metadata.is_loading = 20_000, False
+    metadata.partition_counts.partitions, metadata.is_loading = 20_000, False
     collector.look(metadata)
     assert gc.isenabled()
     assert gc.get_freeze_count() >= len(image)
@@ -64,14 +64,14 @@ def test_what_is_loaded_is_not_looked_at_while_it_is_loaded_and_never_after(
 
 def test_what_an_image_grew_by_is_taken_out_of_sight_too(metadata: Metadata) -> None:
     collector = Collector()
-    metadata.census.partitions, metadata.is_loading = 100_000, False
+    metadata.partition_counts.partitions, metadata.is_loading = 100_000, False
     collector.look(metadata)
     frozen = gc.get_freeze_count()
     more = [[number] for number in range(20_000)]
-    metadata.census.partitions += 9_999
+    metadata.partition_counts.partitions += 9_999
     collector.look(metadata)
     assert gc.get_freeze_count() <= frozen, "not for every topic"
-    metadata.census.partitions += 1
+    metadata.partition_counts.partitions += 1
     collector.look(metadata)
     assert gc.get_freeze_count() >= frozen + len(more)
 
@@ -82,7 +82,7 @@ def test_small_clusters_freeze_once(metadata: Metadata) -> None:
     collector.look(metadata)
     frozen = gc.get_freeze_count()
     more = [[number] for number in range(1_000)]
-    metadata.census.partitions = GROWTH_MIN - 1
+    metadata.partition_counts.partitions = GROWTH_MIN - 1
     collector.look(metadata)
     assert gc.get_freeze_count() <= frozen
     assert more

@@ -22,8 +22,8 @@ from firnline.base.errors import KafkaError
 from firnline.base.limits import PARTITIONS_PER_REQUEST_MAX
 from firnline.config.layers import Entry, describe_topic
 from firnline.controller.topics import CreatedTopic, NewTopic
-from firnline.metadata.census import metric_name
 from firnline.metadata.image import ResourceType
+from firnline.metadata.partition_counts import metric_name
 from firnline.protocol.messages.k19_create_topics import (
     CreatableTopic,
     CreatableTopicResult,

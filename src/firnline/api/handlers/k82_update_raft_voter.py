@@ -32,7 +32,7 @@ def handle(
             host=leader.host,
             port=leader.port,
         )
-    return quorum.raft.tell(context.reply(response))
+    return quorum.raft.send_when_saved(context.reply(response))
 
 
 def _code(node: "ControllerNode", request: UpdateRaftVoterRequest) -> Code:

@@ -6,8 +6,8 @@ the image was reverted: that is where an index and its image may diverge.
 
 from typing import Any
 
-from firnline.metadata.census import PartitionIndex
 from firnline.metadata.image import ClusterImage
+from firnline.metadata.partition_counts import PartitionIndex
 from firnline.sim.host import Process
 
 _ONE_IN = 32

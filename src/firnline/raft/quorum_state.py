@@ -1,8 +1,15 @@
-"""Where this node stands in its quorum: role, epoch, vote, leader, and what it knows to be committed. PURE.
+"""The quorum state of this node: role, epoch, vote, leader, and what it knows to be committed. PURE.
 
-Every change goes through the table of `role.py`, is saved before anything of it leaves the node (`Gate`),
-forgets the questions of the earlier role, and is told to the listener. Source: KIP-595; spec 1.3, Q10, Q15,
-Q21.
+Theory of operation. A node is unattached, prospective, candidate, leader, follower or resigned (`role.py`).
+`Election`, `Leader` and `FollowerState` decide when the role changes; this module makes the change:
+
+  1. A `transition_to_...` method sets role, epoch, leader and vote. It forgets all requests under way, so
+     that an answer to an earlier role decides nothing.
+  2. The observer (`RaftNode`) ends the old role and begins the new one.
+  3. The gate (`calls.py`) saves epoch, leader and vote, and only then lets out messages.
+
+Every response passes `ask`: its epoch and leader are applied first; its content is used only if it is of this
+node's epoch. Guarantees: I1 to I3 below. Source: KIP-595; spec 1.3, Q10, Q15, Q21.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,57 +32,58 @@ from firnline.raft.ports import ElectionStore, RaftListener, ReplicatedLog
 from firnline.raft.role import Cause, Role, next_role
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import VoterSet
-from firnline.raft.wire import Heard, Known, Said, read_response
+from firnline.raft.wire import LeaderAndEpoch, ParsedResponse, QuorumResponse, read_response
 
 _EMPTY = OffsetAndEpoch(0, 0)
 _CODES = frozenset(Code)
 _REFUSED = (
-    "metadata quorum: refused epoch {told}, which leaves no room for elections, in epoch {own}: no cluster"
-    " comes to it by itself, but somebody who reaches the controllers' listener may raise it"
+    "metadata quorum: refused epoch {refused}, which leaves no room for elections; this node is in epoch"
+    " {own}. No cluster reaches such an epoch by itself, but a client that can connect to the controllers'"
+    " listener can raise it"
 )
 _HIGH = (
-    f"metadata quorum: this node is in epoch {{own}}, and {EPOCH_MAX} is the last one that there can be:"
-    " somebody who reaches the controllers' listener raises it; let only controllers and brokers reach it"
+    f"metadata quorum: this node is in epoch {{own}}, and {EPOCH_MAX} is the last possible epoch: a client"
+    " that can connect to the controllers' listener raises it; let only controllers and brokers connect"
 )
 _LAST = (
     f"metadata quorum: there is no epoch after {EPOCH_MAX}, so no leader can be elected any more: see"
     " 'When epochs run out' in docs/OPERATIONS.md"
 )
 _TWO_LEADERS = (
-    "metadata quorum: in epoch {epoch} node {leader_id} leads, and {other_id} is said to: that is not"
-    " believed. Either a voter lost its quorum-state and voted twice, or somebody who reaches the"
-    " controllers' listener made it up; compare the metadata logs of the controllers"
+    "metadata quorum: node {leader_id} leads epoch {epoch}, but a message names node {other_id} as its"
+    " leader; this node ignores that. Either a voter lost its quorum-state and voted twice, or a client of"
+    " the controllers' listener forged the message; compare the metadata logs of the controllers"
 )
-# What to do with an answer's own news; None or the reason when it led nowhere.
-News = TypeVarTuple("News")
-Response = TypeVar("Response", bound=Heard)
-GoOn = Callable[[Said, int], Effects | KafkaError | None]
+# The callback of `ask`. It returns None or a KafkaError if it could do nothing with the response.
+Arguments = TypeVarTuple("Arguments")
+Response = TypeVar("Response", bound=QuorumResponse)
+HandleResponse = Callable[[ParsedResponse, int], Effects | KafkaError | None]
 
 
-class StandingObserver(Protocol):
-    """Who goes on where what all roles share has moved: the node. `Standing` alone calls it, on the loop."""
+class QuorumStateObserver(Protocol):
+    """What `QuorumState` calls, on the event loop, when something changed that concerns all roles:
+    `RaftNode`."""
 
     def role_entered(self, before: Role, now_ms: int) -> Effects:
-        """A role was taken up after `before`: leave what that had open, and begin the new one."""
+        """The role changed: end what the role `before` had open, and begin the new one."""
         ...
 
     def log_synced(self, now_ms: int) -> Effects:
-        """A sync of the log ended: what it covered may be promised, and count for the high watermark."""
+        """A sync of the log ended: what it covered now counts for Fetch and the high watermark."""
         ...
 
-    def poke(self, now_ms: int) -> Effects:
-        """Something was heard, or is due: send what can be sent now. It may be called at any time."""
+    def poll(self, now_ms: int) -> Effects:
+        """Send the requests that are due now. The method may be called at any time."""
         ...
 
 
-class Standing:
-    """One node's place in the quorum. `entered` and `poke` are the node's: what a role begins with and goes
-    on to do.
+class QuorumState:
+    """Role, epoch, leader and vote of one replica of the quorum.
 
     Invariants:
-      I1  the epoch never falls, and no answer or request of it leaves before it is saved (rel-Q2, X4).
-      I2  at most one vote an epoch; a leader that restarts or resigns leads that epoch no more (X1).
-      I3  `committed` never falls, and no log is cut below it (rel-Q7, X8).
+      I1  the epoch never falls, and no message of an epoch leaves before the epoch is saved (rel-Q2, X4).
+      I2  at most one vote an epoch; a leader that restarts or resigns does not lead that epoch again (X1).
+      I3  `committed` never falls, and the log is never truncated below it (rel-Q7, X8).
     """
 
     __slots__ = (
@@ -83,7 +91,7 @@ class Standing:
         "_flushing",
         "_observer",
         "_risen_ms",
-        "_said",
+        "_warned_in",
         "_warned",
         "bootstrap",
         "calls",
@@ -96,7 +104,7 @@ class Standing:
         "granting_ids",
         "has_fetched",
         "high_watermark",
-        "is_cutting",
+        "is_truncating",
         "is_stopped",
         "leader",
         "leader_id",
@@ -125,7 +133,7 @@ class Standing:
         rng: Rng,
         settings: QuorumSettings,
         bootstrap: Sequence[Peer],
-        observer: StandingObserver,
+        observer: QuorumStateObserver,
     ) -> None:
         self.node_id = node_id
         self.cluster_id = cluster_id
@@ -145,8 +153,8 @@ class Standing:
         self._announced = (NOBODY, 0)
         self._flushing: tuple[int, int] | None = None  # generation and end of the log
         self._warned: dict[int, KafkaError] = {}
-        self._risen_ms: int | None = None  # when others last raised the epoch
-        self._said: dict[str, int] = {}  # by line: the epoch it was last said in
+        self._risen_ms: int | None = None  # when another node last raised the epoch
+        self._warned_in: dict[str, int] = {}  # warning -> the epoch it was last given in
         self.role = Role.UNATTACHED
         self.epoch = 0
         self.leader_id = NOBODY
@@ -158,12 +166,12 @@ class Standing:
         self.committed = 0
         self.generation = 0
         self.has_fetched = False
-        # The log is being cut, or replaced by a snapshot: where it ends the disk does not know yet. Nobody is
-        # asked for records or votes, and nobody gets a vote, until it does.
-        self.is_cutting = False
+        # The log is being truncated, or replaced by a snapshot, and its end is not yet durable. Until it is,
+        # this node asks for no records and no votes, and grants no vote.
+        self.is_truncating = False
         self.is_stopped = False
 
-    # ------------------------------------------------------------------------------------ questions
+    # -------------------------------------------------------------------------------------- queries
 
     @property
     def is_voter(self) -> bool:
@@ -171,44 +179,46 @@ class Standing:
 
     @property
     def may_elect(self) -> bool:
-        """May this node vote, and stand? Not while it lacks what it promised to have: with its vote a leader
-        might win that lacks it, too."""
+        """May this node vote, and be a candidate? Not while it lacks records that it once had: its vote might
+        elect a leader that lacks them too."""
         return self.is_voter and self.log.forgotten is None
 
     @property
     def is_cut_off(self) -> bool:
-        """Are too few voters within reach for an election, as far as this node asked? Then nobody leads,
-        or not for long."""
+        """Do too few voters respond for an election? Then there is no leader, or not for long."""
         near = [n for n in self.voters.node_ids if n == self.node_id or not self.calls.is_silent(n)]
         return len(near) < self.voters.majority
 
     @property
-    def known(self) -> Known:
-        """What an answer of this node tells of the quorum."""
-        return Known(self.epoch, self.leader_id, self.leader)
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        """The part of the quorum state that every response of this node carries."""
+        return LeaderAndEpoch(self.epoch, self.leader_id, self.leader)
 
     @property
     def last(self) -> OffsetAndEpoch:
-        """Where this node's log ends: the newer of log and newest complete snapshot (Q17, rel-Q12)."""
+        """The end of this node's log: the newer of log and newest complete snapshot (Q17, rel-Q12)."""
         end = OffsetAndEpoch(self.log.end_offset, self.log.last_epoch)
         snapshot = self.log.newest_snapshot_id or _EMPTY
         return max(end, snapshot, key=_by_epoch)
 
     def has_more_than(self, last: OffsetAndEpoch) -> bool:
-        """Has this node something that a log which ends at `last` lacks?"""
+        """Does this node have records that a log which ends at `last` lacks?"""
         return _by_epoch(last) < _by_epoch(self.last)
 
     def election_timeout_ms(self) -> int:
-        """Q18: between one and two election timeouts, anew each time."""
+        """Return a random time between one and two election timeouts (Q18)."""
         timeout_ms = self.settings.election_timeout_ms
         return timeout_ms + (self.rng.below(timeout_ms) if timeout_ms > 0 else 0)
 
     # ---------------------------------------------------------------------------------- transitions
 
     def resume(self) -> None:
-        """Take up what was saved (Q15). A leader comes back resigned: what it had not synced may be gone,
-        and its epoch must not give those offsets to other records (X1)."""
-        # What a snapshot holds is committed; one beyond the log is not of this log.
+        """Restore the saved state (Q15).
+
+        A leader comes back resigned: records that it had not synced may be gone, and its epoch must not give
+        their offsets to other records (X1).
+        """
+        # The content of a snapshot is committed, but a snapshot beyond the log end belongs to another log.
         known_offset = max(self.log.start_offset, (self.log.newest_snapshot_id or _EMPTY).offset)
         is_within = known_offset <= self.log.end_offset
         self.committed = known_offset if is_within else self.log.start_offset
@@ -228,23 +238,25 @@ class Standing:
             self.role = Role.UNATTACHED if self.leader is None else Role.FOLLOWER
 
     def highest_to_take(self, now_ms: int) -> int:
-        """The highest epoch that is taken from others now (`election_state.py`)."""
+        """The highest epoch that this node accepts from others now (`election_state.py`)."""
         since_ms = None if self._risen_ms is None else now_ms - self._risen_ms
         pause_ms = self.settings.election_timeout_ms
         return highest_to_take(self.epoch, since_risen_ms=since_ms, pause_ms=pause_ms)
 
     def refuse_epoch(self, epoch: int, now_ms: int) -> Effects | None:
-        """Return what to say of an epoch that is not taken from others; None where it is."""
+        """Return the warnings about an epoch that this node does not accept; None if it accepts it."""
         if epoch <= self.highest_to_take(now_ms):
             return None
-        # Up there a candidate of this cluster may be too early by a moment; what is wrong was said then.
-        return [] if self.epoch >= EPOCH_FREE_MAX else self._say_once(_REFUSED, told=epoch)
+        # Near the last epoch a candidate of this cluster may be early by a moment. The operator was warned
+        # when this node reached these epochs.
+        return [] if self.epoch >= EPOCH_FREE_MAX else self._warn_once(_REFUSED, refused=epoch)
 
-    def refuse_leader(self, known: Known) -> Effects | None:
-        """Return what to say of a second leader of this epoch, whom nobody is to believe; None for no such.
+    def refuse_leader(self, known: LeaderAndEpoch) -> Effects | None:
+        """Return the warnings about a second leader of this epoch, which this node does not follow; None if
+        there is none.
 
-        A first one that this node has not heard is no better known than the second: it may be made up, and a
-        node that kept to it would follow nobody for as long as the real one leads.
+        A first leader that this node has not fetched from is no better known than the second. It may be
+        forged, and a node that kept to it would not follow the real leader.
         """
         epoch, leader_id, _ = known
         if epoch != self.epoch or leader_id in (NOBODY, self.node_id):
@@ -253,29 +265,31 @@ class Standing:
             return None
         if self.leader_id != self.node_id and not self.has_fetched:
             return None
-        return self._say_once(
+        return self._warn_once(
             _TWO_LEADERS, epoch=epoch, leader_id=self.leader_id, other_id=leader_id
         )
 
-    def meet_epoch(self, epoch: int, now_ms: int) -> Effects:
-        """Somebody is in a newer epoch: be in it too, without vote or leader."""
+    def transition_to_unattached(self, epoch: int, now_ms: int) -> Effects:
+        """Another node is in a newer epoch: enter it, without vote or leader."""
         assert epoch > self.epoch, "epochs only grow"
         self._risen_ms = now_ms
         return self._change(Cause.NEWER_EPOCH, now_ms, epoch=epoch)
 
     def leave_epoch(self, now_ms: int) -> Effects:
-        """Having led this epoch, go on to the next one; stay, where there is none any more."""
+        """Enter the next epoch after this node led this one; stay if there is no next one."""
         if not may_elect_in(self.epoch):
-            return self._say_once(_LAST)
+            return self._warn_once(_LAST)
         return self._change(Cause.NEWER_EPOCH, now_ms, epoch=self.epoch + 1)
 
-    def follow(self, epoch: int, leader_id: int, leader: Peer | None, now_ms: int) -> Effects:
-        """`leader_id` leads `epoch`: without its address this node is unattached, and votes for nobody.
+    def transition_to_follower(
+        self, epoch: int, leader_id: int, leader: Peer | None, now_ms: int
+    ) -> Effects:
+        """Follow `leader_id`, the leader of `epoch`. Without its address this node is unattached.
 
-        Unattached, too, in an epoch of which nobody says who leads it (-1): there it may vote.
+        If the leader is unknown (-1), this node is unattached too, and may vote in that epoch.
         """
         assert epoch >= self.epoch, "epochs only grow"
-        assert leader_id != self.node_id, "nobody follows itself"
+        assert leader_id != self.node_id, "no node follows itself"
         before = self.role
         if epoch > self.epoch:
             self._risen_ms = now_ms
@@ -288,32 +302,33 @@ class Standing:
         self.leader_id, self.leader = leader_id, leader
         return self._changed(before, now_ms)
 
-    def prospect(self, now_ms: int) -> Effects:
-        """Ask for pre-votes. Nothing changed that must survive (Q46)."""
-        assert self.is_voter, "an observer stands for nothing"
+    def transition_to_prospective(self, now_ms: int) -> Effects:
+        """Ask for pre-votes. Nothing changes that must survive a crash (Q46)."""
+        assert self.is_voter, "an observer is no candidate"
         return self._change(Cause.TIMEOUT, now_ms)
 
-    def lose(self, now_ms: int) -> Effects:
-        """The pre-votes were refused or did not come: back to the leader that is known, or to waiting."""
+    def end_prospective(self, now_ms: int) -> Effects:
+        """The pre-votes were refused or did not come: follow the known leader again, or become unattached."""
         assert self.role is Role.PROSPECTIVE
         if self.leader is not None:
-            return self.follow(self.epoch, self.leader_id, self.leader, now_ms)
+            return self.transition_to_follower(self.epoch, self.leader_id, self.leader, now_ms)
         return self._change(Cause.TIMEOUT, now_ms)
 
-    def stand(self, now_ms: int) -> Effects:
-        """Be a candidate in a new epoch, with one's own vote; wait on, where there is none any more."""
+    def transition_to_candidate(self, now_ms: int) -> Effects:
+        """Become a candidate in the next epoch, and vote for this node; wait if there is no next epoch."""
         if not may_elect_in(self.epoch):
-            return self._say_once(_LAST) + self.lose(now_ms)
+            return self._warn_once(_LAST) + self.end_prospective(now_ms)
         before = self.role
         self.role = next_role(self.role, Cause.PRE_MAJORITY)
         self._forget_epoch(self.epoch + 1)
         self.voted_id, self.voted_directory_id = self.node_id, self.directory_id
         return self._changed(before, now_ms)
 
-    def lead(self, granting_ids: tuple[int, ...], now_ms: int) -> Effects:
-        """A majority voted for this node. What is committed is unknown until its own epoch says so (Q20)."""
-        assert not self.is_cutting, "nobody was asked for a vote meanwhile"
-        assert self.voted_id == self.node_id, "who leads an epoch voted for itself in it (X1)"
+    def transition_to_leader(self, granting_ids: tuple[int, ...], now_ms: int) -> Effects:
+        """A majority voted for this node. The high watermark is unknown until a record of this epoch is
+        committed (Q20)."""
+        assert not self.is_truncating, "a node asks for no votes while it truncates"
+        assert self.voted_id == self.node_id, "a leader voted for itself in its epoch (X1)"
         before = self.role
         self.role = next_role(self.role, Cause.MAJORITY)
         self.leader_id, self.leader = self.node_id, self.voters.peer(self.node_id)
@@ -323,37 +338,39 @@ class Standing:
         return self._changed(before, now_ms)
 
     def resign(self, now_ms: int) -> Effects:
-        """Lead no more. Not saved: whoever saved that it led comes back resigned anyway (Q10)."""
+        """Stop leading. This is not saved: a node that saved its leadership comes back resigned anyway
+        (Q10)."""
         return self._change(Cause.RESIGNATION, now_ms)
 
     def grant(self, candidate_id: int, directory_id: Uuid) -> None:
-        """Vote in the epoch this node is in."""
+        """Vote for a candidate in this node's epoch."""
         assert self.voted_id in (NOBODY, candidate_id), "one vote an epoch"
         self.voted_id, self.voted_directory_id = candidate_id, directory_id
 
-    def adopt(self, known: Known, now_ms: int) -> Effects:
-        """Believe another node about epoch and leader (Q21), but for what `refuse_leader` refuses."""
+    def maybe_transition(self, known: LeaderAndEpoch, now_ms: int) -> Effects:
+        """Accept epoch and leader from another node (Q21), unless `refuse_leader` refuses the leader."""
         epoch, leader_id, leader = known
-        assert self.epoch <= epoch <= EPOCH_MAX, "whoever asks has refused all others"
+        assert self.epoch <= epoch <= EPOCH_MAX, "the caller has refused all others"
         if leader_id == self.node_id:
             return self._recognise_self(epoch, now_ms)
         if epoch > self.epoch:
-            return self.follow(epoch, leader_id, leader, now_ms)
+            return self.transition_to_follower(epoch, leader_id, leader, now_ms)
         refused = self.refuse_leader(known)
         if leader_id == NOBODY or refused is not None:
             return refused or []
-        is_news = self.leader is None and (leader is not None or self.leader_id == NOBODY)
-        if is_news or self.leader_id not in (NOBODY, leader_id):
-            return self.follow(epoch, leader_id, leader, now_ms)
+        is_new = self.leader is None and (leader is not None or self.leader_id == NOBODY)
+        if is_new or self.leader_id not in (NOBODY, leader_id):
+            return self.transition_to_follower(epoch, leader_id, leader, now_ms)
         if leader_id == self.leader_id and leader is not None:
-            # Whoever was told a wrong address hears the right one from a voter, and finds the leader again.
+            # A voter corrects a wrong address, and so this node finds the leader again.
             self.leader = leader
         return []
 
     def _recognise_self(self, epoch: int, now_ms: int) -> Effects:
-        """A peer says this node leads an epoch it knows nothing of: it did, and its disk has forgotten.
+        """Another node says that this node leads an epoch that it does not know: its disk has lost that
+        epoch.
 
-        As after a restart it has resigned: it led there, so it may vote for nobody there.
+        As after a restart it is resigned: it led that epoch, so it may not vote in it.
         """
         if epoch == self.epoch and (self.leader_id != NOBODY or self.voted_id != NOBODY):
             return []
@@ -373,7 +390,7 @@ class Standing:
         return self._changed(before, now_ms)
 
     def _forget_epoch(self, epoch: int) -> None:
-        assert epoch > self.epoch, "a vote is forgotten with its epoch alone (I1, Q15)"
+        assert epoch > self.epoch, "a vote is forgotten only with its epoch (I1, Q15)"
         self.epoch = epoch
         self.leader_id, self.leader = NOBODY, None
         self.voted_id, self.voted_directory_id = NOBODY, ZERO_UUID
@@ -381,32 +398,36 @@ class Standing:
     def _changed(self, before: Role, now_ms: int) -> Effects:
         self.has_fetched = False
         self.calls.forget()
-        effects = self.look_at_epoch() + self.announce(now_ms)
+        effects = self.warn_of_high_epoch() + self.announce(now_ms)
         return effects + self._observer.role_entered(before, now_ms)
 
-    def look_at_epoch(self) -> Effects:
-        """Tell the operator, once, of an epoch that no cluster comes to by elections of its own."""
-        return [] if self.epoch <= EPOCH_FREE_MAX or _HIGH in self._said else self._say_once(_HIGH)
+    def warn_of_high_epoch(self) -> Effects:
+        """Warn once of an epoch that no cluster reaches by its own elections."""
+        return (
+            []
+            if self.epoch <= EPOCH_FREE_MAX or _HIGH in self._warned_in
+            else self._warn_once(_HIGH)
+        )
 
-    def _say_once(self, line: str, **facts: int) -> Effects:
-        """Say it, unless it was said in this epoch."""
-        if self._said.get(line) == self.epoch:
+    def _warn_once(self, line: str, **facts: int) -> Effects:
+        """Return a warning, unless it was given in this epoch already."""
+        if self._warned_in.get(line) == self.epoch:
             return []
-        self._said[line] = self.epoch
+        self._warned_in[line] = self.epoch
         return [Warn(line=line.format(own=self.epoch, **facts))]
 
     def _state(self) -> ElectionState:
-        """What must survive a crash (I1): the gate saves it after each event that changed it."""
+        """What must survive a crash (I1). The gate saves it after each event that changed it."""
         return ElectionState(self.epoch, self.leader_id, self.voted_id)
 
     def _postpone(self, by_ms: int) -> Effects:
-        """While this node saved, it asked nobody and heard nobody: nobody is late by that."""
+        """During a save this node sent and received nothing: postpone its timeouts by that time."""
         return self.timers.postpone(by_ms, "election", "fetch")
 
     def announce(self, now_ms: int) -> Effects:
-        """Tell the listener who leads, once for each leader; leading itself is told by `Leader` (X16)."""
+        """Notify the listener of a new leader, once. `Leader` notifies it when this node leads (X16)."""
         if self.role is Role.PROSPECTIVE:
-            return []  # it goes back to its leader unless others want another one too
+            return []  # it returns to its leader unless a majority wants an election too
         leader_id = NOBODY if self.role is Role.RESIGNED else self.leader_id
         announced = (leader_id, self.epoch if leader_id != NOBODY else 0)
         if announced == self._announced:
@@ -414,19 +435,19 @@ class Standing:
         self._announced = announced
         if self.role is Role.LEADER:
             return []
-        return self.tell(self.listener.on_leader_change, leader_id, self.epoch, now_ms)
+        return self.notify(self.listener.on_leader_change, leader_id, self.epoch, now_ms)
 
     # -------------------------------------------------------------------------------------- durability
 
     @property
     def is_synced(self) -> bool:
-        """Does the log survive a power cut as it is?"""
+        """Is the whole log durable?"""
         return self.log.synced_offset >= self.log.end_offset
 
     def flush(self) -> Effects:
-        """Sync the log as it is now, unless that is under way; the observer is told afterwards.
+        """Sync the log as it is now, unless that is under way, and call the observer afterwards.
 
-        What was cut or replaced meanwhile is not what the sync covered, so it does not count then.
+        A sync does not count for a log that was truncated or replaced meanwhile.
         """
         generation, end_offset = flushing = (self.generation, self.log.end_offset)
         if self._flushing == flushing:
@@ -435,7 +456,7 @@ class Standing:
 
         def flushed(problem: StorageError | None, at_ms: int) -> Effects:
             if problem is not None:
-                # rel-P9: what the disk refused cannot be believed afterwards. The node stops.
+                # rel-P9: after a failed sync nobody knows what the disk has. The node stops.
                 raise problem
             return self.gate.take(synced, at_ms)
 
@@ -446,52 +467,52 @@ class Standing:
                 self._flushing = None
             if generation == self.generation:
                 self.log.synced(end_offset)
-            return self._observer.log_synced(at_ms) + self._observer.poke(at_ms)
+            return self._observer.log_synced(at_ms) + self._observer.poll(at_ms)
 
         return [Flush(files=self.log.unsynced(), then=flushed)]
 
-    def cut_log(self, offset: int, now_ms: int) -> Effects:
-        """Truncate the log; this node goes on when that is on disk."""
-        assert offset >= self.committed, "what is committed is never cut"
-        self.begin_cut()
-        return self.log.truncate_to(offset, self.on_cut, now_ms)
+    def truncate_log(self, offset: int, now_ms: int) -> Effects:
+        """Truncate the log. This node takes part again when the truncation is durable."""
+        assert offset >= self.committed, "a committed record is never truncated"
+        self.begin_truncation()
+        return self.log.truncate_to(offset, self.on_truncated, now_ms)
 
-    def begin_cut(self) -> None:
-        """The log is about to be cut or replaced: syncs that are under way no longer count for it."""
-        assert not self.is_cutting, "nothing is asked for meanwhile that could lead to another"
+    def begin_truncation(self) -> None:
+        """The log is about to be truncated or replaced: syncs under way no longer count for it."""
+        assert not self.is_truncating, "no request is under way that could lead to another one"
         self.generation += 1
-        self.is_cutting = True
+        self.is_truncating = True
 
-    def on_cut(self, problem: StorageError | None, now_ms: int) -> Effects:
-        """What was cut no power cut brings back: take part again, in whatever role this node has by now."""
+    def on_truncated(self, problem: StorageError | None, now_ms: int) -> Effects:
+        """The truncation is durable: take part again, in the present role."""
         if problem is not None:
             raise problem
-        self.is_cutting = False
-        return self.gate.take(self._observer.poke, now_ms)
+        self.is_truncating = False
+        return self.gate.take(self._observer.poll, now_ms)
 
     def install(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
-        """The log begins anew at the end of a snapshot that is on disk; the listener loads it (Q37)."""
+        """The log now begins at the end of a durable snapshot. The listener loads it (Q37)."""
         self.high_watermark = self.committed = snapshot_id.offset
-        return self.tell(self.listener.on_snapshot, snapshot_id, now_ms)
+        return self.notify(self.listener.on_snapshot, snapshot_id, now_ms)
 
     def commit(self, offset: int, now_ms: int) -> Effects:
-        """Everything below `offset` is committed; tell the listener what it has not heard yet."""
+        """Everything below `offset` is committed; notify the listener if that is new."""
         self.high_watermark = max(offset, self.high_watermark or 0)
         if offset <= self.committed:
             return []
-        assert offset <= self.log.end_offset, "what is committed is in the log (rel-Q7)"
+        assert offset <= self.log.end_offset, "a committed record is in the log (rel-Q7)"
         self.committed = offset
         self.log.advance_high_watermark(offset)
-        return self.tell(self.listener.on_committed, offset, now_ms)
+        return self.notify(self.listener.on_committed, offset, now_ms)
 
-    def tell(self, on_news: Callable[[*News], Effects], *news: *News) -> Effects:
-        """Return what the listener does with the news. CannotGoOn, StorageError or Bug stop the node.
+    def notify(self, callback: Callable[[*Arguments], Effects], *arguments: *Arguments) -> Effects:
+        """Call the listener and return its effects. CannotGoOn, StorageError or Bug stop the node.
 
-        News often come with a request of somebody else's, a voter's Fetch, and a failed request costs its
-        connection alone. Here that would leave a node that goes on without what is committed.
+        A commit often happens while a voter's Fetch is handled, and a request that fails costs only its
+        connection. A listener that fails must stop the node: it would go on without committed records.
         """
         try:
-            return on_news(*news)
+            return callback(*arguments)
         except (Bug, StorageError):
             raise
         except ConfigError as problem:
@@ -499,54 +520,55 @@ class Standing:
         except Exception as problem:
             raise Bug("what the quorum decided cannot be applied", problem=problem) from problem
 
-    # ------------------------------------------------------------------------------------ conversation
+    # --------------------------------------------------------------------------- requests and responses
 
     def ask(
         self,
         peer: Peer,
         request: Request[Response],
-        go_on: GoOn,
+        handle: HandleResponse,
         *,
         version_min: int = 0,
         on_unsupported: Callable[[int], Effects] | None = None,
         on_refused: Callable[[], None] | None = None,
     ) -> Effects:
-        """Ask `peer`; what the answer says of the quorum is believed first, then `go_on(said, now_ms)`.
+        """Send a request; apply epoch and leader of the response, then call `handle(response, now_ms)`.
 
-        A peer that did not answer, or whose answer led nowhere, is left alone for a while.
-        `on_refused()`: it answered, and there is nothing to go on with.
+        A peer that sent no usable response is not asked again for the retry back-off.
+        `on_unsupported(now_ms)` runs if the peer does not know this version of the request, `on_refused()`
+        for an unusable response.
         """
 
         def then(response: Response | Unanswered, now_ms: int) -> Effects:
             if self.is_stopped:
                 return []
             if on_unsupported is not None and _is_unsupported(response):
-                return on_unsupported(now_ms) + self._observer.poke(now_ms)
-            before, effects = self.known, list[Effect]()
+                return on_unsupported(now_ms) + self._observer.poll(now_ms)
+            before, effects = self.leader_and_epoch, list[Effect]()
             outcome: Effects | KafkaError | None = None
             said = self._read(response)
-            if isinstance(said, Said):
-                effects, goes_on = self._heed(said, now_ms)
-                if goes_on:
-                    outcome = go_on(said, now_ms)
+            if isinstance(said, ParsedResponse):
+                effects, is_usable = self._apply_response(said, now_ms)
+                if is_usable:
+                    outcome = handle(said, now_ms)
                 elif said.error in (Code.INVALID_REQUEST, Code.INVALID_VOTER_KEY):
                     outcome = refusal(said)
             else:
                 outcome = said
             if isinstance(outcome, list):
                 self._warned.pop(peer.node_id, None)
-                return effects + outcome + self._observer.poke(now_ms)
+                return effects + outcome + self._observer.poll(now_ms)
             if on_refused is not None and not isinstance(response, Unanswered):
                 on_refused()
-            if self.known == before:
-                # It taught us nothing: asking again at once would only ask the same.
+            if self.leader_and_epoch == before:
+                # The response brought nothing new: the same request would get the same response.
                 self.calls.rest(peer.node_id, now_ms)
-            return effects + self._warn(peer, outcome) + self._observer.poke(now_ms)
+            return effects + self._warn(peer, outcome) + self._observer.poll(now_ms)
 
         return [self.calls.ask(peer, request, then, version_min=version_min)]
 
-    def _read(self, response: Heard | Unanswered) -> Said | KafkaError | None:
-        """None: no answer came, which says nothing, or that of a node that is not ready to answer."""
+    def _read(self, response: QuorumResponse | Unanswered) -> ParsedResponse | KafkaError | None:
+        """Parse a response. None if none came, or if the other node is not ready to answer."""
         if isinstance(response, Unanswered):
             return None
         if response.error_code != Code.NONE:
@@ -554,24 +576,26 @@ class Standing:
         said = read_response(response, self.voters)
         return said or KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "it answered for another log")
 
-    def _heed(self, said: Said, now_ms: int) -> tuple[Effects, bool]:
-        """Q21: what is common to all answers; the flag says whether the answer's own news count."""
+    def _apply_response(self, said: ParsedResponse, now_ms: int) -> tuple[Effects, bool]:
+        """Apply epoch and leader of a response (Q21). The flag says whether its own content may be used."""
         error, known, _ = said
         if known.epoch < self.epoch or error == Code.UNKNOWN_LEADER_EPOCH:
             return [], False
         highest = self.highest_to_take(now_ms)
         if known.epoch > highest:
-            # E3: one step towards it; whoever is there will be asked again.
-            return self.meet_epoch(highest, now_ms) if highest > self.epoch else [], False
+            # E3: one step towards that epoch; the other node will be asked again.
+            return self.transition_to_unattached(
+                highest, now_ms
+            ) if highest > self.epoch else [], False
         refused = self.refuse_leader(known)
         if refused is not None:
             return refused, False
         stale = error in (Code.FENCED_LEADER_EPOCH, Code.NOT_LEADER_OR_FOLLOWER)
         if known.epoch > self.epoch or stale:
-            return self.adopt(known, now_ms), False
-        before = self.known
-        effects = self.adopt(known, now_ms)
-        if self.known != before and error != Code.NONE:
+            return self.maybe_transition(known, now_ms), False
+        before = self.leader_and_epoch
+        effects = self.maybe_transition(known, now_ms)
+        if self.leader_and_epoch != before and error != Code.NONE:
             return effects, False
         if error in (Code.BROKER_NOT_AVAILABLE, Code.INVALID_VOTER_KEY, Code.INVALID_REQUEST):
             return effects, False
@@ -579,33 +603,37 @@ class Standing:
 
     @property
     def refusals(self) -> Mapping[int, KafkaError]:
-        """What peers refused, by node id, as long as they did not answer well since."""
+        """The last refusal of each peer, by node id, until that peer answers well again."""
         return self._warned
 
     def _warn(self, peer: Peer, problem: KafkaError | None) -> Effects:
-        """Say it once, until that peer answers well again."""
+        """Warn of a refusal once, until that peer answers well again."""
         if problem is None or self._warned.get(peer.node_id) == problem:
             return []
         self._warned[peer.node_id] = problem
         where = f"{peer.host}:{peer.port}"
-        return [Warn(line=f"metadata quorum: node {peer.node_id} at {where} is no use: {problem}")]
+        return [
+            Warn(
+                line=f"metadata quorum: node {peer.node_id} at {where} sent no usable response: {problem}"
+            )
+        ]
 
     def set_timer(self, name: str, at_ms: int, then: Callable[[int], Effects]) -> Effects:
-        """Call `then(now_ms)` at that moment, then go on with what is due."""
+        """Call `then(now_ms)` at that time, and then `poll`."""
 
         def fired(now_ms: int) -> Effects:
-            return [] if self.is_stopped else then(now_ms) + self._observer.poke(now_ms)
+            return [] if self.is_stopped else then(now_ms) + self._observer.poll(now_ms)
 
         return self.timers.set(name, at_ms, fired)
 
 
-def refusal(said: Said) -> KafkaError | None:
-    """The error of an answer, as the reason why it led nowhere."""
+def refusal(said: ParsedResponse) -> KafkaError | None:
+    """Return the error of a response, for the operator."""
     return None if said.error == Code.NONE else _refused_as(said.error)
 
 
 def _refused_as(number: int) -> KafkaError | None:
-    """The error as a reason to tell the operator: none where a node starts, or is busy with its disk."""
+    """Return the error for the operator; None if the other node is starting, or waits for its disk."""
     if number == Code.BROKER_NOT_AVAILABLE:
         return None
     code = Code(number) if number in _CODES else Code.UNKNOWN_SERVER_ERROR
@@ -613,7 +641,7 @@ def _refused_as(number: int) -> KafkaError | None:
 
 
 def _by_epoch(place: OffsetAndEpoch) -> tuple[int, int]:
-    """Epoch first, then offset (Q3)."""
+    """The order of places in the log: by epoch, then by offset (Q3)."""
     return place.epoch, place.offset
 
 

@@ -1,7 +1,8 @@
-"""What would take too long to find in an image when somebody asks: counts, and where to look. PURE.
+"""Counts of partitions, an index of partitions by broker, and latencies, kept up to date with the image.
+PURE.
 
-Counted as Kafka's controller counts: a partition is offline when nobody leads it, and imbalanced when its
-first replica does not. Also times in buckets. Source: spec 1.14.
+Finding these in an image on demand would take too long. They count as Kafka's controller does: a partition is
+offline without a leader, and imbalanced if its first replica does not lead it. Source: spec 1.14.
 """
 
 from bisect import bisect_left
@@ -13,13 +14,13 @@ from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 
 _RECOVERING = 1
-# Topics and partitions, a millisecond or two.
+# Topics and partitions in one step; a millisecond or two.
 _COUNTED_PER_STEP = 2_000
 Hashed = TypeVar("Hashed")
 
 
-class Census:
-    """What is true of the partitions of the committed image, kept up to date by its differences."""
+class PartitionCounts:
+    """Counts of the partitions of the committed image, updated with each delta."""
 
     __slots__ = (
         "imbalanced",
@@ -33,7 +34,7 @@ class Census:
         self.partitions = 0
         self.offline = 0
         self.imbalanced = 0
-        # Since this node began to count. The last of an ISR leads again whatever its disk lost (I25).
+        # Since the start of this node. The last member of an ISR leads again whatever its disk lost (I25).
         self.unclean_elections = 0
         self.last_standing_elections = 0
 
@@ -53,9 +54,9 @@ class Census:
             for partition in gone.partitions.values():
                 self._count(partition, -1)
 
-    def recount(self, image: ClusterImage) -> "Generator[None, None, Census]":
-        """Return a census of another image; yields after some partitions at a time."""
-        fresh = Census()
+    def recount(self, image: ClusterImage) -> "Generator[None, None, PartitionCounts]":
+        """Return the counts of another image; yields after some partitions at a time."""
+        fresh = PartitionCounts()
         fresh.unclean_elections = self.unclean_elections
         fresh.last_standing_elections = self.last_standing_elections
         count = 0
@@ -78,9 +79,9 @@ class Census:
 
 
 def is_unclean(before: PartitionImage, after: PartitionImage) -> bool:
-    """Does somebody lead who was not in the ISR, so that acknowledged records may be lost?
+    """Is the new leader from outside the ISR, so that acknowledged records may be lost?
 
-    Who leads out of the ISR recovers; a leader that a move of the partition brought in does not.
+    A leader from outside the ISR is in recovery; one that a reassignment brought in is not.
     """
     return after.leader_recovery_state == _RECOVERING and (
         before.leader_recovery_state != _RECOVERING
@@ -89,7 +90,7 @@ def is_unclean(before: PartitionImage, after: PartitionImage) -> bool:
 
 
 def is_last_standing(before: PartitionImage, after: PartitionImage) -> bool:
-    """Does the last of the ISR lead again, having been gone, where others have replicas?"""
+    """Does the last replica standing lead again after it was away, with other replicas assigned?"""
     return (
         before.leader == NO_LEADER
         and len(before.replicas) > 1
@@ -99,11 +100,11 @@ def is_last_standing(before: PartitionImage, after: PartitionImage) -> bool:
 
 
 class PartitionIndex:
-    """Where to look for the partitions of a broker, and for those that lack their leader.
+    """Finds the partitions of a broker, and those without a leader or without their preferred one.
 
-    It follows one image by its differences, forth and back. Replicas are found by topic: a byte for each
-    topic on each broker that ever had one of its replicas, so 10 bytes a topic at 10 brokers, and a look at
-    the topic says the rest.
+    It follows one image by its deltas, forward and back. Replicas are found by topic: each broker that ever
+    had a replica has a byte for each topic, so 10 bytes a topic with 10 brokers; the topic itself says the
+    rest.
     """
 
     __slots__ = (
@@ -118,10 +119,10 @@ class PartitionIndex:
     )
 
     def __init__(self) -> None:
-        # Topics with such partitions -> how many.
+        # Topic id -> the number of such partitions.
         self.leaderless: dict[Uuid, int] = {}
         self.imbalanced: dict[Uuid, int] = {}
-        # What metrics call a topic -> its name, for those whose name another one may be taken for.
+        # Metric name -> topic name, for topics whose metric name another topic could have.
         self.metric_names: dict[str, str] = {}
         self._led: dict[int, int] = {}  # broker -> partitions it leads
         self._slots: dict[Uuid, int] = {}
@@ -132,23 +133,23 @@ class PartitionIndex:
     def apply(self, delta: ClusterDelta) -> None:
         """Follow a change of the image."""
         for topic in delta.topics:
-            self._turn(topic.before, topic.after, topic.partitions)
+            self._replace(topic.before, topic.after, topic.partitions)
         for gone in delta.deleted_topics:
-            self._turn(gone, None, gone.partitions)
+            self._replace(gone, None, gone.partitions)
 
     def revert(self, delta: ClusterDelta) -> None:
-        """Follow the image back to before a change, the last that was applied."""
+        """Follow the image back to before the last change that was applied."""
         for gone in delta.deleted_topics:
-            self._turn(None, gone, gone.partitions)
+            self._replace(None, gone, gone.partitions)
         for topic in delta.topics:
-            self._turn(topic.after, topic.before, topic.partitions)
+            self._replace(topic.after, topic.before, topic.partitions)
 
     @staticmethod
     def of(image: ClusterImage) -> "Generator[None, None, PartitionIndex]":
         """Return the index of an image; yields after some partitions at a time.
 
-        In the order of their ids: what is decided by the index is decided in its order, on every controller
-        and in every process alike, and a map has none.
+        Topics are added in the order of their ids: decisions follow the order of the index, and must be the
+        same on every controller and in every process, while a map has no order.
         """
         index = PartitionIndex()
         count = 0
@@ -157,7 +158,7 @@ class PartitionIndex:
             numbers = list(topic.partitions)
             for first in range(0, max(len(numbers), 1), _COUNTED_PER_STEP):
                 some = numbers[first : first + _COUNTED_PER_STEP]
-                index._turn(None, topic, some)
+                index._replace(None, topic, some)
                 count += 1 + len(some)
                 if count >= _COUNTED_PER_STEP:
                     count = 0
@@ -169,9 +170,9 @@ class PartitionIndex:
         return broker_id in self._led
 
     def topics_of(self, broker_id: int) -> Iterator[Uuid]:
-        """Yield ids of topics that may have replicas on a broker; the index may change meanwhile.
+        """Yield the ids of topics that may have replicas on a broker; the index may change meanwhile.
 
-        Topics that are there from the first to the last step are yielded.
+        A topic that exists from the first step to the last is yielded.
         """
         flags, slot = self._flags.get(broker_id, b""), -1
         while (slot := flags.find(1, slot + 1)) >= 0:
@@ -179,8 +180,10 @@ class PartitionIndex:
             assert topic_id is not None
             yield topic_id
 
-    def _turn(self, old: TopicImage | None, new: TopicImage | None, numbers: Iterable[int]) -> None:
-        """Some partitions of a topic are no more what they were."""
+    def _replace(
+        self, old: TopicImage | None, new: TopicImage | None, numbers: Iterable[int]
+    ) -> None:
+        """Replace some partitions of a topic in the index."""
         were = old.partitions if old is not None else {}
         are = new.partitions if new is not None else {}
         topic_id = (new or old).topic_id  # type: ignore[union-attr]
@@ -252,17 +255,17 @@ class PartitionIndex:
 
 
 def metric_name(topic_name: str) -> str:
-    """Two topics with the same one collide in metrics."""
+    """Return the topic's name in metrics, where `.` and `_` collide."""
     return topic_name.replace(".", "_")
 
 
 def has_metric_name(topic_name: str) -> bool:
-    """May another topic have the same metric name?"""
+    """May another topic have the same name in metrics?"""
     return "." in topic_name or "_" in topic_name
 
 
 def _add(counts: dict[Hashed, int], key: Hashed, by: int) -> None:
-    """Count; what is not there is not kept."""
+    """Add to a count, and drop counts of zero."""
     count = counts.get(key, 0) + by
     if count:
         counts[key] = count
@@ -271,14 +274,16 @@ def _add(counts: dict[Hashed, int], key: Hashed, by: int) -> None:
 
 
 class Latencies:
-    """How long something took, how often: a histogram. Milliseconds."""
+    """A histogram of durations, in milliseconds."""
 
     BOUNDS_MS = (1, 5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 60_000)
 
     __slots__ = ("counts", "sum_ms")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(self.BOUNDS_MS) + 1)  # the last is for all above the last bound
+        self.counts = [0] * (
+            len(self.BOUNDS_MS) + 1
+        )  # the last one counts all above the last bound
         self.sum_ms = 0
 
     def add(self, took_ms: int) -> None:
