@@ -8,7 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
-from firnline.base.ids import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, ZERO_UUID, Uuid
+from firnline.base.ids import (
+    MIGRATING_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    ZERO_UUID,
+    PartitionKey,
+    Uuid,
+)
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import broker_config
 from firnline.config.parse import parse
@@ -68,7 +74,7 @@ PREFERRED = Election(prefers_first=True)
 UNCLEAN = Election(is_unclean=True)
 
 
-class Found(NamedTuple):
+class ElectedLeader(NamedTuple):
     """Who is to lead; unclean: not of the ISR, so that records may be lost."""
 
     leader: int
@@ -92,7 +98,7 @@ class PartitionChanges:
         self._config = config
         self._is_unclean_by_default: bool | None = None
         self._is_active = is_active  # a method of ours would be a cycle for each decision
-        self._changed: dict[tuple[Uuid, int], PartitionImage] = {}
+        self._changed: dict[PartitionKey, PartitionImage] = {}
 
     def partition(self, topic_id: Uuid, number: int) -> PartitionImage | None:
         """Return the partition as the changes so far leave it; None for an unknown one."""
@@ -232,20 +238,20 @@ def elect(
     election: Election,
     *,
     may_lead: Callable[[int], bool],
-) -> Found:
+) -> ElectedLeader:
     """Return who leads: the present leader if it may, else the first of the ISR in assignment order (I26)."""
     first = replicas[0]
     if election.prefers_first and first in isr and may_lead(first):
-        return Found(first, False)
+        return ElectedLeader(first, False)
     if leader in isr and leader in replicas and may_lead(leader):
-        return Found(leader, False)
+        return ElectedLeader(leader, False)
     for node_id in replicas:
         if node_id in isr and may_lead(node_id):
-            return Found(node_id, False)
+            return ElectedLeader(node_id, False)
     if election.is_unclean:
         found = next(filter(may_lead, replicas), NO_LEADER)
-        return Found(found, found != NO_LEADER)
-    return Found(NO_LEADER, False)
+        return ElectedLeader(found, found != NO_LEADER)
+    return ElectedLeader(NO_LEADER, False)
 
 
 def directory_of(partition: PartitionImage, broker_id: int) -> Uuid | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import Uuid
+from firnline.base.ids import PartitionKey
 from firnline.base.replicas import IsrAnswer, IsrChange
 from firnline.replica.partition import Partition
 
@@ -21,7 +21,7 @@ _RETRY_MS = 50
 _CHANGES_AT_ONCE = 80
 _TIMER = ("replica", "alter partitions")
 Answers = list[IsrAnswer | KafkaError] | KafkaError
-Then = Callable[[Answers, int], Effects]
+AlterPartitionCallback = Callable[[Answers, int], Effects]
 
 
 class IsrCounters(NamedTuple):
@@ -35,7 +35,9 @@ class IsrCounters(NamedTuple):
 class AskController(Protocol):
     """Hands changes to the active controller; `then` gets an answer to each, in order, or one for all."""
 
-    def __call__(self, wanted: Sequence[IsrChange], then: Then, now_ms: int) -> Effects: ...
+    def __call__(
+        self, wanted: Sequence[IsrChange], then: AlterPartitionCallback, now_ms: int
+    ) -> Effects: ...
 
 
 class AlterPartitions:
@@ -48,7 +50,7 @@ class AlterPartitions:
         self._ask = ask
         self._on_settled = on_settled
         self.counters = IsrCounters()
-        self._waiting: dict[tuple[Uuid, int], Partition] = {}
+        self._waiting: dict[PartitionKey, Partition] = {}
         self._is_asking = False
         self._is_stopped = False
 
@@ -123,5 +125,5 @@ class AlterPartitions:
         return self._go(now_ms)
 
 
-def _key(partition: Partition) -> tuple[Uuid, int]:
+def _key(partition: Partition) -> PartitionKey:
     return partition.topic_id, partition.topic_partition.partition

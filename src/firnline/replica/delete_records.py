@@ -53,7 +53,7 @@ def delete_records(partition: Partition, before_offset: int) -> Deleted | KafkaE
 
 
 # One outcome for each that was deleted: its low watermark, or why it is not known.
-Then = Callable[[list[int | KafkaError], int], Effects]
+DeleteRecordsCallback = Callable[[list[int | KafkaError], int], Effects]
 
 
 class Deletions:
@@ -63,7 +63,12 @@ class Deletions:
         self._serial = 0
 
     def when_replicated(
-        self, deleted: Sequence[Deleted], *, timeout_ms: int, then: Then, now_ms: int
+        self,
+        deleted: Sequence[Deleted],
+        *,
+        timeout_ms: int,
+        then: DeleteRecordsCallback,
+        now_ms: int,
     ) -> Effects:
         """Run `then(outcomes, now_ms)` when every low watermark is there, or after `timeout_ms`.
 
@@ -77,10 +82,12 @@ class Deletions:
 class _Waiting:
     """One request."""
 
-    def __init__(self, deleted: Sequence[Deleted], then: Then, timer: tuple[str, int]) -> None:
+    def __init__(
+        self, deleted: Sequence[Deleted], then: DeleteRecordsCallback, timer: tuple[str, int]
+    ) -> None:
         self._outcomes: list[int | KafkaError] = [_TIMED_OUT] * len(deleted)
         self._left = dict(enumerate(deleted))
-        self._then: Then | None = then
+        self._then: DeleteRecordsCallback | None = then
         self._timer = timer
 
     def begin(self, timeout_ms: int, now_ms: int) -> Effects:

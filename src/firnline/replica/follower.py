@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 from firnline.base.background import Background, Work
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
-from firnline.base.ids import NO_EPOCH, TopicPartition, Uuid
+from firnline.base.ids import NO_EPOCH, PartitionKey, TopicPartition, Uuid
 from firnline.base.ports import Buffer
 from firnline.base.units import INT32_MAX
 from firnline.log.truncation import Truncation
@@ -29,7 +29,6 @@ from firnline.replica.tier_start import Beginning, EpochEnd, Tier, TierStart
 if TYPE_CHECKING:
     from firnline.log.log import Log
 
-Key = tuple[Uuid, int]
 LATEST, EARLIEST = -1, -2
 _NO_SESSION, _FIRST_EPOCH = 0, 0
 LOOK_AT_ALL_MS = 5_000
@@ -235,18 +234,20 @@ class Fetcher:
         self._backoff_ms = backoff_ms
         self._on_storage_failure = on_storage_failure
         self._tier = tier
-        self._followed: dict[Key, _Followed] = {}
+        self._followed: dict[PartitionKey, _Followed] = {}
         self._session_id = _NO_SESSION
         self._session_epoch = _FIRST_EPOCH
         # What may have another position now, or another stage: only these are looked at.
-        self._changed: dict[Key, None] = {}
+        self._changed: dict[PartitionKey, None] = {}
         self._look_at_all_ms = 0
-        self._unlooked: deque[Key] = deque()  # of all, those that are still to be looked at
+        self._unlooked: deque[PartitionKey] = (
+            deque()
+        )  # of all, those that are still to be looked at
         self._taking = Background(f"fetch from {leader_id}")
-        self._wanted: dict[Key, Position] = {}
-        self._paused: dict[Key, int] = {}  # -> until when
-        self._untold: dict[Key, None] = {}  # looked at since the last Fetch
-        self._told: dict[Key, Position] = {}  # what the leader's session has
+        self._wanted: dict[PartitionKey, Position] = {}
+        self._paused: dict[PartitionKey, int] = {}  # -> until when
+        self._untold: dict[PartitionKey, None] = {}  # looked at since the last Fetch
+        self._told: dict[PartitionKey, Position] = {}  # what the leader's session has
         self._is_fetching = False
         self._cuts: deque[_Cut] = deque()  # that have not begun
         self._cutting = 0
@@ -323,7 +324,7 @@ class Fetcher:
         self._untold.update(self._changed)
         self._changed.clear()
 
-    def _next(self) -> tuple[LeaderFetch, dict[Key, Position]]:
+    def _next(self) -> tuple[LeaderFetch, dict[PartitionKey, Position]]:
         wanted, told = self._wanted, self._told
         untold, self._untold = self._untold, {}
         news: list[Position] = []
@@ -343,7 +344,7 @@ class Fetcher:
         return ask, self._told
 
     def _came(
-        self, asked: dict[Key, Position], reply: FetchReply | KafkaError, now_ms: int
+        self, asked: dict[PartitionKey, Position], reply: FetchReply | KafkaError, now_ms: int
     ) -> Effects:
         """Take the one answer to the one request."""
         if self._is_stopped:
@@ -377,7 +378,9 @@ class Fetcher:
         except StopIteration as done:
             return cast(Effects, done.value)
 
-    def _take_in_slices(self, asked: dict[Key, Position], parts: Collection[Fetched]) -> Work:
+    def _take_in_slices(
+        self, asked: dict[PartitionKey, Position], parts: Collection[Fetched]
+    ) -> Work:
         """Take the news, so many at a time; the next Fetch is sent after all of them.
 
         Whatever was decided about a partition in between counts: it is looked up when its turn comes.
@@ -675,7 +678,7 @@ class Fetcher:
         return self.go(now_ms)
 
 
-def _key(partition: Partition) -> Key:
+def _key(partition: Partition) -> PartitionKey:
     return partition.topic_id, partition.topic_partition.partition
 
 

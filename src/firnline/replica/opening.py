@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Submit
 from firnline.base.errors import KafkaError, RecordsCut, StorageError
-from firnline.base.ids import Uuid
+from firnline.base.ids import PartitionKey
 from firnline.base.ports import File
 from firnline.base.waits import At, Wait
 from firnline.replica.partition import Partition
@@ -39,8 +39,7 @@ _RETRY_MS = 100
 _TRIES_MAX = 100
 _T = TypeVar("_T")
 
-Key = tuple[Uuid, int]  # topic id, partition
-Then = Callable[[int], Effects]
+LogsOpenCallback = Callable[[int], Effects]
 
 
 class Urgency(IntEnum):
@@ -55,7 +54,7 @@ class Urgency(IntEnum):
 class Job:
     """One partition on its way to being served; `files` are to be synced before it is."""
 
-    key: Key
+    key: PartitionKey
     partition: Partition
     files: Sequence[File]
 
@@ -64,14 +63,14 @@ class Job:
 # what is to be synced, or the effects of what needs nothing.
 Begun = Generator[At | Wait | None, None, Job | Effects]
 _TIMER = ("opening", "go on")
-_Queues = dict[Urgency, dict[Key, None]]
+_Queues = dict[Urgency, dict[PartitionKey, None]]
 
 
 @dataclass(slots=True, eq=False)
 class _UnderWay:
     """A log that is being opened; `problem` is what went wrong with what it waited for."""
 
-    key: Key
+    key: PartitionKey
     urgency: Urgency
     steps: Begun
     disk: str = ""  # the path of its log directory
@@ -89,7 +88,7 @@ class _Waiter:
     """Someone who waits until every key is done with that was added by the time of `target`."""
 
     target: int
-    then: Then
+    then: LogsOpenCallback
     timer: tuple[str, int] | None = None
 
 
@@ -104,9 +103,9 @@ class Opening:
 
     def __init__(
         self,
-        begin: Callable[[Key, int], Begun],
+        begin: Callable[[PartitionKey, int], Begun],
         finish: Callable[[Job, StorageError | None, int], Effects],
-        place: Callable[[Key], Hashable] = lambda key: key,
+        place: Callable[[PartitionKey], Hashable] = lambda key: key,
         disks: Callable[[], Collection[str]] = lambda: ("",),
     ) -> None:
         self._begin = begin
@@ -117,22 +116,22 @@ class Opening:
         self._held: dict[
             str, _Queues
         ] = {}  # by the directory that was behind when they had their turn
-        self._pending: dict[Key, int] = {}  # which addition it was, ascending
-        self._places: dict[Key, Hashable] = {}  # of what is begun and not finished
+        self._pending: dict[PartitionKey, int] = {}  # which addition it was, ascending
+        self._places: dict[PartitionKey, Hashable] = {}  # of what is begun and not finished
         self._current: _UnderWay | None = None
         self._aside: list[_UnderWay] = []  # the first that can goes on first
         self._turns = 0
         self._begun = 0  # in this slice
         self._jobs: list[tuple[Job, str]] = []  # what it has come to, and in which directory
         self._is_due = False  # the next turn goes on
-        self._unfinished: dict[Key, Job] = {}  # they are being synced
+        self._unfinished: dict[PartitionKey, Job] = {}  # they are being synced
         self._syncing: Counter[str] = Counter()  # how many, by directory
         self._added = 0
         self._waiters: list[_Waiter] = []
         self._serial = 0
         self._is_stopped = False
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: PartitionKey) -> bool:
         """Whether `key` waits to be begun, maybe once more."""
         return any(key in queues[urgency] for queues in self._all_queues() for urgency in Urgency)
 
@@ -140,19 +139,19 @@ class Opening:
         yield from self._held.values()
         yield self._queues
 
-    def _unqueue(self, key: Key) -> None:
+    def _unqueue(self, key: PartitionKey) -> None:
         for queues in self._all_queues():
             for queue in queues.values():
                 queue.pop(key, None)
 
-    def add(self, key: Key, urgency: Urgency = Urgency.LIKELY) -> None:
+    def add(self, key: PartitionKey, urgency: Urgency = Urgency.LIKELY) -> None:
         """Open the partition in its turn; `go` has to follow."""
         if key not in self:
             self._queues[urgency][key] = None
             self._added += 1
             self._pending.setdefault(key, self._added)
 
-    def prefer(self, key: Key) -> None:
+    def prefer(self, key: PartitionKey) -> None:
         """A client asks for it: open it next, if it waits."""
         for queues in self._all_queues():
             for urgency in (Urgency.LIKELY, Urgency.IDLE):
@@ -161,7 +160,7 @@ class Opening:
                     queues[Urgency.ASKED_FOR][key] = None
         self._aside.sort(key=lambda each: each.key != key)
 
-    def gives_up(self, key: Key) -> bool:
+    def gives_up(self, key: PartitionKey) -> bool:
         """It is nobody's any more: True when its log is not open, and nobody has begun to open it."""
         if key in self._places or key not in self:
             return False
@@ -217,7 +216,7 @@ class Opening:
                 return each
         return None
 
-    def _next(self) -> tuple[Key, Urgency] | None:
+    def _next(self) -> tuple[PartitionKey, Urgency] | None:
         """What may be begun next: nothing that nobody asked for while what was begun can go on."""
         full = [disk for disk in self._disks() if self._is_full(disk)]
         if full and len(full) == len(self._disks()):
@@ -287,7 +286,7 @@ class Opening:
         else:
             self._aside.remove(log)
 
-    def _is_dealt_with(self, key: Key) -> None:
+    def _is_dealt_with(self, key: PartitionKey) -> None:
         del self._places[key]
         if key not in self:  # it was added again while it was opened
             self._pending.pop(key, None)
@@ -351,7 +350,9 @@ class Opening:
         self._waiters.clear()
         return [*(job for job, _ in self._jobs), *self._unfinished.values()]
 
-    def when_done(self, then: Then, now_ms: int, *, at_most_ms: int | None = None) -> Effects:
+    def when_done(
+        self, then: LogsOpenCallback, now_ms: int, *, at_most_ms: int | None = None
+    ) -> Effects:
         """Run `then(now_ms)` once all that was added so far is open, or after `at_most_ms`."""
         if self._is_stopped:
             return []

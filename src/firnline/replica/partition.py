@@ -34,7 +34,6 @@ from firnline.replica.isr import (
     metadata_decides,
     proposal,
 )
-from firnline.replica.late_copies import in_another_order, still_possible, widened
 from firnline.replica.read import (
     FENCED,
     NOT_LEADER,
@@ -54,6 +53,7 @@ from firnline.replica.read import (
     of_any_replica,
     unread,
 )
+from firnline.replica.unanswered_proposals import in_another_order, still_possible, widened
 from firnline.replica.waiters import FetchWaiters, ProduceWaiters
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Partition:
                      called committed that a member of the ISR lacks
     proposed         the change of the ISR that is under way; None for none. One at a time (I15): two of one
                      partition epoch could both be taken for what we are
-    late_copies      changes that brought no answer, and may still be taken
+    unanswered_proposals  those that brought no answer and that the controller may still apply
     followers        the other replicas, and members of the ISR, by id, while we lead; without ourselves
     is_alone         no other replica counts: what is appended is committed
     refusal          None exactly while we lead and the files are sound: the one thing that an append asks
@@ -97,7 +97,7 @@ class Partition:
         "is_alone",
         "is_offline",
         "isr",
-        "late_copies",
+        "unanswered_proposals",
         "leader_epoch",
         "leader_id",
         "log",
@@ -127,7 +127,7 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         self.maximal_isr: tuple[int, ...] = ()
         self.proposed: IsrChange | None = None
-        self.late_copies: tuple[IsrChange, ...] = ()
+        self.unanswered_proposals: tuple[IsrChange, ...] = ()
         self.followers: dict[int, ReplicaState] = {}
         self.epoch_start_offset = NO_OFFSET
         self.brokers = brokers
@@ -186,8 +186,8 @@ class Partition:
         self._wake()
         self.isr = self.maximal_isr = isr
         self.proposed = None
-        if self.late_copies:
-            self._look_at_late_copies()
+        if self.unanswered_proposals:
+            self._drop_impossible_proposals()
         self.is_alone = len(self.replicas) <= 1 and isr == (self.node_id,)
         self._assert_isr()
 
@@ -198,16 +198,16 @@ class Partition:
         )
         assert not self.is_alone or self.maximal_isr == (self.node_id,), "nobody else counts"
 
-    def _look_at_late_copies(self) -> None:
+    def _drop_impossible_proposals(self) -> None:
         """Forget those that cannot be taken any more; whom the others name counts (rel-R7)."""
-        self.late_copies = still_possible(
-            self.late_copies,
+        self.unanswered_proposals = still_possible(
+            self.unanswered_proposals,
             node_id=self.node_id,
             leader_epoch=self.leader_epoch,
             partition_epoch=self.partition_epoch,
             brokers=self.brokers,
         )
-        self.maximal_isr = widened(self.isr, self.late_copies)
+        self.maximal_isr = widened(self.isr, self.unanswered_proposals)
 
     def _set_followers(self) -> None:
         others = dict.fromkeys([*self.replicas, *self.isr])
@@ -362,7 +362,7 @@ class Partition:
         )
 
     @property
-    def is_last_copy(self) -> bool:
+    def is_sole_replica(self) -> bool:
         """Whether what was acknowledged counts on us alone, and is to outlive a power cut (rel-P4)."""
         return len(self.maximal_isr) == 1 and self.fsync_rule != "never" and self.refusal is None
 
@@ -503,10 +503,10 @@ class Partition:
 
         `proposed` may be a new one afterwards.
         """
-        if self.late_copies and self.proposed is None:
-            self._look_at_late_copies()
+        if self.unanswered_proposals and self.proposed is None:
+            self._drop_impossible_proposals()
         self.shrink(now_ms)
-        if self.late_copies and self.proposed is None and self.refusal is None:
+        if self.unanswered_proposals and self.proposed is None and self.refusal is None:
             self._propose_anew()
         return [] if self.refusal is not None else self._released(now_ms)
 
@@ -545,7 +545,7 @@ class Partition:
     def unanswered(self, change: IsrChange) -> None:
         """Note that `change` was sent and brought no answer: another copy of it will be sent (rel-R7)."""
         if self.proposed is change and len(change.new_isr) > len(self.isr):
-            self.late_copies = tuple(dict.fromkeys((*self.late_copies, change)))
+            self.unanswered_proposals = tuple(dict.fromkeys((*self.unanswered_proposals, change)))
 
     def altered(
         self, change: IsrChange, outcome: IsrAnswer | KafkaError, now_ms: int
@@ -556,7 +556,7 @@ class Partition:
         if isinstance(outcome, KafkaError):
             if is_refused(outcome.code):
                 self._set_isr(self.isr)
-                if self.late_copies and len(change.new_isr) > len(self.isr):
+                if self.unanswered_proposals and len(change.new_isr) > len(self.isr):
                     self._propose_anew()  # what is refused is this copy of it
                 return self._released(now_ms)
             return [] if metadata_decides(outcome.code) else None

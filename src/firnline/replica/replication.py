@@ -11,13 +11,13 @@ from typing import NamedTuple
 from firnline.base.background import Background, Work
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import TopicPartition, Uuid
+from firnline.base.ids import PartitionKey, TopicPartition
 from firnline.replica.alter import AlterPartitions, AskController, IsrCounters
 from firnline.replica.directories import DirectoryAssignments
 from firnline.replica.follower import Fetcher, FetchReply, LeaderFetch, LeaderPort, Position
 from firnline.replica.isr import Brokers
-from firnline.replica.last_copy import LastCopies
 from firnline.replica.partition import Partition
+from firnline.replica.sole_replicas import SoleReplicas
 from firnline.replica.tier_start import EpochEnd, Tier
 
 _SHRINK_TIMER = ("replica", "shrink")
@@ -66,11 +66,11 @@ class Replication:
         self._hosted = hosted
         self._leaders = leaders
         self._on_storage_failure = on_storage_failure
-        self._last_copies = LastCopies(on_storage_failure)
-        self._alter = AlterPartitions(ask_controller, self._last_copies.look)
+        self._sole_replicas = SoleReplicas(on_storage_failure)
+        self._alter = AlterPartitions(ask_controller, self._sole_replicas.look)
         self._assignments = assignments
         self._fetchers: dict[int, Fetcher] = {}
-        self._following: dict[tuple[Uuid, int], int] = {}
+        self._following: dict[PartitionKey, int] = {}
         # Whose late copies the last look did not see the end of; and those the operator was told of.
         self._feared: set[TopicPartition] = set()
         self._told: set[TopicPartition] = set()
@@ -95,7 +95,7 @@ class Replication:
         """Follow nobody and propose nothing from here on."""
         self._is_stopped = True
         self._alter.stop()
-        self._last_copies.stop()
+        self._sole_replicas.stop()
         effects: Effects = [CancelTimer(key=_SHRINK_TIMER), *self._assignments.stop()]
         for fetcher in self._fetchers.values():
             effects += fetcher.stop()
@@ -127,7 +127,7 @@ class Replication:
                 effects += partition.look(now_ms)
                 if partition.proposed is not had:
                     effects += self._alter.propose(partition, now_ms)
-                if partition.late_copies:
+                if partition.unanswered_proposals:
                     feared[partition.topic_partition] = partition
             if count % _LOOKS_PER_SLICE == 0:
                 now_ms = yield effects
@@ -168,7 +168,7 @@ class Replication:
         if self._following.get(key, NO_LEADER) != leader_id:
             effects += self.on_gone(partition, now_ms)
         if leader_id == NO_LEADER:
-            return effects + self._last_copies.look(partition, now_ms)
+            return effects + self._sole_replicas.look(partition, now_ms)
         fetcher = self._fetchers.get(leader_id)
         if fetcher is None:
             fetcher = self._fetchers[leader_id] = Fetcher(
@@ -186,7 +186,7 @@ class Replication:
         """See `DirectoryAssignments`."""
         return self._assignments.when_mended(then, now_ms)
 
-    def on_lost(self, key: tuple[Uuid, int], now_ms: int) -> Effects:
+    def on_lost(self, key: PartitionKey, now_ms: int) -> Effects:
         """A replica of this node cannot be served."""
         return self._assignments.lose(key, now_ms)
 

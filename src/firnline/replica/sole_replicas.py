@@ -12,16 +12,15 @@ from functools import partial
 
 from firnline.base.effects import Effects
 from firnline.base.errors import StorageError
-from firnline.base.ids import Uuid
+from firnline.base.ids import PartitionKey
 from firnline.base.ports import File
 from firnline.replica.opening import SLICE, sync_in_pool
 from firnline.replica.partition import Partition
 
-_Key = tuple[Uuid, int]
 _Need = tuple[Partition, int]  # with the end of its log when its files were listed
 
 
-class LastCopies:
+class SoleReplicas:
     """The partitions that this node alone has, synced some at a time, off the loop: they may be thousands.
 
     Each log directory has its own turns: one that hangs leaves those of the others to theirs.
@@ -31,13 +30,13 @@ class LastCopies:
 
     def __init__(self, on_storage_failure: Callable[[Partition, int], Effects]) -> None:
         self._on_storage_failure = on_storage_failure
-        self._queues: dict[str, dict[_Key, Partition]] = {}  # by log directory
+        self._queues: dict[str, dict[PartitionKey, Partition]] = {}  # by log directory
         self._syncing: set[str] = set()  # some of these
         self._is_stopped = False
 
     def look(self, partition: Partition, now_ms: int) -> Effects:
         """The ISR of a partition may be another one now: see to it that what it has outlives the power."""
-        if not partition.is_last_copy or partition.is_durable:
+        if not partition.is_sole_replica or partition.is_durable:
             return []
         directory = partition.log.path.rpartition("/")[0]
         queue = self._queues.setdefault(directory, {})
@@ -56,7 +55,7 @@ class LastCopies:
         queue = self._queues[directory] if is_ready else {}
         while queue and len(needs) < SLICE:
             partition = queue.pop(next(iter(queue)))
-            if not partition.is_last_copy:
+            if not partition.is_sole_replica:
                 continue  # others came back, or lead, meanwhile
             try:
                 files = partition.dirty_files()
