@@ -7,9 +7,9 @@ import pytest
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.replica import follower
 from firnline.replica.follower import (
-    TRUNCATIONS_AT_ONCE,
     EARLIEST,
     LATEST,
+    TRUNCATIONS_AT_ONCE,
     Fetched,
     LeaderFetch,
     Position,
