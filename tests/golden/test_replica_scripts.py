@@ -64,8 +64,8 @@ class Story:
         if p.proposed is not None:
             members = " ".join(f"{b}:{epoch}" for b, epoch in p.proposed.new_isr)
             parts.append(f"proposed {members} at {p.proposed.partition_epoch}")
-        if p.late_copies:
-            members = ["+".join(str(b) for b, _ in copy.new_isr) for copy in p.late_copies]
+        if p.unanswered_proposals:
+            members = ["+".join(str(b) for b, _ in copy.new_isr) for copy in p.unanswered_proposals]
             parts.append(f"may still come {' '.join(members)}")
         log = log_of(p)
         parts.append(f"watermark {log.high_watermark} of {log.log_end_offset}")

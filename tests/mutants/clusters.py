@@ -118,8 +118,8 @@ CLUSTERS = (
     Mutant(
         "rel-R5, in a cluster: a clean election finds nobody outside the ISR",
         "controller.partition_change:elect",
-        "return Found(NO_LEADER, False)",
-        "return Found(next(filter(may_lead, replicas), NO_LEADER), False)",
+        "return ElectedLeader(NO_LEADER, False)",
+        "return ElectedLeader(next(filter(may_lead, replicas), NO_LEADER), False)",
         seeds=SEEDS[1:],  # by the first the partition only stays without its followers
         seconds=25,
         profile="unclean",

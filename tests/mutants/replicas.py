@@ -132,11 +132,11 @@ REPLICAS = (
     ),
     Mutant(
         "rel-P4: who is left alone syncs what others had vouched for",
-        "replica.last_copy:LastCopies.look",
-        "not partition.is_last_copy or partition.is_durable",
+        "replica.sole_replicas:SoleReplicas.look",
+        "not partition.is_sole_replica or partition.is_durable",
         "True",
         tests=(
-            "tests/unit/replica/test_last_copy.py::"
+            "tests/unit/replica/test_sole_replicas.py::"
             "test_a_leader_that_is_left_alone_syncs_what_others_had_vouched_for",
             "tests/unit/broker/test_replication.py::"
             "test_the_last_of_an_isr_keeps_what_others_vouched_for",

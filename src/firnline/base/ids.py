@@ -53,6 +53,9 @@ class TopicIdPartition(NamedTuple):
     partition: int
 
 
+PartitionKey = tuple[Uuid, int]  # topic id and partition number: the key of a dictionary
+
+
 class OffsetAndEpoch(NamedTuple):
     """A place in a log. As a snapshot id `offset` is exclusive (spec Q3). Ordered by epoch first."""
 

@@ -34,9 +34,9 @@ from firnline.replica.read import (
     INDEX_IS_BUILT,
     READ_COMMITTED,
     BelowLocalStart,
-    Closer,
     Cold,
     Local,
+    PreferredReadReplica,
     ReadOutcome,
 )
 from firnline.replica.waiters import FetchWaiter, FetchWaiters, LargeWaiters
@@ -426,7 +426,9 @@ class OneFetch:
         else:
             self._wanted = wanted
 
-    def _closer(self, partition: Partition, wanted: Wanted) -> Closer | KafkaError | None:
+    def _closer(
+        self, partition: Partition, wanted: Wanted
+    ) -> PreferredReadReplica | KafkaError | None:
         """Send a consumer to the replica that is nearest to it, if that is not ours."""
         ask, prefer = self._ask, self._fetching.prefer
         if prefer is None or not partition.is_leader:
@@ -436,7 +438,7 @@ class OneFetch:
             return None
         log = partition.log
         marks = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
-        return partition.check_epoch(wanted.leader_epoch) or Closer(found, *marks)
+        return partition.check_epoch(wanted.leader_epoch) or PreferredReadReplica(found, *marks)
 
     def _refusal(self, partition: Partition, wanted: Wanted) -> KafkaError | None:
         ask = self._ask

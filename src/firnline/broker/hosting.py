@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from firnline.base.background import Background
 from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import StorageError
-from firnline.base.ids import INTERNAL_TOPICS, LOST_DIRECTORY, TopicPartition, Uuid
+from firnline.base.ids import INTERNAL_TOPICS, LOST_DIRECTORY, PartitionKey, TopicPartition, Uuid
 from firnline.base.ports import File
 from firnline.base.waits import At, Wait
 from firnline.broker.leaders import ActedOn
@@ -34,7 +34,7 @@ from firnline.metadata.image import (
 from firnline.metadata.loader import difference_steps
 from firnline.replica.hosted import HostedPartitions, PartitionObserver
 from firnline.replica.isr import NO_BROKERS, Brokers
-from firnline.replica.opening import Begun, Job, Key, Opening, Then, Urgency
+from firnline.replica.opening import Begun, Job, LogsOpenCallback, Opening, Urgency
 from firnline.replica.partition import FsyncRule, Partition
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Hosting:
         self._observer = observer
         self._acted_on = acted_on
         # They are not served. One that is not ours any more stays until its files are gone.
-        self.failed: dict[Key, _Unserved] = {}
+        self.failed: dict[PartitionKey, _Unserved] = {}
         self._image = EMPTY_IMAGE
         self._changes = Background("hosting")
         self._changes_left = 0
@@ -158,7 +158,7 @@ class Hosting:
         ] = {}  # of deleted topics, led until then, not dropped yet
         self._is_stopped = False
         self._being_cut: dict[TopicPartition, None] = {}  # and there is news of them
-        self._lost_before: dict[Key, None] = {}  # and not known yet whether it is here
+        self._lost_before: dict[PartitionKey, None] = {}  # and not known yet whether it is here
         self._opening = Opening(self._begin, self._finish, self._place, store.healthy_paths)
         self._topic_config: tuple[ClusterImage, str, TopicConfig] | None = None
         self._altered: tuple[Mapping[str, str], Mapping[str, str], BrokerConfig] | None = None
@@ -186,11 +186,13 @@ class Hosting:
         is_long = any(count > AT_ONCE for count in accumulate(partitions))
         return self._change(self._acts_on_all(image), now_ms, is_long=is_long)
 
-    def when_applied(self, then: Then, now_ms: int) -> Effects:
+    def when_applied(self, then: LogsOpenCallback, now_ms: int) -> Effects:
         """Run `then(now_ms)` once all that was applied so far is acted on, but for logs yet to be opened."""
         return self._change(iter([then]), now_ms)
 
-    def when_settled(self, then: Then, now_ms: int, *, at_most_ms: int | None = None) -> Effects:
+    def when_settled(
+        self, then: LogsOpenCallback, now_ms: int, *, at_most_ms: int | None = None
+    ) -> Effects:
         """Run `then(now_ms)` once all that was applied so far is acted on, or after `at_most_ms`."""
 
         def applied(at_ms: int) -> Effects:
@@ -199,7 +201,7 @@ class Hosting:
 
         return self.when_applied(applied, now_ms)
 
-    def when_ready(self, then: Then, now_ms: int, *, at_most_ms: int) -> Effects:
+    def when_ready(self, then: LogsOpenCallback, now_ms: int, *, at_most_ms: int) -> Effects:
         """`when_settled` for who is counted in then.
 
         But what was lost is looked for in any case: the controller elects what is here again when it counts
@@ -214,7 +216,7 @@ class Hosting:
         return self.when_settled(settled, now_ms, at_most_ms=at_most_ms)
 
     def _change(
-        self, acts: Iterator[Then | None], now_ms: int, *, is_long: bool = False
+        self, acts: Iterator[LogsOpenCallback | None], now_ms: int, *, is_long: bool = False
     ) -> Effects:
         """Have something done after all that came before it: now, or in slices from the next turn on."""
         effects: Effects = []
@@ -226,7 +228,9 @@ class Hosting:
         work = _partitions_in_turn(self._until_stopped(chain(acts, [self._changed])))
         return self._changes.begin(work, now_ms)
 
-    def _until_stopped(self, acts: Iterator[Then | None]) -> Iterator[Then | None]:
+    def _until_stopped(
+        self, acts: Iterator[LogsOpenCallback | None]
+    ) -> Iterator[LogsOpenCallback | None]:
         for act in acts:
             if self._is_stopped:
                 return
@@ -236,7 +240,7 @@ class Hosting:
         self._changes_left -= 1
         return []
 
-    def _acts_on_all(self, image: ClusterImage) -> Iterator[Then | None]:
+    def _acts_on_all(self, image: ClusterImage) -> Iterator[LogsOpenCallback | None]:
         """What a whole image asks for; None where others should have their turn."""
         steps = difference_steps(EMPTY_IMAGE, image)
         while True:
@@ -247,7 +251,7 @@ class Hosting:
                 return
             yield None
 
-    def _acts(self, delta: ClusterDelta) -> Iterator[Then]:
+    def _acts(self, delta: ClusterDelta) -> Iterator[LogsOpenCallback]:
         """What a change asks for, a partition at a time."""
         held_up: list[Partition] = []
         for gone in delta.deleted_topics:
@@ -301,7 +305,7 @@ class Hosting:
                     self._refused[partition.topic_partition] = None
                 partition.retire()
 
-    def leave(self, then: Then, now_ms: int) -> Effects:
+    def leave(self, then: LogsOpenCallback, now_ms: int) -> Effects:
         """Serve nothing any more, and tell who waits; then `then(now_ms)`: the logs are about to be closed.
 
         What was deleted until now is dropped first. What no controller took from us in time is still led here
@@ -309,9 +313,11 @@ class Hosting:
         """
         return self.when_applied(partial(self._leave, then), now_ms)
 
-    def _leave(self, then: Then, now_ms: int) -> Effects:
+    def _leave(self, then: LogsOpenCallback, now_ms: int) -> Effects:
         self.stop()
-        acts: list[Then] = [partial(self._retire, partition) for partition in self._hosted]
+        acts: list[LogsOpenCallback] = [
+            partial(self._retire, partition) for partition in self._hosted
+        ]
         if len(acts) <= AT_ONCE:
             return [effect for act in (*acts, then) for effect in act(now_ms)]
         return Background("hosting: leave").begin(_partitions_in_turn([*acts, then]), now_ms)
@@ -340,7 +346,7 @@ class Hosting:
             self._opening.add(key, self._urgency(*found, index))
             return []
         effects = self._update(hosted, found[1], now_ms)
-        if hosted.late_copies:
+        if hosted.unanswered_proposals:
             held_up.append(hosted)
         return effects
 
@@ -365,7 +371,7 @@ class Hosting:
 
     # ---------------------------------------------------------------- what needs the disk
 
-    def _state(self, key: Key) -> tuple[TopicImage, PartitionImage] | None:
+    def _state(self, key: PartitionKey) -> tuple[TopicImage, PartitionImage] | None:
         """What the newest image says of a partition; None when it is not ours."""
         topic = self._image.topics_by_id.get(key[0])
         state = None if topic is None else topic.partitions.get(key[1])
@@ -373,19 +379,19 @@ class Hosting:
             return None
         return topic, state
 
-    def _place(self, key: Key) -> Hashable:
+    def _place(self, key: PartitionKey) -> Hashable:
         """Which name its files have: a topic that is deleted may be made again while its log is opened."""
         topic = self._image.topics_by_id.get(key[0])
         return key if topic is None else (topic.name, key[1])
 
-    def _begin(self, key: Key, now_ms: int) -> Begun:
+    def _begin(self, key: PartitionKey, now_ms: int) -> Begun:
         """Open the log of a partition."""
         begun = yield from self._open(key, now_ms)
         if not isinstance(begun, Job):
             self._lost_before.pop(key, None)
         return begun
 
-    def _open(self, key: Key, now_ms: int) -> Begun:
+    def _open(self, key: PartitionKey, now_ms: int) -> Begun:
         found = self._state(key)
         if found is None:
             return self._give_up(key, now_ms)
@@ -448,7 +454,7 @@ class Hosting:
         return told + self._update(partition, found[1], now_ms)
 
     def _not_opened(
-        self, key: Key, name: TopicPartition, problem: StorageError, now_ms: int
+        self, key: PartitionKey, name: TopicPartition, problem: StorageError, now_ms: int
     ) -> Effects:
         """Its files are damaged, which concerns nobody else; or a disk failed, or has no room now.
 
@@ -465,7 +471,7 @@ class Hosting:
         return effects
 
     def _disk_failed(
-        self, key: Key, name: TopicPartition, problem: StorageError, now_ms: int
+        self, key: PartitionKey, name: TopicPartition, problem: StorageError, now_ms: int
     ) -> Effects:
         """A disk failed under a log that is not served yet; a new one is made in another directory, if any.
 
@@ -477,12 +483,12 @@ class Hosting:
             return effects
         return self._not_served(key, name, problem, now_ms) + effects
 
-    def _give_up(self, key: Key, now_ms: int) -> Effects:
+    def _give_up(self, key: PartitionKey, now_ms: int) -> Effects:
         """Have the files removed of a partition that could not be opened and is not ours any more."""
         found = self.failed.pop(key, None)
         return [] if found is None else self._remove_unopened(key, found.name, now_ms)
 
-    def _remove_unopened(self, key: Key, name: TopicPartition, now_ms: int) -> Effects:
+    def _remove_unopened(self, key: PartitionKey, name: TopicPartition, now_ms: int) -> Effects:
         try:
             return self._store.drop_unopened(name, key[0], now_ms)
         except StorageError as problem:
@@ -502,7 +508,7 @@ class Hosting:
 
     def _not_served(
         self,
-        key: Key,
+        key: PartitionKey,
         name: TopicPartition,
         problem: StorageError,
         now_ms: int,
@@ -591,7 +597,7 @@ class Hosting:
             return self._when_whole(partition, now_ms)
         return self._drop(partition, now_ms)
 
-    def _drop_unopened(self, key: Key, name: TopicPartition, now_ms: int) -> Effects:
+    def _drop_unopened(self, key: PartitionKey, name: TopicPartition, now_ms: int) -> Effects:
         """It was deleted before its turn came: nobody else would remove what lies here."""
         if key in self.failed or not self._opening.gives_up(key):
             return []
@@ -627,7 +633,7 @@ class Hosting:
         key = (partition.topic_id, partition.topic_partition.partition)
         return effects + self._remove(key, partition.log, now_ms)
 
-    def _remove(self, key: Key, log: "Log", now_ms: int) -> Effects:
+    def _remove(self, key: PartitionKey, log: "Log", now_ms: int) -> Effects:
         """Delete a log. On a full disk no name may change: it is tried again, as one that is not served."""
         name = log.topic_partition
         try:
@@ -651,7 +657,7 @@ class Hosting:
         return effects
 
 
-def _partitions_in_turn(acts: Iterable[Then | None]) -> Generator[Effects, int, None]:
+def _partitions_in_turn(acts: Iterable[LogsOpenCallback | None]) -> Generator[Effects, int, None]:
     """Do some at a time; None where others should have their turn before."""
     now_ms = yield []
     effects: Effects = []

@@ -26,7 +26,7 @@ from firnline.log.log import Kept, Log
 from firnline.log.producer_state import ProducerTable
 from firnline.log.retention import closing
 from firnline.replica.directories import put_strays_aside, told_of_strays, where_it_lies
-from firnline.replica.hosted import HostedPartitions, Room, Sweep
+from firnline.replica.hosted import HostedPartitions, Permits, Sweep
 from firnline.replica.opening import SLICE, sync_in_pool
 from firnline.replica.partition import Partition
 
@@ -102,7 +102,7 @@ class Storage:
         self._opening: dict[TopicPartition, LogDirectory] = {}
         room = max(SYNC_THREADS, _SYNCS_MAX // len(self.directories))
         # Of logs, by path: what may be under way in each.
-        self._syncs = {d: Room(f"storage syncs {d.path}", room) for d in self.directories}
+        self._syncs = {d: Permits(f"storage syncs {d.path}", room) for d in self.directories}
         self._synced_ms: dict[str, int] = {}  # of logs with flush.ms
         self._is_settling = False  # the last syncs are under way: no more jobs
 
@@ -534,7 +534,7 @@ class Storage:
 
     def _synced(
         self,
-        room: Room,
+        room: Permits,
         partition: Partition,
         end_offset: int,
         on_failure: Callable[[Partition, int], Effects],

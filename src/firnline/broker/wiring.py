@@ -15,6 +15,7 @@ from firnline.base.errors import ConfigError, FirnlineError, KafkaError, Storage
 from firnline.base.ids import (
     OFFSETS_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
+    PartitionKey,
     TopicIdPartition,
     Uuid,
 )
@@ -69,7 +70,6 @@ from firnline.replica.compacting import Compacting
 from firnline.replica.directories import DirectoryAssignments
 from firnline.replica.follower import LeaderPort
 from firnline.replica.hosted import HostedPartitions
-from firnline.replica.opening import Key
 from firnline.replica.partition import FsyncRule, Partition
 from firnline.replica.replication import NO_LEADERS, ReplicaSettings, Replication
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
@@ -289,7 +289,7 @@ class PartitionEvents:
         """To the tier."""
         return [] if self._tier is None else self._tier.on_configured(partition, now_ms)
 
-    def partition_lost(self, key: Key, now_ms: int) -> Effects:
+    def partition_lost(self, key: PartitionKey, now_ms: int) -> Effects:
         """To replication, which tells the controller."""
         return self._replication.on_lost(key, now_ms)
 

@@ -1,8 +1,14 @@
-"""Brokers come, stay and go: registration, heartbeats, fencing, and the leaders that follow. PURE.
+"""Broker lifecycle at the controller: registration, heartbeats, fencing and controlled shutdown. PURE.
 
-Decisions are records on the newest image; who was heard from last is kept here and nowhere else, and a
-new controller counts every broker as heard from at its beginning (I7). Source: KIP-631, KIP-903; spec
-I1-I7, I25, I26, I34.
+A broker registers and is FENCED, with the offset of its registration record as broker epoch. Once its
+heartbeat shows that it has applied that record, it is UNFENCED and may lead. A broker that wants to stop goes
+into CONTROLLED_SHUTDOWN while it leads partitions: it leaves every ISR and leads no more. Once all active
+brokers have seen that, it gets SHUTDOWN_NOW. A broker without heartbeats for a session timeout is fenced. A
+new incarnation replaces the registration of a dead one and never that of a live one.
+
+Decisions are records on the newest image. The sessions are only in memory: a new controller begins every
+session anew (I7). What a change means for the broker's partitions is in `sweeps`. Source: KIP-631, KIP-903;
+spec I1-I7, I25, I26, I34.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,12 +45,12 @@ from firnline.protocol.schema import Message
 
 # PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
 _SECURITY_PROTOCOLS = range(4)
-# Incarnations of one broker that are remembered, the newest ones.
-_ASKED_KEPT = 16
+# The newest incarnations of one broker that are remembered.
+_INCARNATIONS_KEPT = 16
 
 
 class Registration(NamedTuple):
-    """What a broker says of itself when it starts."""
+    """The registration request of a starting broker."""
 
     broker_id: int
     incarnation_id: Uuid
@@ -55,7 +61,7 @@ class Registration(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """What a broker says every now and then. `metadata_offset` is the last one it has applied."""
+    """The periodic heartbeat of a broker. `metadata_offset` is the last offset it has applied."""
 
     broker_id: int
     broker_epoch: int
@@ -63,11 +69,11 @@ class Heartbeat(NamedTuple):
     want_fence: bool = False
     want_shut_down: bool = False
     offline_log_dirs: tuple[Uuid, ...] = ()
-    cordoned_log_dirs: tuple[Uuid, ...] | None = None  # None: not said
+    cordoned_log_dirs: tuple[Uuid, ...] | None = None  # None: not in the request
 
 
 class HeartbeatAnswer(NamedTuple):
-    """What the broker is to do."""
+    """The state that the controller decided for the broker."""
 
     is_caught_up: bool
     is_fenced: bool
@@ -75,7 +81,7 @@ class HeartbeatAnswer(NamedTuple):
 
 
 class State(Enum):
-    """Where a broker stands."""
+    """The state of a registered broker. See the module docstring."""
 
     FENCED = "fenced"
     UNFENCED = "unfenced"
@@ -84,40 +90,42 @@ class State(Enum):
 
 
 class Brokers:
-    """Registrations and sessions. Times are milliseconds of the machine's one time line."""
+    """Registrations and sessions. Times are milliseconds of the monotonic clock."""
 
     def __init__(self, config: BrokerConfig, newest: Callable[[], Newest]) -> None:
         self._config = config
         self._newest = newest
         self._sweeps = Sweeps(config, newest)
         self._contact_ms: dict[int, int] = {}
-        self._waits_for: dict[int, int] = {}  # by broker: the end of what its last answer waits for
+        self._waits_for: dict[
+            int, int
+        ] = {}  # by broker: its answer waits until this end is committed
         self._metadata_offsets: dict[int, int] = {}
         self._shutdown_offsets: dict[int, int] = {}
-        # By broker: incarnations that asked, and whether one that came later has been registered since.
-        self._asked: dict[int, dict[Uuid, bool]] = {}
+        # By broker: incarnations that tried to register, and whether a later one has registered since.
+        self._incarnations: dict[int, dict[Uuid, bool]] = {}
 
     def activate(self, image: ClusterImage, now_ms: int) -> None:
-        """This node leads from now on: every broker's session begins now, unless it left in order (I7)."""
+        """Become active: every broker's session begins now, except after a controlled shutdown (I7)."""
         there = [each for each in sorted(image.brokers) if not _has_left(image.brokers[each])]
         self._contact_ms = dict.fromkeys(there, now_ms)
         self._sweeps.begin_anew()
 
     def deactivate(self) -> None:
-        """This node leads no more: nothing of this reign is left for the next (I7)."""
+        """Stop being active: forget all that belongs to this leadership (I7)."""
         self._waits_for = {}
         self._metadata_offsets = {}
         self._shutdown_offsets = {}
-        self._asked = {}
+        self._incarnations = {}
         self._sweeps.stop()
 
     @property
     def is_sweeping(self) -> bool:
-        """Is there more to do for brokers that came or went? `sweep` does it."""
+        """Whether `sweep` has work left: partitions of brokers that came or went."""
         return self._sweeps.is_busy
 
     def sweep(self) -> ControllerResult[bool]:
-        """Do a part of what is left to do; the answer: there is more."""
+        """Do a part of that work; the answer: whether more is left."""
         records = self._sweeps.part()
         return ControllerResult(records, self._sweeps.is_busy, is_atomic=False)
 
@@ -132,30 +140,30 @@ class Brokers:
         *,
         replaces_dead_incarnation: bool,
     ) -> ControllerResult[int | KafkaError]:
-        """Register a broker, fenced; the answer is its epoch: the offset of its record (I1).
+        """Register a broker, fenced; the answer is its broker epoch, the offset of its record (I1).
 
-        replaces_dead_incarnation  the caller holds the directory's lock, so the registered
-                                   incarnation of this broker is dead, whatever its session says (I34)
+        replaces_dead_incarnation  the caller holds the lock of the log directory, so the registered
+                                   incarnation is dead even if its session has not expired (I34)
         """
         problem = self._registration_problem(image, wanted, now_ms, replaces_dead_incarnation)
         if problem is not None:
             return ControllerResult([], problem)
         existing = image.brokers.get(wanted.broker_id)
         if existing is not None and existing.incarnation_id == wanted.incarnation_id:
-            # The answer to its first request was lost: nothing about it changes (I3).
+            # A retry, because the answer to its first request was lost: nothing changes (I3).
             self._contact_ms[wanted.broker_id] = now_ms
             return ControllerResult([], existing.epoch)
         records: list[Message] = []
         if existing is not None and (not existing.fenced or self._sweeps.leaves(wanted.broker_id)):
-            # What the dead incarnation led gets a new leader epoch before anybody leads it again, so
-            # that an unsynced tail it lost cannot give two records the same offset and epoch.
+            # The partitions of the dead incarnation get a new leader epoch before anyone leads them again.
+            # It may have lost an unsynced tail: otherwise two records could have one offset and epoch.
             if self._sweeps.is_much(wanted.broker_id):
-                self._note_asked(wanted)
-                return self._settle_first(existing)
+                self._note_incarnation(wanted)
+                return self._fence_first(existing)
             records += self._without_broker(image, wanted.broker_id)
         self._sweeps.forget(wanted.broker_id)
         epoch = next_offset + len(records)
-        assert existing is None or epoch > existing.epoch, "broker epochs rise (I1, rel-R3)"
+        assert existing is None or epoch > existing.epoch, "broker epochs grow (I1, rel-R3)"
         broker = BrokerImage(
             broker_id=wanted.broker_id,
             epoch=epoch,
@@ -175,49 +183,53 @@ class Brokers:
         self._waits_for[wanted.broker_id] = epoch + 1
         self._shutdown_offsets.pop(wanted.broker_id, None)
         self._metadata_offsets.pop(wanted.broker_id, None)
-        self._note_earlier(wanted, existing)
+        self._replace_earlier_incarnations(wanted, existing)
         return ControllerResult(records, epoch, is_atomic=False)
 
-    def _note_asked(self, wanted: Registration) -> None:
-        asked = self._asked.setdefault(wanted.broker_id, {})
+    def _note_incarnation(self, wanted: Registration) -> None:
+        asked = self._incarnations.setdefault(wanted.broker_id, {})
         asked.setdefault(wanted.incarnation_id, False)
-        if len(asked) > _ASKED_KEPT:
+        if len(asked) > _INCARNATIONS_KEPT:
             del asked[next(iter(asked))]
 
-    def _note_earlier(self, wanted: Registration, existing: BrokerImage | None) -> None:
-        """All that asked before the one that is registered now are earlier ones: no copy of theirs counts."""
-        asked = self._asked.pop(wanted.broker_id, {})
+    def _replace_earlier_incarnations(
+        self, wanted: Registration, existing: BrokerImage | None
+    ) -> None:
+        """Mark all earlier incarnations as replaced: a late request of theirs must fail."""
+        asked = self._incarnations.pop(wanted.broker_id, {})
         asked.pop(wanted.incarnation_id, None)
         if existing is not None:
             asked[existing.incarnation_id] = True
-        self._asked[wanted.broker_id] = dict.fromkeys(list(asked)[-_ASKED_KEPT:], True)
+        self._incarnations[wanted.broker_id] = dict.fromkeys(
+            list(asked)[-_INCARNATIONS_KEPT:], True
+        )
 
-    def _settle_first(self, existing: BrokerImage) -> ControllerResult[int | KafkaError]:
-        """Fence a dead incarnation that led so much that it takes several parts; the next one asks again."""
+    def _fence_first(self, existing: BrokerImage) -> ControllerResult[int | KafkaError]:
+        """Fence a dead incarnation with too many partitions for one part; the new one retries later."""
         records: list[Message] = []
         if not existing.fenced:
             records = self._transition(existing, _state_of(existing), State.FENCED)
-        why = "what the last incarnation of this broker led is being settled"
+        why = "the partitions of this broker's last incarnation are still getting other leaders"
         return ControllerResult(records, KafkaError(Code.REQUEST_TIMED_OUT, why), is_atomic=False)
 
     def _registration_problem(
         self, image: ClusterImage, wanted: Registration, now_ms: int, replaces: bool
     ) -> KafkaError | None:
-        """One that is heard from keeps its place, before it is counted in as well.
+        """The reason to refuse a registration, or None. A live incarnation keeps its registration.
 
-        The request of a dead incarnation may come after that of the living one, whose heartbeats would be
-        refused from then on; also much later, when the living one is not heard any more.
+        A late request of a dead incarnation must not replace the live one, whose heartbeats would fail then.
+        It may even arrive after the session of the live one has expired: `_incarnations` knows it.
         """
         problem = _identity_problem(wanted.broker_id, wanted.endpoints)
         if problem is not None:
             return problem
         existing = image.brokers.get(wanted.broker_id)
         if existing is not None and existing.incarnation_id != wanted.incarnation_id:
-            if self._asked.get(wanted.broker_id, {}).get(wanted.incarnation_id):
+            if self._incarnations.get(wanted.broker_id, {}).get(wanted.incarnation_id):
                 why = f"a later incarnation of broker {wanted.broker_id} is registered"
                 return KafkaError(Code.DUPLICATE_BROKER_REGISTRATION, why)
             if not replaces and self._is_alive(wanted.broker_id, now_ms):
-                self._note_asked(wanted)
+                self._note_incarnation(wanted)
                 why = f"another broker {wanted.broker_id} is registered and alive"
                 return KafkaError(Code.DUPLICATE_BROKER_REGISTRATION, why)
         return _directory_problem(image.brokers, wanted) or _feature_problem(
@@ -227,7 +239,7 @@ class Brokers:
     def register_controller(
         self, image: ClusterImage, controller: ControllerImage
     ) -> ControllerResult[KafkaError | None]:
-        """Write down where a controller listens, if the cluster's metadata.version has a record for it."""
+        """Record the endpoints of a controller, if the metadata.version has a record for them."""
         problem = _identity_problem(controller.controller_id, controller.endpoints)
         if problem is not None:
             return ControllerResult([], problem)
@@ -239,7 +251,7 @@ class Brokers:
     def unregister(
         self, image: ClusterImage, broker_id: int
     ) -> ControllerResult[KafkaError | None]:
-        """Forget a broker that will not come back."""
+        """Remove the registration of a broker that will not come back."""
         broker = image.brokers.get(broker_id)
         if broker is None:
             why = f"no broker {broker_id} is registered"
@@ -248,7 +260,7 @@ class Brokers:
         records.append(r.UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
         self._contact_ms.pop(broker_id, None)
         self._waits_for.pop(broker_id, None)
-        self._asked.pop(broker_id, None)
+        self._incarnations.pop(broker_id, None)
         self._sweeps.forget(broker_id)
         return ControllerResult(records, None, is_atomic=False)
 
@@ -257,7 +269,7 @@ class Brokers:
     def heartbeat(
         self, image: ClusterImage, next_offset: int, beat: Heartbeat, now_ms: int
     ) -> ControllerResult[HeartbeatAnswer | KafkaError]:
-        """Renew a session and move the broker where it wants and may go."""
+        """Renew the session, and move the broker to the state that it wants and may have."""
         problem = epoch_problem(image, broker_id=beat.broker_id, broker_epoch=beat.broker_epoch)
         if problem is not None:
             why = problem.why
@@ -267,14 +279,14 @@ class Brokers:
         self._metadata_offsets[beat.broker_id] = beat.metadata_offset
         state = _state_of(broker)
         if state is State.CONTROLLED_SHUTDOWN and not self._sweeps.leaves(beat.broker_id):
-            # It began under another controller, whose offset nobody wrote down, or took several parts:
-            # all there is by now covers it, and a broker that has seen less might still follow this
-            # one (X28).
+            # The shutdown began under another controller, which kept its offset in memory, or it took
+            # several parts. The present end is late enough: a broker that has applied less might still
+            # follow the one that stops (X28).
             self._shutdown_offsets.setdefault(beat.broker_id, next_offset)
         wanted = self._next_state(image, broker, beat)
         records = self._transition(broker, state, wanted)
         if not records:
-            # Said again with every heartbeat: a change of state comes first, and by itself.
+            # Each heartbeat repeats the directories, so a change of state can go first, alone.
             records = self._directories_changed(image, broker, beat)
         if wanted is State.CONTROLLED_SHUTDOWN and state is State.UNFENCED:
             self._shutdown_offsets.pop(beat.broker_id, None)
@@ -294,10 +306,10 @@ class Brokers:
     def fence_stale(
         self, image: ClusterImage, committed_end: int, now_ms: int
     ) -> ControllerResult[int | None]:
-        """Fence the broker not heard from for longest, if that is too long; the answer is its id (I6).
+        """Fence the broker whose heartbeats are missing the longest, if its session expired (I6).
 
-        Nobody, as long as more is to be done for those before. Who waits for an answer of ours, behind
-        writes of a disk that is slow, is not silent: it says nothing before it has that.
+        The answer is its id; None while a sweep for an earlier broker runs. A broker that waits for an answer
+        of this controller, behind slow writes, is not silent: it sends no heartbeat before the answer.
         """
         for node_id, end in self._waits_for.items():
             if end > committed_end and node_id in self._contact_ms:
@@ -344,7 +356,7 @@ class Brokers:
         return State.SHUTDOWN_NOW if is_known else State.CONTROLLED_SHUTDOWN
 
     def _has_everybody_seen(self, image: ClusterImage, broker: BrokerImage) -> bool:
-        """Do all active brokers know that this one leads nothing any more?"""
+        """Whether all active brokers know that this one leads no partitions."""
         end_offset = self._shutdown_offsets[broker.broker_id]
         return all(
             self._metadata_offsets.get(node_id, -1) >= end_offset - 1
@@ -361,14 +373,14 @@ class Brokers:
             broker_id=broker.broker_id, broker_epoch=broker.epoch
         )
         if wanted is State.SHUTDOWN_NOW and not broker.in_controlled_shutdown:
-            # It goes without ado; the next controller is to know that it went, and need not be waited for.
+            # Recorded, so that the next controller knows of the shutdown and begins no session for it.
             change.in_controlled_shutdown = 1
         if state is State.FENCED and wanted is State.SHUTDOWN_NOW:
             return [change] if change.in_controlled_shutdown else []
         if wanted is State.UNFENCED:
             change.fenced = -1
             self._sweeps.gain(broker.broker_id)
-            # Who was fenced on its way out goes on its way when it is not.
+            # A broker fenced during its controlled shutdown continues that when unfenced.
             after = broker._replace(fenced=False)
         else:
             if wanted is State.CONTROLLED_SHUTDOWN:
@@ -381,7 +393,7 @@ class Brokers:
         return [change, *self._sweeps.part([after])]
 
     def _without_broker(self, image: ClusterImage, lost: int) -> list[Message]:
-        """Take a broker out of every ISR and away from every leadership (I25)."""
+        """Remove a broker from every ISR and every leadership (I25)."""
 
         def is_active(node_id: int) -> bool:
             broker = image.brokers.get(node_id)
@@ -400,16 +412,16 @@ class Brokers:
     def _directories_changed(
         self, image: ClusterImage, broker: BrokerImage, beat: Heartbeat
     ) -> list[Message]:
-        """Write down directories that failed, with who leads what was in them, and those cordoned.
+        """Record failed directories, with new leaders, and cordoned directories.
 
-        A directory is written down first: nobody is elected any more who is there. What it had follows in
-        parts. Source: KIP-858 (a failed directory), KIP-1066 (a cordoned one).
+        A failed directory is recorded first: no replica in it is elected after that. Its partitions follow
+        in parts. Source: KIP-858 (a failed directory), KIP-1066 (a cordoned one).
         """
         change = r.BrokerRegistrationChangeRecord(
             broker_id=broker.broker_id, broker_epoch=broker.epoch
         )
         left = tuple(each for each in broker.log_dirs if each not in beat.offline_log_dirs)
-        if left and left != broker.log_dirs:  # with the last one the broker itself goes
+        if left and left != broker.log_dirs:  # a broker without directories shuts down
             change.log_dirs = left
             broker = broker._replace(log_dirs=left)
         cordoned = beat.cordoned_log_dirs
@@ -431,21 +443,21 @@ def _state_of(broker: BrokerImage) -> State:
 
 
 def _has_left(broker: BrokerImage) -> bool:
-    """Did it go in order? Then its next incarnation waits for nobody's session."""
+    """Whether it completed a controlled shutdown: its next incarnation waits for no session."""
     return broker.fenced and broker.in_controlled_shutdown
 
 
 def _identity_problem(node_id: int, endpoints: Iterable[Endpoint]) -> KafkaError | None:
-    """What no node says of itself, and others could not bear.
+    """The reason why a node's id or listeners are invalid, or None.
 
-    Apache Kafka 4.3.1 registers negative ids, of which -1 means nobody everywhere else. Its controller gives
-    up its leadership over a security protocol that it does not know (asked).
+    Apache Kafka 4.3.1 accepts negative ids, although -1 means "no broker" everywhere else. Its controller
+    resigns over an unknown security protocol (tried out).
     """
     if node_id < 0:
-        return KafkaError(Code.INVALID_REGISTRATION, f"a node with the id {node_id}")
-    strange = [each for each in endpoints if each.security_protocol not in _SECURITY_PROTOCOLS]
-    if strange:
-        why = f"a listener with the security protocol {strange[0].security_protocol}"
+        return KafkaError(Code.INVALID_REGISTRATION, f"node id {node_id} is negative")
+    unknown = [each for each in endpoints if each.security_protocol not in _SECURITY_PROTOCOLS]
+    if unknown:
+        why = f"unknown security protocol {unknown[0].security_protocol} of a listener"
         return KafkaError(Code.INVALID_REGISTRATION, why)
     return None
 
@@ -453,11 +465,11 @@ def _identity_problem(node_id: int, endpoints: Iterable[Endpoint]) -> KafkaError
 def _directory_problem(
     brokers: Mapping[int, BrokerImage], wanted: Registration
 ) -> KafkaError | None:
-    """I2: a directory belongs to one broker, and every broker has one."""
+    """I2: a log directory belongs to one broker, and every broker has one."""
     if not wanted.log_dirs:
-        return KafkaError(Code.INVALID_REGISTRATION, "a broker without a log directory")
+        return KafkaError(Code.INVALID_REGISTRATION, "the broker has no log directory")
     if len(dict.fromkeys(wanted.log_dirs)) != len(wanted.log_dirs):
-        return KafkaError(Code.INVALID_REGISTRATION, "a log directory is given twice")
+        return KafkaError(Code.INVALID_REGISTRATION, "a log directory occurs twice")
     for directory in wanted.log_dirs:
         if int.from_bytes(directory, "big") < RESERVED_DIRECTORIES:
             return KafkaError(Code.INVALID_REGISTRATION, "a log directory has a reserved id")
@@ -475,15 +487,15 @@ def _owner(brokers: Iterable[BrokerImage], directory: Uuid) -> int | None:
 def _feature_problem(
     finalised: Mapping[str, int], features: Mapping[str, FeatureRange]
 ) -> KafkaError | None:
-    """I33: a broker that cannot run what the cluster runs, or does not say, does not join it."""
+    """I33: a broker must support every finalized feature level, and say so."""
     if METADATA_VERSION not in features:
-        why = f"the broker does not say which levels of {METADATA_VERSION} it runs"
+        why = f"the broker does not name its supported levels of {METADATA_VERSION}"
         return KafkaError(Code.INVALID_REGISTRATION, why)
     for name in sorted(finalised):
         levels = features.get(name, FeatureRange(0, 0))
         if not levels.lowest <= finalised[name] <= levels.highest:
             why = (
-                f"the cluster runs {name} {finalised[name]}; the broker runs"
+                f"the cluster uses {name} {finalised[name]}; the broker supports"
                 f" {levels.lowest} to {levels.highest}"
             )
             return KafkaError(Code.UNSUPPORTED_VERSION, why)

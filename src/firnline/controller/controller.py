@@ -1,7 +1,9 @@
-"""The controller: every change of the cluster is decided here, on the newest metadata. PURE.
+"""The active controller's decisions: every change of the cluster is decided here. PURE.
 
-Methods return records and the response that is true once they are committed; `MetadataQuorum.write`
-takes both, in the same step of the node, and replay applies them. Source: KIP-500, KIP-631.
+Each method reads the newest image, which includes records that are written and not committed yet. It returns
+records and a response. `MetadataQuorum.write` appends the records in the same step and replays them into the
+newest image, so the next decision sees them. The response is sent once the records are committed. A
+controller that loses its leadership before that sends none. Source: KIP-500, KIP-631.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -45,26 +47,26 @@ from firnline.metadata.result import ControllerResult
 
 
 class NewestMetadata(Protocol):
-    """Where the controller reads the cluster as of the last write; `MetadataQuorum` is one."""
+    """The cluster as of the last write, committed or not. `MetadataQuorum` implements it."""
 
     newest: ClusterImage
     index: PartitionIndex
 
     @property
     def image(self) -> ClusterImage:
-        """The cluster as of what is committed."""
+        """The cluster as of the last committed record."""
         ...
 
     @property
     def next_offset(self) -> int:
-        """Offset that the next record written gets."""
+        """The offset that the next record will get."""
         ...
 
 
 class Controller:
-    """Decides. Holds nothing but who was heard from and when; all else is in the image.
+    """Makes the decisions. Its only own state is the brokers' sessions; all else is in the image.
 
-    room_for_logs()  how many more logs this process may have, as a broker
+    room_for_logs()  how many more logs this process may open, as a broker
     """
 
     def __init__(
@@ -82,11 +84,11 @@ class Controller:
         self._room_for_logs = room_for_logs
 
     def activate(self, now_ms: int) -> None:
-        """Begin to lead: call when the quorum says that this node does, once in each epoch."""
+        """Become the active controller. Call it once in each epoch that this node leads."""
         self._brokers.activate(self._metadata.newest, now_ms)
 
     def deactivate(self) -> None:
-        """Lead no more: forget who was heard from. `activate` may follow, in another epoch."""
+        """Stop being the active controller, and forget the sessions. `activate` may follow."""
         self._brokers.deactivate()
 
     # ------------------------------------------------------------------------------- topics
@@ -94,13 +96,13 @@ class Controller:
     def create_topics(
         self, wanted: Sequence[NewTopic], *, validate_only: bool = False
     ) -> ControllerResult[list[CreatedTopic | KafkaError]]:
-        """Make topics; answers in the order asked."""
+        """Create topics; answers in the order of `wanted`."""
         return whole(self.create_topics_steps(wanted, validate_only=validate_only))
 
     def create_topics_steps(
         self, wanted: Sequence[NewTopic], *, validate_only: bool
     ) -> Generator[None, None, ControllerResult[list[CreatedTopic | KafkaError]]]:
-        """Decide as `create_topics` does, on the image of now, with a yield wherever others may go first."""
+        """As `create_topics`, on the image at the first step; a yield lets other work run."""
         result = yield from topics.create_topics_steps(
             self._metadata.newest,
             self._metadata.index.metric_names,
@@ -112,13 +114,13 @@ class Controller:
         return self._with_room(result)
 
     def partitions_asked(self, wanted: Sequence[NewTopic]) -> list[int]:
-        """Return how many partitions each of these would have."""
+        """Return the number of partitions of each topic to be created."""
         return topics.partitions_asked(self._cluster_config(), wanted)
 
     def delete_topics(
         self, wanted: Sequence[TopicRef]
     ) -> ControllerResult[list[tuple[str, Uuid] | KafkaError]]:
-        """Delete topics by name (str) or id (bytes); answers in the order asked."""
+        """Delete topics by name (str) or id (bytes); answers in the order of `wanted`."""
         return topics.delete_topics(
             self._metadata.newest, wanted, is_enabled=self._config.delete_topic_enable
         )
@@ -130,7 +132,7 @@ class Controller:
         validate_only: bool = False,
         partitions_before: int = 0,
     ) -> ControllerResult[list[KafkaError | None]]:
-        """Add partitions to topics; answers in the order asked."""
+        """Add partitions to topics; answers in the order of `wanted`."""
         return whole(
             self.create_partitions_steps(
                 wanted, validate_only=validate_only, partitions_before=partitions_before
@@ -140,7 +142,7 @@ class Controller:
     def create_partitions_steps(
         self, wanted: Sequence[NewPartitions], *, validate_only: bool, partitions_before: int
     ) -> Generator[None, None, ControllerResult[list[KafkaError | None]]]:
-        """Decide as `create_partitions` does, on the image of now; yields wherever others may go first."""
+        """As `create_partitions`, on the image at the first step; a yield lets other work run."""
         result = yield from topics.create_partitions_steps(
             self._metadata.newest,
             wanted,
@@ -152,7 +154,7 @@ class Controller:
     def _with_room(
         self, result: ControllerResult[list[Answer | KafkaError]]
     ) -> ControllerResult[list[Answer | KafkaError]]:
-        """Refuse more partitions here than this process may have logs."""
+        """Refuse partitions for which this process could not open logs."""
         node_id = self._config.node_id
         here = sum(type(r) is PartitionRecord and node_id in r.replicas for r in result.records)
         left = self._room_for_logs() if here else 0
@@ -172,7 +174,7 @@ class Controller:
         *,
         validate_only: bool = False,
     ) -> ControllerResult[list[KafkaError | None]]:
-        """Change settings of topics and brokers; answers in the order asked."""
+        """Change single settings of topics and brokers; answers in the order of `wanted`."""
         return configs.incremental_alter_configs(
             self._metadata.newest, self._cluster_config(), wanted, validate_only=validate_only
         )
@@ -183,7 +185,7 @@ class Controller:
         *,
         validate_only: bool = False,
     ) -> ControllerResult[list[KafkaError | None]]:
-        """Let topics and brokers have these settings alone; answers in the order asked."""
+        """Replace all settings of topics and brokers; answers in the order of `wanted`."""
         return configs.replace_configs(
             self._metadata.newest, self._cluster_config(), wanted, validate_only=validate_only
         )
@@ -191,7 +193,7 @@ class Controller:
     def allocate_producer_ids(
         self, *, broker_id: int, broker_epoch: int
     ) -> ControllerResult[ProducerIdBlock | KafkaError]:
-        """Hand out the next block of producer ids."""
+        """Allocate the next block of producer ids."""
         return ids.allocate_producer_ids(
             self._metadata.newest, broker_id=broker_id, broker_epoch=broker_epoch
         )
@@ -199,7 +201,7 @@ class Controller:
     def assign_directories(
         self, *, broker_id: int, broker_epoch: int, wanted: Sequence[DirectoryAssignment]
     ) -> ControllerResult[list[KafkaError | None] | KafkaError]:
-        """Write down in which directories a broker's replicas are; answers in the order asked."""
+        """Record the log directories of a broker's replicas; answers in the order of `wanted`."""
         return assign_directories(
             self._metadata.newest,
             self._config,
@@ -215,7 +217,7 @@ class Controller:
         voters: Sequence[int],
         validate_only: bool = False,
     ) -> ControllerResult[KafkaError | None]:
-        """Change feature levels, all or none. See `feature_levels`."""
+        """Change finalized feature levels, all or none. See `feature_levels`."""
         return feature_levels.update_features(
             self._metadata.newest, wanted, voters=voters, validate_only=validate_only
         )
@@ -225,7 +227,7 @@ class Controller:
     def alter_partitions(
         self, *, broker_id: int, broker_epoch: int, wanted: Sequence[IsrChange]
     ) -> ControllerResult[list[IsrAnswer | KafkaError] | KafkaError]:
-        """Change ISRs as leaders propose; answers in the order asked. See `isr_changes`."""
+        """Decide on ISR changes that a leader proposes; answers in the order of `wanted`."""
         return isr_changes.alter_partitions(
             self._metadata.newest,
             self._config,
@@ -241,15 +243,15 @@ class Controller:
         return elections.elect_leaders(self._newest(), self._config, kind, wanted)
 
     def in_need_of_election(self, kind: int) -> Iterator[tuple[str, int]]:
-        """Yield all (topic, partition) pairs that may need such an election. See `elections`."""
+        """Yield the (topic, partition) pairs that may need an election of this kind. See `elections`."""
         return elections.in_need(self._newest(), kind)
 
     def balance_leaders(self) -> ControllerResult[bool]:
-        """Do one round of preferred elections; the answer is True if another may be needed at once."""
+        """Elect some preferred leaders; the answer is True if another round may be needed now."""
         return elections.balance_leaders(self._newest(), self._config)
 
     def elect_unclean_leaders(self) -> ControllerResult[bool]:
-        """Do one round of elections that may lose records, where allowed; answer as `balance_leaders`."""
+        """Do some unclean elections, where the settings allow them; answers as `balance_leaders`."""
         return elections.elect_unclean_leaders(self._newest(), self._config)
 
     def alter_reassignments(
@@ -259,7 +261,7 @@ class Controller:
         may_change_factor: bool = True,
         changes_before: int = 0,
     ) -> ControllerResult[list[KafkaError | None]]:
-        """Begin moves of partitions, or call them off; answers in the order asked."""
+        """Begin or cancel reassignments; answers in the order of `wanted`."""
         return reassignments.alter_reassignments(
             self._metadata.newest,
             self._config,
@@ -273,7 +275,7 @@ class Controller:
     def register_broker(
         self, wanted: Registration, now_ms: int, *, replaces_dead_incarnation: bool = False
     ) -> ControllerResult[int | KafkaError]:
-        """Register a broker; the answer is its epoch. See `Brokers.register`."""
+        """Register a broker; the answer is its broker epoch. See `Brokers.register`."""
         return self._brokers.register(
             self._metadata.newest,
             self._metadata.next_offset,
@@ -285,39 +287,39 @@ class Controller:
     def register_controller(
         self, controller: ControllerImage
     ) -> ControllerResult[KafkaError | None]:
-        """Write down where this controller listens."""
+        """Record the endpoints of a controller."""
         return self._brokers.register_controller(self._metadata.newest, controller)
 
     def unregister_broker(self, broker_id: int) -> ControllerResult[KafkaError | None]:
-        """Forget a broker."""
+        """Remove a broker's registration."""
         return self._brokers.unregister(self._metadata.newest, broker_id)
 
     def heartbeat(
         self, beat: Heartbeat, now_ms: int
     ) -> ControllerResult[HeartbeatAnswer | KafkaError]:
-        """Hear from a broker; the answer says what it is to do."""
+        """Handle a heartbeat; the answer tells the broker its state."""
         return self._brokers.heartbeat(
             self._metadata.newest, self._metadata.next_offset, beat, now_ms
         )
 
     def fence_stale(self, now_ms: int) -> ControllerResult[int | None]:
-        """Fence one broker that was silent for longer than its session; the answer is its id or None."""
+        """Fence one broker whose session expired; the answer is its id, or None."""
         committed_end = self._metadata.image.offset + 1
         return self._brokers.fence_stale(self._metadata.newest, committed_end, now_ms)
 
     @property
     def is_sweeping(self) -> bool:
-        """Is there more to do for brokers that came or went? Call `sweep` then, soon."""
+        """Whether `sweep` has work left: partitions of brokers that came or went."""
         return self._brokers.is_sweeping
 
     def sweep(self) -> ControllerResult[bool]:
-        """Do a part of what is left to do for brokers that came or went; the answer: there is more."""
+        """Do a part of that work; the answer: whether more is left."""
         return self._brokers.sweep()
 
     def _newest(self) -> Newest:
         return Newest(self._metadata.newest, self._metadata.index)
 
     def _cluster_config(self) -> BrokerConfig:
-        """The broker's settings with what was altered for all brokers at run time."""
+        """This node's settings, with the dynamic cluster-wide ones."""
         changed = self._metadata.newest.config(ResourceType.BROKER, "")
         return broker_config(self._config, changed) if changed else self._config

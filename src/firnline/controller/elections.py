@@ -1,6 +1,6 @@
-"""Elections that somebody asks for, or that come round: preferred leaders, and leaders at any price. PURE.
+"""Elections on request (ElectLeaders) and periodic ones: preferred and unclean leaders. PURE.
 
-Source: KIP-460, KIP-631; spec I26, I27; codes as Apache Kafka 4.3.1's.
+Source: KIP-460, KIP-631; spec I26, I27; error codes as in Apache Kafka 4.3.1.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,27 +21,27 @@ from firnline.controller.sweeps import Newest
 from firnline.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from firnline.metadata.result import ControllerResult
 
-# What one round of our own changes: 3 ms with their writing.
+# The changes of one periodic round: 3 ms with their write.
 CHANGES_PER_ROUND_MAX = 150
 
 
 class ElectionType(IntEnum):
-    """What is asked for, as ElectLeaders numbers it."""
+    """The election types of ElectLeaders."""
 
     PREFERRED = 0
     UNCLEAN = 1
 
 
 class Elected(NamedTuple):
-    """What became of one election; no problem: the partition has a new leader."""
+    """The result of one election; no problem: the partition has a new leader."""
 
     topic: str
     partition: int
     problem: KafkaError | None
 
     @property
-    def is_at_rest(self) -> bool:
-        """Whether nothing is said of it where all are asked for: it needs nothing, or has gone."""
+    def is_omitted(self) -> bool:
+        """Whether a request for all partitions leaves it out: it needs no election, or was deleted."""
         return self.problem is _NOT_NEEDED or self.problem is _UNKNOWN
 
 
@@ -53,7 +53,7 @@ _UNAVAILABLE = {
         Code.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica can lead at the moment"
     ),
 }
-_NOT_NEEDED = KafkaError(Code.ELECTION_NOT_NEEDED, "the partition has such a leader")
+_NOT_NEEDED = KafkaError(Code.ELECTION_NOT_NEEDED, "the partition already has such a leader")
 _UNKNOWN = KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
 
 
@@ -63,9 +63,9 @@ def elect_leaders(
     kind: int,
     wanted: Sequence[tuple[str, int]] | None,
 ) -> ControllerResult[list[Elected] | KafkaError]:
-    """Elect for these partitions, in the order asked; None for all, with those left out that need none."""
+    """Elect leaders of these partitions, in this order; None: of all, without those that need no election."""
     if kind not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
-        why = f"there is no election type {kind}"
+        why = f"unknown election type {kind}"
         return ControllerResult([], KafkaError(Code.INVALID_REQUEST, why))
     changes = PartitionChanges(newest.image, config)
     elected = [
@@ -73,7 +73,7 @@ def elect_leaders(
         for name, number in (in_need(newest, kind) if wanted is None else wanted)
     ]
     if wanted is None:
-        elected = [each for each in elected if not each.is_at_rest]
+        elected = [each for each in elected if not each.is_omitted]
     if len(changes.records) > CHANGES_PER_REQUEST_MAX:
         why = "more than 10,000 changes in one request"
         return ControllerResult([], KafkaError(Code.POLICY_VIOLATION, why))
@@ -81,9 +81,9 @@ def elect_leaders(
 
 
 def in_need(newest: Newest, kind: int) -> Iterator[tuple[str, int]]:
-    """Yield the partitions, by topic name and number, that may need such an election, and some that do not.
+    """Yield the partitions of all topics in which some need such an election, by topic name and number.
 
-    They are those of `newest` now, however long it takes; none for a kind that there is not.
+    They are those of `newest` at the time of the call. An unknown kind yields none.
     """
     topics: Iterable[Uuid] = ()
     if kind == ElectionType.PREFERRED:
@@ -96,7 +96,7 @@ def in_need(newest: Newest, kind: int) -> Iterator[tuple[str, int]]:
 
 
 def balance_leaders(newest: Newest, config: BrokerConfig) -> ControllerResult[bool]:
-    """Give leadership back to preferred replicas that are in sync; the answer: there may be more to do."""
+    """Move leadership to preferred replicas that are in sync; the answer: whether more may be left."""
     changes = PartitionChanges(newest.image, config)
     for topic, number, partition in _parts(newest.image, newest.lookup.imbalanced):
         preferred = partition.replicas[0]
@@ -109,7 +109,7 @@ def balance_leaders(newest: Newest, config: BrokerConfig) -> ControllerResult[bo
 
 
 def elect_unclean_leaders(newest: Newest, config: BrokerConfig) -> ControllerResult[bool]:
-    """Elect for leaderless partitions whose settings allow loss; the answer: there may be more to do."""
+    """Elect unclean leaders where the settings allow it; the answer: whether more may be left."""
     changes = PartitionChanges(newest.image, config)
     for topic, number, partition in _parts(newest.image, newest.lookup.leaderless):
         if partition.leader == NO_LEADER and changes.is_unclean_allowed(topic.name):

@@ -1,8 +1,12 @@
-"""AlterPartition: the leader of a partition says which replicas are in sync, and may be told no. PURE.
+"""AlterPartition: the controller decides on the ISR that a partition's leader proposes. PURE.
 
-The checks come in Kafka's order, so that a leader learns of the worst first: that this controller is not
-the active one any more, that it leads no more, that it was too slow, and only then that a replica may not
-join. A replica joins only with the broker epoch it is registered with (KIP-903). Source: KIP-497, KIP-841,
+A proposal names the leader epoch and the partition epoch on which it is based, and the broker epoch of each
+proposed member. The controller checks it against the newest image, in Kafka's order, so that the leader
+learns the most fundamental problem first: that this controller is outdated, that the sender leads no more,
+that the partition has changed since, and last that a replica is not eligible. A valid proposal is applied:
+the new state gets a new partition epoch, so of two proposals with the same partition epoch only one can win.
+A proposal of the present ISR gets a new partition epoch too, which makes every earlier request of that leader
+fail. A replica joins only with the broker epoch of its registration (KIP-903). Source: KIP-497, KIP-841,
 KIP-903; spec 2.3, I8-I11.
 """
 
@@ -31,10 +35,10 @@ def alter_partitions(
     broker_epoch: int,
     wanted: Sequence[IsrChange],
 ) -> ControllerResult[list[IsrAnswer | KafkaError] | KafkaError]:
-    """Decide on proposals of one leader, each on its own; answers in the order asked.
+    """Decide on each proposal of one leader; answers in the order of `wanted`.
 
-    An answer is the partition as it is then. NEW_LEADER_ELECTED is an error that comes with a change: the
-    proposal ended a reassignment, and its sender leads no more (I8). KafkaError STALE_BROKER_EPOCH for all.
+    An answer is the state of the partition after the change. NEW_LEADER_ELECTED comes with a change as well:
+    the proposal completed a reassignment and the sender leads no more (I8). STALE_BROKER_EPOCH is for all.
     """
     problem = epoch_problem(image, broker_id=broker_id, broker_epoch=broker_epoch)
     if problem is not None:
@@ -66,23 +70,25 @@ def _alter(changes: PartitionChanges, sender: int, proposal: IsrChange) -> IsrAn
         changes.election_of(topic.name),
     )
     if after is None:
-        # It asks for what is because an earlier request of its own may still come, which a new partition
-        # epoch is the end of (I9, rel-R7).
-        return _told(changes.restate(proposal.topic_id, proposal.partition))
+        # The leader proposes the present ISR because an earlier request of its own may still arrive. A new
+        # partition epoch makes that one fail (I9, rel-R7).
+        return _answer(changes.restate(proposal.topic_id, proposal.partition))
     assert after.partition_epoch > before.partition_epoch, (
-        "each change has an epoch of its own (rel-R16)"
+        "each change has a partition epoch of its own (rel-R16)"
     )
     assert after.leader_epoch >= before.leader_epoch, "leader epochs never fall (rel-R16)"
-    assert after.isr, "somebody has the records (rel-R17)"
-    assert all(each in after.replicas for each in after.isr), "replicas alone are in sync (rel-R17)"
+    assert after.isr, "an ISR is never empty (rel-R17)"
+    assert all(each in after.replicas for each in after.isr), (
+        "only replicas are in the ISR (rel-R17)"
+    )
     if after.leader != sender:
         why = f"the reassignment is complete, and broker {after.leader} leads now"
         return KafkaError(Code.NEW_LEADER_ELECTED, why)
-    return _told(after)
+    return _answer(after)
 
 
-def _told(partition: PartitionImage) -> IsrAnswer:
-    """What its leader is to know of a partition."""
+def _answer(partition: PartitionImage) -> IsrAnswer:
+    """The answer to the leader: the state of the partition."""
     return IsrAnswer(
         partition.leader,
         partition.leader_epoch,
@@ -93,7 +99,7 @@ def _told(partition: PartitionImage) -> IsrAnswer:
 
 
 def _epoch_problem(before: PartitionImage, sender: int, proposal: IsrChange) -> KafkaError | None:
-    """Checks 2 to 6: is it about the present state, and from whom it should be?"""
+    """Checks 2 to 6: is the proposal based on the present state, and from the leader?"""
     if proposal.leader_epoch > before.leader_epoch:
         why = f"leader epoch {proposal.leader_epoch} is later than {before.leader_epoch} here"
         return KafkaError(Code.NOT_CONTROLLER, why)
@@ -112,26 +118,28 @@ def _epoch_problem(before: PartitionImage, sender: int, proposal: IsrChange) -> 
 
 
 def _isr_problem(before: PartitionImage, proposal: IsrChange) -> KafkaError | None:
-    """Checks 7 and 8: could this be in sync at all?"""
+    """Checks 7 and 8: is the proposed ISR valid for this partition?"""
     ids = [member.broker_id for member in proposal.new_isr]
     if not ids or len(set(ids)) < len(ids) or any(each not in before.replicas for each in ids):
-        why = f"{ids} is not an in-sync part of the replicas {list(before.replicas)}"
+        why = f"{ids} is not a valid ISR of the replicas {list(before.replicas)}"
         return KafkaError(Code.INVALID_REQUEST, why)
     if before.leader not in ids:
         return KafkaError(Code.INVALID_REQUEST, f"{ids} leaves out the leader {before.leader}")
     if proposal.leader_recovery_state not in (RECOVERED, RECOVERING):
-        return KafkaError(Code.INVALID_REQUEST, "there is no such recovery state")
+        return KafkaError(Code.INVALID_REQUEST, "unknown leader recovery state")
     if proposal.leader_recovery_state == RECOVERING:
         if len(ids) > 1:
-            why = "nobody joins while the leader recovers from an unclean election"
+            why = "no replica may join while the leader recovers from an unclean election"
             return KafkaError(Code.INVALID_REQUEST, why)
         if before.leader_recovery_state == RECOVERED:
-            return KafkaError(Code.INVALID_REQUEST, "a leader that has recovered stays so")
+            return KafkaError(
+                Code.INVALID_REQUEST, "a recovered leader cannot go back to recovering"
+            )
     return None
 
 
 def _eligibility_problem(image: ClusterImage, proposal: IsrChange) -> KafkaError | None:
-    """Check 9: does each member live, and is it the incarnation that the leader heard from? (rel-R1)"""
+    """Check 9: is each member active, and the incarnation that fetched from the leader? (rel-R1)"""
     for broker_id, broker_epoch in proposal.new_isr:
         broker = image.brokers.get(broker_id)
         if broker is None:
@@ -141,7 +149,7 @@ def _eligibility_problem(image: ClusterImage, proposal: IsrChange) -> KafkaError
         elif broker.in_controlled_shutdown:
             why = "is shutting down"
         elif broker_epoch not in (NO_BROKER_EPOCH, broker.epoch):
-            why = f"has epoch {broker.epoch}; the leader heard from epoch {broker_epoch}"
+            why = f"has broker epoch {broker.epoch}; the proposal names {broker_epoch}"
         else:
             continue
         return KafkaError(Code.INELIGIBLE_REPLICA, f"broker {broker_id} {why}")

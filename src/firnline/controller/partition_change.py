@@ -1,14 +1,22 @@
-"""One partition before -> after, as the smallest record that says so. PURE.
+"""Builds PartitionChangeRecords: from a partition and its target state, the smallest record for it. PURE.
 
-Source: KIP-455, KIP-631, KIP-903; spec I11, I25, I26. Eligible leader replicas (KIP-966) come later: until
-then the last member of an ISR stays in it, without leading, when its broker goes.
+A change elects a leader if the present one may not go on, completes a reassignment whose target replicas are
+all in sync, and raises the leader epoch where Kafka does. Eligible leader replicas (KIP-966) are not
+implemented: the last member of an ISR stays in it, without leading, when its broker goes. Source: KIP-455,
+KIP-631, KIP-903; spec I11, I25, I26.
 """
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
-from firnline.base.ids import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, ZERO_UUID, Uuid
+from firnline.base.ids import (
+    MIGRATING_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    ZERO_UUID,
+    PartitionKey,
+    Uuid,
+)
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import broker_config
 from firnline.config.parse import parse
@@ -30,9 +38,9 @@ _UNCLEAN_KEY = "unclean.leader.election.enable"
 
 
 class Target(NamedTuple):
-    """What a partition is to be; None for what stays. An empty ISR: nobody of it is left to lead.
+    """The target state of a partition; None: no change. An empty ISR means that none of it can lead.
 
-    A directory does not make its replica electable in the same change.
+    A new directory does not make its replica electable in the same change.
     """
 
     isr: tuple[int, ...] | None = None
@@ -46,8 +54,8 @@ class Target(NamedTuple):
 AS_IT_IS = Target()
 
 
-class _Whole(NamedTuple):
-    """A target that says of everything what it is to be."""
+class _FullTarget(NamedTuple):
+    """A target with a value for every field."""
 
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
@@ -57,7 +65,7 @@ class _Whole(NamedTuple):
 
 
 class Election(NamedTuple):
-    """How a leader is found. `prefers_first`: the first replica, even where the present leader may stay."""
+    """The kind of election. `prefers_first`: the preferred leader, even if the present one could stay."""
 
     prefers_first: bool = False
     is_unclean: bool = False
@@ -68,17 +76,17 @@ PREFERRED = Election(prefers_first=True)
 UNCLEAN = Election(is_unclean=True)
 
 
-class Found(NamedTuple):
-    """Who is to lead; unclean: not of the ISR, so that records may be lost."""
+class ElectedLeader(NamedTuple):
+    """The result of an election. Unclean: the leader is not in the ISR, records may be lost."""
 
     leader: int
     is_unclean: bool
 
 
 class PartitionChanges:
-    """The changes of one decision, in order; each sees those before it.
+    """The changes of one decision, in order. Each sees the results of those before it.
 
-    is_active  which brokers may lead; None for those the image calls active
+    is_active  whether a broker may lead; None: as the image says
     """
 
     def __init__(
@@ -91,11 +99,11 @@ class PartitionChanges:
         self.records: list[Message] = []
         self._config = config
         self._is_unclean_by_default: bool | None = None
-        self._is_active = is_active  # a method of ours would be a cycle for each decision
-        self._changed: dict[tuple[Uuid, int], PartitionImage] = {}
+        self._is_active = is_active  # a bound method here would make a reference cycle
+        self._changed: dict[PartitionKey, PartitionImage] = {}
 
     def partition(self, topic_id: Uuid, number: int) -> PartitionImage | None:
-        """Return the partition as the changes so far leave it; None for an unknown one."""
+        """Return the partition after the changes so far, or None if there is no such partition."""
         changed = self._changed.get((topic_id, number))
         if changed is not None:
             return changed
@@ -105,7 +113,7 @@ class PartitionChanges:
     def change(
         self, topic_id: Uuid, number: int, target: Target, election: Election = CLEAN
     ) -> PartitionImage | None:
-        """Change a partition that is known; return it after that, or None where nothing changes."""
+        """Change an existing partition; return its new state, or None if nothing changes."""
         before = self.partition(topic_id, number)
         assert before is not None
         record = self._record(topic_id, number, before, target, election)
@@ -114,7 +122,7 @@ class PartitionChanges:
         return self._written(topic_id, number, before, record)
 
     def restate(self, topic_id: Uuid, number: int) -> PartitionImage:
-        """Write a known partition down as it is; return it, in a new partition epoch and else the same."""
+        """Give an existing partition a new partition epoch and no other change; return its state."""
         before = self.partition(topic_id, number)
         assert before is not None
         record = PartitionChangeRecord(partition_id=number, topic_id=topic_id, isr=before.isr)
@@ -131,17 +139,17 @@ class PartitionChanges:
         return after
 
     def election_of(self, topic_name: str) -> Election:
-        """How leaders of that topic are found when the present one cannot go on (I26)."""
+        """The kind of election for the topic when a leader cannot go on (I26)."""
         return UNCLEAN if self.is_unclean_allowed(topic_name) else CLEAN
 
     def is_unclean_allowed(self, topic_name: str) -> bool:
-        """May a replica that is not in sync lead when no other can? The topic's word, then this node's."""
+        """unclean.leader.election.enable of the topic, else of this node."""
         text = self.image.topic_config_overrides(topic_name).get(_UNCLEAN_KEY)
         if text is not None:
             try:
                 return bool(parse(topic_keys()[_UNCLEAN_KEY], text))
             except ConfigError:
-                pass  # as in `topic_config`: a later release wrote it
+                pass  # a later release wrote it: ignored, as in `topic_config`
         if self._is_unclean_by_default is None:
             cluster, node = (
                 self.image.config(ResourceType.BROKER, name)
@@ -152,13 +160,13 @@ class PartitionChanges:
         return self._is_unclean_by_default
 
     def may_lead(self, partition: PartitionImage, node_id: int) -> bool:
-        """Is this broker active, and the directory of its replica in use? KIP-858."""
+        """Whether the broker is active and the log directory of its replica online (KIP-858)."""
         is_active = self._is_active or self._is_active_broker
         if not is_active(node_id):
             return False
         directory = directory_of(partition, node_id)
         if directory is None:
-            return True  # a replica that comes with this change
+            return True  # this change adds the replica
         return self.image.brokers[node_id].has_online(directory)
 
     def _is_active_broker(self, node_id: int) -> bool:
@@ -200,7 +208,7 @@ class PartitionChanges:
         self,
         record: PartitionChangeRecord,
         before: PartitionImage,
-        wanted: _Whole,
+        wanted: _FullTarget,
         directory: tuple[int, Uuid] | None,
     ) -> None:
         if wanted.replicas != before.replicas:
@@ -232,38 +240,38 @@ def elect(
     election: Election,
     *,
     may_lead: Callable[[int], bool],
-) -> Found:
-    """Return who leads: the present leader if it may, else the first of the ISR in assignment order (I26)."""
+) -> ElectedLeader:
+    """Elect the present leader if it may lead, else the first of the ISR in assignment order (I26)."""
     first = replicas[0]
     if election.prefers_first and first in isr and may_lead(first):
-        return Found(first, False)
+        return ElectedLeader(first, False)
     if leader in isr and leader in replicas and may_lead(leader):
-        return Found(leader, False)
+        return ElectedLeader(leader, False)
     for node_id in replicas:
         if node_id in isr and may_lead(node_id):
-            return Found(node_id, False)
+            return ElectedLeader(node_id, False)
     if election.is_unclean:
         found = next(filter(may_lead, replicas), NO_LEADER)
-        return Found(found, found != NO_LEADER)
-    return Found(NO_LEADER, False)
+        return ElectedLeader(found, found != NO_LEADER)
+    return ElectedLeader(NO_LEADER, False)
 
 
 def directory_of(partition: PartitionImage, broker_id: int) -> Uuid | None:
-    """Where a replica is; None where nobody ever said."""
+    """The log directory of a replica, or None if it was never recorded."""
     if broker_id not in partition.replicas or not partition.directories:
         return None
     return partition.directories[partition.replicas.index(broker_id)]
 
 
 def default_directory(broker: BrokerImage) -> Uuid:
-    """Where a broker will put a new replica, as far as its registration tells. KIP-858."""
+    """The directory in which a broker will put a new replica, by its registration (KIP-858)."""
     if not broker.log_dirs:
         return MIGRATING_DIRECTORY
     return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIRECTORY
 
 
-def _filled(target: Target, before: PartitionImage) -> _Whole:
-    return _Whole(
+def _filled(target: Target, before: PartitionImage) -> _FullTarget:
+    return _FullTarget(
         before.isr if target.isr is None else target.isr,
         before.replicas if target.replicas is None else target.replicas,
         before.removing_replicas if target.removing is None else target.removing,
@@ -272,8 +280,8 @@ def _filled(target: Target, before: PartitionImage) -> _Whole:
     )
 
 
-def _completed(wanted: _Whole) -> _Whole:
-    """End a reassignment whose target replicas are all in sync: those on their way out go (KIP-455)."""
+def _completed(wanted: _FullTarget) -> _FullTarget:
+    """Complete a reassignment if all target replicas are in sync: remove the others (KIP-455)."""
     if not wanted.removing and not wanted.adding:
         return wanted
     isr = tuple(node_id for node_id in wanted.isr if node_id not in wanted.removing)
@@ -283,8 +291,8 @@ def _completed(wanted: _Whole) -> _Whole:
     return wanted._replace(isr=isr, replicas=replicas, removing=(), adding=())
 
 
-def _is_as_before(wanted: _Whole, before: PartitionImage) -> bool:
-    """Is the assignment what it was? Nearly always, and its directories then are, too."""
+def _is_as_before(wanted: _FullTarget, before: PartitionImage) -> bool:
+    """Whether the assignment is unchanged, the common case; then the directories are too."""
     return (
         wanted.replicas == before.replicas
         and wanted.removing == before.removing_replicas

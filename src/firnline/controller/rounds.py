@@ -1,4 +1,4 @@
-"""Duties of the active controller that come round by the clock. PURE. Source: KIP-631; spec I27."""
+"""Periodic tasks of the active controller. PURE. Source: KIP-631; spec I27."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from firnline.metadata.result import ControllerResult
 
 
 class Round:
-    """One duty. `decide` does a part of it, small enough for others to be heard, and says: is there more?"""
+    """One periodic task. `decide` does a small part of it and answers whether more is left."""
 
     def __init__(
         self,
@@ -24,15 +24,15 @@ class Round:
         self._interval_ms = interval_ms
 
     def start(self, now_ms: int) -> Effects:
-        """Come round from now on: call when this controller becomes the active one."""
+        """Begin the task. Call it when this controller becomes active."""
         return self.soon(now_ms + self._interval_ms)
 
     def stop(self) -> Effects:
-        """Come round no more."""
+        """Stop the task."""
         return [CancelTimer(key=self._key)]
 
     def soon(self, at_ms: int) -> Effects:
-        """Be due at that time, instead of when it would have been."""
+        """Run at that time instead of the scheduled one."""
         return [SetTimer(key=self._key, at_ms=at_ms, then=self._run)]
 
     def _run(self, now_ms: int) -> Effects:

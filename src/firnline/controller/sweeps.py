@@ -1,16 +1,17 @@
-"""What a broker's coming or going means for its partitions, a part at a time; so with a directory. PURE.
+"""Sweeps: the changes to partitions after a broker or a log directory came or went, in parts. PURE.
 
-A broker that is fenced has left the cluster with one record; tens of thousands of ISRs and leaderships follow
-from it, and heartbeats are heard between their parts. The brokers' turns come in the order of their going, so
-that each is done before the next (I6), and a new controller goes over all that are gone: the last may have
-died in the middle. Which directories failed it hears from their brokers, with every heartbeat. Source:
-KIP-631, KIP-858; spec I5, I6, I25, I26.
+One record fences a broker, but tens of thousands of ISRs and leaders may have to change after it. A sweep
+makes these changes in parts, between which the controller handles heartbeats and requests. Sweeps run one
+after the other, in the order in which they began, so a broker's sweep ends before the next broker is fenced
+(I6). A new controller begins a sweep for every inactive broker, because the last controller may have died in
+the middle of one. It learns of failed directories from the heartbeats. Source: KIP-631, KIP-858; spec I5, I6,
+I25, I26.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import NamedTuple
 
-from firnline.base.ids import Uuid
+from firnline.base.ids import PartitionKey, Uuid
 from firnline.config.broker import BrokerConfig
 from firnline.controller.partition_change import (
     AS_IT_IS,
@@ -23,13 +24,13 @@ from firnline.metadata.image import NO_LEADER, BrokerImage, ClusterImage, TopicI
 from firnline.metadata.partition_counts import PartitionIndex
 from firnline.protocol.schema import Message
 
-# One part, 2 ms with its writing: records that it may make, and partitions that it may look at.
+# The bounds of one part, 2 ms with its write: records made, and partitions checked.
 CHANGES_PER_PART_MAX = 100
 LOOKS_PER_PART_MAX = 5_000
 _LOOKS_PER_STEP = 1_000
 
-# (topic id, partition), or None where some were looked at in vain.
-Places = Iterator[tuple[Uuid, int] | None]
+# (topic id, partition), or None after a number of partitions without a match.
+PartitionSteps = Iterator[PartitionKey | None]
 
 
 class Newest(NamedTuple):
@@ -40,41 +41,41 @@ class Newest(NamedTuple):
 
 
 class _Sweep(NamedTuple):
-    """One broker that goes (`lost`), or one that comes; nobody: whoever can lead by now.
+    """The work for one broker that went (`lost`) or came; broker_id None: for all leaderless partitions.
 
-    directories  of one that stays: those that failed
+    directories  the failed log directories of a broker that stays, else None
     """
 
     broker_id: int | None
     lost: bool
-    places: Places
+    places: PartitionSteps
     directories: Set[Uuid] | None = None
 
 
 class Sweeps:
-    """The work that is left, in order.
+    """The queue of sweeps.
 
-    newest()  where it reads the cluster, at each step anew
+    newest()  returns the newest metadata; called at each step
     """
 
     def __init__(self, config: BrokerConfig, newest: Callable[[], Newest]) -> None:
         self._config = config
         self._newest = newest
         self._sweeps: list[_Sweep] = []
-        # By broker: what was begun for since it came.
+        # By broker: the failed directories for which a sweep has begun since the broker came.
         self._failed: dict[int, Set[Uuid]] = {}
 
     @property
     def is_busy(self) -> bool:
-        """Is anything left to do?"""
+        """Whether any sweep is left."""
         return bool(self._sweeps)
 
     def leaves(self, broker_id: int) -> bool:
-        """Has this broker gone, with partitions left that may not know?"""
+        """Whether this broker went and its sweep has not ended."""
         return any(each.lost and each.broker_id == broker_id for each in self._sweeps)
 
     def is_much(self, broker_id: int) -> bool:
-        """Does this broker's going change more partitions than one part may?"""
+        """Whether the loss of this broker changes more partitions than one part may."""
         image, lookup = self._newest()
         found = 0
         for topic_id in lookup.topics_of(broker_id):
@@ -84,7 +85,7 @@ class Sweeps:
         return False
 
     def begin_anew(self) -> None:
-        """A new controller: look after everybody who is gone, and those without a leader."""
+        """Begin as a new controller: sweep for every inactive broker, and for leaderless partitions."""
         self.stop()
         image, lookup = self._newest()
         for broker_id in sorted(image.brokers):
@@ -94,24 +95,24 @@ class Sweeps:
             self._sweeps.append(_Sweep(None, False, self._without_leader()))
 
     def stop(self) -> None:
-        """Forget what is left."""
+        """Drop all sweeps."""
         self._sweeps, self._failed = [], {}
 
     def lose(self, broker_id: int) -> None:
-        """This broker goes: out of every ISR, and away from every leadership (I25)."""
+        """Begin to remove this broker from every ISR and every leadership (I25)."""
         self.forget(broker_id)
         self._sweeps.append(_Sweep(broker_id, True, self._led_or_in_sync(broker_id)))
 
     def gain(self, broker_id: int) -> None:
-        """This broker comes: it may lead partitions that nobody leads (I5)."""
+        """Begin to elect this broker in partitions without a leader (I5)."""
         self.forget(broker_id)
         self._sweeps.append(_Sweep(broker_id, False, self._without_leader()))
 
     def lose_directories(self, broker_id: int, directories: Set[Uuid]) -> bool:
-        """These of a broker failed: it leads nothing in them, and is in no ISR (KIP-858). Is that news?
+        """Begin to remove the replicas in these failed directories from ISRs and leaderships (KIP-858).
 
-        It says so with every heartbeat. It is news again after the broker went and came, which ends what was
-        begun, and to every new controller.
+        Every heartbeat repeats the directories; return False if a sweep for them has begun. It begins again
+        after the broker went and came, which drops its sweeps, and at every new controller.
         """
         if directories <= self._failed.get(broker_id, frozenset()):
             return False
@@ -121,14 +122,14 @@ class Sweeps:
         return True
 
     def forget(self, broker_id: int) -> None:
-        """What was to be done for a broker is done, or would be wrong: it came back, or went again."""
+        """Drop the sweeps of a broker: it came back or went again, so they are done or outdated."""
         self._failed.pop(broker_id, None)
         self._sweeps = [each for each in self._sweeps if each.broker_id != broker_id]
 
     def part(self, changed: Iterable[BrokerImage] = ()) -> list[Message]:
-        """Do a part; the records are to be written before the next one.
+        """Do one part. The caller writes its records before the next part.
 
-        changed  brokers as records before these make them
+        changed  brokers as the records before these leave them
         """
         image, _ = self._newest()
         for broker in changed:
@@ -145,9 +146,11 @@ class Sweeps:
             self._sweeps.remove(sweep)
         return changes.records
 
-    # ------------------------------------------------------------------------- where to look
+    # ------------------------------------------------------------------------- partitions
 
-    def _led_or_in_sync(self, broker_id: int, directories: Set[Uuid] | None = None) -> Places:
+    def _led_or_in_sync(
+        self, broker_id: int, directories: Set[Uuid] | None = None
+    ) -> PartitionSteps:
         looked = 0
         for topic_id in self._newest().lookup.topics_of(broker_id):
             topic = self._newest().image.topics_by_id.get(topic_id)
@@ -164,7 +167,7 @@ class Sweeps:
                 looked = 0
                 yield None
 
-    def _without_leader(self) -> Places:
+    def _without_leader(self) -> PartitionSteps:
         looked = 0
         for topic_id in list(self._newest().lookup.leaderless):
             topic = self._newest().image.topics_by_id.get(topic_id)
@@ -180,7 +183,7 @@ class Sweeps:
 
 
 def concerned(topic: TopicImage, broker_id: int) -> list[int]:
-    """Return the partitions of a topic that a broker leads, or is in the ISR of, ascending."""
+    """Return the partitions of a topic that a broker leads or is an ISR member of, ascending."""
     found = [
         number
         for number, partition in topic.partitions.items()
@@ -191,7 +194,7 @@ def concerned(topic: TopicImage, broker_id: int) -> list[int]:
 
 
 def _change(changes: PartitionChanges, sweep: _Sweep, topic_id: Uuid, number: int) -> None:
-    """Do at one place what the sweep is for, if it is still to be done there."""
+    """Change one partition as the sweep says, if that is still necessary."""
     before = changes.partition(topic_id, number)
     if before is None:
         return
@@ -200,7 +203,7 @@ def _change(changes: PartitionChanges, sweep: _Sweep, topic_id: Uuid, number: in
     if sweep.lost or sweep.directories is not None:
         assert lost is not None
         if sweep.directories is not None and directory_of(before, lost) not in sweep.directories:
-            return  # it was moved meanwhile
+            return  # the replica was moved to another directory meanwhile
         if lost in before.isr or before.leader == lost:
             rest = tuple(node_id for node_id in before.isr if node_id != lost)
             changes.change(topic_id, number, Target(isr=rest), changes.election_of(topic.name))

@@ -12,7 +12,7 @@ from firnline.base.effects import Effects, Peer, Send, Unanswered
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
 from firnline.config.broker import BrokerConfig
-from firnline.outbound.topic_elsewhere import TopicElsewhere
+from firnline.outbound.topic_client import TopicClient
 from firnline.protocol.messages.k01_fetch import (
     FetchPartition,
     FetchRequest,
@@ -49,8 +49,8 @@ OffsetThen = Callable[[int | KafkaError, int], Effects]
 EpochThen = Callable[[EpochEnd | KafkaError, int], Effects]
 
 
-class ReplicaFetch(TopicElsewhere):
-    """The way to leaders on other brokers: following them, and what `TopicElsewhere` adds.
+class ReplicaFetch(TopicClient):
+    """The way to leaders on other brokers: following them, and what `TopicClient` adds.
 
     peer(broker_id)   where it listens for brokers; None while the image does not say
     broker_epoch()    of this incarnation, or -1

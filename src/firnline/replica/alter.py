@@ -1,8 +1,8 @@
-"""Proposals of all partitions on their way to the controller, one request at a time. PURE.
+"""AlterPartition requests: the proposals of all partitions on their way to the controller. PURE.
 
-What is asked while a request is under way waits for the next one. A request that brought no answer, or one
-that says nothing of the change, is sent again after a short pause, for ever: only newer metadata makes a
-proposal pointless. Source: KIP-497; spec I18, I19; rel-R7.
+One request is under way at a time, with at most so many proposals; later ones wait for the next. A proposal
+is sent again after a short pause while its request brings no answer, or an answer that does not settle it.
+Only the controller's decision or newer metadata ends it. Source: KIP-497; spec I18, I19; rel-R7.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,22 +10,22 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import Uuid
+from firnline.base.ids import PartitionKey
 from firnline.base.replicas import IsrAnswer, IsrChange
 from firnline.replica.partition import Partition
 
-# Kafka's own.
+# As in Kafka.
 _RETRY_MS = 50
-# A millisecond or two to decide on them, which a controller in the same process does at once. The others
-# wait for the next request.
+# A controller in the same process decides on so many in a millisecond or two. The others wait for the next
+# request.
 _CHANGES_AT_ONCE = 80
 _TIMER = ("replica", "alter partitions")
 Answers = list[IsrAnswer | KafkaError] | KafkaError
-Then = Callable[[Answers, int], Effects]
+AlterPartitionCallback = Callable[[Answers, int], Effects]
 
 
 class IsrCounters(NamedTuple):
-    """What came of proposals since the start. `failed`: refused, whatever for."""
+    """Results of proposals since the start. `failed`: refused with any error."""
 
     expands: int = 0
     shrinks: int = 0
@@ -33,33 +33,35 @@ class IsrCounters(NamedTuple):
 
 
 class AskController(Protocol):
-    """Hands changes to the active controller; `then` gets an answer to each, in order, or one for all."""
+    """Sends changes to the active controller; `then` gets one answer each, in order, or one error for all."""
 
-    def __call__(self, wanted: Sequence[IsrChange], then: Then, now_ms: int) -> Effects: ...
+    def __call__(
+        self, wanted: Sequence[IsrChange], then: AlterPartitionCallback, now_ms: int
+    ) -> Effects: ...
 
 
 class AlterPartitions:
     """The proposals of the partitions this node leads.
 
-    on_settled  told of each partition whose proposal was answered, in good or bad
+    on_settled  called with each partition whose proposal was decided, either way
     """
 
     def __init__(self, ask: AskController, on_settled: Callable[[Partition, int], Effects]) -> None:
         self._ask = ask
         self._on_settled = on_settled
         self.counters = IsrCounters()
-        self._waiting: dict[tuple[Uuid, int], Partition] = {}
+        self._waiting: dict[PartitionKey, Partition] = {}
         self._is_asking = False
         self._is_stopped = False
 
     def propose(self, partition: Partition, now_ms: int) -> Effects:
-        """See to it that the controller hears of what the partition proposes."""
+        """Send the proposal of the partition to the controller."""
         assert partition.proposed is not None
         self._waiting[_key(partition)] = partition
         return self._go(now_ms)
 
     def stop(self) -> None:
-        """Ask nothing more."""
+        """Send nothing more."""
         self._is_stopped = True
 
     def _go(self, now_ms: int) -> Effects:
@@ -89,7 +91,7 @@ class AlterPartitions:
         is_unsettled = False
         effects: Effects = []
         for (partition, change, more), each in zip(sent, outcomes, strict=True):
-            # An error of the whole request says nothing of any change in it.
+            # An error of the whole request decides on none of its changes.
             found: Effects | None = None
             if not isinstance(outcome, KafkaError):
                 self._count(each, more)
@@ -123,5 +125,5 @@ class AlterPartitions:
         return self._go(now_ms)
 
 
-def _key(partition: Partition) -> tuple[Uuid, int]:
+def _key(partition: Partition) -> PartitionKey:
     return partition.topic_id, partition.topic_partition.partition

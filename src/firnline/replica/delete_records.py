@@ -1,9 +1,9 @@
-"""DeleteRecords: move the log start up, for good. PURE.
+"""DeleteRecords: raises the log start offset of a partition for good. PURE.
 
-The answer is the low watermark: the least log start over live replicas, which with one replica is
-ours, at once. Followers learn of it in the answers to their Fetches, and tell in the next one how far they
-are; it is waited for as long as the client says. Local segments below it go with the next retention run,
-remote ones with the tier's. Source: KIP-107, KIP-630; spec T44, Q52, I24.
+The leader raises its log start offset at once. Followers learn of it from Fetch responses and report theirs
+in their next Fetch. The response is the low watermark, the lowest log start offset of all live replicas: it
+waits until that has reached the requested offset, or for the client's timeout. The next retention run deletes
+local segments below it, the tier's own run remote ones. Source: KIP-107, KIP-630; spec T44, Q52, I24.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,25 +18,25 @@ TO_HIGH_WATERMARK = -1
 
 
 def protected_topic(topic: str) -> KafkaError | None:
-    """Refuse topics whose records only their owner may delete."""
+    """The error for topics whose records no client may delete, or None."""
     if topic == METADATA_TOPIC:
         return _SNAPSHOTS
-    # A client that empties the tier's metadata would lose the tier: refused too, unlike Kafka 4.3.1 (T44).
+    # Without its metadata the tier is lost: refused too, unlike in Kafka 4.3.1 (T44).
     return _INTERNAL if topic in SYSTEM_TOPICS else None
 
 
 class Deleted(NamedTuple):
-    """Records that are gone here: those of the partition below `required_offset`."""
+    """The records of a partition below `required_offset`, deleted on the leader."""
 
     partition: Partition
     required_offset: int
 
 
 def delete_records(partition: Partition, before_offset: int) -> Deleted | KafkaError:
-    """Delete what is below `before_offset` (-1: the high watermark) from the log of the leader.
+    """Delete the records below `before_offset` (-1: the high watermark) on the leader.
 
-    OFFSET_OUT_OF_RANGE above the high watermark or below zero; POLICY_VIOLATION where the topic's
-    cleanup policy does not delete.
+    OFFSET_OUT_OF_RANGE above the high watermark or below zero; POLICY_VIOLATION if the topic's
+    cleanup policy does not include delete.
     """
     refusal = protected_topic(partition.topic_partition.topic) or partition.refusal
     if refusal is not None:
@@ -52,22 +52,27 @@ def delete_records(partition: Partition, before_offset: int) -> Deleted | KafkaE
     return Deleted(partition, offset)
 
 
-# One outcome for each that was deleted: its low watermark, or why it is not known.
-Then = Callable[[list[int | KafkaError], int], Effects]
+# One outcome per partition: its low watermark, or an error.
+DeleteRecordsCallback = Callable[[list[int | KafkaError], int], Effects]
 
 
 class Deletions:
-    """Answers that wait until all live replicas have deleted what the leader has."""
+    """Requests that wait until all live replicas have deleted the records."""
 
     def __init__(self) -> None:
         self._serial = 0
 
     def when_replicated(
-        self, deleted: Sequence[Deleted], *, timeout_ms: int, then: Then, now_ms: int
+        self,
+        deleted: Sequence[Deleted],
+        *,
+        timeout_ms: int,
+        then: DeleteRecordsCallback,
+        now_ms: int,
     ) -> Effects:
-        """Run `then(outcomes, now_ms)` when every low watermark is there, or after `timeout_ms`.
+        """Call `then(outcomes, now_ms)` once every low watermark reached its offset, or after `timeout_ms`.
 
-        REQUEST_TIMED_OUT for one that is not; what refuses now for one that is led here no more.
+        REQUEST_TIMED_OUT for one that has not; the partition's refusal if this broker leads it no more.
         """
         self._serial += 1
         waiting = _Waiting(deleted, then, ("delete records", self._serial))
@@ -75,12 +80,14 @@ class Deletions:
 
 
 class _Waiting:
-    """One request."""
+    """One delayed request."""
 
-    def __init__(self, deleted: Sequence[Deleted], then: Then, timer: tuple[str, int]) -> None:
+    def __init__(
+        self, deleted: Sequence[Deleted], then: DeleteRecordsCallback, timer: tuple[str, int]
+    ) -> None:
         self._outcomes: list[int | KafkaError] = [_TIMED_OUT] * len(deleted)
         self._left = dict(enumerate(deleted))
-        self._then: Then | None = then
+        self._then: DeleteRecordsCallback | None = then
         self._timer = timer
 
     def begin(self, timeout_ms: int, now_ms: int) -> Effects:
@@ -92,22 +99,22 @@ class _Waiting:
             SetTimer(key=self._timer, at_ms=now_ms + max(timeout_ms, 0), then=self._timed_out)
         ]
         for place, (partition, required_offset) in list(self._left.items()):
-            partition.deletion_waiters.add(required_offset, self._teller(place))
-            # Those who wait for records learn of it now, and not when their wait ends.
+            partition.deletion_waiters.add(required_offset, self._waiter(place))
+            # Answer delayed fetches of followers, so that they learn of it now.
             effects += partition.fetch_waiters.followers_at_once(now_ms)
         return effects
 
-    def _teller(self, place: int) -> Callable[[int], Effects]:
-        def told(now_ms: int) -> Effects:
+    def _waiter(self, place: int) -> Callable[[int], Effects]:
+        def advanced(now_ms: int) -> Effects:
             if place not in self._left or self._then is None:
                 return []
             self._look(place)
-            if place in self._left:  # a replica came that is not there yet
+            if place in self._left:  # a replica joined that has not deleted them yet
                 partition, required_offset = self._left[place]
-                partition.deletion_waiters.add(required_offset, told)
+                partition.deletion_waiters.add(required_offset, advanced)
             return [] if self._left else [CancelTimer(key=self._timer), *self._answer(now_ms)]
 
-        return told
+        return advanced
 
     def _look(self, place: int) -> None:
         partition, required_offset = self._left[place]
@@ -126,13 +133,15 @@ class _Waiting:
 
     def _answer(self, now_ms: int) -> Effects:
         then, self._then = self._then, None
-        assert then is not None, "it is answered once"
+        assert then is not None, "a request is answered once"
         return then(self._outcomes, now_ms)
 
 
-# Its cleanup policy is snapshot: only a snapshot that holds what they say lets records go (Q52, rel-Q18).
-_SNAPSHOTS = KafkaError(Code.POLICY_VIOLATION, f"records of {METADATA_TOPIC} go by snapshots alone")
-_INTERNAL = KafkaError(Code.INVALID_TOPIC_EXCEPTION, "records of internal topics stay")
-_POLICY = KafkaError(Code.POLICY_VIOLATION, "the topic's cleanup policy does not delete")
-_OUT_OF_RANGE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "no such offset below the high watermark")
+# Only a snapshot that contains the records allows their deletion (Q52, rel-Q18).
+_SNAPSHOTS = KafkaError(Code.POLICY_VIOLATION, f"only snapshots delete records of {METADATA_TOPIC}")
+_INTERNAL = KafkaError(Code.INVALID_TOPIC_EXCEPTION, "records of internal topics cannot be deleted")
+_POLICY = KafkaError(Code.POLICY_VIOLATION, "the topic's cleanup.policy does not include delete")
+_OUT_OF_RANGE = KafkaError(
+    Code.OFFSET_OUT_OF_RANGE, "the offset is negative or above the high watermark"
+)
 _TIMED_OUT = KafkaError(Code.REQUEST_TIMED_OUT, "a replica has not deleted the records yet")

@@ -17,6 +17,7 @@ from firnline.base.ids import (
     LOST_DIRECTORY,
     METADATA_TOPIC,
     UNASSIGNED_DIRECTORY,
+    PartitionKey,
     TopicPartition,
     Uuid,
 )
@@ -47,18 +48,17 @@ _OLDER = (
     "{path}: this replica is served from another log directory, and this copy of it is kept aside; it may be"
     " from before that one, or from a disk that failed: remove it once the topic is whole without it"
 )
-Key = tuple[Uuid, int]
 
 
 Answers = list[KafkaError | None] | KafkaError
-Then = Callable[[Answers, int], Effects]
+AssignDirectoriesCallback = Callable[[Answers, int], Effects]
 
 
 class Assign(Protocol):
     """Hands assignments to the active controller; `then` gets None or an error of each, or one for all."""
 
     def __call__(
-        self, wanted: Sequence[DirectoryAssignment], then: Then, now_ms: int
+        self, wanted: Sequence[DirectoryAssignment], then: AssignDirectoriesCallback, now_ms: int
     ) -> Effects: ...
 
 
@@ -82,7 +82,7 @@ class DirectoryAssignments:
         self._actual = actual
         self._is_failed = is_failed
         self._assign = assign
-        self._waiting: dict[Key, DirectoryAssignment] = {}
+        self._waiting: dict[PartitionKey, DirectoryAssignment] = {}
         self._asked: Sequence[DirectoryAssignment] = ()
         self._is_timed = self._is_stopped = False
         self._when_mended: Callable[[int], Effects] | None = None
@@ -98,7 +98,7 @@ class DirectoryAssignments:
         key = (partition.topic_id, partition.topic_partition.partition)
         return self._note(DirectoryAssignment(*key, directory), now_ms)
 
-    def lose(self, key: Key, now_ms: int) -> Effects:
+    def lose(self, key: PartitionKey, now_ms: int) -> Effects:
         """A replica of ours cannot be served; metadata may not say so yet."""
         return self._note(DirectoryAssignment(*key, LOST_DIRECTORY), now_ms)
 

@@ -1,9 +1,12 @@
-"""Follows one leader: fetches what it has of the partitions we follow, and makes our logs like its own. PURE.
+"""The replica fetcher: follows one leader and makes the local logs equal to the leader's. PURE.
 
-One Fetch is under way at a time, in a session that carries only what changed. An answer counts for a
-partition only if that still is as it was when it was asked for: the same leader epoch, and our log ends there
-still (rel-R19). Where histories differ the answer says where they part, and we truncate to that (KIP-595).
-Nothing is synced to disk here: that the leader has it too is what makes it safe (rel-P4). Source: KIP-227,
+One Fetch is under way at a time, in a fetch session that carries only changed positions (KIP-227). A followed
+partition is in one stage: FETCHING; RESETTING while it asks the leader or the tier where its log has to begin
+or end; TRUNCATING while a thread truncates it; FAILED until newer metadata. A response applies to a partition
+only if its leader epoch and log end offset are still those of the request (rel-R19). If the logs diverge, the
+response says where, and we truncate there (KIP-595). If our end is out of the leader's range, we ask for the
+leader's end and start offsets. If only the tier has the next records, `tier_start` finds where to begin.
+A follower syncs nothing: that the leader has the records too makes them safe (rel-P4). Source: KIP-227,
 KIP-279, KIP-595; spec I23, I24; rel-R9 to R11.
 """
 
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 from firnline.base.background import Background, Work
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
-from firnline.base.ids import NO_EPOCH, TopicPartition, Uuid
+from firnline.base.ids import NO_EPOCH, PartitionKey, TopicPartition, Uuid
 from firnline.base.ports import Buffer
 from firnline.base.units import INT32_MAX
 from firnline.log.truncation import Truncation
@@ -29,20 +32,19 @@ from firnline.replica.tier_start import Beginning, EpochEnd, Tier, TierStart
 if TYPE_CHECKING:
     from firnline.log.log import Log
 
-Key = tuple[Uuid, int]
 LATEST, EARLIEST = -1, -2
 _NO_SESSION, _FIRST_EPOCH = 0, 0
 LOOK_AT_ALL_MS = 5_000
-# A millisecond or two each: partitions whose news are taken, and some that nobody said had changed.
-TAKEN_PER_SLICE = 100
+# A millisecond or two each: partitions of a response that are applied per slice, and partitions checked anew.
+APPLIED_PER_SLICE = 100
 # Batches of one partition, 8 us each. A partition costs as much as two of them, or as 16 KiB.
 BATCHES_PER_SLICE = 200
 _COST_SHIFT = 14
 _LOOKS_PER_FETCH = 200
-# Logs that are cut at a time: each takes some 0.2 ms of the loop, and they share a write to the checkpoint.
-CUTS_AT_ONCE = 16
-# What a leader, or the tier, says while it is on its way.
-_PASSING = (
+# Truncations at a time. Each costs 0.2 ms of the event loop; together they share one checkpoint write.
+TRUNCATIONS_AT_ONCE = 16
+# Errors that pass by themselves, of the leader or the tier: no warning.
+_TRANSIENT = (
     Code.REPLICA_NOT_AVAILABLE,
     Code.FENCED_LEADER_EPOCH,
     Code.UNKNOWN_LEADER_EPOCH,
@@ -57,7 +59,7 @@ _LOST_SESSION = (
 
 
 class Position(NamedTuple):
-    """What is asked of one partition: what follows `fetch_offset`, the end of our log."""
+    """What to fetch of one partition: the records from `fetch_offset`, our log end offset."""
 
     topic: str
     topic_id: Uuid
@@ -69,7 +71,7 @@ class Position(NamedTuple):
 
 
 class LeaderFetch(NamedTuple):
-    """One Fetch. `positions` of a session are those that changed; `forgotten` those to leave out now."""
+    """One Fetch. `positions` changed since the last Fetch of the session; `forgotten` leave the session."""
 
     session_id: int
     session_epoch: int
@@ -78,7 +80,7 @@ class LeaderFetch(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What came for one partition. `diverging`: (epoch, where it ends at the leader), and no records."""
+    """The response for one partition. `diverging`: (epoch, its end offset at the leader), and no records."""
 
     topic_id: Uuid
     partition: int
@@ -90,14 +92,14 @@ class Fetched(NamedTuple):
 
 
 class FetchReply(NamedTuple):
-    """An answer; partitions without news are left out of it."""
+    """A Fetch response. It contains only partitions with changes."""
 
     session_id: int
     parts: Collection[Fetched]
 
 
 class LeaderPort(Protocol):
-    """The way to other brokers."""
+    """Sends requests to other brokers."""
 
     def fetch(
         self,
@@ -106,7 +108,7 @@ class LeaderPort(Protocol):
         then: Callable[[FetchReply | KafkaError, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Fetch. KafkaError: of the whole request, NETWORK_EXCEPTION where no answer came."""
+        """Fetch. A KafkaError is of the whole request: NETWORK_EXCEPTION if no answer came."""
         ...
 
     def list_offset(
@@ -117,7 +119,7 @@ class LeaderPort(Protocol):
         then: Callable[[int | KafkaError, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Ask where the leader's log ends (LATEST) or begins (EARLIEST)."""
+        """Ask for the leader's log end offset (LATEST) or log start offset (EARLIEST)."""
         ...
 
     def local_start(
@@ -127,7 +129,7 @@ class LeaderPort(Protocol):
         then: Callable[[EpochEnd | KafkaError, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Ask where the leader's local log begins: (leader epoch there, offset)."""
+        """Ask for the leader's local log start offset: (leader epoch there, offset)."""
         ...
 
     def epoch_end(
@@ -138,12 +140,12 @@ class LeaderPort(Protocol):
         then: Callable[[EpochEnd | KafkaError, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Ask where the newest epoch not above `epoch` ends: (that epoch, offset), or (-1, -1)."""
+        """Ask for (the largest epoch <= `epoch`, its end offset), or (-1, -1)."""
         ...
 
 
-class _Answers:
-    """The leader, asked about one partition: `tier_start.LeaderAnswers`."""
+class _LeaderAnswers:
+    """`tier_start.LeaderAnswers` for one partition, by requests to the leader."""
 
     def __init__(self, port: LeaderPort, leader_id: int, position: Position) -> None:
         self._port = port
@@ -165,29 +167,29 @@ class _Answers:
 
 
 class _Stage(Enum):
-    """What is done about a partition."""
+    """The stage of a followed partition. See the module docstring."""
 
     FETCHING = "fetching"
-    RESETTING = "resetting"  # the leader, or the tier, is asked where its log begins and ends
-    CUTTING = "cutting"  # our log is, off the loop
-    FAILED = "failed"  # until metadata says something new
+    RESETTING = "resetting"
+    TRUNCATING = "truncating"
+    FAILED = "failed"
 
 
 class _Followed:
-    """One partition that is followed in one leader epoch."""
+    """One partition, followed in one leader epoch. `warned_of`: the error of the last warning."""
 
-    __slots__ = ("leader_epoch", "not_before_ms", "partition", "said", "stage")
+    __slots__ = ("leader_epoch", "not_before_ms", "partition", "stage", "warned_of")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.stage = _Stage.FETCHING
         self.not_before_ms = 0
-        self.said: Code | None = None
+        self.warned_of: Code | None = None
 
     @property
     def is_due(self) -> bool:
-        """Whether it is to be fetched, once its pause is over."""
+        """Whether to fetch it, once its backoff is over."""
         partition = self.partition
         is_idle = not partition.is_offline and partition.log.truncation is None
         return is_idle and self.stage is _Stage.FETCHING
@@ -205,8 +207,8 @@ class _Followed:
         )
 
 
-class _Cut(NamedTuple):
-    """A truncation that waits for its turn, and what follows it. `plan` looks at the log as it is by then."""
+class _QueuedTruncation(NamedTuple):
+    """A queued truncation and its continuation. `plan` runs when it begins, on the log as it is then."""
 
     found: _Followed
     plan: Callable[[], Truncation | None]
@@ -217,8 +219,8 @@ class Fetcher:
     """Follows one leader.
 
     backoff_ms          replica.fetch.backoff.ms
-    on_storage_failure  told of a partition whose files failed
-    tier                what those begin with whose next records only the tier has (T29); None: no tier here
+    on_storage_failure  called with a partition whose files failed
+    tier                the remote tier, for partitions whose next records only it has (T29); None: no tier
     """
 
     def __init__(
@@ -235,21 +237,21 @@ class Fetcher:
         self._backoff_ms = backoff_ms
         self._on_storage_failure = on_storage_failure
         self._tier = tier
-        self._followed: dict[Key, _Followed] = {}
+        self._followed: dict[PartitionKey, _Followed] = {}
         self._session_id = _NO_SESSION
         self._session_epoch = _FIRST_EPOCH
-        # What may have another position now, or another stage: only these are looked at.
-        self._changed: dict[Key, None] = {}
+        # Partitions whose position or stage may have changed: `_look` checks only these.
+        self._changed: dict[PartitionKey, None] = {}
         self._look_at_all_ms = 0
-        self._unlooked: deque[Key] = deque()  # of all, those that are still to be looked at
-        self._taking = Background(f"fetch from {leader_id}")
-        self._wanted: dict[Key, Position] = {}
-        self._paused: dict[Key, int] = {}  # -> until when
-        self._untold: dict[Key, None] = {}  # looked at since the last Fetch
-        self._told: dict[Key, Position] = {}  # what the leader's session has
+        self._unlooked: deque[PartitionKey] = deque()  # of all: still to be checked
+        self._applying = Background(f"fetch from {leader_id}")
+        self._wanted: dict[PartitionKey, Position] = {}
+        self._paused: dict[PartitionKey, int] = {}  # -> until when
+        self._unsent: dict[PartitionKey, None] = {}  # checked since the last Fetch
+        self._in_session: dict[PartitionKey, Position] = {}  # what the leader's session has
         self._is_fetching = False
-        self._cuts: deque[_Cut] = deque()  # that have not begun
-        self._cutting = 0
+        self._truncations: deque[_QueuedTruncation] = deque()  # waiting to begin
+        self._truncating = 0
         self._is_stopped = False
         self._not_before_ms = 0
         self._timer = ("replica", "fetch", leader_id)
@@ -258,7 +260,7 @@ class Fetcher:
         return len(self._followed)
 
     def add(self, partition: Partition) -> None:
-        """Follow the partition in the leader epoch it has now; `go` has to follow."""
+        """Follow the partition in its present leader epoch. The caller then calls `go`."""
         key = _key(partition)
         known = self._followed.get(key)
         is_same = known is not None and known.partition is partition
@@ -267,21 +269,21 @@ class Fetcher:
         self._changed[key] = None
 
     def remove(self, partition: Partition) -> None:
-        """Follow it no more."""
+        """Stop following the partition."""
         key = _key(partition)
         self._followed.pop(key, None)
         self._changed[key] = None
 
     def stop(self) -> Effects:
-        """Ask nothing more; an answer that still comes changes nothing."""
+        """Send nothing more, and ignore answers that still arrive."""
         self._is_stopped = True
         self._followed.clear()
         return [CancelTimer(key=self._timer)]
 
-    # ------------------------------------------------------------------------------------ asking
+    # ------------------------------------------------------------------------------------ requests
 
     def go(self, now_ms: int) -> Effects:
-        """Send the next Fetch, or wait until there is one to send."""
+        """Send the next Fetch, or set a timer for it."""
         if self._is_fetching or self._is_stopped:
             return []
         self._look(now_ms)
@@ -297,10 +299,10 @@ class Fetcher:
         return cancel + self._port.fetch(self.leader_id, ask, partial(self._came, asked), now_ms)
 
     def _look(self, now_ms: int) -> None:
-        """Take note of what changed, so that a Fetch costs what changed and not what is followed.
+        """Update the positions of changed partitions, so that a Fetch costs only what changed.
 
-        All are looked at now and then, some with each Fetch: what the log does by itself, its start above
-        all, nobody tells.
+        All are checked periodically, some with each Fetch: the log changes by itself as well, above all its
+        log start offset, without notice.
         """
         if now_ms >= self._look_at_all_ms and not self._unlooked:
             self._look_at_all_ms = now_ms + LOOK_AT_ALL_MS
@@ -320,32 +322,32 @@ class Fetcher:
                 self._paused[key] = each.not_before_ms
             else:
                 self._wanted[key] = each.position()
-        self._untold.update(self._changed)
+        self._unsent.update(self._changed)
         self._changed.clear()
 
-    def _next(self) -> tuple[LeaderFetch, dict[Key, Position]]:
-        wanted, told = self._wanted, self._told
-        untold, self._untold = self._untold, {}
-        news: list[Position] = []
+    def _next(self) -> tuple[LeaderFetch, dict[PartitionKey, Position]]:
+        wanted, in_session = self._wanted, self._in_session
+        unsent, self._unsent = self._unsent, {}
+        changed: list[Position] = []
         forgotten: list[Position] = []
         if self._session_epoch == _FIRST_EPOCH:
-            news, self._told = list(wanted.values()), dict(wanted)
+            changed, self._in_session = list(wanted.values()), dict(wanted)
         else:
-            for key in untold:
+            for key in unsent:
                 position = wanted.get(key)
                 if position is None:
-                    if key in told:
-                        forgotten.append(told.pop(key))
-                elif told.get(key) != position:
-                    told[key] = position
-                    news.append(position)
-        ask = LeaderFetch(self._session_id, self._session_epoch, tuple(news), tuple(forgotten))
-        return ask, self._told
+                    if key in in_session:
+                        forgotten.append(in_session.pop(key))
+                elif in_session.get(key) != position:
+                    in_session[key] = position
+                    changed.append(position)
+        ask = LeaderFetch(self._session_id, self._session_epoch, tuple(changed), tuple(forgotten))
+        return ask, self._in_session
 
     def _came(
-        self, asked: dict[Key, Position], reply: FetchReply | KafkaError, now_ms: int
+        self, asked: dict[PartitionKey, Position], reply: FetchReply | KafkaError, now_ms: int
     ) -> Effects:
-        """Take the one answer to the one request."""
+        """Handle the answer to the Fetch under way."""
         if self._is_stopped:
             return []
         if isinstance(reply, KafkaError):
@@ -359,17 +361,17 @@ class Fetcher:
             self._session_id = reply.session_id
         if self._session_id != _NO_SESSION:
             self._session_epoch = 1 + self._session_epoch % INT32_MAX
-        slices = self._take_in_slices(asked, reply.parts)
-        if len(reply.parts) > TAKEN_PER_SLICE:  # to decode them took as long as a slice
-            return self._taking.begin(slices, now_ms)
+        slices = self._apply_in_slices(asked, reply.parts)
+        if len(reply.parts) > APPLIED_PER_SLICE:  # decoding them took as long as a slice
+            return self._applying.begin(slices, now_ms)
         next(slices)
         try:
             effects = slices.send(now_ms)
         except StopIteration as done:
             return cast(Effects, done.value)
-        return effects + self._taking.begin(self._take_rest(slices), now_ms)
+        return effects + self._applying.begin(self._apply_rest(slices), now_ms)
 
-    def _take_rest(self, slices: Work) -> Work:
+    def _apply_rest(self, slices: Work) -> Work:
         now_ms = yield []
         try:
             while True:
@@ -377,10 +379,12 @@ class Fetcher:
         except StopIteration as done:
             return cast(Effects, done.value)
 
-    def _take_in_slices(self, asked: dict[Key, Position], parts: Collection[Fetched]) -> Work:
-        """Take the news, so many at a time; the next Fetch is sent after all of them.
+    def _apply_in_slices(
+        self, asked: dict[PartitionKey, Position], parts: Collection[Fetched]
+    ) -> Work:
+        """Apply the response in slices; then send the next Fetch.
 
-        Whatever was decided about a partition in between counts: it is looked up when its turn comes.
+        A partition may change between slices, so each is looked up when its turn comes.
         """
         now_ms = yield []
         cost = 0
@@ -395,22 +399,22 @@ class Fetcher:
                 self._changed[key] = None
                 is_whole = records is part.records
                 some = part if is_whole else part._replace(records=records)
-                effects += self._take(position, some, now_ms)
+                effects += self._apply(position, some, now_ms)
                 end_offset = found.partition.log.log_end_offset
                 cost += 1 + (batches >> 1) + (len(records) >> _COST_SHIFT)
-                if cost >= TAKEN_PER_SLICE:
+                if cost >= APPLIED_PER_SLICE:
                     self._look(now_ms)
                     now_ms = yield effects
                     cost, effects = 0, []
                 if end_offset <= position.fetch_offset:
-                    break  # it was not appended, and is asked for again
+                    break  # not appended: the next Fetch asks for it again
                 position = position._replace(fetch_offset=end_offset)
             self._changed[key] = None
         self._is_fetching = False
         return effects + self.go(now_ms)
 
     def _current(self, position: Position | None) -> _Followed | None:
-        """Return what is followed if it still is as it was when `position` was asked for."""
+        """Return the partition if its epoch and log end are still those of `position`, else None."""
         if position is None:
             return None
         found = self._followed.get((position.topic_id, position.partition))
@@ -420,9 +424,9 @@ class Fetcher:
             return None
         return found if found.partition.log.log_end_offset == position.fetch_offset else None
 
-    # ------------------------------------------------------------------------------------ taking
+    # ------------------------------------------------------------------------------------ responses
 
-    def _take(self, position: Position | None, part: Fetched, now_ms: int) -> Effects:
+    def _apply(self, position: Position | None, part: Fetched, now_ms: int) -> Effects:
         found = self._current(position)
         if found is None or position is None or found.stage is not _Stage.FETCHING:
             return []
@@ -447,26 +451,26 @@ class Fetcher:
                 part.records, leader_epoch=found.leader_epoch, now_ms=now_ms
             )
             if isinstance(outcome, KafkaError):
-                # A damaged answer may be whole the next time.
-                return self._later(found, outcome.code, now_ms, why=str(outcome))
-        found.said = None
-        # The leader may not know yet what its predecessor had committed: what we know stays.
+                # The records may arrive undamaged the next time.
+                return self._retry(found, outcome.code, now_ms, why=str(outcome))
+        found.warned_of = None
+        # A new leader may know a lower high watermark than its predecessor: ours never falls.
         log.advance_high_watermark(min(part.high_watermark, log.log_end_offset))
         log.advance_log_start(min(part.log_start_offset, log.log_end_offset))
-        # Consumers may wait here, too (KIP-392).
+        # Consumers may wait at a follower as well (KIP-392).
         return partition.grown(0, stable_before, before, now_ms, end_bytes=0)
 
     def _begin_with(
         self, found: _Followed, part: Fetched, base_offset: int, now_ms: int
     ) -> Effects:
-        """Let an empty log begin with the batch that its start lies in: DeleteRecords cut through it.
+        """Begin an empty log with the batch that contains its start, as after DeleteRecords within a batch.
 
-        The log start is the leader's again, with the answer that brought the batch. Source: KAFKA-6361.
+        The response that brought the batch then sets the leader's log start offset. Source: KAFKA-6361.
         """
         log = found.partition.log
         outcome = check_fetched(part.records, base_offset, NO_EPOCH, found.leader_epoch)
         if isinstance(outcome, KafkaError):
-            return self._later(found, outcome.code, now_ms, why=str(outcome))
+            return self._retry(found, outcome.code, now_ms, why=str(outcome))
 
         def begun(now_ms: int) -> Effects:
             try:
@@ -474,12 +478,11 @@ class Fetcher:
             except StorageError as problem:
                 return self._files_failed(found, problem, now_ms)
 
-        return self._cut(
-            found, partial(log.beginning_at, base_offset, now_ms=now_ms), begun, now_ms
-        )
+        plan = partial(log.beginning_at, base_offset, now_ms=now_ms)
+        return self._begin_truncation(found, plan, begun, now_ms)
 
     def _truncate(self, found: _Followed, diverging: tuple[int, int], now_ms: int) -> Effects:
-        """Give up what the leader has not: our part of the newest epoch both know, at most (KIP-279)."""
+        """Truncate to the end of the newest epoch that both logs have (KIP-279)."""
         log = found.partition.log
         before = (log.log_end_offset, log.epochs.latest_epoch)
         epoch, end_offset = diverging
@@ -490,67 +493,67 @@ class Fetcher:
             target = our_end if our_epoch != epoch else min(our_end, end_offset)
         target = max(0, min(target, log.log_end_offset))
         if log.truncation_to(target) is not None:
-            return self._give_up(found, partial(log.truncation_to, target), now_ms)
+            return self._discard(found, partial(log.truncation_to, target), now_ms)
         if (log.log_end_offset, log.epochs.latest_epoch) == before:
             why = f"its epoch {epoch} ends at {end_offset}, and there is nothing to cut off here"
-            return self._later(found, Code.FENCED_LEADER_EPOCH, now_ms, why=why)
+            return self._retry(found, Code.FENCED_LEADER_EPOCH, now_ms, why=why)
         return []
 
-    def _give_up(
+    def _discard(
         self, found: _Followed, plan: Callable[[], Truncation | None], now_ms: int
     ) -> Effects:
-        """Cut what the leader has not, and say so if it had been committed, as after an unclean election."""
+        """Truncate as `plan` says; warn if committed records are lost, as after an unclean election."""
         log, high_watermark = found.partition.log, found.partition.log.high_watermark
 
-        def told(now_ms: int) -> Effects:
+        def warn_of_loss(now_ms: int) -> Effects:
             if log.log_end_offset >= high_watermark:
                 return []
             where = found.partition.topic_partition
-            line = _said_loss(where, high_watermark, log.log_end_offset, self.leader_id)
+            line = _loss_line(where, high_watermark, log.log_end_offset, self.leader_id)
             return [Warn(line=line)]
 
-        return self._cut(found, plan, told, now_ms)
+        return self._begin_truncation(found, plan, warn_of_loss, now_ms)
 
-    def _cut(
+    def _begin_truncation(
         self,
         found: _Followed,
         plan: Callable[[], Truncation | None],
         then: Callable[[int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Have the log cut, do `then`, and go on from where it ends; nothing is asked of it meanwhile."""
-        found.stage = _Stage.CUTTING
+        """Truncate the log, call `then`, and fetch from its new end. No fetching of it meanwhile."""
+        found.stage = _Stage.TRUNCATING
         self._touch(found)
-        self._cuts.append(_Cut(found, plan, then))
-        return self._next_cuts(now_ms)
+        self._truncations.append(_QueuedTruncation(found, plan, then))
+        return self._next_truncations(now_ms)
 
-    def _next_cuts(self, now_ms: int) -> Effects:
+    def _next_truncations(self, now_ms: int) -> Effects:
         effects: Effects = []
-        while self._cuts and self._cutting < CUTS_AT_ONCE:
-            cut = self._cuts.popleft()
-            if not self._is_current(cut.found):
+        while self._truncations and self._truncating < TRUNCATIONS_AT_ONCE:
+            queued = self._truncations.popleft()
+            if not self._is_current(queued.found):
                 continue
-            truncation = cut.plan()
-            self._cutting += 1
-            done = partial(self._is_cut, cut, truncation)
+            truncation = queued.plan()
+            self._truncating += 1
+            done = partial(self._truncated, queued, truncation)
             effects += done(None, now_ms) if truncation is None else truncation.run(done, now_ms)
         return effects
 
     def _is_current(self, found: _Followed) -> bool:
-        """Whether it still is to follow our leader, in the epoch that it had."""
+        """Whether it is still followed, in the same leader epoch."""
         partition = found.partition
         is_followed = self._followed.get(_key(partition)) is found
         return is_followed and not partition.is_offline and not self._is_stopped
 
-    def _is_cut(
+    def _truncated(
         self,
-        cut: _Cut,
+        queued: _QueuedTruncation,
         truncation: Truncation | None,
         problem: StorageError | None,
         now_ms: int,
     ) -> Effects:
-        found = cut.found
-        self._cutting -= 1
+        found = queued.found
+        self._truncating -= 1
         self._touch(found)
         effects: Effects = []
         if problem is not None:
@@ -559,16 +562,16 @@ class Fetcher:
                 effects = self._files_failed(found, problem, now_ms, is_half_done=is_half_done)
         elif self._is_current(found):
             found.stage = _Stage.FETCHING
-            effects = cut.then(now_ms)
-        return effects + self._next_cuts(now_ms) + self.go(now_ms)
+            effects = queued.then(now_ms)
+        return effects + self._next_truncations(now_ms) + self.go(now_ms)
 
     def _files_failed(
         self, found: _Followed, problem: StorageError, now_ms: int, *, is_half_done: bool = False
     ) -> Effects:
-        """Files failed; `is_half_done`: the log is gone already, and a full disk is no excuse."""
+        """Handle a storage error. `is_half_done`: the log is damaged, so even a full disk is fatal."""
         if problem.is_passing and not is_half_done:
             found.stage = _Stage.FETCHING
-            return self._later(found, Code.KAFKA_STORAGE_ERROR, now_ms, why=str(problem))
+            return self._retry(found, Code.KAFKA_STORAGE_ERROR, now_ms, why=str(problem))
         found.stage = _Stage.FAILED
         found.partition.go_offline(problem)
         return self._on_storage_failure(found.partition, now_ms)
@@ -585,19 +588,19 @@ class Fetcher:
             return self._port.list_offset(self.leader_id, position, LATEST, then, now_ms)
         if code == Code.OFFSET_MOVED_TO_TIERED_STORAGE:
             return self._to_the_tier(found, position, now_ms)
-        return self._later(found, code, now_ms)
+        return self._retry(found, code, now_ms)
 
-    def _later(self, found: _Followed, code: Code, now_ms: int, *, why: str = "") -> Effects:
-        """Try again after a pause; what is no mere waiting is told, once while it stays the same."""
+    def _retry(self, found: _Followed, code: Code, now_ms: int, *, why: str = "") -> Effects:
+        """Retry after the backoff. With `why`, warn, but not twice in a row of the same error."""
         self._touch(found)
         found.not_before_ms = now_ms + self._backoff_ms
-        if not why or found.said == code:
+        if not why or found.warned_of == code:
             return []
-        found.said = code
+        found.warned_of = code
         where = found.partition.topic_partition
         return [Warn(line=f"{where} does not follow broker {self.leader_id}: {why}")]
 
-    # -- out of range: the leader's log begins after ours ends, or ends before ours does
+    # -- out of range: our log ends before the leader's begins, or after the leader's ends
 
     def _end_came(self, position: Position, end: int | KafkaError, now_ms: int) -> Effects:
         found = self._resetting(position)
@@ -609,7 +612,7 @@ class Fetcher:
         if end >= log.log_end_offset:
             then = partial(self._start_came, position)
             return self._port.list_offset(self.leader_id, position, EARLIEST, then, now_ms)
-        return self._give_up(found, partial(log.truncation_to, end), now_ms)
+        return self._discard(found, partial(log.truncation_to, end), now_ms)
 
     def _start_came(self, position: Position, start: int | KafkaError, now_ms: int) -> Effects:
         found = self._resetting(position)
@@ -621,30 +624,30 @@ class Fetcher:
         if start <= log.log_end_offset:
             found.not_before_ms = now_ms + self._backoff_ms
             return self._resume(found, now_ms)
-        return self._give_up(found, partial(log.beginning_at, start, now_ms=now_ms), now_ms)
+        return self._discard(found, partial(log.beginning_at, start, now_ms=now_ms), now_ms)
 
-    # -- moved: only the tier has what follows ours
+    # -- moved to the tier: only the tier has the records that follow ours
 
     def _to_the_tier(self, found: _Followed, position: Position, now_ms: int) -> Effects:
         if self._tier is None:
-            why = "only a tier has what comes next, and this node has none"
-            return self._later(found, Code.OFFSET_MOVED_TO_TIERED_STORAGE, now_ms, why=why)
+            why = "only the remote tier has the next records, and this node has no tier"
+            return self._retry(found, Code.OFFSET_MOVED_TO_TIERED_STORAGE, now_ms, why=why)
         found.stage = _Stage.RESETTING
-        leader = _Answers(self._port, self.leader_id, position)
+        leader = _LeaderAnswers(self._port, self.leader_id, position)
         then = partial(self._beginning_found, position)
         return TierStart(found.partition, leader, self._tier, then).begin(now_ms)
 
     def _beginning_found(
         self, position: Position, where: Beginning | KafkaError, now_ms: int
     ) -> Effects:
-        """Begin there; after an error nothing has changed, and the leader will send us to the tier again."""
+        """Begin there. After an error nothing changed: the leader will refer us to the tier again."""
         found = self._resetting(position)
         if found is None:
             return []
         if isinstance(where, KafkaError):
             effects: Effects = []
-            if where.code not in _PASSING:
-                effects = self._later(found, where.code, now_ms, why=str(where))
+            if where.code not in _TRANSIENT:
+                effects = self._retry(found, where.code, now_ms, why=str(where))
             return effects + self._reset_failed(found, where, now_ms)
         log = found.partition.log
 
@@ -652,7 +655,7 @@ class Fetcher:
             where.note_committed(log)
             return []
 
-        return self._cut(found, partial(where.cut, log, now_ms), begun, now_ms)
+        return self._begin_truncation(found, partial(where.cut, log, now_ms), begun, now_ms)
 
     def _resetting(self, position: Position) -> _Followed | None:
         found = None if self._is_stopped else self._current(position)
@@ -666,7 +669,7 @@ class Fetcher:
         return self._resume(found, now_ms)
 
     def _touch(self, found: _Followed) -> None:
-        """Its stage or its log changes outside of an answer to a Fetch."""
+        """Note a change of its stage or log outside of a Fetch response."""
         self._changed[_key(found.partition)] = None
 
     def _resume(self, found: _Followed, now_ms: int) -> Effects:
@@ -675,12 +678,12 @@ class Fetcher:
         return self.go(now_ms)
 
 
-def _key(partition: Partition) -> Key:
+def _key(partition: Partition) -> PartitionKey:
     return partition.topic_id, partition.topic_partition.partition
 
 
 def _begins_within(log: "Log", records: Buffer) -> int | None:
-    """Return where the first batch begins if the log is empty, and its start lies within that batch."""
+    """Return the base offset of the first batch if the log is empty and starts within that batch."""
     end_offset = log.log_end_offset
     if log.log_start_offset != end_offset or len(records) < HEADER_BYTES:
         return None
@@ -688,8 +691,8 @@ def _begins_within(log: "Log", records: Buffer) -> int | None:
     return first.base_offset if first.base_offset < end_offset <= first.last_offset else None
 
 
-def _said_loss(where: TopicPartition, high_watermark: int, end_offset: int, leader_id: int) -> str:
+def _loss_line(where: TopicPartition, high_watermark: int, end_offset: int, leader_id: int) -> str:
     return (
-        f"{where}: records up to {high_watermark} were committed; broker {leader_id} leads without those from"
-        f" {end_offset} on, and this replica gave them up, too"
+        f"{where}: committed records were lost: the new leader, broker {leader_id}, lacks those from offset"
+        f" {end_offset} to {high_watermark}, so this replica truncated them"
     )

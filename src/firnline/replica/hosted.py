@@ -1,8 +1,8 @@
-"""The partitions this node hosts, by name and by id, and the error for those it does not. PURE.
+"""The partitions that this node hosts, by name and by topic id; the error for any other. PURE.
 
-Periodic work goes over all of them in slices: `Sweep`. What it has the disk do holds files open, and a disk
-may be slow, or hang: so much may be under way at a time, and the sweep waits for room where it is (`Room`).
-Source: spec C14 (100, 103), C13; KIP-516 (topic ids), KIP-951 (who leads instead).
+A `Sweep` does periodic work on all of them, in slices. Its disk jobs hold files open, and a disk may be slow
+or hang: `Permits` bounds the jobs under way, and a sweep waits while none is free. Source: spec C14 (100,
+103), C13; KIP-516 (topic ids), KIP-951 (the current leader in an error response).
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -12,69 +12,69 @@ from typing import Protocol
 from firnline.base.cold_pages import ColdPages
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
-from firnline.base.ids import ZERO_UUID, Uuid
+from firnline.base.ids import ZERO_UUID, PartitionKey, Uuid
 from firnline.replica.delete_records import Deletions
 from firnline.replica.index_rebuilds import IndexRebuilds
 from firnline.replica.partition import Partition
 
-# Keys are TopicPartitions; any pair of (name, partition) finds them, which saves making one.
+# Keys are TopicPartitions. A plain (topic, partition) pair finds them as well, and is cheaper to make.
 ByName = dict[tuple[str, int], Partition]
 
-# A slice of a sweep ends when this much is done, about 4 ms of the loop: a partition that was looked at
-# counts one, each effect that came of it many, because it took files to be opened or renamed.
+# A slice of a sweep ends at this cost, about 4 ms of the event loop. A partition costs one. Each effect costs
+# more, because files were opened or renamed for it.
 _SLICE_COST = 300
 _EFFECT_COST = 30
 
 
 class PartitionObserver(Protocol):
-    """Who needs to know what becomes of partitions here. `broker/hosting.py` alone calls it, on the loop.
+    """A listener for changes of the hosted partitions. Only `broker/hosting.py` calls it, on the event loop.
 
-    The partition is as the newest image has it by then. Each returns what is to be done; none may change
-    which partitions are hosted, but through the controller.
+    The partition is already in the state of the newest image. A listener returns effects. It may change the
+    set of hosted partitions only through the controller.
     """
 
     def partition_updated(self, partition: Partition, now_ms: int) -> Effects:
-        """Its leader, epoch, replicas or ISR are other ones; told before what follows from that."""
+        """Its leader, epoch, replicas or ISR changed. Called before the methods below."""
         ...
 
     def leadership_began(self, partition: Partition, now_ms: int) -> Effects:
-        """We lead it, in a new epoch."""
+        """This node became its leader, in a new leader epoch."""
         ...
 
     def leadership_ended(self, partition: Partition, now_ms: int) -> Effects:
-        """We led it and do not any more; also told where it is deleted, or this node stops."""
+        """This node leads it no more; also called when it is deleted or this node stops."""
         ...
 
     def partition_dropped(self, partition: Partition, now_ms: int) -> Effects:
-        """It is hosted no more; its log can be read a last time, and its files are removed next."""
+        """It was removed from this node. Its log can still be read; its files are deleted next."""
         ...
 
     def partition_configured(self, partition: Partition, now_ms: int) -> Effects:
-        """Its topic's settings are other ones."""
+        """Its topic's configuration changed."""
         ...
 
-    def partition_lost(self, key: tuple[Uuid, int], now_ms: int) -> Effects:
-        """A replica of ours cannot be served: its files are damaged, or not where they were."""
+    def partition_lost(self, key: PartitionKey, now_ms: int) -> Effects:
+        """A replica here cannot be served: its files are damaged or missing."""
         ...
 
     def disk_failed(self, said: StorageError, now_ms: int) -> Effects:
-        """A disk answered that when a log was opened, made durable before it is served, or removed."""
+        """A disk failed with `said` while a log was opened, synced before it is served, or removed."""
         ...
 
 
 def _nobody_opens(topic: str, index: int) -> None:
-    """Nothing is on its way."""
+    """The default of `on_missing`: no partition will be opened."""
 
 
 class HostedPartitions:
-    """A lookup that answers with the partition, or with what the client must be told.
+    """A lookup: returns the partition, or the error for the client.
 
     exists      whether the committed image has (topic name, partition)
     name_of     topic name for a topic id of the committed image, or None
-    deletions   who waits until deleted records are gone from all replicas
-    pages       reads what is not in memory of their files
-    rebuilds    builds damaged indexes of their logs
-    on_missing  told (topic, partition) when one was looked for that is not here: it may yet be opened
+    deletions   DeleteRecords requests that wait until all replicas have deleted the records
+    pages       reads cold pages of their files
+    rebuilds    rebuilds damaged indexes of their logs
+    on_missing  called with (topic, partition) when a lookup fails: the partition may be waiting to be opened
     """
 
     __slots__ = (
@@ -96,7 +96,7 @@ class HostedPartitions:
         on_missing: Callable[[str, int], None] = _nobody_opens,
     ) -> None:
         self.by_name: ByName = {}
-        self.by_id: dict[tuple[Uuid, int], Partition] = {}
+        self.by_id: dict[PartitionKey, Partition] = {}
         self._exists = exists
         self._name_of = name_of
         self.deletions = Deletions()
@@ -105,7 +105,7 @@ class HostedPartitions:
         self._on_missing = on_missing
 
     def __iter__(self) -> Iterator[Partition]:
-        """All hosted partitions, in the order they came."""
+        """All hosted partitions, in the order they were added."""
         return iter(list(self.by_name.values()))
 
     def __len__(self) -> int:
@@ -152,25 +152,25 @@ class HostedPartitions:
         return _ELSEWHERE
 
     def name_of(self, topic_id: Uuid) -> str | None:
-        """Return the name that goes with a topic id, or None."""
+        """Return the name of the topic with this id, or None."""
         return self._name_of(topic_id)
 
 
-class Room:
-    """What may be under way at a time of the works of some sweeps: `size` of them, each by its key.
+class Permits:
+    """A semaphore for the disk jobs of some sweeps: at most `size` are under way, each under its key.
 
-    owner  who has it: no two of a node have the same name
+    owner  the name of the owner, unique on this node
     """
 
     def __init__(self, owner: str, size: int) -> None:
         self._timer = (owner, "room")
         self._size = size
         self._taken: dict[str, None] = {}
-        # Of sweeps that found no room, by name: how they go on. Those that came first are first.
+        # Sweeps that wait for a permit, by name, with their continuations. First in, first out.
         self._waiting: dict[str, Callable[[int], Effects]] = {}
 
     def __contains__(self, key: str) -> bool:
-        """Whether the work of that key is under way."""
+        """Whether the job of that key is under way."""
         return key in self._taken
 
     @property
@@ -178,16 +178,16 @@ class Room:
         return len(self._taken) >= self._size
 
     def take(self, key: str) -> None:
-        """The work of that key is under way."""
+        """Note that the job of that key is under way."""
         self._taken[key] = None
 
     def give_back(self, key: str, at_ms: int) -> Effects:
-        """It is no more; whoever waits goes on at that time."""
+        """Note that the job ended; a waiting sweep continues at that time."""
         self._taken.pop(key, None)
         return self._go_on_at(at_ms)
 
     def wait(self, name: str, go_on: Callable[[int], Effects]) -> None:
-        """Have the sweep of that name go on when there is room."""
+        """Continue the sweep of that name once a permit is free."""
         self._waiting[name] = go_on
 
     def _go_on_at(self, at_ms: int) -> Effects:
@@ -203,11 +203,11 @@ class Room:
 
 
 class Sweep:
-    """Goes over all hosted partitions in slices; one that is not hosted any more is left out.
+    """Calls `work` for every hosted partition, in slices. It skips those that were removed meanwhile.
 
-    work  what to do with each
-    room  where works of it take room: it goes on only while there is some
-    some  the names to go over in place of all
+    work     called with each partition
+    permits  those that its jobs take: a sweep pauses while none is free
+    some     the names of the partitions to visit, instead of all
     """
 
     def __init__(
@@ -215,18 +215,18 @@ class Sweep:
         name: str,
         hosted: HostedPartitions,
         work: Callable[[Partition, int], Effects],
-        room: Room | None = None,
+        permits: Permits | None = None,
         some: Collection[tuple[str, int]] | None = None,
     ) -> None:
         self._name = name
         self._hosted = hosted
         self._work = work
-        self._room = room
+        self._permits = permits
         self._names = hosted.by_name if some is None else some
         self._is_under_way = False
 
     def __call__(self, now_ms: int) -> Effects:
-        """Begin a new round, unless one is under way: those that it has not come to have their turn first."""
+        """Begin a new round, unless one is still under way."""
         if self._is_under_way:
             return []
         self._is_under_way = True
@@ -236,7 +236,7 @@ class Sweep:
         effects: Effects = []
         cost = 0
         go_on = partial(self._slice, rest)
-        while self._room is None or not self._room.is_full:
+        while self._permits is None or not self._permits.is_full:
             name = next(rest, None)
             if name is None:
                 self._is_under_way = False
@@ -249,7 +249,7 @@ class Sweep:
             if cost >= _SLICE_COST:
                 key = ("storage", self._name, "slice")
                 return [*effects, SetTimer(key=key, at_ms=now_ms, then=go_on)]
-        self._room.wait(self._name, go_on)
+        self._permits.wait(self._name, go_on)
         return effects
 
 

@@ -1,10 +1,9 @@
-"""Builds damaged indexes of segments again while others go on. PURE.
+"""Rebuilds damaged indexes of segments in the background. PURE.
 
-A reader who finds the offset or the time index of a segment missing or wrong says so here, is told to try
-again, and is served once the index is built: a slice in a turn of the loop, one segment after the other. What
-is not in memory a thread reads first, and the others have their turn meanwhile.
-What went wrong is told to those who ask within the next seconds; who asks later has it tried again.
-Source: docs/decisions/0018; reliability d 91.
+A reader that finds an offset or time index missing or damaged requests its rebuild here and gets an error
+with which the client retries. Rebuilds run in slices, one segment after the other. A thread reads cold pages
+first, and other segments go on meanwhile. For some seconds after a rebuild failed, readers get its error; a
+later reader starts another attempt. Source: docs/decisions/0018; reliability d 91.
 """
 
 from collections.abc import Callable
@@ -21,21 +20,21 @@ if TYPE_CHECKING:
     from firnline.replica.partition import Partition
 
 Steps = Callable[[], ColdSteps]
-# How long the first reader waits until it is begun.
+# How long until a requested rebuild begins.
 _LOOK_MS = 200
 _FAILED_MS = 10_000
 _LOOK = ("indexes", "look")
 
 
 class _Wanted(NamedTuple):
-    """A segment of a partition, and how its indexes are built."""
+    """A segment of a partition, and the steps that build its indexes."""
 
     partition: "Partition"
     steps: Steps
 
 
 class _Failed(NamedTuple):
-    """What went wrong, and when to forget it."""
+    """A failed rebuild. After `until_ms` it may be tried again."""
 
     problem: StorageError
     until_ms: int
@@ -44,8 +43,8 @@ class _Failed(NamedTuple):
 class IndexRebuilds:
     """The damaged indexes of one node.
 
-    is_hosted  whether a partition is served here still
-    pages      reads what is not in memory of their files; told of the time when we look
+    is_hosted  whether a partition is still hosted here
+    pages      reads cold pages of their files; its clock advances with each look
     """
 
     __slots__ = (
@@ -64,17 +63,17 @@ class IndexRebuilds:
         self._pages = pages
         self._wanted: dict[Segment, _Wanted] = {}
         self._failed: dict[Segment, _Failed] = {}
-        self._begun: dict[Segment, ColdSteps] = {}  # of these
-        self._cold: dict[Segment, Key] = {}  # of these: a thread reads what comes next
+        self._begun: dict[Segment, ColdSteps] = {}  # of `_wanted`: those that began
+        self._cold: dict[Segment, Key] = {}  # of `_begun`: those that wait for a page
         self._building = Background("indexes")
         self._is_building = False
 
     def start(self, now_ms: int) -> Effects:
-        """Begin to look for what is wanted."""
+        """Begin to look for requested rebuilds."""
         return [SetTimer(key=_LOOK, at_ms=now_ms + _LOOK_MS, then=self._look)]
 
     def want(self, partition: "Partition", segment: "Segment", steps: Steps) -> None:
-        """Have the indexes of `segment` built; StorageError where that has just failed."""
+        """Request a rebuild of the indexes of `segment`; StorageError if it has just failed."""
         failed = self._failed.get(segment)
         if failed is not None:
             raise failed.problem.with_traceback(None)
@@ -86,7 +85,7 @@ class IndexRebuilds:
             if failed.until_ms <= now_ms:
                 del self._failed[segment]
         for segment in list(self._cold):
-            if not self._stands(self._wanted[segment].partition):
+            if not self._is_still_hosted(self._wanted[segment].partition):
                 self._forget(segment)
         return self.start(now_ms) + self._go_on(now_ms)
 
@@ -105,7 +104,7 @@ class IndexRebuilds:
             try:
                 if steps is None:
                     steps = self._begun[segment] = begin()
-                while self._stands(partition):
+                while self._is_still_hosted(partition):
                     with self._pages:
                         place = next(steps)
                     if place is not None:
@@ -122,16 +121,16 @@ class IndexRebuilds:
                 now_ms = yield self._pages.bring(place, segment, came)
                 continue
             self._forget(segment)
-            # Where the segment has gone, or the partition, who reads on sees what there is instead.
-            if self._stands(partition) and not isinstance(problem, RecordsCut):
+            # If the segment or partition is gone, readers find out by themselves.
+            if self._is_still_hosted(partition) and not isinstance(problem, RecordsCut):
                 if problem is not None:
                     self._failed[segment] = _Failed(problem, now_ms + _FAILED_MS)
-                now_ms = yield _told(partition, segment, problem, now_ms)
+                now_ms = yield _result(partition, segment, problem, now_ms)
         self._is_building = False
         return []
 
     def _next(self) -> "Segment | None":
-        """The first that waits for no disk: one that hangs holds up no other one."""
+        """The first that waits for no page: a disk that hangs delays no other segment."""
         return next((segment for segment in self._wanted if segment not in self._cold), None)
 
     def _page_came(self, segment: "Segment", now_ms: int) -> Effects:
@@ -145,14 +144,14 @@ class IndexRebuilds:
         if key is not None:
             self._pages.leave(key, segment)
 
-    def _stands(self, partition: "Partition") -> bool:
+    def _is_still_hosted(self, partition: "Partition") -> bool:
         return not partition.is_offline and self._is_hosted(partition)
 
 
-def _told(
+def _result(
     partition: "Partition", segment: "Segment", problem: StorageError | None, now_ms: int
 ) -> Effects:
-    """Tell the operator, and those who wait."""
+    """Warn the operator, and answer the delayed fetches."""
     what = f"an index of {segment.stem_path} was missing or damaged"
-    so = "it is built again from the records" if problem is None else f"not built again: {problem}"
+    so = "it was rebuilt from the records" if problem is None else f"the rebuild failed: {problem}"
     return [Warn(line=f"{what}; {so}"), *partition.fetch_waiters.all_at_once(now_ms)]

@@ -1,13 +1,13 @@
-"""What a leader knows of its followers, and how it asks for another in-sync replica set. PURE.
+"""What a leader knows of its followers, and the ISR changes that it proposes. PURE.
 
-A leader never changes its ISR: it proposes, and until the controller answers it counts with the larger of
-the two sets, old and proposed (the maximal ISR). Which incarnation of a broker a follower is, is learnt from
-its own Fetch and from nowhere else. Invariants:
+A leader learns from each Fetch which records a follower has and which incarnation of the broker it is. It
+never changes its ISR itself: it proposes a change to the controller. Until that is decided, the members of
+both ISRs, old and proposed, count for the high watermark (the maximal ISR). Invariants:
 
-  R6  the high watermark passes only what all of the maximal ISR have
-  R7  a proposal is given up on a definite answer or on newer metadata, never because time passed
-  R8  a follower is proposed only when what it asked for in this leader epoch is at the high watermark or
-      beyond, and at the start of the leader epoch or beyond
+  R6  the high watermark passes only what every member of the maximal ISR has
+  R7  only a definite answer or newer metadata ends a proposal, never the passing of time
+  R8  a follower is proposed only if its fetch offset in this leader epoch has reached the high watermark and
+      the start offset of the leader epoch
 
 Source: KIP-497, KIP-841, KIP-903; spec I12-I21; rel-R1, rel-R6 to rel-R8.
 """
@@ -19,11 +19,11 @@ from firnline.base.errors import Code
 from firnline.base.ids import NO_BROKER_EPOCH, NO_OFFSET
 from firnline.base.replicas import IsrMember
 
-# Long before any time there is.
+# Earlier than any time.
 _NEVER_MS = -(1 << 62)
-# The controller says that it did not take the change and will not: the old set stands (I19).
+# The controller refused the change for good: the old ISR stays (I19).
 _REFUSED = (Code.INELIGIBLE_REPLICA, Code.OPERATION_NOT_ATTEMPTED)
-# What became of the partition only newer metadata can tell (I19).
+# Only newer metadata can tell the state of the partition (I19).
 _METADATA_DECIDES = (
     Code.UNKNOWN_TOPIC_OR_PARTITION,
     Code.UNKNOWN_TOPIC_ID,
@@ -35,14 +35,14 @@ _METADATA_DECIDES = (
 
 
 class BrokerFact(NamedTuple):
-    """What the committed image says of a broker. `is_active`: neither fenced nor on its way out."""
+    """A broker in the committed image. `is_active`: neither fenced nor in controlled shutdown."""
 
     epoch: int
     is_active: bool
 
 
 class Brokers(Protocol):
-    """The other brokers, as a leader has to know them.
+    """What a leader needs to know of the other brokers.
 
     lag_max_ms  replica.lag.time.max.ms
     """
@@ -50,17 +50,17 @@ class Brokers(Protocol):
     lag_max_ms: int
 
     def fact(self, broker_id: int) -> BrokerFact | None:
-        """Return what the image says of a broker; None where it knows none."""
+        """Return the state of a broker in the image, or None if it is unknown."""
         ...
 
     @property
     def own_epoch(self) -> int:
-        """The epoch of this broker's registration, or -1."""
+        """The broker epoch of this broker, or -1."""
         ...
 
 
 class NoBrokers:
-    """Nobody else is there: for a node of its own, and for the brokers of a test."""
+    """No other brokers: for a node that is alone, and for tests."""
 
     lag_max_ms = 30_000
     own_epoch = NO_BROKER_EPOCH
@@ -73,10 +73,10 @@ NO_BROKERS: Brokers = NoBrokers()
 
 
 class FetchClock:
-    """When a fetch session of a follower fetched last; it counts for each partition that rests in it.
+    """The time of the last Fetch in a follower's fetch session. It counts for every resting partition in it.
 
-    A partition rests while nothing happens in it: its follower has all, all is committed, and it was told so.
-    What its Fetches would say is then the same each time but for the time, which is kept here, once.
+    A partition rests while its follower has every record, every record is committed, and the follower knows
+    the high watermark. Its Fetches would then change only the time, which is kept here, once per session.
     """
 
     __slots__ = ("_broker_epoch", "_brokers", "_replica_id", "ms")
@@ -88,28 +88,28 @@ class FetchClock:
         self._brokers = NO_BROKERS
 
     def fetched(self, replica_id: int, broker_epoch: int, now_ms: int) -> None:
-        """A Fetch came. What does not rest any more was settled before."""
+        """Note a Fetch. Partitions that rest no more were settled before."""
         self._replica_id, self._broker_epoch, self.ms = replica_id, broker_epoch, now_ms
 
     def holds(self, replica_id: int, broker_epoch: int) -> bool:
-        """Whether a Fetch is of the same incarnation as the last one, and no newer one is known (I14)."""
+        """Whether a Fetch is of the same incarnation as the last, and that is the newest known (I14)."""
         if (replica_id, broker_epoch) != (self._replica_id, self._broker_epoch):
             return False
         return not is_stale(self._brokers, replica_id, broker_epoch)
 
     def begin_rest(self, follower: "ReplicaState", brokers: Brokers) -> None:
-        """From here on `follower` fetches whenever the session does, until it is settled."""
+        """Let `follower` rest: until it is settled, each Fetch of the session counts for it."""
         self._brokers = brokers
         follower.clock = self
 
 
 class ReplicaState:
-    """One remote replica, from its Fetches in the present leader epoch (I13). Offsets are -1 before any.
+    """The state of one follower, from its Fetches in the present leader epoch (I13); offsets are -1 before.
 
-    leader_end_offset  where our log ended when it fetched last
-    fetched_ms         when that was
-    broker_epoch       None before its first Fetch; -1 where its protocol does not say
-    clock              of the session that it rests in; None: each of its Fetches is noted
+    leader_end_offset  our log end offset at its last Fetch
+    fetched_ms         the time of its last Fetch
+    broker_epoch       None before its first Fetch; -1 if its protocol version has none
+    clock              of the session in which it rests; None if it does not rest
     """
 
     __slots__ = (
@@ -131,9 +131,9 @@ class ReplicaState:
         self.begin(is_in_sync=False, is_new_leader=True, now_ms=0)
 
     def begin(self, *, is_in_sync: bool, is_new_leader: bool, now_ms: int) -> None:
-        """A leader epoch begins: what the replica said before may be truncated by now, and does not count.
+        """Reset for a new leader epoch: the follower may have truncated what it had.
 
-        A member of the ISR has the time of a lag to say something.
+        A member of the ISR counts as caught up now, and so has replica.lag.time.max.ms to fetch.
         """
         self.log_start_offset = NO_OFFSET
         self.end_offset = NO_OFFSET
@@ -145,12 +145,12 @@ class ReplicaState:
 
     @property
     def caught_up_ms(self) -> int:
-        """The latest time at which it is known to have had all that we had then."""
+        """The latest time at which it is known to have had every record of the leader."""
         clock = self.clock
         return self._caught_up_ms if clock is None else max(self._caught_up_ms, clock.ms)
 
     def settle(self) -> None:
-        """Something happens in the partition: note that it had all when its session fetched last."""
+        """End the rest: it had every record when its session last fetched."""
         clock = self.clock
         if clock is not None:
             self._caught_up_ms = max(self._caught_up_ms, clock.ms)
@@ -165,12 +165,12 @@ class ReplicaState:
         broker_epoch: int,
         now_ms: int,
     ) -> None:
-        """Note one Fetch: it has all below `fetch_offset`."""
+        """Note one Fetch: the follower has every record below `fetch_offset`."""
         self.settle()
         if fetch_offset >= leader_end_offset:
             self._caught_up_ms = max(self._caught_up_ms, now_ms)
         elif self.leader_end_offset != NO_OFFSET and fetch_offset >= self.leader_end_offset:
-            # Then it had all; records came meanwhile, as they do on a busy partition.
+            # It had every record at its previous Fetch; new ones arrived since, as in a busy partition.
             self._caught_up_ms = max(self._caught_up_ms, self.fetched_ms)
         self.end_offset = fetch_offset
         self.log_start_offset = log_start_offset
@@ -179,11 +179,11 @@ class ReplicaState:
         self.broker_epoch = broker_epoch
 
     def is_caught_up(self, leader_end_offset: int, *, lag_max_ms: int, now_ms: int) -> bool:
-        """Whether it has all, or had all a short time ago."""
+        """Whether it has every record, or had every record within the allowed lag."""
         return self.end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_max_ms
 
     def is_eligible(self, fact: BrokerFact | None) -> bool:
-        """Whether the incarnation that fetched may be in an ISR, as far as our image tells (I15)."""
+        """Whether the incarnation that fetched may join an ISR, by our image (I15)."""
         if fact is None or not fact.is_active or self.broker_epoch is None:
             return False
         return self.broker_epoch in (NO_BROKER_EPOCH, fact.epoch)
@@ -196,7 +196,7 @@ def proposal(
     node_id: int,
     own_epoch: int,
 ) -> tuple[IsrMember, ...]:
-    """Return `members` with the epochs that are known of them (I17)."""
+    """Return `members` with their known broker epochs (I17)."""
     found: list[IsrMember] = []
     for broker_id in sorted(members):
         if broker_id == node_id:
@@ -209,13 +209,13 @@ def proposal(
 
 
 def is_stale(brokers: Brokers, replica_id: int, broker_epoch: int) -> bool:
-    """Whether a newer incarnation of a broker is known than the one that asks."""
+    """Whether a newer incarnation of the broker than the sender is known."""
     fact = brokers.fact(replica_id)
     return broker_epoch != NO_BROKER_EPOCH and fact is not None and fact.epoch > broker_epoch
 
 
 def lowest_start(own_start: int, followers: Iterable["ReplicaState"], brokers: Brokers) -> int:
-    """Return the lowest log start of ours and of the followers that live; -1 while one did not say yet."""
+    """Return the lowest log start offset of us and all active followers; -1 while one is unknown."""
     lowest = own_start
     for follower in followers:
         fact = brokers.fact(follower.broker_id)
@@ -225,10 +225,10 @@ def lowest_start(own_start: int, followers: Iterable["ReplicaState"], brokers: B
 
 
 def is_refused(code: Code) -> bool:
-    """Whether the change was definitely not made (I19)."""
+    """Whether the controller definitely did not make the change (I19)."""
     return code in _REFUSED
 
 
 def metadata_decides(code: Code) -> bool:
-    """Whether asking again is of no use, and only newer metadata tells what is (I19)."""
+    """Whether a retry is useless and only newer metadata tells the state (I19)."""
     return code in _METADATA_DECIDES

@@ -1,12 +1,11 @@
-"""Opens logs in slices, so that ten thousand new partitions keep nobody waiting. PURE.
+"""Opens logs in slices, so that ten thousand new partitions delay no request. PURE.
 
-A slice is what the loop does in one go: make or open some logs. What then has to be on disk before a
-partition is served is synced in the disk pool, that of each log on its own; while as many logs as a slice
-has are synced, nothing else is opened. Requests are answered in between. What a client asked for is opened
-first, then what is likely to be asked for, then the rest, each in the order it was added. A log that waits
-for the disk, or whose recovery takes long, is set aside: it goes on in turns with those that clients ask
-for, and before all others. All bounds are those of one log directory: what finds its own behind is held until
-that has come on, and logs of others are opened meanwhile. Source: reliability d 50.
+A slice makes or opens some logs on the event loop. The disk pool then syncs what must be on disk before a
+partition is served, each log on its own; meanwhile at most one more slice of a directory is opened. Logs that
+a client asked for are opened first, then those likely to be asked for, then the rest, each in the order
+added. A log that waits for the disk, or has a long recovery, is suspended: it takes turns with logs that
+clients ask for, and precedes all others. All bounds are per log directory: a log of a busy directory is held
+back while logs of others are opened. Source: reliability d 50.
 """
 
 from collections import Counter
@@ -18,33 +17,31 @@ from typing import Generic, TypeVar
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Submit
 from firnline.base.errors import KafkaError, RecordsCut, StorageError
-from firnline.base.ids import Uuid
+from firnline.base.ids import PartitionKey
 from firnline.base.ports import File
 from firnline.base.waits import At, Wait
 from firnline.replica.partition import Partition
 
-# As many logs wait for a disk together, or some more.
+# The logs of one slice, synced together; a directory may exceed it by a few.
 SLICE = 8
-# And as many are opened in one go: some milliseconds of the loop.
+# Logs opened in one turn of the event loop: some milliseconds.
 _OPENED_AT_ONCE = 4
-# A recovery of more slices is a long one.
+# A recovery of more slices than this is long.
 _LONG_SLICES = 8
-# So many logs of a directory at most are set aside: each holds what an open one does, and the files that are
-# gone over.
-_ASIDE_MAX = 9
-# They have one turn of so many, whatever a client asks for.
-_ASIDE_EVERY = 4
+# The most suspended logs of a directory: each holds the memory of an open log, and open files.
+_SUSPENDED_MAX = 9
+# Suspended logs get one of so many turns, even while clients ask for others.
+_SUSPENDED_EVERY = 4
 _RETRY_MS = 100
-# So often without a descriptor: a stop is to come to its end.
+# Attempts without a free descriptor: a stop must end some time.
 _TRIES_MAX = 100
 _T = TypeVar("_T")
 
-Key = tuple[Uuid, int]  # topic id, partition
-Then = Callable[[int], Effects]
+LogsOpenCallback = Callable[[int], Effects]
 
 
 class Urgency(IntEnum):
-    """Who goes first."""
+    """The order of opening."""
 
     ASKED_FOR = 0
     LIKELY = 1
@@ -53,25 +50,25 @@ class Urgency(IntEnum):
 
 @dataclass(slots=True)
 class Job:
-    """One partition on its way to being served; `files` are to be synced before it is."""
+    """One partition to be served once `files` are synced."""
 
-    key: Key
+    key: PartitionKey
     partition: Partition
     files: Sequence[File]
 
 
-# Yields where the log is first, then after each slice of a recovery, and where it waits for the disk; returns
-# what is to be synced, or the effects of what needs nothing.
+# Yields the log's directory first, then after each slice of a recovery and at each wait for the disk. Returns
+# the job to sync, or effects if there is nothing to serve.
 Begun = Generator[At | Wait | None, None, Job | Effects]
 _TIMER = ("opening", "go on")
-_Queues = dict[Urgency, dict[Key, None]]
+_Queues = dict[Urgency, dict[PartitionKey, None]]
 
 
 @dataclass(slots=True, eq=False)
 class _UnderWay:
-    """A log that is being opened; `problem` is what went wrong with what it waited for."""
+    """A log that is being opened; `problem` is the failure of its last wait."""
 
-    key: Key
+    key: PartitionKey
     urgency: Urgency
     steps: Begun
     disk: str = ""  # the path of its log directory
@@ -86,27 +83,27 @@ class _UnderWay:
 
 @dataclass(slots=True)
 class _Waiter:
-    """Someone who waits until every key is done with that was added by the time of `target`."""
+    """A callback that waits until all keys up to addition number `target` are opened."""
 
     target: int
-    then: Then
+    then: LogsOpenCallback
     timer: tuple[str, int] | None = None
 
 
 class Opening:
     """A queue of partitions.
 
-    begin(key, now_ms)             open the log, in slices, and say what it needs; effects for nothing
-    finish(job, problem, now_ms)   all of it is on disk, or not
-    place(key)                     where its files are: no two logs of one place are under way together
+    begin(key, now_ms)             returns the steps that open the log
+    finish(job, problem, now_ms)   called when its files are synced, or failed with `problem`
+    place(key)                     its directory: no two logs with one place are opened at a time
     disks()                        the paths of the log directories that have not failed
     """
 
     def __init__(
         self,
-        begin: Callable[[Key, int], Begun],
+        begin: Callable[[PartitionKey, int], Begun],
         finish: Callable[[Job, StorageError | None, int], Effects],
-        place: Callable[[Key], Hashable] = lambda key: key,
+        place: Callable[[PartitionKey], Hashable] = lambda key: key,
         disks: Callable[[], Collection[str]] = lambda: ("",),
     ) -> None:
         self._begin = begin
@@ -117,52 +114,52 @@ class Opening:
         self._held: dict[
             str, _Queues
         ] = {}  # by the directory that was behind when they had their turn
-        self._pending: dict[Key, int] = {}  # which addition it was, ascending
-        self._places: dict[Key, Hashable] = {}  # of what is begun and not finished
+        self._pending: dict[PartitionKey, int] = {}  # the number of its addition, ascending
+        self._places: dict[PartitionKey, Hashable] = {}  # of those begun and not finished
         self._current: _UnderWay | None = None
-        self._aside: list[_UnderWay] = []  # the first that can goes on first
+        self._suspended: list[_UnderWay] = []  # the first that is ready continues first
         self._turns = 0
         self._begun = 0  # in this slice
-        self._jobs: list[tuple[Job, str]] = []  # what it has come to, and in which directory
-        self._is_due = False  # the next turn goes on
-        self._unfinished: dict[Key, Job] = {}  # they are being synced
+        self._jobs: list[tuple[Job, str]] = []  # the results of this slice, with their directories
+        self._is_due = False  # a timer for the next turn is set
+        self._unfinished: dict[PartitionKey, Job] = {}  # they are being synced
         self._syncing: Counter[str] = Counter()  # how many, by directory
         self._added = 0
         self._waiters: list[_Waiter] = []
         self._serial = 0
         self._is_stopped = False
 
-    def __contains__(self, key: Key) -> bool:
-        """Whether `key` waits to be begun, maybe once more."""
+    def __contains__(self, key: PartitionKey) -> bool:
+        """Whether `key` is queued, perhaps for the second time."""
         return any(key in queues[urgency] for queues in self._all_queues() for urgency in Urgency)
 
     def _all_queues(self) -> Iterator[_Queues]:
         yield from self._held.values()
         yield self._queues
 
-    def _unqueue(self, key: Key) -> None:
+    def _unqueue(self, key: PartitionKey) -> None:
         for queues in self._all_queues():
             for queue in queues.values():
                 queue.pop(key, None)
 
-    def add(self, key: Key, urgency: Urgency = Urgency.LIKELY) -> None:
-        """Open the partition in its turn; `go` has to follow."""
+    def add(self, key: PartitionKey, urgency: Urgency = Urgency.LIKELY) -> None:
+        """Queue the partition. The caller then calls `go`."""
         if key not in self:
             self._queues[urgency][key] = None
             self._added += 1
             self._pending.setdefault(key, self._added)
 
-    def prefer(self, key: Key) -> None:
-        """A client asks for it: open it next, if it waits."""
+    def prefer(self, key: PartitionKey) -> None:
+        """Open it next if it is queued: a client asks for it."""
         for queues in self._all_queues():
             for urgency in (Urgency.LIKELY, Urgency.IDLE):
                 if key in queues[urgency]:
                     del queues[urgency][key]
                     queues[Urgency.ASKED_FOR][key] = None
-        self._aside.sort(key=lambda each: each.key != key)
+        self._suspended.sort(key=lambda each: each.key != key)
 
-    def gives_up(self, key: Key) -> bool:
-        """It is nobody's any more: True when its log is not open, and nobody has begun to open it."""
+    def gives_up(self, key: PartitionKey) -> bool:
+        """Drop a removed partition from the queue; False if its opening has begun or it is not queued."""
         if key in self._places or key not in self:
             return False
         self._unqueue(key)
@@ -180,7 +177,7 @@ class Opening:
         return [SetTimer(key=_TIMER, at_ms=now_ms, then=self._go_on)]
 
     def _go_on(self, now_ms: int) -> Effects:
-        """Open some logs, or do a slice of one that takes longer than others can wait."""
+        """Do one turn: open some logs, or do a slice of a long recovery."""
         self._is_due = False
         effects: Effects = []
         if self._is_stopped:
@@ -194,10 +191,10 @@ class Opening:
         return effects + self._end_turn(now_ms)
 
     def _choose(self, now_ms: int) -> _UnderWay | None:
-        """What goes on now; None where all wait for the disk."""
+        """The log that continues now, or None if all wait for the disk."""
         self._turns += 1
-        ready = self._ready_aside()
-        if ready is not None and self._turns % _ASIDE_EVERY == 0:
+        ready = self._ready_suspended()
+        if ready is not None and self._turns % _SUSPENDED_EVERY == 0:
             return ready
         if self._current is not None:
             return self._current
@@ -211,18 +208,18 @@ class Opening:
         self._current = _UnderWay(key, urgency, self._begin(key, now_ms))
         return self._current
 
-    def _ready_aside(self) -> _UnderWay | None:
-        for each in self._aside:
+    def _ready_suspended(self) -> _UnderWay | None:
+        for each in self._suspended:
             if not each.is_waiting and self._syncing[each.disk] < SLICE:
                 return each
         return None
 
-    def _next(self) -> tuple[Key, Urgency] | None:
-        """What may be begun next: nothing that nobody asked for while what was begun can go on."""
+    def _next(self) -> tuple[PartitionKey, Urgency] | None:
+        """The next log to begin. While suspended logs are ready, only one that a client asked for."""
         full = [disk for disk in self._disks() if self._is_full(disk)]
         if full and len(full) == len(self._disks()):
             return None
-        urgencies = Urgency if self._ready_aside() is None else (Urgency.ASKED_FOR,)
+        urgencies = Urgency if self._ready_suspended() is None else (Urgency.ASKED_FOR,)
         for urgency in urgencies:
             for disk, queues in (*self._held.items(), ("", self._queues)):
                 for key in queues[urgency] if disk not in full else ():
@@ -231,14 +228,17 @@ class Opening:
         return None
 
     def _is_full(self, disk: str) -> bool:
-        """Whether so much is under way in a directory that nothing more is begun there."""
+        """Whether a directory is too busy to begin another log in it."""
         if self._syncing[disk] >= SLICE:
             return True
-        aside = self._aside
-        return len(aside) >= _ASIDE_MAX and sum(e.disk == disk for e in aside) >= _ASIDE_MAX
+        suspended = self._suspended
+        return (
+            len(suspended) >= _SUSPENDED_MAX
+            and sum(e.disk == disk for e in suspended) >= _SUSPENDED_MAX
+        )
 
     def _hold(self, log: _UnderWay, disk: str) -> None:
-        """Begin it anew when its directory has come on."""
+        """Hold the log back: begin it anew when its directory is less busy."""
         log.steps.close()
         self._current = None
         self._begun -= 1
@@ -246,9 +246,9 @@ class Opening:
         self._held.setdefault(disk, _queues())[log.urgency][log.key] = None
 
     def _is_opened(self, log: _UnderWay, effects: Effects, now_ms: int) -> bool:
-        """Go on with a log; what there is to say of one that cannot be opened goes to `effects`.
+        """Continue to open a log; return False if it needs another turn or waits for the disk.
 
-        False when that takes longer: it goes on in another turn, or when the disk is done.
+        The effects of one that cannot be opened are added to `effects`.
         """
         problem, log.problem = log.problem, None
         try:
@@ -271,34 +271,34 @@ class Opening:
         if isinstance(wait, Wait):
             log.is_waiting = True
             effects += wait.begin(partial(self._waited, log), now_ms)
-        self._set_aside()
+        self._suspend_long()
         return False
 
-    def _set_aside(self) -> None:
-        """Others have their turn meanwhile, if the log that was begun last takes long."""
+    def _suspend_long(self) -> None:
+        """Suspend the current log if it takes long, so that others get turns."""
         current = self._current
         if current is not None and current.is_long:
             self._current = None
-            self._aside.append(current)
+            self._suspended.append(current)
 
     def _is_done_with(self, log: _UnderWay) -> None:
         if log is self._current:
             self._current = None
         else:
-            self._aside.remove(log)
+            self._suspended.remove(log)
 
-    def _is_dealt_with(self, key: Key) -> None:
+    def _is_dealt_with(self, key: PartitionKey) -> None:
         del self._places[key]
         if key not in self:  # it was added again while it was opened
             self._pending.pop(key, None)
 
     def _waited(self, log: _UnderWay, problem: Exception | None, now_ms: int) -> Effects:
-        """The disk has done what a log that is opened asked for, or could not."""
+        """The wait of a log for the disk ended, or failed with `problem`."""
         log.is_waiting, log.problem = False, problem
         return self._later(now_ms)
 
     def _is_slice_over(self) -> bool:
-        """What is open is not to wait for a log that takes long."""
+        """Whether to end the slice: opened logs must not wait for a long recovery."""
         return self._current is None and (self._begun >= SLICE or self._next() is None)
 
     def _end_slice(self, now_ms: int) -> Effects:
@@ -331,28 +331,34 @@ class Opening:
         return self._finish(job, problem, now_ms)
 
     def _end_turn(self, now_ms: int) -> Effects:
-        """Tell who waited for what is done, and have the next turn go on if there is anything to do in it."""
-        effects = self._tell_waiters(now_ms)
-        if self._current is not None or self._ready_aside() is not None or self._next() is not None:
+        """Call back the waiters that are done, and set a timer if another turn has work."""
+        effects = self._call_back_waiters(now_ms)
+        if (
+            self._current is not None
+            or self._ready_suspended() is not None
+            or self._next() is not None
+        ):
             effects += self._later(now_ms)
         return effects
 
     def stop(self) -> list[Job]:
-        """Open nothing more; what is under way is forgotten. Return what may not be on disk."""
+        """Open nothing more. Return the jobs whose files may not be on disk yet."""
         self._is_stopped = True
         if self._current is not None:
-            self._aside.append(self._current)
+            self._suspended.append(self._current)
             self._current = None
-        for log in self._aside:
+        for log in self._suspended:
             log.steps.close()
         self._queues = _queues()
         self._held.clear()
-        self._aside.clear()
+        self._suspended.clear()
         self._waiters.clear()
         return [*(job for job, _ in self._jobs), *self._unfinished.values()]
 
-    def when_done(self, then: Then, now_ms: int, *, at_most_ms: int | None = None) -> Effects:
-        """Run `then(now_ms)` once all that was added so far is open, or after `at_most_ms`."""
+    def when_done(
+        self, then: LogsOpenCallback, now_ms: int, *, at_most_ms: int | None = None
+    ) -> Effects:
+        """Call `then(now_ms)` once all partitions added so far are open, or after `at_most_ms`."""
         if self._is_stopped:
             return []
         if not self._pending:
@@ -372,7 +378,7 @@ class Opening:
 
         return [SetTimer(key=waiter.timer, at_ms=now_ms + at_most_ms, then=give_up)]
 
-    def _tell_waiters(self, now_ms: int) -> Effects:
+    def _call_back_waiters(self, now_ms: int) -> Effects:
         first = next(iter(self._pending.values()), self._added + 1)
         due = [waiter for waiter in self._waiters if waiter.target < first]
         self._waiters = [waiter for waiter in self._waiters if waiter.target >= first]
@@ -393,16 +399,16 @@ def sync_in_pool(
     needs: Sequence[tuple[_T, Sequence[File]]],
     then: Callable[[list[tuple[_T, StorageError | None]], int], Effects],
 ) -> Effects:
-    """Sync the files of each of `needs`, those of one log each, in the disk pool; a full pool is asked again.
+    """Sync files in the disk pool. Each of `needs` has the files of one log.
 
-    `then([(whose, what went wrong or None)], now_ms)` runs once all are done with. Nothing else is
-    under way under the same `name`. Without a descriptor to sync with it is tried again for some seconds.
+    `then([(owner, error or None)], now_ms)` is called once all are done. No two syncs of one `name` may be
+    under way. A full pool, or no free descriptor, is tried again for some seconds.
     """
     return _PoolSync(name, needs, then).begin()
 
 
 class _PoolSync(Generic[_T]):
-    """One `sync_in_pool`. It refers to nothing that refers to it: what it names is free when it is done."""
+    """One `sync_in_pool`. It is in no reference cycle, so it is freed as soon as it is done."""
 
     def __init__(
         self,
@@ -447,13 +453,15 @@ class _PoolSync(Generic[_T]):
 
 
 def _may_come(problem: StorageError) -> bool:
-    """Whether there may be a descriptor soon. A log that was given up never has one again, and those that are
-    synced with it, or after it, must not wait for it: the records of some are on no other disk."""
+    """Whether a retry may find a free descriptor.
+
+    A deleted log never gets one again. Logs synced with it must not wait: some are the only copy.
+    """
     return problem.has_lost_nothing and not isinstance(problem, RecordsCut)
 
 
 def _sync_all(files: Sequence[File]) -> StorageError | None:
-    """Sync them, none twice; return what went wrong first."""
+    """Sync the files, each path once; return the first error."""
     synced: dict[str, StorageError | None] = {}
     for file in files:
         if file.path not in synced:

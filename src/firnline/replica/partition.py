@@ -1,13 +1,16 @@
-"""One partition's replica on this node, seen by its leader: epochs, ISR, watermark, who waits. PURE.
+"""One replica of a partition: its leader epoch, ISR, high watermark and waiters. PURE.
 
-The high watermark is the least end of the maximal ISR (`replica/isr`), and of those about to join it; with
-no other replica it is the log end, at once. An acks=all answer is never only in one machine's page cache:
-with followers, replication covers it; alone, it waits for an fdatasync (`firnline.acks.fsync`). Invariants:
+A replica leads, follows, or is offline, as the newest metadata and its disk decide. Only the leader appends.
+A follower reports by its fetch offset what it has. The high watermark is the lowest log end offset of the
+maximal ISR (`replica/isr`), and of followers about to join; a leader without other replicas commits at once.
+The leader proposes ISR changes, one at a time; the controller's answer, or newer metadata, ends a proposal.
+An acks=all response never depends on one page cache: with followers, replication makes the record durable;
+without, the response waits for an fdatasync (`firnline.acks.fsync`). Invariants:
 
-  R6   the high watermark passes only what all of the maximal ISR have
-  R13  acks=all succeeds only if |ISR| >= `min_isr` before the append and when it is committed
-  R15  only the leader appends; an older epoch is fenced, a newer one unknown
-  P9   a partition whose files failed once takes and gives nothing more in this run
+  R6   the high watermark passes only what every member of the maximal ISR has
+  R13  acks=all succeeds only if |ISR| >= `min_isr`, both before the append and when it is committed
+  R15  only the leader appends; an older leader epoch is fenced, a newer one is unknown
+  P9   a partition whose files failed once serves nothing more in this run
 
 Source: rel-R6 to R8, rel-R13, rel-R15, rel-P9; spec C13, C14, I12-I24, T45.
 """
@@ -34,7 +37,6 @@ from firnline.replica.isr import (
     metadata_decides,
     proposal,
 )
-from firnline.replica.late_copies import in_another_order, still_possible, widened
 from firnline.replica.read import (
     FENCED,
     NOT_LEADER,
@@ -54,6 +56,7 @@ from firnline.replica.read import (
     of_any_replica,
     unread,
 )
+from firnline.replica.unanswered_proposals import in_another_order, still_possible, widened
 from firnline.replica.waiters import FetchWaiters, ProduceWaiters
 
 if TYPE_CHECKING:
@@ -61,29 +64,28 @@ if TYPE_CHECKING:
 
 ACKS_ALL = -1
 FsyncRule = Literal["auto", "always", "never"]
-# More than any Fetch waits for: "read again, much may have become stable".
+# More than any Fetch waits for. It stands for an unknown size and makes waiters read again.
 _MUCH_BYTES = 1 << 62
-_new_tuple = tuple.__new__  # half the price of the class's own constructor
+_new_tuple = tuple.__new__  # half the cost of the class's constructor
 
 
 class Partition:
-    """One hosted partition. `refusal` is None while we lead it and its files are sound.
+    """One hosted partition.
 
-    node_id          ours
-    fsync_rule       when an answer waits for the disk: firnline.acks.fsync
-    brokers          the others
-    leader_epoch     never falls (rel-R16): what an older leader wrote is older than what a newer one did
-    partition_epoch  never falls (rel-R16): the controller takes a proposal only of the state that it has
-    isr              as the controller has it, as far as we know
-    maximal_isr      who has to have a record before it is committed. It holds all of `isr`, and whoever a
-                     change of ours that may have been taken would add (rel-R7): else a record could be
-                     called committed that a member of the ISR lacks
-    proposed         the change of the ISR that is under way; None for none. One at a time (I15): two of one
-                     partition epoch could both be taken for what we are
-    late_copies      changes that brought no answer, and may still be taken
-    followers        the other replicas, and members of the ISR, by id, while we lead; without ourselves
-    is_alone         no other replica counts: what is appended is committed
-    refusal          None exactly while we lead and the files are sound: the one thing that an append asks
+    node_id          this broker
+    fsync_rule       when a response waits for the disk: firnline.acks.fsync
+    brokers          what metadata says of the other brokers
+    leader_epoch     never falls (rel-R16): records of an older leader carry an older epoch
+    partition_epoch  never falls (rel-R16): the controller accepts a proposal only for its own partition epoch
+    isr              the ISR that the controller committed, as far as this broker knows
+    maximal_isr      the replicas that must have a record before it is committed: `isr`, and those that our
+                     unanswered proposals would add (rel-R7). The controller may have added them already
+    proposed         the ISR change under way, or None. One at a time (I15): of two with one partition epoch
+                     the controller could apply either
+    unanswered_proposals  those that brought no answer and that the controller may still apply
+    followers        the other replicas and members of the ISR, by id, while this broker leads
+    is_alone         no other replica counts: an append is committed at once
+    refusal          None exactly while this broker leads and the files are intact; an append checks only this
     """
 
     __slots__ = (
@@ -97,7 +99,7 @@ class Partition:
         "is_alone",
         "is_offline",
         "isr",
-        "late_copies",
+        "unanswered_proposals",
         "leader_epoch",
         "leader_id",
         "log",
@@ -127,13 +129,13 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         self.maximal_isr: tuple[int, ...] = ()
         self.proposed: IsrChange | None = None
-        self.late_copies: tuple[IsrChange, ...] = ()
+        self.unanswered_proposals: tuple[IsrChange, ...] = ()
         self.followers: dict[int, ReplicaState] = {}
         self.epoch_start_offset = NO_OFFSET
         self.brokers = brokers
         self.is_alone = False
         self.is_offline = False
-        self.failed_by = ""  # in words: the error itself would hold the buffers of its frames
+        self.failed_by = ""  # text: the exception would keep the buffers of its frames alive
         self.refusal: KafkaError | None = NOT_LEADER
         self.fetch_waiters = FetchWaiters()
         self.produce_waiters = ProduceWaiters()
@@ -155,10 +157,10 @@ class Partition:
         isr: Sequence[int],
         now_ms: int = 0,
     ) -> bool:
-        """Take what the controller decided; return whether we lead in a new epoch now.
+        """Apply committed metadata; return whether this broker leads in a new leader epoch now.
 
-        News older than what is known changes nothing (rel-R4, rel-R16). A proposal of ours falls with newer
-        metadata, and with nothing that is not newer: it may have been taken meanwhile (rel-R7).
+        Older metadata changes nothing (rel-R4, rel-R16). Newer metadata ends our proposal. Metadata of the
+        same epochs does not: the controller may have applied the proposal meanwhile (rel-R7).
         """
         if leader_epoch < self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
@@ -182,32 +184,32 @@ class Partition:
         return is_new_epoch
 
     def _set_isr(self, isr: tuple[int, ...]) -> None:
-        """This is what the controller has; of ours nothing is under way but copies that come late."""
-        self._wake()
+        """Set the committed ISR. No proposal is under way now, except unanswered ones."""
+        self._settle_followers()
         self.isr = self.maximal_isr = isr
         self.proposed = None
-        if self.late_copies:
-            self._look_at_late_copies()
+        if self.unanswered_proposals:
+            self._drop_impossible_proposals()
         self.is_alone = len(self.replicas) <= 1 and isr == (self.node_id,)
         self._assert_isr()
 
     def _assert_isr(self) -> None:
-        """rel-R7: a member of the ISR never lacks what is called committed. For changes, not for requests."""
+        """rel-R7: no member of the ISR lacks a committed record. Called per change, not per request."""
         assert all(each in self.maximal_isr for each in self.isr), (
             "the maximal ISR holds all of the ISR"
         )
-        assert not self.is_alone or self.maximal_isr == (self.node_id,), "nobody else counts"
+        assert not self.is_alone or self.maximal_isr == (self.node_id,), "no other replica counts"
 
-    def _look_at_late_copies(self) -> None:
-        """Forget those that cannot be taken any more; whom the others name counts (rel-R7)."""
-        self.late_copies = still_possible(
-            self.late_copies,
+    def _drop_impossible_proposals(self) -> None:
+        """Drop those that no controller can apply any more; members of the others count (rel-R7)."""
+        self.unanswered_proposals = still_possible(
+            self.unanswered_proposals,
             node_id=self.node_id,
             leader_epoch=self.leader_epoch,
             partition_epoch=self.partition_epoch,
             brokers=self.brokers,
         )
-        self.maximal_isr = widened(self.isr, self.late_copies)
+        self.maximal_isr = widened(self.isr, self.unanswered_proposals)
 
     def _set_followers(self) -> None:
         others = dict.fromkeys([*self.replicas, *self.isr])
@@ -228,19 +230,19 @@ class Partition:
             )
 
     def go_offline(self, problem: StorageError | None = None) -> None:
-        """The files can no longer be trusted: refuse everything from here on (rel-P9). `problem` says why."""
+        """The files failed, for the reason `problem`: refuse every request from now on (rel-P9)."""
         self.is_offline, self.failed_by = True, str(problem or self.failed_by)
-        self._wake()
+        self._settle_followers()
         self._set_refusal()
 
     def retire(self) -> None:
-        """The replica leaves this node: whoever still holds it is told to look elsewhere."""
+        """The replica leaves this broker: requests that still refer to it fail with NOT_LEADER."""
         self.leader_id = -1
-        self._wake()
+        self._settle_followers()
         self.refusal = RETIRED
 
-    def _wake(self) -> None:
-        """Something is decided here: no follower rests any more."""
+    def _settle_followers(self) -> None:
+        """End the rest of all followers before a decision, so that their times are current."""
         for follower in self.followers.values():
             follower.settle()
 
@@ -253,9 +255,9 @@ class Partition:
             self.refusal = None
 
     def check_epoch(self, leader_epoch: int, *, is_any_replica: bool = False) -> KafkaError | None:
-        """Judge the epoch a client believes in; -1 says nothing. Kafka fences first, then asks who leads.
+        """Check a client's leader epoch (-1: none). As in Kafka, fencing comes before NOT_LEADER.
 
-        is_any_replica  whoever asks takes a follower's answer, too (KIP-392)
+        is_any_replica  the client accepts a follower's response (KIP-392)
         """
         if leader_epoch != NO_EPOCH and leader_epoch != self.leader_epoch:
             return FENCED if leader_epoch < self.leader_epoch else UNKNOWN_EPOCH
@@ -263,7 +265,7 @@ class Partition:
 
     @property
     def min_isr(self) -> int:
-        """How many in-sync replicas acks=all asks for: min.insync.replicas, or all where there are fewer."""
+        """The ISR size that acks=all requires: min.insync.replicas, at most the number of replicas."""
         wanted = self.log.config.min_insync_replicas
         return wanted if wanted <= 1 else min(wanted, len(self.replicas))
 
@@ -277,10 +279,10 @@ class Partition:
         origin: Literal["client", "coordinator"] = "client",
         header: tuple[int, ...] | None = None,
     ) -> Appended | KafkaError:
-        """Append as leader; the caller then asks `grown` for the readers to answer (rel-R15).
+        """Append as leader (rel-R15). The caller then calls `grown` to answer waiting readers.
 
-        A file that cannot be written takes the partition offline: KAFKA_STORAGE_ERROR from then on. A
-        full disk refuses this append alone: the log is as before, and readers go on (reliability d 85).
+        A write error takes the partition offline: KAFKA_STORAGE_ERROR from then on. A full disk fails
+        only this append: the log is unchanged, and reads go on (reliability d 85).
 
         header  as in `Log.append_as_leader`
         """
@@ -311,10 +313,10 @@ class Partition:
         *,
         end_bytes: int | None = None,
     ) -> Effects:
-        """Answer those whom `size_bytes` more below the high watermark made content.
+        """Answer the waiters that have enough, now that `size_bytes` more are below the high watermark.
 
-        stable_before, high_before  last stable offset and high watermark before
-        end_bytes                   what came to the end of the log; None: as much
+        stable_before, high_before  the last stable offset and the high watermark before
+        end_bytes                   bytes appended to the log; None: `size_bytes`
         """
         log = self.log
         end_bytes = size_bytes if end_bytes is None else end_bytes
@@ -326,7 +328,7 @@ class Partition:
             if self.produce_waiters:
                 effects += self.produce_waiters.passed(log.high_watermark, now_ms)
             if not self.is_alone:
-                # How many bytes lie between two offsets is not worth a lookup: let them read.
+                # The bytes between two offsets would cost a lookup: let the waiters read.
                 size_bytes = _MUCH_BYTES
             stable = log.last_stable_offset
             if stable != stable_before:
@@ -338,9 +340,9 @@ class Partition:
         )
 
     def needs_flush(self, acks: int) -> bool:
-        """Whether an answer at this level of `acks` waits for the disk.
+        """Whether the response to an append with these `acks` waits for a sync. Call it after the append.
 
-        Asked after the append: `firnline.acks.fsync`, and flush.messages where a topic has it.
+        `firnline.acks.fsync` decides, and the topic's flush.messages.
         """
         if acks == 0:
             return False
@@ -355,17 +357,17 @@ class Partition:
         )
 
     @property
-    def is_last_copy(self) -> bool:
-        """Whether what was acknowledged counts on us alone, and is to outlive a power cut (rel-P4)."""
+    def is_sole_replica(self) -> bool:
+        """Whether acknowledged records are here alone and must survive a power cut (rel-P4)."""
         return len(self.maximal_isr) == 1 and self.fsync_rule != "never" and self.refusal is None
 
     @property
     def is_durable(self) -> bool:
-        """Whether all below the log end survives a power cut."""
+        """Whether every record of the log survives a power cut."""
         return self.log.recovery_point >= self.log.log_end_offset
 
     def note_flushed(self, end_offset: int) -> bool:
-        """Note that all below `end_offset` is on disk; False where that failed, as in a deleted log."""
+        """Note that the log is synced up to `end_offset`; False if that failed, as in a deleted log."""
         try:
             self.log.flushed(end_offset)
         except StorageError as problem:
@@ -374,21 +376,21 @@ class Partition:
         return True
 
     def must_wait(self, acks: int, next_offset: int) -> bool:
-        """Whether an answer at this level of `acks` waits for the disk or for followers. After the append."""
+        """Whether the response waits for a sync or for followers. Call it after the append."""
         return self.needs_flush(acks) or (
             acks == ACKS_ALL and self.log.high_watermark < next_offset
         )
 
     def dirty_files(self) -> Sequence[File]:
-        """What a flush must sync so that all below the log end survives a power cut."""
+        """The files that a flush must sync so that every record survives a power cut."""
         return self.log.dirty_files()
 
     def is_committed(self, next_offset: int) -> bool:
-        """Whether all below `next_offset` is on every in-sync replica."""
+        """Whether every record below `next_offset` is on all in-sync replicas."""
         return self.log.high_watermark >= next_offset
 
     def commit_error(self) -> KafkaError | None:
-        """What an acks=all append that is committed by now must be told all the same (rel-R13)."""
+        """The error for an acks=all append although it is committed by now, or None (rel-R13)."""
         if self.refusal is not None:
             return self.refusal
         if len(self.isr) < self.min_isr:
@@ -400,15 +402,15 @@ class Partition:
     def follower_refusal(
         self, replica_id: int, *, leader_epoch: int, broker_epoch: int
     ) -> KafkaError | None:
-        """Judge who wants to follow; whoever is refused leaves no trace (I14).
+        """The error for a follower's Fetch, or None. A refused Fetch changes no state (I14).
 
-        The late Fetch of an incarnation that died must not make us believe that the new one has its records.
+        A late Fetch of a dead incarnation must not count for the new one, which may lack the records.
         """
         refusal = self.check_epoch(leader_epoch)
         if refusal is not None:
             return refusal
         if replica_id not in self.followers:
-            # With an epoch that is ours it may know of a reassignment before we do: it is to ask again.
+            # With our leader epoch it may know of a reassignment before we do: let it retry.
             return NOT_LEADER if leader_epoch == NO_EPOCH else UNKNOWN_EPOCH
         return STALE_BROKER if is_stale(self.brokers, replica_id, broker_epoch) else None
 
@@ -421,9 +423,9 @@ class Partition:
         broker_epoch: int = NO_BROKER_EPOCH,
         log_start_offset: int = NO_OFFSET,
     ) -> Effects:
-        """Note how far a follower came that was not refused; release what is committed by it (rel-R6).
+        """Record the fetch offset of a follower that was not refused; advance the high watermark (rel-R6).
 
-        `proposed` may be a new one afterwards: the follower is to join the ISR.
+        Sets `proposed` if the follower may join the ISR now.
         """
         assert replica_id != self.node_id
         follower = self.followers.get(replica_id)
@@ -437,7 +439,7 @@ class Partition:
             now_ms=now_ms,
         )
         effects: Effects = []
-        # Nearly always, of a thousand in a session, a follower is in sync, and all is committed.
+        # The common case: the follower is in sync, and every record is committed.
         if self.log.high_watermark != self.log.log_end_offset or replica_id not in self.isr:
             self._expand(follower)
             effects = self._released(now_ms)
@@ -446,9 +448,9 @@ class Partition:
         return effects
 
     def rest(self, replica_id: int, fetch_offset: int, clock: FetchClock) -> ReplicaState | None:
-        """Let a follower rest that was told all there is, and return it; None: its Fetches are to be noted.
+        """Let a follower rest that has every record and knows the high watermark; else return None.
 
-        From then on they change nothing but the time, until we or its session settle it.
+        Its Fetches then change only the time, until this partition or its session settles it.
         """
         log, follower = self.log, self.followers.get(replica_id)
         if (
@@ -464,17 +466,17 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """What no live replica has records below. KIP-107; -1 while one of them did not say yet."""
+        """The lowest log start offset of all live replicas (KIP-107); -1 while one is not known."""
         return lowest_start(self.log.log_start_offset, self.followers.values(), self.brokers)
 
     def release_all(self, now_ms: int) -> Effects:
-        """Answer everybody who waits, in good or bad: each looks at the partition as it is now."""
+        """Call back every waiter: each looks at the partition and decides its response."""
         effects = self.produce_waiters.all_at_once(now_ms)
         effects += self.fetch_waiters.all_at_once(now_ms)
         return effects + self.deletion_waiters.all_at_once(now_ms)
 
     def _released(self, now_ms: int) -> Effects:
-        """Advance the high watermark, and answer those whom that made content."""
+        """Advance the high watermark, and answer the waiters that have enough now."""
         before, stable_before = self.log.high_watermark, self.log.last_stable_offset
         self._advance_high_watermark(now_ms)
         return self.grown(0, stable_before, before, now_ms, end_bytes=0)
@@ -492,19 +494,19 @@ class Partition:
             self._assert_isr()
 
     def look(self, now_ms: int) -> Effects:
-        """Look at the followers without being asked: who fell behind holds up nobody for long.
+        """Check the followers periodically, so that one that fell behind leaves the ISR.
 
-        `proposed` may be a new one afterwards.
+        May set `proposed`.
         """
-        if self.late_copies and self.proposed is None:
-            self._look_at_late_copies()
+        if self.unanswered_proposals and self.proposed is None:
+            self._drop_impossible_proposals()
         self.shrink(now_ms)
-        if self.late_copies and self.proposed is None and self.refusal is None:
+        if self.unanswered_proposals and self.proposed is None and self.refusal is None:
             self._propose_anew()
         return [] if self.refusal is not None else self._released(now_ms)
 
     def shrink(self, now_ms: int) -> None:
-        """Propose to go on without those who have not caught up for replica.lag.time.max.ms (I20)."""
+        """Propose an ISR without followers that lag for replica.lag.time.max.ms (I20)."""
         if self.refusal is not None or self.proposed is not None:
             return
         end, lag_max_ms = self.log.log_end_offset, self.brokers.lag_max_ms
@@ -515,10 +517,10 @@ class Partition:
             or self.followers[broker_id].is_caught_up(end, lag_max_ms=lag_max_ms, now_ms=now_ms)
         ]
         if len(stay) < len(self.isr):
-            self._propose(stay)  # who is to go counts until the controller agrees
+            self._propose(stay)  # a member counts until the controller removed it
 
     def _propose(self, members: Sequence[int]) -> None:
-        self._wake()
+        self._settle_followers()
         self.proposed = IsrChange(
             self.topic_id,
             self.topic_partition.partition,
@@ -530,34 +532,34 @@ class Partition:
         )
 
     def _propose_anew(self) -> None:
-        """Propose what is: written down again, it has a new epoch, and no late copy can be taken."""
+        """Propose the present ISR: its new partition epoch makes older proposals impossible."""
         self._propose(self.isr)
         assert self.proposed is not None
         self.proposed = in_another_order(self.proposed, self.isr)
 
     def unanswered(self, change: IsrChange) -> None:
-        """Note that `change` was sent and brought no answer: another copy of it will be sent (rel-R7)."""
+        """Note that `change` brought no answer and will be sent again: the first may be applied (rel-R7)."""
         if self.proposed is change and len(change.new_isr) > len(self.isr):
-            self.late_copies = tuple(dict.fromkeys((*self.late_copies, change)))
+            self.unanswered_proposals = tuple(dict.fromkeys((*self.unanswered_proposals, change)))
 
     def altered(
         self, change: IsrChange, outcome: IsrAnswer | KafkaError, now_ms: int
     ) -> Effects | None:
-        """Take the controller's answer to `change`; None: it is to be asked again (I19)."""
+        """Handle the controller's answer to `change`; return None if it must be sent again (I19)."""
         if self.proposed is not change:
-            return []  # metadata overtook it
+            return []  # newer metadata ended it
         if isinstance(outcome, KafkaError):
             if is_refused(outcome.code):
                 self._set_isr(self.isr)
-                if self.late_copies and len(change.new_isr) > len(self.isr):
-                    self._propose_anew()  # what is refused is this copy of it
+                if self.unanswered_proposals and len(change.new_isr) > len(self.isr):
+                    self._propose_anew()  # only this request was refused, an earlier one may be applied
                 return self._released(now_ms)
             return [] if metadata_decides(outcome.code) else None
         if (
             outcome.leader_epoch != self.leader_epoch
             or outcome.partition_epoch < self.partition_epoch
         ):
-            return []  # of another time: metadata is on its way
+            return []  # outdated: newer metadata is on its way
         self.partition_epoch = outcome.partition_epoch
         self._set_isr(outcome.isr)
         return self._released(now_ms)
@@ -569,7 +571,7 @@ class Partition:
         log_end = end = log.log_end_offset
         lag_max_ms = self.brokers.lag_max_ms
         for follower in self.followers.values():
-            # One that is about to catch up must not see the high watermark run away from it (I21).
+            # A follower about to join holds the high watermark, else it would never catch up (I21).
             if follower.end_offset < end and (
                 follower.broker_id in self.maximal_isr
                 or (
@@ -595,14 +597,14 @@ class Partition:
         is_follower: bool = False,
         is_any_replica: bool = False,
     ) -> ReadOutcome:
-        """Read for a consumer: up to the high watermark, or the last stable offset if committed.
+        """Read for a consumer up to the high watermark, or, with read_committed, the last stable offset.
 
-        A follower reads to the end of the log. `is_any_replica`: we need not lead, and then it is as much as
-        we know to be committed (KIP-392).
+        A follower reads up to the log end offset.
 
-        max_bytes           soft cap; with `min_one_batch` a larger first batch is returned whole (KIP-74)
-        leader_epoch        what the client believes in, or -1; fenced as C14 says
-        last_fetched_epoch  epoch of the last record it has, or -1; leads to `Diverging`
+        max_bytes           soft limit; with `min_one_batch` a larger first batch is returned whole (KIP-74)
+        leader_epoch        the client's, or -1; checked as C14 says
+        last_fetched_epoch  the epoch of the reader's last record, or -1; may give `Diverging`
+        is_any_replica      a follower may serve this too, up to the high watermark it knows (KIP-392)
         """
         if self.refusal is not None or leader_epoch != NO_EPOCH:
             refusal = self.check_epoch(leader_epoch, is_any_replica=is_any_replica)
@@ -646,9 +648,9 @@ class Partition:
     def read_at_once(
         self, fetch_offset: int, max_bytes: int, leader_epoch: int
     ) -> tuple[FileSlice, int, int, int] | None:
-        """Read what a consumer asks for, as `read` does, where the place is known and something is there.
+        """The fast path of `read`, for a consumer whose position in the files is cached.
 
-        Returns it with high watermark, last stable offset and log start; None: `read` is to be asked.
+        Returns records, high watermark, last stable offset and log start offset; None: call `read`.
         """
         log = self.log
         high_watermark = log.high_watermark
@@ -675,7 +677,7 @@ class Partition:
         )
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return (largest epoch not above `epoch`, where it ends), or (-1, -1) (T45)."""
+        """Return (the largest epoch <= `epoch`, its end offset), or (-1, -1) (T45)."""
         if epoch > self.leader_epoch or epoch < 0:
             return NO_EPOCH, NO_OFFSET
         return self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)

@@ -1,9 +1,15 @@
-"""What a read of one partition comes to, as a value, and why a partition refuses. PURE.
+"""The outcome of reading one partition, as a value, and the errors with which a partition refuses. PURE.
 
-A read is one of: `Local` (bytes, or nothing yet), `BelowLocalStart` (the tier has it; whoever knows
-the tier goes on), `Cold` (a thread has to read first), `Closer` (another replica is nearer), `Diverging` (the
-reader's history is not ours), or a KafkaError: OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH,
-UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
+A read ends in one of:
+
+  Local                 batches of the local log, or nothing yet
+  BelowLocalStart       only the remote tier has the offset
+  Cold                  a thread has to read the pages first
+  PreferredReadReplica  a replica nearer to the consumer has the offset (KIP-392)
+  Diverging             the log of the reader and the log here differ (KIP-595)
+  KafkaError            OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH or
+                        NOT_LEADER_OR_FOLLOWER
+
 Source: spec T35, C14; KIP-392.
 """
 
@@ -21,14 +27,14 @@ if TYPE_CHECKING:
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
-# Followers see all that the log has.
+# Followers read up to the log end offset.
 READ_LOG_END = -1
 
 
 class Local(NamedTuple):
-    """Whole batches of the local log, in offset order; `records` is empty when nothing is readable yet.
+    """Complete batches of the local log, in offset order; `records` is empty if nothing is readable yet.
 
-    aborted  None for a reader that sees uncommitted records, else what it must leave out
+    aborted  the transactions that the reader must skip; None for a read_uncommitted reader
     """
 
     records: Records
@@ -39,7 +45,7 @@ class Local(NamedTuple):
 
 
 class BelowLocalStart(NamedTuple):
-    """`offset` is in the log but no longer in local files. `epoch` is from our own epoch cache (T35)."""
+    """The log contains `offset`, local files do not. `epoch` is from the leader epoch cache (T35)."""
 
     offset: int
     epoch: int
@@ -49,7 +55,7 @@ class BelowLocalStart(NamedTuple):
 
 
 class Diverging(NamedTuple):
-    """The reader's last epoch ends before its offset: it must truncate to `end_offset` (KIP-595)."""
+    """The reader's last epoch ends here before its fetch offset: it must truncate to `end_offset`."""
 
     epoch: int
     end_offset: int
@@ -59,13 +65,13 @@ class Diverging(NamedTuple):
 
 
 class Cold(NamedTuple):
-    """What is to be read is not in memory: whoever asks has `place` brought there, and asks again."""
+    """The pages are not in memory: the caller has `place` read by a thread, then reads again."""
 
     place: Place
 
 
-class Closer(NamedTuple):
-    """Nothing was read: the broker `replica_id` has the offset, and is nearer to the reader (KIP-392)."""
+class PreferredReadReplica(NamedTuple):
+    """Nothing was read: broker `replica_id` has the offset and is nearer to the consumer (KIP-392)."""
 
     replica_id: int
     high_watermark: int
@@ -73,17 +79,15 @@ class Closer(NamedTuple):
     log_start_offset: int
 
 
-ReadOutcome = Local | BelowLocalStart | Closer | Cold | Diverging | KafkaError
+ReadOutcome = Local | BelowLocalStart | PreferredReadReplica | Cold | Diverging | KafkaError
 
 
-# -- why a partition does not do what it is asked for
+# -- the errors with which a partition refuses a request
 
 NOT_LEADER = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
-BEING_CUT = KafkaError(
-    Code.REPLICA_NOT_AVAILABLE, "the replica gives up what its leader has not; try again"
-)
+BEING_CUT = KafkaError(Code.REPLICA_NOT_AVAILABLE, "the replica is being truncated; try again")
 INDEX_IS_BUILT = KafkaError(
-    Code.REPLICA_NOT_AVAILABLE, "an index of the log is built again; try again"
+    Code.REPLICA_NOT_AVAILABLE, "an index of the log is being rebuilt; try again"
 )
 RETIRED = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the replica has left this node")
 STALE_BROKER = KafkaError(
@@ -104,14 +108,14 @@ TOO_FEW_AFTER = KafkaError(
 
 
 def of_any_replica(refusal: KafkaError | None, log: "Log") -> KafkaError | None:
-    """What stands against a read by who need not ask the leader: not before the log is whole. KIP-392."""
+    """The error for a reader that may read from a follower (KIP-392); None unless a truncation runs."""
     if refusal is NOT_LEADER:
         return None if log.truncation is None else BEING_CUT
     return refusal
 
 
 def unread(problem: StorageError) -> KafkaError | Cold:
-    """What a client is told of a read of local files that failed, or has to come later."""
+    """The outcome of a read of local files that raised `problem`."""
     if isinstance(problem, PagesCold):
         return Cold(problem.place)
     return INDEX_IS_BUILT if isinstance(problem, IndexDamaged) else STORAGE_FAILED

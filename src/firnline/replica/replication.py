@@ -1,8 +1,9 @@
-"""The replicas of this node among those of others: whom it follows, and what it proposes as a leader. PURE.
+"""All replicas of this node: which leader each follows, and the ISR changes they propose as leaders. PURE.
 
-Each hosted partition is led here, followed from its leader, or waits for one. Metadata says which; what a
-follower's Fetch or the passing of time makes a leader propose goes to the controller from here. Source:
-KIP-497, KIP-595, KIP-903; spec I18-I24.
+Each hosted partition is led here, follows its leader, or has no leader; metadata decides which. One fetcher
+per leader follows all partitions of that leader (`follower`). A follower's Fetch, or the periodic check, may
+make a partition propose an ISR change, which goes to the controller from here (`alter`). Source: KIP-497,
+KIP-595, KIP-903; spec I18-I24.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,13 +12,13 @@ from typing import NamedTuple
 from firnline.base.background import Background, Work
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import TopicPartition, Uuid
+from firnline.base.ids import PartitionKey, TopicPartition
 from firnline.replica.alter import AlterPartitions, AskController, IsrCounters
 from firnline.replica.directories import DirectoryAssignments
 from firnline.replica.follower import Fetcher, FetchReply, LeaderFetch, LeaderPort, Position
 from firnline.replica.isr import Brokers
-from firnline.replica.last_copy import LastCopies
 from firnline.replica.partition import Partition
+from firnline.replica.sole_replicas import SoleReplicas
 from firnline.replica.tier_start import EpochEnd, Tier
 
 _SHRINK_TIMER = ("replica", "shrink")
@@ -27,7 +28,7 @@ NO_LEADER = -1
 
 
 class ReplicaSettings(NamedTuple):
-    """How replicas follow.
+    """The settings of replication.
 
     lag_max_ms  replica.lag.time.max.ms
     backoff_ms  replica.fetch.backoff.ms
@@ -40,10 +41,10 @@ class ReplicaSettings(NamedTuple):
 class Replication:
     """All replicas of a node.
 
-    hosted()            the partitions that are here
-    on_storage_failure  told of a partition whose files failed
-    assignments         told of each replica that metadata speaks of
-    tier                None where this node has none; followers may begin above it
+    hosted()            the hosted partitions
+    on_storage_failure  called with a partition whose files failed
+    assignments         checks the log directory of each replica that metadata updates
+    tier                the remote tier, for followers that begin above it; None: no tier
     """
 
     def __init__(
@@ -66,36 +67,36 @@ class Replication:
         self._hosted = hosted
         self._leaders = leaders
         self._on_storage_failure = on_storage_failure
-        self._last_copies = LastCopies(on_storage_failure)
-        self._alter = AlterPartitions(ask_controller, self._last_copies.look)
+        self._sole_replicas = SoleReplicas(on_storage_failure)
+        self._alter = AlterPartitions(ask_controller, self._sole_replicas.look)
         self._assignments = assignments
         self._fetchers: dict[int, Fetcher] = {}
-        self._following: dict[tuple[Uuid, int], int] = {}
-        # Whose late copies the last look did not see the end of; and those the operator was told of.
-        self._feared: set[TopicPartition] = set()
-        self._told: set[TopicPartition] = set()
+        self._following: dict[PartitionKey, int] = {}
+        # Partitions with unanswered proposals at the last check; those of which we have warned.
+        self._unanswered: set[TopicPartition] = set()
+        self._warned_of: set[TopicPartition] = set()
         self._looking = Background("isr")
         self._is_stopped = False
 
     @property
     def isr_counters(self) -> IsrCounters:
-        """What came of our proposals."""
+        """The results of our proposals."""
         return self._alter.counters
 
     @property
     def unassigned(self) -> int:
-        """Replicas whose directory the controller does not know yet."""
+        """The number of replicas whose directory the controller does not know yet."""
         return len(self._assignments)
 
     def start(self, now_ms: int) -> Effects:
-        """Begin to look for followers that fell behind."""
+        """Begin to check periodically for followers that fell behind."""
         return [self._look_later(now_ms)]
 
     def stop(self) -> Effects:
-        """Follow nobody and propose nothing from here on."""
+        """Stop all fetchers, and propose nothing more."""
         self._is_stopped = True
         self._alter.stop()
-        self._last_copies.stop()
+        self._sole_replicas.stop()
         effects: Effects = [CancelTimer(key=_SHRINK_TIMER), *self._assignments.stop()]
         for fetcher in self._fetchers.values():
             effects += fetcher.stop()
@@ -106,11 +107,11 @@ class Replication:
     # ----------------------------------------------------------------------------------- leading
 
     def on_follower(self, partition: Partition, now_ms: int) -> Effects:
-        """A follower's Fetch was noted, and the partition proposes something: it may be that."""
+        """Send the proposal of a partition after a follower's Fetch."""
         return self._alter.propose(partition, now_ms)
 
     def _look_later(self, now_ms: int) -> SetTimer:
-        # As Kafka does: nobody is behind for more than one and a half times the lag.
+        # As in Kafka: a follower stays in the ISR for at most one and a half times the lag.
         at_ms = now_ms + max(1, self._settings.lag_max_ms // 2)
         return SetTimer(key=_SHRINK_TIMER, at_ms=at_ms, then=self._look)
 
@@ -120,28 +121,28 @@ class Replication:
     def _look_at_all(self) -> Work:
         now_ms = yield []
         effects: Effects = []
-        feared: dict[TopicPartition, Partition] = {}
+        unanswered: dict[TopicPartition, Partition] = {}
         for count, partition in enumerate(self._hosted(), 1):
             if partition.is_leader and not partition.is_alone:
                 had = partition.proposed
                 effects += partition.look(now_ms)
                 if partition.proposed is not had:
                     effects += self._alter.propose(partition, now_ms)
-                if partition.late_copies:
-                    feared[partition.topic_partition] = partition
+                if partition.unanswered_proposals:
+                    unanswered[partition.topic_partition] = partition
             if count % _LOOKS_PER_SLICE == 0:
                 now_ms = yield effects
                 effects = []
                 if self._is_stopped:
                     return []
-        return [*effects, *self._say_what_holds_up(feared), self._look_later(now_ms)]
+        return [*effects, *self._warn_of_unanswered(unanswered), self._look_later(now_ms)]
 
-    def _say_what_holds_up(self, feared: dict[TopicPartition, Partition]) -> Effects:
-        """Tell the operator, once, of partitions that have waited since the last look (rel-R7)."""
-        lasting = {place: p for place, p in feared.items() if place in self._feared}
-        self._feared = set(feared)
-        new = [place for place in lasting if place not in self._told]
-        self._told = set(lasting)
+    def _warn_of_unanswered(self, unanswered: dict[TopicPartition, Partition]) -> Effects:
+        """Warn once of partitions that still have unanswered proposals since the last check (rel-R7)."""
+        lasting = {place: p for place, p in unanswered.items() if place in self._unanswered}
+        self._unanswered = set(unanswered)
+        new = [place for place in lasting if place not in self._warned_of]
+        self._warned_of = set(lasting)
         if not new:
             return []
         partition = lasting[new[0]]
@@ -150,14 +151,14 @@ class Replication:
         return [
             Warn(
                 line=f"{new[0]}{more}: a request to take brokers {joining} into the ISR was not answered and"
-                " may still be taken, so acks=all waits for them; start them again, or unregister them"
+                " may still be applied, so acks=all waits for them; start them again, or unregister them"
             )
         ]
 
     # --------------------------------------------------------------------------------- following
 
     def on_update(self, partition: Partition, now_ms: int) -> Effects:
-        """Metadata said something of a hosted partition: follow whom it names."""
+        """Follow the leader that new metadata names."""
         if self._is_stopped:
             return []
         key = (partition.topic_id, partition.topic_partition.partition)
@@ -168,7 +169,7 @@ class Replication:
         if self._following.get(key, NO_LEADER) != leader_id:
             effects += self.on_gone(partition, now_ms)
         if leader_id == NO_LEADER:
-            return effects + self._last_copies.look(partition, now_ms)
+            return effects + self._sole_replicas.look(partition, now_ms)
         fetcher = self._fetchers.get(leader_id)
         if fetcher is None:
             fetcher = self._fetchers[leader_id] = Fetcher(
@@ -186,12 +187,12 @@ class Replication:
         """See `DirectoryAssignments`."""
         return self._assignments.when_mended(then, now_ms)
 
-    def on_lost(self, key: tuple[Uuid, int], now_ms: int) -> Effects:
-        """A replica of this node cannot be served."""
+    def on_lost(self, key: PartitionKey, now_ms: int) -> Effects:
+        """Report that a replica of this node cannot be served."""
         return self._assignments.lose(key, now_ms)
 
     def on_gone(self, partition: Partition, now_ms: int) -> Effects:
-        """The partition is followed no more: it moved, is led here, or was deleted."""
+        """Stop following the partition: its leader changed, or it was removed."""
         key = (partition.topic_id, partition.topic_partition.partition)
         leader_id = self._following.pop(key, NO_LEADER)
         fetcher = self._fetchers.get(leader_id)
@@ -200,16 +201,16 @@ class Replication:
         fetcher.remove(partition)
         if len(fetcher):
             return []
-        # It may wait for a broker that is dead: whoever follows the next incarnation must not wait with it.
+        # A Fetch to a dead broker may be pending; the fetcher of its next incarnation must not wait for it.
         del self._fetchers[leader_id]
         return fetcher.stop()
 
 
-_NOBODY = KafkaError(Code.BROKER_NOT_AVAILABLE, "there are no other brokers here")
+_NOBODY = KafkaError(Code.BROKER_NOT_AVAILABLE, "this node has no other brokers")
 
 
 class _NoLeaders:
-    """Nobody can be reached: for a node that is alone."""
+    """Reaches no broker: for a node that is alone."""
 
     def fetch(
         self,

@@ -1,10 +1,11 @@
-"""A follower whose next records only the tier has: how it comes to begin above them. PURE.
+"""Where a follower begins when only the remote tier has its next records. PURE.
 
-The leader says where its local log begins, and in which leader epoch the record before that was written; the
-remote segment that holds that record brings the lineage and the producers up to its end, and there the
-follower begins again. All of it is fetched before anything of the old log is given up, so nothing is lost
-while the store is down (spec 3.19). Where the end of the segment is of a lineage that the leader lost, the
-follower begins where the leader's local log does. Source: KIP-405 'Follower fetch protocol'; T30-T34.
+The follower asks the leader for its local log start offset and for the leader epoch of the record before
+that. The remote segment with that record provides the leader epochs and producer state up to its end (the
+auxiliary state), and the follower begins at that end. If the leader's lineage does not contain the segment's
+end, the follower begins at the leader's local log start offset. All of this is fetched before the old log is
+truncated, so nothing is lost while the tier is down (spec 3.19). Source: KIP-405 'Follower fetch protocol';
+T30-T34.
 """
 
 from collections.abc import Callable
@@ -19,12 +20,14 @@ from firnline.log.log import Log
 from firnline.log.truncation import Truncation
 from firnline.replica.partition import Partition
 
-EpochEnd = tuple[int, int]  # leader epoch, and where it ends, exclusive; (-1, -1) for none
+EpochEnd = tuple[int, int]  # leader epoch and its end offset; (-1, -1) for none
 
 
 class TierState(NamedTuple):
-    """What the tier has of the segment that holds an offset: its end, exclusive, the whole lineage up to
-    there, and the file of its producers."""
+    """The auxiliary state at the end of the remote segment with a given offset.
+
+    That is its end offset, the complete lineage up to there, and its producer snapshot file.
+    """
 
     end_offset: int
     lineage: Epochs
@@ -32,7 +35,7 @@ class TierState(NamedTuple):
 
 
 class Tier(Protocol):
-    """The way to the tier: the state at the end of the segment that holds `offset` of that leader epoch."""
+    """Fetches the state at the end of the remote segment with `offset` in the leader epoch `epoch`."""
 
     def __call__(
         self,
@@ -46,7 +49,7 @@ class Tier(Protocol):
 
 
 class LeaderAnswers(Protocol):
-    """What the leader is asked, about one partition, as long as we follow it there."""
+    """Requests to the leader of one partition, while we follow it."""
 
     def local_start(
         self, then: Callable[[EpochEnd | KafkaError, int], Effects], now_ms: int
@@ -55,18 +58,18 @@ class LeaderAnswers(Protocol):
         ...
 
     def log_start(self, then: Callable[[int | KafkaError, int], Effects], now_ms: int) -> Effects:
-        """Ask where the log begins, the tier included."""
+        """Ask for the log start offset, the tier included."""
         ...
 
     def epoch_end(
         self, epoch: int, then: Callable[[EpochEnd | KafkaError, int], Effects], now_ms: int
     ) -> Effects:
-        """Ask where the newest epoch not above `epoch` ends (T45)."""
+        """Ask for (the largest epoch <= `epoch`, its end offset) (T45)."""
         ...
 
 
 class Beginning(NamedTuple):
-    """Where a follower begins again, and with what."""
+    """The offset and the state with which a follower begins anew."""
 
     offset: int
     log_start_offset: int
@@ -74,7 +77,7 @@ class Beginning(NamedTuple):
     producers: SnapshotRows
 
     def cut(self, log: Log, now_ms: int) -> Truncation:
-        """Return how to give up what is local and begin there; `note_committed` after it."""
+        """Return the truncation that discards the local log and begins there. Then call `note_committed`."""
         return log.beginning_at(
             self.offset,
             log_start_offset=self.log_start_offset,
@@ -84,18 +87,18 @@ class Beginning(NamedTuple):
         )
 
     def note_committed(self, log: Log) -> None:
-        """Only what is committed goes to the tier (T2)."""
+        """Advance the high watermark: the tier has only committed records (T2)."""
         log.advance_high_watermark(self.offset)
 
 
-Found = Callable[[Beginning | KafkaError, int], Effects]
+BeginningCallback = Callable[[Beginning | KafkaError, int], Effects]
 
 
 class TierStart:
-    """One try to find out where to begin; `then` gets the answer, or the first error, once."""
+    """One attempt. `then` gets the beginning, or the first error, once."""
 
     def __init__(
-        self, partition: Partition, leader: LeaderAnswers, tier: Tier, then: Found
+        self, partition: Partition, leader: LeaderAnswers, tier: Tier, then: BeginningCallback
     ) -> None:
         self._partition = partition
         self._leader = leader
@@ -104,7 +107,7 @@ class TierStart:
         self._local_start = 0
 
     def begin(self, now_ms: int) -> Effects:
-        """Ask where the leader's local log begins."""
+        """Ask for the leader's local log start offset."""
         return self._leader.local_start(self._local_start_came, now_ms)
 
     def _local_start_came(self, found: EpochEnd | KafkaError, now_ms: int) -> Effects:
@@ -117,9 +120,9 @@ class TierStart:
         return self._leader.epoch_end(epoch - 1, then, now_ms)
 
     def _earlier_epoch_came(self, epoch: int, found: EpochEnd | KafkaError, now_ms: int) -> Effects:
-        """The record before the local start is of the earlier epoch if that ends where the local log begins.
+        """Find the epoch of the record before the local log start: the earlier one if it ends there.
 
-        The epoch that the leader names may be older than what was asked for: epochs without records (T32).
+        The leader may name an older epoch than the one asked for, if epochs have no records (T32).
         """
         if isinstance(found, KafkaError):
             return self._then(found, now_ms)
@@ -154,13 +157,13 @@ class TierStart:
         found: EpochEnd | KafkaError,
         now_ms: int,
     ) -> Effects:
-        """The leader has the segment to its end if it has that much of the segment's last epoch."""
+        """Check that the leader's log contains the segment up to its end, by the segment's last epoch."""
         if isinstance(found, KafkaError):
             return self._then(found, now_ms)
         offset = state.end_offset
         if found[0] != state.lineage[-1][0] or found[1] < offset:
             offset = self._local_start
-            # What these wrote is not what the leader has of them: it tells with its batches.
+            # Beyond it these producers wrote other records than the leader has; its batches will tell.
             producers = producers.below(offset)
         return self._leader.log_start(
             partial(self._log_start_came, offset, state, producers), now_ms
@@ -179,4 +182,4 @@ class TierStart:
         return self._then(Beginning(offset, min(found, offset), state.lineage, producers), now_ms)
 
 
-_NO_LINEAGE = KafkaError(Code.CORRUPT_MESSAGE, "a remote segment without leader epochs")
+_NO_LINEAGE = KafkaError(Code.CORRUPT_MESSAGE, "the remote segment has no leader epochs")

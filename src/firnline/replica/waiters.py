@@ -1,8 +1,8 @@
-"""Who waits for a high watermark (acks=all) or for bytes (min.bytes). PURE.
+"""The purgatory of one partition: delayed fetches and delayed produce requests. PURE.
 
-Nothing is looked at on an append to a partition that nobody waits on; where somebody does, an append
-costs one subtraction for each of them, never a new read. Source: the purgatories of Kafka, turned
-from "ask again at every append" to "tell what came".
+A delayed fetch waits for bytes (min.bytes), a delayed produce request for the high watermark (acks=all).
+Kafka reads again at every append to see whether a delayed fetch has enough. Here an append subtracts its size
+from what each waiter is missing: no read, and no work at all in a partition without waiters.
 """
 
 from collections import Counter
@@ -17,10 +17,10 @@ from firnline.base.errors import Bug, StorageError
 class FetchWaiter:
     """One long-polling Fetch. `complete(now_ms)` answers it and unregisters it everywhere.
 
-    missing_bytes    how much must still come before it is answered early
-    wants_committed  it reads below the last stable offset only
-    is_follower      it reads to the end of the log
-    wants_high       a follower that is to hear at once of a high watermark that rose (KIP-392)
+    missing_bytes    how many bytes must still arrive before it is answered early
+    wants_committed  it reads up to the last stable offset only
+    is_follower      it reads up to the log end offset
+    wants_high       a follower that is to learn of a new high watermark at once (KIP-392)
     """
 
     __slots__ = (
@@ -54,7 +54,7 @@ class FetchWaiter:
 
 
 class FetchWaiters:
-    """Those who wait on one partition, in the order they came: `waiting`, by their serial numbers."""
+    """The delayed fetches of one partition, in order of arrival: `waiting`, by serial number."""
 
     __slots__ = ("waiting",)
 
@@ -73,10 +73,11 @@ class FetchWaiters:
     def grown(
         self, size_bytes: int, *, stable_bytes: int, now_ms: int, end_bytes: int = 0
     ) -> Effects:
-        """Tell that `size_bytes` came below the high watermark, `stable_bytes` below the last stable offset,
-        `end_bytes` to the end of the log.
+        """Count new readable bytes, and answer the fetches that have enough now.
 
-        Answers those who now have enough.
+        size_bytes    new below the high watermark
+        stable_bytes  new below the last stable offset
+        end_bytes     new at the end of the log
         """
         due = []
         for waiter in self.waiting.values():
@@ -91,11 +92,11 @@ class FetchWaiters:
         return self._complete(due, now_ms)
 
     def followers_at_once(self, now_ms: int) -> Effects:
-        """Answer the other replicas now: they are to learn where the log begins."""
+        """Answer the followers now: they are to learn the new log start offset."""
         return self._complete([w for w in self.waiting.values() if w.is_follower], now_ms)
 
     def all_at_once(self, now_ms: int) -> Effects:
-        """Answer everybody now: the partition moved, went away or failed."""
+        """Answer every delayed fetch now: the partition moved, was removed or failed."""
         return self._complete(list(self.waiting.values()), now_ms)
 
     def _complete(self, due: list[FetchWaiter], now_ms: int) -> Effects:
@@ -106,15 +107,15 @@ class FetchWaiters:
         return effects
 
 
-# To make room for one Fetch no more are answered in its step.
+# To make room for one Fetch, at most so many others are answered in one step.
 _ANSWERED_AT_ONCE = 100
 
 
 class LargeWaiters:
-    """Fetches of very many partitions that wait: each keeps what it asks for, and all have a bound.
+    """The delayed fetches of very many partitions. Each holds memory, so their partitions are bounded.
 
-    Nobody takes all of it: for one more of another address the oldest of the address with most are answered
-    with what there is (decision 0027). A Fetch is told by its `FetchWaiter`.
+    No address can use the whole bound: to admit a Fetch of another address, the oldest fetches of the address
+    with the most are answered early, with the records there are (decision 0027).
     """
 
     def __init__(self, partitions_max: int) -> None:
@@ -128,7 +129,7 @@ class LargeWaiters:
         self.partitions += partitions
 
     def remove(self, address: str, waiter: FetchWaiter) -> None:
-        """It waits no longer; nothing where it did not."""
+        """The Fetch waits no longer. No effect if it did not wait."""
         of_address = self._by_address.get(address, {})
         partitions = of_address.pop(waiter, 0)
         self.partitions -= partitions
@@ -138,7 +139,7 @@ class LargeWaiters:
             del self._counts[address]
 
     def in_place_of(self, address: str, partitions: int) -> list[FetchWaiter] | None:
-        """Return who is to be answered, so that one more of an address may wait; None: it may not."""
+        """Return the fetches to answer so that one more of an address may wait; None if it may not."""
         over = self.partitions + partitions - self.partitions_max
         if over <= 0:
             return []
@@ -155,11 +156,11 @@ class LargeWaiters:
 
 
 class ProduceWaiters:
-    """acks=all appends of one partition that the high watermark has not passed yet.
+    """The acks=all appends of one partition that the high watermark has not passed yet.
 
-    They are told in a step of somebody else's, as a follower's Fetch. Answers guard themselves
-    (`RequestContext.makes_replies`), so what fails here is a machine, a coordinator's: it stops the node, and
-    does not pass for a failed Fetch, which would cost the follower its connection alone.
+    Their callbacks run in the step of another request, for instance a follower's Fetch. A callback that fails
+    stops the node: as a failed Fetch it would only close the follower's connection. Callbacks that answer a
+    client handle their own failures (`RequestContext.makes_replies`), so only a coordinator's can fail here.
     """
 
     __slots__ = ("_heap", "_serial")
@@ -177,20 +178,20 @@ class ProduceWaiters:
         heappush(self._heap, (required_offset, self._serial, then))
 
     def passed(self, high_watermark: int, now_ms: int) -> Effects:
-        """Release, in offset order, those whose records `high_watermark` covers."""
-        return _told(self._due(high_watermark), now_ms)
+        """Call back, in offset order, the appends below `high_watermark`."""
+        return _call_back(self._due(high_watermark), now_ms)
 
     def _due(self, high_watermark: int) -> Iterator[Callable[[int], Effects]]:
         while self._heap and self._heap[0][0] <= high_watermark:
             yield heappop(self._heap)[2]
 
     def all_at_once(self, now_ms: int) -> Effects:
-        """Release everybody, committed or not: each looks at the partition and decides its answer."""
+        """Call back every append, committed or not: each looks at the partition and decides its answer."""
         heap, self._heap = self._heap, []
-        return _told([then for _, _, then in sorted(heap, key=lambda item: item[:2])], now_ms)
+        return _call_back([then for _, _, then in sorted(heap, key=lambda item: item[:2])], now_ms)
 
 
-def _told(due: Iterable[Callable[[int], Effects]], now_ms: int) -> Effects:
+def _call_back(due: Iterable[Callable[[int], Effects]], now_ms: int) -> Effects:
     effects: Effects = []
     try:
         for then in due:
@@ -198,5 +199,5 @@ def _told(due: Iterable[Callable[[int], Effects]], now_ms: int) -> Effects:
     except (Bug, StorageError):
         raise
     except Exception as problem:
-        raise Bug("who waited for a commit failed", problem=problem) from problem
+        raise Bug("a callback that waited for a commit failed", problem=problem) from problem
     return effects

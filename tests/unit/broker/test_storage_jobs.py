@@ -13,7 +13,7 @@ from firnline.broker.storage import _SYNCS_MAX, _UNSYNCED_MAX
 from firnline.log.file_syncs import DirSync
 from firnline.log.log import Log
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
-from firnline.replica.hosted import Room
+from firnline.replica.hosted import Permits
 from tests.worlds.harness import Harness, batch
 
 pytestmark = pytest.mark.slow
@@ -239,7 +239,7 @@ def said(effect: Any) -> list[str]:
 
 def test_whoever_waits_for_room_goes_on_though_the_one_before_needs_none() -> None:
     """What was under way ends at the same moment, and nothing more does that would wake the second."""
-    room, went_on = Room("test", 2), []
+    room, went_on = Permits("test", 2), []
     for key in ("a", "b"):
         room.take(key)
     for name in ("first", "second"):

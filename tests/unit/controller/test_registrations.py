@@ -69,7 +69,7 @@ def test_the_incarnations_that_are_remembered_are_few(cluster: Cluster) -> None:
     cluster.register(1, NEW)
     for incarnation in range(10, 1_000):
         assert is_duplicate(cluster.register(1, incarnation))
-    asked = cluster.controller._brokers._asked[1]
+    asked = cluster.controller._brokers._incarnations[1]
     assert len(asked) == 16
     cluster.loop.now_ms += SESSION_MS
     assert isinstance(cluster.register(1, 999), int), "it asks still"
@@ -95,7 +95,7 @@ def test_incarnations_that_left_in_order_are_not_remembered_without_number(
         assert isinstance(epoch, int)
         cluster.beat(1)
         assert cluster.beat(1, want_shut_down=True).should_shut_down
-    asked = cluster.controller._brokers._asked[1]
+    asked = cluster.controller._brokers._incarnations[1]
     assert len(asked) <= 16
 
 
@@ -166,7 +166,7 @@ def test_a_broker_whose_two_disks_have_one_id_is_refused(cluster: Cluster) -> No
     )
     assert isinstance(answer, KafkaError)
     assert answer.code is Code.INVALID_REGISTRATION
-    assert "given twice" in answer.why
+    assert "occurs twice" in answer.why
     assert 2 not in cluster.quorum.image.brokers
 
 

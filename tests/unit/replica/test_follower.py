@@ -7,9 +7,9 @@ import pytest
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.replica import follower
 from firnline.replica.follower import (
-    CUTS_AT_ONCE,
     EARLIEST,
     LATEST,
+    TRUNCATIONS_AT_ONCE,
     Fetched,
     LeaderFetch,
     Position,
@@ -290,14 +290,14 @@ def test_the_cuts_of_a_thousand_partitions_do_not_hold_the_loop_at_once() -> Non
     leader = Leader(*followed)
     leader.holds_work = True
     leader.answer(*map(diverged, followed))
-    assert len(leader.work) == CUTS_AT_ONCE
+    assert len(leader.work) == TRUNCATIONS_AT_ONCE
     assert leader.asked == [], "there is nothing to ask for"
     most = 0
     while leader.work:
         submit = leader.work.pop(0)
         leader.run(submit.then(submit.work(), 0))
         most = max(most, len(leader.work))
-    assert most == CUTS_AT_ONCE
+    assert most == TRUNCATIONS_AT_ONCE
     assert [p.log.log_end_offset for p in followed] == [1] * 50
 
 
@@ -318,7 +318,9 @@ def test_nothing_is_asked_of_a_log_that_is_being_cut_and_no_answer_changes_it() 
 
 
 def test_a_partition_that_is_followed_elsewhere_by_then_is_not_cut_for_the_leader_it_had() -> None:
-    followed = [replica((1, "a"), (2, "b"), partition=number) for number in range(CUTS_AT_ONCE + 1)]
+    followed = [
+        replica((1, "a"), (2, "b"), partition=number) for number in range(TRUNCATIONS_AT_ONCE + 1)
+    ]
     last = followed[-1]
     leader = Leader(*followed)
     leader.holds_work = True
@@ -327,12 +329,14 @@ def test_a_partition_that_is_followed_elsewhere_by_then_is_not_cut_for_the_leade
     leader.fetcher.remove(last)
     lead(last, 4, leader=SELF)
     leader.do_work()
-    assert [p.log.log_end_offset for p in followed] == [1] * CUTS_AT_ONCE + [2]
+    assert [p.log.log_end_offset for p in followed] == [1] * TRUNCATIONS_AT_ONCE + [2]
 
 
 def test_a_log_whose_segments_went_while_it_waited_for_its_turn_begins_anew() -> None:
     """Where it is to end may lie before all that is left by then."""
-    followed = [replica((1, "a"), (2, "b"), partition=number) for number in range(CUTS_AT_ONCE + 1)]
+    followed = [
+        replica((1, "a"), (2, "b"), partition=number) for number in range(TRUNCATIONS_AT_ONCE + 1)
+    ]
     last = followed[-1]
     leader = Leader(*followed)
     leader.holds_work = True
@@ -416,7 +420,7 @@ def test_records_that_were_committed_are_not_given_up_silently() -> None:
     leader = Leader(p)
     leader.answer(fetched(diverging=(1, 1)))
     assert len(leader.warnings) == 1
-    assert "up to 2 were committed" in leader.warnings[0]
+    assert "committed records were lost" in leader.warnings[0]
 
 
 def test_the_watermark_of_a_divergence_is_not_taken() -> None:

@@ -28,7 +28,7 @@ def appended(followed: list[Partition]) -> int:
 
 def test_news_of_many_partitions_are_taken_in_slices_before_the_next_fetch() -> None:
     """Goal: heartbeats are in time. Method: count what each step appends."""
-    count = 2 * follower.TAKEN_PER_SLICE + 50
+    count = 2 * follower.APPLIED_PER_SLICE + 50
     followed = many(count)
     leader = Leader(*followed)
     leader.answer(*news(followed))
@@ -37,7 +37,7 @@ def test_news_of_many_partitions_are_taken_in_slices_before_the_next_fetch() -> 
         leader.pass_time(0)
         counts.append(appended(followed))
     steps = [b - a for a, b in pairwise(counts)]
-    assert max(steps) <= follower.TAKEN_PER_SLICE
+    assert max(steps) <= follower.APPLIED_PER_SLICE
     assert counts[-1] == count
     assert leader.ask.session_epoch == 1
     assert asked_offsets(leader.ask) == [1] * count
@@ -48,7 +48,7 @@ def test_news_of_many_partitions_are_taken_in_slices_before_the_next_fetch() -> 
 def test_what_is_decided_while_news_are_taken_counts() -> None:
     """Goal: nothing of a leader that was replaced is appended. Method: of two partitions at the end of a
     long answer one has another leader by then, and one another epoch."""
-    followed = many(3 * follower.TAKEN_PER_SLICE)
+    followed = many(3 * follower.APPLIED_PER_SLICE)
     elsewhere, later = followed[-2:]
     leader = Leader(*followed)
     leader.answer(*news(followed))
@@ -65,7 +65,7 @@ def test_what_is_decided_while_news_are_taken_counts() -> None:
 
 
 def test_who_follows_a_leader_no_more_takes_nothing_more_of_it() -> None:
-    followed = many(3 * follower.TAKEN_PER_SLICE)
+    followed = many(3 * follower.APPLIED_PER_SLICE)
     leader = Leader(*followed)
     leader.answer(*news(followed))
     leader.pass_time(0)

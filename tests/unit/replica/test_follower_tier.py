@@ -179,7 +179,7 @@ def test_a_node_without_a_tier_asks_again_after_a_pause() -> None:
     leader = Leader(p, has_tier=False)
     leader.answer(fetched(MOVED))
     assert (leader.about, leader.asked) == ([], [])
-    assert "this node has none" in leader.warnings[0]
+    assert "this node has no tier" in leader.warnings[0]
     leader.pass_time()
     assert leader.ask.forgotten == ()
 

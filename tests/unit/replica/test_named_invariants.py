@@ -19,7 +19,7 @@ def test_the_maximal_isr_holds_all_of_the_isr() -> None:
 def test_nobody_else_counts_where_a_partition_is_alone() -> None:
     p = partition(isr=(1, 2))
     p.is_alone = True
-    with pytest.raises(AssertionError, match="nobody else counts"):
+    with pytest.raises(AssertionError, match="no other replica counts"):
         p._assert_isr()
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.ids import PartitionKey
 from firnline.base.waits import off_loop
 from firnline.log.file_syncs import DirSync
-from firnline.replica.opening import SLICE, Begun, Job, Key, Opening, Urgency, sync_in_pool
+from firnline.replica.opening import SLICE, Begun, Job, Opening, Urgency, sync_in_pool
 from firnline.sim.disk import CrashableFs
 
 ID = bytes(16)
@@ -238,10 +239,10 @@ class Logs:
         self.submits: list[Submit] = []
         self.opening = Opening(self.begin, self.finish, self.place)
 
-    def place(self, key: Key) -> object:
+    def place(self, key: PartitionKey) -> object:
         return key[1]
 
-    def begin(self, key: Key, now_ms: int) -> Begun:
+    def begin(self, key: PartitionKey, now_ms: int) -> Begun:
         number = key[1]
         assert number not in self.under_way, "two in one place"
         self.begun.append(number)

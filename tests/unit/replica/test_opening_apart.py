@@ -3,9 +3,10 @@
 import pytest
 
 from firnline.base.effects import Effects, SetTimer
+from firnline.base.ids import PartitionKey
 from firnline.base.waits import At, off_loop
 from firnline.log.file_syncs import DirSync
-from firnline.replica.opening import SLICE, Begun, Job, Key, Opening, Urgency
+from firnline.replica.opening import SLICE, Begun, Job, Opening, Urgency
 from firnline.sim.disk import CrashableFs
 from tests.worlds.effects import World
 
@@ -29,7 +30,7 @@ class Logs(World):
         self.served: list[int] = []
         self.opening = Opening(self.begin, self.finish, lambda key: key[1], lambda: self.disks)
 
-    def begin(self, key: Key, now_ms: int) -> Begun:
+    def begin(self, key: PartitionKey, now_ms: int) -> Begun:
         number = key[1]
         path = self.where.get(number, DISKS[number % 2])
         yield At(path)

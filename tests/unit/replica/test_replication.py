@@ -10,7 +10,7 @@ from firnline.replica.isr import NO_BROKERS, Brokers, NoBrokers
 from firnline.replica.partition import Partition
 from firnline.replica.replication import ReplicaSettings, Replication
 from tests.unit.replica.test_alter import proposing
-from tests.unit.replica.test_late_copies import lost_and_refused
+from tests.unit.replica.test_unanswered_proposals import lost_and_refused
 from tests.worlds.effects import World
 from tests.worlds.list_log import partition
 

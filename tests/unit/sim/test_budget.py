@@ -10,8 +10,8 @@ from firnline.metadata import records as r
 from firnline.metadata.delta import Replay
 from firnline.metadata.image import EMPTY_IMAGE
 from firnline.records.batch import set_offset_and_epoch
-from firnline.replica.last_copy import LastCopies
 from firnline.replica.partition import Partition
+from firnline.replica.sole_replicas import SoleReplicas
 from firnline.sim.cluster.budget import DirtyReplicas
 from firnline.sim.cluster.ledger import Ledger
 from firnline.sim.cluster.replica_checks import ReplicaChecks
@@ -302,7 +302,7 @@ def test_a_product_that_never_syncs_what_it_was_left_with_is_seen(
     """Goal: by the budget it loses no power, so the run must say so by itself. Method: some seed shows it."""
     for seed in range(510_000, 510_020):
         with monkeypatch.context() as patch:
-            patch.setattr(LastCopies, "look", lambda self, partition, now_ms: [])
+            patch.setattr(SoleReplicas, "look", lambda self, partition, now_ms: [])
             found = run(seed, seconds=30, form=CLUSTER).first
         if found is not None:
             break

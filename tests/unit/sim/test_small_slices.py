@@ -10,12 +10,12 @@ from firnline.sim.runtime.slices import constants, small_slices
 
 
 def test_every_slice_is_small_and_as_it_was_afterwards() -> None:
-    before = (hosting.AT_ONCE, fetch.PARTITIONS_PER_SLICE, follower.TAKEN_PER_SLICE)
+    before = (hosting.AT_ONCE, fetch.PARTITIONS_PER_SLICE, follower.APPLIED_PER_SLICE)
     assert min(before) > 1
     with small_slices(1):
-        assert hosting.AT_ONCE == fetch.PARTITIONS_PER_SLICE == follower.TAKEN_PER_SLICE == 1
+        assert hosting.AT_ONCE == fetch.PARTITIONS_PER_SLICE == follower.APPLIED_PER_SLICE == 1
         assert large_fetch.PARTITIONS_PER_SLICE == 1, "each module has a name of its own for it"  # type: ignore[attr-defined]
-    assert before == (hosting.AT_ONCE, fetch.PARTITIONS_PER_SLICE, follower.TAKEN_PER_SLICE)
+    assert before == (hosting.AT_ONCE, fetch.PARTITIONS_PER_SLICE, follower.APPLIED_PER_SLICE)
 
 
 def test_every_handler_that_works_in_slices_says_how_much_goes_into_one() -> None:

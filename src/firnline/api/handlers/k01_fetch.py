@@ -39,7 +39,7 @@ from firnline.protocol.messages.k01_fetch import (
 from firnline.protocol.primitives import uvarint
 from firnline.protocol.schema import Part
 from firnline.protocol.session import header_tail, pieces
-from firnline.replica.read import Closer, Diverging, Local, ReadOutcome
+from firnline.replica.read import Diverging, Local, PreferredReadReplica, ReadOutcome
 
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
@@ -393,7 +393,7 @@ def _refused(
             epoch=outcome.epoch, end_offset=outcome.end_offset
         )
         return response
-    if isinstance(outcome, Closer):
+    if isinstance(outcome, PreferredReadReplica):
         response.preferred_read_replica = outcome.replica_id
         response.high_watermark = outcome.high_watermark
         response.last_stable_offset = outcome.last_stable_offset

@@ -53,7 +53,7 @@ def _elect(
         if isinstance(outcome, KafkaError):
             problems.append(outcome)
         elif names_all:
-            elected.extend([each for each in outcome if not each.is_at_rest])
+            elected.extend([each for each in outcome if not each.is_omitted])
         else:
             elected.extend(outcome)
 

@@ -31,7 +31,7 @@ class Fork(NamedTuple):
 
 
 class Elsewhere(Protocol):
-    """A topic's records at other brokers: `outbound.topic_elsewhere.TopicElsewhere`."""
+    """A topic's records at other brokers: `outbound.topic_client.TopicClient`."""
 
     def offsets(
         self,

@@ -1,10 +1,10 @@
-"""Puts on the disk what no other replica counts for any more. PURE.
+"""Syncs the records that only this replica still holds. PURE.
 
-While others are in sync a record is acknowledged from their page caches. Once a leader is all that is left of
-the ISR, what was promised before lies in one page cache, and a power cut would take it: a replica that took
-over from a reassignment never synced it, nor did one whose followers fell behind. What is appended from then
-on waits for the disk by itself (`Partition.needs_flush`). Not for `firnline.acks.fsync=never`. Source:
-rel-P4, rel-P9.
+While a partition has other in-sync replicas, records are acknowledged from page caches. When the leader
+becomes the only member of the ISR, those records may be in its page cache alone, and a power cut would lose
+them: it syncs them here. This happens after a reassignment, or when all followers fall behind. Later appends
+wait for their own sync (`Partition.needs_flush`). Not with `firnline.acks.fsync=never`. Source: rel-P4,
+rel-P9.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,32 +12,31 @@ from functools import partial
 
 from firnline.base.effects import Effects
 from firnline.base.errors import StorageError
-from firnline.base.ids import Uuid
+from firnline.base.ids import PartitionKey
 from firnline.base.ports import File
 from firnline.replica.opening import SLICE, sync_in_pool
 from firnline.replica.partition import Partition
 
-_Key = tuple[Uuid, int]
 _Need = tuple[Partition, int]  # with the end of its log when its files were listed
 
 
-class LastCopies:
-    """The partitions that this node alone has, synced some at a time, off the loop: they may be thousands.
+class SoleReplicas:
+    """The partitions of which this node is the sole replica, synced some at a time in the disk pool.
 
-    Each log directory has its own turns: one that hangs leaves those of the others to theirs.
+    There may be thousands. Each log directory has its own queue, so one that hangs delays no other.
 
-    on_storage_failure  told of a partition whose files failed
+    on_storage_failure  called with a partition whose files failed
     """
 
     def __init__(self, on_storage_failure: Callable[[Partition, int], Effects]) -> None:
         self._on_storage_failure = on_storage_failure
-        self._queues: dict[str, dict[_Key, Partition]] = {}  # by log directory
-        self._syncing: set[str] = set()  # some of these
+        self._queues: dict[str, dict[PartitionKey, Partition]] = {}  # by log directory
+        self._syncing: set[str] = set()  # log directories with a sync under way
         self._is_stopped = False
 
     def look(self, partition: Partition, now_ms: int) -> Effects:
-        """The ISR of a partition may be another one now: see to it that what it has outlives the power."""
-        if not partition.is_last_copy or partition.is_durable:
+        """The ISR of a partition may have changed: sync its log if this is the sole replica now."""
+        if not partition.is_sole_replica or partition.is_durable:
             return []
         directory = partition.log.path.rpartition("/")[0]
         queue = self._queues.setdefault(directory, {})
@@ -45,7 +44,7 @@ class LastCopies:
         return self._go(directory, now_ms)
 
     def stop(self) -> None:
-        """Sync nothing more; what is under way is forgotten."""
+        """Sync nothing more, and ignore the results of syncs under way."""
         self._is_stopped = True
         self._queues.clear()
 
@@ -56,12 +55,12 @@ class LastCopies:
         queue = self._queues[directory] if is_ready else {}
         while queue and len(needs) < SLICE:
             partition = queue.pop(next(iter(queue)))
-            if not partition.is_last_copy:
-                continue  # others came back, or lead, meanwhile
+            if not partition.is_sole_replica:
+                continue  # others joined the ISR or lead meanwhile
             try:
                 files = partition.dirty_files()
             except StorageError as problem:
-                # Without room or a descriptor for now, it is synced with what waits for no answer.
+                # No space or descriptor at the moment: the periodic flush syncs it later.
                 effects += [] if problem.is_passing else self._failed(partition, now_ms)
                 continue
             if files:
@@ -81,7 +80,7 @@ class LastCopies:
         effects: Effects = []
         for (partition, end_offset), problem in results:
             if problem is not None and problem.has_lost_nothing:
-                continue  # as above: the disk was not asked
+                continue  # as above: nothing was written or lost
             if problem is not None or not partition.note_flushed(end_offset):
                 effects += self._failed(partition, now_ms)
         return effects + self._go(directory, now_ms)

@@ -12,7 +12,7 @@ from firnline.base.ids import NO_BROKER_EPOCH
 from firnline.base.replicas import IsrAnswer, IsrChange, IsrMember
 from firnline.metadata import records as r
 from firnline.replica.isr import BrokerFact, NoBrokers
-from firnline.replica.late_copies import still_possible
+from firnline.replica.unanswered_proposals import still_possible
 from tests.unit.controller.test_isr_changes import World
 from tests.unit.replica.test_alter import Desk, agreed, proposing
 from tests.unit.replica.test_isr import Lead
@@ -64,7 +64,7 @@ def test_a_copy_that_would_only_take_somebody_out_holds_nothing_up() -> None:
     assert lead.p.proposed is not None
     lead.p.unanswered(lead.p.proposed)
     lead.answer(REFUSED)
-    assert (lead.p.maximal_isr, lead.p.late_copies, lead.p.proposed) == ((1, 2), (), None)
+    assert (lead.p.maximal_isr, lead.p.unanswered_proposals, lead.p.proposed) == ((1, 2), (), None)
 
 
 def test_the_same_metadata_again_says_nothing_of_a_late_copy() -> None:
@@ -103,7 +103,7 @@ def test_a_leader_has_what_is_written_down_again_and_is_on_its_own() -> None:
     assert lead.wanted == (1,), "at once: whoever waits for acks=all waits for this"
     lead.append(1)
     lead.agree()
-    assert (lead.p.maximal_isr, lead.p.late_copies, lead.high_watermark) == ((1,), (), 6)
+    assert (lead.p.maximal_isr, lead.p.unanswered_proposals, lead.high_watermark) == ((1,), (), 6)
 
 
 @pytest.mark.parametrize("isr", [(1, 3), (3, 1)])
@@ -133,7 +133,7 @@ def test_the_follower_that_comes_back_is_asked_for_again() -> None:
     lead.fetch(2, 5)
     assert lead.wanted == (1, 2)
     lead.agree()
-    assert (lead.p.isr, lead.p.maximal_isr, lead.p.late_copies) == ((1, 2), (1, 2), ())
+    assert (lead.p.isr, lead.p.maximal_isr, lead.p.unanswered_proposals) == ((1, 2), (1, 2), ())
 
 
 @pytest.mark.parametrize("fact", [BrokerFact(201, True), BrokerFact(201, False), None])

@@ -6,9 +6,9 @@ import pytest
 
 from firnline.base.errors import Code, KafkaError, RecordsCut, StorageError
 from firnline.base.replicas import IsrAnswer
-from firnline.replica.last_copy import LastCopies
 from firnline.replica.opening import SLICE
 from firnline.replica.partition import ACKS_ALL, FsyncRule, Partition
+from firnline.replica.sole_replicas import SoleReplicas
 from tests.worlds.effects import World
 from tests.worlds.list_log import batch, log_of, partition
 
@@ -41,7 +41,7 @@ class Node(World):
     def __init__(self) -> None:
         super().__init__()
         self.failed: list[Partition] = []
-        self.copies = LastCopies(lambda p, now_ms: self.failed.append(p) or [])  # type: ignore[func-returns-value]
+        self.copies = SoleReplicas(lambda p, now_ms: self.failed.append(p) or [])  # type: ignore[func-returns-value]
 
     def look(self, *partitions: Partition) -> None:
         for p in partitions:
@@ -148,7 +148,7 @@ def test_a_want_of_descriptors_that_lasts_takes_no_disk_for_failed() -> None:
     assert log_of(p).recovery_point == 1
 
 
-def test_a_log_that_is_given_up_while_it_is_synced_holds_up_no_other_last_copy() -> None:
+def test_a_log_that_is_given_up_while_it_is_synced_holds_up_no_other_sole_replica() -> None:
     """Its directory is gone, and never comes back: for ten seconds those in the queue were on no disk."""
     node, p, other = Node(), left_alone(led()), left_alone(led(1))
     disk_of(p).is_given_up = True
@@ -199,7 +199,7 @@ def test_a_node_that_stops_forgets_what_was_under_way() -> None:
     assert log_of(p).recovery_point == 0, "the files are closed by now"
 
 
-def test_last_copies_in_one_directory_are_synced_though_another_one_hangs() -> None:
+def test_sole_replicas_in_one_directory_are_synced_though_another_one_hangs() -> None:
     """Eight of a disk that hung kept all others in one page cache."""
     node = Node()
     copies = [left_alone(led(index)) for index in range(4 * SLICE)]

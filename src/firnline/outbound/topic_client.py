@@ -40,7 +40,7 @@ Ends = Mapping[int, int | KafkaError]
 Came = tuple[int, bytes]
 
 
-class TopicElsewhere:
+class TopicClient:
     """Asks the leaders of partitions; `peer(broker_id)` says where one listens for brokers."""
 
     def __init__(self, peer: Callable[[int], Peer | None]) -> None:
