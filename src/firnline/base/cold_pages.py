@@ -31,11 +31,11 @@ _KEPT_MS = 10_000
 _KEPT_MAX = 1_000
 # How many callbacks for the same pages run in one turn: each retries its read, which takes 20 us or more.
 _TOLD_AT_ONCE = 20
-Then = Callable[[int], Effects]
-Key = tuple[str, int, int]
+PagesReadCallback = Callable[[int], Effects]
+PageRangeKey = tuple[str, int, int]
 
 
-class Place(NamedTuple):
+class PageRange(NamedTuple):
     """A range of bytes of a file that a thread is to read into the page cache."""
 
     fs: Fs
@@ -44,18 +44,18 @@ class Place(NamedTuple):
     size_bytes: int
 
     @property
-    def key(self) -> Key:
+    def key(self) -> PageRangeKey:
         return self.path, self.position, self.size_bytes
 
 
 # Steps of a long read: each yields None, or the pages that must be in memory before the next step.
-ColdSteps = Iterator[Place | None]
+ColdSteps = Iterator[PageRange | None]
 
 
 class PagesCold(StorageError):
     """The pages of `place` are not in the page cache: a thread has to read them first. Nothing is wrong."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: PageRange) -> None:
         super().__init__("not in memory", path=place.path, position=place.position)
         self.place = place
 
@@ -78,8 +78,10 @@ class ColdPages:
     __slots__ = ("_begin", "_brought", "_chunk", "_file", "_serial", "_token", "_under_way")
 
     def __init__(self) -> None:
-        self._under_way: dict[Key, dict[object, Then]] = {}  # callbacks by caller
-        self._brought: dict[Key, _Brought] = {}  # oldest first
+        self._under_way: dict[
+            PageRangeKey, dict[object, PagesReadCallback]
+        ] = {}  # callbacks by caller
+        self._brought: dict[PageRangeKey, _Brought] = {}  # oldest first
         self._token: Token[ColdPages | None] | None = None
         self._serial = 0
         # The chunk that was read last: the next read is nearly always within it.
@@ -95,7 +97,7 @@ class ColdPages:
         assert self._token is not None
         _asked.reset(self._token)
 
-    def bring(self, place: Place, who: object, then: Then | None) -> Effects:
+    def bring(self, place: PageRange, who: object, then: PagesReadCallback | None) -> Effects:
         """Have a thread read the range, once for all callers; then call `then(now_ms)`.
 
         A caller `who` that calls `leave` before is not called back.
@@ -112,11 +114,11 @@ class ColdPages:
         name, work = "read cold pages", partial(_read, place)
         return [Submit(name=name, pool=_POOL, path=place.path, work=work, then=came)]
 
-    def leave(self, key: Key, who: object) -> None:
+    def leave(self, key: PageRangeKey, who: object) -> None:
         """Drop the callback of `who`, for instance because the disk took too long."""
         self._under_way.get(key, {}).pop(who, None)
 
-    def _note(self, key: Key, result: object, now_ms: int) -> None:
+    def _note(self, key: PageRangeKey, result: object, now_ms: int) -> None:
         """Keep the result for the retries: success, an error of the disk, or a full pool."""
         if isinstance(result, KafkaError):
             # The pool is full because a disk hangs: the event loop must not read from it.
@@ -136,11 +138,11 @@ class ColdPages:
                 break
             del self._brought[key]
 
-    def _came(self, key: Key, result: object, now_ms: int) -> Effects:
+    def _came(self, key: PageRangeKey, result: object, now_ms: int) -> Effects:
         self._note(key, result, now_ms)
         return self._tell(deque(self._under_way.pop(key).values()), now_ms)
 
-    def _tell(self, waiting: deque[Then], now_ms: int) -> Effects:
+    def _tell(self, waiting: deque[PagesReadCallback], now_ms: int) -> Effects:
         effects: Effects = []
         for _ in range(min(len(waiting), _TOLD_AT_ONCE)):
             effects += waiting.popleft()(now_ms)
@@ -160,11 +162,13 @@ class ColdPages:
         if found is None:
             begin = position // window_bytes * window_bytes
             end = max(begin + window_bytes, position + size)
-            found = self._missing(Place(fs, file.path, begin, end - begin), file, position, size)
+            found = self._missing(
+                PageRange(fs, file.path, begin, end - begin), file, position, size
+            )
         self._file, self._begin, self._chunk = file, position, found
         return found if size == size_bytes else found[:size_bytes]
 
-    def _missing(self, place: Place, file: File, position: int, size_bytes: int) -> bytes:
+    def _missing(self, place: PageRange, file: File, position: int, size_bytes: int) -> bytes:
         """Read pages that are not in memory if a thread has read them a moment ago; else raise PagesCold."""
         brought = self._brought.get(place.key)
         if brought is None:
@@ -198,7 +202,7 @@ def waiting() -> Iterator[None]:
         _asked.reset(token)
 
 
-def _read(place: Place) -> None:
+def _read(place: PageRange) -> None:
     """Read the range; runs on a thread. It opens the path, so no more files are open than threads run."""
     try:
         file = place.fs.open_to_read(place.path)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from firnline.base.background import Background, Work
-from firnline.base.cold_pages import ColdPages, ColdSteps, Key
+from firnline.base.cold_pages import ColdPages, ColdSteps, PageRangeKey
 from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import RecordsCut, StorageError
 
@@ -65,7 +65,7 @@ class IndexRebuilds:
         self._wanted: dict[Segment, _Wanted] = {}
         self._failed: dict[Segment, _Failed] = {}
         self._begun: dict[Segment, ColdSteps] = {}  # of these
-        self._cold: dict[Segment, Key] = {}  # of these: a thread reads what comes next
+        self._cold: dict[Segment, PageRangeKey] = {}  # of these: a thread reads what comes next
         self._building = Background("indexes")
         self._is_building = False
 

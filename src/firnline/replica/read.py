@@ -10,7 +10,7 @@ Source: spec T35, C14; KIP-392.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from firnline.base.cold_pages import PagesCold, Place
+from firnline.base.cold_pages import PageRange, PagesCold
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.slices import Records
 from firnline.formats.transaction_index import AbortedTxn
@@ -61,7 +61,7 @@ class Diverging(NamedTuple):
 class Cold(NamedTuple):
     """What is to be read is not in memory: whoever asks has `place` brought there, and asks again."""
 
-    place: Place
+    place: PageRange
 
 
 class Closer(NamedTuple):

@@ -26,9 +26,9 @@ from firnline.base.slices import FileSlice, held_bytes, joined, read_part
 from firnline.base.units import MIB
 from firnline.protocol.frame import SIZE_BYTES, FrameSplitter
 from firnline.protocol.schema import Part
-from firnline.runtime.bounds.admission import Admission, Room
+from firnline.runtime.bounds.admission import Admission, Permits
 from firnline.runtime.bounds.answers import Answers
-from firnline.runtime.bounds.incoming import Incoming, Inlet
+from firnline.runtime.bounds.incoming import Incoming, RequestMemory
 from firnline.runtime.disk import Pages, storage_error
 from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.poll import BROKEN, ENDED, NOTHING, READABLE, WRITABLE, PollLoop
@@ -94,7 +94,7 @@ class Connection:
         "_early",
         "_fd",
         "_frames",
-        "_inlet",
+        "_memory",
         "_loop",
         "_out",
         "_pages",
@@ -135,7 +135,7 @@ class Connection:
         self._frames = FrameSplitter(
             self._runtime.incoming.buffers, frame_bytes_max=server.frame_bytes_max
         )
-        self._inlet: Inlet | None = None  # from the first request that came in pieces on
+        self._memory: RequestMemory | None = None  # from the first request that came in pieces on
         self._backlog = b""  # bytes received after the request in progress
         self._whole: memoryview | None = None  # a complete frame that waits for permits
         self._busy = False
@@ -260,12 +260,12 @@ class Connection:
 
     def _has_memory(self) -> bool:
         """Whether there is memory for the rest of a request; if not, receive it once there is."""
-        growth_bytes, inlet = self._frames.growth_bytes, self._inlet
-        if not growth_bytes or inlet is None:
+        growth_bytes, memory = self._frames.growth_bytes, self._memory
+        if not growth_bytes or memory is None:
             return True
-        if inlet.is_stopped or inlet.must_wait(growth_bytes):
-            if not inlet.is_stopped:
-                inlet.wait(self._receive_again, self._runtime.now_ms())
+        if memory.is_stopped or memory.must_wait(growth_bytes):
+            if not memory.is_stopped:
+                memory.wait(self._receive_again, self._runtime.now_ms())
             self._stop_reading()
             return False
         self._frames.target()
@@ -274,8 +274,8 @@ class Connection:
 
     def _receive_again(self) -> None:
         """There may be memory again: watch the socket for the bytes that wait in it."""
-        assert self._inlet is not None
-        self._inlet.go_on(self._runtime.now_ms())
+        assert self._memory is not None
+        self._memory.go_on(self._runtime.now_ms())
         if self._has_memory() and not self._reading:
             self._reading = True
             self._rewatch()
@@ -283,18 +283,18 @@ class Connection:
     def _note_held(self) -> None:
         """Count the memory of received requests that are not handled yet."""
         size_bytes = self._frames.held_bytes + len(self._backlog)
-        if self._inlet is None:
+        if self._memory is None:
             if not size_bytes:
                 return
-            self._inlet = self._runtime.incoming.inlet(self)
-        self._inlet.hold(size_bytes)
+            self._memory = self._runtime.incoming.memory_of(self)
+        self._memory.hold(size_bytes)
 
     def _keep(self, data: memoryview) -> None:
         """Keep the beginning of a request until the rest is received."""
         self._frames.keep(data)
         self._note_held()
-        if self._inlet is not None and self._frames.buffer is not None:
-            self._inlet.begins(len(data), self._runtime.now_ms())
+        if self._memory is not None and self._frames.buffer is not None:
+            self._memory.begins(len(data), self._runtime.now_ms())
 
     def _keep_behind(self, data: memoryview) -> None:
         """Keep bytes that were received after the request in progress."""
@@ -303,7 +303,7 @@ class Connection:
 
     def is_too_slow(self, now_ms: int) -> bool:
         """Whether the peer takes too long to send a complete request."""
-        return self._inlet is not None and not self._busy and self._inlet.is_too_slow(now_ms)
+        return self._memory is not None and not self._busy and self._memory.is_too_slow(now_ms)
 
     @property
     def is_receiving(self) -> bool:
@@ -311,17 +311,17 @@ class Connection:
         return self._frames.buffer is not None
 
     def _on_frame_part(self, size: int) -> None:
-        if self._inlet is not None:
-            self._inlet.came(size)
+        if self._memory is not None:
+            self._memory.came(size)
         frame = self._frames.received(size)
         if frame is None:
             return
-        if self._inlet is not None:
-            self._inlet.ends()
-        room = self._runtime.admission.full_room(frame)
-        if room is not None:
+        if self._memory is not None:
+            self._memory.ends()
+        permits = self._runtime.admission.permits_to_await(frame)
+        if permits is not None:
             self._whole = frame
-            self._await_room(room)
+            self._await_permits(permits)
         else:
             self._on_whole(frame)
 
@@ -332,19 +332,19 @@ class Connection:
         self._frames.release()
         self._note_held()
 
-    def _await_room(self, room: Room) -> None:
+    def _await_permits(self, permits: Permits) -> None:
         """Handle the next request when there are permits for it; until then read no later ones."""
         self._busy = True
-        if self._inlet is not None:
-            self._inlet.stop(self._runtime.now_ms())
-        room.wait(self._admitted)
+        if self._memory is not None:
+            self._memory.stop(self._runtime.now_ms())
+        permits.wait(self._admitted)
 
     def _admitted(self) -> None:
         if self.closed:
             return
         self._busy = False
-        if self._inlet is not None:
-            self._inlet.go_on(self._runtime.now_ms())
+        if self._memory is not None:
+            self._memory.go_on(self._runtime.now_ms())
         frame, self._whole = self._whole, None
         if frame is not None:
             try:
@@ -363,12 +363,14 @@ class Connection:
             if not end:
                 self._keep(data)
                 return
-            room = (
-                self._runtime.admission.full_room(data[:end]) if end > LARGE_REQUEST_BYTES else None
+            permits = (
+                self._runtime.admission.permits_to_await(data[:end])
+                if end > LARGE_REQUEST_BYTES
+                else None
             )
-            if room is not None:
+            if permits is not None:
                 self._keep_behind(data)
-                self._await_room(room)
+                self._await_permits(permits)
                 return
             self._on_frame(data, end)
             data = data[end:]
@@ -676,8 +678,8 @@ class Connection:
             self._whole.release()
             self._whole = None
         self._frames.release()
-        if self._inlet is not None:
-            self._inlet.close()
+        if self._memory is not None:
+            self._memory.close()
         self._server.forget(self._fd)
         del self._stream  # it refers to us: without the cycle our memory is freed at once
         self._sock.close()
