@@ -485,7 +485,7 @@ class _Opening:
         yield off_loop(f"sync segments of {self.path}", partial(_sync, files), path=self.path)
         missing = [segment.syncs.missing_path for segment in self.unsynced]
         for path in filter(None, missing):
-            raise StorageError("a file of a log is gone before it was synced", path=path)
+            raise StorageError("a file of a log disappeared before its sync", path=path)
         self.unsynced.clear()
 
     def scan(self, segment: Segment, expected: int) -> Steps[int]:
