@@ -1,9 +1,9 @@
-"""What takes longer than others can wait, a slice at a time. PURE.
+"""Long tasks on the event loop, done in time slices. PURE.
 
-Loading a partition of groups takes seconds where there are a million commits, and an answer about all
-partitions of a cluster is as long as the cluster is large. Each is a generator: what it yields is carried
-out, then whoever else needs the thread has it, and it goes on with the time it is sent. Of each Background
-one slice of one work is done in a turn of the loop, whatever waits.
+Some tasks take seconds: loading a million committed offsets, or a response about every partition of a large
+cluster. Such a task is a generator. A slice is what runs up to the next `yield`; the runtime carries out the
+effects it yields. In each turn of the event loop a Background runs one slice of one task, so other work
+never waits longer than that. `send` passes the current time to the next slice.
 """
 
 from collections import deque
@@ -15,28 +15,30 @@ from firnline.base.units import MIB
 
 _ITEMS_PER_SLICE = 200
 _BYTES_PER_SLICE = MIB
-# Where works take turns: of so many slices one is of those that are not urgent, whatever is.
+# With round robin: one of so many slices goes to the tasks that are not urgent, even if urgent ones wait.
 _USUAL_EVERY = 4
 Made = TypeVar("Made")
 
 
 class Pause:
-    """What a request that is done in slices yields in place of effects, to go on when something is done.
+    """What a sliced request yields in place of effects: it resumes once something else is done.
 
-    waits_long  it may be long until then: no other answer is to wait for this one
+    waits_long  the wait may be long, so no other response may wait for this one
     """
 
     __slots__ = ()
     waits_long = False
 
     def begin(self, then: Callable[[int], Effects], owner: str = "") -> Effects:
-        """Have it done for `owner`, whoever asked; then `then(now_ms)`, once."""
-        raise AssertionError("a kind of pause does")
+        """Start the work on behalf of `owner`; call `then(now_ms)` once when it is done."""
+        raise AssertionError("a subclass implements this")
 
 
 class Beside(Pause, Generic[Made]):
-    """A pause while threads do something. `result` is then what `work` returned or raised, or the KafkaError
-    of a full pool; None before."""
+    """A pause until a thread pool has run `work`.
+
+    `result` is None before; then what `work` returned or raised, or the KafkaError of a full pool.
+    """
 
     __slots__ = ("name", "pool", "result", "work")
 
@@ -55,20 +57,20 @@ class Beside(Pause, Generic[Made]):
 
 
 class HungUp(BaseException):
-    """Is raised in a request that is done in slices when nobody waits for its answer any more.
+    """Raised inside a sliced request when its client has disconnected.
 
-    It may return effects then; else it ends.
+    The request may catch it and return effects; otherwise it ends.
     """
 
 
-# Each yield gets the time; what it returns is carried out, too, if it is effects. The first yield gives
-# nothing, unless the first slice is done by whoever has the rest done (`begin`).
+# A task: each `yield` returns the current time, and a return value is a last list of effects. The first yield
+# must have no effects: `begin` runs up to it and drops them.
 Work = Generator[Effects, int, Effects | None]
 Found = TypeVar("Found")
 
 
 def whole(steps: Generator[object, None, Found]) -> Found:
-    """Take all steps at once; return what they lead to."""
+    """Run all steps at once; return their result."""
     while True:
         try:
             next(steps)
@@ -78,7 +80,7 @@ def whole(steps: Generator[object, None, Found]) -> Found:
 
 
 class Pace:
-    """Whether a work has gone on for some milliseconds, as far as what it looked at tells."""
+    """Decides when a time slice ends, by counting items and bytes instead of reading a clock."""
 
     __slots__ = ("_bytes", "_items")
 
@@ -86,7 +88,7 @@ class Pace:
         self._items = self._bytes = 0
 
     def is_over(self, size_bytes: int) -> bool:
-        """Count one batch, file or the like, of which that many bytes were read; True: yield now."""
+        """Count one item of which `size_bytes` bytes were read; True where the task is to yield now."""
         self._items += 1
         self._bytes += size_bytes
         if self._items < _ITEMS_PER_SLICE and self._bytes < _BYTES_PER_SLICE:
@@ -96,14 +98,15 @@ class Pace:
 
 
 class Background:
-    """Works of one part of a node, urgent ones before all others.
+    """The sliced tasks of one part of a node; urgent tasks run before the others.
 
-    A work that raises ends with that, and so does the node (`runtime.loop`), unless its part stops it: what
-    fails for who asked alone, or for one partition, it answers or notes itself.
+    An exception that leaves a task stops the node (`runtime.loop`). So a task itself handles what concerns
+    only one request or one partition.
 
-    owner        who has them done: no two of a node have the same name
-    takes_turns  each has a slice, then the next one, so that a short one does not wait for a long one's
-                 end, and nobody for ever for urgent ones. Else one after the other, in the order they came
+    owner        the name of the part, unique within a node
+    takes_turns  round robin: after a slice the next task runs, so that a short task does not wait for the end
+                 of a long one, nor any task for ever for urgent ones. Else tasks run one after the other, in
+                 the order they came
     """
 
     __slots__ = (
@@ -126,24 +129,24 @@ class Background:
         self._latest: Work | None = None
 
     def step_name(self) -> str:
-        """What a slow step of it is called in the metrics: the work that was under way."""
+        """The name of a slow step in the metrics: that of the task that ran."""
         return str(getattr(self._latest, "__qualname__", "no work"))
 
     def begin(self, work: Work, now_ms: int, *, is_urgent: bool = False) -> Effects:
-        """Have `work` done from the next turn on."""
+        """Run `work` up to its first yield; its slices run from the next turn on."""
         next(work)
         (self._urgent if is_urgent else self._usual).append(work)
         return self._go_on(now_ms)
 
     def cancel(self, work: Work) -> None:
-        """Do no more of it. One that is done already is none."""
+        """Stop a task. One that has ended already is ignored."""
         work.close()
         for queue in (self._urgent, self._usual):
             if work in queue:
                 queue.remove(work)
 
     def _go_on(self, now_ms: int) -> Effects:
-        """Set the timer, unless that was just done: one that was lost with a failed request is set anew."""
+        """Set the timer, unless it was set in this millisecond. A failed request may have lost it."""
         if not (self._urgent or self._usual) or self._due_ms == now_ms:
             return []
         self._due_ms = now_ms

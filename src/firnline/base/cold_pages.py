@@ -1,11 +1,12 @@
-"""Reads that keep nobody waiting for a disk. PURE.
+"""Reads on the event loop that do not wait for the disk. PURE.
 
-Whoever reads in a step of the loop, and can ask again, does it inside of `with cold_pages:`. Where the page
-cache has not all that is read there, `PagesCold` says so: a thread reads it, and whoever asked asks again.
-What was brought in so is then read without another look for some seconds: where memory is short it may be
-gone by then, and who has to look at many places would never be answered. Outside of it, and in other
-threads, a read waits as it always did.
-Source: docs/decisions/0029.
+Code that runs on the event loop and can be retried reads inside of `with cold_pages:`.
+1. `take` returns the bytes if they are in the page cache; else it raises PagesCold.
+2. The caller passes the PageRange of the error to `bring`: a thread reads the pages into the page cache.
+3. `bring` calls the caller back, and the caller retries.
+For some seconds after step 3, `take` reads that range even if its pages have been evicted meanwhile: else,
+where memory is short, a caller that needs many ranges would retry for ever. Outside of the `with` block, and
+on other threads, a read may wait for the disk. Source: docs/decisions/0029.
 """
 
 from collections import deque
@@ -20,22 +21,22 @@ from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.units import KIB, MIB
 
-# What a thread reads at least, and at a time: as much as the kernel reads ahead, of an index most of it.
+# The least that a thread reads: of a log as much as the kernel reads ahead, of an index most of the file.
 WINDOW_BYTES = 128 * KIB
 INDEX_WINDOW_BYTES = MIB
 _CHUNK_BYTES = 4 * KIB
 _POOL: Pool = "pages"
-# How long who was told that they are there has to read them, and of how many that is kept in mind.
+# How long, and for how many ranges, the callers may read pages that a thread has read.
 _KEPT_MS = 10_000
 _KEPT_MAX = 1_000
-# Of those who wait for the same pages: each reads again, which takes some 20 us or more.
+# How many callbacks for the same pages run in one turn: each retries its read, which takes 20 us or more.
 _TOLD_AT_ONCE = 20
-Then = Callable[[int], Effects]
-Key = tuple[str, int, int]
+PagesReadCallback = Callable[[int], Effects]
+PageRangeKey = tuple[str, int, int]
 
 
-class Place(NamedTuple):
-    """Bytes of a file that a thread is to read."""
+class PageRange(NamedTuple):
+    """A range of bytes of a file that a thread is to read into the page cache."""
 
     fs: Fs
     path: str
@@ -43,45 +44,47 @@ class Place(NamedTuple):
     size_bytes: int
 
     @property
-    def key(self) -> Key:
+    def key(self) -> PageRangeKey:
         return self.path, self.position, self.size_bytes
 
 
-# What is read piece by piece: None after some, or what has to be brought into memory before it goes on.
-ColdSteps = Iterator[Place | None]
+# Steps of a long read: each yields None, or the pages that must be in memory before the next step.
+ColdSteps = Iterator[PageRange | None]
 
 
 class PagesCold(StorageError):
-    """Nothing is wrong: what is at `place` has to be read from the disk first."""
+    """The pages of `place` are not in the page cache: a thread has to read them first. Nothing is wrong."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: PageRange) -> None:
         super().__init__("not in memory", path=place.path, position=place.position)
         self.place = place
 
     @property
     def is_passing(self) -> bool:
-        """True: it will be read."""
+        """True: the pages will be read."""
         return True
 
 
 class _Brought(NamedTuple):
-    """Pages that were read a moment ago, or could not be."""
+    """The result of a thread's read: `problem` where it failed. It counts until `until_ms`."""
 
     problem: StorageError | None
     until_ms: int
 
 
 class ColdPages:
-    """What is read from the disks of a node for those who cannot wait in a step."""
+    """The page ranges of one node that threads read, with the callers that wait for them."""
 
     __slots__ = ("_begin", "_brought", "_chunk", "_file", "_serial", "_token", "_under_way")
 
     def __init__(self) -> None:
-        self._under_way: dict[Key, dict[object, Then]] = {}  # who waits for them
-        self._brought: dict[Key, _Brought] = {}  # oldest first
+        self._under_way: dict[
+            PageRangeKey, dict[object, PagesReadCallback]
+        ] = {}  # callbacks by caller
+        self._brought: dict[PageRangeKey, _Brought] = {}  # oldest first
         self._token: Token[ColdPages | None] | None = None
         self._serial = 0
-        # What was read last of one file: the next look is nearly always at what is there, too.
+        # The chunk that was read last: the next read is nearly always within it.
         self._file: File | None = None
         self._begin = 0
         self._chunk: Buffer = b""
@@ -94,8 +97,11 @@ class ColdPages:
         assert self._token is not None
         _asked.reset(self._token)
 
-    def bring(self, place: Place, who: object, then: Then | None) -> Effects:
-        """Have a thread read it, once for all who want it, and call `then(now_ms)`, unless `who` has left."""
+    def bring(self, place: PageRange, who: object, then: PagesReadCallback | None) -> Effects:
+        """Have a thread read the range, once for all callers; then call `then(now_ms)`.
+
+        A caller `who` that calls `leave` before is not called back.
+        """
         waiting = self._under_way.get(place.key)
         is_new = waiting is None
         if waiting is None:
@@ -108,14 +114,14 @@ class ColdPages:
         name, work = "read cold pages", partial(_read, place)
         return [Submit(name=name, pool=_POOL, path=place.path, work=work, then=came)]
 
-    def leave(self, key: Key, who: object) -> None:
-        """It does not wait any more: a disk may take for ever."""
+    def leave(self, key: PageRangeKey, who: object) -> None:
+        """Drop the callback of `who`, for instance because the disk took too long."""
         self._under_way.get(key, {}).pop(who, None)
 
-    def _note(self, key: Key, result: object, now_ms: int) -> None:
-        """They were read, or cannot be, or too many wait for theirs: whoever reads them next is told."""
+    def _note(self, key: PageRangeKey, result: object, now_ms: int) -> None:
+        """Keep the result for the retries: success, an error of the disk, or a full pool."""
         if isinstance(result, KafkaError):
-            # So many wait for a disk that hangs: nobody may read from it in a step.
+            # The pool is full because a disk hangs: the event loop must not read from it.
             result = StorageError("too many wait for the disks", path=key[0], error="EAGAIN")
         elif isinstance(result, Exception) and not isinstance(result, StorageError):
             raise result
@@ -126,17 +132,17 @@ class ColdPages:
             del self._brought[next(iter(self._brought))]
 
     def forget(self, now_ms: int) -> None:
-        """Nobody has come for some: what is not in memory then is read by a thread again."""
+        """Drop results that are too old: pages that were evicted since are read by a thread again."""
         for key, brought in list(self._brought.items()):
             if brought.until_ms > now_ms:
                 break
             del self._brought[key]
 
-    def _came(self, key: Key, result: object, now_ms: int) -> Effects:
+    def _came(self, key: PageRangeKey, result: object, now_ms: int) -> Effects:
         self._note(key, result, now_ms)
         return self._tell(deque(self._under_way.pop(key).values()), now_ms)
 
-    def _tell(self, waiting: deque[Then], now_ms: int) -> Effects:
+    def _tell(self, waiting: deque[PagesReadCallback], now_ms: int) -> Effects:
         effects: Effects = []
         for _ in range(min(len(waiting), _TOLD_AT_ONCE)):
             effects += waiting.popleft()(now_ms)
@@ -147,7 +153,7 @@ class ColdPages:
         return effects
 
     def take(self, fs: Fs, file: File, position: int, size_bytes: int, window_bytes: int) -> Buffer:
-        """See `take`."""
+        """See the function `take`."""
         at = position - self._begin
         if file is self._file and at >= 0 and at + size_bytes <= len(self._chunk):
             return self._chunk[at : at + size_bytes]
@@ -156,12 +162,14 @@ class ColdPages:
         if found is None:
             begin = position // window_bytes * window_bytes
             end = max(begin + window_bytes, position + size)
-            found = self._missing(Place(fs, file.path, begin, end - begin), file, position, size)
+            found = self._missing(
+                PageRange(fs, file.path, begin, end - begin), file, position, size
+            )
         self._file, self._begin, self._chunk = file, position, found
         return found if size == size_bytes else found[:size_bytes]
 
-    def _missing(self, place: Place, file: File, position: int, size_bytes: int) -> bytes:
-        """Read what is not in memory if it has just been brought there; else PagesCold."""
+    def _missing(self, place: PageRange, file: File, position: int, size_bytes: int) -> bytes:
+        """Read pages that are not in memory if a thread has read them a moment ago; else raise PagesCold."""
         brought = self._brought.get(place.key)
         if brought is None:
             raise PagesCold(place)
@@ -177,7 +185,7 @@ _asked: ContextVar[ColdPages | None] = ContextVar("cold_pages", default=None)
 def take(
     fs: Fs, file: File, position: int, size_bytes: int, window_bytes: int = WINDOW_BYTES
 ) -> Buffer:
-    """As `file.read`; inside of a ColdPages it raises PagesCold where that would wait for the disk."""
+    """Like `file.read`; inside of `with cold_pages:` it raises PagesCold rather than wait for the disk."""
     pages = _asked.get()
     if pages is None:
         return file.read(position, size_bytes)
@@ -186,7 +194,7 @@ def take(
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Read as outside of any ColdPages: who does this cannot be asked again half-way."""
+    """Within this block reads may wait for the disk: for code that cannot be retried half-way."""
     token = _asked.set(None)
     try:
         yield
@@ -194,12 +202,12 @@ def waiting() -> Iterator[None]:
         _asked.reset(token)
 
 
-def _read(place: Place) -> None:
-    """Called on a thread. By its path: as many files are open as threads are at it."""
+def _read(place: PageRange) -> None:
+    """Read the range; runs on a thread. It opens the path, so no more files are open than threads run."""
     try:
         file = place.fs.open_to_read(place.path)
     except StorageError:
-        return  # it has gone, or there is no descriptor: whoever asks again finds out
+        return  # the file is gone, or there is no descriptor: the retry gets that error
     try:
         end = min(place.position + place.size_bytes, file.size())
         for position in range(place.position, end, MIB):

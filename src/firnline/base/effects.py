@@ -1,9 +1,9 @@
-"""What a machine asks of the world, and how the world answers. PURE.
+"""Effects: values that say what the runtime is to do for the logic of a node. PURE.
 
-`Effect`, at the end, lists them all. One that has an answer carries its continuation `then`, which takes the
-answer and `now_ms` and returns further effects; it is called on the node's one thread only. Append and
-EnsureTopic are for another part of the same node, which `broker/node.py` finds; the runtime carries out all
-others. Effects are carried out in list order.
+The logic does no I/O. Each of its functions returns a list of effects, and the runtime carries them out in
+list order. An effect with a result has a continuation `then`: the runtime calls it with the result and
+`now_ms`, on the event loop only, and it returns further effects. `broker/node.py` passes Append and
+EnsureTopic to another part of the same node. `Effect`, at the end, lists all kinds.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -16,9 +16,9 @@ from firnline.base.ports import File
 
 Effects = list["Effect"]
 Pool = Literal["disk", "copy", "read", "expire", "names", "codec", "pages", "votes"]
-# Files of one log directory that are synced at the same time: by a Flush, and by the threads of the pool.
+# How many files of one log directory are synced at the same time, by Flush effects and by the pool "disk".
 SYNC_THREADS = 8
-# Each log directory has threads of its own: one that hangs holds up no other one.
+# These pools have threads of their own for each log directory, so that a disk that hangs delays no other.
 BY_DIRECTORY: frozenset[Pool] = frozenset(("disk", "pages"))
 T = TypeVar("T")
 Context = TypeVar("Context")
@@ -30,7 +30,7 @@ Done = TypeVar("Done")
 
 @event
 class Flush:
-    """fdatasync `files`, grouped with what else waits for their disk; then `then(error or None, now_ms)`."""
+    """Sync `files`, together with those of other Flush effects; then call `then(error or None, now_ms)`."""
 
     files: Sequence[File]
     then: Callable[[StorageError | None, int], Effects]
@@ -38,13 +38,13 @@ class Flush:
 
 @event
 class Submit(Generic[T]):
-    """Run `work` off the loop in the named pool; then `then(result or the exception, now_ms)`.
+    """Run `work` on a thread of the named pool; then call `then(result or the exception, now_ms)`.
 
-    `work` takes nothing that the loop may change meanwhile. A full pool answers at once with
-    KafkaError(THROTTLING_QUOTA_EXCEEDED).
+    `work` must not use state that the event loop may change meanwhile. Where the queue of the pool is full,
+    the result is KafkaError(THROTTLING_QUOTA_EXCEEDED).
 
-    owner  whose it is: those who have work in a pool take turns, and each has his own done in order
-    path   in the log directory whose disk it waits for
+    owner  the pool serves owners in round robin, and the work of one owner in order
+    path   a path in the log directory whose disk `work` waits for
     """
 
     name: str
@@ -56,16 +56,17 @@ class Submit(Generic[T]):
 
     def __post_init__(self) -> None:
         assert self.path or self.pool not in BY_DIRECTORY, (
-            "a disk is waited for, and nobody knows which"
+            "work for a pool with threads for each log directory needs a path"
         )
 
 
 @event
 class Compact(Generic[Job, Group, Done]):
-    """Do a round of compaction beside the loop; log.compaction.rounds.Compaction says what the types are.
+    """Run a round of compaction in another process; log.compaction.rounds.Compaction names the types.
 
-    Each group that is ready goes to `on_group(group, now_ms)`, which swaps it in and returns effects, or
-    None: the round is to end. At last `then(what was done or the exception, now_ms)`, exactly once.
+    The runtime passes each finished group of segments to `on_group(group, now_ms)`. That swaps the segments
+    in and returns effects, or None to end the round. At the end the runtime calls
+    `then(result or the exception, now_ms)`, exactly once.
     """
 
     job: Job
@@ -75,7 +76,7 @@ class Compact(Generic[Job, Group, Done]):
 
 @event
 class SetTimer:
-    """Call `then(now_ms)` once at `at_ms`, monotonic. A timer of the same key is replaced."""
+    """Call `then(now_ms)` once at `at_ms` of the monotonic clock. It replaces a timer with the same key."""
 
     key: Hashable
     at_ms: int
@@ -84,17 +85,17 @@ class SetTimer:
 
 @event
 class CancelTimer:
-    """Forget the timer of that key; none is fine."""
+    """Cancel the timer of that key, if there is one."""
 
     key: Hashable
 
 
 @event
 class Reply(Generic[Context]):
-    """Answer one request.
+    """Send the response to one request.
 
-    context  says which connection, request and version: api.context.RequestContext, or the simulator's own
-    message  api.context.Answer, or None: the request has no answer (Produce with acks=0)
+    context  the connection, the request and its version: api.context.RequestContext, or the simulator's own
+    message  api.context.Answer; None where the request gets no response (Produce with acks=0)
     """
 
     context: Context
@@ -102,7 +103,7 @@ class Reply(Generic[Context]):
 
 
 class Peer(NamedTuple):
-    """Another node and where it listens. `node_id` is negative for a bootstrap server: whoever is there."""
+    """Another node and its address. `node_id` is negative for a bootstrap server, whose id is not known."""
 
     node_id: int
     host: str
@@ -111,9 +112,10 @@ class Peer(NamedTuple):
 
 @event
 class Unanswered:
-    """No answer came: not connected, cut off, timed out, or not understood. `why` is for the operator.
+    """A request to another node got no response: no connection, a timeout, or a response that cannot be read.
 
-    is_unsupported  the other side has no version of the request within the bounds that were given
+    why             the reason, for the operator
+    is_unsupported  the other node supports no version of the request within the given bounds
     """
 
     why: str
@@ -121,18 +123,18 @@ class Unanswered:
 
 
 class Request(Generic[Response]):
-    """What another node can be asked; a subclass, of `protocol.messages`, names the class of the answer."""
+    """A request to another node. Its subclasses, in `protocol.messages`, name the class of the response."""
 
     __slots__ = ()
 
 
 @event
 class Send(Generic[Response]):
-    """Ask another node; then `then(response or Unanswered, now_ms)`, exactly once.
+    """Send a request to another node; then call `then(response or Unanswered, now_ms)`, exactly once.
 
-    `request` is a message of `protocol.messages`; it leaves in the newest version both sides know,
-    but no newer than `version_max`; where that is older than `version_min` it does not leave. Requests of
-    one `channel` to one peer keep their order and share a connection; other channels do not wait for them.
+    `request` is a message of `protocol.messages`. It is sent in the newest version that both nodes support,
+    at most `version_max`; if that is below `version_min`, the result is Unanswered. Requests of one `channel`
+    to one peer share a connection and keep their order. Channels do not wait for one another.
     """
 
     peer: Peer
@@ -146,10 +148,10 @@ class Send(Generic[Response]):
 
 @event
 class CloseConnection(Generic[Context]):
-    """Drop the peer without an answer.
+    """Close the connection of a request without a response.
 
-    problem  what went wrong inside, unexpectedly, when its request was under way; None: nothing did
-    instead  a Reply that says so to a peer which asks for many others: its connection stays
+    problem  the unexpected exception that ended the request; None where there was none
+    instead  an error response for a peer that forwards requests of many clients: its connection stays open
     """
 
     context: Context
@@ -159,20 +161,20 @@ class CloseConnection(Generic[Context]):
 
 @event
 class Warn:
-    """Tell the operator, in one line of the log: what is wrong, where, and what can be done."""
+    """Log one line at level WARNING: what is wrong, where, and what the operator can do."""
 
     line: str
 
 
 @event
 class Note:
-    """Tell the operator, in one line of the log, what was done: nothing is wrong."""
+    """Log one line at level INFO: what was done. Nothing is wrong."""
 
     line: str
 
 
 class Appended(NamedTuple):
-    """Where a batch went: first and last offset, inclusive, and the time the log gave it, or -1."""
+    """The first and last offset of an appended batch, inclusive, and its LogAppendTime, or -1."""
 
     base_offset: int
     last_offset: int
@@ -182,9 +184,9 @@ class Appended(NamedTuple):
 
 @event
 class Append:
-    """Append one built batch to a partition this node leads, as acks=all; answer when it is committed.
+    """Append one batch to a partition that this node leads, with acks=all; call `then` once it is committed.
 
-    Coordinators and the tier write their records with it; `then` gets Appended or a KafkaError.
+    Coordinators and the remote tier write their records so. `then` gets Appended or a KafkaError.
     """
 
     topic_partition: TopicPartition
@@ -194,13 +196,13 @@ class Append:
 
 @event
 class EnsureTopic:
-    """Create the internal topic of that name if it is not there; then `then(error or None, now_ms)`."""
+    """Create the internal topic of that name if it is missing; then call `then(error or None, now_ms)`."""
 
     name: str
     then: Callable[[KafkaError | None, int], Effects]
 
 
-# Any: a list holds effects of each type, and whoever carries one out knows of which.
+# Any: one list holds effects with results of different types.
 Effect = (
     Flush
     | Submit[Any]
@@ -218,5 +220,8 @@ Effect = (
 
 
 def with_cause(problem: StorageError, effects: Effects) -> Effects:
-    """Say what it was before what becomes of it, where anything does: the disk logs not every error."""
+    """Put a warning about `problem` before its consequences, if there are any.
+
+    The disk port does not log every error itself.
+    """
     return [Warn(line=str(problem)), *effects] if effects else effects

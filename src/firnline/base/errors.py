@@ -1,7 +1,7 @@
-"""Errors, told apart by who must act: the client, the operator, or us. PURE.
+"""Errors, in classes by who must act: the client, the operator, or the developers. PURE.
 
-Per-partition failures are values (`Appended | KafkaError`), never exceptions thrown through a loop
-over partitions; whole-request failures are raised and mapped in `api/dispatch` only.
+The failure of one partition is a value (`Appended | KafkaError`), never an exception, so that the request's
+other partitions go on. The failure of a whole request is raised; `api/dispatch` alone maps it to a response.
 """
 
 from enum import IntEnum
@@ -188,7 +188,7 @@ RETRIABLE = frozenset(
 
 
 class FirnlineError(Exception):
-    """Root of the family. `str()` prints `why [key=value ...]`."""
+    """The base class of our errors. `str()` prints `why [key=value ...]`."""
 
     def __init__(self, why: str, /, **facts: object) -> None:
         super().__init__(why)
@@ -202,9 +202,10 @@ class FirnlineError(Exception):
 
 
 class KafkaError(FirnlineError):
-    """A refusal with a wire code: the client must act. `why` goes on the wire and leaks no paths.
+    """A refusal with an error code of the protocol: the client must act.
 
-    It is cut at WHY_CHARS_MAX: it may name what a client sent, and fits into any answer.
+    `why` is sent to the client, so it must not contain paths. It may quote what a client sent, so it is cut
+    at WHY_CHARS_MAX: then it fits into any response.
     """
 
     def __init__(self, code: Code, why: str = "", /, **facts: object) -> None:
@@ -229,58 +230,58 @@ class KafkaError(FirnlineError):
 
 
 class ProtocolError(FirnlineError):
-    """Bytes from a peer that are not a request: the connection is closed without an answer."""
+    """A peer sent bytes that are no valid request: the connection is closed without a response."""
 
 
 class ConfigError(FirnlineError):
-    """A setting that cannot be used: the operator must act. Says which key, and what would do."""
+    """A setting that cannot be used: the operator must act. The text names the key and a value that works."""
 
 
-# What passes, or the operator may end, while we run; whatever else a disk answers means that it failed
-# (rel-P9).
+# Errors that pass by themselves, or that the operator can end while the node runs. After any other error of a
+# disk, the disk counts as failed (rel-P9).
 _NO_DESCRIPTOR = ("EMFILE", "ENFILE")
 _PASSING = ("ENOSPC", "EDQUOT", "EAGAIN", *_NO_DESCRIPTOR)
 
 
 class CannotGoOn(ConfigError):
-    """What the quorum decided does not go with how this node is set up, or with what its release acts on: it
-    stops, in whatever step it learns of it."""
+    """The quorum decided something that this node's settings or release do not support: it stops."""
 
 
 class StorageError(FirnlineError):
-    """Bytes could not be read or written, or differ from what was written: the operator must act."""
+    """Bytes could not be read or written, or are not as they were written: the operator must act."""
 
     @property
     def is_passing(self) -> bool:
-        """True where the disk is sound, and has no room or no time, or the process no descriptor, for now."""
+        """True where the disk has not failed: it is full or busy, or the process has no descriptor left."""
         return self.facts.get("error") in _PASSING
 
     @property
     def has_lost_nothing(self) -> bool:
-        """True where the process had no descriptor left: the disk was not asked, and has lost nothing.
+        """True where the process had no descriptor left: the call did not reach the disk; nothing is lost.
 
-        Of a sync nothing else passes: what a full disk refused then is gone from memory, too (rel-P9).
+        After any other failure of a sync the written pages may be gone from memory, too, even if the disk
+        was only full (rel-P9).
         """
         return self.facts.get("error") in _NO_DESCRIPTOR
 
 
 class RecordsCut(StorageError):
-    """What was to be read has been truncated away meanwhile. The disk is sound; whoever asks again is told.
+    """The records to be read were truncated in the meantime. The disk has not failed; the client asks again.
 
-    Nothing may be sent in place of it: its place in the file may hold other records by now. Of a log that was
-    given up while it was synced it says that nothing of it is served any more.
+    The bytes at that position must not be sent: they may belong to other records by now. A log that this
+    broker no longer serves raises it, too.
     """
 
     @property
     def has_lost_nothing(self) -> bool:
-        """True: here, too, the disk was not asked and has lost nothing."""
+        """True: the call did not reach the disk, so nothing is lost."""
         return True
 
 
 def records_cut(path: str, end: int, cut: int) -> RecordsCut:
-    """The error of a read up to `end` by a handle of a file that was cut at `cut`."""
+    """The error of a read up to position `end` from a file that was truncated to `cut` bytes."""
     return RecordsCut("the records were truncated meanwhile", path=path, end=end, cut=cut)
 
 
 class Bug(FirnlineError):
-    """An invariant is broken: we must act. Never caught below `runtime.loop`."""
+    """An invariant is broken: the developers must act. Only `runtime.loop` catches it."""

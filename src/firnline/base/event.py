@@ -1,4 +1,4 @@
-"""`@event`: a small record that is frozen to the type checker and cheap at run time. PURE."""
+"""`@event`: a small dataclass that is frozen for the type checker and cheap at run time. PURE."""
 
 import os
 from collections.abc import Callable
@@ -7,13 +7,13 @@ from typing import TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
-# Set by `make test`, never in production: a frozen dataclass costs 3.9x a plain one to create.
+# `make test` sets it, production does not: to create a frozen dataclass takes 3.9 times as long.
 _FREEZE = os.environ.get("FIRNLINE_FREEZE") == "1"
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def event(cls: type[T]) -> type[T]:
-    """Make `cls` a keyword-only slotted dataclass; mutation is an error to mypy, and in tests."""
+    """Make `cls` a keyword-only slotted dataclass. mypy rejects mutation; in tests it also raises."""
     return dataclass(slots=True, kw_only=True, frozen=_FREEZE)(cls)
 
 

@@ -1,8 +1,8 @@
-"""Names and numbers that identify things. PURE.
+"""Identifiers of topics, partitions, directories and offsets. PURE.
 
 Conventions of the whole code base: an `_offset` counts records and is inclusive; an `_end_offset` is
 exclusive; a `position` counts bytes; an `index` is neither. A topic id is 16 raw bytes, as on the
-wire, because a `uuid.UUID` costs thirty times as much to make and compare.
+wire: a `uuid.UUID` costs thirty times as much to create and compare.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -18,26 +18,26 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
 SHARE_GROUP_TOPIC = "__share_group_state"
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
-# What Kafka calls internal: coordinators alone write there.
+# Kafka's internal topics: only coordinators write to them.
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_GROUP_TOPIC})
-# What the system believes: these, and what brokers alone write.
+# The topics that clients must not write to: these, and the one that only brokers write to.
 SYSTEM_TOPICS = INTERNAL_TOPICS | {REMOTE_LOG_METADATA_TOPIC}
 
-# Where a replica is, when no directory is named; ids below the limit are reserved. As Apache Kafka 4.3.1
-# counts them, which is not the order of KIP-858's text.
-MIGRATING_DIRECTORY: Uuid = ZERO_UUID  # in one of its broker's, nobody said which
-UNASSIGNED_DIRECTORY: Uuid = bytes(15) + b"\x01"  # new: its broker chooses
-LOST_DIRECTORY: Uuid = bytes(15) + b"\x02"  # in none that is in use
+# Reserved directory ids; all below RESERVED_DIRECTORIES are reserved. The numbers are those of Apache Kafka
+# 4.3.1, not those of KIP-858's text.
+MIGRATING_DIRECTORY: Uuid = ZERO_UUID  # in some directory of the broker; which one is not known
+UNASSIGNED_DIRECTORY: Uuid = bytes(15) + b"\x01"  # a new replica: its broker chooses
+LOST_DIRECTORY: Uuid = bytes(15) + b"\x02"  # in no directory that is in use
 RESERVED_DIRECTORIES = 100
 
 NO_EPOCH = -1
 NO_OFFSET = -1
-# A broker epoch that nobody told: the controller does not check it then (I10, I17).
+# An unknown broker epoch: the controller does not check it (I10, I17).
 NO_BROKER_EPOCH = -1
 
 
 class TopicPartition(NamedTuple):
-    """One partition by topic name. Prints as Kafka names its directory."""
+    """One partition by topic name. Its text is the name of its directory, as in Kafka."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class TopicPartition(NamedTuple):
 
 
 class TopicIdPartition(NamedTuple):
-    """One partition by topic id: survives deletion and re-creation under the same name."""
+    """One partition by topic id, which a new topic of the same name does not share."""
 
     topic_id: Uuid
     partition: int
@@ -57,20 +57,20 @@ PartitionKey = tuple[Uuid, int]  # topic id and partition number: the key of a d
 
 
 class OffsetAndEpoch(NamedTuple):
-    """A place in a log. As a snapshot id `offset` is exclusive (spec Q3). Ordered by epoch first."""
+    """An offset and the leader epoch there. In a snapshot id `offset` is exclusive (spec Q3)."""
 
     offset: int
     epoch: int
 
 
 def uuid_text(value: Uuid) -> str:
-    """Return Kafka's spelling: 22 characters of URL-safe base64 without padding."""
+    """Return Kafka's text form: 22 characters of URL-safe base64 without padding."""
     assert len(value) == 16
     return urlsafe_b64encode(value).decode().rstrip("=")
 
 
 def uuid_from_text(text: str) -> Uuid:
-    """Parse Kafka's spelling of a UUID; raises ValueError for anything that is not 16 bytes."""
+    """Parse Kafka's text form of a UUID; raises ValueError for anything that is not 16 bytes."""
     value = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if len(value) != 16:
         raise ValueError(f"{text!r} is not a UUID of 16 bytes in URL-safe base64")

@@ -1,8 +1,8 @@
-"""The compiled kernel, where there is one and nobody forbade it. PURE.
+"""The compiled extension module, if it is installed and enabled. PURE.
 
-`native` is the module firnline._native, or None: where no C compiler was at hand when Firnline was
-installed, and under FIRNLINE_NATIVE=0. Each function of it has a twin in Python, which is what runs then;
-both say the same of the same bytes (decision 0007).
+`native` is the module firnline._native. It is None where Firnline was installed without a C compiler, and
+under FIRNLINE_NATIVE=0. Each of its functions has a reference implementation in Python, which runs instead
+and returns the same for the same bytes (decision 0007).
 """
 
 import os

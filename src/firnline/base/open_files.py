@@ -1,9 +1,9 @@
-"""Files that stay open until somebody else needs the descriptor. PURE.
+"""A bounded set of files that stay open for reuse. PURE.
 
-A log keeps the file open that it appends to, and there may be as many logs as descriptors. So the files of
-all logs share a number of them: whoever opens one too many has the one let go that was opened first, and its
-log opens it again when it is used. It is a queue and not the order of use: an append costs nothing more, and
-to open a file again some microseconds. Source: docs/decisions/0032.
+Each log keeps open the file that it appends to, and there may be more logs than descriptors. So the files of
+all logs share `files_max` descriptors. When one more is opened, the file that was opened first is closed; its
+log opens it again on the next use. The order is that of opening, not of use: so an append has nothing to
+note, and to open a file again costs some microseconds. Source: docs/decisions/0032.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,9 @@ LetGo = Callable[[], None]
 
 
 class OpenFiles:
-    """Those of one file system, oldest first. Nobody has to say that one is closed: all is held weakly.
+    """The open files of one file system, oldest first. References are weak: a closed file leaves by itself.
 
-    files_max   so many stay open at most
+    files_max   how many stay open at most
     """
 
     def __init__(self, files_max: int = INT32_MAX) -> None:
@@ -29,16 +29,16 @@ class OpenFiles:
         return len(self._keepers)
 
     def keep(self, file: File, let_go: LetGo) -> None:
-        """Note that `file` stays open until the method `let_go` is called. Any thread."""
+        """Note that `file` stays open until the method `let_go` is called. May be called on any thread."""
         self._keepers[ref(file, self._forget)] = WeakMethod(let_go)
 
     def trim(self) -> None:
-        """Have let go what is too much. On the loop: whoever keeps a file is of one thread."""
+        """Close the files above `files_max`. Call it on the event loop, where the keepers of files run."""
         if len(self._keepers) > self.files_max:
             self.give_back(len(self._keepers) - self.files_max)
 
     def give_back(self, count: int) -> int:
-        """Have `count` files let go, those that were opened first; return how many there were."""
+        """Close the `count` files that were opened first; return how many were closed."""
         given = 0
         while given < count and (oldest := self._oldest()) is not None:
             keeper = self._keepers.pop(oldest, None)
@@ -52,7 +52,7 @@ class OpenFiles:
         while True:
             try:
                 return next(iter(self._keepers), None)
-            except RuntimeError:  # a thread opened or closed one in this moment
+            except RuntimeError:  # a thread opened or closed a file during the iteration
                 continue
 
     def _forget(self, gone: ReferenceType[File]) -> None:

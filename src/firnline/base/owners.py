@@ -1,8 +1,8 @@
-"""What each owner has of a table that all of them share, so that none can take all of it. PURE.
+"""Fair shares of a bounded table: no owner can fill the whole of it. PURE.
 
-An owner is an address, or whatever else somebody cannot have thousands of. Where the table is full, the
-oldest thing of the owner with most goes: a flood drives out itself. Where nothing may go, an owner is given
-no more than what is left for the others.
+An owner is a client address, or something else that one client cannot have thousands of. When the table is
+full, its user evicts the oldest entry of the owner that has the most, so a flood evicts itself. Where entries
+cannot be evicted, `may_have_more` limits each owner to as much as is still free.
 """
 
 from heapq import heapify, heappop, heappush
@@ -10,12 +10,12 @@ from typing import Generic, TypeVar
 
 Thing = TypeVar("Thing")
 
-# Entries of the heap that are out of date, beyond which it is made anew.
+# The heap is rebuilt when it has more outdated entries than this.
 _STALE_MAX = 1_000
 
 
 class Owners(Generic[Thing]):
-    """Things by owner, oldest first, each with a size. All questions cost next to nothing, however many."""
+    """Things by owner, oldest first, each with a size. Every method is cheap however many there are."""
 
     __slots__ = ("_largest", "_of", "_sizes", "count", "size")
 
@@ -24,11 +24,11 @@ class Owners(Generic[Thing]):
         self.size = 0
         self._of: dict[str, dict[Thing, int]] = {}
         self._sizes: dict[str, int] = {}
-        # (-size, owner): each owner is in it with its size, or a larger one of before.
+        # (-size, owner): each owner has an entry with its present size, or with an earlier, larger one.
         self._largest: list[tuple[int, str]] = []
 
     def add(self, owner: str, thing: Thing, size: int = 1) -> None:
-        """The owner has one thing more; it must not have had it before."""
+        """Add a thing, which the owner must not have yet."""
         self._of.setdefault(owner, {})[thing] = size
         self.count += 1
         self.size += size
@@ -39,7 +39,7 @@ class Owners(Generic[Thing]):
             heapify(self._largest)
 
     def remove(self, owner: str, thing: Thing) -> int:
-        """The thing has gone; return its size. KeyError where the owner does not have it."""
+        """Remove a thing and return its size. KeyError where the owner does not have it."""
         things = self._of[owner]
         size = things.pop(thing)
         self.count -= 1
@@ -51,15 +51,15 @@ class Owners(Generic[Thing]):
         return size
 
     def size_of(self, owner: str) -> int:
-        """Return the size of all that an owner has."""
+        """Return the total size of an owner's things."""
         return self._sizes.get(owner, 0)
 
     def things_of(self, owner: str) -> list[Thing]:
-        """Return what an owner has, oldest first."""
+        """Return an owner's things, oldest first."""
         return list(self._of.get(owner, ()))
 
     def largest(self) -> str | None:
-        """Return the owner that has most, None where nobody has anything."""
+        """Return the owner with the largest total size, None where the table is empty."""
         heap = self._largest
         while heap:
             size, owner = heap[0]
@@ -72,13 +72,14 @@ class Owners(Generic[Thing]):
         return None
 
     def oldest_of_largest(self) -> tuple[str, Thing] | None:
-        """Return the owner that has most, and the oldest thing it has."""
+        """Return the owner with the largest total size, and its oldest thing."""
         owner = self.largest()
         return None if owner is None else (owner, next(iter(self._of[owner])))
 
     def may_have_more(self, owner: str, size_max: int) -> bool:
-        """Whether the owner has less than what is left: one alone gets half of `size_max`, two a third each.
+        """Whether the owner has less than what is still free.
 
-        So there is room left for whoever comes next, and nobody has to be told apart from anybody.
+        A single owner gets half of `size_max`, two get a third each, and so on. So there is always some room
+        for a new owner.
         """
         return self._sizes.get(owner, 0) < size_max - self.size

@@ -1,4 +1,4 @@
-"""The doors to the outside world, as protocols: production and simulator supply them. PURE."""
+"""Ports: interfaces to clock, randomness and disk. Production and the simulator implement them. PURE."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -9,14 +9,14 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Clock(Protocol):
-    """Time in milliseconds. Machines never read it; the runtime passes `now_ms` with each event."""
+    """Time in milliseconds. The logic never reads it; the runtime passes `now_ms` with each event."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970 UTC; may jump."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some moment; never jumps, never goes back."""
+        """Milliseconds since some fixed moment; never jumps, never goes back."""
         ...
 
 
@@ -28,14 +28,14 @@ class Rng(Protocol):
         ...
 
     def uuid(self) -> bytes:
-        """16 random bytes in the shape of a version 4 UUID that does not begin with a dash as text."""
+        """A random version 4 UUID, 16 bytes, whose text form does not begin with a dash."""
         ...
 
 
 class File(Protocol):
-    """One open file. Positions and sizes are bytes. Errors: StorageError with the path.
+    """One open file. Positions and sizes are in bytes. Every failure is a StorageError with the path.
 
-    What was written is in the page cache; only `sync` makes it survive a power cut.
+    A write reaches only the page cache; after `sync` it survives a power cut.
     """
 
     path: str
@@ -43,7 +43,7 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def append(self, data: Buffer) -> int:
-        """Write `data` whole at the end; return the position it begins at."""
+        """Write all of `data` at the end; return the position where it begins."""
         ...
 
     def append_all(self, parts: Sequence[Buffer]) -> int:
@@ -55,17 +55,20 @@ class File(Protocol):
         ...
 
     def read_ready(self, position: int, size: int) -> Buffer | None:
-        """As `read`, but None where that would wait for the disk. Where nobody can tell it waits."""
+        """Like `read`, but None where that would wait for the disk.
+
+        On a file system that cannot tell whether it would, the read waits.
+        """
         ...
 
     def read_into(self, position: int, room: memoryview) -> int:
-        """Fill `room`; return how many bytes there were: fewer only at the end of the file."""
+        """Fill `room`; return how many bytes were read: fewer only at the end of the file."""
         ...
 
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
-        """fdatasync. A failure means the file is lost: never retry and trust (rel-P9)."""
+        """fdatasync. After a failure the file is lost: a later success proves nothing (rel-P9)."""
         ...
 
     def fileno(self) -> int:
@@ -73,9 +76,9 @@ class File(Protocol):
         ...
 
     def cut_off(self, size: int) -> None:
-        """Let nobody read beyond `size` by this handle any more: the file is about to be cut there.
+        """Forbid reads beyond `size` through this handle: the file is about to be truncated there.
 
-        Such a read raises RecordsCut from now on, one that is under way in a thread, too. On the loop.
+        From now on such a read raises RecordsCut, also one that a thread has begun. Called on the event loop.
         """
         ...
 
@@ -83,26 +86,26 @@ class File(Protocol):
 
 
 class Fs(Protocol):
-    """A file system. Paths are absolute strings with '/'. A name change is durable after `sync_dir`."""
+    """A file system. Paths are absolute strings with '/'. A rename is durable after `sync_dir`."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and appending; with `create` a missing file is made empty."""
+        """Open for reading and appending; with `create` a missing file is created empty."""
         ...
 
     def keep(self, file: File, let_go: Callable[[], None]) -> None:
-        """Say that `file` stays open to be used again, until `let_go()` is called: too many do.
+        """Register a file that its owner keeps open for reuse.
 
-        It is a method of whoever keeps the file, and drops it. It is called on the loop, when another file is
-        opened.
+        Where too many files are open, the file system calls `let_go()`, a method of the owner that drops the
+        file. It does so on the event loop, when another file is opened.
         """
         ...
 
     def open_to_read(self, path: str) -> File:
-        """Open for reading alone, which is all that a read-only file allows."""
+        """Open for reading only; for files that may be read-only."""
         ...
 
     def make_read_only(self, path: str) -> None:
-        """Nobody may open the file for writing from now on; it can be renamed and removed."""
+        """Make the file read-only. It can still be renamed and removed."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -112,15 +115,15 @@ class Fs(Protocol):
         ...
 
     def names(self, path: str) -> Iterator[str]:
-        """Names in the directory, in no order, read as they are taken: those of now, or of a moment ago."""
+        """Names in the directory, unsorted and lazily read: changes meanwhile may or may not show."""
         ...
 
     def make_dir(self, path: str) -> None:
-        """Make the directory and its parents; an existing one is fine."""
+        """Create the directory and its parents; an existing one is fine."""
         ...
 
     def rename(self, old_path: str, new_path: str) -> None:
-        """Move, replacing the target in one step."""
+        """Rename, replacing the target atomically."""
         ...
 
     def remove(self, path: str) -> None:
@@ -138,13 +141,13 @@ class Fs(Protocol):
     def set_modified_ms(self, path: str, time_ms: int) -> None: ...
 
     def volume_bytes(self, path: str) -> tuple[int, int]:
-        """(size, what we may still use) of the volume that a directory is on."""
+        """(size, usable free bytes) of the volume that holds a directory."""
         ...
 
     def lock(self, path: str) -> Callable[[], None]:
-        """Take an exclusive lock on the file `path`, made if missing; return the release.
+        """Lock the file `path` exclusively, creating it if missing; return the function that unlocks it.
 
-        Raises StorageError at once when another process holds it."""
+        Raises StorageError at once when another process holds the lock."""
         ...
 
 
@@ -152,16 +155,16 @@ class LogFiles(Protocol):
     """How many files the process may still open for logs."""
 
     def has_room(self) -> bool:
-        """Whether the files of one more log can be opened now."""
+        """Whether there are descriptors for the files of one more log."""
         ...
 
     def logs_left(self, logs: int) -> int:
-        """How many more logs there may be, where there are `logs`."""
+        """How many more logs can be opened when `logs` logs are open."""
         ...
 
 
 class EnoughFiles:
-    """`LogFiles` of a process that has no limit to think of."""
+    """`LogFiles` of a process without a limit."""
 
     def has_room(self) -> bool:
         return True

@@ -1,7 +1,7 @@
-"""What a broker and the active controller tell each other of replicas: who is in sync, which directory. PURE.
+"""What brokers and the active controller exchange about replicas: ISR changes and log directories. PURE.
 
-`replica` proposes and `controller` decides; neither knows the other, and both know these. Source: KIP-497,
-KIP-858, KIP-903.
+The package `replica` proposes and the package `controller` decides. Neither imports the other; both import
+these types. Source: KIP-497, KIP-858, KIP-903.
 """
 
 from typing import NamedTuple
@@ -10,10 +10,10 @@ from firnline.base.ids import NO_BROKER_EPOCH, Uuid
 
 
 class IsrMember(NamedTuple):
-    """A replica to be in sync.
+    """A member of a proposed ISR.
 
-    broker_epoch  of the incarnation that the leader heard from; -1 where it could not tell: then the
-                  controller does not check it (I10, I17)
+    broker_epoch  that of the incarnation which last fetched from the leader; -1 where the leader does not
+                  know it: then the controller does not check it (I10, I17)
     """
 
     broker_id: int
@@ -21,11 +21,11 @@ class IsrMember(NamedTuple):
 
 
 class IsrChange(NamedTuple):
-    """What the leader of a partition proposes, and the state it believes the partition to be in.
+    """The proposal of a partition's leader, and the state that it believes the partition to be in.
 
-    leader_epoch           in which it leads
-    partition_epoch        of the latest change that it knows of
-    new_isr                the in-sync replicas from now on, ascending by id but where the order is the change
+    leader_epoch           the epoch in which it leads
+    partition_epoch        that of the latest change that it knows of
+    new_isr                the proposed ISR, ascending by id unless the order itself is the change
     leader_recovery_state  0: the leader has recovered; 1: it still recovers from an unclean election
     """
 
@@ -38,7 +38,7 @@ class IsrChange(NamedTuple):
 
 
 class IsrAnswer(NamedTuple):
-    """The partition as the controller has it once the proposal is decided; fields as in its image."""
+    """The state of the partition after the controller's decision; fields as in the metadata image."""
 
     leader_id: int
     leader_epoch: int
@@ -48,7 +48,10 @@ class IsrAnswer(NamedTuple):
 
 
 class DirectoryAssignment(NamedTuple):
-    """A replica of the broker that says so is in that directory of its own, or in `LOST_DIRECTORY`."""
+    """The sending broker's replica of a partition is in that log directory of the broker.
+
+    `LOST_DIRECTORY` where its directory has failed.
+    """
 
     topic_id: Uuid
     partition: int

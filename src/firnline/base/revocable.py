@@ -1,8 +1,8 @@
-"""A file system that can be taken away from who has it. PURE.
+"""A file system that can be revoked from the log that uses it. PURE.
 
-A log that is served no more may still be held, for a read or a sync that was under way. Its directory has
-another name by then, or lies on a disk that failed, and the next topic of that name has a directory where its
-own was: by its paths nothing is to be opened, renamed or removed any more. Files that are open stay so.
+After a log was deleted or moved, or its disk failed, a read or a sync that was under way may still refer to
+it. By then its paths may belong to the next topic of the same name, so the log must not open, rename or
+remove any of them. Files that are open stay open.
 """
 
 from functools import partial
@@ -13,7 +13,7 @@ from firnline.base.ports import Fs
 
 
 class RevocableFs:
-    """`base.ports.Fs` over another one, until `revoke`."""
+    """A `base.ports.Fs` that passes all calls to another one, until `revoke`."""
 
     __slots__ = ("_fs",)
 
@@ -24,23 +24,23 @@ class RevocableFs:
         return getattr(self._fs, name)
 
     def revoke(self) -> None:
-        """Nothing more is done with any path: whoever tries is told what is told of records that were cut."""
+        """From now on every call with a path fails: like a read of truncated records, with RecordsCut."""
         self._fs = _NO_FILES
 
 
 def revocable(fs: Fs) -> Fs:
-    """Return `fs` as one log has it; `revoke` takes it away."""
+    """Return `fs` for the use of one log; `revoke` takes it away."""
     return cast("Fs", RevocableFs(fs))
 
 
 def revoke(fs: Fs) -> None:
-    """Take a `revocable` file system away; another one stays."""
+    """Revoke a `revocable` file system; do nothing with any other."""
     if isinstance(fs, RevocableFs):
         fs.revoke()
 
 
 class _NoFiles:
-    """No path is there, and nothing can be done with any."""
+    """A file system in which no path exists and every operation fails."""
 
     def exists(self, path: str) -> bool:
         return False
@@ -50,8 +50,8 @@ class _NoFiles:
 
 
 def _refuse(name: str, path: str, *args: object, **more: object) -> NoReturn:
-    # Not a failed disk: whoever asks again is told where the partition is, if it is anywhere.
-    why = "the log is served no more"
+    # No failed disk: a client that asks again learns where the partition is now.
+    why = "this broker does not serve the log any more"
     raise RecordsCut(why, path=path, attempted=name, error="EAGAIN")
 
 

@@ -8,7 +8,7 @@ from firnline.base.ports import Buffer, File
 
 
 class FileSlice(NamedTuple):
-    """`size_bytes` bytes of `file` from `position` on. The file outlives the slice (log/segment)."""
+    """`size_bytes` bytes of `file` from `position` on. It keeps the file open (log/segment)."""
 
     file: File
     position: int
@@ -18,14 +18,14 @@ class FileSlice(NamedTuple):
         return self.file.read(self.position, self.size_bytes)
 
     def read_ready(self) -> Buffer | None:
-        """As `read`, but None where that would wait for the disk."""
+        """Like `read`, but None where that would wait for the disk."""
         return self.file.read_ready(self.position, self.size_bytes)
 
 
 class FileRecords:
-    """Whole record batches as slices of segment files, in offset order.
+    """Complete record batches as slices of segment files, in offset order.
 
-    A message writer takes it wherever it takes bytes, so that `sendfile` stays possible.
+    The message encoder accepts it wherever it accepts bytes, so that `sendfile` can send the records.
     """
 
     __slots__ = ("size_bytes", "slices")
@@ -41,7 +41,7 @@ class FileRecords:
         return self.size_bytes
 
     def read(self) -> bytes:
-        """Return the bytes; for tests, followers and coordinators, never for a consumer's answer."""
+        """Read the bytes; for tests, followers and coordinators, never for a response to a consumer."""
         return b"".join(s.read() for s in self.slices)
 
 
@@ -50,8 +50,10 @@ EMPTY_RECORDS = b""
 
 
 def joined(parts: Sequence[Buffer | FileSlice], parts_max: int) -> bytes | None:
-    """Join up to JOIN_BYTES_MAX, slices read; None where they are larger, or more than `parts_max`, or to
-    read them would wait for the disk."""
+    """Read the slices and join all parts.
+
+    None where they exceed JOIN_BYTES_MAX or `parts_max`, or a read would wait for the disk.
+    """
     if len(parts) > parts_max:
         return None
     size = 0
@@ -69,10 +71,10 @@ def joined(parts: Sequence[Buffer | FileSlice], parts_max: int) -> bytes | None:
 
 
 def held_bytes(part: Buffer | FileSlice) -> int:
-    """What a part of an answer holds of memory: what stays in a file until it is sent holds none."""
+    """How much memory a part of a response holds: a file slice holds none until it is sent."""
     return 0 if isinstance(part, FileSlice) else len(part)
 
 
 def read_part(part: Buffer | FileSlice) -> Buffer:
-    """Return the bytes of a part of an answer."""
+    """Return the bytes of a part of a response."""
     return part.read() if isinstance(part, FileSlice) else part

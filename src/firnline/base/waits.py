@@ -1,4 +1,4 @@
-"""What an opening log waits for, and how it is done: here and now, or while others have the loop. PURE."""
+"""Disk operations of a log that opens: done at once, or in a thread pool while the loop goes on. PURE."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,19 +12,19 @@ _FULL_POOL_MS = 100
 
 
 class At(NamedTuple):
-    """What follows is done in that log directory, and nothing is begun yet.
+    """The following steps use that log directory; none has begun.
 
-    Where too much waits for its disk, the steps may be closed here, and taken anew later.
+    Where too much waits for the directory's disk, the caller may close the steps here and start anew later.
     """
 
     path: str
 
 
 class Wait(NamedTuple):
-    """Something that the disk is asked for.
+    """One operation that waits for the disk.
 
-    at_once()            does it, and waits; raises StorageError
-    begin(then, now_ms)  has it done; `then(problem or None, now_ms)` is called exactly once
+    at_once()            runs it here, and blocks; raises StorageError
+    begin(then, now_ms)  runs it in a pool; `then(problem or None, now_ms)` is called exactly once
     """
 
     at_once: Callable[[], object]
@@ -32,7 +32,7 @@ class Wait(NamedTuple):
 
 
 def off_loop(name: str, work: Callable[[], object], *, path: str = "", pool: Pool = "disk") -> Wait:
-    """Return how `work`, which waits for the disk of `path`, is done in a pool; a full one is asked again."""
+    """Return `work`, which waits for the disk of `path`, as a Wait. It retries while the pool is full."""
     return Wait(work, partial(_submit, name, work, path, pool))
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from firnline.base.cold_pages import Key, Place
+from firnline.base.cold_pages import PageRange, PageRangeKey
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
@@ -270,8 +270,8 @@ class OneFetch:
         self._waiter: FetchWaiter | None = None
         self._is_answered = False
         self._below: list[tuple[int, BelowLocalStart, int]] = []
-        self._cold: dict[Wanted, Place] = {}
-        self._awaited: dict[Key, None] = {}  # of what a thread reads for us
+        self._cold: dict[Wanted, PageRange] = {}
+        self._awaited: dict[PageRangeKey, None] = {}  # of what a thread reads for us
         self._serial = 0
         self._began_ms = self._until_ms = 0
 
@@ -537,7 +537,7 @@ class OneFetch:
         self._cold = {}
         return effects
 
-    def _page_came(self, key: Key, now_ms: int) -> Effects:
+    def _page_came(self, key: PageRangeKey, now_ms: int) -> Effects:
         if key not in self._awaited:
             return []
         del self._awaited[key]

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from firnline.base.background import Pause
-from firnline.base.cold_pages import ColdPages, Key, PagesCold, Place
+from firnline.base.cold_pages import ColdPages, PageRange, PageRangeKey, PagesCold
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
@@ -83,7 +83,7 @@ Found = TypeVar("Found")
 # Effects, or what is to be waited for, then the time.
 Slices = Generator[Effects | Pause, int, Effects]
 # None for a slice, or what has to be brought into memory before it goes on; at last what was found.
-Steps = Generator[Place | None, None, Found]
+Steps = Generator[PageRange | None, None, Found]
 LocalSteps = Generator[None, None, tuple[int, int] | None]
 Answer = Callable[[list[Outcome], int], Effects]
 
@@ -236,7 +236,7 @@ def search(
     there by then.
     """
     lost, steps = 0, begin()
-    brought: set[Key] = set()
+    brought: set[PageRangeKey] = set()
     try:
         while True:
             try:
@@ -260,7 +260,7 @@ def search(
         return KafkaError(problem.code, problem.why, **problem.facts)
 
 
-def _until_cold(steps: Steps[Found]) -> Generator[Effects, int, Found | Place]:
+def _until_cold(steps: Steps[Found]) -> Generator[Effects, int, Found | PageRange]:
     """Take steps, each in a slice; return what they lead to, or what is to be brought into memory first."""
     while True:
         try:
@@ -351,7 +351,7 @@ class _Pending(Pause):
         self._pages = pages
         self._answer = answer
         self._ready: list[int] = []  # of `cold`
-        self._awaited: dict[int, Key] = {}  # what threads read for us
+        self._awaited: dict[int, PageRangeKey] = {}  # what threads read for us
         self._searching: dict[
             int, str
         ] = {}  # those of `cold` that are begun, and in which directory
@@ -364,7 +364,7 @@ class _Pending(Pause):
         return bool(self.remote or self.cold)
 
     def add(
-        self, ask: OffsetAsk, steps: Steps[Outcome | None], found: Outcome | Place | None
+        self, ask: OffsetAsk, steps: Steps[Outcome | None], found: Outcome | PageRange | None
     ) -> Effects:
         """Note the next question, and what came of it; None: the tier is to be asked."""
         self.outcomes.append(_HANGS)
@@ -375,10 +375,10 @@ class _Pending(Pause):
         index: int,
         ask: OffsetAsk,
         steps: Steps[Outcome | None],
-        found: Outcome | Place | None,
+        found: Outcome | PageRange | None,
     ) -> Effects:
         """What came of a question now."""
-        if isinstance(found, Place):
+        if isinstance(found, PageRange):
             return self._wait(index, ask, steps, found)
         self.cold.pop(index, None)
         queue = self._queues.get(self._searching.pop(index, ""))
@@ -390,7 +390,7 @@ class _Pending(Pause):
         return []
 
     def _wait(
-        self, index: int, ask: OffsetAsk, steps: Steps[Outcome | None], place: Place
+        self, index: int, ask: OffsetAsk, steps: Steps[Outcome | None], place: PageRange
     ) -> Effects:
         directory = _directory_of(place)
         self.cold[index] = ask, steps
@@ -403,7 +403,7 @@ class _Pending(Pause):
             self._searching[index] = directory
         return self._bring(index, place, self._page_came)
 
-    def _bring(self, index: int, place: Place, then: Callable[[int, int], Effects]) -> Effects:
+    def _bring(self, index: int, place: PageRange, then: Callable[[int, int], Effects]) -> Effects:
         self._awaited[index] = place.key
         return self._pages.bring(place, (self, index), partial(then, index))
 
@@ -501,7 +501,7 @@ class _Pending(Pause):
         return self._answer(self.outcomes, now_ms)
 
 
-def _directory_of(place: Place) -> str:
+def _directory_of(place: PageRange) -> str:
     """The log directory of a file of a partition."""
     return place.path.rsplit("/", 2)[0]
 

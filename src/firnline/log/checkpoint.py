@@ -1,7 +1,7 @@
-"""Small files that are replaced whole: Kafka's checkpoints, `partition.metadata`, marker files. STORE.
+"""Small files that are replaced as a whole: Kafka's checkpoints, `partition.metadata`, marker files. STORE.
 
-The layout of a text checkpoint: `formats/checkpoint`. Every replacement goes through a temporary file that is
-synced before it takes the name, and the directory is synced after. Source: rel-P2, rel-P6; spec T46.
+The layout of a text checkpoint: `formats/checkpoint`. To replace a file, write and sync a temporary file,
+rename it, and sync the directory. Source: rel-P2, rel-P6; spec T46.
 """
 
 import json
@@ -21,7 +21,7 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 META_PROPERTIES = "meta.properties"
 META_VERSION = "1"  # of meta.properties
 PARTITION_METADATA = "partition.metadata"
-# What an operator does about damage where it was synced.
+# What an operator does about damage to records that were synced.
 DAMAGE_REMEDY = (
     "stop this broker, move the partition's directory away if another replica is in sync (it is fetched"
     " anew), else put a whole copy of it back, and start the broker"
@@ -46,7 +46,7 @@ def write_durably(fs: Fs, path: str, data: bytes) -> None:
 
 
 def make_dir_durably(fs: Fs, path: str) -> None:
-    """Make a directory and its parents; those that were not there survive a power cut."""
+    """Create a directory and its missing parents durably."""
     made = []
     place = path.rstrip("/")
     while place and not fs.exists(place):
@@ -90,10 +90,10 @@ def read_offsets(fs: Fs, path: str) -> dict[TopicPartition, int]:
 
 
 def begin_recovery_points(fs: Fs, directory: str) -> bool:
-    """Return whether the checkpoint of the recovery points is there and whole; a new directory gets one.
+    """Return whether the recovery point checkpoint exists undamaged; write an empty one in a new directory.
 
-    A power cut in the first checkpoint could leave that of the cleaner alone. It would say that a log may
-    have gaps, and nothing where: what the power took from the middle of it would pass for compacted.
+    Else a power cut during the first checkpoints could leave only that of the cleaner. It says that a log may
+    have gaps but not where: batches that the power cut lost from the middle would pass for compacted.
     """
     points = f"{directory}/{RECOVERY_POINTS}"
     if not fs.exists(points) and not fs.exists(f"{directory}/{CLEANER_OFFSETS}"):
@@ -106,15 +106,16 @@ def lowest(
     noted: Mapping[TopicPartition, int],
     recovery_points: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Return high watermarks of logs, none above what a power cut is sure to have left.
+    """Return high watermarks for logs that are not open, none above the recovery point or the noted one.
 
-    Nor above what was noted: of one that is just being opened, that is how short it turned out to be.
+    A power cut may lose records above the recovery point. For a log that is being opened, the noted value
+    says how far its records reach.
     """
     return {tp: min(noted.get(tp, 0), recovery_points.get(tp, 0)) for tp in unopened}
 
 
 def parse_clean_shutdown(data: bytes) -> int:
-    """Return the broker epoch of the run that stopped cleanly, -1 where its marker does not say."""
+    """Return the broker epoch in the marker of a clean shutdown, -1 where it has none."""
     try:
         return int(json.loads(data)["brokerEpoch"])
     except (ValueError, KeyError, TypeError):
@@ -122,7 +123,7 @@ def parse_clean_shutdown(data: bytes) -> int:
 
 
 def has_offsets(fs: Fs, path: str) -> bool:
-    """True when there is a per-partition offset checkpoint that is not damaged."""
+    """True when the per-partition offset checkpoint exists and is not damaged."""
     data = read_whole(fs, path)
     try:
         return (
@@ -133,14 +134,14 @@ def has_offsets(fs: Fs, path: str) -> bool:
 
 
 def write_partition_metadata(fs: Fs, directory: str, topic_id: Uuid) -> None:
-    """Write which topic id the partition in `directory` belongs to."""
+    """Write the topic id of the partition in `directory`."""
     write_durably(fs, f"{directory}/{PARTITION_METADATA}", _partition_metadata(topic_id))
 
 
 def place_partition_metadata(fs: Fs, directory: str, topic_id: Uuid) -> File:
-    """`write_partition_metadata` without waiting for the disk: return the file, to be synced.
+    """Like `write_partition_metadata`, but return the file instead of syncing it.
 
-    Its directory is to be synced too, and nothing may be written to the log before both are.
+    The caller syncs the file and its directory before anything is written to the log.
     """
     file = open_partition_metadata(fs, directory)
     wanted, size = _partition_metadata(topic_id), file.size()
@@ -152,7 +153,7 @@ def place_partition_metadata(fs: Fs, directory: str, topic_id: Uuid) -> File:
 
 
 def open_partition_metadata(fs: Fs, directory: str) -> File:
-    """Return the file, made if it is not there."""
+    """Open the file; create it if it is missing."""
     return fs.open(f"{directory}/{PARTITION_METADATA}", create=True)
 
 
@@ -184,10 +185,10 @@ def read_partition_metadata(fs: Fs, directory: str) -> Uuid | None:
 
 
 def owner(fs: Fs, directory: str) -> Uuid | None:
-    """Return the topic id that the directory of a partition says, None where it says nothing.
+    """Return the topic id of a partition's directory, None where it has none.
 
-    Damaged beside records it is refused. Beside none the power went before it was on disk, and so before
-    the partition was served.
+    StorageError where the file is damaged and the log has records. Without records it is a torn write: a
+    power cut came before the partition was served.
     """
     try:
         return read_partition_metadata(fs, directory)
@@ -201,7 +202,7 @@ def owner(fs: Fs, directory: str) -> Uuid | None:
 def identity(
     fs: Fs, path: str, cluster_id: str, node_id: int, *, unique: Callable[[], Uuid]
 ) -> Uuid:
-    """Return the id of a directory of that node; one from before directories had ids gets one from `unique`.
+    """Return the id of a log directory; give it one from `unique` if it was formatted without.
 
     StorageError when it is not formatted, or belongs to another cluster or node.
     """
@@ -218,7 +219,7 @@ def identity(
 def check_identity(
     found: dict[str, str] | None, *, path: str, cluster_id: str, node_id: int
 ) -> dict[str, str]:
-    """Return what `meta.properties` of a directory says; StorageError unless it is of that node (Q11)."""
+    """Return the `meta.properties` of a directory; StorageError unless they belong to that node (Q11)."""
     if found is None:
         raise StorageError(
             "the log directory is not formatted",
@@ -249,7 +250,7 @@ def check_identity(
 def format_directory(
     fs: Fs, path: str, *, cluster_id: str, node_id: int, directory_id: Uuid
 ) -> None:
-    """Make `path` a log directory of that node: write `meta.properties`, version 1 (Q11)."""
+    """Format `path` as a log directory of that node: write `meta.properties`, version 1 (Q11)."""
     make_dir_durably(fs, path)
     lines = [
         f"node.id={node_id}",
@@ -261,7 +262,7 @@ def format_directory(
 
 
 def read_meta_properties(fs: Fs, path: str) -> dict[str, str] | None:
-    """Return what `meta.properties` in the directory `path` says, None when it is not formatted."""
+    """Return the `meta.properties` of the directory `path`, None when it is not formatted."""
     data = read_whole(fs, f"{path}/{META_PROPERTIES}")
     if data is None:
         return None

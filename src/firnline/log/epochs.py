@@ -1,11 +1,13 @@
-"""Which leader epoch began at which offset: the lineage of a log. STORE: one checkpoint file.
+"""The leader epoch cache of a log: which leader epoch began at which offset. STORE: one checkpoint file.
 
-The layout of the file: `formats/leader_epoch_checkpoint`. Neither an assignment nor a truncation waits for a
-disk: the log's next syncs carry the file along, and until they have, recovery begins where the file and we
-part, so that what a crash takes is read from the batches again (`unkept_from`, rel-P5). An epoch without a
-batch is therefore never written, which spares ten thousand idle partitions a sync each at every start and
-change of leader. Opening truncates what the file claims to what the log has (rel-P13). Epochs and offsets
-ascend. Source: KIP-101, KIP-279; spec T46.
+The layout of the file: `formats/leader_epoch_checkpoint`. Epochs and offsets ascend. No change waits for the
+disk; the next sync of the log writes the file, too:
+1. `assign` or a truncation changes the cache. `unkept_from` is the first offset at which cache and file
+   differ: recovery begins there at the latest, and reads the epochs from the batches again (rel-P5).
+2. `write_aside` writes a temporary file, which the log's Flush syncs.
+3. `place` renames it; `placed_is_kept` is called once the directory is synced.
+So an epoch without a batch is never written, which saves ten thousand idle partitions a sync each at every
+leader change. Opening truncates the entries to the log end (rel-P13). Source: KIP-101, KIP-279; spec T46.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,19 +24,19 @@ from firnline.formats import leader_epoch_checkpoint
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.log.checkpoint import read_whole, write_durably
 
-# A replacement that waits for its sync; opening removes what a crash left of one.
+# The temporary file that waits for its sync; opening removes one that a crash left.
 _ASIDE = ".aside.tmp"
 
 
 class _Aside(NamedTuple):
-    """A replacement of the file on its way."""
+    """The temporary file and its entries."""
 
     file: File
     entries: Epochs
 
 
 class LeaderEpochs:
-    """Epochs of one partition with the offset each began at; two ascending lists of one length."""
+    """The epochs of one partition and their start offsets: two ascending lists of the same length."""
 
     __slots__ = (
         "_aside",
@@ -54,12 +56,12 @@ class LeaderEpochs:
         self._path = path
         self._epochs: list[int] = []
         self._starts: list[int] = []
-        self._kept: Epochs = ()  # what the file says, also after a power cut
+        self._kept: Epochs = ()  # the durable content of the file
         self._aside: _Aside | None = None
-        self._keeps_start = False  # the file is to follow `truncate_from_start` soon
-        self._placed: Epochs | None = None  # has taken the name, which is not synced yet
-        self.is_damaged = False  # the file could not be read: recovery has to look at the batches
-        # The first offset whose epoch a power cut may take from the file: recovery begins there.
+        self._keeps_start = False  # the next sync is to write the file after `truncate_from_start`
+        self._placed: Epochs | None = None  # renamed, but the directory is not synced yet
+        self.is_damaged = False  # the file could not be read: recovery has to read the batches
+        # The first offset whose epoch is not durable in the file: recovery begins there at the latest.
         self.unkept_from = INT64_MAX
         self._load()
         self._kept = self.entries()
@@ -89,9 +91,9 @@ class LeaderEpochs:
         return self._epochs[-1] if self._epochs else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` begins at `start_offset`; True when that was news. The file follows.
+        """Note that `epoch` begins at `start_offset`; True when that changed the cache.
 
-        Entries that contradict it, at or after its epoch or its start, are dropped.
+        Drops the entries that contradict it: those of the same or a later epoch or start offset.
         """
         assert epoch >= 0, "an epoch of the log is never unknown"
         assert start_offset >= 0
@@ -109,12 +111,15 @@ class LeaderEpochs:
         self._starts.append(start_offset)
 
     def take_over(self, entries: Epochs, end_offset: int) -> Callable[[], None] | None:
-        """Forget everything, and take over what of another lineage begins below `end_offset`.
+        """Replace all entries by those of another lineage that begin below `end_offset`.
 
-        Return what replaces the file durably, in any thread, where it says anything else; `taken_over` then.
+        Returns the function that replaces the file durably, on any thread, or None where the file needs no
+        change. The caller runs it and then calls `taken_over`.
         """
         is_known = bool(self._epochs or self._kept or self._placed or self._aside)
-        self._aside = self._placed = None  # what waits for a sync must not take the name any more
+        self._aside = self._placed = (
+            None  # a file that waits for its sync must not be renamed any more
+        )
         self._epochs.clear()
         self._starts.clear()
         for epoch, start in entries:
@@ -125,21 +130,21 @@ class LeaderEpochs:
         return partial(self.replace_file, self.entries())
 
     def taken_over(self, entries: Epochs) -> None:
-        """The file was replaced by these."""
+        """The file was replaced by these entries."""
         self._aside = self._placed = None  # older than this
         self._kept, self.is_damaged = entries, False
         self._compare()
 
     def epoch_at(self, offset: int) -> int | None:
-        """Return the epoch that `offset` was written in, None when that is not known."""
+        """Return the leader epoch of `offset`, None when that is not known."""
         slot = bisect_right(self._starts, offset) - 1
         return self._epochs[slot] if slot >= 0 else None
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Return (epoch, end offset) of the newest epoch not above `epoch`; (-1, -1) when not known.
 
-        A follower truncates to it. For an epoch before the first known one the answer is where the first
-        known one begins: what was before is gone here. Source: KIP-101, KIP-279.
+        A follower truncates to it. For an epoch before the first known one the result is the start of the
+        first known one: earlier records are deleted here. Source: KIP-101, KIP-279.
         """
         if epoch == NO_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return NO_EPOCH, NO_OFFSET
@@ -151,16 +156,17 @@ class LeaderEpochs:
         return self._epochs[after - 1], self._starts[after]
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Drop the epochs that begin at or after `end_offset`: the log ends there. The file follows."""
+        """Drop the epochs that begin at or after `end_offset`, where the log ends now."""
         keep = bisect_left(self._starts, end_offset)
         if keep < len(self._starts):
             del self._epochs[keep:], self._starts[keep:]
             self._compare()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget what was before `start_offset`; the epoch it lies in now begins there (spec T46).
+        """Drop the epochs before `start_offset`; the epoch that contains it now begins there (spec T46).
 
-        The file follows with its next replacement, and opening does it again: retention waits for no disk.
+        Retention does not wait for the disk: the file changes with its next replacement, and opening the log
+        repeats this.
         """
         rest = _from(self.entries(), start_offset)
         self._epochs = [epoch for epoch, _ in rest]
@@ -169,25 +175,25 @@ class LeaderEpochs:
     # -- the file ----------------------------------------------------------------------------------
 
     def keep_start(self) -> None:
-        """Have the next sync of the log carry along where the lineage begins, until that `is_start_kept`."""
+        """Have the next syncs of the log write the file until its first entry `is_start_kept`."""
         self._keeps_start = not self.is_start_kept
 
     @property
     def is_start_kept(self) -> bool:
-        """The file begins where the lineage does, also after a power cut."""
+        """Whether the first entry is durable in the file."""
         return self._kept[:1] == self.entries()[:1]
 
     def is_behind(self, log_end_offset: int) -> bool:
-        """Whether a sync of the log, which ends there, is to carry the file along."""
+        """Whether a sync of the log up to `log_end_offset` has to write the file, too."""
         return self.unkept_from < log_end_offset or (self._keeps_start and not self.is_start_kept)
 
     def write(self) -> None:
-        """Replace the file durably, here and now."""
+        """Replace the file durably, blocking."""
         self.replace_file(self.entries())
         self.taken_over(self.entries())
 
     def replace_file(self, entries: Epochs) -> None:
-        """Replace the file durably, in any thread; `taken_over` then."""
+        """Replace the file durably, on any thread; call `taken_over` afterwards."""
         write_durably(self._fs, self._path, leader_epoch_checkpoint.encode(entries))
 
     def write_aside(self) -> File | None:
@@ -204,9 +210,9 @@ class LeaderEpochs:
         return self._aside.file
 
     def place(self, file: File) -> bool:
-        """`file` is synced: let it take the name, unless it is outdated; True when it did.
+        """`file` is synced: rename it, unless it is outdated; True when it was renamed.
 
-        The directory is to be synced next, and `placed_is_kept` told.
+        The caller syncs the directory next, and then calls `placed_is_kept`.
         """
         if self._aside is None or self._aside.file is not file:
             return False
@@ -215,13 +221,13 @@ class LeaderEpochs:
         return True
 
     def placed_is_kept(self) -> None:
-        """The directory was synced after `place`: no power cut undoes it."""
+        """The directory was synced after `place`: the rename is durable."""
         if self._placed is not None:
             self._kept, self._placed = self._placed, None
             self._compare()
 
     def _compare(self) -> None:
-        """Find the first offset that the file on disk gives to another epoch than we do."""
+        """Find the first offset whose epoch differs between the cache and the durable file."""
         ours = self.entries()
         start = ours[0][1] if ours else 0
         kept = _from(self._kept, start)
@@ -233,7 +239,7 @@ class LeaderEpochs:
 
 
 def _from(entries: Epochs, start_offset: int) -> Epochs:
-    """Return the lineage of what is at or after `start_offset`."""
+    """Return the entries for offsets at or after `start_offset`."""
     gone = bisect_right(entries, start_offset, key=itemgetter(1))
     if gone == 0:
         return entries

@@ -1,11 +1,11 @@
-"""Files and directories as a `File` that can only be synced, and that nobody holds open. STORE."""
+"""Files and directories as `File` objects that can only be synced and are not kept open. STORE."""
 
 from firnline.base.errors import Bug, StorageError
 from firnline.base.ports import Buffer, Fs
 
 
 class DirSync:
-    """A directory as a `File` that can only be synced: makes new and renamed names durable (rel-P10)."""
+    """A directory as a `File` that can only be synced, to make changed names durable (rel-P10)."""
 
     __slots__ = ("_fs", "path")
 
@@ -48,10 +48,10 @@ class DirSync:
 
 
 class PathSync(DirSync):
-    """A file as one that can only be synced, and that is open while it is: a log may have any number of them.
+    """A file that is opened for its sync only: a log may have any number of them.
 
-    One that is removed by then, by retention or by a cut, has nothing left to lose: whether it was is for the
-    log to say, when the round is over (`SyncLedger.close_round`).
+    A missing file is no error here, because retention or a truncation may have removed it.
+    `SyncLedger.close_round` decides whether it should have been there.
     """
 
     __slots__ = ("was_missing",)
@@ -76,7 +76,7 @@ class PathSync(DirSync):
 
 
 class PathSyncs:
-    """Those of one segment. Each round lists the same: a run of syncs may sync a path once for two rounds."""
+    """The PathSync objects of one segment, the same in each round: two rounds may share one sync."""
 
     __slots__ = ("_fs", "_syncs")
 
@@ -85,7 +85,7 @@ class PathSyncs:
         self._syncs: tuple[PathSync, ...] = ()
 
     def of(self, path: str) -> PathSync:
-        """Return the one of a file of the segment."""
+        """Return the PathSync of a file of the segment."""
         found = next((sync for sync in self._syncs if sync.path == path), None)
         if found is None:
             found = PathSync(self._fs, path)
@@ -94,5 +94,5 @@ class PathSyncs:
 
     @property
     def missing_path(self) -> str | None:
-        """A file that was not there when it was to be synced; None for none."""
+        """A file that was missing when it was to be synced; None where all were there."""
         return next((sync.path for sync in self._syncs if sync.was_missing), None)

@@ -1,8 +1,8 @@
 """One partition's log: append, read, truncate; its start, end, high watermark and last stable offset. STORE.
 
-The hot path is `append_as_leader` with one batch of a client: judge the header, stamp it in place, one write.
-Nothing here syncs on its own, but for truncations (`log/truncation`): `dirty_files` says what a Flush
-has to sync, `flushed` believes it (rel-P4, rel-P5). Source: spec C13, T1-T5, T12-T16; KIP-98, KIP-101.
+The hot path is `append_as_leader` with one batch of a client: validate its header, stamp it in place, write.
+Only truncations sync by themselves (`log/truncation`). Else the caller syncs `dirty_files` with a Flush, then
+calls `flushed` (rel-P4, rel-P5). Source: spec C13, T1-T5, T12-T16; KIP-98, KIP-101.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -46,7 +46,7 @@ from firnline.records.validate import (
     check_shape,
 )
 
-_new_tuple = tuple.__new__  # half the price of the class's own constructor
+_new_tuple = tuple.__new__  # takes half the time of the class's own constructor
 Origin = Literal["client", "coordinator"]
 Kept = Callable[[Exception | None, int], Effects]
 Fields = tuple[int, ...]  # of a BatchHeader
@@ -56,8 +56,8 @@ class Log:
     """One partition directory.
 
     Invariants: log_start_offset <= local_log_start_offset <= log_end_offset; recovery_point and
-    high_watermark <= log_end_offset; every batch below `log_end_offset` was verified when it came in.
-    Opened by `recovery.open_log`.
+    high_watermark <= log_end_offset; every batch below `log_end_offset` was validated before its append.
+    `recovery.open_log` opens it.
     """
 
     def __init__(
@@ -84,15 +84,15 @@ class Log:
         self.log_end_offset = log_end_offset
         self.log_start_offset = self.local_log_start_offset = segments.first_base_offset
         self.high_watermark, self.highest_remote_offset = 0, NO_OFFSET
-        # Has the disk say no more than what a truncation will leave, before it begins: a crash after it must
-        # not find a checkpoint that speaks of bytes which were replaced (rel-P13).
+        # Lowers the checkpoints on disk before a truncation: after a crash no checkpoint may claim bytes that
+        # the truncation replaced (rel-P13).
         self.before_truncation = before_truncation
         self.keep_lowered: Callable[[Kept, int], Effects] | None = None  # the same, off the loop
-        self.truncation: Truncation | None = None  # that is under way off the loop
-        self.is_half_cut = False  # by one that failed: the files are not what is said of them here
+        self.truncation: Truncation | None = None  # the one that runs off the loop
+        self.is_half_cut = False  # a truncation failed half-way: the files do not match this state
         self._segments = segments
         self._ledger = SyncLedger(recovery_point, epochs)
-        self._closed_at: tuple[int, int] | None = None  # end and names that a clean stop has kept
+        self._closed_at: tuple[int, int] | None = None  # end and dir changes at a clean close
         self._snapshot_offset = NO_OFFSET
         self.recovery: object = None  # recovery.RecoveryReport
         self.compaction = Compaction(self, fs, segments, self._ledger)
@@ -109,8 +109,8 @@ class Log:
         snapshot_offset: int,
         is_as_closed: bool,
     ) -> None:
-        """Take over what opening found: marks from the checkpoints, segments that may not be on disk (T5),
-        the newest producer snapshot or -1, and whether all is as a clean stop left it, and on disk."""
+        """Take over what recovery found: offsets from the checkpoints, segments that may not be synced (T5),
+        the newest producer snapshot or -1, and whether all is synced and as a clean shutdown left it."""
         self.recovery = report
         self._ledger.unsynced = unsynced
         if is_as_closed:
@@ -147,28 +147,28 @@ class Log:
         self._rules = self._segments.active.rules = index_rules(config)
 
     def _jitter_ms(self, config: TopicConfig) -> int:
-        """Spread the rolls of partitions over segment.jitter.ms, the same after each start."""
+        """Spread the rolls of partitions over segment.jitter.ms: a fixed share of it for each path."""
         limit = min(config.segment_jitter_ms, config.segment_ms)
         return crc32c(self.path.encode()) % limit if limit > 0 else 0
 
     @property
     def is_tiered(self) -> bool:
-        """Whether its topic's settings send it to the tier (T4), also on a broker that has none."""
+        """Whether the topic has remote storage enabled (T4), even on a broker without a remote tier."""
         return retention.is_tiered(self.topic_partition.topic, self._config)
 
     @property
     def recovery_point(self) -> int:
-        """Every batch below it is on disk and survives a power cut (rel-P5)."""
+        """Every batch below it is durable: it survives a power cut (rel-P5)."""
         return self._ledger.recovery_point
 
     @property
     def recovery_start(self) -> int:
-        """The recovery point for a checkpoint: below it the file of the epochs survives too (rel-P5)."""
+        """The recovery point for the checkpoint: below it the epoch checkpoint is durable, too (rel-P5)."""
         return min(self._ledger.recovery_point, self.epochs.unkept_from)
 
     @property
     def last_stable_offset(self) -> int:
-        """First offset that read_committed may not see: an open transaction, or the high watermark."""
+        """The first offset of an open transaction, at most the high watermark: read_committed ends here."""
         unstable = self.producers.first_unstable_offset
         if unstable is None or unstable >= self.high_watermark:
             return self.high_watermark
@@ -176,7 +176,7 @@ class Log:
 
     @property
     def first_base_offset(self) -> int:
-        """Base offset of the oldest local segment; the local start can lie above it."""
+        """Base offset of the oldest local segment; the local log start offset can be above it."""
         return self._segments.first_base_offset
 
     @property
@@ -198,13 +198,13 @@ class Log:
         origin: Origin = "client",
         header: Fields | None = None,
     ) -> Appended | KafkaError:
-        """Append what a producer sent, one batch, or what a coordinator of ours built, whole batches.
+        """Append one batch of a producer, or complete batches that one of our coordinators built.
 
-        `data` is writable and is stamped in place: base offset, leader epoch, under LogAppendTime the time. A
-        repeat of one of the producer's last five batches is answered with the offsets of the first copy and
-        not written. Refusals are values, with Kafka's codes; StorageError when the bytes could not be
-        written, and the log is then as before. `header` has the fields of a producer's batch whose shape and
-        CRC were checked before. Source: spec C13; reliability d 31-44.
+        The log stamps `data` in place: base offset, leader epoch, under LogAppendTime the time. It does not
+        write a duplicate of one of the producer's last five batches, but returns the offsets of the first
+        copy. A refusal is returned, with Kafka's code; StorageError means that the write failed and the log
+        is unchanged. `header` holds the fields of a producer's batch whose shape and CRC the caller has
+        checked. Source: spec C13; reliability d 31-44.
         """
         if origin != "client":
             return self._append_own(data, leader_epoch, now_ms)
@@ -216,7 +216,7 @@ class Log:
     def _append_batch(
         self, data: bytearray | memoryview, fields: Fields, leader_epoch: int, now_ms: int
     ) -> Appended | KafkaError:
-        """Append a producer's batch whose shape and CRC are right: `fields` of its header."""
+        """Append a producer's batch whose shape and CRC are valid; `fields` are those of its header."""
         if problem := check_limits(fields, data, self.limits, now_ms):
             return problem
         _, length, _, _, _, attributes, delta, _, max_time, producer_id, _, _, _, _ = fields
@@ -262,7 +262,7 @@ class Log:
     def _append_own(
         self, data: bytearray | memoryview, leader_epoch: int, now_ms: int
     ) -> Appended | KafkaError:
-        """Append whole batches of ours, offsets assigned here; one larger than a segment gets its own."""
+        """Assign offsets to a coordinator's batches and append them; an oversize batch gets a segment."""
         found = check_batches(data, self.limits)
         if isinstance(found, KafkaError):
             return found
@@ -287,11 +287,11 @@ class Log:
     def append_as_follower(
         self, data: bytearray | memoryview | bytes, *, leader_epoch: int, now_ms: int
     ) -> Appended | KafkaError:
-        """Append whole batches as the leader of `leader_epoch` has them, without a partial one at the end.
+        """Append complete batches that were fetched from the leader of `leader_epoch`; none is partial.
 
-        A KafkaError, and nothing is appended, for what that leader cannot have: see `check_fetched`.
+        Returns a KafkaError, and appends nothing, for bytes that no leader has: see `check_fetched`.
         """
-        assert self.truncation is None, "whoever cuts a log waits before it goes on"
+        assert self.truncation is None, "a follower does not append during a truncation"
         found = check_fetched(data, self.log_end_offset, self._latest_epoch, leader_epoch)
         if isinstance(found, KafkaError):
             return found
@@ -306,7 +306,7 @@ class Log:
         return Appended(first, last, -1, self.log_start_offset)
 
     def _write(self, data: Buffer, found: list[BatchHeader], now_ms: int) -> None:
-        """Write judged and stamped batches: one call for as many as go into one segment."""
+        """Write validated and stamped batches: one call for all that go into the same segment."""
         begin = 0
         while begin < len(found):
             segment = self._segments.active
@@ -335,8 +335,8 @@ class Log:
         with memoryview(data) as view, view[start:stop] as part:
             position = segment.append(part)
         for header in run:
-            # Not before they are written: with an epoch of a batch that a full disk refused, the log would
-            # take none of the batches before that one any more.
+            # Only after the write: if a full disk refused a batch whose epoch is assigned already, the log
+            # would refuse all batches of earlier epochs from then on.
             if header.leader_epoch != self._latest_epoch and header.leader_epoch >= 0:
                 self._assign_epoch(header.leader_epoch, header.base_offset)
             at = position + header.position - start
@@ -346,7 +346,7 @@ class Log:
                 note_producer(self.producers, segment, header, data)
 
     def _fenced(self, leader_epoch: int) -> KafkaError | None:
-        """Refuse an epoch older than the log's newest: epochs never decrease with the offset (rel-R11)."""
+        """Refuse an epoch below the latest one: along the log, epochs never decrease (rel-R11)."""
         if NO_EPOCH < leader_epoch < self._latest_epoch:
             return KafkaError(
                 Code.FENCED_LEADER_EPOCH,
@@ -372,13 +372,13 @@ class Log:
         min_one_batch: bool = True,
         may_wait: bool = False,
     ) -> FileRecords:
-        """Return whole batches from the local segments, beginning with the one that holds `start_offset`.
+        """Return complete batches of the local segments, from the one that holds `start_offset` on.
 
-        `start_offset` is inclusive, in [local_log_start_offset, log_end_offset]: the caller checks. The first
-        batch may begin before it. `upto_offset` is exclusive. `max_bytes` is soft: with `min_one_batch` the
-        first batch comes whole also when it is larger (KIP-74). Nothing is decoded or verified; empty when
-        nothing is readable yet. StorageError for a damaged file; IndexDamaged for who `may_wait`, while an
-        index is built again.
+        The caller checks local_log_start_offset <= start_offset <= log_end_offset. The first batch may begin
+        before `start_offset`. `upto_offset` is exclusive. With `min_one_batch` the first batch is returned
+        even if it is larger than `max_bytes` (KIP-74). Decodes and verifies nothing. Empty where nothing is
+        readable yet. StorageError: a file is damaged. IndexDamaged, only with `may_wait`: its index is being
+        rebuilt.
         """
         if upto_offset > self.log_end_offset:
             upto_offset = self.log_end_offset
@@ -393,23 +393,23 @@ class Log:
         )
 
     def have_indexes_built(self, want: WantIndex | None) -> None:
-        """From now on whoever `may_wait` does while damaged indexes are built; None: nobody does."""
+        """Set who rebuilds damaged indexes while callers with `may_wait` wait; None: nobody, they block."""
         self._segments.want_index = want
 
     def slice_at_once(
         self, start_offset: int, max_bytes: int, upto_offset: int
     ) -> FileSlice | None:
-        """As `read`, where both ends are known from appends and reads before; None: ask `read`."""
+        """Like `read`, if earlier appends and reads left both positions in memory; None: use `read`."""
         return self._segments.active.known_slice(start_offset, max_bytes, upto_offset)
 
     def read_batches(self, start_offset: int, *, max_bytes: int) -> bytes:
-        """Return whole batches up to the log end as bytes, for coordinators and loaders."""
+        """Return complete batches up to the log end as bytes, for coordinators and loaders."""
         return self.read(start_offset, max_bytes=max_bytes, upto_offset=self.log_end_offset).read()
 
     def time_steps(
         self, timestamp_ms: int, *, may_wait: bool = False
     ) -> Generator[None, None, tuple[int, int] | None]:
-        """Return (offset, timestamp) of the first local record with at least that timestamp."""
+        """Return (offset, timestamp) of the first local record whose timestamp is at least that."""
         start = self.local_log_start_offset
         return self._segments.first_at_time_steps(timestamp_ms, start, may_wait=may_wait)
 
@@ -437,10 +437,10 @@ class Log:
         return True
 
     def advance_log_start(self, offset: int) -> bool:
-        """Raise the log start, for DeleteRecords and after a leader's; True when it moved.
+        """Raise the log start offset, for DeleteRecords or to follow the leader's; True when it moved.
 
-        The local start is dragged along (T3); files go with the next `delete_due_segments`. The caller has
-        checked that `offset` is not above the high watermark (a follower: the log end).
+        It raises the local log start offset, too (T3); `delete_due_segments` deletes the files later. The
+        caller has checked that `offset` is at most the high watermark, on a follower the log end.
         """
         assert offset <= self.log_end_offset, "the log start never passes the log end"
         if offset <= self.log_start_offset:
@@ -452,13 +452,13 @@ class Log:
         return True
 
     def set_highest_remote(self, offset: int) -> None:
-        """Set the last offset, inclusive, that the remote tier holds; -1 for none. Never persisted (T1)."""
+        """Set the last offset in the remote tier, inclusive; -1 for none. It is never persisted (T1)."""
         self.highest_remote_offset = offset
 
     # -- segments ----------------------------------------------------------------------------------
 
     def closed_segments(self) -> Sequence[ClosedSegment]:
-        """Return the segments that take no more batches, oldest first."""
+        """Return the closed segments, oldest first."""
         return self._segments.describe_closed(self.path)
 
     def roll(self, now_ms: int) -> bool:
@@ -469,14 +469,14 @@ class Log:
         return True
 
     def roll_if_due(self, now_ms: int) -> bool:
-        """Roll a segment that has been open for segment.ms, also without an append, as Kafka does not."""
+        """Roll the active segment after segment.ms. Kafka does so only with an append."""
         segment = self._segments.active
         return segment.waited_ms(now_ms, now_ms) > self._segment_ms and self.roll(now_ms)
 
     def _roll(self, header: BatchHeader | None, now_ms: int) -> Segment:
-        """Begin a segment where the log ends: recovery takes a gap between two segments for lost bytes.
+        """Begin a segment at the log end: recovery would take a gap between two segments for lost bytes.
 
-        Only for a batch, of a leader, that is more than 2^31 offsets further on it begins there.
+        Only before a leader's batch that is more than 2^31 offsets above the log end it begins at that batch.
         """
         old, base_offset = self._segments.active, self.log_end_offset
         if header is not None and header.last_offset - base_offset > INT32_MAX:
@@ -487,7 +487,7 @@ class Log:
             self._take_snapshot(base_offset).close()
             old.finish()
         except StorageError:
-            new.remove()  # the next start would take the log to end there
+            new.remove()  # else the next recovery would take its base offset for the log end
             raise
         self._ledger.unsynced.append(old)
         self._segments.add(new)
@@ -499,10 +499,10 @@ class Log:
         return file
 
     def delete_due_segments(self, now_ms: int) -> Effects:
-        """Apply retention: take the segments that may go out of the log, rename their files `.deleted`.
+        """Apply retention: drop the segments that are due from the log, rename their files to `.deleted`.
 
-        Returns the effects that remove those after file.delete.delay.ms; empty when nothing was due. On a
-        tiered topic only the local start moves, elsewhere the log start (T16).
+        Returns the effects that remove these files after file.delete.delay.ms; empty where nothing was due.
+        A tiered topic's local log start offset moves, that of any other topic is its log start offset (T16).
         """
         gone: list[str] = []
         self._segments.release_idle()
@@ -517,7 +517,7 @@ class Log:
             except StorageError:
                 if not gone:
                     raise
-                break  # what was renamed is to be removed; the next look finds the error again
+                break  # what was renamed must still be removed; the next call meets the error again
             if not (decision.roll_active or decision.segments):
                 break
         effects = retention.removal(
@@ -526,9 +526,9 @@ class Log:
         return effects + retention.looking_again(self, len(gone), now_ms)
 
     def _condemn(self, count: int) -> list[str]:
-        """Take the oldest `count` segments out of the log: rename their files; return their new paths.
+        """Drop the oldest `count` segments from the log and rename their files; return the new paths.
 
-        StorageError when a name could not be changed. On a full disk the log is then as it was.
+        StorageError when a rename failed. If the disk was full, the log is then unchanged.
         """
         segments = self._segments.all()[:count]
         paths = [path for segment in segments for path in segment.all_files()]
@@ -546,15 +546,15 @@ class Log:
     # -- truncation --------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """`truncation_to`, carried out here and now: for logs of the quorum."""
+        """Run `truncation_to` to its end, blocking: for the metadata log."""
         truncation = self.truncation_to(offset)
         if truncation is not None:
             truncation.at_once()
 
     def truncation_to(self, offset: int) -> Truncation | None:
-        """Return how to drop every batch that reaches `offset` or beyond; None where no files are concerned.
+        """Return the truncation that drops every batch whose last offset is at or above `offset`.
 
-        A follower's way back to the lineage. Epochs wait for no disk.
+        A follower so returns to the leader's lineage. None where only the epoch cache has to change.
         """
         assert offset >= 0
         if offset >= self.log_end_offset:
@@ -562,7 +562,7 @@ class Log:
             self._latest_epoch = self.epochs.latest_epoch
             return None
         if offset < self._segments.first_base_offset:
-            # What the tier has below stays, and so do the log start and the lineage up to there.
+            # The remote segments below stay, and with them the log start offset and the lineage.
             start = min(self.log_start_offset, offset)
             lineage = self.epochs.entries() if start < offset else ()
             return self.beginning_at(offset, log_start_offset=start, lineage=lineage)
@@ -570,7 +570,7 @@ class Log:
         return Truncation(self, self._ledger, cut)
 
     def truncate_fully(self, offset: int, *, now_ms: int = 0, **what: Any) -> None:
-        """`beginning_at`, carried out here and now."""
+        """Run `beginning_at` to its end, blocking."""
         self.beginning_at(offset, now_ms=now_ms, **what).at_once()
 
     def beginning_at(
@@ -582,7 +582,7 @@ class Log:
         producers: Iterable[SnapshotEntry] = (),
         now_ms: int = 0,
     ) -> Truncation:
-        """Return how to drop everything and begin again at `offset`: see `truncation.StartOver`."""
+        """Return the truncation that drops every batch and restarts at `offset`: see `StartOver`."""
         cut = StartOver(
             self,
             self._fs,
@@ -597,14 +597,14 @@ class Log:
         return Truncation(self, self._ledger, cut)
 
     def when_whole(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
-        """Run `then(now_ms)` now, or when the truncation that is under way is over."""
+        """Call `then(now_ms)` now, or after the truncation that is under way."""
         if self.truncation is None:
             return then(now_ms)
         self.truncation.when_done(then)
         return []
 
     def note_cut(self, end_offset: int, *, log_start_offset: int | None = None) -> None:
-        """For a truncation: the log ends there, and where the start is given, all before is elsewhere."""
+        """For a truncation: set the log end; with `log_start_offset` no local batch is left below it."""
         self.log_end_offset = end = end_offset
         self._snapshot_offset = min(self._snapshot_offset, end)
         if log_start_offset is not None:
@@ -626,13 +626,13 @@ class Log:
 
     @property
     def unsynced_segments(self) -> int:
-        """How many closed segments a Flush has to sync."""
+        """How many closed segments are not synced yet."""
         return len(self._ledger.unsynced)
 
     def dirty_files(self) -> list[File]:
-        """Return what a Flush has to sync, in any order, so that everything below the log end is durable.
+        """Return the files that must be synced, in any order, to make everything below the log end durable.
 
-        Report its success with `flushed(the log end at this moment)`; empty when nothing is unsynced.
+        After success call `flushed` with the present log end. Empty where all is synced.
         """
         ledger, active = self._ledger, self._segments.active
         has_news = self.log_end_offset > ledger.recovery_point and active.size_bytes > 0
@@ -640,7 +640,7 @@ class Log:
         if not (has_news or is_behind or ledger.unsynced or ledger.is_dir_dirty):
             return []
         if self.truncation is not None:
-            return []  # files are being cut: what is left of them is listed next time
+            return []  # the files are being truncated: the next call lists what remains
         files = active.data_to_sync() if has_news else []
         if ledger.unsynced:
             files += [file for segment in ledger.unsynced for file in segment.files_to_sync()]
@@ -654,20 +654,20 @@ class Log:
         return files
 
     def flushed(self, upto_offset: int) -> None:
-        """The files that `dirty_files` listed when the log ended at `upto_offset` are synced."""
+        """The files that `dirty_files` returned when the log end was `upto_offset` are synced."""
         self._ledger.close_round(upto_offset)
 
     def sync_now(self) -> None:
-        """Sync everything here and now; StorageError when that failed. For close, and for quorum logs."""
+        """Sync everything, blocking; StorageError when that failed. For `close` and for the metadata log."""
         while files := self.dirty_files():
             for file in files:
                 file.sync()
             self.flushed(self.log_end_offset)
 
     def closing_files(self) -> list[File]:
-        """Write what the next start looks for; return what `closed` wants synced. Appends are over.
+        """Write what the next start needs; return the files to sync before `closed`. Appends are over.
 
-        For a log without `dirty_files`. Empty where the last clean stop left all that is to be left.
+        The log has no `dirty_files` left. Empty where nothing has changed since the last clean shutdown.
         """
         active, end = self._segments.active, self.log_end_offset
         if self.truncation is not None or self.is_half_cut:
@@ -681,18 +681,18 @@ class Log:
         return [*files, DirSync(self._fs, self.path)] if files else []
 
     def closed(self) -> None:
-        """The `closing_files` are synced: the next start has nothing to recover (rel-P7)."""
+        """The `closing_files` are synced: the next start needs no recovery (rel-P7)."""
         self._closed_at = self.log_end_offset, self._ledger.dir_changes
         for segment in self._segments.all():
             segment.let_go()
 
     def give_up(self) -> list[File]:
-        """Open nothing any more: the log is served no longer. Return what was open, to be let go of."""
+        """Stop serving the log: open no file any more, and return the open ones for the caller to close."""
         revoke(self._fs)
         return self._segments.give_up()
 
     def close(self) -> None:
-        """Write out and sync here and now what nobody did before."""
+        """Write and sync, blocking, what is not synced yet; then close."""
         self.sync_now()
         for file in self.closing_files():
             file.sync()

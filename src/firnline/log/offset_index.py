@@ -1,4 +1,4 @@
-"""The sparse offset index of a segment: which batch begins where. STORE.
+"""The sparse offset index of a segment: positions of some batches by offset. STORE.
 
 The layout of its file: `formats/offset_index`.
 """
@@ -18,7 +18,7 @@ class OffsetIndex(SparseIndex):
     can_be = staticmethod(offset_index.can_be)
 
     def load(self, segment_size_bytes: int) -> bool:
-        """Take the file into use; False, and nothing is kept, where it is missing or of another segment."""
+        """Load the file; False, and the index is empty, where it is missing or of another segment."""
         if not self._load():
             return False
         if self._values and self._values[-1] >= segment_size_bytes:
@@ -27,7 +27,7 @@ class OffsetIndex(SparseIndex):
         return True
 
     def add(self, last_offset: int, position: int) -> None:
-        """Note that the batch whose last record is `last_offset` begins at `position`."""
+        """Add the batch with `last_offset`, which begins at `position`."""
         self._add(last_offset - self.base_offset, position)
 
     def position_for(self, offset: int) -> int:
@@ -53,5 +53,5 @@ class OffsetIndex(SparseIndex):
         return [(self.base_offset + o, p) for o, p in zip(*self.columns())]
 
     def truncate_to(self, offset: int) -> int:
-        """Drop the entries at or after `offset`; return the size that the file is to be cut to."""
+        """Drop the entries at or after `offset`; return the size to truncate the file to."""
         return self._drop_from(0, offset)

@@ -1,12 +1,12 @@
-"""What each producer last wrote, which transactions are open, and the snapshot file of it. STORE.
+"""Producer state of a partition: last batches, open transactions, and the snapshot file of both. STORE.
 
-The log asks `check` before an append and tells `note_batch` or `note_marker` after it; replaying the batches
-of a log through the same two gives the same state, which a snapshot cuts short. Kept per producer: epoch, the
-last five batches (so that a retry is answered with its first offsets, spec C13), the first offset of its open
-transaction. The last stable offset follows from the open transactions and from those whose marker is not
-below the high watermark yet. Source: KIP-98, KIP-360, KIP-890.
+The log calls `check` before an append, and `note_batch` or `note_marker` after it. Replaying the batches of a
+log through the latter two gives the same state; a snapshot makes the replay shorter. Kept for each producer:
+its epoch, its last five batches (a duplicate gets the offsets of the first copy, spec C13), and the first
+offset of its open transaction. The last stable offset follows from the open transactions, and from those
+whose marker is not below the high watermark yet. Source: KIP-98, KIP-360, KIP-890.
 
-The file is that of `formats/producer_snapshot`. Only the file functions at the end touch `Fs`.
+The layout of the file: `formats/producer_snapshot`. Only the functions at the end use `Fs`.
 """
 
 from collections import deque
@@ -34,12 +34,12 @@ from firnline.log.checkpoint import read_whole
 from firnline.records.batch import BatchHeader
 from firnline.records.record import records
 
-_new_tuple = tuple.__new__  # half the price of the class's own constructor
+_new_tuple = tuple.__new__  # takes half the time of the class's own constructor
 BATCHES_KEPT = 5
 _PRODUCERS_PER_STEP = 500
-# So many entries at most are packed when a snapshot is taken, which the append that rolls waits for: 1 ms.
+# The most entries that a snapshot still has to pack, in 1 ms, while the append that rolls the log waits.
 _UNPACKED_MAX = 500
-_COUNTED_AFTER = 10_000  # new producers; a count of 20,000 partitions takes 3 ms
+_COUNTED_AFTER = 10_000  # new producers between two counts; to count 20,000 partitions takes 3 ms
 _LOOKED_AT = 16
 SEQUENCE_MASK = 0x7FFFFFFF
 ABORT, COMMIT = 0, 1
@@ -48,7 +48,7 @@ _MARKER_VALUE = Struct(">hi")
 
 
 class BatchMark(NamedTuple):
-    """One batch a producer wrote: the sequences and offsets of its last record, and its extent."""
+    """One batch of a producer: sequence and offset of its last record, and the last offset delta."""
 
     last_sequence: int
     last_offset: int
@@ -72,7 +72,7 @@ class EndMarker(NamedTuple):
 
 
 class CompletedTxn(NamedTuple):
-    """A transaction that has ended; offsets inclusive, the last is that of its marker."""
+    """A transaction that has ended; offsets are inclusive, the last one is that of the marker."""
 
     producer_id: int
     first_offset: int
@@ -81,7 +81,7 @@ class CompletedTxn(NamedTuple):
 
 
 class Producer:
-    """One producer id, as this partition knows it."""
+    """The state of one producer id in this partition."""
 
     __slots__ = (
         "batches",
@@ -99,21 +99,21 @@ class Producer:
         self.coordinator_epoch = -1
         self.last_time_ms = -1
         self.txn_first_offset = -1
-        self.packed = b""  # its entry as it lies in a snapshot; empty since anything was noted
+        self.packed = b""  # its encoded snapshot entry; empty after a change
         self.batches: deque[BatchMark] = deque(maxlen=BATCHES_KEPT)
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record written in the current epoch, -1 without one."""
+        """The sequence of its last record in the current epoch, -1 without one."""
         return self.batches[-1].last_sequence if self.batches else -1
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record it wrote here, -1 without one."""
+        """The offset of its last record, -1 without one."""
         return self.batches[-1].last_offset if self.batches else -1
 
     def entry(self) -> SnapshotEntry:
-        """Return what a snapshot keeps of it."""
+        """Return its snapshot entry."""
         last = self.batches[-1] if self.batches else BatchMark(-1, -1, 0, -1)
         return SnapshotEntry(
             self.producer_id,
@@ -127,36 +127,35 @@ class Producer:
         )
 
     def pack(self) -> bytes:
-        """Pack its entry, until anything is noted; return it."""
+        """Encode its snapshot entry and keep it until the next change; return it."""
         self.packed = ENTRY.pack(*self.entry())
         return self.packed
 
 
 class ProducerTable:
-    """How many producers the partitions of a node remember, all together: `producers_max`.
+    """Bounds the producers that all partitions of a node remember together: `producers_max`.
 
-    At the bound the partition that has most forgets one for each that is new. How many there are is an
-    estimate between two counts, which look at every partition: what goes with a log that is dropped makes
-    room by the next one.
+    At the bound, each new producer makes the partition with the most producers forget one. Between two counts
+    over all partitions the total is an estimate: producers of a deleted log leave it with the next count.
 
-    expiration_ms  a producer that was silent for so long is not remembered when a log is opened
+    expiration_ms  opening a log drops producers that were silent for so long
     """
 
     def __init__(self, producers_max: int, expiration_ms: int = DAY_MS) -> None:
         self.producers_max = producers_max
         self.expiration_ms = expiration_ms
-        self.forgotten = 0  # before their time, since the start
+        self.forgotten = 0  # how many were dropped before they expired, since the start
         self._partitions: WeakSet[ProducerStates] = WeakSet()
         self._largest: Callable[[], ProducerStates | None] = lambda: None  # at the last count
         self._total = 0
         self._taken = 0  # since the last count
 
     def add(self, partition: "ProducerStates") -> None:
-        """Count the producers that a partition will have for as long as somebody holds it."""
+        """Include a partition in the count for as long as the object lives."""
         self._partitions.add(partition)
 
     def make_room(self, partition: "ProducerStates") -> None:
-        """A partition takes one that it does not know."""
+        """Count a new producer of `partition`; at the bound drop another one."""
         self._total += 1
         self._taken += 1
         if self._total <= self.producers_max:
@@ -171,11 +170,11 @@ class ProducerTable:
             self._total -= 1
 
     def left(self, count: int) -> None:
-        """So many producers of a partition are known no more."""
+        """A partition has dropped `count` producers."""
         self._total -= count
 
     def count(self, one: "ProducerStates") -> "ProducerStates":
-        """Find out how many there are; return the partition that has most, `one` where there is no other."""
+        """Count all producers; return the partition with the most, `one` where there is no other."""
         self._taken = 0
         self._total = sum(map(len, self._partitions))
         largest = max(self._partitions, key=len, default=one)
@@ -187,7 +186,7 @@ class ProducerStates:
     """All producers of one partition; `table` bounds them and those of the node's other partitions.
 
     Invariants: `_open` holds exactly the producers with a `txn_first_offset`, in ascending order of it;
-    `end_offset` is the end of what has been noted; whose entry is not packed is in `_unpacked`.
+    all batches below `end_offset` are applied; `_unpacked` holds every producer without a packed entry.
     """
 
     __slots__ = (
@@ -204,10 +203,10 @@ class ProducerStates:
         self.table = table
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # producer id -> first offset, oldest transaction first
-        self._ended: list[CompletedTxn] = []  # marker not below the high watermark yet
+        self._ended: list[CompletedTxn] = []  # the marker is not below the high watermark yet
         self._unpacked: dict[
             int, None
-        ] = {}  # the one that wrote first is first; some are known no more
+        ] = {}  # in the order of their first change; some may be dropped already
         self.end_offset = 0
         if table is not None:
             table.add(self)
@@ -216,11 +215,11 @@ class ProducerStates:
         return len(self._producers)
 
     def all(self) -> Iterable[Producer]:
-        """Return every producer, by id: what DescribeProducers shows."""
+        """Return every producer, ordered by id, for DescribeProducers."""
         return [self._producers[key] for key in sorted(self._producers)]
 
     def known(self) -> list[Producer]:
-        """Return every producer of now, in any order, for whoever looks at them in slices."""
+        """Return every present producer, in any order, for an iteration in slices."""
         return list(self._producers.values())
 
     def get(self, producer_id: int) -> Producer | None:
@@ -228,7 +227,7 @@ class ProducerStates:
         return self._producers.get(producer_id)
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """True when that producer has records here in a transaction of this epoch that has not ended."""
+        """True when that producer has an open transaction of this epoch in this partition."""
         producer = self._producers.get(producer_id)
         return (
             producer is not None
@@ -237,11 +236,11 @@ class ProducerStates:
         )
 
     def check(self, header: BatchHeader, *, is_client: bool) -> BatchMark | KafkaError | None:
-        """Judge a data batch before it is appended by a leader.
+        """Validate a data batch before a leader appends it.
 
-        Returns None when it may be appended, the mark of the first copy when it is a repeat, KafkaError
-        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE otherwise. Sequences are
-        asked of clients only. A producer this partition does not know may begin with any sequence.
+        Returns None when it may be appended, the mark of the first copy when it is a duplicate, else
+        KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE. Sequences are
+        checked for clients only. A producer unknown to this partition may begin with any sequence.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
@@ -282,25 +281,25 @@ class ProducerStates:
 
     @staticmethod
     def _is_in_sequence(producer: Producer, header: BatchHeader) -> bool:
-        if producer.producer_epoch < 0:  # known by a marker's coordinator only
+        if producer.producer_epoch < 0:  # no batch of it was seen
             return True
         if header.producer_epoch != producer.producer_epoch:
             return header.base_sequence == 0
         return header.base_sequence == (producer.last_sequence + 1) & SEQUENCE_MASK
 
     def check_own(self, data: Buffer, header: BatchHeader) -> KafkaError | None:
-        """Judge a batch of a coordinator of ours: its sequence, or the transaction that it ends."""
+        """Validate a batch of one of our coordinators: a data batch or a transaction marker."""
         if header.producer_id < 0:
             return None
         if header.is_control:
             marker = read_marker(data, header)
             return None if marker is None else self.check_marker(header, marker)
         verdict = self.check(header, is_client=False)
-        assert not isinstance(verdict, BatchMark), "repeats are looked for in clients' batches only"
+        assert not isinstance(verdict, BatchMark), "only clients' batches can be duplicates"
         return verdict
 
     def check_marker(self, header: BatchHeader, marker: EndMarker) -> KafkaError | None:
-        """Judge an end of transaction before it is appended by a leader."""
+        """Validate a transaction marker before a leader appends it."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
             return None
@@ -320,7 +319,7 @@ class ProducerStates:
         return None
 
     def note_batch(self, header: BatchHeader, base_offset: int, max_time_ms: int) -> None:
-        """Take note of a data batch with a producer id that was appended at `base_offset`."""
+        """Apply a data batch with a producer id that was appended at `base_offset`."""
         producer = self._of(header.producer_id, header.producer_epoch)
         delta = header.last_offset_delta
         producer.batches.append(
@@ -334,9 +333,9 @@ class ProducerStates:
     def note_marker(
         self, header: BatchHeader, marker: EndMarker, marker_offset: int
     ) -> CompletedTxn | None:
-        """Take note of an end of transaction; return what it ended, None when nothing was open.
+        """Apply a transaction marker; return the transaction that it ended, None when none was open.
 
-        The transaction still holds the last stable offset until the high watermark passes its marker.
+        The transaction holds the last stable offset back until the high watermark passes its marker.
         """
         producer = self._of(header.producer_id, header.producer_epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
@@ -361,7 +360,7 @@ class ProducerStates:
         if producer is None:
             if len(self._producers) >= PARTITION_PRODUCERS_MAX:
                 self.forget_one()
-                # None could be forgotten, now or before.
+                # None could be dropped, now or at an earlier append.
                 if len(self._producers) >= PARTITION_PRODUCERS_MAX:
                     self.forget_one()
             elif self.table is not None:
@@ -377,7 +376,7 @@ class ProducerStates:
         return producer
 
     def _is_unpacked(self, producer_id: int) -> None:
-        """Note whose entry is not packed. Where those are many pack one of them, which may change again."""
+        """Note a producer without a packed entry; where there are many, pack the oldest of them."""
         unpacked = self._unpacked
         unpacked[producer_id] = None
         if len(unpacked) > _UNPACKED_MAX:
@@ -388,10 +387,10 @@ class ProducerStates:
                 producer.pack()
 
     def forget_one(self) -> bool:
-        """Forget one that wrote longest ago, of those looked at: each time others are, in turn.
+        """Drop the least recent of the next _LOOKED_AT producers; each call looks at others, in turn.
 
-        Its next batch is taken, whatever its sequence; a retry of one from before is not seen as such.
-        Returns False where all that were looked at have an open transaction: they stay.
+        Its next batch is accepted with any sequence, and a duplicate of an earlier one is not detected.
+        Returns False where all of them have an open transaction: these stay.
         """
         looked_at = [self._producers[key] for key in islice(self._producers, _LOOKED_AT)]
         idle = [producer for producer in looked_at if producer.txn_first_offset < 0]
@@ -406,7 +405,7 @@ class ProducerStates:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """First offset of the oldest transaction that is open, or ended above the high watermark."""
+        """The first offset of the oldest transaction that is open, or whose marker is not committed yet."""
         if not self._open and not self._ended:
             return None
         first_open = next(iter(self._open.values()), None)
@@ -416,12 +415,12 @@ class ProducerStates:
         return min(first_open, first_ended)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Let go of the ended transactions whose marker is below it."""
+        """Drop the ended transactions whose marker is below the high watermark."""
         if self._ended:
             self._ended = [done for done in self._ended if done.last_offset >= high_watermark]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers idle for `expiration_ms` without an open transaction; return how many."""
+        """Drop producers idle for `expiration_ms` without an open transaction; return how many."""
         gone = [
             key
             for key, producer in self._producers.items()
@@ -434,22 +433,22 @@ class ProducerStates:
         return len(gone)
 
     def entries(self) -> list[SnapshotEntry]:
-        """Return what a snapshot at `end_offset` holds, by producer id."""
+        """Return the entries of a snapshot at `end_offset`, by producer id."""
         return [producer.entry() for producer in self.all()]
 
     def snapshot(self) -> bytes:
-        """Return the file of `entries`; those that wrote nothing since the last one are not packed again."""
+        """Return the bytes of a snapshot; only producers that have changed are packed again."""
         rows = [producer.packed or producer.pack() for producer in self.all()]
         self._unpacked.clear()
         return encode_packed(rows)
 
     def load(self, entries: Iterable[SnapshotEntry], end_offset: int) -> None:
-        """Start again from a snapshot."""
+        """Replace the state by a snapshot."""
         for _ in self.load_steps(entries, end_offset):
             pass
 
     def load_steps(self, entries: Iterable[SnapshotEntry], end_offset: int) -> Iterator[None]:
-        """As `load`; yields after some producers at a time, about 2 ms of the loop."""
+        """Like `load`; yields after slices of about 2 ms."""
         self.clear(end_offset)
         for count, entry in enumerate(entries, 1):
             if count % _PRODUCERS_PER_STEP == 0:
@@ -477,7 +476,7 @@ class ProducerStates:
         self._open = {producer.producer_id: producer.txn_first_offset for producer in still_open}
 
     def clear(self, end_offset: int) -> None:
-        """Forget everything; what is noted from now on begins at `end_offset`."""
+        """Drop everything; the next batch begins at `end_offset`."""
         self._producers.clear()
         self._open.clear()
         self._ended.clear()
@@ -486,10 +485,10 @@ class ProducerStates:
 
 
 def read_marker(data: Buffer, header: BatchHeader) -> EndMarker | None:
-    """Return the end of transaction in a control batch; None when it holds another control record.
+    """Return the transaction marker of a control batch; None when it holds another control record.
 
-    A control batch without records is what compaction leaves of one: also None. Raises KafkaError
-    CORRUPT_MESSAGE when the record is not what the header says.
+    Also None for the empty control batch that compaction may leave. Raises KafkaError CORRUPT_MESSAGE when
+    the record is damaged.
     """
     for record in records(data, header):
         try:
@@ -506,17 +505,17 @@ def read_marker(data: Buffer, header: BatchHeader) -> EndMarker | None:
 
 
 def snapshot_path(directory: str, offset: int) -> str:
-    """Return the path of the snapshot that holds everything below `offset`."""
+    """Return the path of the snapshot of all batches below `offset`."""
     return f"{directory}/{names.stem(offset)}{names.SNAPSHOT}"
 
 
 def write_snapshot(fs: Fs, directory: str, offset: int, entries: Iterable[SnapshotEntry]) -> File:
-    """Write the snapshot at `offset` and return its file, to be synced and closed by the caller."""
+    """Write the snapshot at `offset`; return its file, which the caller syncs and closes."""
     return write_snapshot_file(fs, directory, offset, encode_snapshot(entries))
 
 
 def write_snapshot_file(fs: Fs, directory: str, offset: int, data: bytes) -> File:
-    """`write_snapshot` of what `ProducerStates.snapshot` returned."""
+    """Like `write_snapshot`, for the bytes that `ProducerStates.snapshot` returned."""
     file = fs.open(snapshot_path(directory, offset), create=True)
     if file.size():
         file.truncate(0)
@@ -531,7 +530,7 @@ def snapshot_offsets(fs: Fs, directory: str) -> list[int]:
 
 
 def remove_snapshots_after(fs: Fs, directory: str, offset: int) -> bool:
-    """Remove the snapshots of places beyond `offset`; True when there were any."""
+    """Remove the snapshots above `offset`; True when there were any."""
     gone = [found for found in snapshot_offsets(fs, directory) if found > offset]
     for found in gone:
         fs.remove(snapshot_path(directory, found))
@@ -541,7 +540,7 @@ def remove_snapshots_after(fs: Fs, directory: str, offset: int) -> bool:
 def read_latest_snapshot(
     fs: Fs, directory: str, *, upto_offset: int
 ) -> tuple[int, list[SnapshotEntry]] | None:
-    """Return (offset, entries) of the newest good snapshot at or below `upto_offset`."""
+    """Return (offset, entries) of the newest undamaged snapshot at or below `upto_offset`."""
     offsets = snapshot_offsets(fs, directory)
     latest = latest_snapshot(fs, directory, offsets, upto_offset=upto_offset)
     return None if latest is None else (latest[0], list(latest[1]))
@@ -550,16 +549,16 @@ def read_latest_snapshot(
 def latest_snapshot(
     fs: Fs, directory: str, offsets: Iterable[int], *, upto_offset: int
 ) -> tuple[int, Iterator[SnapshotEntry]] | None:
-    """As `read_latest_snapshot`, its entries decoded one at a time.
+    """Like `read_latest_snapshot`, but decodes the entries one at a time.
 
-    A damaged one is removed, and the one before it is tried: what it held is in the log. `offsets` are those
-    of the snapshots that are there.
+    `offsets` are those of the existing snapshots. A damaged snapshot is removed and the one before it is
+    used: its state is in the log, too.
     """
     for offset in sorted((each for each in offsets if each <= upto_offset), reverse=True):
         path = snapshot_path(directory, offset)
         try:
             return offset, snapshot_entries(read_whole(fs, path) or b"", path=path)
         except StorageError as problem:
-            if not problem.has_lost_nothing:  # it may be sound, and is read another time
+            if not problem.has_lost_nothing:  # else the file may be undamaged: keep it
                 fs.remove(path)
     return None

@@ -1,10 +1,11 @@
-"""Open a partition's log: as it was closed, or after a crash from its recovery point on. STORE.
+"""Open a partition's log, after a clean shutdown or a crash. STORE.
 
-After a clean stop nothing is scanned but what follows the last index entry. After any other, every batch
-from the segment of the recovery point on is verified, the log is cut before the first bad one, and indexes,
-epochs, producer snapshots and aborted transactions are built again (rel-P8). Bytes that are damaged below the
-recovery point were synced once: the log is then refused, because cutting it off would lose records that were
-acknowledged (reliability d 92). Renamed and left-over files are finished off (rel-P11).
+- After a clean shutdown only the batches after the last index entry are read.
+- After a crash every batch from the segment of the recovery point on is verified. The log is truncated before
+  the first damaged batch. Indexes, epochs, producer snapshots and aborted transactions are rebuilt (rel-P8).
+- Damage below the recovery point is bit rot, not a torn write, because those bytes were synced. The log is
+  then not opened: a truncation would lose acknowledged records (reliability d 92).
+- Renames and removals that a crash interrupted are completed (rel-P11).
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -43,42 +44,42 @@ from firnline.records.batch import crc_is_right
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What opening a log had to do; bytes and counts."""
+    """What recovery did when it opened a log."""
 
     was_clean: bool = True
     segments_scanned: int = 0
     bytes_cut: int = 0
     segments_dropped: int = 0
-    given_up_to: int = NO_OFFSET  # the log ended there, below its start
+    given_up_to: int = NO_OFFSET  # the log ended here, below its log start offset, and was emptied
 
 
 class _Contradiction(Exception):
-    """A batch, or a segment, begins at `offset`, below the end of what is before it."""
+    """A batch, or a segment, begins at `offset`, below the end of the batch before it."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
 
 
 T = TypeVar("T")
-# Yields after each slice of some milliseconds, and where the disk is waited for: what of it went wrong is
-# thrown into it.
+# Yields None after each slice of some milliseconds, and a Wait for each operation that waits for disk. Its
+# error is thrown into the generator.
 Steps = Generator[Wait | None, None, T]
-# What a slice looks at of a directory: names, and segments with their files.
+# Names of a directory, and segments with their files, in one slice.
 _NAMES_PER_SLICE = 1_000
 _SEGMENTS_PER_SLICE = 32
-# To write what belongs to a segment that was scanned takes as long as to read so many bytes.
+# To write the indexes of a scanned segment takes as long as to read so many bytes.
 _FINISH_BYTES = 256 * KIB
-# Segments whose files are listed, to be synced, in one go.
+# Segments that one sync covers.
 _SYNCED_AT_ONCE = 16
 
 
 def open_log(*args: Any, **options: Any) -> Log:
-    """`opening_steps`, all at once."""
+    """Run `opening_steps` to the end, blocking."""
     return at_once(opening_steps(*args, **options))
 
 
 def at_once(steps: Generator[At | Wait | None, None, T]) -> T:
-    """Do all steps, and wait where they do; return what they return."""
+    """Run all steps, blocking where they wait; return their result."""
     problem: StorageError | None = None
     while True:
         try:
@@ -94,9 +95,9 @@ def at_once(steps: Generator[At | Wait | None, None, T]) -> T:
 
 
 def making_steps(fs: Fs, path: str, topic_id: Uuid, base_offset: int) -> Steps[None]:
-    """Make the directory of a new log off the loop, and the empty files that belong to it.
+    """Create the directory of a new log and its empty files, off the event loop.
 
-    To make a file takes a handle of the file system's journal, and the journal may wait for the disk.
+    To create a file changes the journal of the file system, which may wait for the disk.
     """
 
     def make() -> None:
@@ -108,7 +109,7 @@ def making_steps(fs: Fs, path: str, topic_id: Uuid, base_offset: int) -> Steps[N
     try:
         yield off_loop(f"make {path}", make, path=path)
     except StorageError:
-        # The loop can give descriptors back. Whatever else is wrong it comes upon itself.
+        # Retry on the event loop, which can free descriptors; any other error occurs again here.
         fs.make_dir(path)
 
 
@@ -130,17 +131,17 @@ def opening_steps(
     is_recovery_point_known: bool = True,
     is_new: bool = False,
 ) -> Steps[Log]:
-    """Open the log in directory `path`, which is made if it is missing; its report is `log.recovery`.
+    """Open the log in directory `path`, which is created if it is missing; the report is `log.recovery`.
 
-    Yields after each slice of what has to be scanned, and returns the log. Nobody else touches the directory.
+    Yields after each slice, and returns the log. Nobody else uses the directory meanwhile.
 
-    The three offsets are what the checkpoints of the log directory say, 0 for nothing. StorageError when
-    the log is damaged below its recovery point or cannot be read.
+    The three offsets are those of the checkpoints in the log directory, 0 without one. StorageError when the
+    log is damaged below its recovery point or cannot be read.
 
-    producers                what the node remembers of all partitions; None: a table of this log's own
-    first_dirty_offset       what the cleaner's checkpoint says; -1: neither it nor its leader was compacted
-    is_recovery_point_known  False when the checkpoint of the recovery points is lost, of all logs
-    is_new                   its files may have been made just now, and be on no disk
+    producers                bounds the producers of all partitions of the node; None: of this log only
+    first_dirty_offset       that of the cleaner's checkpoint; -1: this log and its leader's are not compacted
+    is_recovery_point_known  False when the recovery point checkpoint of the log directory is lost
+    is_new                   the files may have been created a moment ago and not be synced
     """
     if not fs.exists(path):
         fs.make_dir(path)
@@ -150,7 +151,7 @@ def opening_steps(
     opening = _Opening(fs, path, rules, now_ms, was_clean, recovery_point, has_gaps, table)
     opening.is_new = is_new
     if first_dirty_offset >= 0:
-        # Compaction ends below the recovery point, which a Kafka that was killed may have written down late.
+        # Compaction ends below the recovery point, but a killed Kafka may have left an older one on disk.
         opening.gaps_upto = max(recovery_point, first_dirty_offset)
         if not is_recovery_point_known:
             opening.gaps_upto = INT64_MAX
@@ -189,17 +190,15 @@ class _Opening:
         self.was_clean = was_clean
         self.recovery_point = recovery_point
         self.has_gaps = has_gaps
-        self.gaps_upto = (
-            recovery_point  # a segment that begins by it may begin beyond the end before
-        )
-        self.upto = INT64_MAX  # what ends beyond it contradicts something
+        self.gaps_upto = recovery_point  # up to here there may be gaps between segments
+        self.upto = INT64_MAX  # batches that end above it contradict others
         self.report = RecoveryReport(was_clean)
         self.epochs = LeaderEpochs(fs, f"{path}/{LEADER_EPOCHS}")
         self.producers = ProducerStates(producers)
         self.unsynced: list[Segment] = []
         self.is_changed = self.is_new = False
-        self.found: dict[str, None] = {}  # the directory as it is before anything is opened
-        self.snapshots: dict[int, None] = {}  # offsets of those of producers that are there now
+        self.found: dict[str, None] = {}  # the names in the directory before anything is opened
+        self.snapshots: dict[int, None] = {}  # offsets of the existing producer snapshots
         self.snapshot_offset = NO_OFFSET
         self.pace = Pace()
 
@@ -224,13 +223,13 @@ class _Opening:
             end = log_start_offset
             yield from self.start_over(segments, end)
         self.epochs.truncate_from_end(end)
-        # One with records was served, and synced before.
+        # A log with records was served, so its files were synced before.
         self.is_changed |= self.is_new and end == segments.first_base_offset
         is_tiered = retention.is_tiered(topic_partition.topic, config)
         is_empty = end == segments.first_base_offset and not (is_tiered and log_start_offset < end)
         if is_empty and not self.was_clean and topic_id != METADATA_TOPIC_ID:
-            # No batch says which epoch the start is in, and the file may be behind: a leader that is told of
-            # an epoch which ended before has the log cut below its start.
+            # No batch records the epoch of the log start, and the checkpoint may be outdated: with an epoch
+            # that ended earlier, the leader would have this log truncated below its start.
             self.epochs.truncate_from_end(0)
         log = Log(
             self.fs,
@@ -264,7 +263,7 @@ class _Opening:
                 yield None
 
     def segments(self, log_start_offset: int) -> Steps[Segments]:
-        """Find the segments' files; remove indexes that no log belongs to."""
+        """Find the files of the segments; remove indexes without a file of batches."""
         files: list[tuple[int, str]] = []
         bases: dict[int, None] = {}
         for count, name in enumerate(self.found, 1):
@@ -302,9 +301,9 @@ class _Opening:
         return Segments([*loaded[:1], *filter(self.is_of_the_log, loaded[1:-1]), *loaded[1:][-1:]])
 
     def is_of_the_log(self, segment: Segment) -> bool:
-        """Remove an empty one in the middle: the power went when it had been withdrawn, and gave it back.
+        """False, and the segment is removed, if it is empty without an index: a power cut undid its removal.
 
-        One that Kafka's compaction emptied has an index, and stays.
+        A segment that Kafka's compaction emptied has an index and stays.
         """
         if segment.size_bytes or f"{names.stem(segment.base_offset)}{names.INDEX}" in self.found:
             return True
@@ -317,7 +316,7 @@ class _Opening:
         return Segment.create(self.fs, self.path, base_offset, rules=self.rules, now_ms=self.now_ms)
 
     def end_offset(self, segments: Segments) -> Steps[int]:
-        """Make the last segment the active one, scanning what has to be; return the log end."""
+        """Recover what is needed and make the last segment the active one; return the log end."""
         first_bad = yield from self.first_to_scan(segments)
         if self.epochs.is_damaged or (not self.epochs.entries() and segments.active.size_bytes):
             yield from self.rebuild_epochs(segments)
@@ -327,7 +326,7 @@ class _Opening:
                 is_right = self.is_end_right(segments.active, end)
             except StorageError:
                 is_right = False
-            if not is_right:  # not closed as cleanly as it was said to be
+            if not is_right:  # the shutdown was not clean for this log
                 first_bad = segments.active
                 self.was_clean = self.report.was_clean = False
         if first_bad is not None:
@@ -337,25 +336,26 @@ class _Opening:
         return end
 
     def is_end_right(self, active: Segment, end: int) -> bool:
-        """Whether headers say where the log ends; all is verified where they may not.
+        """Whether the log end that the headers give is right; if not, the segment is recovered.
 
-        A clean stop left the recovery point there. A header that says otherwise may have a flipped bit, and
-        what is appended then would leave offsets out, or give them twice.
+        After a clean shutdown it is the recovery point. A header with another end may have a flipped bit:
+        appends would then skip offsets, or assign them twice.
         """
         if end <= self.recovery_point:
             return end == self.recovery_point
         before, last = active.last_batch()
         if before < self.recovery_point:
-            # No CRC covers where a batch begins, and in a log with gaps it may begin anywhere: but the log
-            # ended at the recovery point once, which is amid the last batch, or amid the gap before it.
+            # The CRC does not cover a base offset, and in a log with gaps a batch may begin anywhere. But the
+            # log once ended at the recovery point, so that must not be inside the last batch or the gap
+            # before it.
             self.upto = self.recovery_point
             return False
         return last is None or crc_is_right(active.read_batch(last), last._replace(position=0))
 
     def first_to_scan(self, segments: Segments) -> Steps[Segment | None]:
-        """The oldest segment that has to be verified, None when none has to."""
-        # The file of the segment before the recovery point may have grown again: what an earlier recovery,
-        # or a failed write, cut off its end was not synced if the log rolled right after.
+        """Return the oldest segment that has to be verified, None when there is none."""
+        # Include the segment before the recovery point: an earlier recovery, or a failed write, may have
+        # truncated it without a sync, and the truncated bytes are back.
         before = max(0, self.recovery_point - 1)
         wanted = None if self.was_clean else segments.from_offset(before)[0]
         for count, segment in enumerate(segments.all(), 1):
@@ -369,7 +369,7 @@ class _Opening:
         return wanted
 
     def rebuild_epochs(self, segments: Segments) -> Steps[None]:
-        """Take the lineage from the headers of the closed segments; recovery adds the rest."""
+        """Read the epochs from the batch headers of all segments; recovery adds the rest."""
         self.epochs.truncate_from_end(0)
         for segment in segments.all():
             try:
@@ -379,8 +379,8 @@ class _Opening:
                         yield None
             except StorageError as problem:
                 if problem.facts.get("error") is not None:
-                    raise  # not the bytes are damaged: the disk, or the process, cannot read them now
-                break  # a torn tail, which is cut off
+                    raise  # the disk or the process cannot read the bytes now; they are not damaged
+                break  # a torn write at the end, which recovery truncates
             segment.let_go()
         yield from self.write_epochs()
         self.is_changed = True
@@ -396,7 +396,7 @@ class _Opening:
             self.epochs.assign(epoch, offset)
 
     def load_producers(self, segments: Segments, end_offset: int) -> Steps[None]:
-        """Producer state up to `end_offset`: the newest snapshot, and the headers after it."""
+        """Load the producer state up to `end_offset`: the newest snapshot and the headers after it."""
         latest = latest_snapshot(self.fs, self.path, self.snapshots, upto_offset=end_offset)
         self.snapshot_offset = latest[0] if latest else NO_OFFSET
         start = max(0, self.snapshot_offset)
@@ -419,27 +419,27 @@ class _Opening:
                 self.upto = found.offset
 
     def verify(self, segments: Segments, first: Segment, entries: Epochs) -> Steps[int]:
-        """As `recover`. _Contradiction where offsets say that one of two batches is wrong: either may be.
+        """Like `recover`. _Contradiction where the offsets of two batches overlap: either may be damaged.
 
-        entries  the lineage as its file has it, however often this is tried
+        In a log with gaps a base offset that bit rot made too high shows only by the batch after it, because
+        no CRC covers it. `recover` then tries again, and ends the log before both batches.
 
-        Where offsets may be missing a base offset that is too high shows by what comes after it alone, and
-        no CRC covers it. With neither of the two, and nothing between, the log is as if it ended before.
+        entries  the epochs as read from the checkpoint, the same for every try
         """
         self.unsynced.clear()
         yield from self.load_producers(segments, first.base_offset)
         end = first.base_offset
-        # They are of what was here before a truncation, or the power cut; what holds is written anew.
+        # Later snapshots may be of batches that a truncation or the power cut removed; they are rewritten.
         yield from self.remove_snapshots_after(end)
-        # One that was damaged is gone, too.
+        # `load_producers` has removed damaged ones.
         self.snapshots = {each: None for each in self.snapshots if each <= self.snapshot_offset}
-        # What was led without a batch, and was not followed by one of it.
+        # Drop epochs from here on; those that have batches are added again.
         self.epochs.truncate_from_end(end)
         for segment in segments.from_offset(first.base_offset):
             if segment is not first:
-                # A gap is where the end of the segment before was lost: ours begin where the log ended, and
-                # compaction leaves gaps below the recovery point. An empty one that begins below the end
-                # had been withdrawn, and the power cut gave it back.
+                # A gap above `gaps_upto` means that the end of the segment before was lost: a new segment
+                # begins at the log end, and compaction leaves gaps below the recovery point only. An empty
+                # segment below the end had been removed, and a power cut undid that.
                 is_stray = segment.base_offset < end and not segment.size_bytes
                 if self.has_gaps and segment.base_offset < end and segment.size_bytes:
                     raise _Contradiction(segment.base_offset)
@@ -462,7 +462,7 @@ class _Opening:
             segment.cut_damage()
             if segment is not segments.active:
                 segment.finish()
-                # Thousands are recovered where the checkpoints are lost: not one stays open.
+                # Where checkpoints are lost, thousands of segments are recovered: none stays open.
                 segment.release()
                 self.unsynced.append(segment)
             if self.pace.is_over(_FINISH_BYTES):
@@ -470,7 +470,7 @@ class _Opening:
         yield from segments.active.open_active()
         self.unsynced = [segment for segment in self.unsynced if segment is not segments.active]
         if entries and entries[0][1] < end:
-            # Batches before the file's first line were below the log start: they are not of the log again.
+            # Batches before the checkpoint's first entry were below the log start offset, and stay so.
             self.epochs.truncate_from_start(entries[0][1])
         if self.epochs.entries() != entries:
             yield from self.write_epochs()
@@ -478,20 +478,20 @@ class _Opening:
         return end
 
     def sync_recovered(self) -> Steps[None]:
-        """Sync segments that were gone over, and the snapshots at their ends: to list all takes too long."""
+        """Sync the segments verified so far, with their snapshots: a list of all would take too long."""
         files = [file for segment in self.unsynced for file in segment.files_to_sync()]
         ends = [*(segment.base_offset for segment in self.unsynced[1:]), max(self.snapshots)]
         files += [PathSync(self.fs, snapshot_path(self.path, end)) for end in ends]
         yield off_loop(f"sync segments of {self.path}", partial(_sync, files), path=self.path)
         missing = [segment.syncs.missing_path for segment in self.unsynced]
         for path in filter(None, missing):
-            raise StorageError("a file of a log is gone before it was synced", path=path)
+            raise StorageError("a file of a log disappeared before its sync", path=path)
         self.unsynced.clear()
 
     def scan(self, segment: Segment, expected: int) -> Steps[int]:
-        """Verify and index one segment up to its first bad batch; return the offset it ends at."""
+        """Verify and index one segment up to its first damaged batch; return its end offset."""
         end = expected
-        # A topic that is compacted no longer may still have gaps, where it was synced.
+        # A topic that is no longer compacted may still have gaps below its recovery point.
         gaps_upto = INT64_MAX if self.has_gaps else self.recovery_point
         for found in segment.recover(gaps_upto, self.upto):
             header = found.header
@@ -502,7 +502,7 @@ class _Opening:
             if self.pace.is_over(header.size_bytes):
                 yield None
         after = segment.after_good() if self.has_gaps else None
-        # One that begins below the segment says nothing of the batches before it: it is wrong itself.
+        # A base offset below the segment's is wrong itself, and contradicts no other batch.
         if after is not None and segment.base_offset <= after.base_offset < end:
             raise _Contradiction(after.base_offset)
         self.producers.end_offset = end
@@ -510,7 +510,7 @@ class _Opening:
         return end
 
     def refuse_loss(self, segment: Segment, end: int) -> None:
-        """Raise StorageError when what is damaged in `segment`, from `end` on, was synced once."""
+        """Raise StorageError when the damage in `segment`, from `end` on, is below the recovery point."""
         if end < self.recovery_point:
             raise StorageError(
                 "a log is damaged below its recovery point",
@@ -521,7 +521,7 @@ class _Opening:
             )
 
     def drop_from(self, segments: Segments, offset: int) -> Steps[None]:
-        """Remove the segments from `offset` on, newest first, before anything is written in their place."""
+        """Remove the segments from `offset` on durably, before anything is written at these offsets."""
         gone = segments.drop_after(offset)
         if gone:
             self.report.segments_dropped += len(gone)
@@ -529,7 +529,7 @@ class _Opening:
             yield off_loop(f"drop segments of {self.path}", work, path=self.path)
 
     def start_over(self, segments: Segments, offset: int) -> Steps[None]:
-        """Everything local is below the log start: begin an empty log there."""
+        """All local batches are below the log start offset: restart with an empty log there."""
         work = partial(remove_durably, self.fs, self.path, segments.all())
         yield off_loop(f"drop segments of {self.path}", work, path=self.path)
         segments.replace_all(self.new_segment(offset))
@@ -540,13 +540,13 @@ class _Opening:
 
 
 def _sync(files: Sequence[File]) -> None:
-    """In any thread."""
+    """Sync `files`; runs on a thread."""
     for file in files:
         file.sync()
 
 
 def told_of_recovery(log: Log) -> Effects:
-    """Say what an operator has to know of a log that was opened: what recovery cut off."""
+    """Return warnings about records that recovery dropped from a log."""
     found = log.recovery
     if not isinstance(found, RecoveryReport):
         return []

@@ -1,11 +1,13 @@
-"""Which segments may go, by age, size and log start, in the local and in the total limit. PURE.
+"""Retention: which segments a log deletes, by log start offset, size and age. PURE.
 
-On a tiered topic the local limits rule the local files, the total ones where copying is disabled, and only
-what the remote tier holds, or what lies below the log start, may go: files never move where the log begins,
-for what lies below them is in the tier (spec T13, T14, T16). Elsewhere the total limits do both.
-Strictly the oldest first, up to the first that has to stay. An active segment in breach is rolled, so that on
-a tiered topic it can be copied and then removed: idle topics drain completely (T15). Local age breaches one
-tick later than remote: strictly greater (T12).
+Segments are deleted strictly oldest first, up to the first that has to stay.
+- On a topic without a remote tier, retention.ms and retention.bytes apply, and the log start offset moves.
+- On a tiered topic, local.retention.* apply, or retention.* while copying is disabled. Only segments that the
+  remote tier has, or that are below the log start offset, are deleted; the log start offset stays, because
+  the older records are in the tier (spec T13, T14, T16).
+- An active segment beyond the limits is rolled first, so that it can be copied and deleted: an idle topic
+  drains completely (T15).
+- A local segment must be strictly older than the limit, a remote one at least as old (T12).
 """
 
 from collections.abc import Callable, Sequence
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     from firnline.log.log import Log
 
 _FROM_TOTAL = -2
-# What leaves a log in one step, some 3 ms of the loop: each segment has up to five names to change, and any
-# of them may wait for the journal of the file system.
+# The most that one step deletes, in about 3 ms: each segment has up to five files to rename, and each rename
+# may wait for the journal of the file system.
 SEGMENTS_AT_ONCE = 32
 NAMES_AT_ONCE = 128
 
@@ -34,7 +36,7 @@ NAMES_AT_ONCE = 128
 class SegmentAge(NamedTuple):
     """One segment as retention sees it. `end_offset` is exclusive; times in ms since 1970.
 
-    Its time may have to be read from a file, so it is asked for where it decides.
+    Its timestamp may have to be read from a file, so it is read only where it matters.
     """
 
     base_offset: int
@@ -46,7 +48,7 @@ class SegmentAge(NamedTuple):
 class LogView(NamedTuple):
     """One log as retention sees it; `segments` oldest first, the last one active.
 
-    What takes a look at every segment is asked for where it decides.
+    The total size takes a pass over all segments, so it is computed only where it matters.
     """
 
     segments: Sequence[SegmentAge]
@@ -54,18 +56,18 @@ class LogView(NamedTuple):
     local_log_start_offset: int
     high_watermark: int
     highest_remote_offset: int
-    is_tiered: bool  # the topic's settings send it to the tier (T4)
+    is_tiered: bool  # the topic has remote storage enabled (T4)
     size_bytes: Callable[[], int]  # of all segments
 
 
 def view_of(log: "Log", ages: Sequence[SegmentAge]) -> LogView:
-    """Return how retention sees a log whose segments are `ages`."""
+    """Return the view of a log whose segments are `ages`."""
     return LogView(
         ages,
         log.log_start_offset,
         log.local_log_start_offset,
         log.high_watermark,
-        # What the file of the lineage does not cover yet stays: only its batches say their epoch.
+        # Batches that the epoch checkpoint does not cover yet stay: only they record their epoch.
         min(log.highest_remote_offset, log.epochs.unkept_from - 1),
         log.is_tiered,
         lambda: log.size_bytes,
@@ -73,7 +75,7 @@ def view_of(log: "Log", ages: Sequence[SegmentAge]) -> LogView:
 
 
 class Decision(NamedTuple):
-    """How many of the oldest segments go, why, and whether the active one is to be rolled first."""
+    """How many of the oldest segments to delete, why, and whether to roll the active one first."""
 
     segments: int = 0
     reason: str = ""
@@ -81,9 +83,9 @@ class Decision(NamedTuple):
 
 
 def is_tiered(topic: str, config: TopicConfig) -> bool:
-    """Whether a topic's settings send it to the tier (T4): switched on, not compacted, not internal.
+    """Whether a topic is tiered (T4): remote storage is enabled, and it is neither compacted nor internal.
 
-    Not whether this broker has a tier: one that has lost it must not take its files for the whole log.
+    True even on a broker whose remote tier is disabled: its local files are not the whole log.
     """
     return (
         config.remote_storage_enable
@@ -94,7 +96,7 @@ def is_tiered(topic: str, config: TopicConfig) -> bool:
 
 
 def local_retention(config: TopicConfig, *, is_copied: bool) -> tuple[int, int]:
-    """Return (ms, bytes) that limit the local files; -1 is no limit (T13)."""
+    """Return the limits (ms, bytes) of the local files; -1 is no limit (T13)."""
     if not is_copied:
         return config.retention_ms, config.retention_bytes
     ms, size = config.local_retention_ms, config.local_retention_bytes
@@ -105,10 +107,10 @@ def local_retention(config: TopicConfig, *, is_copied: bool) -> tuple[int, int]:
 
 
 def decide(view: LogView, config: TopicConfig, now_ms: int) -> Decision:
-    """Apply the rules one after another: log start, then, under `delete`, size and age.
+    """Apply the rules in order: log start offset; then, with cleanup.policy `delete`, size and age.
 
-    Returns the first that removes something, or that wants the active segment rolled, and no more than may go
-    in one step; the caller applies it and asks again.
+    Returns the first decision that deletes segments or rolls the active one, limited to one step. The caller
+    applies it and calls again.
     """
     is_copied = view.is_tiered and not config.remote_log_copy_disable
     start = view.local_log_start_offset if view.is_tiered else view.log_start_offset
@@ -152,7 +154,7 @@ def _oldest(
             break
         if view.high_watermark < segment.end_offset or not is_in_breach(segment, is_active):
             break
-        # Rolled first in any case: the log always has an active segment.
+        # Roll it first, because the log always needs an active segment.
         if is_active:
             return Decision(count, reason, roll_active=True)
         is_remote = segment.end_offset - 1 <= view.highest_remote_offset
@@ -163,9 +165,9 @@ def _oldest(
 
 
 def closing(*logs: "Log") -> Effects:
-    """Give `logs` of one log directory up; return what lets go of files whose closing may wait for the disk.
+    """Stop serving `logs` of one log directory; return the effect that closes their files off the loop.
 
-    A descriptor is closed by the last one who uses it: no other file has its number before.
+    A descriptor is closed when its last user drops it, so its number cannot pass to another file before.
     """
     files: list[File] = [file for log in logs for file in log.give_up()]
     if not files:
@@ -177,9 +179,9 @@ def closing(*logs: "Log") -> Effects:
 
 
 def looking_again(log: "Log", names_changed: int, now_ms: int) -> Effects:
-    """Return what has the rest leave in later turns, where a step had as many names to change as it may.
+    """Return the effect that goes on with retention in a later turn, if this step reached its limit.
 
-    An error there is left to the next look of whoever looks at all logs.
+    An error then is ignored here: the next round of retention over all logs meets it again.
     """
 
     def look(at_ms: int) -> Effects:
@@ -196,7 +198,7 @@ def looking_again(log: "Log", names_changed: int, now_ms: int) -> Effects:
 def rename_all(fs: Fs, pairs: Sequence[tuple[str, str]]) -> None:
     """Rename files, from the first name of each pair to the second.
 
-    StorageError when one could not be; where that passes, as on a full disk, all have their old names again.
+    StorageError when a rename failed. If that error passes, as on a full disk, the old names are restored.
     """
     done: list[tuple[str, str]] = []
     try:
@@ -224,9 +226,9 @@ def removal(fs: Fs, paths: list[str], directory: str, *, delay_ms: int, now_ms: 
         pool="disk",
         path=directory,
         work=remove,
-        # What could not be removed now is found and removed at the next start (rel-P11).
+        # A failure is ignored: the next start removes what is left (rel-P11).
         then=lambda result, now: [],
     )
-    # A compacted segment may leave twice under one name.
+    # The time is part of the key: compaction may delete two segments of the same name.
     key = ("remove-segments", directory, paths[0], now_ms)
     return [SetTimer(key=key, at_ms=now_ms + delay_ms, then=lambda now: [submit])]

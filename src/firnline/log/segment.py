@@ -1,13 +1,13 @@
-"""One segment: a file of batches, and its offset, time and transaction index. STORE.
+"""One segment: a file of batches, with its offset, time and transaction index. STORE.
 
-The active segment is open and its indexes are in memory. Of a closed one only the size is known until
-somebody reads it: then its file is opened and its offset index, of which what is used is checked. One that is
-missing or cannot be this segment's has to be built again from the batches (reliability d 91): `IndexDamaged`.
-A file that was opened is shared with the slices that were cut from it and closes itself after the last of
-them, so a segment can be removed while its bytes are still on their way to a socket. Before a file is cut in
-its place, every handle of it is told to read no further: what was cut is sent to nobody any more
-(docs/decisions/0017). Where descriptors are few the active segment's file is closed, too, and opened again
-when it is used (0032).
+The active segment's file is open and its indexes are in memory. Of a closed segment only the size is known;
+the first read opens its file and its offset index and checks the entries it uses. An index that is missing,
+or does not belong to the batches, raises `IndexDamaged`: it has to be rebuilt (reliability d 91).
+
+A FileSlice shares the open file, which closes itself after its last slice. So a segment can be removed while
+its bytes are on their way to a socket. A truncation first forbids every open handle to read beyond the new
+end, so that truncated bytes are sent to nobody (docs/decisions/0017). Where descriptors are scarce, the file
+of the active segment is closed, too, and opened again on its next use (0032).
 """
 
 import weakref
@@ -37,13 +37,13 @@ _METADATA_DIR = f"/{METADATA_TOPIC}-0"
 WALK_BYTES = 4096
 _HINTS_MAX = 64
 _ENTRIES_AT_ONCE = 1024  # of an index, written with one call: 0.1 ms
-_new_tuple = tuple.__new__  # half the price of the class's own constructor
+_new_tuple = tuple.__new__  # takes half the time of the class's own constructor
 _UNKNOWN = -2
 T = TypeVar("T")
 
 
 class IndexRules(NamedTuple):
-    """How densely a segment is indexed, in bytes of batches between entries, and how far."""
+    """Bytes of batches between two index entries, and the maximum numbers of entries."""
 
     interval_bytes: int
     entries_max: int  # of the offset index
@@ -56,19 +56,19 @@ def index_rules(config: TopicConfig) -> IndexRules:
     return IndexRules(
         config.index_interval_bytes,
         size // offset_index.ENTRY_BYTES,
-        size // time_index.ENTRY_BYTES - 1,  # one entry is kept for the roll
+        size // time_index.ENTRY_BYTES - 1,  # the roll adds one more entry
     )
 
 
 class FileCut(NamedTuple):
-    """A file, and the size that it is to be cut to; none where it has no more."""
+    """A file, and the size that it is to be truncated to if it is larger."""
 
     path: str
     size_bytes: int
 
 
 class Segment:
-    """Batches from `base_offset` on. Invariant: `size_bytes` ends at a batch's end once recovered."""
+    """Batches from `base_offset` on. Invariant after recovery: a batch ends at `size_bytes`."""
 
     __slots__ = (
         "__weakref__",
@@ -112,7 +112,7 @@ class Segment:
         self.syncs = PathSyncs(fs)  # of what cannot be built again
         self.size_bytes = 0
         self.is_closed = False
-        self.is_full = False  # an index is: the segment has to roll (segment.index.bytes)
+        self.is_full = False  # an index is full (segment.index.bytes): the segment has to roll
         self.is_rebuilt = False  # the indexes on disk were of no use
         self.index = OffsetIndex(fs, self.stem_path + names.INDEX, base_offset)
         self.time_index = TimeIndex(fs, self.stem_path + names.TIME_INDEX, base_offset)
@@ -121,7 +121,7 @@ class Segment:
         self._max_time_ms, self._max_time_offset = -1, base_offset
         self._unindexed_bytes = 0
         self._is_indexed = False
-        self._is_index_due = False  # that many entries wait: the next append writes them
+        self._is_index_due = False  # enough entries wait: the next append writes them
         self._hints: dict[int, int] = {}  # offset -> where the batch that holds it begins
         self._whole_ends: dict[int, int] = {}  # position -> end of the last batch that ends by it
 
@@ -129,9 +129,9 @@ class Segment:
     def create(
         cls, fs: Fs, directory: str, base_offset: int, *, rules: IndexRules, now_ms: int
     ) -> "Segment":
-        """Make the file of a new, active segment; what a crash left under its names goes.
+        """Create the file of a new, active segment; remove files of its names that a crash left.
 
-        The index files come with the first entries that are written.
+        The index files are created when the first entries are written.
         """
         segment = cls(fs, directory, base_offset, rules=rules, now_ms=now_ms)
         file = fs.open(segment.stem_path + names.LOG, create=True)
@@ -155,14 +155,14 @@ class Segment:
         size_bytes: int | None = None,
         keeps_open: bool = False,
     ) -> "Segment":
-        """Take over the files of a segment as they are; only the size is looked at, if it is not given.
+        """Take over the files of a closed segment. Reads only the size, if it is not given.
 
-        keeps_open  it is used next: its file stays open
+        keeps_open  the file stays open, because the segment is used next
         """
         segment = cls(fs, directory, base_offset, rules=rules, now_ms=now_ms)
         segment.size_bytes = segment._opened().size() if size_bytes is None else size_bytes
         if not keeps_open:
-            segment.file = None  # nothing was cut from it
+            segment.file = None  # no slice refers to it
         segment.is_closed = True
         segment._max_time_ms = _UNKNOWN
         return segment
@@ -172,20 +172,20 @@ class Segment:
 
     def _keep(self, file: File) -> File:
         self.file = file
-        # Without a file for the log of the metadata a node ends: that one gives way to nobody.
+        # A node stops where it cannot open a file of the metadata log: that one stays open.
         if not self._directory.endswith(_METADATA_DIR):
             self._fs.keep(file, self.let_go)
         return file
 
     def let_go(self) -> None:
-        """Keep the file open no longer than the slices need it that were cut from it."""
+        """Drop the open file: it closes itself after its last slice."""
         if self.file is not None:
             older = [each for each in self._older_files if each() is not None]
             self._older_files = (*older, weakref.ref(self.file))
             self.file = None
 
     def cut_off(self, position: int) -> None:
-        """Let no slice that reaches beyond `position` be read any more: the file is about to be cut there."""
+        """Make slices that reach beyond `position` unreadable: the file is about to be truncated there."""
         self.let_go()
         for each in self._older_files:
             file = each()
@@ -195,7 +195,7 @@ class Segment:
     # -- append ----------------------------------------------------------------------------------
 
     def append(self, data: Buffer) -> int:
-        """Write whole batches with one call; return where they begin. Tell `note` of each after it."""
+        """Write complete batches with one call; return their position. Call `note` for each afterwards."""
         if self._is_index_due:
             self._is_index_due = False
             self.index.write_early()
@@ -203,11 +203,11 @@ class Segment:
         position = (self.file or self._opened()).append(data)
         if position != self.size_bytes:
             path = self.stem_path + names.LOG
-            raise StorageError("somebody else wrote to this file", path=path, remedy="start again")
+            raise StorageError("another writer used this file", path=path, remedy="start again")
         return position
 
     def note(self, position: int, size_bytes: int, last_offset: int, max_time_ms: int) -> None:
-        """Take note of one batch that was appended at `position`; index it when it is time."""
+        """Note one batch that was appended at `position`; add index entries where one is due."""
         if max_time_ms > self._max_time_ms:
             self._max_time_ms, self._max_time_offset = max_time_ms, last_offset
         if position == 0:
@@ -221,29 +221,29 @@ class Segment:
             self._is_index_due |= count % _ENTRIES_AT_ONCE == 0
         self._unindexed_bytes += size_bytes
         self.size_bytes = end = position + size_bytes
-        # A reader at the tail asks for exactly this next.
+        # A consumer at the end of the log reads from this offset next.
         hints = self._hints
         if len(hints) >= _HINTS_MAX:
             hints.clear()
         hints[last_offset + 1] = end
 
     def waited_ms(self, now_ms: int, time_ms: int) -> int:
-        """How long the segment has been open, by the times of its batches, or ours without any."""
+        """How long the segment has been open: by the timestamps of its batches, else by our clock."""
         if self.first_time_ms >= 0:
             return time_ms - self.first_time_ms
         return now_ms - self.created_ms
 
     def _is_index_full(self, count: int) -> bool:
-        """Whether an index takes no more entries; that of offsets has `count`."""
+        """Whether an index is full; the offset index has `count` entries."""
         rules = self.rules
         return count >= rules.entries_max or len(self.time_index) >= rules.time_entries_max
 
     def may_hold(self, offset: int) -> bool:
-        """True when `offset` can be expressed relative to the base."""
+        """True when `offset` minus the base offset fits into an int32."""
         return 0 <= offset - self.base_offset <= INT32_MAX
 
     def finish(self) -> None:
-        """The segment takes no more batches: note its greatest timestamp, write out the indexes."""
+        """Close the segment: add its greatest timestamp to the time index and write the indexes."""
         self.time_index.maybe_add(self._max_time_ms, self._max_time_offset)
         self.index.write()
         self.time_index.write()
@@ -251,7 +251,7 @@ class Segment:
         self.is_closed = True
 
     def release(self) -> None:
-        """Give back the memory and the descriptor of a closed segment until somebody reads it again."""
+        """Free the memory and the descriptor of a closed segment until its next read."""
         assert self.is_closed
         self.index.forget()
         self.time_index.forget()
@@ -260,15 +260,15 @@ class Segment:
         self.let_go()
 
     def data_to_sync(self) -> list[File]:
-        """Return what has to be synced of the active segment: its indexes can be built again (rel-P8)."""
+        """Return the active segment's file of batches; its indexes can be rebuilt after a crash (rel-P8)."""
         return [self._opened()]
 
     def files_to_sync(self) -> list[File]:
-        """Return every file of the segment: all are synced before one is believed (rel-P5)."""
+        """Return every file of the segment: it counts as durable once all are synced (rel-P5)."""
         self.index.write()
         self.time_index.write()
         self.txn_index.write()
-        # A closed segment is not opened to stay so until somebody reads it.
+        # The sync of a closed segment must not leave its file open.
         found = [self.file or self.syncs.of(self.stem_path + names.LOG)]
         found += [PathSync(self._fs, each.path) for each in (self.index, self.time_index)]
         return found + ([self.syncs.of(self.txn_index.path)] if self.txn_index.entries else [])
@@ -280,9 +280,9 @@ class Segment:
         return _new_tuple(FileSlice, (self.file or self._opened(), position, end - position))
 
     def known_slice(self, offset: int, max_bytes: int, upto_offset: int) -> FileSlice | None:
-        """Return whole batches from the one that holds `offset` up to `upto_offset` or `max_bytes`.
+        """Return complete batches from the one that holds `offset` up to `upto_offset` or `max_bytes`.
 
-        None where it takes a look into index or file to find them, or none is so small.
+        None where their positions are not in memory, or the first batch is larger than `max_bytes`.
         """
         position, end = self._hints.get(offset), self._hints.get(upto_offset)
         if position is None or end is None or self.file is None:
@@ -293,9 +293,9 @@ class Segment:
         return _new_tuple(FileSlice, found) if end > position else None
 
     def locate(self, offset: int) -> int:
-        """Return where the first batch begins whose last offset is at or after `offset`; else the size.
+        """Return the position of the first batch whose last offset is at or above `offset`.
 
-        IndexDamaged where the index is missing, or names a batch that is not there.
+        The size of the segment where there is none. IndexDamaged where the index is missing or wrong.
         """
         position = self._hints.get(offset, -1)
         if position >= 0 and (not self.is_closed or self._begins_at(position, offset)):
@@ -307,14 +307,14 @@ class Segment:
         return position
 
     def _indexed_place(self, offset: int) -> int:
-        """Return the position that the index gives for `offset`, if the batch there is the one it names.
+        """Return the position that the index gives for `offset`, after a check of the batch there.
 
-        An index that names another one would pass over records: IndexDamaged.
+        IndexDamaged where it is another batch: a read from there would skip records.
         """
         return self._sound(*self._ask(self.index.entry_for, offset))
 
     def _sound(self, position: int, last_offset: int) -> int:
-        """Return `position` if the batch there ends so; else IndexDamaged."""
+        """Return `position` if the batch there has that last offset; else IndexDamaged."""
         if position:
             named = self._peek(position)
             if named is None or named[0] + named[2] != last_offset:
@@ -322,15 +322,18 @@ class Segment:
         return position
 
     def _begins_at(self, position: int, offset: int) -> bool:
-        """What was remembered may be damaged since: anything else is looked for, with those around it."""
+        """Whether `offset` is still the base offset of the batch at `position`, or the segment ends there.
+
+        The file may have been damaged since. `locate` then searches, and checks the batches around.
+        """
         found = self._peek(position)
         return found is None or found[0] == offset
 
     def _check_found(self, position: int) -> None:
-        """The batch that was found ends before the next one begins.
+        """Check that the batch at `position` ends before the next one begins.
 
-        A base offset is outside its batch's CRC. One that was damaged upwards passes for a hole that a
-        compaction left, or for the batch that was looked for, but reaches into the one that follows.
+        A base offset is not covered by the batch's CRC. One that bit rot made greater looks like a gap that
+        compaction left, or like the batch that is searched; but then the batch overlaps the next one.
         """
         found = self._peek(position)
         if found is None:
@@ -348,9 +351,9 @@ class Segment:
         return found
 
     def last_whole(self, position: int, limit: int) -> int:
-        """Return the end of the last whole batch from `position` on that ends at or before `limit`.
+        """Return the end of the last complete batch from `position` on that ends at or before `limit`.
 
-        `position` is where a batch begins, and `limit` is not after the end of the segment.
+        A batch begins at `position`; `limit` is at most the size of the segment.
         """
         known = self._whole_ends.get(limit, -1)
         if known >= 0:
@@ -360,7 +363,7 @@ class Segment:
         end, next_offset = self.walk(start, until_position=limit)
         if next_offset >= 0:
             self.hint(next_offset, end)
-        # Other groups read the same bytes soon, with the same limits.
+        # Consumers of other groups soon read the same bytes with the same limits.
         if len(self._whole_ends) >= _HINTS_MAX:
             self._whole_ends.clear()
         self._whole_ends[limit] = end
@@ -371,7 +374,7 @@ class Segment:
         self._whole_ends.clear()
 
     def hint(self, offset: int, position: int) -> None:
-        """Remember a place for the reader that comes back for what follows."""
+        """Remember the position of `offset` for the next read of the same consumer."""
         if len(self._hints) >= _HINTS_MAX:
             self._hints.clear()
         self._hints[offset] = position
@@ -379,8 +382,8 @@ class Segment:
     def walk(
         self, position: int, *, until_offset: int = 1 << 63, until_position: int = 1 << 63
     ) -> tuple[int, int]:
-        """Pass over batches from `position` to the first that holds `until_offset` or ends after
-        `until_position`; return where that one begins, and the offset after the last one passed, or -1."""
+        """Skip batches from `position` to the first that holds `until_offset` or ends after
+        `until_position`; return its position, and the offset after the last skipped batch, or -1."""
         file, size = self._opened(), self.size_bytes
         chunk: Buffer = b""
         chunk_start, next_offset = position, -1
@@ -401,7 +404,7 @@ class Segment:
         return position, next_offset
 
     def headers(self, position: int = 0) -> Iterator[BatchHeader]:
-        """Iterate over the batch headers from `position` on; their positions are in the file."""
+        """Iterate over the batch headers from `position` on; `header.position` is that in the file."""
         file, size = self._opened(), self.size_bytes
         chunk: Buffer = b""
         chunk_start = position
@@ -416,7 +419,7 @@ class Segment:
             position += header.size_bytes
 
     def read_batch(self, header: BatchHeader) -> Buffer:
-        """Return the bytes of one batch that `headers` found; its own position is then 0."""
+        """Return the bytes of one batch that `headers` found; in them the batch begins at 0."""
         return take(self._fs, self._opened(), header.position, header.size_bytes)
 
     def _damaged(self, position: int) -> StorageError:
@@ -427,10 +430,10 @@ class Segment:
             remedy=DAMAGE_REMEDY,
         )
 
-    # -- what is known of it -----------------------------------------------------------------------
+    # -- indexes and timestamps --------------------------------------------------------------------
 
     def ensure_indexed(self) -> None:
-        """Load the offset index; IndexDamaged when it cannot be this segment's."""
+        """Load the offset index; IndexDamaged when it does not belong to this segment."""
         if self._is_indexed:
             return
         if not self._load_index():
@@ -438,27 +441,27 @@ class Segment:
         self._is_indexed = True
 
     def _load_index(self) -> bool:
-        """Load the offset index; False when it cannot be this segment's, or is empty and should not be."""
+        """Load the offset index; False when it does not belong to this segment, or lacks its entries."""
         if not self.index.load(self.size_bytes):
             return False
         if len(self.index) or self.size_bytes <= self.rules.interval_bytes:
             return True
         position, _ = self.walk(0, until_position=self.rules.interval_bytes)
-        found = self._peek(position)  # a batch after this one has an entry: `note`
+        found = self._peek(position)  # `note` adds an entry for any batch after this one
         return found is None or position + found[1] + LOG_OVERHEAD_BYTES >= self.size_bytes
 
     def _ask(self, look: Callable[[int], T], wanted: int) -> T:
-        """Return what an index has of `wanted`; IndexDamaged where what it would say cannot be."""
+        """Look `wanted` up in an index; IndexDamaged where the index holds impossible entries."""
         try:
             return look(wanted)
         except EntriesDamaged:
             raise IndexDamaged(self) from None
 
     def rebuild_steps(self) -> ColdSteps:
-        """Build the indexes again from the batches; yields after some, and what is to be read in first.
+        """Rebuild the indexes from the batches; yields after some batches, and before a read of cold pages.
 
-        What the segment has stays until all batches were read, also those that are appended meanwhile. Nobody
-        goes on once it has left the log, or lost its end. StorageError: a batch is damaged, or a file fails.
+        The old indexes stay until all batches were read, also those appended meanwhile. The caller must stop
+        when the segment is deleted or truncated. StorageError: a batch is damaged, or a file fails.
         """
         new = Segment(self._fs, self._directory, self.base_offset, rules=self.rules, now_ms=0)
         position, expected, pace, end = 0, self.base_offset, Pace(), -1
@@ -479,7 +482,7 @@ class Segment:
         self._take_indexes(new)
         self.index.write()
         if pace.is_over(position):
-            yield None  # of a large segment either takes some milliseconds
+            yield None  # each write takes some milliseconds for a large segment
         self.time_index.write()
         self._drop_times()
 
@@ -503,20 +506,20 @@ class Segment:
     def open_active(self) -> Generator[None, None, int]:
         """Make a segment that was closed cleanly the active one; return the offset after its last batch.
 
-        Reads what follows the last index entry only: every entry of the offset index was written together
-        with the greatest timestamp so far. Indexes of no use are built again, in slices. StorageError when
-        the file does not end with a batch.
+        Reads only the batches after the last index entry: each offset index entry was written together with
+        the greatest timestamp up to there. Rebuilds damaged indexes in slices. StorageError when the file
+        does not end with a batch.
         """
-        self.is_closed = False  # of a closed one, what is built of the times would be forgotten
+        self.is_closed = False  # the rebuild would drop the time index of a closed segment
         if not (self._load_index() and self.time_index.load()):
             yield from (None for _ in self.rebuild_steps())
         self._is_indexed = True
         return self._begin_active()
 
     def last_batch(self) -> tuple[int, BatchHeader | None]:
-        """Return where the batch before the last one ends, and the last one; an empty segment has none.
+        """Return the offset after the last batch but one, and the last batch: None in an empty segment.
 
-        Of the active segment. Reads the headers from the last index entry but one on.
+        For the active segment. Reads the headers from the last index entry but one on.
         """
         end, last = self.base_offset, None
         start, _ = self._ask(self.index.entry_below, self.index.last_position() - 1)
@@ -546,7 +549,7 @@ class Segment:
 
     @property
     def max_time_ms(self) -> int:
-        """Greatest timestamp of a batch in the segment, -1 when none has one; IndexDamaged."""
+        """Greatest timestamp of the segment, -1 when no batch has one. May raise IndexDamaged."""
         if self._max_time_ms == _UNKNOWN:
             self._load_times()
             self._drop_times()
@@ -579,14 +582,15 @@ class Segment:
         return self.first_time_ms
 
     def largest_time_ms(self) -> int:
-        """Its age for retention: its greatest timestamp, else when its file was written; IndexDamaged."""
+        """The timestamp for retention: the greatest one, else the file's modification time. May raise
+        IndexDamaged."""
         found = self.max_time_ms
         return found if found >= 0 else self._fs.modified_ms(self.stem_path + names.LOG)
 
     def start_for_time(self, time_ms: int) -> int:
         """Return a position at or before the first batch with a record of at least that timestamp.
 
-        IndexDamaged where an index names a batch that says something else.
+        IndexDamaged where the batch that an index points to does not match its entry.
         """
         assert self.max_time_ms >= time_ms
         self.ensure_indexed()
@@ -600,7 +604,7 @@ class Segment:
         return position
 
     def _has_time(self, position: int, offset: int, time_ms: int) -> bool:
-        """Whether the batch that holds `offset`, at `position` or after it, has that greatest timestamp."""
+        """Whether that is the greatest timestamp of the batch with `offset`, at or after `position`."""
         place, _ = self.walk(position, until_offset=offset)
         found = next(self.headers(place), None)
         return found is not None and found.max_timestamp == time_ms
@@ -610,10 +614,8 @@ class Segment:
     def recover(
         self, gaps_upto_offset: int = INT64_MAX, upto_offset: int = INT64_MAX
     ) -> Iterator[FoundBatch]:
-        """Read every batch, verify it, and index it anew; stop before the first that is not good.
-
-        And before the first that ends beyond `upto_offset`. The caller consumes all of it and then calls
-        `cut_damage`: rel-P8.
+        """Read, verify and index every batch; stop before the first that is damaged or ends beyond
+        `upto_offset`. The caller consumes the iterator and then calls `cut_damage` (rel-P8).
         """
         file = self._opened()
         self._reset()
@@ -627,16 +629,16 @@ class Segment:
             yield found
 
     def after_good(self) -> BatchHeader | None:
-        """Return the header of a batch behind the last good one, if it is whole, only not in its place."""
+        """Return the header of a complete batch after the last good one: valid, but with a wrong offset."""
         found = next(whole_batches(self._opened(), self.size_bytes), None)
         return None if found is None else found.header
 
     def file_size(self) -> int:
-        """Bytes in the file, also those after the last good batch while it is being recovered."""
+        """Bytes in the file; during recovery they include those after the last good batch."""
         return self._opened().size()
 
     def cut_damage(self) -> int:
-        """Cut off what `recover` did not take, and write the indexes; return how many bytes went."""
+        """Truncate what `recover` did not accept, and write the indexes; return how many bytes were lost."""
         gone = self.file_size() - self.size_bytes
         if gone:
             self.cut_off(self.size_bytes)
@@ -648,12 +650,12 @@ class Segment:
         return gone
 
     def cut_memory(self, offset: int) -> tuple[int, list[FileCut]]:
-        """Forget every batch that reaches `offset` or beyond; return (where the log then ends, what to cut).
+        """Drop every batch with an offset of at least `offset`, in memory only.
 
-        A batch that holds `offset` in its middle goes as a whole. The log ends with what is left, before
-        `offset` where some are missing there. Nothing that was cut is read from now on. Whoever may wait for
-        the disk cuts the files, that of the batches last; `cut_is_done` then. IndexDamaged, and nothing is
-        forgotten, where an index is of no use.
+        Returns the new log end and the files to truncate. The new end is below `offset` where a batch spans
+        it or offsets are missing. Dropped batches are unreadable at once. The caller truncates the files in
+        that order, where it may wait for the disk, and then calls `cut_is_done`. IndexDamaged, and nothing is
+        dropped, where an index is damaged.
         """
         self.ensure_indexed()
         if self.is_closed:
@@ -681,8 +683,8 @@ class Segment:
         return end
 
     def cut_is_done(self) -> None:
-        """Take batches again, at the end of the file as it is now."""
-        self.syncs = PathSyncs(self._fs)  # one under way may have missed what was removed
+        """The files are truncated: accept batches again."""
+        self.syncs = PathSyncs(self._fs)  # a sync that is under way may not cover the truncation
         self.let_go()
         self._begin_active()
 
@@ -692,6 +694,6 @@ class Segment:
         return [path for path in paths if self._fs.exists(path)]
 
     def remove(self) -> None:
-        """Remove its files; slices that were cut from them stay readable."""
+        """Remove the files; existing slices of them stay readable."""
         for path in self.all_files():
             self._fs.remove(path)

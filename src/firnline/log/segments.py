@@ -1,7 +1,7 @@
-"""The segments of one log in order: find, read across them, look up by time. STORE.
+"""The segments of one log in order: find them, read across them, look up by time. STORE.
 
-A read returns slices of the files, whole batches only. The next read of the same consumer finds its place
-without looking into the file: a segment remembers the ends that reads stopped at.
+A read returns slices of the files, complete batches only. A segment remembers where reads ended, so that the
+next read of the same consumer needs no lookup.
 """
 
 from bisect import bisect_right
@@ -26,8 +26,8 @@ from firnline.records.batch import BatchHeader
 from firnline.records.times import OffsetAndTimestamp, first_at_time_steps
 
 T = TypeVar("T")
-# Has the index of a segment built by the steps that the second one gives, while others go on. StorageError
-# where that was tried a moment ago, and failed.
+# Starts the rebuild of a segment's index, in slices, with the steps that the second argument returns.
+# StorageError where that failed a moment ago.
 WantIndex = Callable[[Segment, Callable[[], ColdSteps]], None]
 # Closed segments of one log whose file and index stay open after a read.
 OPEN_SEGMENTS_MAX = 8
@@ -36,21 +36,19 @@ _OPENING_BYTES = 32 * KIB
 
 
 class ClosedSegment(NamedTuple):
-    """A segment that takes no more batches. Offsets inclusive; `stem_path` + suffix names its files."""
+    """A closed segment. Offsets are inclusive; `stem_path` + suffix are the paths of its files."""
 
     base_offset: int
     end_offset: int
     stem_path: str
     size_bytes: int
-    largest_time_ms: Callable[
-        [], int
-    ]  # of its records, else of its file; IndexDamaged where not known yet
+    largest_time_ms: Callable[[], int]  # of its records, else of its file; may raise IndexDamaged
     snapshot_path: str  # producer state at `end_offset + 1`
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentTime:
-    """Tells how old a segment is: two of one segment are equal."""
+    """Returns the timestamp of a segment for retention. Two objects for the same segment are equal."""
 
     segments: "Segments"
     segment: Segment
@@ -60,12 +58,12 @@ class SegmentTime:
 
 
 class Described(Sequence[T]):
-    """Segments of a log as they were at one moment, oldest first, each described when it is asked for.
+    """The segments of a log at one moment, oldest first, each described on access.
 
-    There may be tens of thousands: who wants the first of them, or their number, does not pay for all.
+    There may be tens of thousands: a caller that needs only the first, or the number, does not pay for all.
 
-    bases     of the segments, and where the last one ends
-    describe  called with a segment and where it ends, exclusive
+    bases     the base offsets of the segments, and the end offset of the last one
+    describe  called with a segment and its end offset, exclusive
     """
 
     __slots__ = ("_bases", "_describe", "_segments")
@@ -103,11 +101,12 @@ class Segments:
         assert segments, "a log has at least its active segment"
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
-        # Closed ones that are open, the last one read last; True: not read since `release_idle`.
+        # Closed segments with an open file, in the order of their last read; True: not read since the last
+        # `release_idle`.
         self._recent: dict[Segment, bool] = {}
         self.active = segments[-1]
-        self.want_index: WantIndex | None = None  # None: whoever needs an index builds it
-        self.cuts = 0  # how often the log lost its end: what was read of it before may be of no use
+        self.want_index: WantIndex | None = None  # None: a caller rebuilds the index it needs
+        self.cuts = 0  # how often the log was truncated: batches read before may be gone
         assert self._bases == sorted(self._bases)
 
     def __len__(self) -> int:
@@ -126,13 +125,13 @@ class Segments:
         return list(zip(self._segments, self._bases[1:]))
 
     def snapshots_after(self, closed: list[Segment], directory: str) -> list[str]:
-        """Return where the producer snapshots at the ends of these closed segments are, if they are."""
+        """Return the paths of the producer snapshots at the ends of these closed segments."""
         slots = (bisect_right(self._bases, segment.base_offset) for segment in closed)
         ends = [self._bases[slot] for slot in slots if slot < len(self._bases)]
         return [snapshot_path(directory, end) for end in ends]
 
     def describe_closed(self, directory: str) -> Described[ClosedSegment]:
-        """Return what others may know of the closed segments, oldest first."""
+        """Return descriptions of the closed segments, oldest first."""
 
         def describe(segment: Segment, end: int) -> ClosedSegment:
             return ClosedSegment(
@@ -156,7 +155,7 @@ class Segments:
         return Described(self._segments[:], [*self._bases, log_end_offset], describe)
 
     def time_of(self, segment: Segment) -> int:
-        """Age of a segment for retention; IndexDamaged where that is to be found out by who has time."""
+        """The timestamp of a segment for retention; IndexDamaged while its index is rebuilt."""
         return self._when_indexed(segment.largest_time_ms, may_wait=True)
 
     def from_offset(self, offset: int) -> list[Segment]:
@@ -167,13 +166,13 @@ class Segments:
         """Make `segment` the active one."""
         assert segment.base_offset > self._bases[-1]
         if self.active.is_closed:
-            self.active.release()  # or a log that only grows would have nine files open, and not one
+            self.active.release()  # else a log that only grows would keep nine files open instead of one
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         self.active = segment
 
     def drop_first(self, count: int) -> list[Segment]:
-        """Take the oldest `count` segments out; return them."""
+        """Remove the oldest `count` segments from the log; return them."""
         assert count < len(self._segments), "the active segment stays"
         gone = self._segments[:count]
         del self._segments[:count], self._bases[:count]
@@ -181,7 +180,7 @@ class Segments:
         return gone
 
     def drop_after(self, offset: int) -> list[Segment]:
-        """Take out the segments that begin at or after `offset`, but not the first; return them."""
+        """Remove the segments that begin at or after `offset`, but not the first; return them."""
         keep = max(1, bisect_right(self._bases, offset - 1))
         gone = self._segments[keep:]
         del self._segments[keep:], self._bases[keep:]
@@ -191,7 +190,7 @@ class Segments:
         return gone
 
     def replace_all(self, segment: Segment) -> list[Segment]:
-        """Put `segment` in the place of all; return those."""
+        """Replace all segments by `segment`; return the old ones."""
         gone = self._segments
         self._segments, self._bases, self._recent = [segment], [segment.base_offset], {}
         self.active = segment
@@ -199,16 +198,13 @@ class Segments:
         return gone
 
     def has_run(self, bases: Sequence[int]) -> bool:
-        """True when these are closed segments of the log, neighbours, and all in their order."""
+        """True when these are the base offsets of consecutive closed segments of the log."""
         slot = bisect_right(self._bases, bases[0]) - 1
         run = self._bases[max(slot, 0) : slot + len(bases)]
         return run == list(bases) and slot + len(bases) < len(self._bases)
 
     def replace_run(self, bases: Sequence[int], new: Segment) -> list[Segment]:
-        """Put `new`, which begins where the first of them does, in the place of the segments at `bases`.
-
-        Returns those.
-        """
+        """Replace the segments at `bases` by `new`, which has the first one's base; return the old ones."""
         assert self.has_run(bases)
         assert new.base_offset == bases[0]
         slot = bisect_right(self._bases, bases[0]) - 1
@@ -219,7 +215,7 @@ class Segments:
         return gone
 
     def release_idle(self) -> None:
-        """Close what nobody has read since the last call but one: call every now and then."""
+        """Close the segments that nobody has read since the last call but one. Call it regularly."""
         idle = [segment for segment, is_idle in self._recent.items() if is_idle]
         self._forget(idle)
         for segment in idle:
@@ -231,7 +227,7 @@ class Segments:
             self._recent.pop(segment, None)
 
     def give_up(self) -> list[File]:
-        """Let go of every file; return those that were open. Slices that were cut from them stay readable."""
+        """Drop every file; return those that were open. Existing slices of them stay readable."""
         files = [segment.file for segment in self._segments if segment.file is not None]
         for segment in self._segments:
             segment.let_go()
@@ -250,7 +246,7 @@ class Segments:
     # -- with damaged indexes ----------------------------------------------------------------------
 
     def _when_indexed(self, ask: Callable[[], T], *, may_wait: bool) -> T:
-        """Return what `ask` returns; IndexDamaged while an index that it needs is built."""
+        """Return the result of `ask`; IndexDamaged while an index that it needs is rebuilt."""
         if not may_wait or self.want_index is None:
             return at_once(ask)
         try:
@@ -263,9 +259,9 @@ class Segments:
             raise
 
     def _rebuild_steps(self, segment: Segment, damaged: OffsetIndex) -> ColdSteps:
-        """As `Segment.rebuild_steps`, unless somebody has built them.
+        """Like `Segment.rebuild_steps`, unless the indexes were rebuilt meanwhile.
 
-        RecordsCut where the segment leaves the log before that, or the log loses its end.
+        RecordsCut where the segment is deleted, or the log truncated, before the end.
         """
         if segment.index is not damaged:
             return
@@ -277,7 +273,7 @@ class Segments:
                 break
             yield place
         else:
-            raise RecordsCut("the segment has left the log", path=segment.stem_path)
+            raise RecordsCut("the segment was deleted or truncated", path=segment.stem_path)
         if segment.is_closed:
             self._touch(segment)
 
@@ -292,7 +288,7 @@ class Segments:
         min_one_batch: bool,
         may_wait: bool = False,
     ) -> FileRecords:
-        """Return whole batches from the one that holds `start_offset` on; see `Log.read`."""
+        """Return complete batches from the one that holds `start_offset` on; see `Log.read`."""
         try:
             return self._read(start_offset, max_bytes, upto_offset, min_one_batch)
         except IndexDamaged:
@@ -310,7 +306,9 @@ class Segments:
             segment = self._segments[slot]
             slot += 1
             if segment.is_closed:
-                self._touch(segment)  # first, so that it is closed again whatever is found
+                self._touch(
+                    segment
+                )  # before the read, so that it is closed later even after an error
             position = segment.locate(start_offset)
             if slot < count and self._bases[slot] <= upto_offset:
                 end, is_last = segment.size_bytes, self._bases[slot] == upto_offset
@@ -343,12 +341,12 @@ class Segments:
         return found
 
     def replay(self, producers: ProducerStates, upto_offset: int) -> None:
-        """Tell `producers` of every batch from where they end up to `upto_offset`; headers only."""
+        """Replay the batch headers from `producers.end_offset` up to `upto_offset` into `producers`."""
         for _ in self.replay_steps(producers, upto_offset):
             pass
 
     def replay_steps(self, producers: ProducerStates, upto_offset: int) -> Iterator[None]:
-        """As `replay`; yields after some batches at a time, about 2 ms of the loop."""
+        """Like `replay`; yields after slices of about 2 ms."""
         start, pace = producers.end_offset, Pace()
         for segment in self.from_offset(start) if start < upto_offset else []:
             if segment.base_offset >= upto_offset:
@@ -379,8 +377,8 @@ class Segments:
     ) -> Generator[None, None, OffsetAndTimestamp | None]:
         """Return (offset, timestamp) of the first record at or after `start_offset` of at least that time.
 
-        Reads records of the batches that can hold it, one or two in all. Between two steps the log may go
-        on, and lose segments: what is read then is in memory, and what comes next is looked for anew.
+        It decodes only batches that can contain the record, one or two in all. Between two steps the log may
+        change: the batch under way is in memory, and the next one is searched anew.
         """
         while True:
             ask = partial(self._next_at_time, time_ms, start_offset)
@@ -395,7 +393,7 @@ class Segments:
             start_offset = header.next_offset
 
     def _next_at_time(self, time_ms: int, start_offset: int) -> tuple[Segment, BatchHeader] | None:
-        """Return the first batch that has such a record, as far as its header says."""
+        """Return the first batch that, by its header, can contain such a record."""
         for segment in self.from_offset(start_offset):
             if segment.max_time_ms < time_ms:
                 continue
@@ -440,9 +438,9 @@ def note_producer(
     *,
     is_indexed: bool = False,
 ) -> None:
-    """Take note of what a batch of `segment` says about its producer.
+    """Apply a batch of `segment` to the producer state.
 
-    An aborted transaction goes into the segment's index of them, unless it `is_indexed` there already.
+    Adds an aborted transaction to the segment's transaction index, unless it `is_indexed` already.
     """
     if not header.is_control:
         producers.note_batch(header, header.base_offset, header.max_timestamp)
@@ -454,7 +452,7 @@ def note_producer(
 
 
 def remove_durably(fs: Fs, path: str, segments: Sequence[Segment]) -> None:
-    """Remove files, newest first: none may come back once the log goes on without them. In any thread."""
+    """Remove segments durably, newest first: after a crash none of them may reappear. On any thread."""
     for segment in reversed(segments):
         segment.remove()
     if segments:

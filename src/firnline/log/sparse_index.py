@@ -1,15 +1,15 @@
 """What the offset index and the time index of a segment share: two columns, in memory and in a file. STORE.
 
-Entries are kept as two arrays of machine integers. They are written to the file a block at a time, and the
-last ones when the segment is finished: to write all of a full segment then took 20 ms of the loop. Until the
-closed segment is synced no start after a crash believes the file: it is built again from the batches
-(rel-P8). A tail of zeros, as Kafka leaves it in a preallocated file after a crash, is cut off (rel-P14). An
-index of a full segment has a quarter of a million entries, and up to five times as many: of one that is read
-again only those around a place that somebody looks for are taken from the file, and checked.
+Entries are two arrays of machine integers. The active segment writes them to the file a block at a time and
+the rest on its roll: to write all of them then would take 20 ms. Recovery after a crash rebuilds the indexes
+of segments that were not synced (rel-P8). A tail of zeros, which Kafka leaves in a preallocated file after a
+crash, is removed (rel-P14).
 
-To build the indexes of a full segment again takes as long as to look at each of its batches: seconds. Whoever
-may wait is told so with `IndexDamaged`, and asks again; whoever may not has it done at once
-(docs/decisions/0018).
+The index of a full segment has 250,000 entries, or up to five times as many. So a closed segment's index
+reads and checks only the blocks around the entries that a lookup needs.
+
+To rebuild the indexes of a full segment takes seconds. A caller that may wait gets `IndexDamaged` and asks
+again later; for any other caller they are rebuilt at once (docs/decisions/0018).
 """
 
 from array import array
@@ -24,21 +24,21 @@ from firnline.formats.words import Columns
 
 T = TypeVar("T")
 
-# In place of a count of entries written: none are in memory, and none are missing in the file.
+# Value of `_written` where the file is complete and no entry is in memory.
 _AS_ON_DISK = -1
-# Entries that are read and checked together, 4 MiB of a segment: some 0.1 ms.
+# Entries that are read and checked together, in about 0.1 ms; they cover 4 MiB of a segment.
 _BLOCK = 1024
 _BLOCKS_MAX = 64
 
 
 class SparseIndex:
-    """Keys, strictly ascending, and a value of each; `base_offset` is the segment's.
+    """Keys, strictly ascending, with a value each; `base_offset` is the segment's.
 
-    Of an index that was read from a file the last entries are in memory, and those that were added. What is
-    before them, `_below` entries, is read where somebody looks for it, a block at a time.
+    After `_load` only the last entries of the file are in memory, with those added since. The `_below`
+    entries before them are read on demand, a block at a time.
 
-    Invariants: both columns have one length; with entries below them they are not empty. A kind of index
-    says how its entries lie in the file, and which can be.
+    Invariants: both columns have the same length; if `_below` > 0 they are not empty. A subclass defines the
+    layout of the entries and which entries are possible.
     """
 
     __slots__ = (
@@ -53,10 +53,10 @@ class SparseIndex:
         "path",
     )
 
-    # Of a kind: bytes of one entry, and the type codes of the arrays of keys and values.
+    # Of a subclass: bytes of one entry, and the type codes of the arrays of keys and values.
     entry_bytes: int
     codes: tuple[str, str]
-    # How entries lie in the file, and which can follow one another: firnline/formats.
+    # Layout of entries in the file, and whether entries are possible in that order: firnline/formats.
     decode: Callable[[Buffer], Columns]
     encode: Callable[["array[int]", "array[int]"], bytes]
     can_be: Callable[["array[int]", "array[int]"], bool]
@@ -68,18 +68,18 @@ class SparseIndex:
         self._keys: array[int] = array(self.codes[0])
         self._values: array[int] = array(self.codes[1])
         self._written = 0  # entries that are in the file
-        self._below = 0  # of these, how many are nowhere else: whole blocks
-        self._blocks: dict[int, Columns] = {}  # of them, by number
+        self._below = 0  # of these, how many are not in memory: complete blocks
+        self._blocks: dict[int, Columns] = {}  # cache of them, by number
         self._firsts: dict[int, tuple[int, int]] = {}  # by block: its first entry
 
     def __len__(self) -> int:
         return self._below + len(self._keys)
 
     def _load(self) -> bool:
-        """Take the file into use, of which the end is read; False when it is missing, torn or cannot be.
+        """Read the end of the file; False when the file is missing, torn or has impossible entries.
 
-        A tail of zeros is cut off. Where the read has to wait for the disk the file stays right as it is: it
-        may be synced before the next try.
+        Removes a tail of zeros. After PagesCold the object still counts the file as complete: a sync may
+        come before the retry, and must not rewrite it.
         """
         self.forget()
         if not self._read_end():
@@ -98,7 +98,7 @@ class SparseIndex:
             count = self._without_zeros(file, size // self.entry_bytes)
             if count * self.entry_bytes != size:
                 file.truncate(count * self.entry_bytes)
-            # A block at least is in memory, so that what the last entry says is held to those before it.
+            # At least one block is in memory, so that the last entry is checked against those before it.
             below = max(0, count // _BLOCK - 1) * _BLOCK
             keys, values = self._entries(file, below, count)
         finally:
@@ -109,7 +109,7 @@ class SparseIndex:
         return True
 
     def _without_zeros(self, file: File, count: int) -> int:
-        """Return how many of the first `count` entries are left without those of zeros at their end."""
+        """Return `count` without the entries at the end that are all zeros."""
         width, zeros = self.entry_bytes, bytes(_BLOCK * self.entry_bytes)
         while count:
             first = max(0, count - _BLOCK)
@@ -122,11 +122,11 @@ class SparseIndex:
         return count
 
     def _entries(self, file: File, first: int, end: int) -> Columns:
-        """Read the entries from `first` up to `end`, exclusive; EntriesDamaged where some are not there."""
+        """Read the entries from `first` up to `end`, exclusive; EntriesDamaged where some are missing."""
         size = (end - first) * self.entry_bytes
         data = take(self._fs, file, first * self.entry_bytes, size, INDEX_WINDOW_BYTES)
         if len(data) != size:
-            raise EntriesDamaged("an index is shorter than it was", path=self.path)
+            raise EntriesDamaged("an index file has shrunk", path=self.path)
         return self.decode(data)
 
     def _add(self, key: int, value: int) -> None:
@@ -136,7 +136,7 @@ class SparseIndex:
     def _at_most(self, column: int, wanted: int) -> tuple[int, int] | None:
         """Return the last entry whose key (column 0) or value (1) is at most `wanted`; None for none.
 
-        EntriesDamaged where the entries around it cannot be.
+        EntriesDamaged where the entries around it are impossible.
         """
         columns = self._keys, self._values
         if self._below and columns[column][0] > wanted:
@@ -159,9 +159,11 @@ class SparseIndex:
         return low
 
     def _block(self, number: int) -> Columns:
-        """Return a block, and two entries more: a wrong one that led here from places above shows by them.
+        """Read and check a block with the two entries after it.
 
-        One that led here from places below is in the block, and names no batch.
+        A damaged entry may have led the binary search to this block. If it is the first entry of the next
+        block, the check of the two entries more finds it. If it is in this block, it names no batch, which
+        the segment finds.
         """
         found = self._blocks.get(number)
         if found is None:
@@ -169,7 +171,7 @@ class SparseIndex:
             end = min(first + _BLOCK + 2, self._written)
             found = self._entries(self._reopened(), first, end)
             if not self.can_be(*found):
-                raise EntriesDamaged("an index has entries that cannot be", path=self.path)
+                raise EntriesDamaged("an index has impossible entries", path=self.path)
             if len(self._blocks) >= _BLOCKS_MAX:
                 self._blocks.clear()
             self._blocks[number] = found
@@ -177,14 +179,14 @@ class SparseIndex:
 
     def _reopened(self) -> File:
         if not self._fs.exists(self.path):
-            raise EntriesDamaged("an index is gone", path=self.path)
+            raise EntriesDamaged("an index file is missing", path=self.path)
         return self._fs.open(self.path)
 
     def _drop_from(self, column: int, offset: int) -> int:
-        """Drop the entries at or after `offset` in memory; return the bytes of the file that hold still.
+        """Drop the entries at or after `offset` in memory; return how many bytes of the file stay valid.
 
-        Offsets are the keys (column 0) or the values (1). EntriesDamaged, and nothing is dropped, where
-        those around it cannot be.
+        Offsets are the keys (column 0) or the values (1). EntriesDamaged, and nothing is dropped, where the
+        entries around `offset` are impossible.
         """
         wanted = max(0, offset - self.base_offset)
         columns, below = (self._keys, self._values), self._below
@@ -193,7 +195,7 @@ class SparseIndex:
             keys, values = self._block(below // _BLOCK)
             columns = keys[:_BLOCK], values[:_BLOCK]
         keep = bisect_left(columns[column], wanted)
-        if below and keep == 1:  # one that is too low for its place shows by those before it
+        if below and keep == 1:  # check the only entry kept against the block before it
             self._block(below // _BLOCK - 1)
         (self._keys, self._values), self._below = columns, below
         del self._keys[keep:], self._values[keep:]
@@ -201,7 +203,7 @@ class SparseIndex:
         return self._written * self.entry_bytes
 
     def columns(self) -> Columns:
-        """Return all keys and all values: a copy, as long as the index."""
+        """Return a copy of all keys and all values."""
         keys, values = self._keys[:], self._values[:]
         if not self._below:
             return keys, values
@@ -209,7 +211,7 @@ class SparseIndex:
         return below[0] + keys, below[1] + values
 
     def encoded(self) -> bytes:
-        """Return what the file would hold."""
+        """Return the bytes of the complete file."""
         return self.encode(*self.columns())
 
     def clear_memory(self) -> None:
@@ -220,14 +222,14 @@ class SparseIndex:
         self._written = self._below = 0
 
     def forget(self) -> None:
-        """Give the memory back; the file is right as it is, and `load` reads it again."""
+        """Free the memory; the file is complete, and `load` reads it again."""
         self.clear_memory()
         self._written = _AS_ON_DISK
 
     def write_early(self) -> None:
-        """Append what waits, if the file is as it was left, and has room; else `write` does it, and says so.
+        """Append the unwritten entries to the file if that works at once; otherwise leave them to `write`.
 
-        More entries may follow, and are in no hurry: what would hold an append up, or refuse it, is left.
+        This runs before an append to the log, which must not fail or wait for the index's sake.
         """
         try:
             file = self._fs.open(self.path, create=True)
@@ -241,20 +243,20 @@ class SparseIndex:
                 raise
 
     def write(self) -> None:
-        """Append to the file what it does not have yet."""
+        """Append the unwritten entries to the file."""
         self.open_written().close()
 
     def open_written(self) -> File:
-        """Write what waits and return the file, to be synced and closed by the caller."""
+        """Append the unwritten entries; return the file, which the caller syncs and closes."""
         file = self._fs.open(self.path, create=True)
         if self._written == _AS_ON_DISK:
             return file
         if self._written * self.entry_bytes != file.size():
-            file.truncate(0)  # what is there is from before a rebuild
+            file.truncate(0)  # its content is older than the rebuild
             self._written = 0
             if (
                 self._below
-            ):  # or somebody took away what is nowhere else: who reads it next has it built
+            ):  # or entries were lost that are not in memory: the next read has the index rebuilt
                 self._fs.remove(self.path)
                 self.forget()
                 return file
@@ -269,37 +271,37 @@ class SparseIndex:
 
 
 class EntriesDamaged(StorageError):
-    """Entries of an index are missing, or cannot be: a `Segment` says IndexDamaged in its place."""
+    """Entries of an index are missing or impossible. `Segment` turns it into IndexDamaged."""
 
 
 class Rebuildable(Protocol):
-    """A segment, as far as its indexes are built again from the batches; `segment.Segment` is one."""
+    """A segment whose indexes can be rebuilt from its batches. `segment.Segment` implements it."""
 
     @property
     def stem_path(self) -> str: ...
 
     def rebuild_steps(self) -> ColdSteps:
-        """Build them, and say between two steps what has to be read next."""
+        """Rebuild the indexes; yields between steps, with the pages to be read next."""
         ...
 
 
 class IndexDamaged(StorageError):
-    """An index of `segment` is missing, or says what its batches do not. Nothing is lost: they say it all."""
+    """An index of `segment` is missing or contradicts the batches. Nothing is lost: it can be rebuilt."""
 
     def __init__(self, segment: Rebuildable) -> None:
-        super().__init__("an index of a segment has to be built again", path=segment.stem_path)
+        super().__init__("an index of a segment has to be rebuilt", path=segment.stem_path)
         self.segment = segment
-        # Builds it, for who takes the steps in turns of the loop: where the segment has left the log, none.
+        # The steps that rebuild it, in slices; they raise RecordsCut once the segment has left the log.
         self.steps: Callable[[], ColdSteps] = segment.rebuild_steps
 
     @property
     def is_passing(self) -> bool:
-        """True: it will be built."""
+        """True: the index will be rebuilt."""
         return True
 
 
 def at_once(ask: Callable[[], T]) -> T:
-    """Return what `ask` returns; indexes that it finds damaged are built again here and now."""
+    """Return the result of `ask`; rebuild the indexes that it finds damaged, blocking."""
     built: dict[Rebuildable, None] = {}
     while True:
         try:

@@ -1,12 +1,14 @@
-"""What of a log has really reached the disk: the recovery point, and what a Flush still has to sync. STORE.
+"""The recovery point of a log, and what a Flush still has to sync. STORE.
 
-Rounds: `dirty_files` of the log lists files and opens a round; when their sync is reported the round is
-closed, and only then is anything in it believed. So the recovery point never passes what was synced, also
-when the log rolled or was truncated while the sync was under way, and when two rounds end in another order
-than they began: each lists everything that was unsynced at its time (rel-P5, rel-P10).
+1. `Log.dirty_files` lists everything that is unsynced, and opens a round.
+2. The caller syncs the files.
+3. `Log.flushed` closes the round: only now its files count as durable, and the recovery point rises.
+So the recovery point never passes what was synced, even if the log was rolled or truncated during the sync,
+or if two rounds end in another order than they began (rel-P5, rel-P10).
 
-A new leader epoch is written beside its file and listed like the rest; it takes the name when its round is
-closed, and is kept once a later round has synced the directory (`LeaderEpochs.unkept_from`).
+A new leader epoch checkpoint is written to a temporary file, which belongs to a round like the rest. When
+that round is closed the file is renamed; the rename is durable once a later round has synced the directory
+(`LeaderEpochs.unkept_from`).
 """
 
 from dataclasses import dataclass, field
@@ -19,8 +21,8 @@ from firnline.log.segment import Segment
 
 @dataclass(slots=True)
 class _Round:
-    end_offset: int  # what the caller will report
-    covered_offset: int  # what of it is still in the log: a truncation lowers it
+    end_offset: int  # what the caller will pass to `flushed`
+    covered_offset: int  # how far the round covers the log: a truncation lowers it
     segments: list[Segment]
     dir_changes: int
     lineage: File | None
@@ -28,7 +30,7 @@ class _Round:
 
 @dataclass(slots=True)
 class SyncLedger:
-    """Recovery point of one log: every batch below it is on disk.
+    """The recovery point of one log: every batch below it is durable.
 
     Invariant: `recovery_point` never exceeds the base of the oldest closed segment in `unsynced`.
     """
@@ -38,12 +40,12 @@ class SyncLedger:
     unsynced: list[Segment] = field(default_factory=list)  # closed, oldest first
     dir_changes: int = 1
     _dir_synced: int = 0
-    _placed_at: int = 0  # the change of the directory by which a lineage took its name
+    _placed_at: int = 0  # the directory change that renamed the epoch checkpoint
     _rounds: list[_Round] = field(default_factory=list)
 
     @property
     def is_dir_dirty(self) -> bool:
-        """True when a name in the directory may not survive a power cut."""
+        """True when the last change of names in the directory may not survive a power cut."""
         return not self.is_dir_synced(self.dir_changes)
 
     def is_dir_synced(self, change: int) -> bool:
@@ -51,15 +53,15 @@ class SyncLedger:
         return self._dir_synced >= change
 
     def open_round(self, end_offset: int, lineage: File | None = None) -> None:
-        """Note that what is unsynced now is listed for a Flush that reaches `end_offset`."""
+        """Open a round for all that is unsynced now, for a Flush up to `end_offset`."""
         changes = self.dir_changes
         self._rounds.append(_Round(end_offset, end_offset, list(self.unsynced), changes, lineage))
 
     def close_round(self, end_offset: int) -> None:
-        """Believe the oldest round that reached `end_offset`, and forget those that began before it.
+        """Close the oldest round up to `end_offset`, and drop the rounds that began before it.
 
-        Without one nothing is believed: a later round has ended, and vouched for more. StorageError, and
-        nothing is believed, where a file of the log was not there to be synced.
+        Does nothing where there is none: a later round has ended already and covered more. StorageError,
+        and nothing counts as durable, where a file of the log was missing when it was to be synced.
         """
         wanted = [i for i, r in enumerate(self._rounds) if r.end_offset == end_offset]
         if not wanted:
@@ -77,13 +79,13 @@ class SyncLedger:
         self._advance(done.covered_offset)
 
     def _refuse_loss(self, segments: list[Segment]) -> None:
-        """What was taken out of the log meanwhile may be gone; a file of any other is lost."""
+        """Raise StorageError if a file of a segment was missing that still belongs to the log."""
         known = {segment.base_offset: segment for segment in self.unsynced}
         for segment in segments:
             path = segment.syncs.missing_path
             if path is not None and known.get(segment.base_offset) is segment:
                 raise StorageError(
-                    "a file of a log is gone before it was synced", path=path, error="ENOENT"
+                    "a file of a log disappeared before its sync", path=path, error="ENOENT"
                 )
 
     def _dir_is_synced(self, changes: int) -> None:
@@ -97,18 +99,18 @@ class SyncLedger:
         self.recovery_point = max(self.recovery_point, offset)
 
     def lower(self, offset: int) -> None:
-        """Vouch for nothing at or after `offset`, whatever a Flush under way reports."""
+        """Lower the recovery point to `offset`; a Flush under way will not raise it above that."""
         self.recovery_point = min(self.recovery_point, offset)
         for one in self._rounds:
             one.covered_offset = min(one.covered_offset, offset)
             one.segments = []
 
     def truncated_to(self, offset: int) -> None:
-        """Nothing at or after `offset` is in the log any more."""
+        """The log was truncated to `offset`."""
         self.lower(offset)
         self.unsynced = [segment for segment in self.unsynced if segment.base_offset < offset]
 
     def removed(self, segments: list[Segment]) -> None:
-        """Nothing of those segments is left to sync: their files are synced, or gone."""
+        """These segments need no sync any more: their files are synced or deleted."""
         gone = {segment.base_offset for segment in segments}
         self.unsynced = [kept for kept in self.unsynced if kept.base_offset not in gone]

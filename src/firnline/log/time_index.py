@@ -1,7 +1,7 @@
-"""The sparse time index of a segment: by when had which offset been reached. STORE.
+"""The sparse time index of a segment: the greatest timestamp up to an offset. STORE.
 
-The layout of its file: `formats/time_index`. An entry whose timestamp is not above the last one's is left
-out.
+The layout of its file: `formats/time_index`. Timestamps ascend: an entry that is not above the last one is
+left out.
 """
 
 from firnline.formats import time_index
@@ -19,12 +19,12 @@ class TimeIndex(SparseIndex):
     can_be = staticmethod(time_index.can_be)
 
     def load(self) -> bool:
-        """Take the file into use; False when it is missing or damaged, and nothing is kept."""
+        """Load the file; False, and the index is empty, when it is missing or damaged."""
         return self._load()
 
     @property
     def last_time_ms(self) -> int:
-        """The greatest timestamp noted, -1 without one."""
+        """The timestamp of the last entry, -1 without one."""
         return self._keys[-1] if self._keys else -1
 
     @property
@@ -33,16 +33,16 @@ class TimeIndex(SparseIndex):
         return self.base_offset + (self._values[-1] if self._values else 0)
 
     def maybe_add(self, time_ms: int, offset: int) -> None:
-        """Note the greatest timestamp so far, reached at `offset`, if it is above the last one noted."""
+        """Add the greatest timestamp so far, that of `offset`, if it is above the last entry's."""
         if time_ms > self.last_time_ms:
             self._add(time_ms, offset - self.base_offset)
 
     def offset_before(self, time_ms: int) -> int:
-        """Return an offset at or before the first record with at least that timestamp."""
+        """Return an offset at or before the first record whose timestamp is at least that."""
         return self.entry_before(time_ms)[1]
 
     def entry_before(self, time_ms: int) -> tuple[int, int]:
-        """Return the entry that `offset_before` goes by; (-1, base) without one."""
+        """Return the (timestamp, offset) entry that `offset_before` uses; (-1, base) without one."""
         found = self._at_most(0, time_ms)
         return (found[0], self.base_offset + found[1]) if found else (-1, self.base_offset)
 
@@ -51,5 +51,5 @@ class TimeIndex(SparseIndex):
         return [(t, self.base_offset + o) for t, o in zip(*self.columns())]
 
     def truncate_to(self, offset: int) -> int:
-        """Drop the entries at or after `offset`; return the size that the file is to be cut to."""
+        """Drop the entries at or after `offset`; return the size to truncate the file to."""
         return self._drop_from(1, offset)

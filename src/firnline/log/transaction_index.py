@@ -1,4 +1,4 @@
-"""The transaction index of a segment: what was aborted by a marker in it. STORE.
+"""The transaction index of a segment: the transactions that a marker in it aborted. STORE.
 
 The layout of its file: `formats/transaction_index`.
 """
@@ -12,7 +12,7 @@ from firnline.log.checkpoint import read_whole, write_durably
 
 
 class TransactionIndex:
-    """Aborted transactions whose marker is in one segment. Read on demand: most segments have none."""
+    """The aborted transactions whose marker is in one segment. Read on demand: most segments have none."""
 
     __slots__ = ("_entries", "_fs", "_is_rebuilt", "_written", "path")
 
@@ -21,18 +21,18 @@ class TransactionIndex:
         self.path = path
         self._entries: list[AbortedTxn] | None = None
         self._written = 0  # entries that are in the file
-        self._is_rebuilt = False  # from the batches: the file stays as it is until all were read
+        self._is_rebuilt = False  # a rebuild is under way: the file stays as it is until its end
 
     @property
     def entries(self) -> list[AbortedTxn]:
-        """Every entry, in order. What follows a damaged one is not there."""
+        """Every entry, in order, up to the first damaged one."""
         if self._entries is None:
             self._entries = self._read()
             self._written = len(self._entries)
         return self._entries
 
     def is_sane(self, base_offset: int) -> bool:
-        """True when the file is whole entries of version 0 that belong at or after `base_offset`."""
+        """True when the file has only complete entries of version 0, all at or after `base_offset`."""
         if not self._fs.exists(self.path):
             return True
         file = self._fs.open(self.path)
@@ -54,10 +54,10 @@ class TransactionIndex:
             file.close()
 
     def add(self, txn: AbortedTxn) -> None:
-        """Append one transaction to the file.
+        """Add one transaction and append it to the file.
 
-        Its marker is in the log by now: where there is no room, or no descriptor, for the entry, readers are
-        told of it all the same, and the file has it before the segment is closed.
+        Its marker is in the log already. So where the disk is full, or no descriptor is left, the entry stays
+        in memory, where readers find it, and is written later, at the latest when the segment is closed.
         """
         self.entries.append(txn)
         if self._is_rebuilt:
@@ -69,7 +69,7 @@ class TransactionIndex:
                 raise
 
     def write(self) -> None:
-        """Append to the file what it does not have yet."""
+        """Append the unwritten entries to the file."""
         entries = self.entries
         if self._written == len(entries):
             return
@@ -83,20 +83,20 @@ class TransactionIndex:
         self._written = len(entries)
 
     def truncate_to(self, offset: int) -> int:
-        """Drop the transactions whose marker is at or after `offset`; return the size to cut the file to."""
+        """Drop the transactions whose marker is at or after `offset`; return the new size of the file."""
         self._entries = [entry for entry in self.entries if entry.last_offset < offset]
         self._written = min(self._written, len(self._entries))
         return self._written * ENTRY_BYTES
 
     def begin_rebuild(self) -> None:
-        """Forget every entry, because the batches are read again; the file stays until `end_rebuild`.
+        """Drop every entry, because the batches are read again; the file stays until `end_rebuild`.
 
-        A stop or a crash before that finds it as it was: half of one would be taken for all there is.
+        So a crash before leaves the old file: one with only part of the entries would look complete.
         """
         self._entries, self._written, self._is_rebuilt = [], 0, True
 
     def end_rebuild(self) -> None:
-        """All batches were read: the file says what they do, durably, where it said anything else."""
+        """All batches were read: replace the file durably, if its content differs."""
         self._is_rebuilt = False
         data = transaction_index.encode(self.entries)
         if not data:

@@ -1,16 +1,17 @@
-"""One truncation of a log: what is cut, in which order, and how nobody waits for the disk meanwhile. STORE.
+"""One truncation of a log, without blocking the event loop. STORE.
 
-Order (rel-P13), so that a crash at any moment leaves the log as it was, or one that recovery mends:
+Its steps, in an order (rel-P13) in which a crash at any moment leaves the log as it was, or one that recovery
+can repair:
 
-  1  what the checkpoints on disk say of the log goes down to what will be left of it
-  2  the loop forgets what is cut, and no handle of a file reads it from here on
-  3  files go, newest first; what is left is cut and synced; producer snapshots beyond the cut go
-  4  the state of the producers is read again; only then is anything appended
+  1  lower the checkpoints on disk to what will be left of the log
+  2  drop the batches in memory; from here on no file handle reads them
+  3  remove files, newest first; truncate and sync the last one; remove producer snapshots above the new end
+  4  load the producer state again; only then appends are allowed
 
-Steps 1 and 3 wait for the disk, in its pool; step 4 is taken in slices. So is, before step 2, the building
-of an index that it needs and finds damaged. While a truncation is under way its log takes nothing and gives
-nothing: whoever wants to change it waits with `Log.when_whole`. After an error before step 2 nothing has
-happened; after a later one the log is not to be used. Source: docs/decisions/0017.
+Steps 1 and 3 run in the disk pool, step 4 in slices. If step 2 finds a damaged index, that is rebuilt in
+slices first. During a truncation the log accepts no appends and serves no reads; code that wants to change it
+waits with `Log.when_whole`. After an error before step 2 the log is unchanged; after a later one it must not
+be used. Source: docs/decisions/0017.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -42,39 +43,39 @@ _AGAIN_MS = 100  # where the pool is full, or the process has no descriptor
 
 
 class Cut(Protocol):
-    """What a truncation does to a log."""
+    """The work of a truncation: `CutTo` or `StartOver`."""
 
     @property
     def keeps_below(self) -> int:
-        """Offsets from here on are gone afterwards."""
+        """Offsets from here on are dropped."""
         ...
 
     @property
     def log_start_offset(self) -> int:
-        """Where the log begins afterwards, unless it began earlier."""
+        """The log start offset afterwards, unless it was lower before."""
         ...
 
     def forget(self) -> None:
-        """Step 2, in memory alone. StorageError when a file cannot be read.
+        """Step 2, in memory only. StorageError when a file cannot be read.
 
-        IndexDamaged, and nothing is forgotten, where an index has to be built again before.
+        IndexDamaged, and nothing is dropped, where an index has to be rebuilt first.
         """
         ...
 
     def cut_files(self) -> None:
-        """Step 3, in any thread."""
+        """Step 3, on any thread."""
         ...
 
     def end(self) -> Iterator[None]:
-        """Step 4; may take a break where it yields."""
+        """Step 4, in slices."""
         ...
 
 
 class Truncation:
-    """Carries a cut out, with effects or at once."""
+    """Runs a cut, with effects (`run`) or blocking (`at_once`)."""
 
     def __init__(self, log: "Log", ledger: SyncLedger, cut: Cut) -> None:
-        self.is_begun = False  # what is in memory is no longer what it was
+        self.is_begun = False  # step 2 has begun: the state in memory has changed
         self._log = log
         self._ledger = ledger
         self._cut = cut
@@ -86,7 +87,7 @@ class Truncation:
         self._rebuilt: Rebuildable | None = None
 
     def at_once(self) -> None:
-        """Carry it out here and now; StorageError when the files fail."""
+        """Run all steps, blocking; StorageError when the files fail."""
         self._log.truncation = self
         try:
             self._vouch_for_less()
@@ -102,9 +103,9 @@ class Truncation:
     def run(
         self, then: Done, now_ms: int, *, when_begun: Callable[[int], Effects] | None = None
     ) -> Effects:
-        """Carry it out off the loop; `then(problem or None, now_ms)` once the log is whole, or given up.
+        """Run it off the loop; call `then(problem or None, now_ms)` at the end.
 
-        `when_begun(now_ms)` runs in the step in which the loop forgets what is cut.
+        `when_begun(now_ms)` is called in step 2, when the batches are dropped.
         """
         self._then = then
         self._when_begun = when_begun or _not_asked
@@ -115,12 +116,12 @@ class Truncation:
 
     @property
     def keeps_below(self) -> int:
-        """Offsets from here on are gone, or will be."""
+        """Offsets from here on are dropped, or will be."""
         return self._cut.keeps_below
 
     @property
     def log_start_offset(self) -> int:
-        """The most that a checkpoint may say of where the log begins, before the cut and after it."""
+        """The highest log start offset that a checkpoint may have, before the cut and after it."""
         return min(self._log.log_start_offset, self._cut.log_start_offset)
 
     def _vouch_for_less(self) -> None:
@@ -128,7 +129,7 @@ class Truncation:
         self._log.compaction.truncated_to(self._cut.keeps_below)
 
     def when_done(self, then: Callable[[int], Effects]) -> None:
-        """Run `then(now_ms)` once it is over, in good or bad."""
+        """Call `then(now_ms)` when it is over, also after an error."""
         self._waiters.append(then)
 
     def _lowered(self, problem: Exception | None, now_ms: int) -> Effects:
@@ -148,7 +149,7 @@ class Truncation:
         return self._when_begun(now_ms) + self._submit(now_ms)
 
     def _build(self, found: IndexDamaged, now_ms: int) -> Effects:
-        """Have an index built again first, in slices; nobody else changes the log meanwhile."""
+        """Rebuild an index first, in slices; nobody else changes the log meanwhile."""
         if self._rebuilt is found.segment:
             return self._over(found, now_ms)
         self._rebuilt = found.segment
@@ -168,7 +169,7 @@ class Truncation:
     def _take(
         self, steps: Iterator[object], then_do: Callable[[int], Effects], now_ms: int
     ) -> Effects:
-        """Take steps in turns of the loop."""
+        """Run `steps`, one in each turn of the event loop, then `then_do`."""
         self._steps, self._then_do = steps, then_do
         return self._go_on(now_ms)
 
@@ -199,7 +200,7 @@ class Truncation:
 
 
 def _may_come(result: Exception | None) -> bool:
-    """Whether a thread had no descriptor: what was cut by then is cut again, and no disk has failed."""
+    """Whether the thread had no descriptor: the disk has not failed, and the step can be repeated."""
     if isinstance(result, RecordsCut):
         return False
     return isinstance(result, StorageError) and result.has_lost_nothing
@@ -214,7 +215,7 @@ def _not_asked(now_ms: int) -> Effects:
 
 
 class CutTo:
-    """Gives up every batch that reaches `offset` or beyond; the first segment stays."""
+    """Drops every batch whose last offset is at or above `offset`; the first segment stays."""
 
     def __init__(
         self, log: "Log", fs: Fs, segments: Segments, ledger: SyncLedger, offset: int
@@ -226,11 +227,11 @@ class CutTo:
         self._ledger = ledger
         self._gone: list[Segment] = []
         self._cuts: list[FileCut] = []
-        self._snapshots: list[int] = []  # offsets of those that are left, once the files are cut
+        self._snapshots: list[int] = []  # offsets of the remaining producer snapshots, after step 3
         self._end_offset = offset
 
     def forget(self) -> None:
-        # What will be the last one goes first: where its index is of no use, all stays as it is.
+        # The future last segment first: if its index is damaged, nothing has changed yet.
         last = self._segments.from_offset(self.keeps_below - 1)[0]
         end_offset, self._cuts = last.cut_memory(self.keeps_below)
         self._end_offset = max(end_offset, min(self._log.log_start_offset, self.keeps_below))
@@ -256,7 +257,7 @@ class CutTo:
         self._snapshots = snapshot_offsets(fs, path)
 
     def end(self) -> Iterator[None]:
-        """Producer state up to the log end, from the newest snapshot and what follows it."""
+        """Load the producer state up to the log end, from the newest snapshot and the batches after it."""
         self._ledger.dir_changes += 1
         self._segments.active.cut_is_done()
         end, path = self._end_offset, self._log.path
@@ -270,11 +271,11 @@ class CutTo:
 
 
 class StartOver:
-    """Gives up everything and begins again at `offset`; the log start is there too, unless it is given.
+    """Drops everything and restarts the log at `offset`, which is also the log start offset by default.
 
-    For a follower whose log ends before the leader's begins, and for one that begins with the local part
-    of a tiered log: what it takes over is on disk before there is a segment, so that a crash leaves
-    either all of it or a log that is sent to the tier again.
+    For a follower whose log ends before the leader's begins, or that begins with the local part of a tiered
+    log. The auxiliary state of the remote tier is durable before the new segment exists: after a crash there
+    is all of it, or an empty log that takes it over again.
     """
 
     keeps_below = 0
@@ -310,7 +311,7 @@ class StartOver:
         log, segments, offset = self._log, self._segments, self._offset
         self._ledger.truncated_to(0)
         rules = segments.active.rules
-        # Nobody reads before there is a file; whoever counts segments finds none of those that go.
+        # No file yet, and nobody reads before there is one; the dropped segments are not counted any more.
         empty = Segment(self._fs, log.path, offset, rules=rules, now_ms=self._now_ms)
         self._gone = segments.replace_all(empty)
         self._write_lineage = log.epochs.take_over(self._lineage, offset)
@@ -333,8 +334,8 @@ class StartOver:
             self._write_lineage()
         rules = self._segments.active.rules
         self._new = Segment.create(fs, path, self._offset, rules=rules, now_ms=self._now_ms)
-        # Its name says where the log is, and while it is empty nothing else does: without it a power cut
-        # would leave a log that begins at 0 again, and offsets that were given out once.
+        # While the segment is empty, only its name records the offset: if a power cut lost the name, the log
+        # would restart at 0 and assign offsets a second time.
         fs.sync_dir(path)
 
     def end(self) -> Iterator[None]:
@@ -351,7 +352,7 @@ class StartOver:
 
 
 def _cut_file(fs: Fs, path: str, size_bytes: int) -> None:
-    """Cut an index, which can be built again; one without entries goes, as one that was never written."""
+    """Truncate an index, without a sync because it can be rebuilt; remove it if it has no entries."""
     if not fs.exists(path):
         return
     if not size_bytes:
@@ -364,9 +365,9 @@ def _cut_file(fs: Fs, path: str, size_bytes: int) -> None:
 
 
 def _assert_in_order(log: "Log") -> None:
-    """A cut leaves the offsets of a log in their order (T3), and promises nothing that it took away."""
+    """Assert the order of the log's offsets (T3), and that no dropped offset counts as committed."""
     end = log.log_end_offset
     assert 0 <= log.log_start_offset <= log.local_log_start_offset <= end, (
         "starts never pass the end (T3)"
     )
-    assert log.high_watermark <= end, "what is gone is not called committed"
+    assert log.high_watermark <= end, "a dropped offset is not committed"

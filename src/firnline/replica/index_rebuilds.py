@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from firnline.base.background import Background, Work
-from firnline.base.cold_pages import ColdPages, ColdSteps, Key
+from firnline.base.cold_pages import ColdPages, ColdSteps, PageRangeKey
 from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import RecordsCut, StorageError
 
@@ -64,7 +64,7 @@ class IndexRebuilds:
         self._wanted: dict[Segment, _Wanted] = {}
         self._failed: dict[Segment, _Failed] = {}
         self._begun: dict[Segment, ColdSteps] = {}  # of `_wanted`: those that began
-        self._cold: dict[Segment, Key] = {}  # of `_begun`: those that wait for a page
+        self._cold: dict[Segment, PageRangeKey] = {}  # of `_begun`: those that wait for a page
         self._building = Background("indexes")
         self._is_building = False
 

@@ -16,7 +16,7 @@ Source: spec T35, C14; KIP-392.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from firnline.base.cold_pages import PagesCold, Place
+from firnline.base.cold_pages import PageRange, PagesCold
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.slices import Records
 from firnline.formats.transaction_index import AbortedTxn
@@ -67,7 +67,7 @@ class Diverging(NamedTuple):
 class Cold(NamedTuple):
     """The pages are not in memory: the caller has `place` read by a thread, then reads again."""
 
-    place: Place
+    place: PageRange
 
 
 class PreferredReadReplica(NamedTuple):

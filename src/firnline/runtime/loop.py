@@ -1,8 +1,10 @@
-"""Events in, effects out: the only caller of a node's machines in production. WORLD.
+"""The runtime: calls a node's logic with events and carries out the effects it returns. WORLD.
 
-One loop, one thread. Requests come from `runtime/net`, completions from `runtime/threads`, answers of
-other nodes from `runtime/links`, time from the loop. Effects are executed in list order; one that concerns
-a sibling inside the node (Append, EnsureTopic) goes back to the node, which knows the wiring.
+Everything runs on one thread, in one event loop. Events are requests of clients (`runtime/net`), results of
+threads (`runtime/threads`), responses of other nodes (`runtime/links`) and timers. Each call of the logic
+returns effects, which `execute` carries out in list order. An effect for another part of the same node
+(Append, EnsureTopic) goes back to the node. Continuations run through `resume`: an exception in one means
+that the state is broken, and stops the node.
 """
 
 import logging
@@ -54,18 +56,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("firnline")
 
 _HOUSEKEEPING_S = 5.0
-# Threads that read what consumers of old segments are sent next, in one log directory.
+# Threads for each log directory that read old segments into the page cache for consumers.
 _PAGE_READERS = 4
 T = TypeVar("T")
 Results = TypeVarTuple("Results")
-# Yields bytes that were encoded; returns the frame.
+# Encodes a response in slices: yields the number of bytes of each slice, and returns the frame.
 Encoding = Generator[int, None, list[Part]]
 
 
 class Runtime:
-    """Runs one node. `failure` is what made it stop by itself: a bug of ours, or a disk it cannot trust.
+    """Runs one node. `failure` is the bug or the failed disk that made the node stop by itself.
 
-    threads      of each pool; of those that wait for disks, for each of the log `directories`
+    threads      the number of threads of each pool, or of each log directory for pools that wait for disks
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class Runtime:
         self.loop = loop
         self.clock = SteadyClock()
         self.now_ms = self.clock.now_ms
-        # For a listener that says nothing else (runtime/listener).
+        # For a listener that has none of its own (runtime/listener).
         self.dispatcher = Dispatcher(node)
         self.servers: list[Server] = []
         self.failure: BaseException | None = None
@@ -119,14 +121,14 @@ class Runtime:
         self._housekeeping = loop.call_later(_HOUSEKEEPING_S, self._keep_house)
 
     def start(self) -> None:
-        """Start the node; what it then does comes through the loop."""
+        """Start the node; the event loop does the rest."""
         self.execute(self.node.start(self.now_ms()))
 
     def execute(self, effects: Effects) -> None:
         """Carry out effects in order."""
         for effect in effects:
             kind = type(effect)
-            if kind is Reply:  # nearly always, and alone
+            if kind is Reply:  # the common case: a single Reply
                 self._reply(effect)  # type: ignore[arg-type] # see `kind`
                 continue
             act = self._table.get(kind)
@@ -136,9 +138,10 @@ class Runtime:
                 self.execute(self.node.perform(effect, self.now_ms()))
 
     def resume(self, then: Callable[[*Results, int], Effects], *results: *Results) -> None:
-        """Call a continuation and carry out what it returns; a failure in it stops the node.
+        """Call a continuation and carry out its effects; an exception in it stops the node.
 
-        Not one of an answer, which is seen where it is made or encoded (runtime/failed_requests).
+        An exception while a response is made or encoded concerns that request only, and is caught there
+        (runtime/failed_requests).
         """
         began = time.monotonic()
         self.loop.slow_steps.begins(began)
@@ -147,11 +150,11 @@ class Runtime:
             took_s = time.monotonic() - began
             if took_s > SLOW_S:
                 self.loop.slow_steps.ended(then, took_s)
-        except Exception as problem:  # noqa: BLE001 - our bug: stop, do not go on with a broken state
+        except Exception as problem:  # noqa: BLE001 - a bug: stop rather than go on with a broken state
             self.fail(problem)
 
     def fail(self, problem: BaseException) -> None:
-        """Stop the node because of a bug of ours or a disk that cannot be trusted."""
+        """Stop the node because of a bug or a failed disk."""
         ours = None if isinstance(problem, (ConfigError, StorageError)) else problem
         log.critical("the node stops: %s", problem, exc_info=ours)
         if self.failure is None:
@@ -159,16 +162,16 @@ class Runtime:
         self.loop.stop()
 
     def ask(self, work: Callable[[], T], timeout_s: float) -> T:
-        """Called on a thread: do `work` on the loop; return its result, or raise what it raised.
+        """Run `work` on the event loop for another thread; return its result, or raise what it raised.
 
-        TimeoutError when the loop did not come to it.
+        TimeoutError when the event loop did not run it in time.
         """
         answers: queue.SimpleQueue[tuple[T, None] | tuple[None, Exception]] = queue.SimpleQueue()
 
         def answer(result: object, now_ms: int) -> Effects:
             try:
                 answers.put((work(), None))
-            except Exception as problem:  # noqa: BLE001 - it is the asker's, and no reason to stop
+            except Exception as problem:  # noqa: BLE001 - it is the caller's, and does not stop the node
                 answers.put((None, problem))
             return []
 
@@ -176,13 +179,13 @@ class Runtime:
         try:
             found = answers.get(timeout=timeout_s)
         except queue.Empty:
-            raise TimeoutError("the loop is busy") from None
+            raise TimeoutError("the event loop is busy") from None
         if found[1] is not None:
             raise found[1]
         return found[0]
 
     def warn_seldom(self, line: str) -> None:
-        """Log what a peer can cause at will: at most one line a second, with the number left out."""
+        """Log a warning that a peer can cause at will: one line a second, with a count of the rest."""
         now = time.monotonic()
         if now - self._warned_at < 1.0:
             self._unsaid += 1
@@ -193,13 +196,13 @@ class Runtime:
 
     @property
     def stuck_compactions(self) -> int:
-        """Rounds of compaction that are over, and whose process cannot be ended."""
+        """Rounds of compaction that are over but whose process could not be ended."""
         return self._compactors.stuck
 
     def close(self) -> bool:
-        """Close connections and end the threads; the node has been shut down before.
+        """Close the connections and end the threads, after the node was shut down.
 
-        False: a thread waits for a disk that hangs. The process is to end without it, and at once.
+        False: a thread waits for a disk that hangs. The process must then exit at once, without it.
         """
         self._housekeeping.cancel()
         for server in self.servers:
@@ -231,20 +234,20 @@ class Runtime:
         else:
             try:
                 parts = connection.dispatcher.encode(effect)
-            except Exception as problem:  # noqa: BLE001 - it may be this answer alone
+            except Exception as problem:  # noqa: BLE001 - it may concern this response alone
                 connection.failed(problem, effect.context)
             else:
                 connection.answer(parts, effect.context.turn)
 
     def _encode_on(self, effect: Reply[RequestContext], encoding: Encoding, now_ms: int) -> Effects:
-        """Answer in slices what was handled in slices."""
+        """Encode the response to a sliced request, in slices, too."""
         work = self._encode(effect, encoding)
         return self._encoding.begin(work, now_ms, is_urgent=effect.context.is_urgent)
 
     def _encode(
         self, effect: Reply[RequestContext], encoding: Encoding
     ) -> Generator[Effects, int, None]:
-        """Take the slices that are left. Where answers hold too much already, end, and go on later."""
+        """Encode the remaining slices. Where responses hold too much memory, stop, and continue later."""
         connection: Connection = effect.context.connection  # type: ignore[assignment] # ours
         share = effect.context.share
         try:
@@ -258,7 +261,7 @@ class Runtime:
                     share.grow(size_bytes)
         except StopIteration as done:
             connection.answer(done.value, effect.context.turn)
-        except Exception as problem:  # noqa: BLE001 - it may be this answer alone
+        except Exception as problem:  # noqa: BLE001 - it may concern this response alone
             connection.failed(problem, effect.context)
 
     def _close_connection(self, effect: CloseConnection[RequestContext]) -> None:

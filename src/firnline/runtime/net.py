@@ -1,10 +1,14 @@
-"""Sockets: frames in, frames out, requests of a connection one after the other. WORLD.
+"""Client connections: receive request frames, send response frames, in order. WORLD.
 
-Each connection is a non-blocking socket watched by the loop. The next request of a connection is
-taken up when the answer before it has left (C18): a peer that does not read its answers is not read
-from, and costs one answer at most. A Produce is the exception: it has been appended when it is taken up, and
-while it waits for followers or the disk the next ones are appended, too, so that one trip to the followers is
-for all of them; answers leave in the order of their requests (docs/decisions/0011).
+Each connection is a non-blocking socket that the event loop watches. It is in one of three states: it
+receives, it handles a request, or it sends the response.
+- It handles the next request only after the previous response was sent (C18). So a peer that does not read
+  costs at most one response, and nothing more is read from it.
+- Produce is the exception. Its batches are appended at once; while it waits for followers or the disk, the
+  next Produce requests are appended, too, so that one round trip to the followers serves all of them.
+- Responses leave in the order of their requests (docs/decisions/0011).
+A large request waits for permits before it is handled (runtime/bounds/admission). The memory of requests and
+responses is bounded by runtime/bounds/incoming and runtime/bounds/answers.
 """
 
 import errno
@@ -22,9 +26,9 @@ from firnline.base.slices import FileSlice, held_bytes, joined, read_part
 from firnline.base.units import MIB
 from firnline.protocol.frame import SIZE_BYTES, FrameSplitter
 from firnline.protocol.schema import Part
-from firnline.runtime.bounds.admission import Admission, Room
+from firnline.runtime.bounds.admission import Admission, Permits
 from firnline.runtime.bounds.answers import Answers
-from firnline.runtime.bounds.incoming import Incoming, Inlet
+from firnline.runtime.bounds.incoming import Incoming, RequestMemory
 from firnline.runtime.disk import Pages, storage_error
 from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.poll import BROKEN, ENDED, NOTHING, READABLE, WRITABLE, PollLoop
@@ -35,8 +39,8 @@ if TYPE_CHECKING:
     from firnline.api.dispatch import Dispatcher
 
 _SENDFILE_STEP_BYTES = MIB
-# What is sent in one step: parts of an answer, a few us each, or steps of sendfile, each of which counts as
-# many parts. About a millisecond; the rest leaves in later turns.
+# The most that one step sends, about a millisecond: parts of a response, a few us each. One sendfile call
+# counts as _SENDFILE_PARTS. The rest is sent in later turns.
 _PARTS_PER_STEP = 256
 _SENDFILE_PARTS = 64
 _PRODUCE_KEY = b"\0\0"
@@ -44,9 +48,9 @@ Results = TypeVarTuple("Results")
 
 
 class Executor(Protocol):
-    """What connections need of the runtime: `Runtime` in `runtime/loop.py` is one."""
+    """What a connection needs of the runtime. `Runtime` in `runtime/loop.py` implements it."""
 
-    dispatcher: "Dispatcher"  # for a listener that says nothing else
+    dispatcher: "Dispatcher"  # for a listener that has none of its own
     admission: Admission
     answers: Answers
     incoming: Incoming
@@ -63,7 +67,7 @@ class Executor(Protocol):
 
 
 class Listener(Protocol):
-    """What a connection needs of the listener that accepted it: `Server` in `runtime/listener.py` is one."""
+    """What a connection needs of its listener. `Server` in `runtime/listener.py` implements it."""
 
     runtime: Executor
     loop: PollLoop
@@ -77,9 +81,9 @@ class Listener(Protocol):
 
 
 class Connection:
-    """One client. States: reading, busy with a request, or sending its answer.
+    """One client connection. The module docstring describes its states.
 
-    turn  number of the request that is taken up next; who answers says which one
+    turn  the number of the next request to be handled; a response names the number of its request
     """
 
     __slots__ = (
@@ -90,7 +94,7 @@ class Connection:
         "_early",
         "_fd",
         "_frames",
-        "_inlet",
+        "_memory",
         "_loop",
         "_out",
         "_pages",
@@ -131,17 +135,19 @@ class Connection:
         self._frames = FrameSplitter(
             self._runtime.incoming.buffers, frame_bytes_max=server.frame_bytes_max
         )
-        self._inlet: Inlet | None = None  # since the first request that did not come whole
-        self._backlog = b""  # bytes that came behind the request in progress
-        self._whole: memoryview | None = None  # a frame that waits to be taken up
+        self._memory: RequestMemory | None = None  # from the first request that came in pieces on
+        self._backlog = b""  # bytes received after the request in progress
+        self._whole: memoryview | None = None  # a complete frame that waits for permits
         self._busy = False
         self.turn = 0
-        self._due = 0  # turn of the oldest request that has no answer
-        self._early: dict[int, list[Part] | None] = {}  # answers that others must leave before
+        self._due = 0  # number of the oldest request without a response
+        self._early: dict[
+            int, list[Part] | None
+        ] = {}  # responses that have to wait for earlier ones
         self._waits: dict[
             int, Callable[[int], Effects]
-        ] = {}  # what to do if it closes before the answer
-        self.has_ended = False  # the peer sends no more
+        ] = {}  # called if the connection closes before the response
+        self.has_ended = False  # the peer has shut down its sending side
         self._out: deque[Part] = deque()
         self._pages = Pages()
         self.share = self._runtime.answers.share(self)
@@ -157,25 +163,25 @@ class Connection:
         self._loop.streams[self._fd] = self._stream
 
     def step_name(self) -> str:
-        """What its steps are called: the request that came last, on this kind of listener."""
+        """The name of a slow step in the metrics: that of the latest request on this kind of listener."""
         return f"request {self.dispatcher.latest_name}"
 
     @property
     def is_idle(self) -> bool:
-        """Nothing was asked that is not answered; half a request may have come."""
+        """Whether every request has its response. Part of the next request may have been received."""
         return not self._busy and self._due == self.turn and not self.closed
 
     # ---- receiving
 
     def _on_received(self, size: int) -> Answer | None:
-        """Take `size` bytes in the shared buffer, with which a frame begins; 0: the peer has gone."""
+        """Handle `size` bytes in the shared buffer, at a frame's beginning; 0: the peer has disconnected."""
         now_ms = self.last_active_ms = self._runtime.now_ms()
         try:
             answer = self._at_once(self, self._shared, size, now_ms)
             kind = type(answer)
             if (
                 kind is bytes or kind is tuple
-            ) and self._due == self.turn:  # nothing goes before it
+            ) and self._due == self.turn:  # no earlier response is outstanding
                 self.requests += 1
                 return answer  # type: ignore[return-value]
             if answer is not None:
@@ -187,13 +193,13 @@ class Connection:
                 self.close()
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
-        except Exception as problem:  # noqa: BLE001 - told below
+        except Exception as problem:  # noqa: BLE001 - `failed` decides
             self.failed(problem)
         self._settle()
         return None
 
     def _on_unsent(self, answer: Answer, sent: int) -> None:
-        """Send what is left of an answer after `sent` bytes of it."""
+        """Send the rest of a response of which `sent` bytes were sent."""
         self._busy = True
         parts: list[Part] = [answer] if isinstance(answer, bytes) else list(answer)
         if sent:
@@ -208,7 +214,7 @@ class Connection:
         self._settle()
 
     def _settle(self) -> None:
-        """Have the loop receive for us whenever a request may begin, and only then."""
+        """Let the event loop receive into its shared buffer exactly while a request may begin."""
         if self.closed:
             return
         if self._busy or self._backlog or self._frames.buffer is not None or not self._reading:
@@ -225,8 +231,8 @@ class Connection:
             else:
                 self._note_end()
             return
-        # The peer pipelines: the kernel keeps its bytes until we are done with those before them. A
-        # backlog outlives the answer by a turn, in which this may be called.
+        # The peer pipelines: the kernel keeps its bytes until the earlier ones are handled. The backlog is
+        # handled one turn after the response, and this may be called in between.
         if self._busy or self._backlog:
             self._stop_reading()
             return
@@ -253,13 +259,13 @@ class Connection:
         self._settle()
 
     def _has_memory(self) -> bool:
-        """Whether the rest of a request may be received; else it is once there is memory for it."""
-        growth_bytes, inlet = self._frames.growth_bytes, self._inlet
-        if not growth_bytes or inlet is None:
+        """Whether there is memory for the rest of a request; if not, receive it once there is."""
+        growth_bytes, memory = self._frames.growth_bytes, self._memory
+        if not growth_bytes or memory is None:
             return True
-        if inlet.is_stopped or inlet.must_wait(growth_bytes):
-            if not inlet.is_stopped:
-                inlet.wait(self._receive_again, self._runtime.now_ms())
+        if memory.is_stopped or memory.must_wait(growth_bytes):
+            if not memory.is_stopped:
+                memory.wait(self._receive_again, self._runtime.now_ms())
             self._stop_reading()
             return False
         self._frames.target()
@@ -267,78 +273,78 @@ class Connection:
         return True
 
     def _receive_again(self) -> None:
-        """There may be memory: the bytes that wait in the socket are told of again."""
-        assert self._inlet is not None
-        self._inlet.go_on(self._runtime.now_ms())
+        """There may be memory again: watch the socket for the bytes that wait in it."""
+        assert self._memory is not None
+        self._memory.go_on(self._runtime.now_ms())
         if self._has_memory() and not self._reading:
             self._reading = True
             self._rewatch()
 
     def _note_held(self) -> None:
-        """Count what is here of requests that are not handled."""
+        """Count the memory of received requests that are not handled yet."""
         size_bytes = self._frames.held_bytes + len(self._backlog)
-        if self._inlet is None:
+        if self._memory is None:
             if not size_bytes:
                 return
-            self._inlet = self._runtime.incoming.inlet(self)
-        self._inlet.hold(size_bytes)
+            self._memory = self._runtime.incoming.memory_of(self)
+        self._memory.hold(size_bytes)
 
     def _keep(self, data: memoryview) -> None:
-        """Keep the beginning of a request until the rest of it comes."""
+        """Keep the beginning of a request until the rest is received."""
         self._frames.keep(data)
         self._note_held()
-        if self._inlet is not None and self._frames.buffer is not None:
-            self._inlet.begins(len(data), self._runtime.now_ms())
+        if self._memory is not None and self._frames.buffer is not None:
+            self._memory.begins(len(data), self._runtime.now_ms())
 
     def _keep_behind(self, data: memoryview) -> None:
-        """Keep what came behind the request in progress."""
+        """Keep bytes that were received after the request in progress."""
         self._backlog = bytes(data)
         self._note_held()
 
     def is_too_slow(self, now_ms: int) -> bool:
-        """Whether a request has begun that should be whole by now."""
-        return self._inlet is not None and not self._busy and self._inlet.is_too_slow(now_ms)
+        """Whether the peer takes too long to send a complete request."""
+        return self._memory is not None and not self._busy and self._memory.is_too_slow(now_ms)
 
     @property
     def is_receiving(self) -> bool:
-        """Whether a request has begun that is not whole."""
+        """Whether only part of a request has been received."""
         return self._frames.buffer is not None
 
     def _on_frame_part(self, size: int) -> None:
-        if self._inlet is not None:
-            self._inlet.came(size)
+        if self._memory is not None:
+            self._memory.came(size)
         frame = self._frames.received(size)
         if frame is None:
             return
-        if self._inlet is not None:
-            self._inlet.ends()
-        room = self._runtime.admission.full_room(frame)
-        if room is not None:
+        if self._memory is not None:
+            self._memory.ends()
+        permits = self._runtime.admission.permits_to_await(frame)
+        if permits is not None:
             self._whole = frame
-            self._await_room(room)
+            self._await_permits(permits)
         else:
             self._on_whole(frame)
 
     def _on_whole(self, frame: memoryview) -> None:
-        """Handle a frame that has a buffer of its own."""
+        """Handle a complete frame that has its own buffer."""
         self._on_frame(frame, len(frame), owns_bytes=self._frames.is_kept)
         frame.release()
         self._frames.release()
         self._note_held()
 
-    def _await_room(self, room: Room) -> None:
-        """Take the next request up when there is room for it; until then nothing is read of those behind."""
+    def _await_permits(self, permits: Permits) -> None:
+        """Handle the next request when there are permits for it; until then read no later ones."""
         self._busy = True
-        if self._inlet is not None:
-            self._inlet.stop(self._runtime.now_ms())
-        room.wait(self._admitted)
+        if self._memory is not None:
+            self._memory.stop(self._runtime.now_ms())
+        permits.wait(self._admitted)
 
     def _admitted(self) -> None:
         if self.closed:
             return
         self._busy = False
-        if self._inlet is not None:
-            self._inlet.go_on(self._runtime.now_ms())
+        if self._memory is not None:
+            self._memory.go_on(self._runtime.now_ms())
         frame, self._whole = self._whole, None
         if frame is not None:
             try:
@@ -348,7 +354,7 @@ class Connection:
         self._resume()
 
     def _on_bytes(self, data: memoryview) -> None:
-        """Handle the whole frames of `data`, as long as each is answered at once; keep the rest."""
+        """Handle the complete frames in `data` as long as each gets its response at once; keep the rest."""
         while not self.closed:
             if self._busy:
                 self._keep_behind(data)
@@ -357,18 +363,20 @@ class Connection:
             if not end:
                 self._keep(data)
                 return
-            room = (
-                self._runtime.admission.full_room(data[:end]) if end > LARGE_REQUEST_BYTES else None
+            permits = (
+                self._runtime.admission.permits_to_await(data[:end])
+                if end > LARGE_REQUEST_BYTES
+                else None
             )
-            if room is not None:
+            if permits is not None:
                 self._keep_behind(data)
-                self._await_room(room)
+                self._await_permits(permits)
                 return
             self._on_frame(data, end)
             data = data[end:]
 
     def _on_frame(self, data: memoryview, end: int, *, owns_bytes: bool = False) -> None:
-        """Handle the frame in `data[:end]`, its size included."""
+        """Handle the frame in `data[:end]`, which begins with its size field."""
         now_ms = self.last_active_ms = self._runtime.now_ms()
         try:
             answer = self._at_once(self, data, end, now_ms)
@@ -381,20 +389,20 @@ class Connection:
                 if large is not None:
                     self._runtime.admission.hold(large, end)
             self._do(answer)
-            if large is None:  # else what follows must not be appended before what is left of it
+            if large is None:  # a sliced Produce must append all its batches before the next one
                 self._overlap(data)
         except ProtocolError:
             raise
-        except Exception as problem:  # noqa: BLE001 - told below
+        except Exception as problem:  # noqa: BLE001 - `failed` decides
             self.failed(problem)
 
     def _overlap(self, data: memoryview) -> None:
-        """Have the next request taken up while this one waits, if it is a Produce: `data` begins with it."""
+        """Allow the next request to be handled while this one waits, if this one, in `data`, is a Produce."""
         if self._busy and not self._out and data[SIZE_BYTES : SIZE_BYTES + 2] == _PRODUCE_KEY:
             self._busy = self.closed or self.turn - self._due >= OPEN_REQUESTS_MAX
 
     def _do(self, answer: Answer | Effects) -> None:
-        """Send an answer, or carry out what a request asks for instead."""
+        """Send a response, or carry out the effects that will lead to it."""
         self._busy = True
         self.requests += 1
         turn = self.turn
@@ -408,9 +416,9 @@ class Connection:
     def failed(
         self, problem: Exception, context: "RequestContext | None" = None, *, closes: bool = True
     ) -> None:
-        """One strange request must not stop the node for everybody; a broken node must not go on.
+        """Stop the node where its state or disk is broken; else close this connection only.
 
-        The rule stands in runtime/failed_requests.
+        runtime/failed_requests states the rule.
         """
         if isinstance(problem, RecordsCut):
             self.close()
@@ -431,13 +439,16 @@ class Connection:
             self._rewatch()
 
     def _note_end(self) -> None:
-        """The peer ended its side while its request is under way: it is answered if that is soon."""
+        """The peer shut down its sending side during a request: it gets a response if that comes soon."""
         self.has_ended = True
         self._rewatch()
 
     def _rewatch(self) -> None:
-        """Wait for what is needed now. Not for what an event calls for: it may be older than an answer that
-        was taken up in the same turn, which then would never be sent on."""
+        """Watch the socket for what the present state needs.
+
+        Never for what an event suggests: the event may be older than a response that was begun in the same
+        turn, and the rest of that response would never be sent.
+        """
         if self._out and not self._pages.are_awaited:
             events = WRITABLE
         elif self._reading:
@@ -447,7 +458,7 @@ class Connection:
         self._loop.rewatch(self._fd, events)
 
     def when_gone(self, turn: int, abandon: Callable[[int], Effects]) -> None:
-        """Call `abandon(now_ms)` if this closes before the request of that turn is answered."""
+        """Call `abandon(now_ms)` if the connection closes before the response to that request."""
         self._waits[turn] = abandon
         if self.has_ended:
             self._loop.call_soon(self.close)
@@ -455,15 +466,15 @@ class Connection:
     # ---- sending
 
     def answer(self, parts: list[Part] | None, turn: int) -> None:
-        """Send the frame that answers the request of that turn, or nothing when it has no answer.
+        """Send the response frame of request number `turn`; None: that request gets no response.
 
-        Not before the requests before it are answered.
+        A response waits for those of earlier requests.
         """
         if self.closed:
             return
         if self._waits:
             self._waits.pop(turn, None)
-        if turn >= self.turn - 1:  # an answer in the making is of the latest request
+        if turn >= self.turn - 1:  # only the latest request's response can be under construction
             self.share.made()
         if turn != self._due:
             self._early[turn] = parts
@@ -482,16 +493,16 @@ class Connection:
             self._go_on()
 
     def _answer_due(self, parts: list[Part] | None) -> bool:
-        """Answer the oldest request; True when nothing is left to be sent."""
+        """Send the response to the oldest open request; True when nothing is left to send."""
         self._due += 1
         return self._send_now(parts) if parts is not None else not self._out
 
     def _is_free(self) -> bool:
-        """Are the answers of all requests sent, so that any may follow?"""
+        """Whether all responses are sent, so that a request of any kind may follow."""
         return not self._out and self._due >= self.turn
 
     def _go_on(self) -> None:
-        """Take up the next request: its bytes may be here."""
+        """Go on with the next request, whose bytes may be here already."""
         self._busy = False
         if self._backlog or not self._reading:
             self._loop.call_soon(self._resume)
@@ -499,7 +510,7 @@ class Connection:
             self._settle()
 
     def _send_now(self, parts: list[Part]) -> bool:
-        """Send a frame; what the socket does not take is kept. True when nothing is left."""
+        """Send a frame and keep what the socket does not take; True when nothing is left."""
         if self._out:
             self._queue(parts)
             return False
@@ -517,7 +528,7 @@ class Connection:
         return self._send()
 
     def _queue(self, parts: list[Part]) -> None:
-        """Keep parts of an answer until the peer reads them."""
+        """Keep parts of a response until the peer reads them."""
         self._out.extend(parts)
         self.share.unsent(self.share.unsent_bytes + sum(map(held_bytes, parts)))
 
@@ -536,14 +547,16 @@ class Connection:
             self._cannot_send(problem)
 
     def _cannot_send(self, problem: Exception) -> None:
-        """The peer has gone, or what it asked for: nothing new. Or a file cannot be read, which is told."""
+        """Close the connection: the peer or the records are gone, or, with a warning, a read failed."""
         if isinstance(problem, StorageError) and not isinstance(problem, RecordsCut):
-            line = f"an answer to {self.peer_host} could not be read, and it asks again: {problem}"
+            line = (
+                f"closed a connection from {self.peer_host}: records could not be read: {problem}"
+            )
             self._runtime.warn_seldom(line)
         self.close()
 
     def _resume(self) -> None:
-        """The answer has left; its request was not handled inside `_on_bytes`, which would go on itself."""
+        """Handle the backlog after a response that was not sent from within `_on_bytes`."""
         if self.closed or self._busy:
             return
         try:
@@ -559,11 +572,11 @@ class Connection:
         self._settle()
 
     def _send(self) -> bool:
-        """Send what the socket takes, and a step allows; True when nothing is left. OSError: peer gone.
+        """Send what the socket takes, up to the limit of a step; True when nothing is left.
 
-        RecordsCut when what is next was truncated: other records may be in its place, and half of a frame may
-        have left. Another StorageError when the file cannot be read. Who called closes the connection, and
-        the peer asks again; the operator is told, for indexes and headers may be in memory and still be read.
+        After an error the caller closes the connection, because half of a frame may have been sent; the
+        client asks again. OSError: the peer has disconnected. RecordsCut: the records were truncated, and
+        others may be in their place. Any other StorageError: the file cannot be read.
         """
         out = self._out
         left = _PARTS_PER_STEP
@@ -592,7 +605,7 @@ class Connection:
         return True
 
     def _joined(self) -> tuple[Buffer, int]:
-        """Join the first parts up to JOIN_BYTES_MAX, small slices read; return (bytes, parts taken)."""
+        """Join the first parts up to JOIN_BYTES_MAX, reading small slices; return (bytes, parts taken)."""
         first = self._out[0]
         if len(self._out) == 1 and not isinstance(first, FileSlice):
             return first, 1
@@ -604,13 +617,13 @@ class Connection:
                 break
             data = part.read_ready() if isinstance(part, FileSlice) else part
             if data is None:
-                break  # a thread reads it when it is next, and for now this part is not sent
+                break  # not in the page cache: a thread reads it when it is the first part
             chosen.append(data)
             size += length
         return chosen[0] if len(chosen) == 1 else b"".join(chosen), len(chosen)
 
     def _send_slice(self, part: FileSlice) -> None:
-        """Let the kernel move the file's bytes; BlockingIOError when the socket takes none now."""
+        """Send file bytes with sendfile; BlockingIOError when the socket takes none now."""
         fd = part.file.fileno()
         if fd < 0:
             self._out[0] = part.read()  # RecordsCut where it was truncated
@@ -621,7 +634,7 @@ class Connection:
         try:
             sent = os.sendfile(self._fd, fd, part.position, step)
         except OSError as problem:
-            if problem.errno == errno.EIO:  # not of a socket
+            if problem.errno == errno.EIO:  # the file's error: sockets have no EIO
                 raise storage_error("read", part.file.path, problem) from problem
             raise
         if sent == 0:
@@ -636,15 +649,19 @@ class Connection:
             self._rewatch()
 
     def close_slow(self) -> None:
-        """Close it, because others wait for the bytes that are kept for its peer, who does not read them."""
+        """Close the connection: its peer does not read its response, and others need that memory."""
         size = self.share.unsent_bytes
-        line = f"closed a connection from {self.peer_host}, which does not read {size} bytes of its answer"
-        self._runtime.warn_seldom(f"{line} while others wait for room (firnline.answers.max.bytes)")
+        line = f"closed a connection from {self.peer_host}, which does not read {size} bytes of its response"
+        self._runtime.warn_seldom(
+            f"{line} while others wait for memory (firnline.answers.max.bytes)"
+        )
         self.close()
 
     def close_sender(self, held_bytes: int, why: str) -> None:
-        """Close it, because others need the memory that what came of its request holds."""
-        line = f"closed a connection from {self.peer_host}, which {why}: what came of its request holds"
+        """Close the connection: others need the memory of its incomplete request."""
+        line = (
+            f"closed a connection from {self.peer_host}, which {why}: its incomplete request holds"
+        )
         self._runtime.warn_seldom(f"{line} {held_bytes} bytes (queued.max.request.bytes)")
         self.close()
 
@@ -661,10 +678,10 @@ class Connection:
             self._whole.release()
             self._whole = None
         self._frames.release()
-        if self._inlet is not None:
-            self._inlet.close()
+        if self._memory is not None:
+            self._memory.close()
         self._server.forget(self._fd)
-        del self._stream  # it refers to us: memory comes back at once
+        del self._stream  # it refers to us: without the cycle our memory is freed at once
         self._sock.close()
         waits, self._waits = self._waits, {}
         for abandon in waits.values():

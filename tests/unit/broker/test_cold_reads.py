@@ -614,7 +614,7 @@ def test_where_too_many_wait_for_a_hung_disk_the_loop_does_not_wait_in_their_pla
         connection = node.send(ListOffsetsRequest(replica_id=-1, topics=topics), 8)
     [refused] = node.reading()
     node.work.remove(refused)
-    full = KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "too much waits here")
+    full = KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "too much work waits")
     node.run(refused.then(full, node.now_ms))
     node.pass_time(0)
     assert node.loop_reads == []

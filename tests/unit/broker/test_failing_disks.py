@@ -357,7 +357,7 @@ def test_what_a_job_met_before_it_gave_a_directory_up_is_said(
 def test_what_made_an_append_fail_after_its_sync_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = Harness()
     harness.create_topic()
-    gone = StorageError("a file of a log is gone before it was synced", path="/data/t-0/7.index")
+    gone = StorageError("a file of a log disappeared before its sync", path="/data/t-0/7.index")
 
     def fails(log: object, upto_offset: int) -> None:
         raise gone

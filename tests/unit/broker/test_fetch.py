@@ -352,7 +352,7 @@ class Bounded:
     def grow(self, size_bytes: int) -> None:
         self.bytes += size_bytes
         if self.bytes > 100:
-            raise ProtocolError("its answer is larger than all answers may be")
+            raise ProtocolError("the response is larger than all responses may be")
 
     def waits(self) -> None:
         self.bytes = 0

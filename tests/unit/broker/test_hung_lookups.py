@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.cold_pages import ColdPages, PagesCold, Place
+from firnline.base.cold_pages import ColdPages, PageRange, PagesCold
 from firnline.base.effects import Submit
 from firnline.base.errors import Code
 from firnline.broker.list_offsets import (
@@ -195,7 +195,7 @@ def test_a_search_of_local_files_after_the_tier_ends_with_the_request() -> None:
     p = story()
 
     def cold(*_: object, **__: object) -> Iterator[None]:
-        raise PagesCold(Place(CrashableFs(), "/data/t-0/0.log", 0, 1))
+        raise PagesCold(PageRange(CrashableFs(), "/data/t-0/0.log", 0, 1))
         yield
 
     log_of(p).time_steps = cold  # type: ignore[method-assign, assignment]
@@ -229,7 +229,7 @@ def test_no_other_answer_waits_for_one_that_waits_for_a_disk() -> None:
 def test_searches_take_turns_by_log_directory() -> None:
     """The directory of a place is that of its partition, and not the partition's own."""
     path = f"/data/one/t-0/{names.stem(0)}{names.LOG}"
-    assert _directory_of(Place(CrashableFs(), path, 0, 1)) == "/data/one"
+    assert _directory_of(PageRange(CrashableFs(), path, 0, 1)) == "/data/one"
 
 
 # ----------------------------------------------------------------------------------------- Fetch

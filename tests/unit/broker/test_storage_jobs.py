@@ -168,7 +168,7 @@ def test_syncs_that_a_full_pool_refuses_are_asked_for_again_later() -> None:
     harness = node_with_partitions(NEVER)
     harness.holds_work = True
     harness.pass_time(60_000)
-    refusal = KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "too much waits here")
+    refusal = KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "too much work waits")
     for work in syncs(harness):
         ended(harness, work, refusal)
     assert syncs(harness) == [], "not in the same moment"

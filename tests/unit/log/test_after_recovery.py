@@ -95,7 +95,7 @@ def test_a_segment_that_somebody_takes_away_while_it_is_synced_is_not_believed(
         real(files)
 
     monkeypatch.setattr(recovery, "_sync", moved_away)
-    with pytest.raises(StorageError, match="gone before it was synced"):
+    with pytest.raises(StorageError, match="disappeared before its sync"):
         opened(fs)
 
 

@@ -59,7 +59,7 @@ def test_an_append_to_a_file_that_somebody_else_wrote_to_is_an_error_of_the_disk
     log = opened(fs)
     fill(log, 2)
     fs.open(f"{PATH}/{0:020d}.log").append(bytes(batch("not ours")))
-    with pytest.raises(StorageError, match=r"somebody else wrote to this file.*path=/data/t-0/0"):
+    with pytest.raises(StorageError, match=r"another writer used this file.*path=/data/t-0/0"):
         append(log, batch("ours"))
     assert log.log_end_offset == 2
 

@@ -129,7 +129,7 @@ def test_a_file_that_somebody_removed_is_not_taken_for_synced(name: str) -> None
     fs.remove(f"{PATH}/{name}")
     for file in files:
         file.sync()
-    with pytest.raises(StorageError, match="gone before it was synced"):
+    with pytest.raises(StorageError, match="disappeared before its sync"):
         log.flushed(log.log_end_offset)
     assert log.recovery_point == 0
 
@@ -144,7 +144,7 @@ def test_two_rounds_that_are_synced_in_one_run_both_hear_of_a_lost_file() -> Non
     for file in {file.path: file for file in earlier + later}.values():
         file.sync()
     for _ in range(2):
-        with pytest.raises(StorageError, match="gone before it was synced"):
+        with pytest.raises(StorageError, match="disappeared before its sync"):
             log.flushed(end)
 
 

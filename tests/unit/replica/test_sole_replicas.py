@@ -30,7 +30,9 @@ class Disk:
         if not self.has_descriptor:
             raise StorageError("cannot open", path=self.path, error="EMFILE")
         if self.is_given_up:
-            raise RecordsCut("the log is served no more", path=self.path, error="EAGAIN")
+            raise RecordsCut(
+                "this broker does not serve the log any more", path=self.path, error="EAGAIN"
+            )
 
 
 class Node(World):

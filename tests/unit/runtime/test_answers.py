@@ -7,7 +7,7 @@ import pytest
 
 from firnline.base.effects import Effects
 from firnline.base.errors import ProtocolError
-from firnline.runtime.bounds.answers import Again, Answers, Share
+from firnline.runtime.bounds.answers import Again, Answers, ResponseMemory
 
 BOUND = 1000
 
@@ -44,7 +44,7 @@ class Peer:
 
     def __init__(self, world: "World", name: str) -> None:
         self.world, self.name = world, name
-        self.share: Share = world.answers.share(self)
+        self.share: ResponseMemory = world.answers.share(self)
 
     def close_slow(self) -> None:
         self.world.closed.append(self.name)

@@ -74,8 +74,8 @@ def send_what_is_read(node: Running, sock: socket.socket, data: bytes) -> None:
 
 def came_bytes(node: Running) -> int:
     """What has come of requests that are not whole."""
-    inlets = [each._inlet for each in node.server._connections.values()]
-    return sum(inlet.came_bytes for inlet in inlets if inlet is not None)
+    memories = [each._memory for each in node.server._connections.values()]
+    return sum(memory.came_bytes for memory in memories if memory is not None)
 
 
 def look(node: Running, times: int) -> None:
@@ -101,7 +101,7 @@ def test_unfinished_frames_hold_the_bound_and_one_more_and_small_ones_go_on(
         assert incoming.waiting
         assert echoes(friend)
         # Nobody is closed for it, and it is full to the last byte.
-        incoming._close = lambda inlet, why: None  # type: ignore[method-assign]
+        incoming._close = lambda memory, why: None  # type: ignore[method-assign]
         incoming.bytes_max = incoming.held_bytes
         with small.connect(FRIEND) as another:
             for piece in range(0, 50_000, 10_000):  # a small one that comes bit by bit
@@ -177,14 +177,14 @@ class Beginning:
     def __init__(self, incoming: Incoming, closed: list[str], host: str) -> None:
         self.peer_host = host
         self._closed = closed
-        self.inlet = incoming.inlet(self)
-        self.inlet.hold(66 * KIB)
+        self.memory = incoming.memory_of(self)
+        self.memory.hold(66 * KIB)
         if incoming.held_bytes >= incoming.bytes_max:
-            self.inlet.wait(lambda: None, 0)
+            self.memory.wait(lambda: None, 0)
 
     def close_sender(self, held_bytes: int, why: str) -> None:
         self._closed.append(self.peer_host)
-        self.inlet.close()
+        self.memory.close()
 
 
 def test_thousands_of_beginnings_are_closed_a_few_in_each_turn_of_the_loop(
@@ -199,7 +199,7 @@ def test_thousands_of_beginnings_are_closed_a_few_in_each_turn_of_the_loop(
     incoming = Incoming(loop, 0)
     closed: list[str] = []
     friend = Beginning(incoming, closed, FRIEND)
-    incoming.one = friend.inlet  # so that nobody else is
+    incoming.one = friend.memory  # so that nobody else is
     for _ in range(10_000):
         Beginning(incoming, closed, FLOOD)
     incoming.bytes_max = incoming.held_bytes * 3 // 4

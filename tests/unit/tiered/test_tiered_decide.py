@@ -112,7 +112,7 @@ def test_a_local_segment_whose_age_is_not_known_yet_stays_and_so_do_those_after_
     """An index of it is built again meanwhile; whoever asks at the next look is told."""
 
     def unknown() -> int:
-        raise StorageError("an index of a segment has to be built again")
+        raise StorageError("an index of a segment has to be rebuilt")
 
     def local(end: int, time_ms: Callable[[], int]) -> SimpleNamespace:
         return SimpleNamespace(end_offset=end, size_bytes=1, largest_time_ms=time_ms)

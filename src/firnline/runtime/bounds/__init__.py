@@ -1,1 +1,1 @@
-"""What a node holds of requests and answers at once: no client has more of it than its share."""
+"""Bounds on the memory of requests and responses, and on connections; fair between clients."""

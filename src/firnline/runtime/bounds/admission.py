@@ -1,10 +1,11 @@
-"""How much of large requests may be under way at once, over all listeners of a node. WORLD.
+"""Admission control: bounds the bytes of large requests that a node handles at once. WORLD.
 
-What changes something is done to its end, in slices, also when its client has hung up meanwhile: one client
-after the other could have the node keep a hundred megabytes of a request each. So the next large one waits,
-unread as far as it has not come, until less is under way. Small ones do not wait.
+A request that changes something is finished even if its client disconnects. So clients that connect and
+disconnect could leave a node with any number of requests of 100 MiB each. Therefore the next large request
+waits for permits, its rest unread, until fewer bytes are under way. Small ones do not wait.
 
-Replicas and brokers do not wait for clients. But anybody may pass for one, so they wait for one another.
+Requests of replicas and brokers have permits of their own and do not wait for clients. Any client can send
+such requests, so they are bounded, too.
 """
 
 from collections import deque
@@ -13,14 +14,14 @@ from collections.abc import Callable
 from firnline.api.context import OF_BROKERS, RequestContext
 from firnline.base.limits import LARGE_REQUEST_BYTES, SLICED_REQUESTS_BYTES_MAX
 
-# Fetch, which may be a replica's, and what brokers ask of controllers, for clients or not.
+# Fetch, which may be a replica's, and what brokers send to controllers, on behalf of clients or not.
 _OF_BROKERS = OF_BROKERS | {1, 58}
 
 
-class Room:
-    """Counts the bytes of requests that are done in slices.
+class Permits:
+    """A semaphore over the bytes of requests that are handled in slices.
 
-    call_soon(call)  runs something in one of the next turns of the loop
+    call_soon(call)  runs `call` in one of the next turns of the event loop
     """
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
@@ -32,7 +33,7 @@ class Room:
 
     @property
     def is_full(self) -> bool:
-        """Whether a large request has to wait. Where nothing is under way none does, however large it is."""
+        """Whether a large request has to wait. Where nothing is under way, a request of any size may run."""
         return self.held_bytes >= self.bytes_max
 
     @property
@@ -41,7 +42,7 @@ class Room:
         return len(self._waiting)
 
     def hold(self, context: RequestContext, size: int) -> None:
-        """Count a request of `size` bytes until its last slice is done."""
+        """Count a request of `size` bytes until its last slice has run."""
         self.held_bytes += size
 
         def ended() -> None:
@@ -51,7 +52,7 @@ class Room:
         context.on_end = ended
 
     def wait(self, again: Callable[[], None]) -> None:
-        """Have `again` called when there is room, in the order of those who wait."""
+        """Call `again` when there are permits; first come, first served."""
         self._waiting.append(again)
 
     def _go_on(self) -> None:
@@ -60,7 +61,7 @@ class Room:
             self._call_soon(self._admit)
 
     def _admit(self) -> None:
-        """Let one in: the next one in another turn, if it leaves room."""
+        """Admit one request; the next one in another turn, if permits are left."""
         self._is_due = False
         if self._waiting and not self.is_full:
             self._waiting.popleft()()
@@ -68,21 +69,21 @@ class Room:
 
 
 class Admission:
-    """The room of clients, and that of replicas and brokers."""
+    """The permits of clients, and those of replicas and brokers."""
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
-        self.clients, self.brokers = Room(call_soon), Room(call_soon)
+        self.clients, self.brokers = Permits(call_soon), Permits(call_soon)
 
-    def full_room(self, frame: memoryview) -> Room | None:
-        """Where the request in a whole frame, its size included, is to wait. None: it need not."""
+    def permits_to_await(self, frame: memoryview) -> Permits | None:
+        """Return the permits that the request in a complete frame must wait for, None where it need not."""
         if len(frame) <= LARGE_REQUEST_BYTES:
             return None
-        room = self._room_of(int.from_bytes(frame[4:6], "big"))
-        return room if room.is_full else None
+        permits = self._permits_of(int.from_bytes(frame[4:6], "big"))
+        return permits if permits.is_full else None
 
     def hold(self, context: RequestContext, size: int) -> None:
-        """Count a request of `size` bytes until its last slice is done."""
-        self._room_of(context.api_key).hold(context, size)
+        """Count a request of `size` bytes until its last slice has run."""
+        self._permits_of(context.api_key).hold(context, size)
 
-    def _room_of(self, key: int) -> Room:
+    def _permits_of(self, key: int) -> Permits:
         return self.brokers if key in _OF_BROKERS else self.clients

@@ -1,14 +1,15 @@
-"""How many bytes of answers a node holds: those that are being made, and those that wait to be read. WORLD.
+"""Bounds the memory of responses: those under construction, and those that peers have not read yet. WORLD.
 
-A request of a few kilobytes may ask for an answer of gigabytes, and whoever asks need not read it. So all
-answers together have a bound, and one answer alone may not pass it: that costs its connection. Where the
-bound is reached one answer goes on, so that there is always one that can end, and the others wait between
-two of their slices. A quarter above it no answer begins that may be large. A connection whose peer does not
-read what waits for it is closed then, the one with the most bytes first. Decision 0026.
+A request of a few kilobytes may ask for a response of gigabytes, and its client need not read it. So all
+responses together have a bound, `bytes_max` (decision 0026):
+- A response that alone exceeds the bound costs its connection.
+- At the bound only one response, `one`, goes on, so that one can always end. The others wait between slices.
+- A quarter above the bound no response begins that may be large.
+- At the bound, connections whose peers do not read are closed, those with the most unread bytes first.
 
-The objects of a large request count with its answer, until they are freed (runtime/bounds/freeing). What says
-that it comes from a replica or a broker does not wait for clients: it has as much room again (decision 0027),
-and is never too large.
+The objects of a large request count with its response until they are freed (runtime/bounds/freeing). A
+request that claims to come from a replica or a broker does not wait for clients: such requests go on up to
+twice the bound (decision 0027), and their responses are never too large.
 """
 
 from collections.abc import Callable
@@ -20,16 +21,17 @@ from firnline.base.errors import ProtocolError
 from firnline.base.limits import READER_BYTES_PER_LOOK
 from firnline.base.units import MIB
 from firnline.runtime.bounds.freeing import Freeing, Kept
-from firnline.runtime.bounds.looks import Looks, slow_ones
+from firnline.runtime.bounds.slow_peers import SlowPeerCheck, slow_ones
 from firnline.runtime.poll import PollLoop
 
 ANSWERS_BYTES_MAX = 512 * MIB
-# Looks after which a reader is closed: where one answer can go on, where none can, and where none may begin.
+# After so many checks a slow reader is closed: where a response can go on, where none can, and where none may
+# begin.
 _LOOKS_OF_A_SLOW_READER, _LOOKS_WHILE_NONE_GOES_ON, _LOOKS_WITHOUT_ROOM = 10, 3, 1
 _CLOSED_PER_LOOK = 100
-# Some 12,000 rows: they are freed in 2 ms.
+# Fewer bytes, some 12,000 rows, are freed in one step of 2 ms.
 _KEPT_BYTES_MIN = 4 * MIB
-# Up to so many times the bound replicas and brokers go on.
+# Requests of replicas and brokers go on up to so many times the bound.
 _ROOM_OF_BROKERS = 2
 Again = Callable[[int], Effects]
 
@@ -38,17 +40,17 @@ class Reader(Protocol):
     """A connection."""
 
     def close_slow(self) -> None:
-        """Close it, because its peer does not read."""
+        """Close the connection, because its peer does not read."""
         ...
 
 
-class Share:
-    """What the answers of one connection hold.
+class ResponseMemory:
+    """The memory that the responses of one connection hold.
 
-    making_bytes  an estimate of the objects of request and answer, and what is encoded of it
-    asking_bytes  how much of that is the request: it has come, and is not refused for it
-    unsent_bytes  what the socket did not take yet, but for what is still in files
-    is_urgent     the answer that is made is for a replica or a broker, as far as is known
+    making_bytes  estimate of the objects of the request and the response, and the encoded part of it
+    asking_bytes  how much of that is the request: it does not count for the limit of one response
+    unsent_bytes  what the socket did not take yet, without file slices
+    is_urgent     the response under construction is, as far as is known, for a replica or a broker
     """
 
     __slots__ = (
@@ -68,15 +70,15 @@ class Share:
         self._answers = answers
         self.reader: Reader | None = reader
         self.making_bytes = self.asking_bytes = self.unsent_bytes = 0
-        self.taken = self._seen_taken = 0  # bytes that the socket took of what had to wait
-        self.looks = 0  # how many found that it took next to nothing
+        self.taken = self._seen_taken = 0  # bytes that were queued and then sent
+        self.looks = 0  # consecutive checks that found the peer slow
         self.is_urgent = False
         self._kept: Kept | None = None
 
     def keeps(self, container: object) -> None:
-        """Free what the request, or its answer, has in `container` in portions, when it is over.
+        """Free the content of `container`, of the request or its response, in portions once that is over.
 
-        Not where they hold so little that one step does it.
+        Does nothing where they hold so little that one step frees it.
         """
         freeing = self._answers.freeing
         if self._kept is None or self._kept.is_freed:
@@ -88,53 +90,53 @@ class Share:
             freeing.end(self._kept, 0)
 
     def grow(self, size_bytes: int) -> None:
-        """The answer that is being made holds so much more. ProtocolError: that is more than one may."""
+        """Count more bytes of the response. ProtocolError: it exceeds the limit of one response."""
         if self.reader is None:
-            return  # it has closed: what comes late, from the tier, is dropped
+            return  # the connection is closed: a late result, from the remote tier, is dropped
         self.making_bytes += size_bytes
         self._answers.making_grew(self, size_bytes)
 
     def hold(self, size_bytes: int) -> None:
-        """The request that is answered holds so much more."""
+        """Count more bytes of the request that is handled."""
         if self.reader is None:
             return
         self.asking_bytes += size_bytes
         self.grow(size_bytes)
 
     def must_wait(self) -> bool:
-        """Whether the answer is not to go on now."""
+        """Whether the response has to wait before its next slice."""
         return not self._answers.may_go_on(self)
 
     def must_wait_to_begin(self) -> bool:
-        """Whether the answer is not to begin now. One that holds something has begun: its work has parts."""
+        """Whether the response has to wait before it begins. One that holds memory has begun already."""
         answers = self._answers
         if self.making_bytes or answers.one is self:
             return False
         return not answers.has_room_for_brokers if self.is_urgent else answers.is_without_room
 
     def wait(self, again: Again, *, to_begin: bool = False) -> None:
-        """Have `again(now_ms)` called once there is room, or the connection has closed."""
+        """Call `again(now_ms)` once there is memory, or when the connection closes."""
         self._answers.wait(self, again, to_begin=to_begin)
 
     def give_way(self) -> None:
-        """It goes on whatever there is room for, and may wait for others: another one is to go on."""
+        """Let another response be `one`: this one does not need to be, and may wait for others."""
         self._answers.give_way(self)
 
     def made(self) -> None:
-        """The answer is whole, or there will be none: from here on what is unsent of it counts."""
+        """The response is complete, or there will be none: from here on its unsent bytes count."""
         if self._kept is not None:
             self._answers.freeing.end(self._kept, self.making_bytes)
             self._kept = None
         self.waits()
 
     def waits(self) -> None:
-        """The request waits for what may take long: what it holds does not count meanwhile."""
+        """The request waits for something that may take long: its memory does not count meanwhile."""
         if self.making_bytes or self._answers.one is self:
             held, self.making_bytes, self.asking_bytes = self.making_bytes, 0, 0
             self._answers.making_shrank(self, held)
 
     def unsent(self, size_bytes: int) -> None:
-        """So many bytes wait for the peer to read; fewer than before where it has read."""
+        """Set how many bytes wait for the peer to read."""
         more = size_bytes - self.unsent_bytes
         if more < 0:
             self.taken -= more
@@ -142,25 +144,25 @@ class Share:
         self._answers.unsent_changed(self, more)
 
     def close(self) -> None:
-        """Its connection has gone. What changes something goes on, and may keep more."""
+        """The connection has closed. A request that changes something goes on, and may keep more."""
         kept = self._kept
         self.made()
         self._kept = kept
         self.unsent(0)
         self._answers.forget(self)
-        self.reader = None  # it refers to us: memory comes back at once
+        self.reader = None  # it refers to us: without the cycle our memory is freed at once
 
     def look(self) -> None:
-        """Note whether the peer reads: called once a second while there is too little room."""
+        """Note whether the peer reads; called once a second while memory is short."""
         is_slow = self.taken - self._seen_taken < READER_BYTES_PER_LOOK
         self.looks = self.looks + 1 if is_slow else 0
         self._seen_taken = self.taken
 
 
 class Answers:
-    """All shares of a node.
+    """The memory of all responses of a node.
 
-    resume(again)  calls a continuation and carries out what it returns
+    resume(again)  calls a continuation and carries out its effects
     """
 
     def __init__(self, loop: PollLoop, resume: Callable[[Again], None], bytes_max: int) -> None:
@@ -169,15 +171,15 @@ class Answers:
         self.bytes_max = bytes_max
         self.making_bytes = self.unsent_bytes = 0
         self.refused = self.slow_readers = 0
-        # Whose answer goes on where the bound is reached.
-        self.one: Share | None = None
-        self._unsent: dict[Share, None] = {}
-        self._going_on: dict[Share, Again] = {}
-        self._beginning: dict[Share, Again] = {}
-        self._urgent: dict[Share, Again] = {}
-        self._was_urgent = False  # the last one that was let in
+        # The only response that goes on at the bound.
+        self.one: ResponseMemory | None = None
+        self._unsent: dict[ResponseMemory, None] = {}
+        self._going_on: dict[ResponseMemory, Again] = {}
+        self._beginning: dict[ResponseMemory, Again] = {}
+        self._urgent: dict[ResponseMemory, Again] = {}
+        self._was_urgent = False  # whether the last admitted one was
         self._is_due = False
-        self._looks = Looks(loop, self._look)
+        self._slow_check = SlowPeerCheck(loop, self._look)
         self.freeing = Freeing(loop, self._go_on)
 
     @property
@@ -186,54 +188,56 @@ class Answers:
 
     @property
     def waiting(self) -> int:
-        """How many answers wait for room."""
+        """How many responses wait for memory."""
         return len(self._going_on) + len(self._beginning) + len(self._urgent)
 
     @property
     def is_without_room(self) -> bool:
-        """Whether not even the first slice of an answer is to be made."""
+        """Whether no response may begin."""
         return self.held_bytes >= self.bytes_max + self.bytes_max // 4
 
     @property
     def has_room_for_brokers(self) -> bool:
-        """Whether what comes from replicas and brokers goes on."""
+        """Whether responses to replicas and brokers go on."""
         return self.held_bytes < self.bytes_max * _ROOM_OF_BROKERS
 
-    def share(self, reader: Reader) -> Share:
-        return Share(self, reader)
+    def share(self, reader: Reader) -> ResponseMemory:
+        return ResponseMemory(self, reader)
 
-    def may_go_on(self, share: Share) -> bool:
+    def may_go_on(self, share: ResponseMemory) -> bool:
         if share.reader is None:
-            return True  # it has closed, and ends with its next look
+            return True  # the connection is closed: the request ends with its next step
         if self.held_bytes < self.bytes_max:
             self.one = None
             return True
         if share.is_urgent and self.has_room_for_brokers:
             return True
-        self._looks.soon()
+        self._slow_check.soon()
         if self.one is None and self.unsent_bytes < self.bytes_max:
             self.one = share
         return self.one is share
 
-    def making_grew(self, share: Share, size_bytes: int) -> None:
+    def making_grew(self, share: ResponseMemory, size_bytes: int) -> None:
         self.making_bytes += size_bytes
         if share.making_bytes - share.asking_bytes > self.bytes_max and not share.is_urgent:
             self.refused += 1
-            why = "its answer is larger than all answers may be: ask for less at a time, or raise"
+            why = (
+                "the response is larger than all responses may be: ask for less at a time, or raise"
+            )
             raise ProtocolError(f"{why} firnline.answers.max.bytes", limit=self.bytes_max)
 
-    def making_shrank(self, share: Share, size_bytes: int) -> None:
+    def making_shrank(self, share: ResponseMemory, size_bytes: int) -> None:
         self.making_bytes -= size_bytes
         if self.one is share:
             self.one = None
         self._go_on()
 
-    def give_way(self, share: Share) -> None:
+    def give_way(self, share: ResponseMemory) -> None:
         if self.one is share:
             self.one = None
             self._go_on()
 
-    def unsent_changed(self, share: Share, size_bytes: int) -> None:
+    def unsent_changed(self, share: ResponseMemory, size_bytes: int) -> None:
         self.unsent_bytes += size_bytes
         if not share.unsent_bytes:
             self._unsent.pop(share, None)
@@ -243,27 +247,27 @@ class Answers:
         if size_bytes < 0:
             self._go_on()
         elif self.held_bytes >= self.bytes_max:
-            self._looks.soon()
+            self._slow_check.soon()
 
-    def wait(self, share: Share, again: Again, *, to_begin: bool) -> None:
+    def wait(self, share: ResponseMemory, again: Again, *, to_begin: bool) -> None:
         if share.reader is None:
             self._loop.call_soon(self._resume, again)
             return
         queue = self._urgent if share.is_urgent else self._beginning if to_begin else self._going_on
         queue[share] = _both(queue[share], again) if share in queue else again
-        self._looks.soon()
+        self._slow_check.soon()
 
-    def forget(self, share: Share) -> None:
-        """Let what waits for room end, for nobody wants it any more."""
+    def forget(self, share: ResponseMemory) -> None:
+        """Resume what waits, so that it ends: its connection has closed."""
         for queue in (self._urgent, self._beginning, self._going_on):
             again = queue.pop(share, None)
             if again is not None:
                 self._loop.call_soon(self._resume, again)
 
-    # ---- room
+    # ---- admission
 
-    def _next_queue(self) -> dict[Share, Again] | None:
-        """Who is next, where there is room for him."""
+    def _next_queue(self) -> dict[ResponseMemory, Again] | None:
+        """Return the queue whose first response may go on, None where none may."""
         may_be_one = self.one is None and self.unsent_bytes < self.bytes_max
         clients = None
         if self._beginning and not self.is_without_room:
@@ -271,7 +275,7 @@ class Answers:
         elif self._going_on and (self.held_bytes < self.bytes_max or may_be_one):
             clients = self._going_on
         if self._urgent and (self.has_room_for_brokers or may_be_one):
-            # In turns with clients: however many say that they are replicas, nobody waits for ever.
+            # Alternate with clients, so that nobody waits for ever for peers that claim to be replicas.
             return clients if clients and self._was_urgent else self._urgent
         return clients
 
@@ -281,7 +285,7 @@ class Answers:
             self._loop.call_soon(self._admit)
 
     def _admit(self) -> None:
-        """Let one in: the next one in another turn, if it leaves room."""
+        """Admit one response; the next one in another turn, if memory is left."""
         self._is_due = False
         queue = self._next_queue()
         if queue is None:
@@ -290,15 +294,15 @@ class Answers:
         again = queue.pop(share)
         self._was_urgent = queue is self._urgent
         if queue is not self._beginning:
-            self.may_go_on(share)  # it is the one, before another asks
+            self.may_go_on(share)  # makes it `one` before another response can become that
         self._resume(again)
         self._go_on()
 
     def _look(self) -> None:
-        """Close who does not read, as far as others wait for the bytes that are kept for him."""
+        """Close connections whose peers do not read, while other responses need the memory."""
         if self.held_bytes < self.bytes_max and not self.waiting:
             return
-        self._looks.soon()
+        self._slow_check.soon()
         looks = _LOOKS_OF_A_SLOW_READER
         if self.is_without_room:
             looks = _LOOKS_WITHOUT_ROOM
@@ -314,7 +318,7 @@ class Answers:
         self._go_on()
 
     def close(self) -> None:
-        self._looks.close()
+        self._slow_check.close()
         self.freeing.close()
 
 

@@ -1,8 +1,8 @@
-"""How many connections a node has, and whose: no address locks out the others. WORLD.
+"""Bounds the number of connections, so that no address locks out the others. WORLD.
 
-Where there are as many as there may be, one that is idle makes room for the next: of the address that has
-most of them, the one from which nothing has come for longest. An address whose connections are all busy loses
-one only to another that has less than half as many. Decision 0027.
+At the limit a new connection evicts an idle one: of the address with the most connections, the one that has
+been silent for longest. If all connections of that address are busy, one of them is evicted only for an
+address that has less than half as many. Decision 0027.
 """
 
 import time
@@ -13,24 +13,24 @@ from typing import NamedTuple, Protocol
 from firnline.base.owners import Owners
 from firnline.base.units import INT32_MAX
 
-# To look through all connections of an address costs some ms: so many of the oldest are then remembered.
+# A search through all connections of an address takes some ms: it remembers so many of the oldest.
 _REMEMBERED = 256
-# Where the limit was lowered, so many go for each that comes.
+# After the limit was lowered, each new connection evicts up to so many.
 _EVICTED_AT_ONCE = 64
-# To find that all of an address are busy costs a tenth of a microsecond each. Who knocks without a pause has
-# no more than a hundredth of the loop looked through for it.
+# To find all connections of an address busy takes 0.1 us for each. This pause for each, after such a search,
+# keeps searches below a hundredth of the event loop's time, even if connections come without end.
 _LOOK_AGAIN_S = 0.000_01
 
 
 class Limits(NamedTuple):
-    """Connections in all, of one address, and of those addresses that have a limit of their own."""
+    """Limits on all connections, on those of one address, and on those of particular addresses."""
 
     total: int = INT32_MAX
     per_address: int = INT32_MAX
     overrides: Mapping[str, int] = {}
 
     def of(self, address: str) -> int:
-        """Return how many an address may have."""
+        """Return the limit of an address."""
         return self.overrides.get(address, self.per_address)
 
 
@@ -39,12 +39,12 @@ class Peer(Protocol):
 
     @property
     def peer_host(self) -> str:
-        """Its address."""
+        """The peer's address."""
         ...
 
     @property
     def is_idle(self) -> bool:
-        """Nothing was asked that is not answered."""
+        """Whether every request has its response."""
         ...
 
     @property
@@ -54,13 +54,13 @@ class Peer(Protocol):
 
 
 class Connections:
-    """The connections of the listeners that one limit is for.
+    """The connections of the listeners that share one limit.
 
-    limits()      what holds now: it may be altered at run time
+    limits()      the present limits: they may be altered at run time
     has_room()    whether there is a descriptor for one more
-    warn(line)    tells the operator, as often as is good for a log
-    evicted       connections that made room for another
-    refused       connections that were closed at once
+    warn(line)    logs a warning, with a limit on how often
+    evicted       how many connections were closed for a new one
+    refused       how many new connections were closed at once
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class Connections:
         self._look_again_s = 0.0
 
     def admit(self, address: str, *, is_protected: bool = False) -> bool:
-        """Whether a connection from there is to be taken; others are closed for it where that helps.
+        """Whether to accept a connection from `address`; closes others for it where that helps.
 
-        is_protected  of brokers alone: as in Kafka it is taken, whatever clients hold
+        is_protected  of a listener that only brokers use: accepted above the limit, as in Kafka
         """
         limits = self._limits()
         allowed = limits.of(address)
@@ -106,14 +106,14 @@ class Connections:
         return True
 
     def add(self, peer: Peer, *, is_protected: bool = False) -> None:
-        """One more is there."""
+        """Count an accepted connection."""
         self.count += 1
         self._counts[peer.peer_host] = self._counts.get(peer.peer_host, 0) + 1
         if not is_protected:
             self._evictable.add(peer.peer_host, peer)
 
     def remove(self, peer: Peer, *, is_protected: bool = False) -> None:
-        """It has closed."""
+        """Remove a closed connection."""
         self.count -= 1
         left = self._counts.pop(peer.peer_host) - 1
         if left:
@@ -127,7 +127,7 @@ class Connections:
         return False
 
     def _evict(self, newcomer: str) -> bool:
-        """Close one connection of the address that has most of them; False where none is to be closed."""
+        """Close a connection of the address that has the most; False where none may be closed."""
         address = self._evictable.largest()
         if address is None:
             return False

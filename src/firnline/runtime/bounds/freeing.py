@@ -1,14 +1,16 @@
-"""What large messages held is freed in portions; meanwhile the collector looks often, at little. WORLD.
+"""Frees the objects of large messages in portions, and keeps garbage collections short meanwhile. WORLD.
 
-When the last reference to a list of 300,000 rows goes, all of them are freed in that step, in up to 70 ms. So
-the rows of a large request and of its answer, and tables that were made of them, are kept here until the
-request is over (`RequestContext.keeps`). Then they are taken out of their containers, a portion in a turn of
-the loop. A container is emptied only when nobody else refers to it, which its count of references tells: what
-a waiter or a thread still has stays as it is, and is looked at again, for some minutes. Then it is let go of,
-and freed in one step by whoever has it last. No row is changed. Decision 0033.
+When the last reference to a list of 300,000 rows goes, CPython frees all of them at once, in up to 70 ms. To
+prevent that (decision 0033):
+1. `RequestContext.keeps` keeps the containers of a large request and its response here until it is over.
+2. Then their rows are removed, a portion in each turn of the event loop.
+A container is emptied only when its reference count shows that nobody else refers to it. One that a waiter or
+a thread still uses is left alone and checked again, for some minutes; after that it is dropped, and its last
+user frees it in one step. Rows themselves are never changed.
 
-CPython's collector counts what is made less what is freed. While much is freed it would not look, and then go
-over all that was made meanwhile. So while something is kept here it is made to look every few milliseconds.
+CPython's garbage collector starts when allocations exceed deallocations by some number. While much is freed
+it would not start, and then have to go over everything allocated meanwhile. So while objects are kept here, a
+timer runs it every few milliseconds.
 """
 
 import gc
@@ -25,12 +27,12 @@ from firnline.runtime.poll import PollLoop
 
 # A fraction of a millisecond.
 ROWS_PER_PORTION = 2_000
-# Of rows that have arrays themselves, which are looked at one by one.
+# The same for rows that contain arrays, which are inspected one by one.
 _DEEP_ROWS_PER_PORTION = 250
-# An array of no more goes with its row.
+# An array of no more elements is freed with its row.
 _FEW = 16
 _LOOK_FIRST_S, _LOOK_LATEST_S, LOOKS_MAX = 0.01, 5.0, 64
-# Looks after which its bytes are not counted: it is something that waits, and not what is to be freed.
+# After so many checks a container in use does not count any more: it belongs to something that waits.
 _LOOKS_COUNTED = 3
 _YOUNG_LOOK_S = 0.02
 _SAMPLE: list[Any] = [[]]
@@ -38,32 +40,32 @@ _ONLY_OURS = getrefcount(_SAMPLE[-1])
 
 
 class Kept:
-    """Containers of one large request: lists, dictionaries, sets and messages."""
+    """The containers of one large request: lists, dictionaries, sets and messages."""
 
     __slots__ = ("_ids", "is_freed", "is_over", "looks", "others", "size_bytes", "stack")
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
-        self._ids: set[int] = set()  # of what is in the stack, until the request is over
-        self.others: list[Any] = []  # of the stack, what somebody else has
+        self._ids: set[int] = set()  # of the containers in `stack`, until the request is over
+        self.others: list[Any] = []  # containers that somebody else refers to
         self.looks = 0
         self.size_bytes = 0
         self.is_over = self.is_freed = False
 
     def add(self, container: Any) -> None:
-        """Keep it until the request is over. Again: it is kept once. It takes the same time for each."""
+        """Keep a container until the request is over; a second call does nothing. Constant time."""
         if id(container) not in self._ids:
             self.stack.append(container)
-            if not self.is_over:  # later the stack changes; what is in it twice is seen then
+            if not self.is_over:  # later the stack changes, and duplicates are found in another way
                 self._ids.add(id(container))
 
     def end(self) -> None:
-        """The request is over, and what it keeps is freed from here on."""
+        """The request is over: its containers may be freed."""
         self.is_over = True
         self._ids.clear()
 
     def free_some(self, left: int) -> int:
-        """Free about so many rows; return how many are left of that number."""
+        """Free about `left` rows; return how many of that number are left."""
         stack = self.stack
         while stack and left > 0:
             kind = type(stack[-1])
@@ -80,7 +82,7 @@ class Kept:
         return left
 
     def _open(self, structs: list[Any]) -> int:
-        """Take the arrays of structs that are worth a portion of their own; return what goes with them."""
+        """Push the large arrays of structs; return how many elements the small ones have."""
         count = 0
         for get, has_more in _arrays_of(structs[-1].__class__):
             for array in filter(None, map(get, structs)):
@@ -94,7 +96,7 @@ class Kept:
         return count
 
     def _free_of(self, container: Any, kind: type, left: int) -> int:
-        """Take a portion out of a container that is ours alone; return its rows."""
+        """Remove a portion from a container that nobody else refers to; return its number of rows."""
         count = min(len(container), left)
         if kind is list:
             is_deep = bool(_arrays_of(container[-1].__class__))
@@ -102,7 +104,7 @@ class Kept:
                 count = min(count, _DEEP_ROWS_PER_PORTION)
             some = container[-count:]
             del container[-count:]
-            self.stack.append(container)  # before what was in it, which goes first
+            self.stack.append(container)  # below its contents, which are freed first
             if is_deep:
                 count += self._open(some)
         elif kind is dict and type(next(iter(container.values()))) is list:
@@ -117,10 +119,10 @@ class Kept:
 
 
 class Freeing:
-    """All that is kept, and freed.
+    """All containers of a node that are kept or being freed.
 
-    freed()     is called when `held_bytes` is less than it was
-    held_bytes  of what is to be freed
+    freed()     is called when `held_bytes` has decreased
+    held_bytes  the memory of what is being freed
     """
 
     def __init__(self, loop: PollLoop, freed: Callable[[], object]) -> None:
@@ -133,11 +135,11 @@ class Freeing:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a large request is under way, or what it held is freed."""
+        """Whether a large request is under way, or its memory is being freed."""
         return bool(self._begun)
 
     def begin(self) -> Kept:
-        """Return what keeps the containers of a request until `end`."""
+        """Return an object that keeps the containers of a request until `end`."""
         kept = Kept()
         if not self._is_closed:
             self._begun[kept] = None
@@ -145,7 +147,7 @@ class Freeing:
         return kept
 
     def end(self, kept: Kept, size_bytes: int) -> None:
-        """The request is over; from here on what it held counts as `size_bytes` until it is freed."""
+        """The request is over: its containers count as `size_bytes` until they are freed."""
         if kept in self._begun and not kept.is_over:
             kept.end()
             kept.size_bytes = size_bytes
@@ -154,13 +156,13 @@ class Freeing:
             self._soon()
 
     def let_go(self, *containers: Any) -> None:
-        """Free what is done with in portions."""
+        """Free containers that nobody needs any more, in portions."""
         kept = self.begin()
         kept.stack += containers
         self.end(kept, 0)
 
     def close(self) -> None:
-        """The node ends, and waits for none of this."""
+        """The node stops: drop everything."""
         self._is_closed = True
         self._over.clear()
         self._begun.clear()
@@ -171,7 +173,7 @@ class Freeing:
             self._loop.call_soon(self.free_some)
 
     def free_some(self) -> None:
-        """Free a portion, in a turn of the loop."""
+        """Free a portion, in one turn of the event loop."""
         self._is_due = False
         left = ROWS_PER_PORTION
         while self._over and left > 0:
@@ -183,9 +185,11 @@ class Freeing:
         self._soon()
 
     def _look_later(self, kept: Kept) -> None:
-        """Look again at what others have, unless there is none, or that was done often."""
+        """Schedule another check of containers that others refer to, or give them up after too many."""
         once = {id(each): each for each in kept.others}
-        if len(once) < len(kept.others):  # it was kept, and is in a message, too: that was us
+        if len(once) < len(
+            kept.others
+        ):  # kept twice, also inside a message: the reference was ours
             kept.stack, kept.others = list(once.values()), []
             self._over.append(kept)
             return
@@ -232,7 +236,7 @@ _Arrays = tuple[tuple[Callable[[Any], Any], bool], ...]
 
 @cache
 def _arrays_of(kind: Any) -> _Arrays:
-    """How to get the arrays of a struct, and whether their rows have arrays, too."""
+    """Return getters of a struct's arrays, each with whether the elements contain arrays, too."""
     found: list[tuple[Callable[[Any], Any], bool]] = []
     for name, field in kind.fields.items() if issubclass(kind, Struct) else ():
         inner = field.kind[0] if isinstance(field.kind, list) else field.kind

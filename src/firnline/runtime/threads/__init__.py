@@ -1,1 +1,1 @@
-"""What must not run on the loop: syncs, reads of what is not in memory, long work."""
+"""Threads for what must not run on the event loop: syncs, reads from disk, and long computations."""

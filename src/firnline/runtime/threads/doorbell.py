@@ -1,4 +1,4 @@
-"""How a thread tells the loop that something is done. WORLD."""
+"""How a thread hands a result to the event loop. WORLD."""
 
 import os
 import queue
@@ -15,15 +15,15 @@ T = TypeVar("T")
 Then = Callable[[T, int], Effects]
 Finish = Callable[[Then[Any], Any], None]
 
-# How long a thread may hold the interpreter while the loop waits for it. CPython's own 5 ms are as long as a
-# step of the loop may be, and it would wait so long after each look at its sockets.
+# How long a thread may hold the interpreter lock while the event loop waits for it. CPython's default, 5 ms,
+# is as long as a whole step may take, and the event loop would wait so long after each poll of its sockets.
 HOLD_S = 0.000_5
-# Hundreds of logs may be synced at about the same time, and each then renames a file.
+# The time for results in one turn: hundreds of syncs may end together, and each result renames a file.
 _STEP_S = 0.002
 
 
 class Doorbell:
-    """Hands results of threads to the loop: a queue and an eventfd."""
+    """Hands results of threads to the event loop, through a queue and an eventfd."""
 
     def __init__(self, loop: PollLoop, finish: Finish) -> None:
         self._loop = loop
@@ -36,14 +36,14 @@ class Doorbell:
         loop.watch(self._fd, READABLE, self._on_ring)
 
     def ring(self, then: Then[T], result: T) -> None:
-        """Called on a worker thread. Once this is closed, nothing comes of it."""
+        """Have the event loop call `then(result, now_ms)`; runs on a thread. Does nothing after `close`."""
         self._done.put((then, result))
         with self._closing:
             if not self._is_closed:
                 os.eventfd_write(self._fd, 1)
 
     def _on_ring(self, _events: int) -> None:
-        """Finish what is done, for some time; the rest in the next turn."""
+        """Deliver results for up to _STEP_S; the rest in the next turn."""
         os.eventfd_read(self._fd)
         until = time.monotonic() + _STEP_S
         while not self._done.empty():

@@ -1,4 +1,10 @@
-"""Flushes: what waits for the disk is synced together. WORLD."""
+"""Group commit: Flush effects of the same time are synced together. WORLD.
+
+Each log directory has a FlushGroup, which runs one round of syncs at a time. A Flush joins the next round. A
+round begins at the end of the turn, so it contains all that the turn has appended. Threads sync its files at
+the same time: the file system then commits its journal once for all of them, instead of once for each. When
+all are done, each Flush of the round gets the errors of its own files.
+"""
 
 import queue
 import threading
@@ -13,18 +19,15 @@ from firnline.runtime.threads.doorbell import Doorbell
 from firnline.runtime.threads.pools import Directories, have_ended
 from firnline.runtime.threads.sync_threads import SyncThreads
 
-# Called for each Flush when it is over, with what went wrong.
+# Called once for each Flush, with its error or None.
 Flushed = Callable[[Flush, StorageError | None], object]
 _Problems = dict[str, StorageError]  # by path
 
 
 class FlushGroup:
-    """One run of syncs in flight; whoever asks meanwhile waits for the next one, together.
+    """The rounds of syncs of one log directory: one runs, and new Flush effects wait for the next.
 
-    A run begins when the turn of the loop ends: all that the turn has appended is in it. The files of a run
-    are synced side by side: the file system commits once for those that wait at the same time, and once for
-    each where they come one after the other. Nothing is believed before all are done, so their order does not
-    matter.
+    No Flush is reported before the whole round is done, so the order of the syncs does not matter.
     """
 
     def __init__(self, loop: PollLoop, doorbell: Doorbell, flushed: Flushed) -> None:
@@ -33,7 +36,7 @@ class FlushGroup:
         self._waiting: list[Flush] = []
         self._in_flight: list[Flush] = []
         self._is_due = False
-        self._files: dict[int, RealFile] = {}  # that are being synced, by the number of the sync
+        self._files: dict[int, RealFile] = {}  # being synced, by the number of the sync
         self._last_number = 0
         self._names_left = 0
         self._problems: _Problems = {}
@@ -41,7 +44,7 @@ class FlushGroup:
         self._names = _NameThreads(doorbell, self._on_names_synced)
 
     def add(self, flush: Flush) -> None:
-        """Have it carried out in the next run."""
+        """Sync the files of `flush` in the next round."""
         self._waiting.append(flush)
         if not self._in_flight:
             self._begin_soon()
@@ -100,13 +103,13 @@ class FlushGroup:
             yield
 
     def close(self, until_s: float) -> bool:
-        """End the threads after what they are at; at `until_s` leave those that a disk holds: False."""
+        """End the threads after their present sync; False where one still waits for a disk at `until_s`."""
         ended = self._threads.close(until_s), self._names.close(until_s)
         return all(ended)
 
 
 class _NameThreads:
-    """Threads for what has to be opened to be synced: directories, and files that nobody keeps open."""
+    """Threads that open, sync and close: for directories and for files that are not kept open."""
 
     def __init__(self, doorbell: Doorbell, synced: Callable[[_Problems], object]) -> None:
         self._doorbell = doorbell
@@ -115,7 +118,7 @@ class _NameThreads:
         self._threads: list[threading.Thread] = []
 
     def sync(self, files: list[File]) -> int:
-        """Have them synced side by side; return how often `synced` will be called."""
+        """Sync the files on several threads; return how often `synced` will be called."""
         shares = min(len(files), SYNC_THREADS)
         while len(self._threads) < shares:
             name = f"firnline-flush-{len(self._threads)}"
@@ -134,7 +137,7 @@ class _NameThreads:
                 except StorageError as problem:
                     problems[file.path] = problem
             self._doorbell.ring(self._told, problems)
-            # A thread that waits keeps no file open: it may be of a topic that is deleted meanwhile.
+            # An idle thread must not keep files open: their topic may be deleted meanwhile.
             del share, file
 
     def _told(self, problems: _Problems, now_ms: int) -> Effects:
@@ -149,9 +152,9 @@ class _NameThreads:
 
 
 def problem_of(flush: Flush, problems: dict[str, StorageError]) -> StorageError | None:
-    """What went wrong with the files of one flush: those of others in its run are not its own.
+    """Return the worst error of the files of one flush, None where all were synced.
 
-    problems  by path, of the whole run; the log of a topic that was deleted meanwhile may be among them
+    problems  the errors of the whole round, by path; some may concern a topic that was deleted meanwhile
     """
     if not problems:
         return None
@@ -159,12 +162,12 @@ def problem_of(flush: Flush, problems: dict[str, StorageError]) -> StorageError 
 
 
 def _worst(problems: Sequence[StorageError]) -> StorageError | None:
-    """A failed disk counts before a want of descriptors."""
+    """A failed disk is worse than a lack of descriptors."""
     return min(problems, key=lambda problem: problem.has_lost_nothing, default=None)
 
 
 class FlushGroups:
-    """A FlushGroup for each log directory: none waits for the disk of another one."""
+    """A FlushGroup for each log directory, so that none waits for another directory's disk."""
 
     def __init__(
         self, loop: PollLoop, doorbell: Doorbell, flushed: Flushed, directories: Directories
@@ -202,7 +205,7 @@ class FlushGroups:
 
 
 class _Joined:
-    """A Flush of files in several directories: what went wrong in any did so for who asked."""
+    """A Flush of files in several directories: its result is the worst error of all."""
 
     def __init__(self, flush: Flush, shares: int) -> None:
         self._flush = flush

@@ -1,8 +1,8 @@
-"""Pools of threads for long work. WORLD.
+"""Thread pools for long work. WORLD.
 
-Calls in these threads spend their time in the kernel or in native code (performance page, section 7).
-Where one is in Python all the same, as the catalog of a tier with many segments is, it keeps the
-interpreter from the loop for no more than `doorbell.HOLD_S`.
+The work spends its time in the kernel or in native code (performance page, section 7). Where it runs Python
+after all, for instance to write the catalog of many remote segments, it keeps the interpreter lock from the
+event loop for no longer than `doorbell.HOLD_S`.
 """
 
 import contextlib
@@ -18,42 +18,43 @@ from firnline.base.effects import BY_DIRECTORY, Submit
 from firnline.base.errors import Code, KafkaError
 from firnline.runtime.threads.doorbell import Doorbell
 
-# Calls that may wait in one pool; more are refused at once (T36).
+# How much work may wait in each pool; more is refused at once (T36).
 POOL_QUEUE_MAX = {
     "disk": 10_000,
     "copy": 10_000,
     "read": 100,
     "expire": 10_000,
     "names": 1_000,
-    "codec": 20_000,  # one of each connection
+    "codec": 20_000,  # one for each connection
     "pages": 10_000,
-    "votes": 10,  # one is under way at a time; other disks of the node hold none up
+    "votes": 10,  # one is under way at a time; a pool of its own, so that no other disk delays it
 }
 
-# What these make is for the loop alone: when that has ended, nobody has any use for it.
+# The results of these pools are for the event loop only: once that has ended, nobody needs them.
 _FOR_THE_LOOP = frozenset(("read", "names", "codec", "pages"))
-# How long an end waits for what their threads are at: at its highest level a codec may take minutes.
+# How long `close` waits for the threads of those: at its highest level a codec may take minutes.
 _LEAVE_S = 1.0
-# And for those that store something: a disk may hang, and the process is to end all the same. What is not
-# done by then is as after a kill; the lock of a directory is kept until the process has ended (`RealFs`).
+# How long it waits for pools that store something: a disk may hang, and the process must end all the same.
+# Work not done by then is lost as after a kill. The lock of the directory is kept until the process has ended
+# (`RealFs`).
 END_S = 10.0
 
-# Batches that are compressed again at the same time. Each may open to DECOMPRESSED_BATCH_BYTES_MAX.
+# How many batches are recompressed at the same time; each may hold DECOMPRESSED_BATCH_BYTES_MAX.
 CODEC_THREADS = max(1, min(4, os.cpu_count() or 1))
 
 
 def have_ended(threads: list[threading.Thread], until_s: float) -> bool:
-    """Wait for threads to end, no longer than until `until_s` of `time.monotonic`. False: one runs still."""
+    """Wait for threads to end, until `until_s` of `time.monotonic`. False: one still runs."""
     for thread in threads:
         thread.join(max(0.0, until_s - time.monotonic()))
     return not any(thread.is_alive() for thread in threads)
 
 
 class Directories:
-    """Which log directory a path is in; a node with one has no use for that, and is told "" of all."""
+    """Maps a path to its log directory; on a node with a single log directory to ""."""
 
     def __init__(self, paths: Iterable[str]) -> None:
-        known = sorted(set(paths), key=len, reverse=True)  # one may lie in another
+        known = sorted(set(paths), key=len, reverse=True)  # one may be inside of another
         self._prefixes = [f"{path}/" for path in known] if len(known) > 1 else []
         self.is_one = not self._prefixes
 
@@ -65,7 +66,7 @@ class Directories:
 class Pool:
     """Up to `threads` threads, started when there is work for them, with a bounded queue.
 
-    Owners of work take turns: whoever has much to be done keeps nobody waiting for all of it.
+    It serves the owners of work in round robin, so that nobody waits for all the work of another owner.
     """
 
     def __init__(self, name: str, threads: int, doorbell: Doorbell) -> None:
@@ -73,8 +74,8 @@ class Pool:
         self._doorbell = doorbell
         self._queue_max = POOL_QUEUE_MAX[name]
         self._threads_max = threads
-        self._work: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True for each that waits
-        self._waiting: dict[str, deque[Submit[Any]]] = {}  # by owner; the first has the next turn
+        self._work: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: work waits; False: end
+        self._waiting: dict[str, deque[Submit[Any]]] = {}  # by owner; the first owner is next
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._unfinished = 0
@@ -83,7 +84,7 @@ class Pool:
         """Queue the work; return the refusal when the queue is full."""
         if self._work.qsize() >= self._queue_max:
             return KafkaError(
-                Code.THROTTLING_QUOTA_EXCEEDED, "too much waits here", work=submit.name
+                Code.THROTTLING_QUOTA_EXCEEDED, "too much work waits", work=submit.name
             )
         with self._lock:
             self._waiting.setdefault(submit.owner, deque()).append(submit)
@@ -115,13 +116,13 @@ class Pool:
             with self._lock:
                 self._unfinished -= 1
             self._doorbell.ring(submit.then, result)
-            del submit, result  # as above
+            del submit, result  # an idle thread must not keep files open
 
     def close(self, until_s: float) -> bool:
-        """End the threads after what waits; at `until_s` leave those that are at a work still.
+        """Do the waiting work and end the threads; at `until_s` begin nothing more.
 
-        Nothing more is begun then, and at once where it is for the loop alone. False: one that is left may
-        wait for a disk, or store something.
+        A pool whose results are for the event loop only begins nothing more at once. False: a thread still
+        runs that may wait for a disk or store something.
         """
         is_useless = self._name in _FOR_THE_LOOP
         if is_useless:
@@ -137,16 +138,16 @@ class Pool:
         return is_useless and self._name != "pages"  # the end of the process waits for no disk
 
     def _drop(self) -> None:
-        """Begin nothing of what waits."""
+        """Drop the waiting work."""
         with contextlib.suppress(queue.Empty):
             while True:
                 self._work.get_nowait()
 
 
 class Pools:
-    """The pools of a node, by name; of those that wait for disks, one for each log directory besides.
+    """The pools of a node, by name; pools that wait for disks also by log directory.
 
-    All are like one where there is one directory. A pool of another directory is made for its first work.
+    A directory's pool is made for its first work. A node with one log directory has one pool of each name.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class Pools:
         return Pool(name, self._threads[name], self._doorbell)
 
     def __getitem__(self, name: str) -> Pool:
-        """The one of that name, of no directory."""
+        """Return the pool of that name that belongs to no directory."""
         return self._pools[name, ""]
 
     def add(self, submit: Submit[Any]) -> KafkaError | None:

@@ -1,8 +1,10 @@
-"""Threads that sync files: no Python runs between a write and its fdatasync. WORLD.
+"""Threads that sync files without the interpreter. WORLD.
 
-The loop writes (descriptor, number) into a pipe. A thread reads it, syncs the file and writes (number, errno)
-into a second pipe, which the loop watches. `serve_syncs` of _native.c does that without the interpreter, so
-that a sync costs no switch of threads that want it: `serve_syncs_python` is its twin.
+1. The event loop writes (descriptor, number) into a pipe.
+2. A thread reads it, syncs the file and writes (number, errno) into a second pipe.
+3. The event loop watches that pipe, and reports the result.
+`serve_syncs` of _native.c is step 2: it never takes the interpreter lock, so a sync does not compete for it.
+`serve_syncs_python` is its reference implementation.
 """
 
 import errno
@@ -19,13 +21,13 @@ from firnline.runtime.threads.pools import have_ended
 
 _JOB = Struct("ii")  # descriptor, number
 _DONE = Struct("ii")  # number, errno or 0
-# Of these both pipes have room, however small: a page each.
+# So many messages fit into both pipes even if each pipe holds only one page.
 _OUTSTANDING_MAX = 256
 Synced = Callable[[int, int], object]
 
 
 def serve_syncs_python(jobs_fd: int, done_fd: int) -> None:
-    """Sync what is asked for in one pipe, and tell in the other, until nobody asks any more."""
+    """Sync the files named in one pipe and report in the other, until the first is closed."""
     while len(job := os.read(jobs_fd, _JOB.size)) == _JOB.size:
         fd, number = _JOB.unpack(job)
         failed = 0
@@ -44,8 +46,8 @@ serve_syncs: Callable[[int, int], None] = (
 class SyncThreads:
     """Up to SYNC_THREADS threads, started when there is work for them.
 
-    `synced(number, errno)` is called on the loop; errno 0: it is on disk. Whoever asks keeps the descriptor
-    open until then.
+    They call `synced(number, errno)` on the event loop; errno 0: the file is synced. The caller keeps the
+    descriptor open until then.
     """
 
     def __init__(self, loop: PollLoop, synced: Synced) -> None:
@@ -59,7 +61,7 @@ class SyncThreads:
         loop.watch(self._done, READABLE, self._on_done)
 
     def sync(self, fd: int, number: int) -> None:
-        """Have a file synced."""
+        """Sync the file of a descriptor."""
         self._waiting.append(_JOB.pack(fd, number))
         self._ask()
         if len(self._threads) < min(self._outstanding, SYNC_THREADS):
@@ -82,9 +84,9 @@ class SyncThreads:
             self._synced(number, failed)
 
     def close(self, until_s: float) -> bool:
-        """End the threads when what they are at is synced; at `until_s` leave those that a disk holds: False.
+        """End the threads after their present sync; False where one still waits for a disk at `until_s`.
 
-        Nobody hears of it any more.
+        Results are not reported any more.
         """
         os.close(self._asks)
         self._loop.unwatch(self._done)

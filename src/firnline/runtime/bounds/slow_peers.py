@@ -1,4 +1,4 @@
-"""While there is too little room: who makes use of what is kept for him, looked at once a second. WORLD."""
+"""While memory is short: check once a second which peers are slow to send or to read. WORLD."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -12,7 +12,7 @@ _LOOK_S = 1.0
 
 
 class Slow(Protocol):
-    """What one connection holds. `looks`: how many found, one after the other, that it was slow."""
+    """The memory of one connection. `looks`: how many consecutive checks found its peer slow."""
 
     looks: int
 
@@ -22,8 +22,8 @@ class Slow(Protocol):
 Peer = TypeVar("Peer", bound=Slow)
 
 
-class Looks:
-    """Calls `look` a second after it was asked for, once however often it was asked for meanwhile."""
+class SlowPeerCheck:
+    """Calls `look` a second after `soon`, once for all calls of `soon` meanwhile."""
 
     def __init__(self, loop: PollLoop, look: Callable[[], None]) -> None:
         self._loop = loop
@@ -31,7 +31,7 @@ class Looks:
         self._timer: Timer | None = None
 
     def soon(self) -> None:
-        """Ask for a look."""
+        """Schedule a check, unless one is scheduled."""
         if self._timer is None:
             self._timer = self._loop.call_later(_LOOK_S, self._due)
 
@@ -45,7 +45,7 @@ class Looks:
 
 
 def slow_ones(peers: Iterable[Peer], looks: int, size: Callable[[Peer], int]) -> list[Peer]:
-    """Look at each; return those that have been slow for so many looks, the largest first."""
+    """Check each peer; return those that were slow in `looks` consecutive checks, the largest first."""
     found = []
     for peer in peers:
         peer.look()
