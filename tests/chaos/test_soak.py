@@ -103,7 +103,7 @@ def test_a_ledger_tells_nothing_of_the_machine(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("ledger", sorted(ROOT.glob("docs/*.jsonl")), ids=lambda path: path.name)
+@pytest.mark.parametrize("ledger", sorted(ROOT.glob("ledger/*.jsonl")), ids=lambda path: path.name)
 def test_no_line_of_a_ledger_names_a_place(ledger: Path) -> None:
     places = (f"{ROOT}/", f"{tempfile.gettempdir()}/", f"{Path.home()}/")
     for number, line in enumerate(ledger.read_text().splitlines(), 1):
