@@ -1,1 +1,1 @@
-"""L1: the files that Kafka keeps beside batches, one codec each: layout, encode, decode, checks. PURE."""
+"""L1: codecs of the files that Kafka keeps beside batches: layout, encode, decode, checks. PURE."""

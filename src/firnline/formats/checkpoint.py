@@ -1,7 +1,7 @@
 """Kafka's text checkpoints. PURE.
 
-A version line, a line with the number of entries, one entry a line, its columns parted by a space. They have
-no CRC. Source: Kafka's CheckpointFile and OffsetCheckpointFile; spec T46.
+A line with the version, a line with the number of entries, then one entry a line, with spaces between its
+columns. There is no CRC. Source: Kafka's CheckpointFile and OffsetCheckpointFile; spec T46.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ def decode(data: bytes, columns: int) -> list[list[str]]:
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Return a checkpoint of an offset of each partition, sorted by topic and partition."""
+    """Return a checkpoint of one offset for each partition, sorted by topic and partition."""
     return encode((tp.topic, tp.partition, offsets[tp]) for tp in sorted(offsets))
 
 

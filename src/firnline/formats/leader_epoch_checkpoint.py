@@ -1,8 +1,8 @@
-"""The checkpoint of leader epochs: which began at which offset. PURE.
+"""The checkpoint of leader epochs and their start offsets. PURE.
 
-A version 0 checkpoint of `epoch start-offset` lines; both columns ascend. In a partition's directory it is
-`leader-epoch-checkpoint`, in a tier it lies beside each segment. Source: KIP-101; Kafka's
-LeaderEpochCheckpointFile.
+A version 0 checkpoint of `epoch start-offset` lines; both columns ascend. It is the file
+`leader-epoch-checkpoint` of a partition's directory, and an object of each remote segment. Source: KIP-101;
+Kafka's LeaderEpochCheckpointFile.
 """
 
 from collections.abc import Iterable
@@ -19,6 +19,6 @@ def encode(epochs: Iterable[tuple[int, int]]) -> bytes:
 
 
 def decode(data: bytes) -> Epochs:
-    """Return the entries as they are in the file, in any order; ValueError for anything else."""
+    """Return the entries in the order of the file; ValueError for anything else."""
     rows = checkpoint.decode(data, len(COLUMNS))
     return tuple((int(epoch), int(start)) for epoch, start in rows)

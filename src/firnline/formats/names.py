@@ -1,8 +1,8 @@
-"""How files and directories of a log are named: Kafka's names. PURE.
+"""Kafka's names for the files and directories of a log. PURE.
 
-A segment's files share a stem: the offset of its first record, 20 digits. A file that is to go is first
-renamed `.deleted`, a partition directory `<topic>-<partition>.<unique>-delete`; both are removed later, or
-at the next start (rel-P11). What belongs to no topic that is known is put aside as `-stray`, and kept.
+The files of a segment share a stem: its base offset, 20 digits. A deleted file is first renamed to
+`.deleted`, a partition directory to `<topic>-<partition>.<unique>-delete`; both are removed later, or at the
+next start (rel-P11). A directory that belongs to no known topic is renamed to `-stray`, and kept.
 """
 
 import re
@@ -28,7 +28,7 @@ _PARTITION_DIR = re.compile(r"(.+)-(\d+)")
 
 
 def stem(base_offset: int) -> str:
-    """Return the 20 digits that the files of the segment at `base_offset` begin with."""
+    """Return the 20 digits with which the file names of the segment at `base_offset` begin."""
     return f"{base_offset:020d}"
 
 
@@ -39,7 +39,7 @@ def parse_segment_file(name: str) -> tuple[int, str] | None:
 
 
 def parse_partition_dir(name: str) -> TopicPartition | None:
-    """Return whose data a directory holds, or None when it is no partition's (or is to be deleted)."""
+    """Return the partition of a directory; None for a deleted one and for any other name."""
     if name.endswith((DELETED_DIR, "-future", STRAY_DIR)):
         return None
     found = _PARTITION_DIR.fullmatch(name)
@@ -52,7 +52,7 @@ def deleted_dir(topic_partition: TopicPartition, unique: bytes) -> str:
 
 
 def stray_dir(topic_partition: TopicPartition, unique: bytes) -> str:
-    """Return the name of a partition directory that is nobody's; 255 bytes at most."""
+    """Return the name of a stray partition directory; 255 bytes at most."""
     return _renamed(topic_partition, unique, STRAY_DIR)
 
 

@@ -1,8 +1,8 @@
-"""The offset index of a segment, `<base offset>.index`: which batch begins where. PURE.
+"""The offset index of a segment, `<base offset>.index`: positions of some batches by offset. PURE.
 
-Entries of 8 bytes, big endian: offset relative to the segment's base (int32), position (int32). An entry
-names the LAST offset of the batch that begins at its position, as Kafka writes it, so the batch that holds an
-offset is never before the entry found for it. Both columns ascend. Source: Kafka's OffsetIndex.
+Entries of 8 bytes, big endian: offset relative to the base offset (int32), position (int32). As in Kafka, an
+entry has the LAST offset of the batch that begins at its position. So the batch that contains an offset is
+never before the last entry at or below that offset. Both columns ascend. Source: Kafka's OffsetIndex.
 """
 
 from array import array
@@ -25,7 +25,7 @@ def columns() -> Columns:
 
 
 def decode(data: Buffer) -> Columns:
-    """Return the relative offsets and the positions of the whole entries."""
+    """Return the relative offsets and the positions of the complete entries."""
     words = read_words(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])
     return words[0::2], words[1::2]
 
@@ -38,6 +38,6 @@ def encode(relative_offsets: "array[int]", positions: "array[int]") -> bytes:
 
 
 def can_be(relative_offsets: "array[int]", positions: "array[int]") -> bool:
-    """Whether an index can have these entries, one after the other."""
+    """Whether an index can have these entries in this order."""
     is_in_range = not (relative_offsets and relative_offsets[-1] > INT32_MAX)
     return ascends(relative_offsets) and ascends(positions) and is_in_range

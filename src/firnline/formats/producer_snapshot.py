@@ -1,6 +1,6 @@
-"""The snapshot of what each producer last wrote, `<offset>.snapshot`. PURE.
+"""The producer snapshot, `<offset>.snapshot`: the state of each producer. PURE.
 
-Big endian: version 1 (int16), CRC-32C over what follows it (uint32), number of entries (int32), entries of 46
+Big endian: version 1 (int16), CRC-32C of the rest (uint32), number of entries (int32), entries of 46
 bytes: producer id 8, epoch 2, last sequence 4, last data offset 8, offset delta 4, timestamp 8, coordinator
 epoch 4, first offset of the open transaction or -1, 8. Source: Kafka's ProducerSnapshot v1.
 """
@@ -22,7 +22,7 @@ _COUNT = Struct(">i")
 
 
 class SnapshotEntry(NamedTuple):
-    """What one producer had done. -1 where it had done nothing of the kind; offsets are inclusive."""
+    """The state of one producer. A field is -1 where the producer has none; offsets are inclusive."""
 
     producer_id: int
     producer_epoch: int
@@ -35,7 +35,7 @@ class SnapshotEntry(NamedTuple):
 
 
 def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
-    """Return the file of `entries`, which are written in the order given."""
+    """Return the file of `entries`, in the given order."""
     return encode_packed([ENTRY.pack(*entry) for entry in entries])
 
 
@@ -46,12 +46,12 @@ def encode_packed(rows: list[bytes]) -> bytes:
 
 
 def decode_snapshot(data: bytes, *, path: str = "") -> list[SnapshotEntry]:
-    """Return the entries of a snapshot file; StorageError when it is not whole or not version 1."""
+    """Return the entries of a snapshot file; StorageError when it is incomplete or not version 1."""
     return list(snapshot_entries(data, path=path))
 
 
 def snapshot_entries(data: bytes, *, path: str = "") -> Iterator[SnapshotEntry]:
-    """As `decode_snapshot`; the file is judged now, its entries are decoded one at a time."""
+    """Like `decode_snapshot`: checks the file now, and decodes its entries one at a time."""
     if len(data) < _HEAD.size:
         raise StorageError("a producer snapshot is cut short", path=path, size=len(data))
     version, crc, count = _HEAD.unpack_from(data)
@@ -61,15 +61,15 @@ def snapshot_entries(data: bytes, *, path: str = "") -> Iterator[SnapshotEntry]:
         raise StorageError("a producer snapshot with a wrong CRC", path=path)
     if len(data) != _HEAD.size + count * ENTRY.size:
         raise StorageError(
-            "a producer snapshot of another size than it says", path=path, entries=count
+            "the size of a producer snapshot does not fit its entries", path=path, entries=count
         )
     return map(SnapshotEntry._make, ENTRY.iter_unpack(data[_HEAD.size :]))
 
 
 class SnapshotRows:
-    """The entries of a snapshot file, decoded whenever somebody goes through them, one at a time.
+    """The entries of a snapshot file; each iteration decodes them anew, one at a time.
 
-    StorageError at once for a file that is not whole or not version 1.
+    The constructor raises StorageError for a file that is incomplete or not version 1.
     """
 
     __slots__ = ("_below_offset", "_data")
@@ -84,5 +84,5 @@ class SnapshotRows:
         return (entry for entry in snapshot_entries(self._data) if entry.last_offset < below)
 
     def below(self, offset: int) -> "SnapshotRows":
-        """Return those whose last batch lies below `offset`, or who have none."""
+        """Return the entries whose last batch is below `offset`, or that have none."""
         return SnapshotRows(self._data, below_offset=offset)

@@ -1,7 +1,7 @@
-"""The time index of a segment, `<base offset>.timeindex`: by when had which offset been reached. PURE.
+"""The time index of a segment, `<base offset>.timeindex`: the greatest timestamp up to an offset. PURE.
 
-Entries of 12 bytes, big endian: timestamp in milliseconds (int64), offset relative to the segment's base
-(int32). An entry (t, o) says that no batch up to the one whose last offset is `o` has a timestamp above `t`.
+Entries of 12 bytes, big endian: timestamp in milliseconds (int64), offset relative to the base offset
+(int32). An entry (t, o) says that no batch up to the one with the last offset `o` has a timestamp above `t`.
 Timestamps ascend, offsets do not descend. Source: Kafka's TimeIndex.
 """
 
@@ -35,7 +35,7 @@ def columns() -> Columns:
 
 
 def decode(data: Buffer) -> Columns:
-    """Return the timestamps and the relative offsets of the whole entries."""
+    """Return the timestamps and the relative offsets of the complete entries."""
     words = read_words(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])  # three are an entry
     pairs: array[int] = array(words.typecode, bytes(len(words) // 3 * 8))
     pairs[0::2], pairs[1::2] = words[_HIGH::3], words[1 - _HIGH :: 3]
@@ -52,13 +52,13 @@ def encode(timestamps_ms: "array[int]", relative_offsets: "array[int]") -> bytes
 
 
 def is_ordered(timestamps_ms: "array[int]", relative_offsets: "array[int]") -> bool:
-    """Whether neither column descends: the least to be asked of an index that others wrote."""
+    """Whether neither column descends: the least that an index of another writer must satisfy."""
     return does_not_descend(timestamps_ms) and does_not_descend(relative_offsets)
 
 
 def can_be(timestamps_ms: "array[int]", relative_offsets: "array[int]") -> bool:
-    """Whether an index can have these entries, one after the other."""
-    # One without a timestamp is never noted, and would not be held to the batch that it names.
+    """Whether an index can have these entries in this order."""
+    # An entry without a timestamp is never written, and could not be checked against its batch.
     if timestamps_ms and timestamps_ms[0] < 0:
         return False
     if relative_offsets and not 0 <= relative_offsets[0] <= relative_offsets[-1] <= INT32_MAX:

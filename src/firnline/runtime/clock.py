@@ -1,13 +1,13 @@
-"""The one time line machines see: milliseconds since 1970 that never go back and never jump. WORLD.
+"""The clock of the logic: milliseconds since 1970 that never go back and never jump. WORLD.
 
-It runs with the monotonic clock and follows the wall clock slowly, so an operator's correction expires
-no session and rolls no segment at once (reliability d 87).
+It runs with the monotonic clock and follows the wall clock slowly, so that a correction of the wall clock
+does not expire sessions or roll segments at once (reliability d 87).
 """
 
 import time
 from collections.abc import Callable
 
-# How much faster or slower than real time the line may run while it follows a corrected wall clock.
+# How much faster or slower than real time the clock may run while it follows a corrected wall clock.
 _SLEW = 0.1
 # How often `follow` is called.
 FOLLOW_S = 5.0
@@ -16,7 +16,7 @@ FOLLOW_S = 5.0
 class SteadyClock:
     """Follows the wall clock at 0.9x to 1.1x of real time. `follow` is called every FOLLOW_S seconds.
 
-    `monotonic` and `wall` tell seconds; the simulator gives those of a simulated machine.
+    `monotonic` and `wall` return seconds; the simulator passes those of a simulated machine.
     """
 
     def __init__(

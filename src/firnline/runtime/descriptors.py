@@ -1,9 +1,9 @@
-"""How many more files this process may open, and what is kept back of them. WORLD.
+"""The descriptors of this process, and the reserve that clients cannot use. WORLD.
 
-What is asked for from outside, a connection or a new partition, is refused while some descriptors are left:
-a segment that has to roll, a checkpoint and the sync of a directory find one then, and no log directory is
-taken for failed because of what clients did. Half of all are for files that logs keep open. There may be as
-many logs as descriptors: the file that was opened first gives way (`base/open_files.py`).
+Connections and new partitions are refused while RESERVED descriptors are left. So rolls, checkpoints and
+syncs of directories always find one, and no log directory counts as failed because of what clients do. Logs
+keep open as many files as half of all descriptors. There may be more logs than that: then the file that was
+opened first is closed (`base/open_files.py`).
 """
 
 import os
@@ -24,19 +24,19 @@ class Descriptors:
 
     @property
     def reserved(self) -> int:
-        """Kept for what is not refused."""
+        """How many are kept for what must not be refused."""
         return min(RESERVED, self.limit // 4)
 
     def used(self) -> int:
         """How many are open now."""
         try:
-            # Linux tells the count as the size since 6.2; else all are listed.
+            # Since Linux 6.2 the size of the directory is their number; before, list them.
             return os.stat(_OWN).st_size or len(os.listdir(_OWN))
         except OSError:
             return self.limit
 
     def left(self) -> int:
-        """How many may be opened for what can be refused; 0 and less: none."""
+        """How many may be opened for what can be refused; 0 or less: none."""
         return self.limit - self.reserved - self.used()
 
     def has_room(self) -> bool:
@@ -44,7 +44,7 @@ class Descriptors:
 
 
 class LogFiles:
-    """What logs have of the descriptors, `base.ports.LogFiles`: half of them for files that stay open.
+    """Implements `base.ports.LogFiles`: logs may keep open as many files as half of the descriptors.
 
     kept        the files that logs keep open
     """
@@ -55,12 +55,12 @@ class LogFiles:
         self.has_room()
 
     def has_room(self) -> bool:
-        """Whether the files of one more log can be opened; others are closed for it. On the loop."""
+        """Whether the files of one more log can be opened; closes others for it. Called on the event loop."""
         descriptors = self._descriptors
         self._kept.files_max = max(descriptors.limit // 2, 1)
         self._kept.trim()
         return descriptors.has_room() or self._kept.give_back(descriptors.reserved) > 0
 
     def logs_left(self, logs: int) -> int:
-        """How many more logs there may be: as many as descriptors in all, though not each has one."""
+        """How many more logs there may be: in all as many as descriptors, though not each keeps one."""
         return self._descriptors.limit - logs if self.has_room() else 0

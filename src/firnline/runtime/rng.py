@@ -5,7 +5,7 @@ import uuid
 
 
 class SystemRng:
-    """The operating system's randomness behind the Rng port."""
+    """Implements the Rng port with the randomness of the operating system."""
 
     def below(self, bound: int) -> int:
         return random.SystemRandom().randrange(bound)

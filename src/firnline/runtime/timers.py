@@ -1,9 +1,9 @@
-"""Timers by the moment they are due; one that is cancelled keeps nothing. WORLD.
+"""Timers in a heap of moments; a cancelled timer is removed at once. WORLD.
 
-Members and long polls set a timer with each request and cancel it with the next, long before it is due. So
-those that are due at nearly the same time share a moment, a set from which one goes at once; the heap is of
-moments. How many there are depends on how far ahead timers look, and not on how many were ever set: a timer
-is late by less than a 512th of its delay, and never early.
+Group members and long polls set a timer with each request and cancel it with the next one, long before it is
+due. So timers that are due at nearly the same time share a moment: a set, from which one is removed in
+constant time. The heap holds moments, whose number depends on how far ahead timers are due, not on how many
+were set. A timer is late by less than a 512th of its delay, and never early.
 """
 
 import time
@@ -12,14 +12,14 @@ from heapq import heappop, heappush
 from math import ceil, frexp, ldexp
 from typing import Any
 
-# Up to this delay a timer has its own moment: it passes at once.
+# Up to this delay a timer is exact.
 _EXACT_S = 0.001
-# A moment is a multiple of a power of two that many binary digits below the delay.
+# A moment is a multiple of a power of two: that of the delay, less so many binary digits.
 _DIGITS = 10
 
 
 class Timer:
-    """A call that is due at some moment; `cancel` makes it none."""
+    """A call that is due at some moment, unless it is cancelled."""
 
     __slots__ = ("args", "call", "cancelled", "moment")
 
@@ -36,11 +36,11 @@ class Timer:
         moment = self.moment
         moment.pop(self, None)
         if not moment:
-            moment.clear()  # gives back what it took when it was large
+            moment.clear()  # frees the memory of a dictionary that was large
 
 
 class Timers:
-    """All timers of a loop. `due`: a heap of the moments that have, or had, timers."""
+    """All timers of an event loop. `due`: a heap of the moments that have, or had, timers."""
 
     __slots__ = ("_moments", "due")
 
@@ -66,7 +66,7 @@ class Timers:
         return timer
 
     def first_s(self) -> float | None:
-        """Return when the first one is due; None where there is none. Moments before it are forgotten."""
+        """Return when the first timer is due, None without one. Drops empty moments before it."""
         due = self.due
         while due:
             if self._moments[due[0]]:
@@ -75,11 +75,11 @@ class Timers:
         return None
 
     def take(self, now_s: float) -> tuple[Timer, ...]:
-        """Take those of the first moment, if it has come: in the order they were set."""
+        """Remove and return the timers of the first moment, if it is due, in the order they were set."""
         due = self.due
         if not due or due[0] > now_s:
             return ()
         moment = self._moments.pop(heappop(due))
         taken = tuple(moment)
-        moment.clear()  # the two refer to each other: memory comes back at once
+        moment.clear()  # timer and moment refer to each other: break the cycle
         return taken

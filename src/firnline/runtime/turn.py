@@ -1,13 +1,14 @@
-"""One turn of the poll loop: wait, receive, have it handled, send the answer. WORLD.
+"""One turn of the event loop: poll, receive, handle, send. WORLD.
 
-The twin of `turn` in _native.c. A descriptor is a stream, or has a callback, or both. From a readable
-stream bytes are received into the shared buffer, and `on_received(size)` is told; 0: the peer has gone.
-What it returns is sent: a frame, or (bytes, file slice, bytes) that are joined first. None: nothing is to
-be sent now. `on_unsent(answer, sent)` is told when the socket did not take all, or an answer is of another
-shape or too large to be joined. All else goes to `callback(events)`. Answers are sent a few together: a peer
-that is woken for one finds the others, too, and a CPU is woken less often. What took longer than SLOW_S is
-told to `on_slow(descriptor, seconds)`, sending with descriptor -1. Where a step begins is told to
-`begins(time)`, but not within a millisecond of the last time.
+The reference implementation of `turn` in _native.c. A descriptor is a stream, or has a callback, or both.
+1. From a readable stream, receive bytes into the shared buffer and call `on_received(size)`; 0: the peer has
+   disconnected. It returns the response: a frame, or (bytes, file slice, bytes), or None for nothing now.
+2. Send the responses, a few together: a peer that wakes for one finds the others, and a CPU wakes less often.
+   If the socket did not take all, or a response has another shape or is too large to be joined, call
+   `on_unsent(response, sent)`.
+3. For all other events call `callback(events)`.
+Before a step call `begins(time)`, but only once a millisecond. After a step of more than SLOW_S call
+`on_slow(descriptor, seconds)`, with descriptor -1 for sending.
 """
 
 import os
@@ -29,7 +30,7 @@ OnUnsent = Callable[[Answer, int], object]
 Stream = tuple[OnReceived, OnUnsent]
 Streams = dict[int, Stream]
 Callbacks = dict[int, Callable[[int], object]]
-# Descriptors served before timers and calls get their turn again.
+# Descriptors served before timers and calls run again.
 _READY_MAX = 64
 _TOGETHER_MAX = 16
 _WAIT_MAX_S = 60.0
