@@ -4,13 +4,15 @@ Single messages come from librdkafka without linger. Rows: the disk alone (appen
 page cache (`firnline.acks.fsync=never`), the default, which syncs before it answers, and Apache Kafka with
 its own default, which answers from the page cache. Rounds alternate. Bars, all within this run: p50 at most
 one sync, the p50 of the page cache and 0.1 ms; p99 at most 4 times that of the disk alone; CPU a message at
-most twice that of the page cache; bulk of 1 KiB records at most 1.1 times its CPU. Two more rows say what the
+most twice that of the page cache; bulk of 1 KiB records at most 1.1 times its CPU. Before each measurement
+everything is synced, so that none pays for the dirty pages of the one before. Two more rows say what the
 disk itself takes of these: its p99 for messages that are due at a steady rate, where a slow sync delays those
 behind it, and the CPU of the page cache and of one sync together.
 """
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import tempfile
@@ -32,6 +34,7 @@ _SETTINGS = ("acks=all", "linger.ms=0")
 
 def single(side: Side, rate: int, seconds: float) -> Result:
     """Send at that rate; return percentiles in us, and the CPU of a message as `cpu_us`."""
+    os.sync()
     before = side.cpu_s()
     result = side.load("pace", TOPIC, rate, seconds, VALUE_BYTES, *_SETTINGS)
     result["cpu_us"] = (side.cpu_s() - before) / result["messages"] * 1e6
@@ -41,6 +44,7 @@ def single(side: Side, rate: int, seconds: float) -> Result:
 def disk_alone(directory: str, rate: int, seconds: float) -> Result:
     """Append and sync at that rate."""
     command = [c_program("synced"), f"{directory}/synced", rate, seconds, APPENDED_BYTES]
+    os.sync()
     words = [str(word) for word in command]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     result: Result = json.loads(done.stdout)
@@ -51,6 +55,7 @@ def disk_alone(directory: str, rate: int, seconds: float) -> Result:
 def bulk(side: Side, number: int, messages: int) -> Result:
     """Produce records of 1 KiB as fast as they go."""
     side.create(f"bulk-{number}")
+    os.sync()
     result = side.load("produce", f"bulk-{number}", messages, 1024, "acks=all")
     side.delete(f"bulk-{number}")
     return result
@@ -59,7 +64,7 @@ def bulk(side: Side, number: int, messages: int) -> Result:
 def table(rounds: dict[str, list[Result]], *fields: str) -> list[dict[str, Any]]:
     """Return a row for each side: medians over the rounds."""
     return [
-        {"side": name, **{field: round(median(found, field), 1) for field in fields}}
+        {"side": name, **{field: round(median(found, field), 2) for field in fields}}
         for name, found in rounds.items()
     ]
 
@@ -92,7 +97,12 @@ def bars(one: dict[str, list[Result]], many: dict[str, list[Result]]) -> list[di
         ),
     }
     return [
-        {"bar": name, "seen": round(seen, 2), "at most": round(most, 2), "ratio": seen / most}
+        {
+            "bar": name,
+            "seen": round(seen, 2),
+            "at most": round(most, 2),
+            "ratio": round(seen / most, 2),
+        }
         for name, (seen, most) in pairs.items()
     ]
 

@@ -193,9 +193,7 @@ def produce_stages(made: Bench, rounds: int) -> Iterator[Row]:
     yield (
         "append to the log",
         "judge, stamp, write, index",
-        stamped(
-            lambda: log.append_as_leader(records, leader_epoch=epoch, now_ms=now_ms, header=fields)
-        ),
+        stamped(lambda: log.append_checked(records, fields, epoch, now_ms)),
     )
     yield (
         "append to the partition",

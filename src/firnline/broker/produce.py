@@ -20,9 +20,9 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, SYSTEM_TOPICS
 from firnline.base.ports import File
 from firnline.base.units import KIB, MIB
-from firnline.config.topic import TopicConfig
+from firnline.log.log import Log
 from firnline.records.batch import COMPRESSION_MASK, TRANSACTIONAL_MASK
-from firnline.records.compression import GZIP, LZ4, NAMES, NONE, USUAL_LEVELS, ZSTD
+from firnline.records.compression import GZIP, LZ4, USUAL_LEVELS, ZSTD
 from firnline.records.recompress import Target, recompress
 from firnline.records.validate import BatchLimits
 from firnline.replica.partition import ACKS_ALL, Partition
@@ -31,9 +31,6 @@ _ATTRIBUTES = 5  # their place in a BatchHeader
 # Whoever is not us; another broker, as far as one can tell; this node itself.
 Origin = Literal["client", "broker", "coordinator"]
 Outcome = Appended | KafkaError
-# As the topic has it: producers choose.
-_PRODUCER = "producer"
-_CODECS = {name: codec for codec, name in enumerate(NAMES)} | {"uncompressed": NONE}
 # Low byte of the attributes of a batch.
 _ATTRIBUTES_AT = 22
 # What is opened and compressed on the loop, for 6 us with snappy and 0.3 ms with gzip (measured); a trip to a
@@ -84,14 +81,15 @@ class Producing:
     ) -> Outcome | None:
         """Append the one batch of a client's request: its shape and CRC are right, `header` has its fields.
 
-        Collects in `woken` what follows for others. Call `await_answer` then if `Partition.must_wait`. None:
-        nothing was done, as there is more to it.
+        Collects in `woken` what follows for others. Call `await_answer` then if a sync or followers
+        have to be waited for. None: nothing was done, as there is more to it.
         """
         attributes = header[_ATTRIBUTES]
+        codec = partition.log.stored_codec
         if (
             attributes & TRANSACTIONAL_MASK
+            or (codec is not None and attributes & COMPRESSION_MASK != codec)
             or partition.topic_partition.topic in SYSTEM_TOPICS
-            or not is_in_its_codec(partition.log.config, attributes)
         ):
             return None
         if not partition.is_alone or partition.refusal or partition.fetch_waiters.waiting:
@@ -110,7 +108,7 @@ class Producing:
         answer: Answer,
         now_ms: int,
     ) -> Effects:
-        """Have `answer` called with what became of it once `acks` is reached (`Partition.must_wait`)."""
+        """Have `answer` called with what became of it once `acks` is reached."""
         flushes = (0,) if partition.needs_flush(acks) else ()
         commits = acks == ACKS_ALL and not partition.is_committed(outcome.last_offset + 1)
         pending = _Pending([outcome], answer, self._on_storage_error)
@@ -430,10 +428,9 @@ class _Pending:
         return effects
 
 
-def is_in_its_codec(config: TopicConfig, attributes: int) -> bool:
-    """Whether a batch with these attributes is stored as it came."""
-    kind = config.compression_type
-    return kind == _PRODUCER or attributes & COMPRESSION_MASK == _CODECS[kind]
+def is_in_its_codec(log: Log, attributes: int) -> bool:
+    """Whether the log stores a batch with these attributes as it came."""
+    return log.stored_codec in (None, attributes & COMPRESSION_MASK)
 
 
 class Recompression:
@@ -453,17 +450,15 @@ class Recompression:
         for place, (partition, batch) in enumerate(writes):
             if isinstance(partition, KafkaError) or batch is None or len(batch) <= _ATTRIBUTES_AT:
                 continue
-            config = partition.log.config
             attributes = batch[_ATTRIBUTES_AT]
             if (
-                config.compression_type == _PRODUCER
-                or is_in_its_codec(config, attributes)
+                is_in_its_codec(partition.log, attributes)
                 or attributes & TRANSACTIONAL_MASK
                 or partition.refusal is not None
                 or partition.topic_partition.topic in SYSTEM_TOPICS
             ):
                 continue
-            self._jobs.append((place, partition, _target(config), partition.log.limits))
+            self._jobs.append((place, partition, _target(partition.log), partition.log.limits))
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -529,8 +524,9 @@ class Recompression:
         return ready
 
 
-def _target(config: TopicConfig) -> Target:
-    codec = _CODECS[config.compression_type]
+def _target(log: Log) -> Target:
+    codec, config = log.stored_codec, log.config
+    assert codec is not None, "a log that stores what producers send compresses nothing again"
     levels = {
         GZIP: config.compression_gzip_level,
         LZ4: config.compression_lz4_level,

@@ -37,6 +37,7 @@ from firnline.log.segments import ClosedSegment, Segments, WantIndex, note_produ
 from firnline.log.sync_ledger import SyncLedger
 from firnline.log.truncation import CutTo, StartOver, Truncation
 from firnline.records.batch import STAMP, BatchHeader, set_log_append_time, set_offset_and_epoch
+from firnline.records.compression import STORED_CODECS
 from firnline.records.validate import (
     BatchLimits,
     as_create_time,
@@ -139,6 +140,8 @@ class Log:
             self._is_log_append_time,
             "compact" in config.cleanup_policy,
         )
+        self.stored_codec = STORED_CODECS[config.compression_type]
+        self.flush_messages = config.flush_messages
         self._segment_bytes = config.segment_bytes
         self._segment_ms = config.segment_ms - self._jitter_ms(config)
         if "compact" in config.cleanup_policy:
@@ -196,27 +199,28 @@ class Log:
         leader_epoch: int,
         now_ms: int,
         origin: Origin = "client",
-        header: Fields | None = None,
     ) -> Appended | KafkaError:
         """Append one batch of a producer, or complete batches that one of our coordinators built.
 
         The log stamps `data` in place: base offset, leader epoch, under LogAppendTime the time. It does not
         write a duplicate of one of the producer's last five batches, but returns the offsets of the first
         copy. A refusal is returned, with Kafka's code; StorageError means that the write failed and the log
-        is unchanged. `header` holds the fields of a producer's batch whose shape and CRC the caller has
-        checked. Source: spec C13; reliability d 31-44.
+        is unchanged. Source: spec C13; reliability d 31-44.
         """
         if origin != "client":
             return self._append_own(data, leader_epoch, now_ms)
-        fields = check_shape(data, self.limits) if header is None else header
+        fields = check_shape(data, self.limits)
         if type(fields) is KafkaError:
             return fields
-        return self._append_batch(data, fields, leader_epoch, now_ms)  # type: ignore[arg-type]
+        return self.append_checked(data, fields, leader_epoch, now_ms)  # type: ignore[arg-type]
 
-    def _append_batch(
+    def append_checked(
         self, data: bytearray | memoryview, fields: Fields, leader_epoch: int, now_ms: int
     ) -> Appended | KafkaError:
-        """Append a producer's batch whose shape and CRC are valid; `fields` are those of its header."""
+        """As `append_as_leader`, a producer's batch whose shape and CRC the caller has checked.
+
+        fields  those of its header
+        """
         if problem := check_limits(fields, data, self.limits, now_ms):
             return problem
         _, length, _, _, _, attributes, delta, _, max_time, producer_id, _, _, _, _ = fields

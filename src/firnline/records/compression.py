@@ -21,6 +21,15 @@ from firnline.base.units import KIB, MIB
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+# The codec that each compression.type stores; None: the one that the producer chose.
+STORED_CODECS: dict[str, int | None] = {
+    "producer": None,
+    "uncompressed": NONE,
+    "gzip": GZIP,
+    "snappy": SNAPPY,
+    "lz4": LZ4,
+    "zstd": ZSTD,
+}
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _CHUNK_BYTES = 256 * KIB
 

@@ -284,7 +284,7 @@ class Partition:
         A write error takes the partition offline: KAFKA_STORAGE_ERROR from then on. A full disk fails
         only this append: the log is unchanged, and reads go on (reliability d 85).
 
-        header  as in `Log.append_as_leader`
+        header  the fields of a producer's batch whose shape and CRC are checked
         """
         refusal = self.refusal
         if refusal is not None:
@@ -293,7 +293,10 @@ class Partition:
         if acks == ACKS_ALL and len(self.isr) < self.min_isr:
             return TOO_FEW_BEFORE
         try:
-            outcome = log.append_as_leader(data, self.leader_epoch, now_ms, origin, header)
+            if header is None:
+                outcome = log.append_as_leader(data, self.leader_epoch, now_ms, origin)
+            else:
+                outcome = log.append_checked(data, header, self.leader_epoch, now_ms)
         except StorageError as problem:
             if not problem.is_passing:
                 self.go_offline(problem)
@@ -350,10 +353,9 @@ class Partition:
         if rule == "always" or (rule == "auto" and acks == ACKS_ALL and len(self.maximal_isr) == 1):
             return True
         log = self.log
-        flush_messages = log.config.flush_messages
         return (
-            flush_messages != INT64_MAX
-            and log.log_end_offset - log.recovery_point >= flush_messages
+            log.flush_messages != INT64_MAX
+            and log.log_end_offset - log.recovery_point >= log.flush_messages
         )
 
     @property
@@ -374,12 +376,6 @@ class Partition:
             self.failed_by = str(problem)
             return False
         return True
-
-    def must_wait(self, acks: int, next_offset: int) -> bool:
-        """Whether the response waits for a sync or for followers. Call it after the append."""
-        return self.needs_flush(acks) or (
-            acks == ACKS_ALL and self.log.high_watermark < next_offset
-        )
 
     def dirty_files(self) -> Sequence[File]:
         """The files that a flush must sync so that every record survives a power cut."""

@@ -39,6 +39,7 @@ from firnline.protocol.messages.k00_produce import (
 from firnline.protocol.session import header_tail, pieces
 from firnline.records.batch import COMPRESSION_MASK
 from firnline.records.compression import ZSTD
+from firnline.replica.partition import ACKS_ALL
 
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
@@ -174,7 +175,9 @@ def at_once(
     outcome = producing.append_checked(found, records, header, acks, woken, now_ms)
     waits = False
     if type(outcome) is Appended:
-        waits = found.must_wait(acks, outcome.last_offset + 1)
+        waits = found.needs_flush(acks) or (
+            acks == ACKS_ALL and found.log.high_watermark <= outcome.last_offset
+        )
         if acks and not waits and not woken:
             return _frame(version, correlation_id, topic, index, outcome)
     elif outcome is None:

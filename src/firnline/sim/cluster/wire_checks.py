@@ -268,7 +268,7 @@ class WireChecks:
             key = (found.topic_id, data.index)
             least = min(found.log.config.min_insync_replicas, len(found.replicas))
             # A batch that is compressed again is appended later than it came, when the ISR may differ.
-            is_at_once = is_in_its_codec(found.log.config, header.attributes)
+            is_at_once = is_in_its_codec(found.log, header.attributes)
             if isr_before < least and is_at_once:
                 text = (
                     f"{name(key)}: acknowledged at {row.base_offset}, and appended with an ISR of"
