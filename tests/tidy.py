@@ -76,20 +76,15 @@ def faults(path: str, source: str) -> list[str]:
     return found
 
 
-def circle(sources: Mapping[str, str], known: Collection[frozenset[str]] = ()) -> list[str]:
+def circle(sources: Mapping[str, str]) -> list[str]:
     """Return one circle of imports, its first module again at the end; [] where there is none.
 
     An import counts wherever it stands: in a function, and under TYPE_CHECKING, too.
 
     sources  the source of each module, by its dotted name
-    known    groups of modules; what those of one group import of one another does not count
     """
     imports = {
-        name: {
-            other
-            for other in _imported(source, sources)
-            if other != name and not any({name, other} <= group for group in known)
-        }
+        name: {other for other in _imported(source, sources) if other != name}
         for name, source in sources.items()
     }
     try:

@@ -9,6 +9,7 @@ note, and to open a file again costs some microseconds. Source: docs/decisions/0
 from collections.abc import Callable
 from weakref import ReferenceType, WeakMethod, ref
 
+from firnline.base.effects import Effects, Submit
 from firnline.base.ports import File
 from firnline.base.units import INT32_MAX
 
@@ -57,3 +58,15 @@ class OpenFiles:
 
     def _forget(self, gone: ReferenceType[File]) -> None:
         self._keepers.pop(gone, None)
+
+
+def closing(path: str, files: list[File]) -> Effects:
+    """Return the effect that closes, off the loop, files of a log that is not served any more.
+
+    A descriptor is closed when its last user drops it, so its number cannot pass to another file before.
+    """
+    if not files:
+        return []
+    work = files.clear  # the last reference to most of them
+    name = f"close {path}"
+    return [Submit(name=name, pool="disk", path=path, work=work, then=lambda result, now_ms: [])]

@@ -15,6 +15,7 @@ from firnline.base.background import Background
 from firnline.base.effects import SYNC_THREADS, Effects, SetTimer, Submit, Warn, with_cause
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
+from firnline.base.open_files import closing
 from firnline.base.ports import EnoughFiles, File, Fs, LogFiles
 from firnline.base.units import INT64_MAX
 from firnline.base.waits import At, Wait
@@ -22,9 +23,9 @@ from firnline.config.broker import ALL_DIRECTORIES, BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.formats import names
 from firnline.log.directory import LogDirectory
-from firnline.log.log import Kept, Log
+from firnline.log.log import Log
+from firnline.log.truncation import Kept
 from firnline.log.producer_state import ProducerTable
-from firnline.log.retention import closing
 from firnline.replica.directories import put_strays_aside, told_of_strays, where_it_lies
 from firnline.replica.hosted import HostedPartitions, Permits, Sweep
 from firnline.replica.opening import SLICE, sync_in_pool
@@ -674,7 +675,8 @@ def _close_logs(directory: LogDirectory) -> Generator[Effects, int, None]:
     rest = iter(list(directory.logs.values()))
     while some := list(islice(rest, _CLOSED)):
         # One that is being cut is in the hands of a thread.
-        yield closing(*(log for log in some if log.truncation is None))
+        files = [file for log in some if log.truncation is None for file in log.give_up()]
+        yield closing(some[0].path, files)
 
 
 def _sync_files(files: Sequence[File]) -> None:

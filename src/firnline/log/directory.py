@@ -15,6 +15,7 @@ from itertools import islice
 from firnline.base.effects import Effects, Flush, SetTimer, Submit, Warn
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import METADATA_TOPIC, NO_BROKER_EPOCH, NO_OFFSET, TopicPartition, Uuid
+from firnline.base.open_files import closing
 from firnline.base.ports import File, Fs
 from firnline.base.revocable import revocable
 from firnline.base.waits import Wait
@@ -22,10 +23,10 @@ from firnline.config.topic import TopicConfig
 from firnline.formats import names
 from firnline.log import checkpoint
 from firnline.log.file_syncs import DirSync
-from firnline.log.log import Kept, Log
+from firnline.log.log import Log
+from firnline.log.truncation import Kept
 from firnline.log.producer_state import ProducerTable
 from firnline.log.recovery import Steps, at_once, making_steps, opening_steps
-from firnline.log.retention import closing
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
@@ -281,7 +282,7 @@ class LogDirectory:
         self._unsynced.pop(log.topic_partition, None)
         self._let_go[log.topic_partition] = None
         del self.logs[log.topic_partition]
-        return closing(log)
+        return closing(log.path, log.give_up())
 
     def put_aside(self, topic_partition: TopicPartition) -> str:
         """Rename the directory of a partition that is nobody's here, and return its path; it is kept.

@@ -26,16 +26,11 @@ from firnline.log import retention
 from firnline.log.compaction.state import Compaction
 from firnline.log.epochs import LeaderEpochs
 from firnline.log.file_syncs import DirSync, PathSync
-from firnline.log.producer_state import (
-    BatchMark,
-    ProducerStates,
-    snapshot_path,
-    write_snapshot_file,
-)
+from firnline.log.producer_state import BatchMark, ProducerStates, write_snapshot_file
 from firnline.log.segment import Segment, index_rules
 from firnline.log.segments import ClosedSegment, Segments, WantIndex, note_producer
 from firnline.log.sync_ledger import SyncLedger
-from firnline.log.truncation import CutTo, StartOver, Truncation
+from firnline.log.truncation import CutTo, Kept, StartOver, Truncation
 from firnline.records.batch import STAMP, BatchHeader, set_log_append_time, set_offset_and_epoch
 from firnline.records.compression import STORED_CODECS
 from firnline.records.validate import (
@@ -49,7 +44,6 @@ from firnline.records.validate import (
 
 _new_tuple = tuple.__new__  # takes half the time of the class's own constructor
 Origin = Literal["client", "coordinator"]
-Kept = Callable[[Exception | None, int], Effects]
 Fields = tuple[int, ...]  # of a BatchHeader
 
 
@@ -472,11 +466,6 @@ class Log:
         self._roll(None, now_ms)
         return True
 
-    def roll_if_due(self, now_ms: int) -> bool:
-        """Roll the active segment after segment.ms. Kafka does so only with an append."""
-        segment = self._segments.active
-        return segment.waited_ms(now_ms, now_ms) > self._segment_ms and self.roll(now_ms)
-
     def _roll(self, header: BatchHeader | None, now_ms: int) -> Segment:
         """Begin a segment at the log end: recovery would take a gap between two segments for lost bytes.
 
@@ -511,9 +500,8 @@ class Log:
         gone: list[str] = []
         self._segments.release_idle()
         while self.truncation is None and len(gone) < retention.NAMES_AT_ONCE:
-            ages = self._segments.ages(self.log_end_offset)
             try:
-                decision = retention.decide(retention.view_of(self, ages), self._config, now_ms)
+                decision = retention.decide(self._retention_view(), self._config, now_ms)
                 if decision.segments:
                     gone += self._condemn(decision.segments)
                 if decision.roll_active:
@@ -527,17 +515,26 @@ class Log:
         effects = retention.removal(
             self._fs, gone, self.path, delay_ms=self._config.file_delete_delay_ms, now_ms=now_ms
         )
-        return effects + retention.looking_again(self, len(gone), now_ms)
+        return effects + retention.next_step(self.path, self.delete_due_segments, len(gone), now_ms)
+
+    def _retention_view(self) -> retention.LogView:
+        return retention.LogView(
+            self._segments.ages(self.log_end_offset),
+            self.log_start_offset,
+            self.local_log_start_offset,
+            self.high_watermark,
+            # Batches that the epoch checkpoint does not cover yet stay: only they record their epoch.
+            min(self.highest_remote_offset, self.epochs.unkept_from - 1),
+            self.is_tiered,
+            lambda: self.size_bytes,
+        )
 
     def _condemn(self, count: int) -> list[str]:
         """Drop the oldest `count` segments from the log and rename their files; return the new paths.
 
         StorageError when a rename failed. If the disk was full, the log is then unchanged.
         """
-        segments = self._segments.all()[:count]
-        paths = [path for segment in segments for path in segment.all_files()]
-        snapshots = [snapshot_path(self.path, segment.base_offset) for segment in segments]
-        paths += [path for path in snapshots if self._fs.exists(path)]
+        paths = self._segments.first_files(self._fs, self.path, count)
         self._ledger.dir_changes += 1
         retention.rename_all(self._fs, [(path, path + names.DELETED) for path in paths])
         self._ledger.removed(self._segments.drop_first(count))

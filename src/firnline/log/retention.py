@@ -11,7 +11,7 @@ Segments are deleted strictly oldest first, up to the first that has to stay.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import StorageError
@@ -20,11 +20,8 @@ from firnline.base.ids import (
     METADATA_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
 )
-from firnline.base.ports import File, Fs
+from firnline.base.ports import Fs
 from firnline.config.topic import TopicConfig
-
-if TYPE_CHECKING:
-    from firnline.log.log import Log
 
 _FROM_TOTAL = -2
 # The most that one step deletes, in about 3 ms: each segment has up to five files to rename, and each rename
@@ -58,20 +55,6 @@ class LogView(NamedTuple):
     highest_remote_offset: int
     is_tiered: bool  # the topic has remote storage enabled (T4)
     size_bytes: Callable[[], int]  # of all segments
-
-
-def view_of(log: "Log", ages: Sequence[SegmentAge]) -> LogView:
-    """Return the view of a log whose segments are `ages`."""
-    return LogView(
-        ages,
-        log.log_start_offset,
-        log.local_log_start_offset,
-        log.high_watermark,
-        # Batches that the epoch checkpoint does not cover yet stay: only they record their epoch.
-        min(log.highest_remote_offset, log.epochs.unkept_from - 1),
-        log.is_tiered,
-        lambda: log.size_bytes,
-    )
 
 
 class Decision(NamedTuple):
@@ -164,21 +147,9 @@ def _oldest(
     return Decision(count, reason) if count else Decision()
 
 
-def closing(*logs: "Log") -> Effects:
-    """Stop serving `logs` of one log directory; return the effect that closes their files off the loop.
-
-    A descriptor is closed when its last user drops it, so its number cannot pass to another file before.
-    """
-    files: list[File] = [file for log in logs for file in log.give_up()]
-    if not files:
-        return []
-    work = files.clear  # the last reference to most of them
-    path = logs[0].path
-    name = f"close {path}"
-    return [Submit(name=name, pool="disk", path=path, work=work, then=lambda result, now_ms: [])]
-
-
-def looking_again(log: "Log", names_changed: int, now_ms: int) -> Effects:
+def next_step(
+    path: str, delete_due_segments: Callable[[int], Effects], names_changed: int, now_ms: int
+) -> Effects:
     """Return the effect that goes on with retention in a later turn, if this step reached its limit.
 
     An error then is ignored here: the next round of retention over all logs meets it again.
@@ -186,13 +157,13 @@ def looking_again(log: "Log", names_changed: int, now_ms: int) -> Effects:
 
     def look(at_ms: int) -> Effects:
         try:
-            return log.delete_due_segments(at_ms)
+            return delete_due_segments(at_ms)
         except StorageError:
             return []
 
     if names_changed < NAMES_AT_ONCE:
         return []
-    return [SetTimer(key=("retention", log.path), at_ms=now_ms, then=look)]
+    return [SetTimer(key=("retention", path), at_ms=now_ms, then=look)]
 
 
 def rename_all(fs: Fs, pairs: Sequence[tuple[str, str]]) -> None:

@@ -124,6 +124,13 @@ class Segments:
         """Return (segment, end offset) of all but the active one; the end is the next one's base."""
         return list(zip(self._segments, self._bases[1:]))
 
+    def first_files(self, fs: Fs, directory: str, count: int) -> list[str]:
+        """Return the paths of the files of the oldest `count` segments, with the snapshots at their bases."""
+        segments = self._segments[:count]
+        paths = [path for segment in segments for path in segment.all_files()]
+        snapshots = [snapshot_path(directory, segment.base_offset) for segment in segments]
+        return paths + [path for path in snapshots if fs.exists(path)]
+
     def snapshots_after(self, closed: list[Segment], directory: str) -> list[str]:
         """Return the paths of the producer snapshots at the ends of these closed segments."""
         slots = (bisect_right(self._bases, segment.base_offset) for segment in closed)

@@ -15,7 +15,7 @@ be used. Source: docs/decisions/0017.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import KafkaError, RecordsCut, StorageError
@@ -23,6 +23,8 @@ from firnline.base.ids import NO_OFFSET
 from firnline.base.ports import Fs
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.producer_snapshot import SnapshotEntry
+from firnline.log.compaction.state import Compaction
+from firnline.log.epochs import LeaderEpochs
 from firnline.log.producer_state import (
     ProducerStates,
     latest_snapshot,
@@ -35,10 +37,8 @@ from firnline.log.segments import Segments, remove_durably
 from firnline.log.sparse_index import IndexDamaged, Rebuildable, at_once
 from firnline.log.sync_ledger import SyncLedger
 
-if TYPE_CHECKING:
-    from firnline.log.log import Log
-
 Done = Callable[[StorageError | None, int], Effects]
+Kept = Callable[[Exception | None, int], Effects]
 _AGAIN_MS = 100  # where the pool is full, or the process has no descriptor
 
 
@@ -71,10 +71,29 @@ class Cut(Protocol):
         ...
 
 
+class TruncatedLog(Protocol):
+    """What a truncation needs of its log. `Log` makes truncations, so this module cannot import it."""
+
+    path: str
+    epochs: LeaderEpochs
+    producers: ProducerStates
+    compaction: Compaction
+    log_end_offset: int
+    log_start_offset: int
+    local_log_start_offset: int
+    high_watermark: int
+    truncation: "Truncation | None"
+    is_half_cut: bool
+    before_truncation: Callable[[], None] | None
+    keep_lowered: Callable[[Kept, int], Effects] | None
+
+    def note_cut(self, end_offset: int, *, log_start_offset: int | None = None) -> None: ...
+
+
 class Truncation:
     """Runs a cut, with effects (`run`) or blocking (`at_once`)."""
 
-    def __init__(self, log: "Log", ledger: SyncLedger, cut: Cut) -> None:
+    def __init__(self, log: TruncatedLog, ledger: SyncLedger, cut: Cut) -> None:
         self.is_begun = False  # step 2 has begun: the state in memory has changed
         self._log = log
         self._ledger = ledger
@@ -218,7 +237,7 @@ class CutTo:
     """Drops every batch whose last offset is at or above `offset`; the first segment stays."""
 
     def __init__(
-        self, log: "Log", fs: Fs, segments: Segments, ledger: SyncLedger, offset: int
+        self, log: TruncatedLog, fs: Fs, segments: Segments, ledger: SyncLedger, offset: int
     ) -> None:
         self.keeps_below = self.log_start_offset = offset
         self._log = log
@@ -282,7 +301,7 @@ class StartOver:
 
     def __init__(
         self,
-        log: "Log",
+        log: TruncatedLog,
         fs: Fs,
         segments: Segments,
         ledger: SyncLedger,
@@ -364,7 +383,7 @@ def _cut_file(fs: Fs, path: str, size_bytes: int) -> None:
     file.close()
 
 
-def _assert_in_order(log: "Log") -> None:
+def _assert_in_order(log: TruncatedLog) -> None:
     """Assert the order of the log's offsets (T3), and that no dropped offset counts as committed."""
     end = log.log_end_offset
     assert 0 <= log.log_start_offset <= log.local_log_start_offset <= end, (

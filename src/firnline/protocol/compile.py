@@ -17,6 +17,7 @@ from typing import Any
 from firnline.base.errors import ProtocolError
 from firnline.base.limits import ARRAY_ELEMENTS_MAX
 from firnline.base.slices import FileRecords
+from firnline.protocol.declaration import Declaration, Field, Struct
 from firnline.protocol.primitives import (
     NO_TAGS,
     check_count,
@@ -27,7 +28,6 @@ from firnline.protocol.primitives import (
     string_length,
     uvarint,
 )
-from firnline.protocol.schema import Field, Message, Struct
 
 Reader = Callable[[Any, int, int, list[int]], tuple[Any, int]]
 Writer = Callable[[Any, Callable[[Any], None]], None]
@@ -49,18 +49,18 @@ FIXED = {
 # What a reader raises for malformed bytes.
 BAD_BYTES = (struct.error, IndexError, UnicodeDecodeError)
 
-_readers: dict[tuple[type[Message], int], Reader] = {}
-_guarded: dict[tuple[type[Message], int], Reader] = {}
-_writers: dict[tuple[type[Message], int], Writer] = {}
-_slicing_readers: dict[tuple[type[Message], int], SlicingReader] = {}
-_slicing: dict[tuple[type[Message], int], SlicingWriter] = {}
+_readers: dict[tuple[type[Declaration], int], Reader] = {}
+_guarded: dict[tuple[type[Declaration], int], Reader] = {}
+_writers: dict[tuple[type[Declaration], int], Writer] = {}
+_slicing_readers: dict[tuple[type[Declaration], int], SlicingReader] = {}
+_slicing: dict[tuple[type[Declaration], int], SlicingWriter] = {}
 # Array elements that are read or written per slice: about a millisecond. A string or bytes field counts as
 # one more for each 512 bytes, so that a slice is not much more than 256 KiB.
 ELEMENTS_PER_SLICE = 500
 _BYTES_OF_AN_ELEMENT_BITS = 9
 
 
-def reader(cls: type[Message], version: int) -> Reader:
+def reader(cls: type[Declaration], version: int) -> Reader:
     """Return the reader of `cls` at `version`; it raises ProtocolError for malformed bytes.
 
     An empty `budget` means the default, ARRAY_ELEMENTS_MAX.
@@ -83,7 +83,7 @@ def reader(cls: type[Message], version: int) -> Reader:
     return guarded
 
 
-def unguarded_reader(cls: type[Message], version: int) -> Reader:
+def unguarded_reader(cls: type[Declaration], version: int) -> Reader:
     """Return a reader that may also raise BAD_BYTES; its caller checks that it ended before `end`.
 
     It unpacks fixed-width fields without checking `end`.
@@ -96,7 +96,7 @@ def unguarded_reader(cls: type[Message], version: int) -> Reader:
     return found
 
 
-def slicing_reader(cls: type[Message], version: int) -> SlicingReader:
+def slicing_reader(cls: type[Declaration], version: int) -> SlicingReader:
     """Return an unguarded reader that is a generator and yields after each ELEMENTS_PER_SLICE array elements.
 
     It yields the message with everything that was read so far, so that whoever abandons it can free it.
@@ -110,7 +110,7 @@ def slicing_reader(cls: type[Message], version: int) -> SlicingReader:
     return found
 
 
-def writer(cls: type[Message], version: int) -> Writer:
+def writer(cls: type[Declaration], version: int) -> Writer:
     """Return the writer of `cls` at `version`."""
     key = (cls, version)
     found = _writers.get(key)
@@ -120,7 +120,7 @@ def writer(cls: type[Message], version: int) -> Writer:
     return found
 
 
-def slicing_writer(cls: type[Message], version: int) -> SlicingWriter:
+def slicing_writer(cls: type[Declaration], version: int) -> SlicingWriter:
     """Return a writer that is a generator and yields after each ELEMENTS_PER_SLICE structs in arrays."""
     key = (cls, version)
     found = _slicing.get(key)
@@ -202,7 +202,7 @@ def bytes_min(kind: Any, version: int, flexible: bool) -> int:
 
 
 def _compile_reader(
-    cls: type[Message], version: int, flexible: bool, *, in_slices: bool = False
+    cls: type[Declaration], version: int, flexible: bool, *, in_slices: bool = False
 ) -> Reader:
     how = " in slices" if in_slices else ""
     src = _Source(f"read {_title(cls)} v{version}{how}", in_slices=in_slices)
@@ -383,7 +383,7 @@ def _read_array(
 
 
 def _compile_writer(
-    cls: type[Message], version: int, flexible: bool, *, in_slices: bool = False
+    cls: type[Declaration], version: int, flexible: bool, *, in_slices: bool = False
 ) -> Writer:
     how = " in slices" if in_slices else ""
     src = _Source(f"write {_title(cls)} v{version}{how}", in_slices=in_slices)

@@ -15,63 +15,29 @@ Source: KIP-482 (flexible versions), KIP-631 (records in the same language).
 """
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
 from firnline.base.ids import ZERO_UUID
 from firnline.base.limits import ARRAY_ELEMENTS_MAX
 from firnline.base.ports import Buffer
 from firnline.base.slices import FileSlice, Records
+from firnline.protocol.compile import reader, writer
+from firnline.protocol.declaration import (
+    NEVER,
+    NO_DEFAULT,
+    OPEN,
+    Declaration,
+    Field,
+    Struct,
+    Versions,
+    parse_versions,
+)
+
+# Those who declare messages, or look at declarations, need this module alone.
+__all__ = ["NEVER", "OPEN", "Field", "Message", "Part", "Struct", "Versions", "f", "parse_versions"]
 
 Part = Buffer | FileSlice
 IntKind = Literal["int8", "int16", "uint16", "int32", "uint32", "int64"]
-NO_DEFAULT: Any = object()
-
-
-class Versions(NamedTuple):
-    """An inclusive range of versions; `last` is large for an open range."""
-
-    first: int
-    last: int
-
-    def __contains__(self, version: object) -> bool:
-        return isinstance(version, int) and self.first <= version <= self.last
-
-
-OPEN = 32767
-NEVER = Versions(OPEN, -1)
-
-
-def parse_versions(text: str) -> Versions:
-    """Parse Kafka's spelling: "0+", "1-3", "2" or "none"."""
-    if text == "none":
-        return NEVER
-    if text.endswith("+"):
-        return Versions(int(text[:-1]), OPEN)
-    first, _, last = text.partition("-")
-    return Versions(int(first), int(last or first))
-
-
-class Field(NamedTuple):
-    """One declared field. `kind` is a primitive's name, a Struct, or a one-element list of either."""
-
-    kind: Any
-    versions: Versions
-    doc: str
-    default: Any
-    nullable: Versions
-    tag: int | None
-    kafka_name: str | None
-    flexible: Versions | None
-
-
-_ZEROS: dict[str, Any] = {
-    "bool": False,
-    "string": "",
-    "bytes": b"",
-    "records": None,
-    "uuid": ZERO_UUID,
-    "float64": 0.0,
-}
 
 S = TypeVar("S", bound="Struct")
 
@@ -282,71 +248,8 @@ def f(
     return Field(kind, parse_versions(versions), doc, default, null, tag, name, own)
 
 
-def _default(field: Field) -> Any:
-    if field.default is not NO_DEFAULT:
-        return field.default
-    if isinstance(field.kind, list):
-        return ()
-    if isinstance(field.kind, str):
-        return _ZEROS.get(field.kind, 0)
-    return None if field.nullable is not NEVER else _frozen(field.kind)
-
-
-def _frozen(kind: "type[Struct]") -> "Struct":
-    """Return the default of a struct field. All messages share it, so it must not be changed."""
-
-    def refuse(self: Struct, name: str, value: object) -> None:
-        raise AttributeError(f"a shared default {kind.__name__}: set the whole field instead")
-
-    body = {"__setattr__": refuse, "__module__": kind.__module__}
-    frozen: type[Struct] = type(kind.__name__, (kind,), body)
-    frozen.fields = kind.fields
-    return frozen()
-
-
-class Struct:
-    """A group of fields. Instances are plain: create them with keywords, read and set attributes."""
-
-    fields: ClassVar[dict[str, Field]] = {}
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        own = {name: value for name, value in vars(cls).items() if isinstance(value, Field)}
-        cls.fields = {**cls.fields, **own}
-        for name, field in own.items():
-            setattr(cls, name, _default(field))
-
-    def __init__(self, **values: Any) -> None:
-        known = self.fields
-        for name in values:
-            if name not in known:
-                raise TypeError(f"{type(self).__name__} has no {name}")
-        if values:
-            self.__dict__ = values
-
-    def __eq__(self, other: object) -> bool:
-        # `fields` is one dictionary per declaration; a shared default has that of its struct.
-        return getattr(other, "fields", None) is self.fields and all(
-            _plain(getattr(self, name)) == _plain(getattr(other, name)) for name in self.fields
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{k}={v!r}" for k, v in self.__dict__.items())
-        return f"{type(self).__name__}({shown})"
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-class Message(Struct):
-    """A struct with a key and versions: a request, a response, or a record's value."""
-
-    key: ClassVar[int]
-    valid: ClassVar[Versions]
-    flexible: ClassVar[Versions]
+class Message(Declaration):
+    """A request, a response, or a record's value."""
 
     def __init_subclass__(cls, *, key: int, valid: str, flexible: str, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -361,14 +264,10 @@ class Message(Struct):
         Fields of kind bytes and records are views of `data`. Raises ProtocolError for malformed bytes; never
         allocates more than the received bytes justify.
         """
-        from firnline.protocol.compile import reader  # the compiler imports this module
-
         return reader(cls, version)(data, position, len(data), [ARRAY_ELEMENTS_MAX])
 
     def parts(self, version: int) -> list[Part]:
         """Encode as a list of byte strings and file slices, in order."""
-        from firnline.protocol.compile import writer
-
         out: list[Part] = []
         writer(type(self), version)(self, out.append)
         return out

@@ -21,7 +21,8 @@ from firnline.log.compaction.cleaner import Damaged
 from firnline.log.compaction.rounds import CleanedGroup, RoundDone
 from firnline.log.compaction.state import Dirt, RoundRules
 from firnline.log.compaction.swap import SwapUndone
-from firnline.log.log import Kept, Log
+from firnline.log.log import Log
+from firnline.log.truncation import Kept
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 

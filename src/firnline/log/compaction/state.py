@@ -8,23 +8,21 @@ min.cleanable.dirty.ratio, or has waited for max.compaction.lag.ms. Source: KIP-
 
 import weakref
 from collections.abc import Generator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from firnline.base.effects import Effects
 from firnline.base.ids import NO_OFFSET
 from firnline.base.ports import Fs
 from firnline.base.units import INT64_MAX
+from firnline.config.topic import TopicConfig
 from firnline.log import retention
 from firnline.log.compaction.rounds import CleanedGroup, CompactionJob, RoundDone, SegmentToClean
 from firnline.log.compaction.swap import is_whole, swap_in
-from firnline.log.producer_state import snapshot_path
+from firnline.log.producer_state import ProducerStates, snapshot_path
 from firnline.log.segment import Segment
 from firnline.log.segments import Segments
 from firnline.log.sparse_index import IndexDamaged
 from firnline.log.sync_ledger import SyncLedger
-
-if TYPE_CHECKING:
-    from firnline.log.log import Log
 
 # A millisecond or two of the loop.
 _PRODUCERS_PER_STEP = 500
@@ -57,6 +55,24 @@ class Dirt(NamedTuple):
         return self.cleanable_bytes / total if total else 0.0
 
 
+class CompactedLog(Protocol):
+    """What a compaction asks the log that it belongs to. `Log` has one, so this module cannot import it."""
+
+    path: str
+    producers: ProducerStates
+    log_end_offset: int
+    log_start_offset: int
+
+    @property
+    def config(self) -> TopicConfig: ...
+    @property
+    def last_stable_offset(self) -> int: ...
+    @property
+    def recovery_start(self) -> int: ...
+    @property
+    def truncation(self) -> object: ...
+
+
 class Compaction:
     """The compaction of one log.
 
@@ -76,8 +92,8 @@ class Compaction:
         "swaps",
     )
 
-    def __init__(self, log: "Log", fs: Fs, segments: Segments, ledger: SyncLedger) -> None:
-        self._log: Log = weakref.proxy(log)  # it has us: no cycle is to keep what it has
+    def __init__(self, log: CompactedLog, fs: Fs, segments: Segments, ledger: SyncLedger) -> None:
+        self._log: CompactedLog = weakref.proxy(log)  # it has us: no cycle is to keep what it has
         self._fs = fs
         self._segments = segments
         self._ledger = ledger
