@@ -173,7 +173,7 @@ def produce_stages(made: Bench, rounds: int) -> Iterator[Row]:
     yield (
         "judge",
         "by the topic's limits",
-        least(lambda: check_limits(fields, records, log.limits, now_ms)),
+        least(lambda: check_limits(fields, records, log.settings.limits, now_ms)),
     )
     header = tuple.__new__(BatchHeader, fields)
     numbered = header._replace(producer_id=7, producer_epoch=0, base_sequence=0)

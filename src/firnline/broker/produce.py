@@ -85,7 +85,7 @@ class Producing:
         have to be waited for. None: nothing was done, as there is more to it.
         """
         attributes = header[_ATTRIBUTES]
-        codec = partition.log.stored_codec
+        codec = partition.log.settings.stored_codec
         if (
             attributes & TRANSACTIONAL_MASK
             or (codec is not None and attributes & COMPRESSION_MASK != codec)
@@ -430,7 +430,7 @@ class _Pending:
 
 def is_in_its_codec(log: Log, attributes: int) -> bool:
     """Whether the log stores a batch with these attributes as it came."""
-    return log.stored_codec in (None, attributes & COMPRESSION_MASK)
+    return log.settings.stored_codec in (None, attributes & COMPRESSION_MASK)
 
 
 class Recompression:
@@ -458,7 +458,9 @@ class Recompression:
                 or partition.topic_partition.topic in SYSTEM_TOPICS
             ):
                 continue
-            self._jobs.append((place, partition, _target(partition.log), partition.log.limits))
+            self._jobs.append(
+                (place, partition, _target(partition.log), partition.log.settings.limits)
+            )
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -525,7 +527,7 @@ class Recompression:
 
 
 def _target(log: Log) -> Target:
-    codec, config = log.stored_codec, log.config
+    codec, config = log.settings.stored_codec, log.config
     assert codec is not None, "a log that stores what producers send compresses nothing again"
     levels = {
         GZIP: config.compression_gzip_level,

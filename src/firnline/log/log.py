@@ -8,8 +8,6 @@ calls `flushed` (rel-P4, rel-P5). Source: spec C13, T1-T5, T12-T16; KIP-98, KIP-
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Literal
 
-from crc32c import crc32c
-
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
@@ -27,14 +25,13 @@ from firnline.log.compaction.state import Compaction
 from firnline.log.epochs import LeaderEpochs
 from firnline.log.file_syncs import DirSync, PathSync
 from firnline.log.producer_state import BatchMark, ProducerStates, write_snapshot_file
-from firnline.log.segment import Segment, index_rules
+from firnline.log.segment import Segment
 from firnline.log.segments import ClosedSegment, Segments, WantIndex, note_producer
+from firnline.log.settings import log_settings
 from firnline.log.sync_ledger import SyncLedger
 from firnline.log.truncation import CutTo, Kept, StartOver, Truncation
 from firnline.records.batch import STAMP, BatchHeader, set_log_append_time, set_offset_and_epoch
-from firnline.records.compression import STORED_CODECS
 from firnline.records.validate import (
-    BatchLimits,
     as_create_time,
     check_batches,
     check_fetched,
@@ -121,37 +118,19 @@ class Log:
 
     @property
     def config(self) -> TopicConfig:
-        return self._config
+        return self.settings.config
 
     @config.setter
     def config(self, config: TopicConfig) -> None:
-        self._config = config
-        self._is_log_append_time = config.message_timestamp_type == "LogAppendTime"
-        self.limits = BatchLimits(
-            config.max_message_bytes,
-            config.message_timestamp_before_max_ms,
-            config.message_timestamp_after_max_ms,
-            self._is_log_append_time,
-            "compact" in config.cleanup_policy,
-        )
-        self.stored_codec = STORED_CODECS[config.compression_type]
-        self.flush_messages = config.flush_messages
-        self._segment_bytes = config.segment_bytes
-        self._segment_ms = config.segment_ms - self._jitter_ms(config)
-        if "compact" in config.cleanup_policy:
+        self.settings = log_settings(config, self.path)
+        if self.settings.limits.is_compacted:
             self.compaction.expect_gaps()
-            self._segment_ms = min(self._segment_ms, config.max_compaction_lag_ms)
-        self._rules = self._segments.active.rules = index_rules(config)
-
-    def _jitter_ms(self, config: TopicConfig) -> int:
-        """Spread the rolls of partitions over segment.jitter.ms: a fixed share of it for each path."""
-        limit = min(config.segment_jitter_ms, config.segment_ms)
-        return crc32c(self.path.encode()) % limit if limit > 0 else 0
+        self._segments.active.rules = self.settings.index_rules
 
     @property
     def is_tiered(self) -> bool:
         """Whether the topic has remote storage enabled (T4), even on a broker without a remote tier."""
-        return retention.is_tiered(self.topic_partition.topic, self._config)
+        return retention.is_tiered(self.topic_partition.topic, self.config)
 
     @property
     def recovery_point(self) -> int:
@@ -203,7 +182,7 @@ class Log:
         """
         if origin != "client":
             return self._append_own(data, leader_epoch, now_ms)
-        fields = check_shape(data, self.limits)
+        fields = check_shape(data, self.settings.limits)
         if type(fields) is KafkaError:
             return fields
         return self.append_checked(data, fields, leader_epoch, now_ms)  # type: ignore[arg-type]
@@ -215,7 +194,8 @@ class Log:
 
         fields  those of its header
         """
-        if problem := check_limits(fields, data, self.limits, now_ms):
+        settings = self.settings
+        if problem := check_limits(fields, data, settings.limits, now_ms):
             return problem
         _, length, _, _, _, attributes, delta, _, max_time, producer_id, _, _, _, _ = fields
         if (size := length + 12) != len(data):
@@ -224,13 +204,13 @@ class Log:
             verdict = self.producers.check(_new_tuple(BatchHeader, fields), is_client=True)
             if verdict is not None:
                 return self._repeat(verdict) if isinstance(verdict, BatchMark) else verdict
-        if size > self._segment_bytes:
+        if size > settings.segment_bytes:
             return KafkaError(Code.RECORD_LIST_TOO_LARGE, "the batch exceeds segment.bytes")
         if leader_epoch != self._latest_epoch and (problem := self._fenced(leader_epoch)):
             return problem
         base_offset = self.log_end_offset
         STAMP.pack_into(data, 0, base_offset, length, leader_epoch)
-        if self._is_log_append_time:
+        if settings.is_log_append_time:
             max_time = now_ms
             set_log_append_time(data, _new_tuple(BatchHeader, fields), now_ms)
         elif attributes & 8:
@@ -240,8 +220,8 @@ class Log:
         last_offset = base_offset + delta
         segment = self._segments.active
         if (
-            segment.size_bytes + size > self._segment_bytes
-            or segment.waited_ms(now_ms, max_time) > self._segment_ms
+            segment.size_bytes + size > settings.segment_bytes
+            or segment.waited_ms(now_ms, max_time) > settings.segment_ms
             or last_offset - segment.base_offset > INT32_MAX
             or segment.is_full
         ) and segment.size_bytes:
@@ -250,7 +230,7 @@ class Log:
         self.log_end_offset = self.producers.end_offset = last_offset + 1
         if producer_id >= 0:
             self.producers.note_batch(_new_tuple(BatchHeader, fields), base_offset, max_time)
-        time_ms = max_time if self._is_log_append_time else -1
+        time_ms = max_time if settings.is_log_append_time else -1
         return _new_tuple(Appended, (base_offset, last_offset, time_ms, self.log_start_offset))
 
     def _repeat(self, mark: BatchMark) -> Appended:
@@ -261,7 +241,7 @@ class Log:
         self, data: bytearray | memoryview, leader_epoch: int, now_ms: int
     ) -> Appended | KafkaError:
         """Assign offsets to a coordinator's batches and append them; an oversize batch gets a segment."""
-        found = check_batches(data, self.limits)
+        found = check_batches(data, self.settings.limits)
         if isinstance(found, KafkaError):
             return found
         if problem := self._fenced(leader_epoch):
@@ -273,13 +253,13 @@ class Log:
                 return problem
             set_offset_and_epoch(data, header.position, offset, leader_epoch)
             header = header._replace(base_offset=offset, leader_epoch=leader_epoch)
-            if self._is_log_append_time:
+            if self.settings.is_log_append_time:
                 set_log_append_time(data, header, now_ms)
                 header = header._replace(max_timestamp=now_ms)
             stamped.append(header)
             offset = header.next_offset
         self._write(data, stamped, now_ms)
-        time_ms = now_ms if self._is_log_append_time else -1
+        time_ms = now_ms if self.settings.is_log_append_time else -1
         return Appended(first_offset, offset - 1, time_ms, self.log_start_offset)
 
     def append_as_follower(
@@ -310,7 +290,7 @@ class Log:
             segment = self._segments.active
             if segment.size_bytes and self._has_to_roll(segment, found[begin], now_ms):
                 segment = self._roll(found[begin], now_ms)
-            end, room = begin + 1, self._segment_bytes - segment.size_bytes
+            end, room = begin + 1, self.settings.segment_bytes - segment.size_bytes
             room -= found[begin].size_bytes
             while end < len(found) and found[end].size_bytes <= room:
                 if not segment.may_hold(found[end].last_offset):
@@ -322,8 +302,8 @@ class Log:
 
     def _has_to_roll(self, segment: Segment, header: BatchHeader, now_ms: int) -> bool:
         return (
-            segment.size_bytes + header.size_bytes > self._segment_bytes
-            or segment.waited_ms(now_ms, header.max_timestamp) > self._segment_ms
+            segment.size_bytes + header.size_bytes > self.settings.segment_bytes
+            or segment.waited_ms(now_ms, header.max_timestamp) > self.settings.segment_ms
             or not segment.may_hold(header.last_offset)
             or segment.is_full
         )
@@ -474,7 +454,9 @@ class Log:
         old, base_offset = self._segments.active, self.log_end_offset
         if header is not None and header.last_offset - base_offset > INT32_MAX:
             base_offset = header.base_offset
-        new = Segment.create(self._fs, self.path, base_offset, rules=self._rules, now_ms=now_ms)
+        new = Segment.create(
+            self._fs, self.path, base_offset, rules=self.settings.index_rules, now_ms=now_ms
+        )
         self._ledger.dir_changes += 1
         try:
             self._take_snapshot(base_offset).close()
@@ -501,7 +483,7 @@ class Log:
         self._segments.release_idle()
         while self.truncation is None and len(gone) < retention.NAMES_AT_ONCE:
             try:
-                decision = retention.decide(self._retention_view(), self._config, now_ms)
+                decision = retention.decide(self._retention_view(), self.config, now_ms)
                 if decision.segments:
                     gone += self._condemn(decision.segments)
                 if decision.roll_active:
@@ -513,7 +495,7 @@ class Log:
             if not (decision.roll_active or decision.segments):
                 break
         effects = retention.removal(
-            self._fs, gone, self.path, delay_ms=self._config.file_delete_delay_ms, now_ms=now_ms
+            self._fs, gone, self.path, delay_ms=self.config.file_delete_delay_ms, now_ms=now_ms
         )
         return effects + retention.next_step(self.path, self.delete_due_segments, len(gone), now_ms)
 
@@ -618,7 +600,7 @@ class Log:
         self.local_log_start_offset = min(self.local_log_start_offset, end)
         self.highest_remote_offset = min(self.highest_remote_offset, end - 1)
         self.compaction.truncated_to(end)
-        self._segments.active.rules = self._rules
+        self._segments.active.rules = self.settings.index_rules
         if log_start_offset is not None:
             self.epochs.truncate_from_start(self.log_start_offset)
             self.high_watermark = max(self.high_watermark, self.log_start_offset)

@@ -353,9 +353,10 @@ class Partition:
         if rule == "always" or (rule == "auto" and acks == ACKS_ALL and len(self.maximal_isr) == 1):
             return True
         log = self.log
+        flush_messages = log.settings.flush_messages
         return (
-            log.flush_messages != INT64_MAX
-            and log.log_end_offset - log.recovery_point >= log.flush_messages
+            flush_messages != INT64_MAX
+            and log.log_end_offset - log.recovery_point >= flush_messages
         )
 
     @property
