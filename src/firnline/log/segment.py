@@ -26,9 +26,8 @@ from firnline.config.topic import TopicConfig
 from firnline.formats import names, offset_index, time_index
 from firnline.log.checkpoint import DAMAGE_REMEDY
 from firnline.log.file_syncs import PathSync, PathSyncs
-from firnline.log.offset_index import OffsetIndex
+from firnline.log.indexes import OffsetIndex, TimeIndex
 from firnline.log.sparse_index import EntriesDamaged, IndexDamaged
-from firnline.log.time_index import TimeIndex
 from firnline.log.transaction_index import TransactionIndex
 from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, PEEK, BatchHeader, parse_header
 from firnline.records.file_scan import FoundBatch, good_batches, whole_batches

@@ -17,7 +17,7 @@ from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import KIB
 from firnline.formats.transaction_index import AbortedTxn
-from firnline.log.offset_index import OffsetIndex
+from firnline.log.indexes import OffsetIndex
 from firnline.log.producer_state import ProducerStates, read_marker, snapshot_path
 from firnline.log.retention import SegmentAge
 from firnline.log.segment import WALK_BYTES, Segment

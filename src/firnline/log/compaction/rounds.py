@@ -32,8 +32,7 @@ from firnline.log.compaction.cleaner import (
 from firnline.log.compaction.offset_map import SLOT_BYTES, OffsetMap
 from firnline.log.compaction.transactions import CleanedTransactions
 from firnline.log.compaction.walk import CHUNK_BYTES, SegmentWalk
-from firnline.log.offset_index import OffsetIndex
-from firnline.log.time_index import TimeIndex
+from firnline.log.indexes import OffsetIndex, TimeIndex
 from firnline.log.transaction_index import TransactionIndex
 from firnline.records.batch import BatchHeader
 

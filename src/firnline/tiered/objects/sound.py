@@ -23,10 +23,9 @@ from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.producer_snapshot import decode_snapshot, encode_snapshot
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.log.checkpoint import read_whole
-from firnline.log.offset_index import OffsetIndex
+from firnline.log.indexes import OffsetIndex, TimeIndex
 from firnline.log.producer_state import ProducerStates, read_marker, snapshot_offsets, snapshot_path
 from firnline.log.segments import ClosedSegment
-from firnline.log.time_index import TimeIndex
 from firnline.records.batch import parse_header
 from firnline.records.file_scan import FoundBatch, good_batches
 from firnline.records.walk import WHY, BatchWalk, Slot
