@@ -81,7 +81,7 @@ class Connection:
     def __init__(self) -> None:
         self.answers: list[Any] = []
         self.closed = False
-        self.share: Any = None  # where the bytes of its answers are counted
+        self.response_memory: Any = None  # where the bytes of its answers are counted
 
 
 def format_disk(fs: CrashableFs, rng: SeededRng, path: str = DATA) -> None:

@@ -9,9 +9,9 @@ from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import TopicPartition
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.config.topic import TopicConfig
+from firnline.log.settings import LogSettings, log_settings
 from firnline.records.batch import HEADER_BYTES, parse_header, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
-from firnline.records.validate import BatchLimits
 from firnline.replica.partition import FsyncRule, Partition
 
 NODE_ID = 1
@@ -75,7 +75,6 @@ class ListLog:
         self.compaction = SimpleNamespace(swaps=0, may_have_gaps=False)
         self.path = f"/{topic}-{index}"
         self.config = TopicConfig()
-        self.limits = BatchLimits(1 << 20)
         self.recovery: object = None
         self.truncation: object = None
         self.is_half_cut = False
@@ -98,19 +97,23 @@ class ListLog:
         self.times: list[tuple[int, int]] = []  # offset, timestamp
 
     @property
+    def settings(self) -> LogSettings:
+        return log_settings(self.config, self.path)
+
+    @property
     def last_stable_offset(self) -> int:
         stable = self.open_transaction_offset
         return self.high_watermark if stable is None else min(stable, self.high_watermark)
 
-    def append_as_leader(
-        self,
-        data: Any,
-        leader_epoch: int,
-        now_ms: int,
-        origin: str = "client",
-        header: tuple[int, ...] | None = None,
+    def append_checked(
+        self, data: Any, fields: tuple[int, ...], leader_epoch: int, now_ms: int
     ) -> Appended | KafkaError:
-        assert header is None or header[1] == len(data) - 12
+        assert fields[1] == len(data) - 12
+        return self.append_as_leader(data, leader_epoch, now_ms)
+
+    def append_as_leader(
+        self, data: Any, leader_epoch: int, now_ms: int, origin: str = "client"
+    ) -> Appended | KafkaError:
         if self.fail_next:
             raise StorageError("cannot append", error=self.fail_error)
         if self.refuse_next is not None:

@@ -1,1 +1,1 @@
-"""L6: what other nodes and clients ask of this one: wire shape <-> domain call, by API key. PURE."""
+"""L6: the requests of clients and of other nodes, by API key: from the wire to a call, and back. PURE."""

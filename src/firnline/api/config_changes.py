@@ -1,6 +1,6 @@
-"""The way of AlterConfigs and IncrementalAlterConfigs: here, or at the active controller. PURE.
+"""Handles AlterConfigs and IncrementalAlterConfigs, here or at the active controller. PURE.
 
-Both ask the same of the same resources, in messages of two shapes. Source: KIP-133, KIP-339, KIP-590.
+Both change the same resources, with messages of different classes. Source: KIP-133, KIP-339, KIP-590.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -20,18 +20,20 @@ if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
 _BROKERS = 1
-# Two milliseconds.
+# Takes two milliseconds.
 _RESOURCES_PER_SLICE = 40
 _ROWS_PER_SLICE = 500
 _LOOKED_AT_PER_SLICE = 5_000
-_NOT_SAID = KafkaError(Code.UNKNOWN_SERVER_ERROR, "the active controller did not say")
-Answers = Sequence[KafkaError | None]
+_NOT_SAID = KafkaError(Code.UNKNOWN_SERVER_ERROR, "the active controller sent no result")
+Outcomes = Sequence[KafkaError | None]
 
 
 class Shape(NamedTuple):
-    """The classes of one of the two messages, and what the controller does with it.
+    """The classes of one of the two messages, and the controller's function for it.
 
-    decide(node, resources, validate_only)  answers to the resources in the order given
+    decide(node, resources, validate_only)  decides the changes; its response has an outcome for each
+    resource,
+                                            in the same order
     """
 
     request: type[Any]
@@ -43,7 +45,7 @@ class Shape(NamedTuple):
 def alter(
     node: "AnyNode", context: RequestContext, request: Any, now_ms: int, shape: Shape
 ) -> Effects:
-    """Answer each resource once its changes are committed and this broker has seen them."""
+    """Change the resources; answer once the changes are committed and applied on this broker."""
     if node.forwards:
         return in_slices(node, context, _forward(node, context, request, now_ms, shape), now_ms)
     slices = _alter(node, context, request, now_ms, shape)
@@ -53,7 +55,7 @@ def alter(
 def _forward(
     node: "AnyNode", context: RequestContext, request: Any, now_ms: int, shape: Shape
 ) -> Slices:
-    """Have the active controller do what is not refused here, if that is anything."""
+    """Forward the resources that this broker does not refuse, if there are any."""
     resources = request.resources
     refused: dict[int, KafkaError] = {}
     places = 0
@@ -75,7 +77,7 @@ def _forward(
         return shape.response(responses=found)
 
     def merged(answer: Any) -> Generator[object, None, Any]:
-        """Put what the active controller said of the rest between what was refused here."""
+        """Merge the results of the active controller with the refusals of this broker."""
         answers = iter(answer.responses)
         found = yield from in_steps(
             lambda place, resource: (
@@ -110,7 +112,7 @@ def _forward(
 def _alter(
     node: "AnyNode", context: RequestContext, request: Any, now_ms: int, shape: Shape
 ) -> Slices:
-    """Decide on so many resources at a time; what is said of one must not be said twice."""
+    """Decide in portions. A resource that the request names twice stays in one portion, which refuses it."""
     resources = request.resources
     answers: list[KafkaError | None] = []
     taken: list[int] = []
@@ -122,7 +124,7 @@ def _alter(
             if answers[place] is None:
                 taken.append(place)
 
-    def told(portion: Sequence[int], outcome: Answers | KafkaError) -> None:
+    def on_outcome(portion: Sequence[int], outcome: Outcomes | KafkaError) -> None:
         found = [outcome] * len(portion) if isinstance(outcome, KafkaError) else outcome
         for place, answer in zip(portion, found, strict=True):
             answers[place] = answer
@@ -140,7 +142,7 @@ def _alter(
                 node, [resources[place] for place in portion], request.validate_only
             ),
             write=node.quorum.write,
-            told=told,
+            on_outcome=on_outcome,
             finish=finish,
             now_ms=now_ms,
         )
@@ -168,12 +170,12 @@ def _here(
 
 
 def resource_of(row: Any) -> ConfigResource:
-    """What a row of either message is about."""
+    """Return the resource of a row of either message."""
     return ConfigResource(row.resource_type, row.resource_name)
 
 
 def _wrong_broker(node: "AnyNode", resource: Any) -> KafkaError | None:
-    """A broker changes its own settings and those of all brokers, not another's; a controller anyone's."""
+    """Refuse the settings of another broker. A controller changes those of every broker."""
     name = resource.resource_name
     if node.endpoint_type != _BROKERS or resource.resource_type != ResourceType.BROKER:
         return None
@@ -181,7 +183,7 @@ def _wrong_broker(node: "AnyNode", resource: Any) -> KafkaError | None:
         return None
     if int(name) == node.node_id:
         return None
-    return KafkaError(Code.INVALID_REQUEST, f"this is broker {node.node_id}, and not {name}")
+    return KafkaError(Code.INVALID_REQUEST, f"this is broker {node.node_id}, not {name}")
 
 
 def _row(shape: Shape, resource: Any, answer: KafkaError | None) -> Any:

@@ -1,4 +1,4 @@
-"""Who asks, and how to answer them. PURE."""
+"""One request in progress: its connection, its header, and its response. PURE."""
 
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVarTuple
@@ -9,14 +9,14 @@ from firnline.protocol.session import Encoded, Wrapped
 
 # AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, AssignReplicasToDirs.
 OF_BROKERS = frozenset((56, 62, 63, 67, 73))
-# What an answer is made of: a message, or what is encoded already, in part or as a whole frame.
-Answer = Message | Encoded | Wrapped | bytes
+# A response: a message, or one that is encoded already, in part or as a complete frame.
+Response = Message | Encoded | Wrapped | bytes
 Found = TypeVarTuple("Found")
 _NOTHING_TO_DO = CancelTimer(key=("answers", "to nobody"))
 
 
-class Share(Protocol):
-    """What the answers of one connection hold (runtime/bounds/answers)."""
+class ResponseMemory(Protocol):
+    """The memory of one connection's requests and responses (runtime/bounds/answers)."""
 
     def grow(self, size_bytes: int) -> None: ...
     def hold(self, size_bytes: int) -> None: ...
@@ -32,10 +32,10 @@ class Share(Protocol):
 
 
 class Connection(Protocol):
-    """Who asks, as far as a request has to know: runtime.net.Connection, or the simulator's own.
+    """The connection of a request: runtime.net.Connection, or that of the simulator.
 
-    The runtime's has `turn`, `closed`, `share` and `when_gone`, too; nothing depends on them where there are
-    no sockets.
+    The runtime's has `turn`, `closed`, `response_memory` and `when_gone`, too. They are optional, because a
+    connection without a socket needs none of them.
     """
 
     @property
@@ -49,16 +49,17 @@ class Connection(Protocol):
 
 
 class RequestContext:
-    """One request in progress. Machines pass its `connection` through unseen.
+    """One request in progress.
 
-    turn         which of the connection's requests it is
-    is_large     it was not done in one slice (api/slices), or its answer is long: that is encoded in slices
-    is_in_turns  some of its slices were left when it was taken up
-    owns_bytes   what it was read from is its own, and not memory that the next request comes into
-    is_change    it is done to its end, whoever hangs up, as it changes something (api/slices)
-    is_urgent    its slices are done before those of others: a replica that fetches, and what brokers ask of
-                 controllers, must not wait behind any number of clients
-    on_end       called after the last of them, however it ends; set by who keeps its bytes
+    turn         its number among the requests of the connection: responses are sent in this order
+    is_large     it took more than one slice (api/slices), or its response is long: the response is encoded
+                 in slices
+    is_in_turns  it has slices left after the first
+    owns_bytes   its bytes are its own, not a buffer that the next request is received into
+    is_change    it changes something, so it runs to its end even if the client disconnects (api/slices)
+    is_urgent    its slices run before those of other requests. Fetches of replicas and requests of brokers
+                 to controllers are urgent: they must not wait behind any number of clients
+    on_end       called after the last slice, however the request ends; set by the owner of its bytes
     """
 
     on_end: Callable[[], None]
@@ -100,136 +101,138 @@ class RequestContext:
 
     @property
     def is_gone(self) -> bool:
-        """Whether whoever asked has hung up."""
+        """Whether the client has disconnected."""
         return bool(getattr(self.connection, "closed", False))
 
     @property
     def listener(self) -> str:
-        """Name of the listener that the request came to."""
+        """The name of the listener that received the request."""
         return self.connection.listener
 
     @property
     def peer_host(self) -> str:
-        """Address of whoever asks."""
+        """The address of the client."""
         return self.connection.peer_host
 
     @property
     def principal(self) -> str:
-        """Who asks, as far as we know."""
+        """The principal of the client."""
         return self.connection.principal
 
-    def reply(self, message: Answer) -> Effect:
-        """Answer with `message`, encoded at the request's version."""
+    def reply(self, message: Response) -> Effect:
+        """Send `message`, encoded at the version of the request."""
         return Reply(context=self, message=message)
 
     def no_reply(self) -> "Reply[RequestContext]":
-        """Finish a request that has no answer: Produce with acks=0 (C13)."""
+        """Finish a request that has no response: Produce with acks=0 (C13)."""
         return Reply(context=self, message=None)
 
     @property
-    def share(self) -> "Share | None":
-        """Where bytes of the request and its answer are counted (runtime/bounds/answers). None: nowhere, and
-        it never waits, for who changed something is to hear of it.
+    def response_memory(self) -> "ResponseMemory | None":
+        """Counts the bytes of the request and its response (runtime/bounds/answers).
 
-        Replicas and brokers wait for one another alone, as anybody can pass for one: they have room of their
-        own beyond that of clients.
+        None for a request that changes something: it never waits for memory, because its client has to learn
+        of the change. Urgent requests wait only for one another: they have memory of their own beyond that of
+        clients, and bounded, as any client can pretend to be a broker.
         """
         if self.is_change:
             return None
-        share = getattr(self.connection, "share", None)
-        if share is not None:
-            share.is_urgent = self.is_urgent
-        return share
+        memory = getattr(self.connection, "response_memory", None)
+        if memory is not None:
+            memory.is_urgent = self.is_urgent
+        return memory
 
     def grow(self, size_bytes: int) -> None:
-        """Its answer holds so many bytes more than slices are taken to hold. ProtocolError: too many."""
-        share = self.share
-        if share is not None:
-            share.grow(size_bytes)
+        """Count bytes of the response beyond the estimate for each slice. ProtocolError: too many."""
+        memory = self.response_memory
+        if memory is not None:
+            memory.grow(size_bytes)
 
     def hold(self, size_bytes: int) -> None:
-        """The request itself holds so many bytes, as objects, while it is answered."""
-        share = self.share
-        if share is not None:
-            share.hold(size_bytes)
+        """Count bytes that the decoded request takes until its response is made."""
+        memory = self.response_memory
+        if memory is not None:
+            memory.hold(size_bytes)
 
     def keeps(self, *containers: object) -> Effects:
-        """Have what is in lists, dictionaries, sets and messages of very many rows freed in portions.
+        """Keep large containers and messages until the request is over; then free them in slices.
 
-        It is kept until the request is over, however it ends. Say so of what was made where a slice ends; of
-        the same container once or more. The effects are none.
+        Call it at the end of a slice for the containers that the slice made; twice for the same one does no
+        harm. Returns no effects.
         """
-        share = getattr(self.connection, "share", None)
-        if share is not None:
+        memory = getattr(self.connection, "response_memory", None)
+        if memory is not None:
             for each in containers:
-                share.keeps(each)
+                memory.keeps(each)
         return []
 
     def gives_way(self) -> None:
-        """It waits for followers or a tier from here on: no other answer is to wait for it."""
-        share = self.share
-        if share is not None:
-            share.give_way()
+        """From here on it waits for followers or a tier: no other response waits for its memory."""
+        memory = self.response_memory
+        if memory is not None:
+            memory.give_way()
 
     def when_gone(self, abandon: Callable[[int], Effects]) -> None:
-        """Have `abandon(now_ms)` called once if whoever asked hangs up before the answer.
+        """Call `abandon(now_ms)` once if the client disconnects before the response.
 
-        For what waits long and keeps much; of anything else the answer is dropped when it comes.
+        For a request that waits long and holds much memory. The response to any other request is dropped
+        when it is made.
         """
-        share = getattr(self.connection, "share", None)
-        if share is not None:
-            share.waits()  # others are not to wait until its time has come
-        tell = getattr(self.connection, "when_gone", None)
-        if tell is not None:
-            tell(self.turn, abandon)
+        memory = getattr(self.connection, "response_memory", None)
+        if memory is not None:
+            memory.waits()  # other responses do not wait for its memory meanwhile
+        register = getattr(self.connection, "when_gone", None)
+        if register is not None:
+            register(self.turn, abandon)
 
     def makes_reply(self, make: Callable[[*Found], Effect]) -> Callable[[*Found], Effect]:
-        """Return `make`, which makes the answer, as one that closes the connection where it fails.
+        """Return a callback that calls `make` for the response, and closes the connection if that raises.
 
-        For a machine that is to call it in a step of its own, or of somebody else's request: the step goes
-        on, and whoever asked learns that there is no answer. The rule stands in runtime/failed_requests.
+        For a state machine that calls it in a step of its own or of another client's request: that step goes
+        on, and the client of this request learns that there is no response. The rule:
+        runtime/failed_requests.
         """
 
         def guarded(*found: *Found) -> Effect:
             try:
                 return make(*found)
-            except Exception as problem:  # noqa: BLE001 - the runtime judges
+            except Exception as problem:  # noqa: BLE001 - the runtime decides
                 return self.failed(problem)
 
         return guarded
 
     def makes_replies(self, make: Callable[[*Found], Effects]) -> Callable[[*Found], Effects]:
-        """As `makes_reply`, of one that returns effects."""
+        """As `makes_reply`, for a `make` that returns effects."""
 
         def guarded(*found: *Found) -> Effects:
             try:
                 return make(*found)
-            except Exception as problem:  # noqa: BLE001 - the runtime judges
+            except Exception as problem:  # noqa: BLE001 - the runtime decides
                 return [self.failed(problem)]
 
         return guarded
 
     def ends(self) -> None:
-        """No slice of it is left, for the time being: its answer may be made in slices, too."""
+        """No slice is left for now. Encoding the response may take slices of its own later."""
         on_end = getattr(self, "on_end", None)
         if on_end is not None:
             del self.on_end
             on_end()
 
     def failed(self, problem: Exception) -> "CloseConnection[RequestContext]":
-        """There is no answer, because something went wrong inside, unexpectedly."""
+        """Close the connection without a response, because of an unexpected error in the node."""
         return CloseConnection(context=self, problem=problem)
 
     def close(self) -> "CloseConnection[RequestContext]":
-        """Drop the connection without an answer."""
+        """Close the connection without a response."""
         return CloseConnection(context=self)
 
 
 class UntilGone(Generic[*Found]):
-    """An answer that may wait for minutes. When whoever asked hangs up it is let go of, with its request.
+    """The callback of a response that may wait for minutes. It frees the request if the client disconnects.
 
-    What waits for it stays as it is: a member of a group has joined, whether or not anybody hears of it.
-    Called then it does nothing.
+    The operation itself goes on: a member of a group has joined, whether or not its client gets the response.
+    A call after that does nothing.
     """
 
     __slots__ = ("_make",)
@@ -242,10 +245,10 @@ class UntilGone(Generic[*Found]):
         return _NOTHING_TO_DO if make is None else make(*found)
 
     def waits(self, context: RequestContext) -> None:
-        """The request has been handled: watch its connection, unless the answer is made."""
+        """The handler has returned: watch the connection, unless the response is made already."""
         if self._make is not None:
-            context.when_gone(self._let_go)
+            context.when_gone(self._abandon)
 
-    def _let_go(self, now_ms: int) -> Effects:
+    def _abandon(self, now_ms: int) -> Effects:
         self._make = None
         return []

@@ -1,7 +1,12 @@
-"""A frame becomes a call, an answer becomes a frame: the only place that does either. PURE.
+"""Turns the frame of a request into a call of its handler, and a response into a frame. PURE.
 
-Unknown keys, unsupported versions and unreadable bytes close the connection (C17); ApiVersions alone
-answers a version it does not know, in the layout of version 0 (C4).
+A frame takes one of two ways. `at_once` takes the common case: it decodes the request in one call, and
+returns the frame of the response. Where it returns None, it has done nothing, and `on_frame` takes the frame:
+it reads the header, decodes the body, and calls the handler, which returns effects. A body of very many
+elements is decoded in slices (decision 0018).
+
+An unknown key, an unsupported version and unreadable bytes close the connection (C17). Only ApiVersions
+answers a version that it does not know, in the layout of version 0 (C4).
 """
 
 import struct
@@ -38,20 +43,20 @@ if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
 _PRODUCE_KEY, _FETCH_KEY = 0, 1
-# A request of more is read in slices. To find that out takes no longer than a slice.
+# A request of more elements is decoded in slices. Decoding this many takes no longer than a slice.
 ELEMENTS_AT_ONCE = 1_000
 _SLICE_READ_BYTES = ELEMENTS_PER_SLICE * ELEMENT_HELD_BYTES
 _SIZE_BYTES = 4
 _unpack_start = REQUEST_START.unpack_from
 _frame_size = struct.Struct(">i").unpack_from
-# Reads a request, a slice each; gives what it makes as far as that is made, or nothing. At last the request.
-Steps = Generator[object, None, Message]
+# Decodes a request; each step is a slice, and yields the containers it has made so far, or None.
+DecodeSteps = Generator[object, None, Message]
 
 
 class RequestCount(NamedTuple):
-    """Requests of one API at one version; bytes of frames without their size."""
+    """Requests of one API at one version; bytes of frames without their size field."""
 
-    name: str  # as in the name of the handler: list_offsets
+    name: str  # as in the name of the handler's module: list_offsets
     version: int
     requests: int
     in_bytes: int
@@ -59,9 +64,9 @@ class RequestCount(NamedTuple):
 
 
 class Dispatcher:
-    """Finds the API of a request, decodes it, calls its handler; encodes what is answered.
+    """Decodes requests, calls their handlers, and encodes responses.
 
-    One for each kind of listener: `rows` are the APIs that `node` serves there.
+    There is one for each kind of listener: `rows` are the APIs that `node` serves there.
     """
 
     def __init__(self, node: "AnyNode", rows: Iterable[ServedApi] = SERVED + PRIVATE) -> None:
@@ -69,16 +74,16 @@ class Dispatcher:
         self._rows = {row.key: row for row in rows}
         self._apis: dict[int, Api] = {}
         self._latest: Api | None = None
-        # The request that `on_frame` took last, where some of its slices are left.
+        # The request of the last `on_frame`, if it has slices left.
         self.in_turns: RequestContext | None = None
 
     @property
     def latest_name(self) -> str:
-        """Which API was asked last: list_offsets, or nothing."""
+        """The name of the API of the last request, such as list_offsets; empty before the first."""
         return "" if self._latest is None else self._rows[self._latest.key].name
 
     def name_of(self, context: RequestContext) -> str:
-        """Which API a request is one of: list_offsets."""
+        """The name of a request's API, such as list_offsets."""
         return self._rows[context.api_key].name
 
     def on_frame(
@@ -86,9 +91,11 @@ class Dispatcher:
     ) -> Effects:
         """Handle one request; return the effects of its handler.
 
-        `frame` is writable, and valid during this call, or for as long as anybody refers to it where the
-        request is to own it. Else it is copied, but for Produce, which works on it in place, so that what
-        others keep stays what it was. Raises ProtocolError: the connection is to be closed.
+        frame       writable; valid during this call
+        owns_bytes  the request owns `frame`, which stays valid while something refers to it. Otherwise the
+                    frame is copied, except for Produce, which stamps its batches in place.
+
+        Raises ProtocolError: the caller closes the connection.
         """
         self.in_turns = None
         try:
@@ -121,7 +128,7 @@ class Dispatcher:
             effects: Effects = api.handle(self._node, context, request, now_ms)
         except (Bug, ProtocolError, StorageError):
             raise
-        except Exception as problem:  # noqa: BLE001 - told with the request that it is of
+        except Exception as problem:  # noqa: BLE001 - `failed` names the request
             effects = [context.failed(problem)]
         if context.is_in_turns:
             self.in_turns = context
@@ -130,9 +137,9 @@ class Dispatcher:
     def _read_in_turns(
         self, api: Api, context: RequestContext, data: Buffer, position: int
     ) -> Effects:
-        """Have a request read in slices, and handled then."""
+        """Decode a request in slices, then handle it."""
         if api.key == _PRODUCE_KEY and not context.owns_bytes:
-            data = memoryview(bytearray(data))  # it outlives the frame, and is worked on in place
+            data = memoryview(bytearray(data))  # it outlives the frame, and is stamped in place
         context.is_large = context.is_in_turns = context.owns_bytes = True
         context.is_urgent |= api.key == _FETCH_KEY  # it may be a follower's
         self.in_turns = context
@@ -140,28 +147,28 @@ class Dispatcher:
         return self._read_on(api, context, steps, len(data), context.received_ms)
 
     def _read_on(
-        self, api: Api, context: RequestContext, steps: Steps, size: int, now_ms: int
+        self, api: Api, context: RequestContext, steps: DecodeSteps, size: int, now_ms: int
     ) -> Effects:
-        """Have the slices of its reading that are left done, and the request handled."""
+        """Schedule the slices that are left, and then the handler."""
         work: Any = self._reading(api, context, steps, size)
-        # What a slow slice is called in the metrics.
+        # The name of a slow slice in the metrics.
         work.__qualname__ = f"{work.__qualname__} of API {api.key}"
         return self._node.in_turns.begin(work, now_ms, is_urgent=context.is_urgent)
 
-    def _reading(self, api: Api, context: RequestContext, steps: Steps, size: int) -> Work:
-        """Read it; where what is read and answered holds too much already, go on when there is room.
+    def _reading(self, api: Api, context: RequestContext, steps: DecodeSteps, size: int) -> Work:
+        """Decode a request. Pause while requests and responses in progress hold too much memory.
 
-        As objects a request is ten times what it was on the wire, or more.
+        As objects a request takes ten times the bytes that it had on the wire, or more.
         """
-        share = context.share
+        memory = context.response_memory
         effects: Effects = []
         now_ms = yield []
         is_over = True
         try:
             while not context.is_gone:
-                if share is not None and share.must_wait():
+                if memory is not None and memory.must_wait():
                     is_over = False
-                    share.wait(partial(self._read_on, api, context, steps, size))
+                    memory.wait(partial(self._read_on, api, context, steps, size))
                     return []
                 made = next(steps)
                 if made is not None:
@@ -169,16 +176,17 @@ class Dispatcher:
                 context.hold(_SLICE_READ_BYTES)
                 now_ms = yield []
         except StopIteration as done:
-            context.is_in_turns = False  # unless its handler has it done in slices
+            context.is_in_turns = False  # unless its handler runs in slices
             api.requests += 1
             api.in_bytes += size
             try:
                 effects = api.handle(self._node, context, done.value, now_ms)
-            except Exception as problem:  # noqa: BLE001 - whoever runs the connection judges
+            except Exception as problem:  # noqa: BLE001 - the runtime decides (failed_requests)
                 effects = [context.failed(problem)]
             is_over = not context.is_in_turns
         except ProtocolError as problem:
-            # Not itself: its traceback leads here, and would keep the request until the collector looks.
+            # A new error: the traceback of `problem` refers to this frame, and would keep the request in
+            # memory until the next garbage collection.
             effects = [context.failed(ProtocolError(str(problem)))]
         finally:
             if is_over:
@@ -188,10 +196,10 @@ class Dispatcher:
     def at_once(
         self, connection: Connection, data: memoryview, size: int, now_ms: int
     ) -> bytes | tuple[Part, ...] | Effects | None:
-        """Handle the first `size` bytes of `data`, size prefix included, if they are one usual request.
+        """Handle the first `size` bytes of `data`, size field included, if they are one common request.
 
-        Returns the frame of the answer, or its parts, or the effects of a failure. None: nothing was done,
-        and `on_frame` is to be asked.
+        Returns the frame of the response, or its parts, or the effects of a request that waits or fails.
+        None: nothing was done, and the caller calls `on_frame`.
         """
         asked = usual_request(data, size)
         if asked is None:
@@ -212,10 +220,10 @@ class Dispatcher:
         return answer  # type: ignore[no-any-return]
 
     def encode(self, reply: Reply[RequestContext]) -> list[Part]:
-        """Return the frame that answers `reply.context` with `reply.message`."""
+        """Return the frame of the response `reply.message`, in parts."""
         context = reply.context
         api = self._apis[context.api_key << 16 | context.api_version]
-        message: Any = reply.message  # or the whole frame
+        message: Any = reply.message  # or a complete frame
         parts: list[Part] = [message]
         if type(message) is not bytes:
             parts = encode_answer(api, context.correlation_id, message)
@@ -223,7 +231,7 @@ class Dispatcher:
         return parts
 
     def encoding(self, reply: Reply[RequestContext]) -> Generator[int, None, list[Part]]:
-        """As `encode`; yields the bytes that were encoded wherever others may go first."""
+        """As `encode`, in slices; yields the number of bytes that each slice has encoded."""
         context = reply.context
         api = self._apis[context.api_key << 16 | context.api_version]
         parts = yield from encode_in_slices(api, context.correlation_id, reply.message)
@@ -231,7 +239,7 @@ class Dispatcher:
         return parts
 
     def counters(self) -> list[RequestCount]:
-        """What was asked and answered since the start, by API and version."""
+        """Requests and bytes since the start, by API and version."""
         return [
             RequestCount(
                 self._rows[api.key].name, api.version, api.requests, api.in_bytes, api.out_bytes
@@ -240,7 +248,7 @@ class Dispatcher:
         ]
 
     def load(self) -> Iterator[None]:
-        """Import what its APIs need, one at a time. Later there may be no descriptor to do it with."""
+        """Import the modules of the APIs, one a step. Later no file descriptor may be left to do so."""
         for row in self._rows.values():
             find_api(self._rows, row.key, row.advertised_max)
             yield
@@ -263,9 +271,9 @@ class Dispatcher:
 
 
 def find_api(rows: Mapping[int, ServedApi], key: int, version: int) -> Api:
-    """Return how to read, handle and answer one API. ProtocolError where it is not among `rows`.
+    """Return the codecs and the handler of one API. ProtocolError if it is not among `rows`.
 
-    ApiVersions is found in any version: at version 0 where it is not served.
+    ApiVersions is found for every version; for one that is not served, the codecs are those of version 0.
     """
     row = rows.get(key)
     if row is None:
@@ -283,10 +291,10 @@ def find_api(rows: Mapping[int, ServedApi], key: int, version: int) -> Api:
 def read_request(
     api: Api, data: Buffer, position: int, elements_max: int = ARRAY_ELEMENTS_MAX
 ) -> Message:
-    """Read the body of a request that begins at `position`, and fold what it names.
+    """Decode the body of a request at `position`, and fold the names that it repeats (api/duplicates).
 
-    Bytes after the request are not looked at, as in Kafka: librdkafka 2.16 sends one in Metadata 13. Raises
-    ProtocolError; TooManyElements where all its arrays have more than `elements_max`.
+    Ignores bytes after the request, as Kafka does: librdkafka 2.16 sends one in Metadata 13. Raises
+    ProtocolError; TooManyElements if the arrays together have more than `elements_max` elements.
     """
     request: Message
     size = len(data)
@@ -299,8 +307,8 @@ def read_request(
     return request
 
 
-def read_in_slices(api: Api, data: Buffer, position: int) -> Steps:
-    """As `read_request`, of as many elements as there may be; yields where others may go first."""
+def read_in_slices(api: Api, data: Buffer, position: int) -> DecodeSteps:
+    """As `read_request`, in slices, of up to `ARRAY_ELEMENTS_MAX` elements."""
     request: Message
     size = len(data)
     try:
@@ -323,7 +331,7 @@ def _check_end(api: Api, size: int, position: int, end: int) -> None:
 
 
 class Start(NamedTuple):
-    """The header of a request that came in an envelope; `body` is the position after it."""
+    """The header of a request in an Envelope; `body` is the position after it."""
 
     key: int
     version: int
@@ -333,7 +341,7 @@ class Start(NamedTuple):
 
 
 def start_of(data: Buffer) -> Start:
-    """Read the header of a whole request. Raises ProtocolError; also for a key that has no messages."""
+    """Decode the header of a complete request. Raises ProtocolError, also for an unknown key."""
     try:
         key_and_version, correlation_id, client_length = _unpack_start(data)
     except struct.error:
@@ -348,7 +356,7 @@ def start_of(data: Buffer) -> Start:
 
 
 def error_code(outcome: object) -> int:
-    """Return the wire code of an outcome that is either a KafkaError or a success."""
+    """Return Kafka's code of a KafkaError, and NONE for every other outcome."""
     return outcome.code if isinstance(outcome, KafkaError) else Code.NONE
 
 

@@ -1,9 +1,9 @@
-"""Changes of the cluster that a client asks of a broker go to the active controller, and back. PURE.
+"""Forwards a client's changes of the cluster from a broker to the active controller. PURE.
 
-The request travels in an Envelope, as its client sent it. While no controller is active, or the one that was
-asked is not, the broker asks again until the client's time is over: clients never hear of elections.
-This sends, and is not in `outbound` all the same: it keeps a client's request until that is answered.
-Source: KIP-590.
+The broker sends the request in an Envelope, as the client sent it, and passes the controller's response on.
+While no controller is active, or the one it asked is not any more, it tries again until the client's timeout:
+clients see no elections. It sends requests, but is not in `outbound`, because it owns the client's request
+until that has its response. Source: KIP-590.
 """
 
 from collections.abc import Callable, Generator
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from firnline.broker.controller_node import ControllerNode
     from firnline.broker.node import BrokerNode
 
-    # Who may serve changes of the cluster and questions about it: on which listener is the difference.
+    # Both serve changes of the cluster and questions about it, on different listeners.
     AnyNode = BrokerNode | ControllerNode
 
-# What leads to a message; yields what it has made so far wherever others may go first.
-Steps = Generator[Any, None, Message]
-Refusal = Callable[[KafkaError], Message | Steps]
-Finish = Callable[[Any], Steps]
+# Builds a message; each step is a slice, and yields the containers it has made so far, or None.
+MessageSteps = Generator[Any, None, Message]
+Refusal = Callable[[KafkaError], Message | MessageSteps]
+Finish = Callable[[Any], MessageSteps]
 
 CHANNEL = "forwarding"
 _RETRY_MS = 50
-# What a client waits for by default; a request that says less gets less.
+# The default timeout of clients; a request can state a shorter one.
 _TIMEOUT_MS = 30_000
 _SIZE_BYTES = 4
-# To read it and to write it again takes some milliseconds.
+# Decoding and encoding a larger response takes milliseconds.
 _LARGE_BYTES = 32 * KIB
-_NOT_UNDERSTOOD = "what the active controller answered is not understood"
+_NOT_UNDERSTOOD = "the response of the active controller is not understood"
 
 
 def forward(
@@ -60,19 +60,18 @@ def forward(
     here: Callable[[int], Effects],
     finish: Finish | None = None,
 ) -> Effects:
-    """Have the active controller decide; answer what it says, or `refusal(error)` when nobody did in time.
+    """Forward a request to the active controller, and answer with its response.
 
-    A refusal that names what the request names is steps that lead to it: of a large request each of them is
-    a slice.
-
-    here(now_ms)  handles the request on this node, should it be the active one by then
-    finish        makes the client's answer of the controller's, where they are not the same
+    refusal       makes the response for an error, also after a timeout: the message, or the steps that build
+                  it, each of which is a slice for a large request
+    here(now_ms)  handles the request on this node, if it has become the active controller
+    finish        makes the client's response of the controller's, if they differ
     """
     return _Forwarded(node, context, request, refusal, here, finish, now_ms).begin(now_ms)
 
 
 class _Forwarded:
-    """One request on its way."""
+    """One forwarded request."""
 
     def __init__(
         self,
@@ -98,7 +97,7 @@ class _Forwarded:
         )
 
     def begin(self, now_ms: int) -> Effects:
-        """Write the request again, in slices if it was read in slices; then ask."""
+        """Encode the request again, in slices if it was decoded in slices; then send it."""
         context = self._context
         header: Any = {
             "version": context.api_version,
@@ -120,9 +119,9 @@ class _Forwarded:
         return self.attempt(now_ms)
 
     def attempt(self, now_ms: int) -> Effects:
-        """Ask whoever is the active controller now."""
+        """Send the request to the present active controller."""
         if self._context.is_gone:
-            return []  # nobody waits for it: its bytes are kept no longer
+            return []  # the client has disconnected: free the request
         if not self._node.forwards:
             return self._here(now_ms)
         if now_ms >= self._until_ms:
@@ -130,7 +129,7 @@ class _Forwarded:
             return self._refuse(Code.REQUEST_TIMED_OUT, why, now_ms)
         leader = self._node.quorum.raft.leader_peer()
         if leader is None or leader.node_id == self._node.node_id:
-            return self._later(now_ms)  # nobody yet, or us in a moment
+            return self._later(now_ms)  # none yet, or this node soon
         send = Send(
             peer=leader,
             request=self._envelope,
@@ -151,12 +150,12 @@ class _Forwarded:
         if answer.error_code == Code.NOT_CONTROLLER:
             return self._later(now_ms)
         try:
-            return self._tell(answer, now_ms)
-        except Exception as problem:  # noqa: BLE001 - it may be this answer alone
+            return self._respond(answer, now_ms)
+        except Exception as problem:  # noqa: BLE001 - only this response may be bad
             return [self._context.failed(problem)]
 
-    def _tell(self, answer: EnvelopeResponse, now_ms: int) -> Effects:
-        """Make the client's answer of the controller's."""
+    def _respond(self, answer: EnvelopeResponse, now_ms: int) -> Effects:
+        """Make the client's response of the controller's."""
         if answer.error_code or answer.response_data is None:
             is_version = answer.error_code == Code.UNSUPPORTED_VERSION
             code = Code.UNSUPPORTED_VERSION if is_version else Code.UNKNOWN_SERVER_ERROR
@@ -169,7 +168,7 @@ class _Forwarded:
         return self._reply(self._unwrapped(data), now_ms)
 
     def _pass_on(self, data: Buffer, now_ms: int) -> Effects:
-        """A large answer as it came, in the version of the client's request: nothing is read of it."""
+        """Pass a large response on without decoding it: it has the version of the client's request."""
         tail = header_tail(type(self._request), self._context.api_version)
         start = self._context.correlation_id.to_bytes(4, "big", signed=True) + tail
         body = memoryview(data)[len(start) :]
@@ -177,7 +176,7 @@ class _Forwarded:
             return self._refuse(Code.UNKNOWN_SERVER_ERROR, _NOT_UNDERSTOOD, now_ms)
         return [self._context.reply(Encoded([b"", body], len(body)))]
 
-    def _unwrapped(self, data: Buffer) -> Steps:
+    def _unwrapped(self, data: Buffer) -> MessageSteps:
         read: Any = {
             "version": self._context.api_version,
             "frame": data,
@@ -189,22 +188,22 @@ class _Forwarded:
             else:
                 message = decode_answer(self._request, **read)
         except ProtocolError:
-            told = self._refusal(KafkaError(Code.UNKNOWN_SERVER_ERROR, _NOT_UNDERSTOOD))
-            return (yield from told) if isinstance(told, Generator) else told
+            refused = self._refusal(KafkaError(Code.UNKNOWN_SERVER_ERROR, _NOT_UNDERSTOOD))
+            return (yield from refused) if isinstance(refused, Generator) else refused
         return message if self._finish is None else (yield from self._finish(message))
 
     def _refuse(self, code: Code, why: str, now_ms: int) -> Effects:
         return self._reply(self._refusal(KafkaError(code, why)), now_ms)
 
-    def _reply(self, told: Message | Steps, now_ms: int) -> Effects:
-        """Answer; of a large request each step that leads to the answer is a slice."""
+    def _reply(self, response: Message | MessageSteps, now_ms: int) -> Effects:
+        """Send the response; for a large request each step that builds it is a slice."""
         context = self._context
-        if not isinstance(told, Generator):
-            return [context.reply(told)]
+        if not isinstance(response, Generator):
+            return [context.reply(response)]
         if not context.is_large:
-            return [context.reply(whole(told))]
-        return in_slices(self._node, context, self._replied(told, now_ms), now_ms)
+            return [context.reply(whole(response))]
+        return in_slices(self._node, context, self._replied(response, now_ms), now_ms)
 
-    def _replied(self, steps: Steps, now_ms: int) -> Slices:
+    def _replied(self, steps: MessageSteps, now_ms: int) -> Slices:
         message, _ = yield from a_step_a_slice(steps, now_ms, self._context)
         return [self._context.reply(message)]

@@ -1,7 +1,7 @@
-"""Changes of the cluster that are asked for by the thousand: decided on a portion at a time. PURE.
+"""Splits a request for thousands of changes of the cluster into portions. PURE.
 
-Each portion is decided on the newest image and written at once, as a batch of its own, so that what others
-ask in between is decided between two portions, and each of its rows is answered on its own. Decision 0018.
+The controller decides each portion on the newest image and writes it at once, as a batch of its own. Requests
+of others are decided between two portions. Each row has its own result. Decision 0018.
 """
 
 from collections import OrderedDict
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from firnline.api.context import RequestContext
 
 Row = TypeVar("Row")
-# Steps of a millisecond, which lead to a decision.
-Steps = Generator[None, None, ControllerResult[R]]
-# How often a large decision is begun anew where the cluster changes meanwhile.
+# Makes a decision in steps of a millisecond.
+DecisionSteps = Generator[None, None, ControllerResult[R]]
+# How often a large decision starts again because the cluster has changed meanwhile.
 _TRIES = 3
 _GROUPED_PER_SLICE = 500
 
@@ -40,19 +40,19 @@ def in_portions(
     context: "RequestContext",
     portions: Iterable[Sequence[Row]],
     *,
-    decide: Callable[[Sequence[Row]], ControllerResult[R] | Steps[R]],
+    decide: Callable[[Sequence[Row]], ControllerResult[R] | DecisionSteps[R]],
     write: Write,
-    told: Callable[[Sequence[Row], R | KafkaError], None],
+    on_outcome: Callable[[Sequence[Row], R | KafkaError], None],
     finish: Callable[[int], Effects],
     now_ms: int,
 ) -> Slices:
-    """Decide on each of `portions` in a slice of its own and write that.
+    """Decide each of `portions` in a slice of its own, and write the decision.
 
-    decide  returns the decision; of a portion that is large, as one topic may be, steps that lead to it
-    told    is called with each portion and what became of it, in their order: the response of its decision
-            once that is committed, or the KafkaError that says why it is not
-    finish  returns the answer, at a time in ms, after the last of them; where it fails the connection of
-            `context` is closed
+    decide      returns the decision; for a large portion, such as one large topic, the steps that make it
+    on_outcome  is called with each portion and its outcome, in order: the response of the decision once it is
+                committed, or the KafkaError that prevented it
+    finish      is called with the time in ms after the last outcome; returns the effects that send the
+                response. If it raises, the connection of `context` is closed
     """
     latest_ms = now_ms
     finish = context.makes_replies(finish)
@@ -60,7 +60,7 @@ def in_portions(
     def settle(portion: Sequence[Row], outcome: R | KafkaError, at_ms: int) -> Effects:
         nonlocal latest_ms
         latest_ms = at_ms
-        told(portion, outcome)
+        on_outcome(portion, outcome)
         return outstanding.one_less()
 
     outstanding = Outstanding(lambda: finish(latest_ms))
@@ -79,11 +79,10 @@ def in_portions(
     return effects + outstanding.one_less()
 
 
-def on_newest(quorum: MetadataQuorum, decide: Callable[[], Steps[R]]) -> Steps[R]:
-    """Decide, and prepare what is written, in steps.
+def on_newest(quorum: MetadataQuorum, decide: Callable[[], DecisionSteps[R]]) -> DecisionSteps[R]:
+    """Make a decision and prepare its records, in steps.
 
-    What was decided on another image than the newest is decided anew; where the cluster changes all the
-    time in one step, in the end.
+    If the image changes meanwhile, decide again on the newest one; after some tries in a single step.
     """
     for _ in range(_TRIES):
         image = quorum.newest
@@ -103,7 +102,7 @@ def on_newest(quorum: MetadataQuorum, decide: Callable[[], Steps[R]]) -> Steps[R
 def grouped(
     rows: Iterable[Row], key: Callable[[Row], Hashable]
 ) -> Generator[None, None, Iterator[list[Row]]]:
-    """Group rows of the same key, in the order of their first ones; yields after some rows at a time."""
+    """Group rows by key, in the order of each key's first row, in slices."""
     groups: OrderedDict[Hashable, list[Row]] = OrderedDict()
     for place, row in enumerate(rows, 1):
         groups.setdefault(key(row), []).append(row)
@@ -114,11 +113,11 @@ def grouped(
 
 def _each_once(groups: OrderedDict[Hashable, list[Row]]) -> Iterator[list[Row]]:
     while groups:
-        yield groups.popitem(last=False)[1]  # to free all of them in the end would take long
+        yield groups.popitem(last=False)[1]  # freeing all of them at the end would take long
 
 
 def portions_of(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    """Cut what is asked for; the first portion is there even where that is nothing."""
+    """Split rows into portions of `size`; one empty portion if there are no rows."""
     left = iter(rows)
     yield list(islice(left, size))
     while portion := list(islice(left, size)):
@@ -128,7 +127,7 @@ def portions_of(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
 def together(
     groups: Iterable[Sequence[Row]], size: int, cost: Callable[[Row], int] = lambda row: 1
 ) -> Iterable[list[Row]]:
-    """Join groups to portions that cost about `size`; what is in one group stays together."""
+    """Join groups into portions that cost about `size`; a group is never split."""
     portion: list[Row] = []
     total = 0
     for group in groups:

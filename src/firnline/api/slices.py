@@ -1,9 +1,10 @@
-"""Requests that take longer than others can wait: a slice now, the rest beside what others ask. PURE.
+"""Runs large requests in slices, between the requests of others. PURE.
 
-A handler whose work grows with what is asked for, or with the cluster, is a generator that yields effects
-after so many items and returns those of its end. What is done within its first slice, as nearly every
-request is, is done as if there were no slices. A partition is looked up in the slice that uses it: between
-two of them a leader may resign, and a topic go. Decision 0018.
+A handler whose work grows with its request, or with the cluster, is a generator. It yields effects after each
+slice, about a millisecond, and returns the last ones. The first slice runs at once; nearly every request ends
+in it, as if there were no slices. The others run in later turns of the event loop, the requests in turn.
+Between two slices a leader may resign and a topic may be deleted, so a slice looks up the partitions that it
+uses. Decision 0018.
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
@@ -15,33 +16,33 @@ from firnline.base.effects import Effects
 from firnline.base.limits import SLICE_HELD_BYTES
 
 if TYPE_CHECKING:
-    from firnline.api.context import RequestContext, Share
+    from firnline.api.context import RequestContext, ResponseMemory
     from firnline.base.background import Background
 
-# Effects, then the time; at last effects.
+# Yields the effects of each slice, receives the time in ms, and returns the effects of the last slice.
 Slices = Generator[Effects, int, Effects]
-# The same, of which some are what is waited for before the next slice.
+# The same; it yields a Pause where the next slice has to wait for something.
 SlicesWithPauses = Generator[Effects | Pause, int, Effects]
-# Of so many no step that lets go of them takes long.
+# Freeing this many rows in one step does not take long.
 _KEPT_ROWS = 1_000
-# Half a millisecond.
+# Takes half a millisecond.
 _LOOKED_AT_PER_SLICE = 5_000
-# A millisecond or two.
+# Takes one or two milliseconds.
 _MADE_PER_SLICE = 500
 Row = TypeVar("Row")
-Key = TypeVar("Key", bound=Hashable)
+HashableT = TypeVar("HashableT", bound=Hashable)
 Found = TypeVar("Found")
 
 
 class Busy(Protocol):
-    """A node: `in_turns` does one slice of one request in a turn of the loop, the requests taking turns."""
+    """A node: `in_turns` runs one slice in each turn of the event loop, the requests in turn."""
 
     @property
     def in_turns(self) -> "Background": ...
 
 
 class Outstanding:
-    """What an answer waits for, counted while there may come more: 1 until the last slice is done."""
+    """Counts what a response waits for. The slices count as one until the last of them has run."""
 
     __slots__ = ("_finish", "left")
 
@@ -50,8 +51,8 @@ class Outstanding:
         self.left = 1
 
     def one_less(self) -> Effects:
-        """Return the answer if nothing is left."""
-        assert self.left > 0, "answered already"
+        """Count one down; return the effects of `finish` if nothing is left."""
+        assert self.left > 0, "the response has been made already"
         self.left -= 1
         return [] if self.left else self._finish()
 
@@ -65,32 +66,33 @@ def in_slices(
     to_the_end: bool = False,
     held_bytes: int = SLICE_HELD_BYTES,
 ) -> Effects:
-    """Do the first slice, and have the others done.
+    """Run the first slice, and schedule the others.
 
-    held_bytes  what a slice of the answer is taken to hold; 0 where the handler says it (`context.grow`)
-    to_the_end  also when whoever asked has hung up meanwhile: it changes something. Else nobody wants
-                the rest
+    held_bytes  the estimate of the memory that one slice of the response takes; 0 if the handler counts it
+                itself (`context.grow`)
+    to_the_end  run all slices even if the client disconnects, because the request changes something;
+                otherwise the rest is dropped then
     """
     if to_the_end:
         context.gives_way()
         context.is_change = True
-    share = context.share
-    if share is not None and share.must_wait_to_begin():
+    memory = context.response_memory
+    if memory is not None and memory.must_wait_to_begin():
         context.is_large = context.is_in_turns = True
-        again = partial(_go_on, node, context, slices, share, held_bytes, is_begun=False)
-        share.wait(again, to_begin=True)
+        again = partial(_go_on, node, context, slices, memory, held_bytes, is_begun=False)
+        memory.wait(again, to_begin=True)
         return []
     try:
         effects = next(slices)
-        if share is not None:
-            share.grow(held_bytes)
+        if memory is not None:
+            memory.grow(held_bytes)
     except StopIteration as done:
         found: Effects = done.value
         return found
-    except Exception as problem:  # noqa: BLE001 - whoever runs the connection judges
+    except Exception as problem:  # noqa: BLE001 - the runtime decides (failed_requests)
         return [context.failed(problem)]
     context.is_large = context.is_in_turns = True
-    go_on = partial(_go_on, node, context, slices, share, held_bytes, to_the_end=to_the_end)
+    go_on = partial(_go_on, node, context, slices, memory, held_bytes, to_the_end=to_the_end)
     if isinstance(effects, Pause):
         return _pause(effects, go_on, context)
     return effects + go_on(now_ms)
@@ -106,22 +108,22 @@ def _go_on(
     node: Busy,
     context: "RequestContext",
     slices: SlicesWithPauses,
-    share: "Share | None",
+    memory: "ResponseMemory | None",
     held_bytes: int,
     now_ms: int,
     *,
     is_begun: bool = True,
     to_the_end: bool = False,
 ) -> Effects:
-    """Have the slices that are left done."""
-    rest: Any = _rest(node, context, slices, share, held_bytes, is_begun, to_the_end)
-    # What a slow slice is called in the metrics.
+    """Schedule the slices that are left."""
+    rest: Any = _rest(node, context, slices, memory, held_bytes, is_begun, to_the_end)
+    # The name of a slow slice in the metrics.
     rest.__qualname__ = f"{getattr(slices, '__qualname__', 'slices')} of API {context.api_key}"
     return node.in_turns.begin(rest, now_ms, is_urgent=context.is_urgent)
 
 
 def cut(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
-    """Cut rows into portions of that size, the last one smaller; one without rows where there are none."""
+    """Split rows into portions of `size`, the last one smaller; one empty portion if there are no rows."""
     for first in range(0, max(len(rows), 1), size):
         yield rows[first : first + size]
 
@@ -129,11 +131,11 @@ def cut(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
 def naming_any(
     topics: Sequence[Row], rows_of: Callable[[Row], Sequence[object]], *, takes_out: bool = False
 ) -> Generator[None, None, list[Row]]:
-    """Return those that have rows; yields after so many.
+    """Return the topics that have rows, in slices.
 
-    Who goes over rows alone, and counts them, would go over all that have none in one step.
+    A handler that counts only rows would pass over any number of topics without rows in one step.
 
-    takes_out  all are taken out of the request, as by `emptied`
+    takes_out  remove all topics from the request, as `emptied` does
     """
     found: list[Row] = []
     portions = (emptied if takes_out else cut)(topics, _LOOKED_AT_PER_SLICE)
@@ -145,10 +147,10 @@ def naming_any(
 
 
 def taken_out(rows: Sequence[Row]) -> Iterable[Row]:
-    """Give the rows of a request; of very many let go of each: of all at once that takes milliseconds."""
+    """Iterate over the rows of a request; of very many free each, as all at once would take milliseconds."""
     if len(rows) <= _KEPT_ROWS:
         return rows
-    assert isinstance(rows, list)  # as all that is read
+    assert isinstance(rows, list)  # as in every decoded request
     return _taken_out(rows)
 
 
@@ -159,7 +161,7 @@ def _taken_out(rows: list[Row]) -> Iterator[Row]:
 
 
 def let_go(rows: Sequence[Row]) -> Slices:
-    """Free the rows of a list that nobody wants any more, some at a time."""
+    """Free the rows of a list in slices."""
     left: Any = rows
     while type(left) is list and len(left) > _KEPT_ROWS:
         del left[-_KEPT_ROWS:]
@@ -168,20 +170,20 @@ def let_go(rows: Sequence[Row]) -> Slices:
 
 
 def emptied(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
-    """Cut as `cut` does, and take each portion out of a list: to free very many rows takes long, too."""
+    """As `cut`, and remove each portion from the list: freeing very many rows at once takes long, too."""
     left: Any = rows
     for first in range(0, max(len(rows), 1), size):
         some = rows[first : first + size]
-        if type(left) is list:  # a tuple has nothing but numbers, or nothing
+        if type(left) is list:  # a tuple has only numbers, or nothing
             left[first : first + size] = [None] * len(some)
         yield some
 
 
 def a_row_for_each(
-    names: Iterable[Key], make: Callable[[Key], Row]
-) -> Generator[dict[Key, Row], None, list[Row]]:
-    """Return what `make` makes of each name, one for a name that comes twice; yields after so many."""
-    rows: dict[Key, Row] = {}
+    names: Iterable[HashableT], make: Callable[[HashableT], Row]
+) -> Generator[dict[HashableT, Row], None, list[Row]]:
+    """Return the row that `make` returns for each name, one for a repeated name, in slices."""
+    rows: dict[HashableT, Row] = {}
     for count, name in enumerate(names, 1):
         rows[name] = make(name)
         if count % _MADE_PER_SLICE == 0:
@@ -192,9 +194,9 @@ def a_row_for_each(
 def a_step_a_slice(
     steps: Generator[object, None, Found], now_ms: int, context: "RequestContext"
 ) -> Generator[Effects, int, tuple[Found, int]]:
-    """Take each step in a slice of its own; return what they lead to, and the time.
+    """Run each step in a slice of its own; return the result of the steps, and the time.
 
-    What they yield, and a large table that they lead to, is kept for `context` (`RequestContext.keeps`).
+    `context` keeps the containers that the steps yield, and a large result (`RequestContext.keeps`).
     """
     while True:
         try:
@@ -213,29 +215,29 @@ def _rest(
     node: Busy,
     context: "RequestContext",
     slices: SlicesWithPauses,
-    share: "Share | None",
+    memory: "ResponseMemory | None",
     held_bytes: int,
     is_begun: bool,
     to_the_end: bool,
 ) -> Work:
-    """Do the slices that are left. Where answers hold too much already, end, and go on when there is room."""
+    """Run the slices that are left. While responses hold too much memory, stop, and continue later."""
     is_over = True
     try:
         now_ms = yield []
         while to_the_end or not context.is_gone:
-            if share is not None and share.must_wait():
-                share.wait(
-                    partial(_go_on, node, context, slices, share, held_bytes, is_begun=is_begun)
+            if memory is not None and memory.must_wait():
+                memory.wait(
+                    partial(_go_on, node, context, slices, memory, held_bytes, is_begun=is_begun)
                 )
                 is_over = False
                 return []
             effects = slices.send(now_ms) if is_begun else next(slices)
             is_begun = True
-            if share is not None:
-                share.grow(held_bytes)
+            if memory is not None:
+                memory.grow(held_bytes)
             if isinstance(effects, Pause):
                 is_over = False
-                go_on = partial(_go_on, node, context, slices, share, held_bytes)
+                go_on = partial(_go_on, node, context, slices, memory, held_bytes)
                 go_on = partial(go_on, to_the_end=to_the_end)
                 return _pause(effects, go_on, context)
             now_ms = yield effects

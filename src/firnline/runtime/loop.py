@@ -226,9 +226,9 @@ class Runtime:
             connection.answer(None, effect.context.turn)
         elif connection.closed:
             if effect.context.is_large:
-                connection.share.keeps(effect.message)
+                connection.response_memory.keeps(effect.message)
         elif effect.context.is_large:
-            connection.share.keeps(effect.message)
+            connection.response_memory.keeps(effect.message)
             encoding = connection.dispatcher.encoding(effect)
             self.execute(self._encode_on(effect, encoding, self.now_ms()))
         else:
@@ -249,16 +249,16 @@ class Runtime:
     ) -> Generator[Effects, int, None]:
         """Encode the remaining slices. Where responses hold too much memory, stop, and continue later."""
         connection: Connection = effect.context.connection  # type: ignore[assignment] # ours
-        share = effect.context.share
+        memory = effect.context.response_memory
         try:
             while not connection.closed:
                 yield []
-                if share is not None and share.must_wait():
-                    share.wait(partial(self._encode_on, effect, encoding))
+                if memory is not None and memory.must_wait():
+                    memory.wait(partial(self._encode_on, effect, encoding))
                     return
                 size_bytes = next(encoding)
-                if share is not None:
-                    share.grow(size_bytes)
+                if memory is not None:
+                    memory.grow(size_bytes)
         except StopIteration as done:
             connection.answer(done.value, effect.context.turn)
         except Exception as problem:  # noqa: BLE001 - it may concern this response alone

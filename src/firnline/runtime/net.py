@@ -116,7 +116,7 @@ class Connection:
         "peer_host",
         "principal",
         "requests",
-        "share",
+        "response_memory",
         "turn",
     )
 
@@ -150,7 +150,7 @@ class Connection:
         self.has_ended = False  # the peer has shut down its sending side
         self._out: deque[Part] = deque()
         self._pages = Pages()
-        self.share = self._runtime.answers.share(self)
+        self.response_memory = self._runtime.answers.memory_of(self)
         self._reading = True
         self.closed = False
         self.last_active_ms = now_ms
@@ -475,7 +475,7 @@ class Connection:
         if self._waits:
             self._waits.pop(turn, None)
         if turn >= self.turn - 1:  # only the latest request's response can be under construction
-            self.share.made()
+            self.response_memory.made()
         if turn != self._due:
             self._early[turn] = parts
             return
@@ -530,7 +530,7 @@ class Connection:
     def _queue(self, parts: list[Part]) -> None:
         """Keep parts of a response until the peer reads them."""
         self._out.extend(parts)
-        self.share.unsent(self.share.unsent_bytes + sum(map(held_bytes, parts)))
+        self.response_memory.unsent(self.response_memory.unsent_bytes + sum(map(held_bytes, parts)))
 
     def _on_writable(self) -> None:
         self.last_active_ms = self._runtime.now_ms()
@@ -597,7 +597,7 @@ class Connection:
                 if sent < len(data):
                     out.appendleft(memoryview(data)[sent:])
                     held += len(data) - sent
-                self.share.unsent(self.share.unsent_bytes + held)
+                self.response_memory.unsent(self.response_memory.unsent_bytes + held)
                 if sent < len(data):
                     return False
         except (BlockingIOError, InterruptedError):
@@ -650,7 +650,7 @@ class Connection:
 
     def close_slow(self) -> None:
         """Close the connection: its peer does not read its response, and others need that memory."""
-        size = self.share.unsent_bytes
+        size = self.response_memory.unsent_bytes
         line = f"closed a connection from {self.peer_host}, which does not read {size} bytes of its response"
         self._runtime.warn_seldom(
             f"{line} while others wait for memory (firnline.answers.max.bytes)"
@@ -671,7 +671,7 @@ class Connection:
         self.closed = True
         self._out.clear()
         self._pages.give_up()
-        self.share.close()
+        self.response_memory.close()
         self._early.clear()
         self._backlog = b""
         if self._whole is not None:

@@ -107,7 +107,7 @@ _MANY = range(1_000)
 def test_a_large_table_that_steps_lead_to_is_freed_in_portions(table: Any, is_kept: bool) -> None:
     """Whoever makes one need not say so. Method: see what is kept for the request."""
     context, kept = asking(), list[Any]()
-    context.connection.share = SimpleNamespace(keeps=kept.append)  # type: ignore[attr-defined]
+    context.connection.response_memory = SimpleNamespace(keeps=kept.append)  # type: ignore[attr-defined]
 
     def steps() -> Generator[Any, None, Any]:
         yield "made so far"

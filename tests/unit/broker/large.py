@@ -38,11 +38,11 @@ class LargeNode(Harness):
         assert len(connection.answers) == 1
         return connection.answers[0]
 
-    def begin(self, request: Message, version: int, share: Any = None) -> Connection:
-        """Do the first slice of a request; `share` counts what its answer holds."""
+    def begin(self, request: Message, version: int, memory: Any = None) -> Connection:
+        """Do the first slice of a request; `memory` counts what its answer holds."""
         self.steps = []
         connection = Connection()
-        connection.share = share
+        connection.response_memory = memory
         header = RequestHeader(
             request_api_key=request.key, request_api_version=version, client_id="large"
         )

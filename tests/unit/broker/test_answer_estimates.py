@@ -86,16 +86,16 @@ def estimated_and_held(node: LargeNode, request: Message, version: int) -> tuple
         kept.clear()
         gc.collect()
         tracemalloc.start()
-        share = Counted()
+        memory = Counted()
         before = tracemalloc.get_traced_memory()[0]
-        node.begin(request, version, share)
+        node.begin(request, version, memory)
         node.finish()
         held = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
         del node.encode  # type: ignore[method-assign]
     assert kept
-    return share, held
+    return memory, held
 
 
 def _kept(kept: list[Any], reply: Reply, encode: Callable[[Reply], Any]) -> Any:
@@ -105,9 +105,13 @@ def _kept(kept: list[Any], reply: Reply, encode: Callable[[Reply], Any]) -> Any:
 
 @pytest.mark.parametrize("name", ASKED)
 def test_an_answer_is_taken_for_what_it_holds(node: LargeNode, name: str) -> None:
-    share, held = estimated_and_held(node, *LARGE[name])
+    memory, held = estimated_and_held(node, *LARGE[name])
     # What was done in the last slice is counted by what is encoded of it.
-    assert held / 2 < share.bytes + share.greatest < 3 * held, (share.bytes, share.greatest, held)
+    assert held / 2 < memory.bytes + memory.greatest < 3 * held, (
+        memory.bytes,
+        memory.greatest,
+        held,
+    )
 
 
 def test_notes_in_commits_are_counted(node: LargeNode) -> None:
@@ -115,22 +119,26 @@ def test_notes_in_commits_are_counted(node: LargeNode) -> None:
 
     Of a group that was loaded each answer has texts of its own; of one that commits here they are shared.
     """
-    share = Counted()
-    node.begin(fetch_offsets("noted"), 8, share)
+    memory = Counted()
+    node.begin(fetch_offsets("noted"), 8, memory)
     node.finish()
     texts = len(NAMES) * PARTITIONS * NOTE_CHARS
-    assert texts <= share.bytes < 2 * texts
+    assert texts <= memory.bytes < 2 * texts
 
 
 def test_partitions_with_records_are_counted_until_the_fetch_is_answered_or_waits() -> None:
     """Records stay in files; what is known of each partition does not."""
     node = LargeNode(NAMES)
     node.ask(produce(1), 9)
-    share, held = estimated_and_held(node, fetch(-1), 12)
-    assert held / 2 < share.bytes + share.greatest < 3 * held, (share.bytes, share.greatest, held)
-    share = Counted()
-    node.begin(fetch(-1, min_bytes=50 << 20, max_wait_ms=60_000), 12, share)
+    memory, held = estimated_and_held(node, fetch(-1), 12)
+    assert held / 2 < memory.bytes + memory.greatest < 3 * held, (
+        memory.bytes,
+        memory.greatest,
+        held,
+    )
+    memory = Counted()
+    node.begin(fetch(-1, min_bytes=50 << 20, max_wait_ms=60_000), 12, memory)
     node.finish()
-    assert share.bytes == 0, "it waits for a minute, and all is read again then"
+    assert memory.bytes == 0, "it waits for a minute, and all is read again then"
     node.pass_time(60_000)
-    assert share.bytes > 200 * len(NAMES) * PARTITIONS
+    assert memory.bytes > 200 * len(NAMES) * PARTITIONS

@@ -47,10 +47,10 @@ def test_a_fetch_that_goes_on_alone_does_not_wait_to_begin_again() -> None:
     world.answers.bytes_max = 1_000_000
     world.answers._resume = lambda again: node.run(again(node.now_ms))
     full, me = world.peer("full"), world.peer("me")
-    full.share.grow(1_000_000)
-    connection = node.begin(fetch(300, min_bytes=0), 12, share=me.share)
-    full.share.is_urgent = True
-    full.share.grow(500_000)  # a replica goes on to twice the bound
+    full.response_memory.grow(1_000_000)
+    connection = node.begin(fetch(300, min_bytes=0), 12, memory=me.response_memory)
+    full.response_memory.is_urgent = True
+    full.response_memory.grow(500_000)  # a replica goes on to twice the bound
     node.finish()
     world.loop.run()
     node.finish()
@@ -63,7 +63,7 @@ def test_a_consumer_that_hangs_up_while_the_tier_is_read_leaves_nothing_counted(
     world.answers.bytes_max = 512 * MIB
     harness.holds_work = True
     connection = Connection()
-    connection.share = world.peer("a").share
+    connection.response_memory = world.peer("a").response_memory
     part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=MIB)
     request = FetchRequest(
         max_wait_ms=500,
@@ -75,7 +75,7 @@ def test_a_consumer_that_hangs_up_while_the_tier_is_read_leaves_nothing_counted(
     assert connection.answers == []
     assert harness.work
     connection.closed = True
-    connection.share.close()
+    connection.response_memory.close()
     while harness.work:
         harness.work_once()
     harness.pass_time(5_000)
@@ -91,14 +91,14 @@ def test_a_produce_that_waits_for_its_acks_does_not_keep_other_answers_waiting(
     world = World()
     world.answers.bytes_max = 1_000_000
     full, other, producer = map(world.peer, ["full", "other", "producer"])
-    full.share.grow(1_000_000)
+    full.response_memory.grow(1_000_000)
     node.holds_flushes = True
-    connection = node.begin(produce(-1, 1_200), 9, share=producer.share)
+    connection = node.begin(produce(-1, 1_200), 9, memory=producer.response_memory)
     node.finish()
     assert connection.answers == []
     assert node.flushes, "all is appended, and not on disk"
-    assert world.answers.one is not producer.share
-    assert not other.share.must_wait()
+    assert world.answers.one is not producer.response_memory
+    assert not other.response_memory.must_wait()
 
 
 @pytest.mark.parametrize(("timestamp", "times"), [(-1, 0), (1, 1)], ids=["here", "in the tier"])
@@ -108,7 +108,7 @@ def test_a_time_that_is_looked_for_in_the_tier_keeps_no_other_answer_waiting(
     harness = tiered(MemoryStore())
     harness.holds_work = True
     connection = Connection()
-    connection.share = room = Room()
+    connection.response_memory = room = Room()
     part = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     request = ListOffsetsRequest(
         replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[part])]
@@ -130,7 +130,7 @@ def test_what_waits_for_the_controller_keeps_no_other_answer_waiting(
 
     monkeypatch.setattr("firnline.api.forwarding._Forwarded.attempt", attempt)
     connection: Any = Connection()
-    connection.share = room = Room()
+    connection.response_memory = room = Room()
     context = RequestContext(connection, 19, 7, 1, None, 0)
     nothing: Any = None
     request = CreateTopicsRequest(topics=[])
@@ -193,29 +193,29 @@ class Busy(LargeNode):
         client.answers.append(effect.message)
         if hasattr(client, "ended"):
             client.waits = None
-            client.share.made()
+            client.response_memory.made()
 
     def _encode_on(self, effect: Reply, encoding: Any, now_ms: int) -> Effects:
         work = self._encode(effect, encoding)
         return self._encoding.begin(work, now_ms, is_urgent=effect.context.is_urgent)  # type: ignore[arg-type]
 
     def _encode(self, effect: Reply, encoding: Any) -> Iterator[Effects]:
-        client, share = effect.context.connection, effect.context.share
+        client, memory = effect.context.connection, effect.context.response_memory
         try:
             while not client.closed:
                 yield []
-                if share is not None and share.must_wait():
-                    share.wait(partial(self._encode_on, effect, encoding))
+                if memory is not None and memory.must_wait():
+                    memory.wait(partial(self._encode_on, effect, encoding))
                     return
                 size = next(encoding)
-                if share is not None:
-                    share.grow(size)
+                if memory is not None:
+                    memory.grow(size)
         except StopIteration:
             if not client.closed:
                 self._answered(effect)
 
     def asks(self, request: Message, version: int) -> None:
-        client: Any = self.begin(request, version, self.answers.share(Reader()))
+        client: Any = self.begin(request, version, self.answers.memory_of(Reader()))
         client.waits, client.ended, client.name = None, 0, type(request).__name__
 
         def when_gone(turn: int, abandon: Callable[[int], Effects]) -> None:
@@ -235,7 +235,7 @@ class Busy(LargeNode):
     def hang_up(self, client: Any) -> None:
         if not client.closed:
             client.closed = True
-            client.share.close()
+            client.response_memory.close()
             if client.waits is not None:
                 self.run(client.waits(self.now_ms))
 
@@ -283,7 +283,9 @@ def test_whoever_asks_and_stays_is_answered_once_and_nothing_stays_counted(seed:
     assert [c.name for c in node.clients if not c.closed and len(c.answers) != 1] == []
     assert (node.answers.making_bytes, node.answers.waiting) == (0, 0)
     assert (node.answers.freeing.held_bytes, node.answers.freeing.is_busy) == (0, False)
-    assert all(c.share.making_bytes == c.share.asking_bytes == 0 for c in node.clients)
+    assert all(
+        c.response_memory.making_bytes == c.response_memory.asking_bytes == 0 for c in node.clients
+    )
     assert waiters.partitions == 0
     hosted = [p for p in node.node.hosted.by_name.values() if isinstance(p, Partition)]
     assert sum(len(p.fetch_waiters) for p in hosted) == 0

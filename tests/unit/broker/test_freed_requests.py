@@ -169,8 +169,8 @@ class Freeing(LargeNode):
 
     def serve(self, request: Message, version: int, slices_max: int = 1 << 30) -> bool:
         """Do a request to its end, or until its client hangs up; return whether it was answered."""
-        share = self.bound.share(Client())
-        connection = self.begin(request, version, share)
+        memory = self.bound.memory_of(Client())
+        connection = self.begin(request, version, memory)
         self.freed = []
         is_answered = False
         slices = 0
@@ -181,7 +181,7 @@ class Freeing(LargeNode):
             if self._answers:
                 is_answered = True
                 self._step(self._encode_and_drop, slices_max - slices)
-                share.made()
+                memory.made()
         while self.bound.freeing.is_busy:
             while self.loop.calls:
                 self._step(self.loop.calls.pop(0))
@@ -192,7 +192,7 @@ class Freeing(LargeNode):
 
     def _hang_up(self, connection: Connection) -> None:
         connection.closed = True
-        connection.share.close()
+        connection.response_memory.close()
 
     def _one(self) -> bool:
         timer = self.due_timer()
@@ -212,7 +212,7 @@ class Freeing(LargeNode):
 
     def on_reply(self, effect: Reply) -> None:
         if effect.context.is_large:
-            effect.context.connection.share.keeps(effect.message)
+            effect.context.connection.response_memory.keeps(effect.message)
             self._answers.append(effect)
         else:
             super().on_reply(effect)

@@ -214,7 +214,7 @@ def test_no_other_answer_waits_for_one_that_waits_for_a_disk() -> None:
     """Of those that are beyond the bound of all answers one goes on: it is not to be this one."""
     node, ways = Node(), []
     connection = Connection()
-    connection.share = SimpleNamespace(
+    connection.response_memory = SimpleNamespace(
         **dict.fromkeys(("must_wait", "must_wait_to_begin"), lambda: False),
         **dict.fromkeys(("grow", "hold", "keeps"), lambda _: None),
         give_way=lambda: ways.append(node.now_ms),

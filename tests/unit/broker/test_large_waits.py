@@ -23,7 +23,7 @@ def small() -> LargeNode:
 
 
 class Room:
-    """Stands for the share of a connection: the test says whether there is room."""
+    """Stands for the memory of a connection: the test says whether there is room."""
 
     def __init__(self) -> None:
         self.making_bytes = self.most_bytes = self.ways_given = 0
@@ -133,7 +133,7 @@ def test_the_objects_of_a_large_request_are_counted_from_its_reading_on(
 ) -> None:
     """Anybody may say that he is a replica: it counts, too, and has room of its own."""
     room = Room()
-    connection = small.begin(fetch(4_000, replica_id=replica_id, min_bytes=0), 12, share=room)
+    connection = small.begin(fetch(4_000, replica_id=replica_id, min_bytes=0), 12, memory=room)
     assert room.is_urgent, "as far as is known"
     small.finish()
     assert len(connection.answers) == 1
@@ -145,7 +145,7 @@ def test_the_objects_of_a_large_request_are_counted_from_its_reading_on(
 def test_what_waits_for_minutes_keeps_no_room_of_answers() -> None:
     """As a member with a large assignment that waits for the others of its group."""
     connection: Any = Connection()
-    connection.share = room = Room()
+    connection.response_memory = room = Room()
     context = RequestContext(connection, 14, 5, 1, None, 0)
     context.hold(1_000)
     assert room.making_bytes == 1_000
@@ -156,7 +156,7 @@ def test_what_waits_for_minutes_keeps_no_room_of_answers() -> None:
 def test_a_large_request_is_read_on_when_there_is_room(small: LargeNode) -> None:
     room = Room()
     room.is_full = True
-    connection = small.begin(fetch(4_000, min_bytes=0), 12, share=room)
+    connection = small.begin(fetch(4_000, min_bytes=0), 12, memory=room)
     small.finish()
     assert connection.answers == []
     assert room.making_bytes == 0, "nothing is read while there is no room"

@@ -35,7 +35,7 @@ class Ticket:
         self.body = body
         self.api_key = int.from_bytes(body[:2], "big")
         self.is_large = self.is_urgent = False
-        self.share = connection.share
+        self.response_memory = connection.response_memory
 
 
 class Echo:

@@ -44,11 +44,11 @@ class Peer:
 
     def __init__(self, world: "World", name: str) -> None:
         self.world, self.name = world, name
-        self.share: ResponseMemory = world.answers.share(self)
+        self.response_memory: ResponseMemory = world.answers.memory_of(self)
 
     def close_slow(self) -> None:
         self.world.closed.append(self.name)
-        self.share.close()
+        self.response_memory.close()
 
 
 class World:
@@ -69,14 +69,14 @@ class World:
             self.went_on.append(peer.name)
             return []
 
-        peer.share.wait(again, to_begin=to_begin)
+        peer.response_memory.wait(again, to_begin=to_begin)
 
     def slice_of(self, peer: Peer, size: int) -> None:
         """One slice of an answer, or its wait."""
-        if peer.share.must_wait():
+        if peer.response_memory.must_wait():
             self.wait(peer)
         else:
-            peer.share.grow(size)
+            peer.response_memory.grow(size)
 
 
 def test_at_the_bound_one_answer_goes_on_and_the_others_follow_one_by_one() -> None:
@@ -85,12 +85,12 @@ def test_at_the_bound_one_answer_goes_on_and_the_others_follow_one_by_one() -> N
     a, b, c = map(world.peer, "abc")
     for each in (a, b, c):
         world.slice_of(each, 400)
-    assert not a.share.must_wait()
+    assert not a.response_memory.must_wait()
     for each in (b, c):
         world.slice_of(each, 100)
     assert world.answers.waiting == 2
     world.slice_of(a, 100)
-    a.share.made()
+    a.response_memory.made()
     world.loop.run()
     assert world.went_on == ["b", "c"], "there is room for both"
     assert world.answers.held_bytes == 800
@@ -101,10 +101,10 @@ def test_the_second_part_of_an_answer_does_not_wait_as_one_that_begins() -> None
     world = World()
     peers = [world.peer(name) for name in "abcd"]
     for each in peers:
-        assert not each.share.must_wait_to_begin()
-        each.share.grow(400)
-    assert world.peer("e").share.must_wait_to_begin()
-    assert not any(each.share.must_wait_to_begin() for each in peers)
+        assert not each.response_memory.must_wait_to_begin()
+        each.response_memory.grow(400)
+    assert world.peer("e").response_memory.must_wait_to_begin()
+    assert not any(each.response_memory.must_wait_to_begin() for each in peers)
 
 
 def test_replicas_do_not_wait_for_clients_and_have_a_bound_of_their_own() -> None:
@@ -112,20 +112,20 @@ def test_replicas_do_not_wait_for_clients_and_have_a_bound_of_their_own() -> Non
     world = World()
     a, b, c = map(world.peer, "abc")
     world.slice_of(a, 1000)
-    b.share.is_urgent = c.share.is_urgent = True
-    assert not b.share.must_wait_to_begin()
-    assert not b.share.must_wait()
+    b.response_memory.is_urgent = c.response_memory.is_urgent = True
+    assert not b.response_memory.must_wait_to_begin()
+    assert not b.response_memory.must_wait()
     for each in (b, c):
-        each.share.grow(500)
-    assert c.share.must_wait_to_begin() is False, "it has begun"
+        each.response_memory.grow(500)
+    assert c.response_memory.must_wait_to_begin() is False, "it has begun"
     other = world.peer("d")
-    other.share.is_urgent = True
-    assert other.share.must_wait_to_begin()
-    assert not b.share.must_wait(), "one goes on"
-    assert c.share.must_wait()
-    a.share.made()
+    other.response_memory.is_urgent = True
+    assert other.response_memory.must_wait_to_begin()
+    assert not b.response_memory.must_wait(), "one goes on"
+    assert c.response_memory.must_wait()
+    a.response_memory.made()
     world.loop.run()
-    assert not c.share.must_wait()
+    assert not c.response_memory.must_wait()
 
 
 def test_an_answer_above_the_bound_is_refused_and_gives_all_back() -> None:
@@ -134,25 +134,25 @@ def test_an_answer_above_the_bound_is_refused_and_gives_all_back() -> None:
     world.slice_of(b, 400)
     world.slice_of(a, 900)
     with pytest.raises(ProtocolError, match=r"ask for less.*answers.max.bytes"):
-        a.share.grow(200)
+        a.response_memory.grow(200)
     assert world.answers.refused == 1
-    a.share.close()
+    a.response_memory.close()
     assert world.answers.held_bytes == 400
-    assert not b.share.must_wait()
+    assert not b.response_memory.must_wait()
 
 
 def test_a_request_that_has_come_and_a_replica_are_never_refused_for_their_size() -> None:
     """A low bound must not stop a producer of many partitions, nor a follower."""
     world = World()
     a, b = map(world.peer, "ab")
-    a.share.hold(5000)
-    a.share.grow(1000)
+    a.response_memory.hold(5000)
+    a.response_memory.grow(1000)
     with pytest.raises(ProtocolError):
-        a.share.grow(1)
-    a.share.made()
-    assert (world.answers.held_bytes, a.share.asking_bytes) == (0, 0)
-    b.share.is_urgent = True
-    b.share.grow(5000)
+        a.response_memory.grow(1)
+    a.response_memory.made()
+    assert (world.answers.held_bytes, a.response_memory.asking_bytes) == (0, 0)
+    b.response_memory.is_urgent = True
+    b.response_memory.grow(5000)
     assert world.answers.refused == 1
 
 
@@ -160,9 +160,9 @@ def test_whoever_waits_is_let_go_when_his_connection_closes() -> None:
     world = World()
     a, b = map(world.peer, "ab")
     world.slice_of(a, 1000)
-    assert not a.share.must_wait()
+    assert not a.response_memory.must_wait()
     world.slice_of(b, 1)
-    b.share.close()
+    b.response_memory.close()
     world.loop.run()
     assert (world.went_on, world.answers.waiting) == (["b"], 0)
 
@@ -170,10 +170,10 @@ def test_whoever_waits_is_let_go_when_his_connection_closes() -> None:
 def test_whoever_never_reads_is_closed_when_others_need_the_room_and_not_before() -> None:
     world = World()
     a, b, c = map(world.peer, "abc")
-    a.share.unsent(700)
+    a.response_memory.unsent(700)
     world.loop.seconds(60)
     assert world.closed == []
-    b.share.unsent(400)
+    b.response_memory.unsent(400)
     world.slice_of(c, 100)
     assert world.answers.waiting == 1, "nobody goes on who would hold more"
     world.loop.seconds(2)
@@ -187,9 +187,9 @@ def test_whoever_never_reads_is_closed_when_others_need_the_room_and_not_before(
 def test_whoever_reads_nothing_has_longer_while_one_answer_can_go_on() -> None:
     world = World()
     a, b, c = map(world.peer, "abc")
-    a.share.unsent(700)
+    a.response_memory.unsent(700)
     world.slice_of(b, 400)
-    assert not b.share.must_wait()
+    assert not b.response_memory.must_wait()
     world.slice_of(c, 100)
     world.loop.seconds(9)
     assert world.closed == []
@@ -201,13 +201,13 @@ def test_whoever_reads_is_not_closed_however_long_it_takes(monkeypatch: pytest.M
     monkeypatch.setattr("firnline.runtime.bounds.answers.READER_BYTES_PER_LOOK", 10)
     world = World()
     a, c = map(world.peer, "ac")
-    a.share.unsent(1200)
+    a.response_memory.unsent(1200)
     world.slice_of(c, 100)
     for left in range(1190, 1000, -10):
-        a.share.unsent(left)
+        a.response_memory.unsent(left)
         world.loop.seconds(1)
     assert world.closed == []
-    a.share.unsent(990)
+    a.response_memory.unsent(990)
     world.loop.run()
     assert world.went_on == ["c"]
 
@@ -216,9 +216,9 @@ def test_without_room_no_answer_begins_and_who_does_not_read_is_closed_within_se
     world = World()
     readers = [world.peer(f"r{n}") for n in range(13)]
     for each in readers:
-        each.share.unsent(100)
+        each.response_memory.unsent(100)
     late = world.peer("late")
-    assert late.share.must_wait_to_begin()
+    assert late.response_memory.must_wait_to_begin()
     world.wait(late, to_begin=True)
     world.loop.seconds(2)
     assert world.went_on == ["late"]

@@ -218,14 +218,14 @@ def test_what_is_to_be_freed_counts_until_it_is() -> None:
     """Goal: large requests, one after the other, cannot outrun it. Method: the next answer waits."""
     world = World()
     first, second = world.peer("first"), world.peer("second")
-    first.share.hold(4 * MIB)
-    first.share.keeps([Leaf() for _ in range(MANY)])
-    second.share.grow(1)
-    first.share.made()
+    first.response_memory.hold(4 * MIB)
+    first.response_memory.keeps([Leaf() for _ in range(MANY)])
+    second.response_memory.grow(1)
+    first.response_memory.made()
     world.wait(second)
     assert world.answers.held_bytes == 4 * MIB + 1
-    assert world.peer("third").share.must_wait() is False, "one always goes on"
-    assert second.share.must_wait()
+    assert world.peer("third").response_memory.must_wait() is False, "one always goes on"
+    assert second.response_memory.must_wait()
     for _ in range(MANY // ROWS_PER_PORTION - 1):
         world.loop.calls.pop(0)()
     assert world.answers.held_bytes == 4 * MIB + 1
@@ -238,8 +238,8 @@ def test_what_waits_for_minutes_does_not_count_and_is_freed_after_its_answer() -
     world = World()
     peer = world.peer("a")
     rows = [Leaf() for _ in range(MANY)]
-    peer.share.hold(4 * MIB)
-    peer.share.keeps(rows)
+    peer.response_memory.hold(4 * MIB)
+    peer.response_memory.keeps(rows)
     connection: Any = peer
     context = RequestContext(connection, 1, 12, 0, None, 0)
     context.when_gone(lambda now_ms: [])
@@ -250,7 +250,7 @@ def test_what_waits_for_minutes_does_not_count_and_is_freed_after_its_answer() -
     del rows
     world.loop.run()
     assert last() is not None
-    peer.share.made()
+    peer.response_memory.made()
     world.loop.run()
     assert last() is None
     assert not world.answers.freeing.is_busy
@@ -261,13 +261,13 @@ def test_a_change_that_goes_on_after_its_client_hung_up_is_freed_in_portions_too
     peer = world.peer("a")
     rows: list[Any] = [Leaf() for _ in range(MANY)]
     more: list[Any] = [Leaf() for _ in range(MANY)]
-    peer.share.hold(4 * MIB)
-    peer.share.keeps(rows)
-    peer.share.keeps(more)
-    peer.share.close()
+    peer.response_memory.hold(4 * MIB)
+    peer.response_memory.keeps(rows)
+    peer.response_memory.keeps(more)
+    peer.response_memory.close()
     world.loop.run()
     for _ in range(3):
-        peer.share.keeps(more)
+        peer.response_memory.keeps(more)
     last = weakref.ref(more[0])
     del rows, more
     assert last() is not None
@@ -298,6 +298,6 @@ def test_a_request_of_a_thousand_rows_has_nothing_kept() -> None:
     """It would pay for it, and is freed in no time."""
     world = World()
     peer = world.peer("a")
-    peer.share.hold(300_000)
-    peer.share.keeps([Leaf() for _ in range(1_000)])
+    peer.response_memory.hold(300_000)
+    peer.response_memory.keeps([Leaf() for _ in range(1_000)])
     assert not world.answers.freeing.is_busy

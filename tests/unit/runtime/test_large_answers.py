@@ -111,7 +111,7 @@ def test_the_rows_of_a_large_answer_are_freed_in_portions_when_it_has_left(node:
     def answer() -> None:
         ticket = echo.produced.pop()
         ticket.is_large, ticket.body = True, b"e-a large one"
-        ticket.connection.share.making_bytes = 1 << 30
+        ticket.connection.response_memory.making_bytes = 1 << 30
         rows = [[] for _ in range(3 * ROWS_PER_PORTION)]  # type: ignore[var-annotated]
         node.runtime.execute([Reply(context=ticket, message=rows)])
 

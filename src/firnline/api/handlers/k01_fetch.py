@@ -179,7 +179,7 @@ def _ask(
         forgotten=forgotten,
         uses_ids=version >= _TOPIC_ID_VERSION,
         when_gone=context.when_gone,
-        held=context.share,
+        held=context.response_memory,
     )
     if version >= _RACK_VERSION and ask.replica_id < 0:
         ask.is_any_replica, ask.rack, ask.listener = True, request.rack_id, context.listener

@@ -70,7 +70,7 @@ def _delete(
     wanted: list[TopicRef] = []
     answers: dict[int, Answer] = {}
 
-    def told(portion: Sequence[int], outcome: Sequence[Answer] | KafkaError) -> None:
+    def on_outcome(portion: Sequence[int], outcome: Sequence[Answer] | KafkaError) -> None:
         found = [outcome] * len(portion) if isinstance(outcome, KafkaError) else outcome
         answers.update(zip(portion, found, strict=True))
 
@@ -99,7 +99,7 @@ def _delete(
             together(by_topic, _COST_PER_SLICE, costs.__getitem__),
             decide=lambda portion: node.controller.delete_topics([wanted[at] for at in portion]),
             write=node.quorum.write,
-            told=told,
+            on_outcome=on_outcome,
             finish=finish,
             now_ms=now_ms,
         )

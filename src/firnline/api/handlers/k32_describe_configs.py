@@ -141,7 +141,7 @@ def _entries(node: "AnyNode", kind: int, name: str) -> list[Entry] | KafkaError:
     if not name.isdecimal():
         return KafkaError(Code.INVALID_REQUEST, f"a broker's id is a number, and not {name!r}")
     if int(name) != node.node_id:
-        why = f"this is broker {node.node_id}, and not {name}"
+        why = f"this is broker {node.node_id}, not {name}"
         return KafkaError(Code.INVALID_REQUEST, why)
     return describe_broker(node.config, cluster=cluster, node=own)
 

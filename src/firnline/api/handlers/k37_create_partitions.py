@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
-from firnline.api.portions import Steps, grouped, in_portions, on_newest, together
+from firnline.api.portions import DecisionSteps, grouped, in_portions, on_newest, together
 from firnline.api.slices import (
     Slices,
     a_row_for_each,
@@ -70,7 +70,7 @@ def _create(
         sizes += [new_partitions(node.quorum.newest, growth) for growth in some]
     partitions_before = 0
 
-    def decide(portion: Sequence[int]) -> _Decision | Steps[_Outcomes]:
+    def decide(portion: Sequence[int]) -> _Decision | DecisionSteps[_Outcomes]:
         asked = partial(
             node.controller.create_partitions_steps,
             [wanted[place] for place in portion],
@@ -81,7 +81,9 @@ def _create(
             return counted(portion, whole(asked()))
         return large(portion, asked)
 
-    def large(portion: Sequence[int], asked: Callable[[], Steps[_Outcomes]]) -> Steps[_Outcomes]:
+    def large(
+        portion: Sequence[int], asked: Callable[[], DecisionSteps[_Outcomes]]
+    ) -> DecisionSteps[_Outcomes]:
         return counted(portion, (yield from on_newest(node.quorum, asked)))
 
     def counted(portion: Sequence[int], result: _Decision) -> _Decision:
@@ -90,7 +92,7 @@ def _create(
         partitions_before += sum(sizes[place] for place, answer in rows if answer is None)
         return result
 
-    def told(portion: Sequence[int], outcome: _Outcomes | KafkaError) -> None:
+    def on_outcome(portion: Sequence[int], outcome: _Outcomes | KafkaError) -> None:
         found = [outcome] * len(portion) if isinstance(outcome, KafkaError) else outcome
         for place, answer in zip(portion, found, strict=True):
             answers[place] = answer
@@ -108,7 +110,7 @@ def _create(
             together(by_name, _PARTITIONS_PER_SLICE, lambda place: _TOPIC_COST + sizes[place]),
             decide=decide,
             write=node.write_topics,
-            told=told,
+            on_outcome=on_outcome,
             finish=finish,
             now_ms=now_ms,
         )

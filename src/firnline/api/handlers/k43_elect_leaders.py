@@ -49,7 +49,7 @@ def _elect(
     elected: list[Elected] = []
     problems: list[KafkaError] = []
 
-    def told(portion: Sequence[Named], outcome: list[Elected] | KafkaError) -> None:
+    def on_outcome(portion: Sequence[Named], outcome: list[Elected] | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
             problems.append(outcome)
         elif names_all:
@@ -75,7 +75,7 @@ def _elect(
             _portions(node, kind, topics),
             decide=partial(node.controller.elect_leaders, kind),
             write=node.quorum.write,
-            told=told,
+            on_outcome=on_outcome,
             finish=finish,
             now_ms=now_ms,
         )

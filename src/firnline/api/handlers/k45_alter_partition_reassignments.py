@@ -73,7 +73,7 @@ def _alter(
         changes += len(result.records)
         return result
 
-    def told(
+    def on_outcome(
         portion: Sequence[Reassignment], outcome: Sequence[KafkaError | None] | KafkaError
     ) -> None:
         if isinstance(outcome, KafkaError):
@@ -95,7 +95,7 @@ def _alter(
             portions_of(_wanted(topics), _PARTITIONS_PER_SLICE),
             decide=decide,
             write=node.quorum.write,
-            told=told,
+            on_outcome=on_outcome,
             finish=finish,
             now_ms=now_ms,
         )

@@ -60,7 +60,7 @@ def _alter(
             wanted=[_change(topic_id, row, context.api_version) for topic_id, row in portion],
         )
 
-    def told(portion: Sequence[Asked], outcome: list[IsrAnswer | KafkaError] | KafkaError) -> None:
+    def on_outcome(portion: Sequence[Asked], outcome: list[IsrAnswer | KafkaError] | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
             problems.append(outcome)
         else:  # decisions are committed in the order they were made
@@ -81,7 +81,7 @@ def _alter(
             portions_of(asked, _PARTITIONS_PER_SLICE),
             decide=decide,
             write=node.quorum.write,
-            told=told,
+            on_outcome=on_outcome,
             finish=finish,
             now_ms=now_ms,
         )

@@ -6,10 +6,10 @@ for the other; the client never sees it. An embedded request that cannot be read
 
 from typing import TYPE_CHECKING
 
-from firnline.api.context import Answer, RequestContext
+from firnline.api.context import RequestContext, Response
 from firnline.api.dispatch import (
     ELEMENTS_AT_ONCE,
-    Steps,
+    DecodeSteps,
     find_api,
     read_in_slices,
     read_request,
@@ -67,7 +67,7 @@ def handle(
 
 
 def _read(
-    node: "ControllerNode", inner: "WrappedContext", api: Api, steps: Steps, now_ms: int
+    node: "ControllerNode", inner: "WrappedContext", api: Api, steps: DecodeSteps, now_ms: int
 ) -> Slices:
     """Read a large request, then do what it asks; whoever brought it hears of one that cannot be read."""
     try:
@@ -102,7 +102,7 @@ class WrappedContext(RequestContext):
         self._handled: WrappedContext | None = None
 
     @property
-    def share(self) -> None:
+    def response_memory(self) -> None:
         """Nothing is counted: the connection is a broker's, which other clients' requests come on, too."""
         return
 
@@ -116,8 +116,8 @@ class WrappedContext(RequestContext):
         if self._handled is None or not self._handled.is_in_turns:
             self._outer.ends()
 
-    def reply(self, message: Answer) -> Effect:
-        """Answer the broker with the client's answer, or send it to the active controller."""
+    def reply(self, message: Response) -> Effect:
+        """Send the broker the client's response, in the envelope's."""
         if _has_code(message, Code.NOT_CONTROLLER):
             return self.refuse(Code.NOT_CONTROLLER)
         if self.is_large:
@@ -134,7 +134,7 @@ class WrappedContext(RequestContext):
         return self._outer.reply(EnvelopeResponse(response_data=data))
 
     def refuse(self, code: Code) -> Reply[RequestContext]:
-        """Answer with the envelope alone: the client is told something else, or asks again through it."""
+        """Answer the envelope with an error: the broker makes the client's response, or tries again."""
         return Reply(context=self._outer, message=EnvelopeResponse(error_code=code))
 
     def failed(self, problem: Exception) -> CloseConnection[RequestContext]:

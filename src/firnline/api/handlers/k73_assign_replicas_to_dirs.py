@@ -59,7 +59,7 @@ def _assign(
     codes: list[Code] = []
     problems: list[KafkaError] = []
 
-    def told(
+    def on_outcome(
         portion: Sequence[DirectoryAssignment], outcome: list[KafkaError | None] | KafkaError
     ) -> None:
         if isinstance(outcome, KafkaError):
@@ -80,7 +80,7 @@ def _assign(
                 broker_id=request.broker_id, broker_epoch=request.broker_epoch, wanted=portion
             ),
             write=node.quorum.write,
-            told=told,
+            on_outcome=on_outcome,
             finish=finish,
             now_ms=now_ms,
         )

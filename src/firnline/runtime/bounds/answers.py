@@ -201,66 +201,68 @@ class Answers:
         """Whether responses to replicas and brokers go on."""
         return self.held_bytes < self.bytes_max * _ROOM_OF_BROKERS
 
-    def share(self, reader: Reader) -> ResponseMemory:
+    def memory_of(self, reader: Reader) -> ResponseMemory:
         return ResponseMemory(self, reader)
 
-    def may_go_on(self, share: ResponseMemory) -> bool:
-        if share.reader is None:
+    def may_go_on(self, memory: ResponseMemory) -> bool:
+        if memory.reader is None:
             return True  # the connection is closed: the request ends with its next step
         if self.held_bytes < self.bytes_max:
             self.one = None
             return True
-        if share.is_urgent and self.has_room_for_brokers:
+        if memory.is_urgent and self.has_room_for_brokers:
             return True
         self._slow_check.soon()
         if self.one is None and self.unsent_bytes < self.bytes_max:
-            self.one = share
-        return self.one is share
+            self.one = memory
+        return self.one is memory
 
-    def making_grew(self, share: ResponseMemory, size_bytes: int) -> None:
+    def making_grew(self, memory: ResponseMemory, size_bytes: int) -> None:
         self.making_bytes += size_bytes
-        if share.making_bytes - share.asking_bytes > self.bytes_max and not share.is_urgent:
+        if memory.making_bytes - memory.asking_bytes > self.bytes_max and not memory.is_urgent:
             self.refused += 1
             why = (
                 "the response is larger than all responses may be: ask for less at a time, or raise"
             )
             raise ProtocolError(f"{why} firnline.answers.max.bytes", limit=self.bytes_max)
 
-    def making_shrank(self, share: ResponseMemory, size_bytes: int) -> None:
+    def making_shrank(self, memory: ResponseMemory, size_bytes: int) -> None:
         self.making_bytes -= size_bytes
-        if self.one is share:
+        if self.one is memory:
             self.one = None
         self._go_on()
 
-    def give_way(self, share: ResponseMemory) -> None:
-        if self.one is share:
+    def give_way(self, memory: ResponseMemory) -> None:
+        if self.one is memory:
             self.one = None
             self._go_on()
 
-    def unsent_changed(self, share: ResponseMemory, size_bytes: int) -> None:
+    def unsent_changed(self, memory: ResponseMemory, size_bytes: int) -> None:
         self.unsent_bytes += size_bytes
-        if not share.unsent_bytes:
-            self._unsent.pop(share, None)
-            share.looks = 0
-        elif share not in self._unsent:
-            self._unsent[share] = None
+        if not memory.unsent_bytes:
+            self._unsent.pop(memory, None)
+            memory.looks = 0
+        elif memory not in self._unsent:
+            self._unsent[memory] = None
         if size_bytes < 0:
             self._go_on()
         elif self.held_bytes >= self.bytes_max:
             self._slow_check.soon()
 
-    def wait(self, share: ResponseMemory, again: Again, *, to_begin: bool) -> None:
-        if share.reader is None:
+    def wait(self, memory: ResponseMemory, again: Again, *, to_begin: bool) -> None:
+        if memory.reader is None:
             self._loop.call_soon(self._resume, again)
             return
-        queue = self._urgent if share.is_urgent else self._beginning if to_begin else self._going_on
-        queue[share] = _both(queue[share], again) if share in queue else again
+        queue = (
+            self._urgent if memory.is_urgent else self._beginning if to_begin else self._going_on
+        )
+        queue[memory] = _both(queue[memory], again) if memory in queue else again
         self._slow_check.soon()
 
-    def forget(self, share: ResponseMemory) -> None:
+    def forget(self, memory: ResponseMemory) -> None:
         """Resume what waits, so that it ends: its connection has closed."""
         for queue in (self._urgent, self._beginning, self._going_on):
-            again = queue.pop(share, None)
+            again = queue.pop(memory, None)
             if again is not None:
                 self._loop.call_soon(self._resume, again)
 
@@ -290,11 +292,11 @@ class Answers:
         queue = self._next_queue()
         if queue is None:
             return
-        share = next(iter(queue))
-        again = queue.pop(share)
+        memory = next(iter(queue))
+        again = queue.pop(memory)
         self._was_urgent = queue is self._urgent
         if queue is not self._beginning:
-            self.may_go_on(share)  # makes it `one` before another response can become that
+            self.may_go_on(memory)  # makes it `one` before another response can become that
         self._resume(again)
         self._go_on()
 
@@ -309,12 +311,12 @@ class Answers:
         elif self.unsent_bytes >= self.bytes_max:
             looks = _LOOKS_WHILE_NONE_GOES_ON
         slow = slow_ones(self._unsent, looks, attrgetter("unsent_bytes"))
-        for share in slow[:_CLOSED_PER_LOOK]:
+        for memory in slow[:_CLOSED_PER_LOOK]:
             if self.held_bytes < self.bytes_max // 2:
                 break
-            if share.reader is not None:
+            if memory.reader is not None:
                 self.slow_readers += 1
-                share.reader.close_slow()
+                memory.reader.close_slow()
         self._go_on()
 
     def close(self) -> None:
