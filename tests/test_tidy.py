@@ -13,6 +13,7 @@ from tests.tidy import (
     circle,
     faults,
     retired_names,
+    unused,
 )
 
 TESTS = Path(__file__).parent
@@ -93,6 +94,64 @@ def test_a_planted_circle_is_found(back: str) -> None:
     assert found[0] == found[-1]
     assert {*found} == {"a.first", "a.second", "a.third"}
     assert circle({**sources, "a.third": ""}) == []
+
+
+# Names that nothing in this repository uses but tests, and why they are there.
+UNUSED = {
+    "chill": "unit tests of nodes use the simulated disk as it is",
+    "format_commands": "click calls it",
+    "get_command": "click calls it",
+    "list_commands": "click calls it",
+    "log_message": "http.server calls it",
+    "pytest_configure": "pytest calls it",
+    "streamReader": "Spark calls it",
+}
+
+
+def test_what_only_tests_use_is_not_in_the_source() -> None:
+    users = [
+        path.read_text()
+        for folder in ("bench", "tools", "examples", "src/pyspark_firnline")
+        for path in (TESTS.parent / folder).rglob("*.py")
+    ]
+    assert len(users) > 20, "the walk lost the users"
+    sources = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in FILES}
+    found = unused(sources, users)
+    assert [each for each in found if each[2] not in UNUSED] == []
+    assert {name for _, _, name in found} == {*UNUSED}, "a name that is in use needs no reason"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def spoil() -> None: ...",
+        "class Spoil: ...",
+        "class Ballot:\n    def spoil(self) -> None: ...",
+        "class Ballot:\n    @property\n    def spoil(self) -> int: ...",
+        "from firnline.raft.ballots import spoil\ndef spoil() -> None: ...",
+        '"""See `spoil`."""\ndef spoil() -> None:\n    """Not spoil."""',
+    ],
+)
+def test_a_name_that_nothing_uses_is_found(code: str) -> None:
+    sources = {"raft/votes.py": code + "\nBallot = 1\nprint(Ballot)\n"}
+    ((path, _, name),) = unused(sources)
+    assert (path, name.lower()) == ("raft/votes.py", "spoil")
+    for use in ("vote.spoil()", "call(Spoil, spoil)", "names = 'spoil Spoil'", "x(spoil=spoil)"):
+        assert unused(sources, [use + "\nSpoil"]) == []
+    assert unused(sources, ["from raft.votes import spoil as _s, Spoil as _S"]) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "@main.command('spoil')\ndef spoil() -> None: ...",
+        "@pytest.fixture\ndef spoil() -> None: ...",
+        "class SpoilRequest(Message, key=7, valid='0'): ...",
+        "class Ballot:\n    def __spoil__(self) -> None: ...\nBallot()",
+    ],
+)
+def test_what_is_called_from_elsewhere_is_in_use(code: str) -> None:
+    assert unused({"raft/votes.py": code}) == []
 
 
 def test_no_word_that_is_gone_comes_back() -> None:

@@ -3,12 +3,13 @@
 `faults(path, source)` returns one line per broken rule. What a file may do follows from the kind its
 docstring names: PURE and STORE have no clock, chance, I/O, async, nor order that depends on hashing. What
 others call in the packages of machines is typed: `Any` in a public signature has its reason beside it.
-`circle(sources)` finds modules that import one another in a circle.
+`circle(sources)` finds modules that import one another in a circle, `unused(...)` names that nothing uses.
 """
 
 import ast
 import re
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeGuard
 
@@ -50,9 +51,15 @@ TYPED_PACKAGES = {"base", "broker", "controller", "raft", "replica", "tiered"}
 # What reads a set without its order showing.
 ORDER_FREE = {"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum"}
 ORDER_SHOWS = {"dict", "enumerate", "filter", "iter", "list", "map", "next", "tuple", "zip"}
+# Decorators that hand a function to a command line or to pytest.
+REGISTERING = {"command", "group", "fixture"}
 # The words of an identifier, in snake case or camel case.
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 LEFTOVERS = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b|NotImplemented" + r"Error")
+
+
+# Each test looks at the same sources.
+_parsed = cache(ast.parse)
 
 
 def kind_of(tree: ast.Module) -> str | None:
@@ -63,7 +70,7 @@ def kind_of(tree: ast.Module) -> str | None:
 
 def faults(path: str, source: str) -> list[str]:
     """Check one module; `path` is relative to src/firnline, with '/'."""
-    tree = ast.parse(source)
+    tree = _parsed(source)
     found = [f"{path}: {text}" for text in _module_faults(path, source, tree)]
     found += [f"{path}:{line}: {text}" for line, text in _function_faults(tree)]
     found += [f"{path}:{line}: {text}" for line, text in _docstring_faults(path, tree)]
@@ -96,7 +103,7 @@ def circle(sources: Mapping[str, str]) -> list[str]:
 
 def _imported(source: str, modules: Collection[str]) -> Iterator[str]:
     """Yield which of `modules` a source imports, by absolute names."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_parsed(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
         elif isinstance(node, ast.ImportFrom):
@@ -106,6 +113,59 @@ def _imported(source: str, modules: Collection[str]) -> Iterator[str]:
                     yield inner
                 elif node.module in modules:
                     yield node.module
+
+
+def unused(sources: Mapping[str, str], users: Collection[str] = ()) -> list[tuple[str, int, str]]:
+    """Return (path, line, name) of each function, method and class whose name is used nowhere.
+
+    A name counts as used by whatever it stands for: no types are looked at, so nothing in use is found, and
+    what shares its name with something in use is not found either. Words in strings count, those in
+    docstrings do not. Names that Python calls are left out, and so is what its decorator or the arguments of
+    its class register somewhere.
+
+    sources  the source of each module in which names are defined, by path; their uses count, too
+    users    more sources whose uses count
+    """
+    trees = {path: _parsed(source) for path, source in sources.items()}
+    used: set[str] = set()
+    for tree in (*trees.values(), *map(_parsed, users)):
+        used.update(_used(tree))
+    return [
+        (path, node.lineno, node.name)
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and node.name not in used
+        and not (node.name.startswith("__") or _is_registered(node))
+    ]
+
+
+def _used(tree: ast.Module) -> Iterator[str]:
+    docstrings = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.alias):
+            # The import of a name is no use of it, unless it has another name from there on.
+            if node.asname not in (None, node.name):
+                yield node.name
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            docstrings.add(node.value)
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node not in docstrings
+        ):
+            yield from re.findall(r"\w+", node.value)
+
+
+def _is_registered(node: ast.FunctionDef | ast.ClassDef) -> bool:
+    if isinstance(node, ast.ClassDef):
+        return any(keyword.arg == "key" for keyword in node.keywords)
+    names = {ast.unparse(each).partition("(")[0].rpartition(".")[2] for each in node.decorator_list}
+    return bool(names & REGISTERING)
 
 
 def _module_faults(path: str, source: str, tree: ast.Module) -> Iterator[str]:
@@ -159,7 +219,7 @@ def _explained_elsewhere(
 def retired_names(path: str, source: str, retired: set[str]) -> list[str]:
     """Return one line per module name or identifier that has one of these words as a part of it."""
     names = dict.fromkeys(path.removesuffix(".py").split("/"), 1)
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_parsed(source)):
         for attribute in ("name", "id", "attr", "arg", "asname"):
             name = getattr(node, attribute, None)
             if isinstance(name, str):
@@ -266,7 +326,7 @@ class PublicAny:
     def _look_at_text(self, node: ast.expr, text: str, name: str) -> None:
         """An annotation in quotes; any other text names nothing."""
         try:
-            named = ast.walk(ast.parse(text, mode="eval"))
+            named = ast.walk(_parsed(text, mode="eval"))
         except SyntaxError:
             return
         if any(map(self._is_any, named)):

@@ -10,7 +10,7 @@ from firnline.base.background import whole
 from firnline.base.ids import TopicIdPartition
 from firnline.log.log import Log
 from firnline.tiered.expiry import Decision, decide
-from firnline.tiered.lineage import filled, is_within_lineage
+from firnline.tiered.lineage import Lineage, filled
 from firnline.tiered.retained import Retained
 from firnline.tiered.settings import NO_LIMIT
 from firnline.tiered.spi import Everything, Look, Mark, RemoteSegment, SegmentState
@@ -157,9 +157,7 @@ class _Walk:
         return sum(counted) + self._local_only_bytes()
 
     def is_in_lineage(self, segment: RemoteSegment) -> bool:
-        return is_within_lineage(
-            segment, log_end_offset=self._log.log_end_offset, history=self._history
-        )
+        return Lineage(self._history).holds(segment, self._log.log_end_offset)
 
     def _local_only_bytes(self) -> int:
         """Bytes of the local log that the tier does not count (rel-T15)."""

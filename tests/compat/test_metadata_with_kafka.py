@@ -17,10 +17,10 @@ from firnline.controller.brokers import Heartbeat, Registration
 from firnline.controller.configs import Alteration, AlterOp
 from firnline.controller.controller import Controller
 from firnline.controller.topics import NewPartitions, NewTopic
-from firnline.log.checkpoint import read_meta_properties
+from firnline.log.checkpoint import read_cluster_id, read_meta_properties
 from firnline.metadata import records as r
 from firnline.metadata.features import SUPPORTED
-from firnline.metadata.format import cluster_id_of, format_storage
+from firnline.metadata.format import format_storage
 from firnline.metadata.image import ConfigResource, ControllerImage, Endpoint, ResourceType
 from firnline.metadata.loader import Loader
 from firnline.metadata.meta_log import QuorumStateFile, open_meta_log
@@ -297,7 +297,7 @@ def test_a_directory_kafka_formatted_is_ours_to_run(tmp_path: Path) -> None:
         rows = {**config.stated, "log.dirs": str(data)}
         properties.write_text("".join(f"{key}={value}\n" for key, value in rows.items()))
         kafka.tool("storage", "format", "-t", CLUSTER, "-c", str(properties), *flags)
-        assert cluster_id_of(RealFs(), config) == CLUSTER
+        assert read_cluster_id(RealFs(), str(data)) == CLUSTER
         if name == "zero":
             ours = Ours(config)
             ours.live()

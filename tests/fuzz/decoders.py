@@ -53,7 +53,7 @@ from firnline.records.fast_path import (
 )
 from firnline.records.recompress import Target, recompress
 from firnline.records.record import records
-from firnline.records.validate import BatchLimits, check_client_batch, check_fetched
+from firnline.records.validate import BatchLimits, check_fetched
 from firnline.records.walk import BatchWalk, walk_batches_python
 from firnline.sim.disk import CrashableFs
 from firnline.tiered import catalog
@@ -61,6 +61,7 @@ from firnline.tiered.metadata import records as tier_records
 from firnline.tiered.objects import fingerprint, layout
 from tests.fuzz.drawer import Drawer, request_head
 from tests.fuzz.known import Known
+from tests.worlds.log import check_client_batch
 
 SLOW_S = 2.0
 OPENED_BYTES_MAX = 1 << 20

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from firnline.base.errors import StorageError
 from firnline.formats.producer_snapshot import SnapshotEntry
 from firnline.log.log import Log
-from firnline.log.producer_state import ProducerStates, read_latest_snapshot, snapshot_offsets
+from firnline.log.producer_state import ProducerStates, snapshot_offsets
 from firnline.sim.disk import CrashableFile, CrashableFs
 from tests.worlds.chance import SeededRng
 from tests.worlds.log import (
@@ -23,6 +23,7 @@ from tests.worlds.log import (
     end_txn,
     flush,
     found_records,
+    newest_snapshot,
     opened,
     small,
 )
@@ -168,7 +169,7 @@ def stale_snapshots(rng: random.Random) -> list[int]:
     kept = snapshot_offsets(log._fs, PATH)
     stale = []
     for offset in kept:
-        found = read_latest_snapshot(log._fs, PATH, upto_offset=offset)
+        found = newest_snapshot(log._fs, upto_offset=offset)
         if found is not None and found[1] != replayed(log, found[0]):
             stale.append(offset)
     return stale

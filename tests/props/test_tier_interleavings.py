@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from firnline.base.effects import Effect
 from firnline.base.errors import KafkaError, StorageError
 from firnline.records.batch import headers
-from firnline.tiered.lineage import is_within_lineage, plan_ranges
+from firnline.tiered.lineage import Lineage, plan_ranges
 from firnline.tiered.spi import SegmentState
 from tests.tier_decisions import Listed, decided
 from tests.worlds.tier import WHERE, Cluster, Node, topic_config
@@ -177,11 +177,7 @@ class Story:
         if limit < 0:
             return
         segments = self.node.segments()
-        live = [
-            s
-            for s in segments
-            if is_within_lineage(s, log_end_offset=log.log_end_offset, history=log.epochs.entries())
-        ]
+        live = [s for s in segments if Lineage(log.epochs.entries()).holds(s, log.log_end_offset)]
         covered = self.node.tier._tasks[WHERE].hosted.covered_offset(
             self.node.tier.services.metadata
         )

@@ -2,7 +2,7 @@
 
 
 class FakeClock:
-    """`base.ports.Clock` that stands still until a test moves it: wall and monotonic time are the same."""
+    """A clock that stands still until a test moves it: wall and monotonic time are the same."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self.now_ms = now_ms

@@ -10,14 +10,17 @@ from firnline.base.background import whole
 from firnline.base.effects import Appended
 from firnline.base.errors import KafkaError
 from firnline.base.ids import TopicPartition
-from firnline.base.ports import Fs
+from firnline.base.ports import Buffer, Fs
 from firnline.base.slices import FileRecords
 from firnline.config.topic import TopicConfig
+from firnline.formats.producer_snapshot import SnapshotEntry
 from firnline.log.log import Log
+from firnline.log.producer_state import latest_snapshot, snapshot_offsets
 from firnline.log.recovery import open_log
 from firnline.records.batch import BatchHeader, headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import Record, records
+from firnline.records.validate import BatchLimits, check_limits, check_shape
 
 TP = TopicPartition("t", 0)
 TOPIC_ID = bytes(range(16))
@@ -99,6 +102,26 @@ def refused(log: Log, data: bytearray, **more: Any) -> KafkaError:
     assert isinstance(found, KafkaError), found
     assert (log.log_end_offset, log.size_bytes) == (end, size)
     return found
+
+
+def check_client_batch(data: Buffer, limits: BatchLimits, now_ms: int) -> BatchHeader | KafkaError:
+    """Validate a batch as `Log.append_as_leader` does; return its header, or why it is refused."""
+    found = check_shape(data, limits)
+    if isinstance(found, KafkaError):
+        return found
+    return check_limits(found, data, limits, now_ms) or BatchHeader(*found)
+
+
+def newest_snapshot(fs: Fs, *, upto_offset: int) -> tuple[int, list[SnapshotEntry]] | None:
+    """Return (offset, entries) of the newest undamaged producer snapshot at or below `upto_offset`."""
+    found = latest_snapshot(fs, PATH, snapshot_offsets(fs, PATH), upto_offset=upto_offset)
+    return None if found is None else (found[0], list(found[1]))
+
+
+def has_open_transaction(log: Log, pid: int) -> bool:
+    """Whether a producer has an open transaction in the log."""
+    producer = log.producers.get(pid)
+    return producer is not None and producer.txn_first_offset >= 0
 
 
 def end_txn(log: Log, pid: int, kind: int, *, leader_epoch: int = 0, **more: Any) -> Appended:

@@ -353,6 +353,12 @@ class Node(World):
         self.log.advance_high_watermark(log.high_watermark)
         self.log.advance_log_start(log.log_start_offset)
 
+    def poll_metadata(self, partition: int) -> Effects:
+        """Have the tier read on in a partition of its metadata now, before the timer does."""
+        metadata = self.tier._topic_metadata
+        assert metadata is not None
+        return metadata.poll(partition, self.cluster.now_ms)
+
     def expire_local(self) -> None:
         """All that is due; the log itself gives up so many segments a turn."""
         self.run(self.log.delete_due_segments(self.cluster.now_ms))

@@ -1,8 +1,7 @@
 """Fair shares of a bounded table: no owner can fill the whole of it. PURE.
 
 An owner is a client address, or something else that one client cannot have thousands of. When the table is
-full, its user evicts the oldest entry of the owner that has the most, so a flood evicts itself. Where entries
-cannot be evicted, `may_have_more` limits each owner to as much as is still free.
+full, its user evicts the oldest entry of the owner that has the most, so a flood evicts itself.
 """
 
 from heapq import heapify, heappop, heappush
@@ -75,11 +74,3 @@ class Owners(Generic[Thing]):
         """Return the owner with the largest total size, and its oldest thing."""
         owner = self.largest()
         return None if owner is None else (owner, next(iter(self._of[owner])))
-
-    def may_have_more(self, owner: str, size_max: int) -> bool:
-        """Whether the owner has less than what is still free.
-
-        A single owner gets half of `size_max`, two get a third each, and so on. So there is always some room
-        for a new owner.
-        """
-        return self._sizes.get(owner, 0) < size_max - self.size

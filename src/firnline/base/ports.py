@@ -1,23 +1,11 @@
-"""Ports: interfaces to clock, randomness and disk. Production and the simulator implement them. PURE."""
+"""Ports: interfaces to randomness and disk. Production and the simulator implement them. PURE."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from firnline.base.units import INT32_MAX
 
 Buffer = bytes | bytearray | memoryview
-
-
-class Clock(Protocol):
-    """Time in milliseconds. The logic never reads it; the runtime passes `now_ms` with each event."""
-
-    def wall_ms(self) -> int:
-        """Milliseconds since 1970 UTC; may jump."""
-        ...
-
-    def monotonic_ms(self) -> int:
-        """Milliseconds since some fixed moment; never jumps, never goes back."""
-        ...
 
 
 class Rng(Protocol):
@@ -44,10 +32,6 @@ class File(Protocol):
 
     def append(self, data: Buffer) -> int:
         """Write all of `data` at the end; return the position where it begins."""
-        ...
-
-    def append_all(self, parts: Sequence[Buffer]) -> int:
-        """Write `parts` one after another with one call; return the position of the first."""
         ...
 
     def read(self, position: int, size: int) -> bytes:

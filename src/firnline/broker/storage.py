@@ -24,8 +24,8 @@ from firnline.config.topic import TopicConfig
 from firnline.formats import names
 from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
-from firnline.log.truncation import Kept
 from firnline.log.producer_state import ProducerTable
+from firnline.log.truncation import Kept
 from firnline.replica.directories import put_strays_aside, told_of_strays, where_it_lies
 from firnline.replica.hosted import HostedPartitions, Permits, Sweep
 from firnline.replica.opening import SLICE, sync_in_pool

@@ -73,11 +73,6 @@ class Entry(NamedTuple):
     synonyms: tuple[Synonym, ...]
     doc: str
 
-    @property
-    def is_default(self) -> bool:
-        """Whether no layer states it."""
-        return self.source == DEFAULT
-
 
 class Layers(NamedTuple):
     """What was stated, strongest first: for this broker, for the cluster, in the file."""

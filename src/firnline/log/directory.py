@@ -24,9 +24,9 @@ from firnline.formats import names
 from firnline.log import checkpoint
 from firnline.log.file_syncs import DirSync
 from firnline.log.log import Log
-from firnline.log.truncation import Kept
 from firnline.log.producer_state import ProducerTable
 from firnline.log.recovery import Steps, at_once, making_steps, opening_steps
+from firnline.log.truncation import Kept
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"

@@ -22,9 +22,6 @@ class DirSync:
     def append(self, data: Buffer) -> int:
         raise Bug("a directory is not written to", path=self.path)
 
-    def append_all(self, parts: object) -> int:
-        raise Bug("a directory is not written to", path=self.path)
-
     def read(self, position: int, size: int) -> bytes:
         return b""
 

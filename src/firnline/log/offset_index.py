@@ -30,12 +30,11 @@ class OffsetIndex(SparseIndex):
         """Add the batch with `last_offset`, which begins at `position`."""
         self._add(last_offset - self.base_offset, position)
 
-    def position_for(self, offset: int) -> int:
-        """Return a position at or before the batch that holds `offset`; scan forward from there."""
-        return self.entry_for(offset)[0]
-
     def entry_for(self, offset: int) -> tuple[int, int]:
-        """Return `position_for(offset)` and the last offset of the batch there; (0, -1) without an entry."""
+        """Return a position at or before the batch that holds `offset`, to scan forward from.
+
+        And the last offset of the batch there. (0, -1) without an entry.
+        """
         found = self._at_most(0, offset - self.base_offset)
         return (found[1], self.base_offset + found[0]) if found else (0, -1)
 

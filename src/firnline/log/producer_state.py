@@ -226,15 +226,6 @@ class ProducerStates:
         """Return one producer, or None when this partition does not know it."""
         return self._producers.get(producer_id)
 
-    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """True when that producer has an open transaction of this epoch in this partition."""
-        producer = self._producers.get(producer_id)
-        return (
-            producer is not None
-            and producer.txn_first_offset >= 0
-            and producer.producer_epoch == producer_epoch
-        )
-
     def check(self, header: BatchHeader, *, is_client: bool) -> BatchMark | KafkaError | None:
         """Validate a data batch before a leader appends it.
 
@@ -537,22 +528,13 @@ def remove_snapshots_after(fs: Fs, directory: str, offset: int) -> bool:
     return bool(gone)
 
 
-def read_latest_snapshot(
-    fs: Fs, directory: str, *, upto_offset: int
-) -> tuple[int, list[SnapshotEntry]] | None:
-    """Return (offset, entries) of the newest undamaged snapshot at or below `upto_offset`."""
-    offsets = snapshot_offsets(fs, directory)
-    latest = latest_snapshot(fs, directory, offsets, upto_offset=upto_offset)
-    return None if latest is None else (latest[0], list(latest[1]))
-
-
 def latest_snapshot(
     fs: Fs, directory: str, offsets: Iterable[int], *, upto_offset: int
 ) -> tuple[int, Iterator[SnapshotEntry]] | None:
-    """Like `read_latest_snapshot`, but decodes the entries one at a time.
+    """Return (offset, entries) of the newest undamaged snapshot at or below `upto_offset`.
 
-    `offsets` are those of the existing snapshots. A damaged snapshot is removed and the one before it is
-    used: its state is in the log, too.
+    The entries are decoded one at a time. `offsets` are those of the existing snapshots. A damaged snapshot
+    is removed and the one before it is used: its state is in the log, too.
     """
     for offset in sorted((each for each in offsets if each <= upto_offset), reverse=True):
         path = snapshot_path(directory, offset)

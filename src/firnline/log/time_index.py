@@ -37,12 +37,11 @@ class TimeIndex(SparseIndex):
         if time_ms > self.last_time_ms:
             self._add(time_ms, offset - self.base_offset)
 
-    def offset_before(self, time_ms: int) -> int:
-        """Return an offset at or before the first record whose timestamp is at least that."""
-        return self.entry_before(time_ms)[1]
-
     def entry_before(self, time_ms: int) -> tuple[int, int]:
-        """Return the (timestamp, offset) entry that `offset_before` uses; (-1, base) without one."""
+        """Return the last (timestamp, offset) entry of at most that time; (-1, base) without one.
+
+        The first record whose timestamp is at least `time_ms` is there or later.
+        """
         found = self._at_most(0, time_ms)
         return (found[0], self.base_offset + found[1]) if found else (-1, self.base_offset)
 

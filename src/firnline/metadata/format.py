@@ -89,27 +89,6 @@ def storage_directories(config: BrokerConfig) -> list[str]:
     return list(dict.fromkeys((config.metadata_directory, *config.directories)))
 
 
-def cluster_id_of(fs: Fs, config: BrokerConfig) -> str:
-    """Return the cluster id of all directories of the node.
-
-    Raises ConfigError if one is not formatted, or if they belong to different clusters or nodes (Q11).
-    """
-    cluster_id: str | None = None
-    for path in storage_directories(config):
-        identity = _identity(fs, path)
-        if identity is None:
-            _refuse_logs(fs, path, config.node_id)
-            raise ConfigError(
-                f"{path} is not formatted: if this node has run with it, its disk is not mounted; if it is"
-                " new, run `firnline storage format`, with --cluster-id of the cluster to join, and"
-                " --ignore-formatted when other directories are"
-            )
-        cluster_id = cluster_id or identity["cluster.id"]
-        _refuse_stranger(path, identity, cluster_id, config.node_id)
-    assert cluster_id is not None, "a node has at least one directory"
-    return cluster_id
-
-
 def _identity(fs: Fs, path: str) -> Mapping[str, str] | None:
     found = read_meta_properties(fs, path)
     if found is not None and not _is_word(found.get("cluster.id", "")):

@@ -61,10 +61,6 @@ class FrameSplitter:
         self._filled = 0
         self._frame_end = 0  # 0 while the size prefix itself is incomplete
 
-    @property
-    def is_between_frames(self) -> bool:
-        return self.buffer is None
-
     def whole(self, data: memoryview) -> int:
         """Return the end of the first frame of `data`; 0 if it is incomplete.
 

@@ -48,18 +48,6 @@ class BatchLimits(NamedTuple):
     is_compacted: bool = False
 
 
-def check_client_batch(data: Buffer, limits: BatchLimits, now_ms: int) -> BatchHeader | KafkaError:
-    """Validate the one batch that a producer sent; return its header, or why it is refused.
-
-    The batch is `header.size_bytes` long. As in Kafka, a few bytes that are less than a batch may follow;
-    they must not be appended.
-    """
-    found = check_shape(data, limits)
-    if isinstance(found, KafkaError):
-        return found
-    return check_limits(found, data, limits, now_ms) or _new_tuple(BatchHeader, found)
-
-
 def check_shape(data: Buffer, limits: BatchLimits) -> tuple[int, ...] | KafkaError:
     """Return the header fields of a batch of the right shape and CRC, or why it is refused.
 
@@ -172,13 +160,6 @@ def as_create_time(data: bytearray | memoryview, header: BatchHeader) -> None:
     data[start + 21 : start + 23] = attributes.to_bytes(2, "big", signed=True)
     with memoryview(data) as view, view[start + CRC_START : start + header.size_bytes] as covered:
         data[start + 17 : start + CRC_START] = crc32c(covered).to_bytes(4, "big")
-
-
-def check_codec(codec: int, produce_version: int) -> KafkaError | None:
-    """Refuse zstd in a Produce request of a version before zstd (spec C13)."""
-    if codec == ZSTD and produce_version < 7:
-        return KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
-    return None
 
 
 def check_fetched(

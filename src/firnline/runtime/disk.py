@@ -18,7 +18,7 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from firnline.base.effects import Effects, Submit
@@ -34,7 +34,6 @@ log = logging.getLogger("firnline.disk")
 _QUIET_S = 10.0
 _told_at: dict[int, float] = {}
 _GIVEN_BACK = 16  # of the files that are kept open, where none can be opened
-_PARTS_MAX = 512  # below every system's IOV_MAX
 _REMEDIES = {
     errno.ENOSPC: "free space on this disk, or shorten retention",
     errno.EDQUOT: "raise the disk quota of the user that runs the server",
@@ -130,22 +129,6 @@ class RealFile:
         except OSError as problem:
             raise self._broken("append to", problem) from problem
         self._size = position + written
-        return position
-
-    def append_all(self, parts: Sequence[Buffer]) -> int:
-        position = self._size
-        for start in range(0, len(parts), _PARTS_MAX):
-            some = parts[start : start + _PARTS_MAX]
-            wanted = sum(map(len, some))
-            at = self._size
-            try:
-                written = os.pwritev(self._fd, some, at)
-                if written != wanted:
-                    written += self._finish(b"".join(some), at, written)
-            except OSError as problem:
-                self._size = position
-                raise self._broken("append to", problem) from problem
-            self._size = at + written
         return position
 
     def _finish(self, data: Buffer, position: int, done: int) -> int:

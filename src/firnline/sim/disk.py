@@ -6,7 +6,7 @@ directory survive up to some change. Synced data always survives. Full disks and
 Source: reliability (f) 1, rel-P9, rel-P10.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -140,9 +140,6 @@ class CrashableFile:
         inode.bring(position, len(data))
         inode.modified_ms = self._fs.clock_ms()
         return position
-
-    def append_all(self, parts: Sequence[Buffer]) -> int:
-        return self.append(b"".join(parts))
 
     def read(self, position: int, size: int) -> bytes:
         self._fs.check("read", self.path)

@@ -315,9 +315,6 @@ class Network:
             if stream.held:
                 self._retransmit(stream)
 
-    def is_cut(self, from_id: int, to_id: int) -> bool:
-        return self._cuts.get((from_id, to_id), 0) > 0
-
     # ------------------------------------------------------------------------- streams
 
     def _transmit(self, stream: _Stream, arrive: Callable[..., None], *arguments: Any) -> None:

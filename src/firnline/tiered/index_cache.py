@@ -74,13 +74,8 @@ class SegmentIndexes:
         self.aborted = transaction_index.decode(txns)
         self.size_bytes = len(offsets) + len(times) + len(txns)
 
-    def position_for(self, offset: int) -> int:
-        """Return a position at or before the batch that holds `offset`; scan forward from there."""
-        slot = bisect_right(self._offsets, offset - self._base_offset) - 1
-        return self._positions[slot] if slot >= 0 else 0
-
     def place_for(self, offset: int) -> "Place":
-        """Return where to begin to look for `offset`; see `position_for`."""
+        """Return where to begin to look for `offset`: at or before the batch that holds it."""
         slot = bisect_right(self._offsets, offset - self._base_offset) - 1
         if slot < 0:
             return BEGINNING
@@ -138,10 +133,6 @@ class IndexCache:
         self._distrusted: dict[
             Uuid, None
         ] = {}  # what the tier has of these differs from their batches
-
-    @property
-    def disk_bytes(self) -> int:
-        return self._disk_bytes
 
     def open(self) -> None:
         """Take over what an earlier run left; remove leftovers and incomplete sets. Cheap: no reading."""

@@ -111,13 +111,6 @@ class Lineage:
         return None
 
 
-def is_within_lineage(
-    segment: HasLineage, *, log_end_offset: int, history: Sequence[tuple[int, int]]
-) -> bool:
-    """Return what `Lineage.holds` says, of one segment."""
-    return Lineage(history).holds(segment, log_end_offset)
-
-
 def epoch_at(history: Sequence[tuple[int, int]], offset: int) -> int | None:
     """Return the leader epoch that `offset` was written under; None below the history."""
     found = None

@@ -256,10 +256,6 @@ class RemoteLog:
             topic_id, topic, partitions, was_tiered=was_tiered, now_ms=now_ms
         )
 
-    def on_metadata_advanced(self, partition: int, now_ms: int) -> Effects:
-        """The high watermark of a partition of `__remote_log_metadata` rose on this node."""
-        return self._topic_metadata.poll(partition, now_ms) if self._topic_metadata else []
-
     def on_metadata_leadership(self, partition: int, now_ms: int) -> Effects:
         """The leader of a partition of `__remote_log_metadata` changed."""
         if self._topic_metadata is None:

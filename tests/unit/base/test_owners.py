@@ -41,13 +41,3 @@ def test_what_is_kept_does_not_grow_with_what_has_come_and_gone() -> None:
         if thing >= 10:
             owners.remove("a", thing - 10)
     assert len(owners._largest) < 2_000
-
-
-def test_one_owner_gets_half_of_a_table_and_who_comes_later_finds_room() -> None:
-    owners: Owners[int] = Owners()
-    taken = dict.fromkeys("abc", 0)
-    for owner in taken:
-        while owners.may_have_more(owner, 1_000):
-            owners.add(owner, owners.count)
-            taken[owner] += 1
-    assert taken == {"a": 500, "b": 250, "c": 125}

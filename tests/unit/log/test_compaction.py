@@ -586,12 +586,12 @@ def test_a_log_without_one_record_left_ends_where_it_ended(fs: CrashableFs) -> N
 def test_a_segment_of_a_compacted_topic_rolls_in_time_for_its_lag(fs: CrashableFs) -> None:
     """The active segment is never compacted: it must not wait longer than its records may."""
     log = new_log(fs, max_compaction_lag_ms=HOUR, segment_ms=DAY)
-    put(log, "k", "v")
-    assert not log.roll_if_due(NOW + HOUR)
-    assert log.roll_if_due(NOW + HOUR + 1)
+    for later_ms in (0, HOUR, HOUR + 1):
+        put(log, "k", "v", time_ms=NOW - DAY + later_ms)
+    assert [segment.end_offset for segment in log.closed_segments()] == [1]
     log.config = compacted(segment_ms=DAY, cleanup_policy=("delete",), max_compaction_lag_ms=HOUR)
-    put(log, "k", "v")
-    assert not log.roll_if_due(NOW + HOUR + 1)
+    put(log, "k", "v", time_ms=NOW - DAY + 3 * HOUR)
+    assert len(log.closed_segments()) == 1
 
 
 def test_a_round_that_retention_overtook_is_void(fs: CrashableFs) -> None:

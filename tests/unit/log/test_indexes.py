@@ -59,7 +59,7 @@ def test_a_lookup_is_never_behind_the_batch() -> None:
         entries.append((offset, position))
     for wanted in range(BASE, offset + 60, 7):
         below = [p for o, p in entries if o <= wanted]
-        assert index.position_for(wanted) == (below[-1] if below else 0)
+        assert index.entry_for(wanted)[0] == (below[-1] if below else 0)
     for wanted in range(0, position + 500, 13):
         below = [p for _, p in entries if p <= wanted]
         assert index.entry_below(wanted)[0] == (below[-1] if below else 0)
@@ -141,7 +141,7 @@ def test_times_are_looked_up_from_below() -> None:
     index = TimeIndex(CrashableFs(), "/x", BASE)
     for time_ms, offset in ((100, 5), (200, 9), (300, 30)):
         index.maybe_add(time_ms, BASE + offset)
-    found = [index.offset_before(t) - BASE for t in (0, 99, 100, 199, 200, 299, 301)]
+    found = [index.entry_before(t)[1] - BASE for t in (0, 99, 100, 199, 200, 299, 301)]
     assert found == [0, 0, 5, 5, 9, 9, 30]
 
 

@@ -43,7 +43,7 @@ class NotedFile:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._file, name)
-        if name not in ("append", "append_all", "read", "read_into", "truncate", "sync"):
+        if name not in ("append", "read", "read_into", "truncate", "sync"):
             return found
         return self._fs.noting(name, found, self._file.path)
 

@@ -78,12 +78,11 @@ def test_a_segment_rolls_when_an_offset_cannot_be_told_from_its_base() -> None:
     assert [r.offset for r in found_records(log)] == [0, 2**31]
 
 
-def test_an_idle_segment_rolls_when_asked() -> None:
-    log = opened(CrashableFs(), small(segment_ms=1000))
+def test_an_empty_segment_is_never_rolled() -> None:
+    log = opened(CrashableFs())
     append(log, batch("a"))
-    assert not log.roll_if_due(NOW + 1000)
-    assert log.roll_if_due(NOW + 1001)
-    assert not log.roll_if_due(NOW + 5000), "an empty segment is never rolled"
+    assert log.roll(NOW)
+    assert not log.roll(NOW)
 
 
 def test_what_a_copier_needs_is_there_after_a_roll() -> None:

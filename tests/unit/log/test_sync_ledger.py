@@ -103,7 +103,6 @@ def test_a_directory_is_synced_and_nothing_else() -> None:
     assert (fs.syncs, file.size(), file.fileno(), file.read(0, 1)) == (1, 0, -1, b"")
     for wrong in (
         lambda: file.append(b""),
-        lambda: file.append_all([b""]),
         lambda: file.truncate(0),
     ):
         with pytest.raises(Bug):

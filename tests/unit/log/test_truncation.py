@@ -21,6 +21,7 @@ from tests.worlds.log import (
     flush,
     found_headers,
     greatest_time,
+    has_open_transaction,
     opened,
     refused,
     small,
@@ -36,7 +37,7 @@ def test_truncation_takes_back_offsets_epochs_and_transactions(log: Log) -> None
     assert (log.log_end_offset, log.high_watermark) == (21, 21)
     assert log.epochs.entries() == ((0, 0), (1, 10), (2, 20))
     assert len(log.aborted_transactions(0, 99)) == 10
-    assert log.producers.has_open_transaction(7, 0)
+    assert has_open_transaction(log, 7)
     assert log.last_stable_offset == 20
     end_txn(log, 7, COMMIT, leader_epoch=4)
     done = append(log, batch("b", pid=7, seq=11, is_transactional=True), epoch=5)

@@ -5,13 +5,14 @@ import pytest
 from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ids import uuid_from_text
 from firnline.config.broker import BrokerConfig
+from firnline.log.checkpoint import read_cluster_id
 from firnline.metadata import records as r
 from firnline.metadata.features import (
     METADATA_VERSIONS,
     levels_to_format,
     refuse_unsupported_levels,
 )
-from firnline.metadata.format import cluster_id_of, format_storage
+from firnline.metadata.format import format_storage
 from firnline.metadata.snapshot_file import read_snapshot
 from firnline.sim.disk import CrashableFs, Operation
 from tests.worlds.chance import SeededRng
@@ -40,7 +41,7 @@ def test_a_formatted_directory_is_there_after_a_power_cut() -> None:
     fs = CrashableFs()
     formatted(fs, a_node(log_dirs="/a,/deep/down/b"))
     after = fs.crash(SeededRng(1), keep="none")
-    assert cluster_id_of(after, a_node(log_dirs="/a,/deep/down/b")) == CLUSTER
+    assert [read_cluster_id(after, path) for path in ("/a", "/deep/down/b")] == [CLUSTER] * 2
 
 
 def test_every_directory_gets_its_identity_and_the_bootstrap_records() -> None:
@@ -57,21 +58,20 @@ def test_every_directory_gets_its_identity_and_the_bootstrap_records() -> None:
             r.FeatureLevelRecord(name="metadata.version", feature_level=30)
         ]
     assert ids[0] != ids[1]
-    assert cluster_id_of(fs, a_node()) == CLUSTER
 
 
 def test_a_metadata_directory_of_its_own_is_formatted_with_the_others() -> None:
     fs = CrashableFs()
     config = a_node(metadata_log_dir="/m")
     formatted(fs, config)
-    assert meta(fs, "/m")["cluster.id"] == CLUSTER
-    assert cluster_id_of(fs, config) == CLUSTER
+    assert [read_cluster_id(fs, path) for path in ("/a", "/b", "/m")] == [CLUSTER] * 3
 
 
 def test_without_a_cluster_id_one_is_made_and_the_same_for_all() -> None:
     fs = CrashableFs()
     formatted(fs, cluster_id=None)
-    made = cluster_id_of(fs, a_node())
+    made = read_cluster_id(fs, "/a")
+    assert read_cluster_id(fs, "/b") == made
     assert len(uuid_from_text(made)) == 16
     # A directory that was added joins the cluster of the others.
     formatted(
@@ -188,19 +188,8 @@ def test_a_damaged_cluster_id_is_said_by_path(found: bytes) -> None:
     whole = file.read(0, file.size())
     file.truncate(0)
     file.append(whole.replace(CLUSTER.encode(), found))
-    for asked in (formatted, cluster_id_of):
-        with pytest.raises(ConfigError, match=r"/b/meta\.properties names no cluster\.id: write"):
-            asked(fs, a_node(), **({"ignore_formatted": True} if asked is formatted else {}))
-
-
-def test_what_is_not_formatted_is_said_by_path() -> None:
-    fs = CrashableFs()
-    formatted(fs)
-    with pytest.raises(ConfigError, match="/c is not formatted"):
-        cluster_id_of(fs, a_node(log_dirs="/a,/c"))
-    formatted(fs, a_node(log_dirs="/c"), cluster_id="other")
-    with pytest.raises(ConfigError, match="/c belongs to the cluster other"):
-        cluster_id_of(fs, a_node(log_dirs="/a,/c"))
+    with pytest.raises(ConfigError, match=r"/b/meta\.properties names no cluster\.id: write"):
+        formatted(fs, a_node(), ignore_formatted=True)
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -11,10 +11,8 @@ from firnline.records.batch import BatchHeader
 from firnline.records.validate import (
     BatchLimits,
     check_batches,
-    check_client_batch,
-    check_codec,
 )
-from tests.worlds.log import NOW, batch, patched
+from tests.worlds.log import NOW, batch, check_client_batch, patched
 
 OPEN = BatchLimits(10_000, INT64_MAX, 3_600_000)
 
@@ -203,14 +201,6 @@ def test_batches_of_a_leader_are_whole_and_have_the_right_crc() -> None:
     large = check_batches(two, BatchLimits(20))
     assert isinstance(large, KafkaError)
     assert large.code == Code.MESSAGE_TOO_LARGE
-
-
-def test_zstd_needs_a_produce_version_that_knew_it() -> None:
-    refused = check_codec(4, 6)
-    assert refused is not None
-    assert refused.code == Code.UNSUPPORTED_COMPRESSION_TYPE
-    assert check_codec(4, 7) is None
-    assert check_codec(3, 3) is None
 
 
 def test_what_is_too_large_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:

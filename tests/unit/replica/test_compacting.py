@@ -10,8 +10,8 @@ from firnline.base.ids import TopicPartition
 from firnline.formats.producer_snapshot import SnapshotEntry
 from firnline.log import checkpoint
 from firnline.log.log import Log
-from firnline.log.truncation import Kept
 from firnline.log.producer_state import Producer
+from firnline.log.truncation import Kept
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.protocol.messages.k44_incremental_alter_configs import (
     AlterableConfig,

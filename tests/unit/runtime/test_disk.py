@@ -27,7 +27,7 @@ def test_appends_return_the_position_they_begin_at(root: str) -> None:
     file = RealFs().open(f"{root}/a", create=True)
     assert file.append(b"abc") == 0
     assert file.append(memoryview(bytearray(b"de"))) == 3
-    assert file.append_all([b"f", b"", bytearray(b"gh")]) == 5
+    assert file.append(bytearray(b"fgh")) == 5
     assert (file.size(), file.read(1, 100), file.read(3, 2)) == (8, b"bcdefgh", b"de")
     assert file.read(8, 10) == b""
 
@@ -53,12 +53,6 @@ def test_a_reopened_file_goes_on_at_its_end(root: str) -> None:
     file.truncate(2)
     assert file.append(b"Z") == 2
     assert Path(f"{root}/a").read_bytes() == b"abZ"
-
-
-def test_more_parts_than_one_call_takes_are_all_written(root: str) -> None:
-    file = RealFs().open(f"{root}/a", create=True)
-    assert file.append_all([b"xy"] * 1500) == 0
-    assert file.size() == os.path.getsize(f"{root}/a") == 3000
 
 
 def test_a_partial_write_is_not_left_behind_for_recovery(

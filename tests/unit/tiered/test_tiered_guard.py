@@ -446,7 +446,7 @@ def test_metadata_that_forked_is_read_again_and_nobody_acts_meanwhile() -> None:
     forked = Forked(node)
     metadata = node.tier.services.metadata
     node.feed.hidden[partition] = 0
-    node.run(node.tier.on_metadata_advanced(partition, cluster.now_ms))
+    node.run(node.poll_metadata(partition))
     assert not metadata.is_ready(WHERE)
     first = node.read(0)
     assert isinstance(first, KafkaError)
@@ -477,6 +477,6 @@ def test_a_publish_whose_record_may_be_lost_is_told_so() -> None:
     node.run(metadata.add(segment, then, cluster.now_ms))
     assert answers == []
     forked.is_forked = True
-    node.run(node.tier.on_metadata_advanced(partition, cluster.now_ms))
+    node.run(node.poll_metadata(partition))
     [error] = answers
     assert error.code == Code.REPLICA_NOT_AVAILABLE

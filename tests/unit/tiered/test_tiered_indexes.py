@@ -76,11 +76,11 @@ def test_indexes_of_a_segment_that_went_while_they_were_loaded_are_not_kept() ->
     node.run(node.tier.read(TP, TOPIC_ID, 0, 0, 1, 0, lambda found, now_ms: [], 0))
     node.tier.indexes.remove(node.segments()[0].segment_id)
     node.release()
-    assert node.tier.indexes.disk_bytes == 0
+    assert node.tier.indexes._disk_bytes == 0
     assert node.fs.list_dir("/data/remote-log-index-cache") == []
     for _ in range(2):
         assert offsets(node.read(0, max_bytes=1)) == [0]
-    assert node.tier.indexes.disk_bytes > 0
+    assert node.tier.indexes._disk_bytes > 0
 
 
 def test_an_index_that_is_built_again_is_as_sparse_as_the_log_makes_it() -> None:
@@ -122,7 +122,7 @@ def test_indexes_are_kept_on_disk_within_the_limit_and_survive_a_restart() -> No
     cluster = Cluster()
     node = tiered(cluster)
     node.read(0)
-    one = node.tier.indexes.disk_bytes
+    one = node.tier.indexes._disk_bytes
     assert one > 0
     limit = 2 * one + one // 2
     node = Node(cluster, fs=node.crash(), index_cache_bytes=limit).start().lead(1)
@@ -130,7 +130,7 @@ def test_indexes_are_kept_on_disk_within_the_limit_and_survive_a_restart() -> No
     for offset in (0, 2, 4, 6):
         node.read(offset)
     cache = node.tier.indexes
-    assert cache.disk_bytes == 2 * one
+    assert cache._disk_bytes == 2 * one
     names = node.fs.list_dir("/data/remote-log-index-cache")
     assert len(names) == 2 * 3
     assert all(name.rpartition(".")[2] in ("index", "timeindex", "txnindex") for name in names)

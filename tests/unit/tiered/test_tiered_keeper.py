@@ -69,7 +69,7 @@ def test_metadata_that_is_read_again_while_a_catalog_begins_is_waited_for() -> N
     assert len(node.on_hold) == 1
     (partition,) = cluster.metadata or (metadata_partition_of(WHERE, 3),)
     fork, node.feed.fork = node.feed.fork, lambda *_: 0  # type: ignore[method-assign]
-    effects = node.tier.on_metadata_advanced(partition, cluster.now_ms)
+    effects = node.poll_metadata(partition)
     node.feed.fork = fork  # type: ignore[method-assign]
     node.release()
     assert "not loaded yet" in str(node.tier.status()[0].problem)

@@ -6,9 +6,9 @@ import pytest
 
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.tiered.lineage import (
+    Lineage,
     epoch_at,
     highest_remote,
-    is_within_lineage,
     plan_ranges,
     segment_epochs,
     shared_end,
@@ -47,14 +47,14 @@ LONG = ((5, 10), (7, 15), (9, 100))
 def test_only_segments_of_our_history_count(
     segment: Seg, history: Epochs, log_end: int, expected: bool
 ) -> None:
-    assert is_within_lineage(segment, log_end_offset=log_end, history=history) is expected
+    assert Lineage(history).holds(segment, log_end) is expected
 
 
 def test_epochs_without_records_are_left_out() -> None:
     """Spec 3.5: {...,5:60,6:60,...} is the same history without 5."""
     history = ((0, 0), (1, 10), (2, 20), (3, 30), (4, 40), (5, 60), (6, 60), (7, 70))
     segment = Seg(45, 75, ((4, 45), (6, 60), (7, 70)))
-    assert is_within_lineage(segment, log_end_offset=100, history=history)
+    assert Lineage(history).holds(segment, 100)
     assert epoch_at(history, 60) == 6
 
 

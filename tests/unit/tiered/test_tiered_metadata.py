@@ -319,7 +319,7 @@ def test_a_publish_is_done_only_when_it_is_applied_here() -> None:
     assert answers == []
     assert metadata.segments(WHERE) == []
     node.feed.hidden.clear()
-    node.run(node.tier.on_metadata_advanced(partition, cluster.now_ms))
+    node.run(node.poll_metadata(partition))
     assert answers == [None]
     assert metadata.applied_offset(WHERE) == (partition, 0)
 
@@ -503,13 +503,13 @@ def test_what_was_dropped_of_a_history_that_is_read_again_refuses_no_new_change(
     partition, _ = metadata.applied_offset(WHERE)
     orphan = build_batch([NewRecord(None, encode(update_record(change(1, FINISHED))), 1)])
     cluster.append(partition, orphan)
-    node.run(node.tier.on_metadata_advanced(partition, cluster.now_ms))
+    node.run(node.poll_metadata(partition))
     assert metadata.applied_offset(WHERE) == (partition, 0), "it was read, and may not follow"
     cluster.metadata[partition].clear()
     cluster.ends[partition] = 0
     forks = [0]
     node.feed.fork = lambda *place: forks.pop() if forks else None  # type: ignore[method-assign]
-    node.run(node.tier.on_metadata_advanced(partition, cluster.now_ms))
+    node.run(node.poll_metadata(partition))
     assert publish(node, segment(1, 0, 9)) == [None]
 
 

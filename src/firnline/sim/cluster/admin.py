@@ -94,11 +94,6 @@ class Admin(Client):
             + [self._elect_unclean] * (4 * len(self._asked))
         )
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether the topics of the seed exist."""
-        return not self._missing
-
     def start(self, now_ms: int) -> Effects:
         return [*super().start(now_ms), *self._create_first(now_ms)]
 
