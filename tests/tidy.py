@@ -9,6 +9,7 @@ others call in the packages of machines is typed: `Any` in a public signature ha
 import ast
 import re
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeGuard
 
@@ -57,6 +58,10 @@ WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 LEFTOVERS = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b|NotImplemented" + r"Error")
 
 
+# Each test looks at the same sources.
+_parsed = cache(ast.parse)
+
+
 def kind_of(tree: ast.Module) -> str | None:
     """Return the kind that the module's docstring names first."""
     found = re.search(r"\b(" + "|".join(KINDS) + r")\b", ast.get_docstring(tree) or "")
@@ -65,7 +70,7 @@ def kind_of(tree: ast.Module) -> str | None:
 
 def faults(path: str, source: str) -> list[str]:
     """Check one module; `path` is relative to src/firnline, with '/'."""
-    tree = ast.parse(source)
+    tree = _parsed(source)
     found = [f"{path}: {text}" for text in _module_faults(path, source, tree)]
     found += [f"{path}:{line}: {text}" for line, text in _function_faults(tree)]
     found += [f"{path}:{line}: {text}" for line, text in _docstring_faults(path, tree)]
@@ -98,7 +103,7 @@ def circle(sources: Mapping[str, str]) -> list[str]:
 
 def _imported(source: str, modules: Collection[str]) -> Iterator[str]:
     """Yield which of `modules` a source imports, by absolute names."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_parsed(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
         elif isinstance(node, ast.ImportFrom):
@@ -121,9 +126,9 @@ def unused(sources: Mapping[str, str], users: Collection[str] = ()) -> list[tupl
     sources  the source of each module in which names are defined, by path; their uses count, too
     users    more sources whose uses count
     """
-    trees = {path: ast.parse(source) for path, source in sources.items()}
+    trees = {path: _parsed(source) for path, source in sources.items()}
     used: set[str] = set()
-    for tree in (*trees.values(), *map(ast.parse, users)):
+    for tree in (*trees.values(), *map(_parsed, users)):
         used.update(_used(tree))
     return [
         (path, node.lineno, node.name)
@@ -148,8 +153,12 @@ def _used(tree: ast.Module) -> Iterator[str]:
                 yield node.name
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             docstrings.add(node.value)
-        elif isinstance(node, ast.Constant) and node not in docstrings:
-            yield from re.findall(r"\w+", node.value if isinstance(node.value, str) else "")
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node not in docstrings
+        ):
+            yield from re.findall(r"\w+", node.value)
 
 
 def _is_registered(node: ast.FunctionDef | ast.ClassDef) -> bool:
@@ -210,7 +219,7 @@ def _explained_elsewhere(
 def retired_names(path: str, source: str, retired: set[str]) -> list[str]:
     """Return one line per module name or identifier that has one of these words as a part of it."""
     names = dict.fromkeys(path.removesuffix(".py").split("/"), 1)
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_parsed(source)):
         for attribute in ("name", "id", "attr", "arg", "asname"):
             name = getattr(node, attribute, None)
             if isinstance(name, str):
@@ -317,7 +326,7 @@ class PublicAny:
     def _look_at_text(self, node: ast.expr, text: str, name: str) -> None:
         """An annotation in quotes; any other text names nothing."""
         try:
-            named = ast.walk(ast.parse(text, mode="eval"))
+            named = ast.walk(_parsed(text, mode="eval"))
         except SyntaxError:
             return
         if any(map(self._is_any, named)):

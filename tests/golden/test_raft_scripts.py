@@ -6,7 +6,7 @@ Lines that a replica prints begin with its id: `save` is quorum-state on its dis
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -86,7 +86,8 @@ class TellingMember(Member):
         super().on_flush(effect)
 
     def on_set_timer(self, effect: SetTimer) -> None:
-        self.tell(f"timer {effect.key[1]} {effect.at_ms - self.net.now_ms}")
+        _, name, *_ = cast(tuple[str, ...], effect.key)
+        self.tell(f"timer {name} {effect.at_ms - self.net.now_ms}")
         super().on_set_timer(effect)
 
     def on_warn(self, effect: Warn) -> None:

@@ -81,7 +81,8 @@ class World:
         self.clock = FakeClock(clock) if isinstance(clock, int) else clock
         self.fs: Any = fs
         self.order = order
-        self.timers: dict[Hashable, SetTimer] = {}
+        # Any: keys are tuples, which each part of the source makes of what it has.
+        self.timers: dict[Any, SetTimer] = {}
         self.warnings: list[str] = []
         self.notes: list[str] = []
         self.replies: list[Reply] = []

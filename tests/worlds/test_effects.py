@@ -162,7 +162,7 @@ def test_an_effect_that_nobody_carries_out_fails_the_test() -> None:
     world.run([EnsureTopic(name="__t", then=kept(answers))])
     assert (world.ensured, answers) == (["__t"], [None])
     with pytest.raises(AssertionError, match="nobody"):
-        world.run(["an effect of somebody else"])
+        world.run(["an effect of somebody else"])  # type: ignore[list-item]
     append = Append(topic_partition=TopicPartition("t", 0), batch=bytearray(), then=kept(answers))
     with pytest.raises(AssertionError, match="no log here"):
         world.run([append])

@@ -63,6 +63,13 @@ class OffsetAndEpoch(NamedTuple):
     epoch: int
 
 
+class ProducerIdBlock(NamedTuple):
+    """The producer ids from `first_id`, `size` of them."""
+
+    first_id: int
+    size: int
+
+
 def uuid_text(value: Uuid) -> str:
     """Return Kafka's text form: 22 characters of URL-safe base64 without padding."""
     assert len(value) == 16

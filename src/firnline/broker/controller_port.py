@@ -12,10 +12,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from firnline.base.effects import Effects
 from firnline.base.errors import Bug, Code, ConfigError, KafkaError
 from firnline.base.event import event
+from firnline.base.ids import ProducerIdBlock
 from firnline.base.replicas import DirectoryAssignment, IsrAnswer, IsrChange
 from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
 from firnline.controller.controller import Controller
-from firnline.controller.ids import ProducerIdBlock
 from firnline.controller.topics import NewTopic
 from firnline.metadata.image import ControllerImage
 from firnline.metadata.quorum import MetadataQuorum

@@ -60,7 +60,7 @@ from firnline.config.broker import BrokerConfig
 from firnline.config.layers import broker_config
 from firnline.controller.brokers import Registration
 from firnline.coordinator.groups import GroupCoordinator
-from firnline.coordinator.producer_ids import Allocated, ProducerIdBlock, ProducerIds
+from firnline.coordinator.producer_ids import Allocated, ProducerIds
 from firnline.log.checkpoint import read_cluster_id
 from firnline.metadata.features import CORDONED_SINCE, DIRECTORIES_SINCE, SUPPORTED
 from firnline.metadata.image import ClusterImage, Endpoint, ResourceType
@@ -669,16 +669,11 @@ def _producer_ids(config: BrokerConfig, port: ControllerPort, lifecycle: Lifecyc
     """Ask the controller for a block of producer ids when one is used up."""
 
     def allocate(then: Allocated) -> Effects:
-        def allocated(outcome: Any, now_ms: int) -> Effects:
-            if isinstance(outcome, KafkaError):
-                return then(outcome, now_ms)
-            return then(ProducerIdBlock(outcome.first_id, outcome.size), now_ms)
-
         def ask(now_ms: int) -> Effects:
             command = AllocateProducerIds(
                 broker_id=config.node_id, broker_epoch=lifecycle.broker_epoch
             )
-            return port.ask(command, allocated, now_ms)
+            return port.ask(command, then, now_ms)
 
         # The timer is due at once; it is here because whoever asks does not know the time.
         return [SetTimer(key=("producer ids", "allocate"), at_ms=0, then=ask)]

@@ -7,11 +7,10 @@ controller that loses its leadership before that sends none. Source: KIP-500, KI
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Protocol
 
 from firnline.base.background import whole
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import Uuid
+from firnline.base.ids import ProducerIdBlock, Uuid
 from firnline.base.ports import Rng
 from firnline.base.replicas import DirectoryAssignment, IsrAnswer, IsrChange
 from firnline.base.units import INT32_MAX
@@ -31,36 +30,17 @@ from firnline.controller.configs import Alteration
 from firnline.controller.directories import assign_directories
 from firnline.controller.elections import Elected
 from firnline.controller.feature_levels import FeatureUpdate
-from firnline.controller.ids import ProducerIdBlock
 from firnline.controller.reassignments import Reassignment
 from firnline.controller.sweeps import Newest
 from firnline.controller.topics import Answer, CreatedTopic, NewPartitions, NewTopic, TopicRef
 from firnline.metadata.image import (
-    ClusterImage,
     ConfigResource,
     ControllerImage,
     ResourceType,
 )
-from firnline.metadata.partition_counts import PartitionIndex
+from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.records import PartitionRecord
 from firnline.metadata.result import ControllerResult
-
-
-class NewestMetadata(Protocol):
-    """The cluster as of the last write, committed or not. `MetadataQuorum` implements it."""
-
-    newest: ClusterImage
-    index: PartitionIndex
-
-    @property
-    def image(self) -> ClusterImage:
-        """The cluster as of the last committed record."""
-        ...
-
-    @property
-    def next_offset(self) -> int:
-        """The offset that the next record will get."""
-        ...
 
 
 class Controller:
@@ -74,7 +54,7 @@ class Controller:
         *,
         config: BrokerConfig,
         rng: Rng,
-        metadata: NewestMetadata,
+        metadata: MetadataQuorum,
         room_for_logs: Callable[[], int] = lambda: INT32_MAX,
     ) -> None:
         self._config = config

@@ -1,21 +1,13 @@
 """Producer id blocks, each allocated once in the life of the cluster. PURE. Source: KIP-730."""
 
-from typing import NamedTuple
-
 from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import ProducerIdBlock
 from firnline.base.units import INT64_MAX
 from firnline.metadata import records as r
 from firnline.metadata.image import ClusterImage
 from firnline.metadata.result import ControllerResult
 
 BLOCK_SIZE = 1000
-
-
-class ProducerIdBlock(NamedTuple):
-    """The ids from `first_id`, `size` of them."""
-
-    first_id: int
-    size: int
 
 
 def allocate_producer_ids(

@@ -17,6 +17,7 @@ from firnline.base.event import event
 from firnline.base.ids import ZERO_UUID, TopicPartition, Uuid
 from firnline.base.ports import Buffer, Rng
 from firnline.base.units import INT64_MAX
+from firnline.config.broker import BrokerConfig
 from firnline.coordinator.commits import NO_EXPIRY, CommittedOffset
 from firnline.coordinator.group_state import GroupState
 from firnline.coordinator.membership import (
@@ -34,7 +35,7 @@ from firnline.coordinator.membership import (
     SyncResult,
     size_of,
 )
-from firnline.coordinator.policy import GroupPolicy, Settings
+from firnline.coordinator.policy import GroupPolicy
 from firnline.coordinator.shard import Shard
 from firnline.coordinator.subscriptions import Subscribed, find_subscribed
 
@@ -115,7 +116,7 @@ def utf16_length(text: str) -> int:
 class GroupCoordinator:
     """Groups and offsets of this node. Changes call `answer` with their result; reads return values."""
 
-    def __init__(self, config: Settings, rng: Rng) -> None:
+    def __init__(self, config: BrokerConfig, rng: Rng) -> None:
         self.policy = GroupPolicy.from_config(config)
         self._rng = rng
         self._member_counts = MemberCounts()

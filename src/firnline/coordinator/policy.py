@@ -1,7 +1,6 @@
 """The settings that coordinators use, and what follows from them. PURE."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from firnline.base.limits import (
     GROUP_MEMBERS_BYTES_MAX,
@@ -11,36 +10,12 @@ from firnline.base.limits import (
     PENDING_MEMBERS_OF_GROUP_MAX,
 )
 from firnline.base.units import MINUTE_MS
+from firnline.config.broker import BrokerConfig
 
 # A member without an id cannot heartbeat; it is removed after this time. As in Kafka.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * MINUTE_MS
 # Tombstones per batch, so that it stays far below max.message.bytes.
 TOMBSTONES_BYTES_MAX = 256 * 1024
-
-
-class Settings(Protocol):
-    """The broker's keys that coordinators read; `config.broker.BrokerConfig` has them."""
-
-    @property
-    def firnline_groups_max(self) -> int: ...
-    @property
-    def group_min_session_timeout_ms(self) -> int: ...
-    @property
-    def group_max_session_timeout_ms(self) -> int: ...
-    @property
-    def group_max_size(self) -> int: ...
-    @property
-    def group_initial_rebalance_delay_ms(self) -> int: ...
-    @property
-    def offset_metadata_max_bytes(self) -> int: ...
-    @property
-    def offsets_retention_minutes(self) -> int: ...
-    @property
-    def offsets_retention_check_interval_ms(self) -> int: ...
-    @property
-    def offsets_topic_num_partitions(self) -> int: ...
-    @property
-    def offsets_topic_compression_codec(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +39,7 @@ class GroupPolicy:
     groups_max: int = 200_000
 
     @classmethod
-    def from_config(cls, config: Settings) -> "GroupPolicy":
+    def from_config(cls, config: BrokerConfig) -> "GroupPolicy":
         return cls(
             groups_max=config.firnline_groups_max,
             pending_members_max=min(PENDING_MEMBERS_MAX, max(config.firnline_groups_max // 4, 1)),

@@ -12,17 +12,11 @@ from typing import NamedTuple
 
 from firnline.base.effects import Effect, Effects
 from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import ProducerIdBlock
 from firnline.base.units import INT64_MAX
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
-
-
-class ProducerIdBlock(NamedTuple):
-    """Ids from `first` on, `size` of them; the controller allocates blocks of 1000."""
-
-    first: int
-    size: int
 
 
 class NewProducer(NamedTuple):
@@ -81,7 +75,7 @@ class ProducerIds:
                 Code.COORDINATOR_LOAD_IN_PROGRESS, "no producer ids available at the moment"
             )
             return [answer(later) for answer in waiting]
-        self._next, self._end = result.first, result.first + result.size
+        self._next, self._end = result.first_id, result.first_id + result.size
         served, self._waiting = self._waiting[: result.size], self._waiting[result.size :]
         effects: Effects = [answer(self._take()) for answer in served]
         return effects + self._allocate(self._on_allocated) if self._waiting else effects

@@ -71,6 +71,7 @@ R = TypeVar("R")
 WriteCallback = Callable[[R | KafkaError, int], Effects]
 
 
+# A protocol, because tests run the quorum on a log in memory.
 class MetadataLog(ReplicatedLog, SnapshotLog, Protocol):
     """What `MetadataQuorum` needs: the quorum's log, a store for snapshots, and the bootstrap records."""
 

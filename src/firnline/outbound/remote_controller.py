@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from firnline.base.effects import Effects, Peer, Request, Send, Unanswered
 from firnline.base.errors import Bug, Code, KafkaError, ProtocolError
-from firnline.base.ids import Uuid
+from firnline.base.ids import ProducerIdBlock, Uuid
 from firnline.base.replicas import IsrAnswer, IsrChange
 from firnline.broker.controller_port import (
     NOBODY_ACTIVE,
@@ -27,7 +27,6 @@ from firnline.broker.controller_port import (
 from firnline.client.wire import decode_answer, encode_request
 from firnline.config.broker import BrokerConfig
 from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
-from firnline.controller.ids import ProducerIdBlock
 from firnline.controller.topics import NewTopic
 from firnline.metadata.image import ControllerImage
 from firnline.protocol.messages.k19_create_topics import (

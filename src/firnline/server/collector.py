@@ -12,7 +12,8 @@ are in memory, and traverse all of them. Measurements and costs: docs/decisions/
 
 import gc
 import time
-from typing import Any, Protocol
+
+from firnline.metadata.quorum import MetadataQuorum
 
 # Number of young objects that triggers a collection, and of such collections that triggers one of their
 # survivors: below 1 ms and 3 ms. The third threshold is never reached. (CPython 3.14 has no third generation;
@@ -33,17 +34,6 @@ _MUCH = 10 * THRESHOLDS[0]
 _ALL = 2  # the generation of a full collection
 
 
-class Loading(Protocol):
-    """What this module needs of the metadata; `MetadataQuorum` has it."""
-
-    partition_counts: Any  # metadata.partition_counts.PartitionCounts
-
-    @property
-    def is_loading(self) -> bool:
-        """Whether it is reading metadata from the disk, or a snapshot."""
-        ...
-
-
 class Collector:
     """Controls the garbage collector of this process. It is off from the start until the metadata is
     loaded.
@@ -58,7 +48,7 @@ class Collector:
         gc.disable()
         gc.callbacks.append(self._on_look)
 
-    def look(self, metadata: Loading, groups: int = 0, *, is_busy: bool = False) -> None:
+    def look(self, metadata: MetadataQuorum, groups: int = 0, *, is_busy: bool = False) -> None:
         """Call every LOOK_S; `groups` is the number of consumer groups on this node.
 
         is_busy  the rows of a large request are in memory, and will be gone soon

@@ -37,6 +37,7 @@ class Decision(NamedTuple):
     log_start_offset: int
 
 
+# A protocol, because tests decide on a list of segments without a tier.
 class Tier(Protocol):
     """What is asked of the tier, whenever it is: it may say more between two steps of a decision.
 

@@ -1,14 +1,14 @@
 """A large request on its way through a broker to the controller: no step of it holds either of them up."""
 
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from firnline.api.dispatch import Dispatcher, frame_bytes
 from firnline.api.handlers import k58_envelope
-from firnline.base.effects import Effect, Effects, Reply, Send, SetTimer
+from firnline.base.effects import Reply, Send, SetTimer
 from firnline.base.errors import Code
 from firnline.client.wire import decode_answer, encode_request
 from firnline.protocol.messages import k44_incremental_alter_configs as m44
@@ -16,6 +16,7 @@ from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, De
 from firnline.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
 from firnline.protocol.schema import Message
 from tests.worlds.cluster import CLIENT_PORT, CONTROLLER_PORT, Line, Rig
+from tests.worlds.slices import SliceRunner
 
 CONTROLLER, BROKER = 1, 4
 MANY = 6_000
@@ -29,14 +30,13 @@ def rig() -> Rig:
     return Rig({CONTROLLER: "controller", BROKER: "broker"}).start()
 
 
-class Turns:
+class Turns(SliceRunner):
     """A request that reached a node: its slices, one at a time, and what came of them."""
 
     def __init__(self, rig: Rig, node_id: int, port: int, request: Message, version: int) -> None:
+        super().__init__()
         self.rig = rig
         self.names: list[str] = []  # of the slices
-        self.found: list[Effect] = []
-        self._due: list[SetTimer] = []
         dispatcher: Dispatcher = rig[node_id].dispatchers[port + node_id][1]
         node = rig[node_id].broker if port == CLIENT_PORT else rig[node_id].controller
         self._in_turns = node.in_turns
@@ -48,32 +48,27 @@ class Turns:
         self.context = dispatcher.in_turns
         if self.context is not None:
             self.context.on_end = self._on_end
-        self._take(effects)
+        self.take(effects)
 
     def _on_end(self) -> None:
         self.ended += 1
 
-    def _take(self, effects: Effects) -> None:
-        for effect in effects:
-            is_slice = isinstance(effect, SetTimer) and effect.key[1] == "background"  # type: ignore[index]
-            (self._due if is_slice else self.found).append(effect)
+    @property
+    def now_ms(self) -> int:  # type: ignore[override]
+        return self.rig.now_ms
+
+    def is_slice(self, effect: SetTimer) -> bool:
+        return effect.key[1] == "background"  # type: ignore[index]
 
     def one_more(self) -> bool:
-        if not self._due:
+        if not super().one_more():
             return False
-        self._take(self._due.pop().then(self.rig.now_ms))
         self.names.append(self._in_turns.step_name())
         return True
 
     def count(self, name: str) -> int:
         """How many of the slices were slices of that."""
         return sum(each.startswith(name) for each in self.names)
-
-    def until(self, is_so: Callable[[], bool] = lambda: False) -> "Turns":
-        """Do slices until `is_so()`, or all that are left."""
-        while not is_so() and self.one_more():
-            pass
-        return self
 
 
 def at_broker(rig: Rig, request: Message, version: int) -> Turns:
@@ -230,7 +225,7 @@ def test_a_large_envelope_is_read_where_it_came(rig: Rig) -> None:
     assert most_bytes < len(frame) // 2
     with pytest.raises(BufferError):
         frame.clear()
-    turns._take(effects)
+    turns.take(effects)
     turns.found.clear()
     turns.until()
     frame.clear()

@@ -106,18 +106,12 @@ class Counted(Turns):
         request.timeout_ms = 1_000  # type: ignore[attr-defined]
         super().__init__(rig, BROKER, CLIENT_PORT, request, version)
 
-    def take(self, then: Callable[..., Effects], *found: Any) -> None:
+    def go_on(self, then: Callable[..., Effects], *found: Any) -> None:
         """Do what an answer or a timer leads to."""
         self.found.clear()
-        self._take(self._counted(then, *found))
+        self.take(self.call(then, *found))
 
-    def one_more(self) -> bool:
-        if not self._due:
-            return False
-        self._take(self._counted(self._due.pop().then, self.rig.now_ms))
-        return True
-
-    def _counted(self, call: Callable[..., Effects], *args: Any) -> Effects:
+    def call(self, then: Callable[..., Effects], *arguments: Any) -> Effects:
         count = 0
 
         def seen(frame: FrameType, event: str, arg: Any) -> None:
@@ -127,7 +121,7 @@ class Counted(Turns):
         before = sys.getprofile()
         sys.setprofile(seen)
         try:
-            return call(*args)
+            return then(*arguments)
         finally:
             sys.setprofile(before)
             self.calls.append(count)
@@ -146,37 +140,37 @@ class Counted(Turns):
 def no_controller(turns: Counted) -> Code:
     """None is known until the time of the request is over."""
     turns.rig[BROKER].broker.quorum.raft.leader_peer = lambda: None
-    turns.take(turns.later().then, turns.rig.now_ms)
-    turns.take(turns.later().then, turns.rig.now_ms + LATE_MS)
+    turns.go_on(turns.later().then, turns.rig.now_ms)
+    turns.go_on(turns.later().then, turns.rig.now_ms + LATE_MS)
     return Code.REQUEST_TIMED_OUT
 
 
 def no_answer(turns: Counted) -> Code:
-    turns.take(turns.sent().then, Unanswered(why="silence"), turns.rig.now_ms)
-    turns.take(turns.later().then, turns.rig.now_ms + LATE_MS)
+    turns.go_on(turns.sent().then, Unanswered(why="silence"), turns.rig.now_ms)
+    turns.go_on(turns.later().then, turns.rig.now_ms + LATE_MS)
     return Code.REQUEST_TIMED_OUT
 
 
 def refused(turns: Counted) -> Code:
     answer = EnvelopeResponse(error_code=Code.CLUSTER_AUTHORIZATION_FAILED)
-    turns.take(turns.sent().then, answer, turns.rig.now_ms)
+    turns.go_on(turns.sent().then, answer, turns.rig.now_ms)
     return Code.UNKNOWN_SERVER_ERROR
 
 
 def unsupported(turns: Counted) -> Code:
     answer = EnvelopeResponse(error_code=Code.UNSUPPORTED_VERSION)
-    turns.take(turns.sent().then, answer, turns.rig.now_ms)
+    turns.go_on(turns.sent().then, answer, turns.rig.now_ms)
     return Code.UNSUPPORTED_VERSION
 
 
 def not_understood(turns: Counted) -> Code:
-    turns.take(turns.sent().then, EnvelopeResponse(response_data=b"?"), turns.rig.now_ms)
+    turns.go_on(turns.sent().then, EnvelopeResponse(response_data=b"?"), turns.rig.now_ms)
     return Code.UNKNOWN_SERVER_ERROR
 
 
 def large_and_not_understood(turns: Counted) -> Code:
     answer = EnvelopeResponse(response_data=b"?" * 100_000)
-    turns.take(turns.sent().then, answer, turns.rig.now_ms)
+    turns.go_on(turns.sent().then, answer, turns.rig.now_ms)
     return Code.UNKNOWN_SERVER_ERROR
 
 
@@ -241,7 +235,7 @@ def test_a_large_answer_is_read_in_slices_where_the_broker_refused_some_itself(r
     ]
     body = m44.IncrementalAlterConfigsResponse(responses=rows).write(version)
     data = (7).to_bytes(4, "big") + b"\0" + body
-    turns.take(send.then, EnvelopeResponse(response_data=data), rig.now_ms)
+    turns.go_on(send.then, EnvelopeResponse(response_data=data), rig.now_ms)
     [reply] = turns.until().found
     assert isinstance(reply, Reply)
     found = [

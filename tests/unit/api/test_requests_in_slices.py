@@ -8,7 +8,7 @@ import pytest
 from firnline.api import dispatch
 from firnline.api.dispatch import Dispatcher
 from firnline.base.background import Background
-from firnline.base.effects import CloseConnection, Effects, SetTimer
+from firnline.base.effects import CloseConnection, Effects
 from firnline.base.errors import ProtocolError
 from firnline.client.wire import encode_request
 from firnline.protocol.messages.k00_produce import (
@@ -20,20 +20,20 @@ from firnline.protocol.messages.k03_metadata import MetadataRequest, MetadataReq
 from firnline.protocol.messages.k42_delete_groups import DeleteGroupsRequest
 from firnline.protocol.schema import Message
 from firnline.protocol.versions import SERVED
+from tests.worlds.slices import SliceRunner
 
 _SIZE_BYTES = 4
 MANY = 20_000
 
 
-class Asked:
+class Asked(SliceRunner):
     """A node that keeps what its handlers are called with, and has slices done when the test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
         self.in_turns = Background("requests", takes_turns=True)
         self.dispatcher = Dispatcher(self, SERVED)
         self.requests: list[Any] = []
-        self.timers: list[SetTimer] = []
-        self.told: list[Any] = []
         self.ended = 0
         self.connection: Any = SimpleNamespace(closed=False, principal="", peer_host="")
         find = dispatch.find_api
@@ -56,7 +56,7 @@ class Asked:
 
     def send_bytes(self, data: bytes) -> None:
         frame = memoryview(bytearray(data))
-        self._take(self.dispatcher.on_frame(self.connection, frame, 0))
+        self.take(self.dispatcher.on_frame(self.connection, frame, 0))
         frame[:] = bytes(len(frame))  # the next one comes into the same memory
         context = self.dispatcher.in_turns
         if context is not None:
@@ -64,22 +64,6 @@ class Asked:
 
     def _on_end(self) -> None:
         self.ended += 1
-
-    def one_more(self) -> bool:
-        if not self.timers:
-            return False
-        self._take(self.timers.pop(0).then(0))
-        return True
-
-    def finish(self) -> int:
-        slices = 0
-        while self.one_more():
-            slices += 1
-        return slices
-
-    def _take(self, effects: Effects) -> None:
-        for effect in effects:
-            (self.timers if isinstance(effect, SetTimer) else self.told).append(effect)
 
 
 @pytest.fixture
@@ -121,13 +105,13 @@ def test_a_large_request_is_read_in_slices_and_is_what_was_sent(
     assert asked.requests == []
     assert asked.finish() >= MANY // 500
     assert asked.requests == [request_]
-    assert (asked.told, asked.ended) == ([], 1)
+    assert (asked.found, asked.ended) == ([], 1)
 
 
 def test_a_small_request_is_handled_at_once(asked: Asked) -> None:
     asked.send(MetadataRequest(topics=names(900)), 12)
     assert len(asked.requests) == 1
-    assert not asked.timers
+    assert not asked.due
 
 
 def test_what_a_large_request_names_twice_is_folded(asked: Asked) -> None:
@@ -167,7 +151,7 @@ def test_a_large_request_that_ends_early_costs_its_connection(asked: Asked, size
     except ProtocolError:
         return
     asked.finish()
-    [told] = asked.told
+    [told] = asked.found
     assert isinstance(told, CloseConnection)
     assert isinstance(told.problem, ProtocolError)
     assert (asked.requests, asked.ended) == ([], 1)
@@ -179,7 +163,7 @@ def test_more_elements_than_there_may_be_are_refused(
     monkeypatch.setattr(dispatch, "ARRAY_ELEMENTS_MAX", MANY - 1)
     asked.send(MetadataRequest(topics=names(MANY)), 12)
     asked.finish()
-    [told] = asked.told
+    [told] = asked.found
     assert isinstance(told.problem, ProtocolError)
     assert asked.requests == []
 
@@ -191,6 +175,6 @@ def test_a_handler_that_fails_on_a_large_request_costs_its_connection(asked: Ask
     asked._handle = fails  # type: ignore[method-assign]
     asked.send(MetadataRequest(topics=names(MANY)), 12)
     asked.finish()
-    [told] = asked.told
+    [told] = asked.found
     assert isinstance(told.problem, ValueError)
     assert asked.ended == 1

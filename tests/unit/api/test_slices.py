@@ -9,7 +9,8 @@ import pytest
 from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, a_step_a_slice, in_slices
 from firnline.base.background import Background, Work
-from firnline.base.effects import CloseConnection, Effects, SetTimer
+from firnline.base.effects import CloseConnection, Effects
+from tests.worlds.slices import sliced
 
 
 def asking() -> RequestContext:
@@ -30,16 +31,6 @@ def steps(count: int, problem: Exception | None = None) -> Slices:
     return []
 
 
-def run(effects: Any) -> list[Any]:
-    """Do all slices that follow; return what else there was to do."""
-    told = []
-    while effects:
-        again = [each for each in effects if isinstance(each, SetTimer)]
-        told += [each for each in effects if not isinstance(each, SetTimer)]
-        effects = [found for timer in again for found in timer.then(0)]
-    return told
-
-
 @pytest.mark.parametrize("case", ["done", "failed", "gone", "gone, to the end"])
 def test_the_end_of_the_slices_is_told_once(case: str) -> None:
     node, context, ends = Node(), asking(), []
@@ -50,10 +41,10 @@ def test_the_end_of_the_slices_is_told_once(case: str) -> None:
     context.on_end = lambda: ends.append(1)
     if case.startswith("gone"):
         context.connection.closed = True  # type: ignore[attr-defined]
-    told = run(effects)
+    told = sliced(effects)
     assert ends == [1]
     assert [type(each) for each in told] == ([CloseConnection] if problem else [])
-    run(in_slices(node, context, steps(3), 0))  # type: ignore[arg-type]
+    sliced(in_slices(node, context, steps(3), 0))  # type: ignore[arg-type]
     assert ends == [1], "an answer in slices, too, holds nothing"
 
 
@@ -75,7 +66,7 @@ def test_work_goes_on_though_the_timer_of_one_was_lost_with_a_request_that_faile
     background.begin(
         work("lost"), 0
     )  # whoever began it failed, and what it returned is not carried out
-    run(background.begin(work("next"), 1))
+    sliced(background.begin(work("next"), 1), 1)
     assert done == ["lost", "next"]
 
 
@@ -88,7 +79,7 @@ def test_a_work_that_fails_is_not_passed_over_in_silence() -> None:
 
     background = Background("test")
     with pytest.raises(KeyError):
-        run(background.begin(work(), 0))
+        sliced(background.begin(work(), 0))
 
 
 _MANY = range(1_000)

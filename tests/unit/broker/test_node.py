@@ -280,7 +280,7 @@ def test_an_append_to_a_partition_that_is_not_here_is_told_so() -> None:
 
 def test_an_effect_nobody_knows_is_our_bug() -> None:
     with pytest.raises(Bug):
-        Harness().run([object()])
+        Harness().run([object()])  # type: ignore[list-item]
 
 
 # ------------------------------------------------------------------------------------------ topics

@@ -44,7 +44,7 @@ class Producer:
         self.world.run(effects)
 
     def _answer(self, outcomes: list[Outcome], now_ms: int) -> Effects:
-        return [[o.code if isinstance(o, KafkaError) else o.base_offset for o in outcomes]]
+        return [[o.code if isinstance(o, KafkaError) else o.base_offset for o in outcomes]]  # type: ignore[list-item]
 
     @property
     def answers(self) -> list[Any]:
@@ -243,7 +243,10 @@ def test_too_few_replicas_at_the_commit_is_no_success() -> None:
 def test_an_append_wakes_the_fetch_that_waits_for_it_after_the_producer_has_its_answer() -> None:
     p = partition()
     waiter = FetchWaiter(
-        serial=1, missing_bytes=1, wants_committed=False, complete=lambda now: ["woken"]
+        serial=1,
+        missing_bytes=1,
+        wants_committed=False,
+        complete=lambda now: ["woken"],  # type: ignore[list-item]
     )
     p.fetch_waiters.add(waiter)
     producer = Producer()
@@ -255,7 +258,10 @@ def test_a_transaction_that_ends_wakes_readers_of_committed_records() -> None:
     p = partition()
     log_of(p).open_transaction_offset = 0
     waiter = FetchWaiter(
-        serial=1, missing_bytes=1 << 30, wants_committed=True, complete=lambda now: ["woken"]
+        serial=1,
+        missing_bytes=1 << 30,
+        wants_committed=True,
+        complete=lambda now: ["woken"],  # type: ignore[list-item]
     )
     p.fetch_waiters.add(waiter)
     producer = Producer()

@@ -24,9 +24,9 @@ from firnline.api.handlers import (
 from firnline.base.background import Background
 from firnline.base.effects import EnsureTopic, Reply
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import OFFSETS_TOPIC, ZERO_UUID
+from firnline.base.ids import OFFSETS_TOPIC, ZERO_UUID, ProducerIdBlock
 from firnline.coordinator.membership import DescribedGroup, DescribedMember
-from firnline.coordinator.producer_ids import ProducerIdBlock, ProducerIds
+from firnline.coordinator.producer_ids import ProducerIds
 from firnline.metadata.image import (
     BrokerImage,
     ClusterImage,

@@ -426,6 +426,6 @@ def test_two_partitions_are_two_worlds() -> None:
     load_into(groups, 0)
     codes = {}
     for group in ("a", "b"):
-        answers: list[Told] = groups.delete_group(group, lambda code: [Told("d", code)], 0)
+        answers: list[Told] = groups.delete_group(group, lambda code: [Told("d", code)], 0)  # type: ignore[list-item]
         codes[groups.partition_for(group)] = answers[0].result
     assert codes == {0: Code.GROUP_ID_NOT_FOUND, 1: Code.NOT_COORDINATOR}

@@ -26,7 +26,7 @@ def forget(
     meanwhile: Callable[[], Any] | None = None,
 ) -> None:
     def answer(code: Code, codes: Sequence[Code]) -> Effects:
-        return [Told("forget", (code, list(codes)))]
+        return [Told("forget", (code, list(codes)))]  # type: ignore[list-item]
 
     partitions = [TopicPartition(*place) for place in places]
     topics = {topic for topic, _ in places}

@@ -2,10 +2,10 @@
 
 from firnline.base.effects import Effect, Effects
 from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import ProducerIdBlock
 from firnline.coordinator.producer_ids import (
     Allocated,
     NewProducer,
-    ProducerIdBlock,
     ProducerIds,
 )
 

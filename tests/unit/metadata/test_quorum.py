@@ -105,11 +105,11 @@ def test_publishers_run_before_the_writer_is_answered_and_their_effects_come_fir
         assert quorum.image is image
         assert delta.after is image
         order.append(f"published {image.topic_config_overrides('t')['retention.ms']}")
-        return ["from the publisher"]
+        return ["from the publisher"]  # type: ignore[list-item]
 
     def then(response: str, now_ms: int) -> Effects:
         order.append(f"answered {response}")
-        return ["from the writer"]
+        return ["from the writer"]  # type: ignore[list-item]
 
     told.publishers.append(publisher)
     for value in ("1", "2"):

@@ -13,6 +13,7 @@ from firnline.base.waits import off_loop
 from firnline.log.file_syncs import DirSync
 from firnline.replica.opening import SLICE, Begun, Job, Opening, Urgency, sync_in_pool
 from firnline.sim.disk import CrashableFs
+from tests.worlds.slices import sliced
 
 ID = bytes(16)
 
@@ -37,30 +38,18 @@ def finishes(seen: list[object]) -> Opening:
     return Opening(begin, lambda job, problem, now_ms: [])
 
 
-def carried_out(effects: Effects) -> Effects:
-    """Let timers come that are due at once; return what needs the disk, or another time."""
-    left: Effects = []
-    while effects:
-        effect = effects.pop(0)
-        if isinstance(effect, SetTimer) and effect.at_ms == 0:
-            effects += effect.then(0)
-        else:
-            left.append(effect)
-    return left
-
-
 def test_a_log_that_waits_for_the_disk_keeps_nobody_waiting_and_goes_on_when_that_is_done() -> None:
     seen: list[object] = []
     opening = finishes(seen)
     opening.add((bytes(16), 0))
-    (submit,) = carried_out(opening.go(0))
+    (submit,) = sliced(opening.go(0))
     assert isinstance(submit, Submit)
     assert (seen, opening.go(0)) == ([], []), "it waits"
     submit.work()
     (timer,) = submit.then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "too much waits"), 0)
     assert timer.at_ms > 0
     (submit,) = timer.then(timer.at_ms)
-    assert carried_out(submit.then(None, 0)) == []
+    assert sliced(submit.then(None, 0)) == []
     assert seen == ["written", "open"]
 
 
@@ -70,7 +59,7 @@ def test_a_log_hears_that_the_disk_failed_what_it_waited_for() -> None:
     opening.add((bytes(16), 0))
     (submit,) = opening.go(0)
     problem = StorageError("the device failed")
-    carried_out(submit.then(problem, 0))
+    sliced(submit.then(problem, 0))
     assert seen == [problem, "open"]
 
 

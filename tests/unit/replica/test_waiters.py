@@ -25,7 +25,7 @@ class Sleeper:
         self.woken_ms.append(now_ms)
         self.waiter.is_done = True
         self._waiters.discard(self.waiter)
-        return [self]
+        return [self]  # type: ignore[list-item]
 
 
 def test_a_fetch_is_not_answered_before_min_bytes_came() -> None:
@@ -76,9 +76,9 @@ def test_what_waits_no_longer_does_not_count_for_its_address() -> None:
 
 def test_acks_all_is_not_answered_before_the_watermark_passed_it() -> None:
     waiters = ProduceWaiters()
-    waiters.add(10, lambda now_ms: ["ten"])
-    waiters.add(5, lambda now_ms: ["five"])
-    waiters.add(10, lambda now_ms: ["ten again"])
+    waiters.add(10, lambda now_ms: ["ten"])  # type: ignore[list-item]
+    waiters.add(5, lambda now_ms: ["five"])  # type: ignore[list-item]
+    waiters.add(10, lambda now_ms: ["ten again"])  # type: ignore[list-item]
     assert waiters.passed(4, 0) == []
     assert waiters.passed(9, 0) == ["five"]
     assert waiters.passed(10, 0) == ["ten", "ten again"]

@@ -60,7 +60,9 @@ def _alter(
             wanted=[_change(topic_id, row, context.api_version) for topic_id, row in portion],
         )
 
-    def on_outcome(portion: Sequence[Asked], outcome: list[IsrAnswer | KafkaError] | KafkaError) -> None:
+    def on_outcome(
+        portion: Sequence[Asked], outcome: list[IsrAnswer | KafkaError] | KafkaError
+    ) -> None:
         if isinstance(outcome, KafkaError):
             problems.append(outcome)
         else:  # decisions are committed in the order they were made

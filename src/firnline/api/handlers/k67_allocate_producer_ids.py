@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from firnline.api.context import RequestContext
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
-from firnline.controller.ids import ProducerIdBlock
+from firnline.base.ids import ProducerIdBlock
 from firnline.protocol.messages.k67_allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
