@@ -1,1 +1,1 @@
-"""One file per API key, named by number: the listing is the protocol table. PURE."""
+"""One module per API key, named by its number: the listing is the table of the protocol. PURE."""

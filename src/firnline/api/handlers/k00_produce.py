@@ -1,7 +1,8 @@
-"""Produce: batches in, places out. PURE.
+"""Produce: appends record batches, and answers with their offsets. PURE.
 
-acks=0 has no answer; an error under acks=0 closes the connection, which is how the producer learns of
-it. Source: spec C13, KIP-951.
+`at_once` handles the common case, one batch for one partition; `handle` every request. Both call the same
+appends (broker/produce). acks=0 has no response: after an error the connection is closed, so that the
+producer notices. Source: spec C13, KIP-951.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -48,7 +49,7 @@ _new = object.__new__
 _TOPIC_ID_VERSION = 13
 _LEADER_VERSION = 10
 _ZSTD_VERSION = 7
-# Some 10 us each, and a millisecond for a megabyte.
+# A batch takes about 10 us, a megabyte a millisecond.
 _BATCHES_PER_SLICE = 100
 _BYTES_PER_SLICE = 1 << 20
 _TOLD_PER_SLICE = 500
@@ -60,7 +61,7 @@ _ATTRIBUTES_POSITION = 22
 def handle(
     node: "BrokerNode", context: RequestContext, request: ProduceRequest, now_ms: int
 ) -> Effects:
-    """Append what was sent; answer when `acks` is reached."""
+    """Append the batches; respond when `acks` is satisfied."""
     topics = request.topic_data
     answer = context.makes_replies(partial(_answer, node, context, request))
     origin = node.producing.origin_at(context.listener)
@@ -72,7 +73,7 @@ def handle(
         answer=answer,
         origin=origin,
     )
-    if context.is_large:  # it was read in slices
+    if context.is_large:  # it was decoded in slices
         appends = _append_many(node, context, topics, append, now_ms)
     elif _is_large(topics):
         appends = append(
@@ -92,7 +93,7 @@ def handle(
                 origin=origin,
             )
         appends = append((writes,), now_ms=now_ms)
-    # Whoever wants no answer may have hung up already.
+    # A producer with acks=0 may have disconnected already.
     return in_slices(node, context, appends, now_ms, to_the_end=True)
 
 
@@ -103,7 +104,7 @@ def _append_many(
     append: Callable[..., SlicesWithPauses],
     now_ms: int,
 ) -> SlicesWithPauses:
-    """Append what came in a request that was read in slices."""
+    """Append the batches of a request that was decoded in slices."""
     steps = naming_any(topics, attrgetter("partition_data"))
     named, now_ms = yield from a_step_a_slice(steps, now_ms, context)
     slices = _in_slices(node, context.api_version, named, owns_bytes=True)
@@ -118,7 +119,7 @@ def _is_large(topics: Sequence[TopicProduceData]) -> bool:
 def _in_slices(
     node: "BrokerNode", version: int, topics: Sequence[TopicProduceData], *, owns_bytes: bool
 ) -> Iterator[list[Write]]:
-    """Give what is to be written in slices of about a millisecond, each looked up when it is asked for."""
+    """Yield the batches in slices of about a millisecond, and look up the partitions of each slice then."""
     rows = ((topic, data) for topic in topics for data in topic.partition_data)
     rest = [] if owns_bytes else list(rows)
     size = 0
@@ -129,7 +130,7 @@ def _in_slices(
         if len(writes) < _BATCHES_PER_SLICE and size < _BYTES_PER_SLICE:
             continue
         if rest:
-            # The receive buffer is used for the next request when the first slice is done.
+            # After the first slice the receive buffer is used for the next request.
             for _, later in rest[place:]:
                 later.records = None if later.records is None else bytearray(later.records)  # type: ignore[arg-type]
             rest = []
@@ -148,7 +149,7 @@ def _write(
         else node.hosted.find_by_id(topic.topic_id, data.index)
     )
     records = data.records
-    # The receive buffer is used again once this call is over: nobody may keep a view of it.
+    # The receive buffer is used again after this call: nothing may keep a view of it.
     data.records = None
     if version < _ZSTD_VERSION and _is_zstd(records):
         found = _ZSTD_TOO_EARLY
@@ -158,10 +159,10 @@ def _write(
 def at_once(
     node: "BrokerNode", connection: Connection, asked: Fields, now_ms: int
 ) -> bytes | Effects | None:
-    """Append the one batch of a request whose header is checked, and answer as `handle` does.
+    """Append the one batch of a decoded request; its header and CRC are checked. Responds as `handle` does.
 
-    Returns the frame of the answer, or effects where something is waited for or went wrong. None where that
-    is not all there is to it: then nothing was done.
+    Returns the frame of the response, or effects if it has to wait or the append failed. None: nothing was
+    done, and the request needs `handle`.
     """
     version, correlation_id, topic, index, acks, timeout_ms, records, header = asked
     hosted = node.hosted
@@ -200,7 +201,7 @@ def _answer_one(
     outcomes: list[Outcome],
     now_ms: int,
 ) -> Effects:
-    """Answer what `at_once` has taken up."""
+    """Send the response of a request that `at_once` began."""
     version, outcome = context.api_version, outcomes[0]
     if acks and type(outcome) is Appended:
         return [context.reply(_frame(version, context.correlation_id, topic, index, outcome))]
@@ -213,7 +214,7 @@ def _answer_one(
 def _frame(
     version: int, correlation_id: int, topic: str | Uuid, index: int, outcome: Appended
 ) -> bytes:
-    """Return the frame that says where the one batch of a request is."""
+    """Return the frame of a response with the offsets of one batch."""
     pack, size, before, after = _placed(version, topic, index)
     first, _, time_ms, start = outcome
     return pack(size, correlation_id, before, first, time_ms, start, after)
@@ -223,8 +224,10 @@ def _frame(
 def _placed(
     version: int, topic: str | Uuid, index: int
 ) -> tuple[Callable[..., bytes], int, bytes, bytes]:
-    """Return how the frame of an answer is packed, from its size, the correlation id, what always stands
-    before the place of a batch in the log, that place, and what stands after it."""
+    """Return a template for the frame of a response: (pack, size, before, after).
+
+    Call `pack(size, correlation_id, before, base offset, append time, log start offset, after)`.
+    """
     mark = (0x4B1D_0000_0000_0001, 0x4B1D_0000_0000_0002, 0x4B1D_0000_0000_0003)
     part = PartitionProduceResponse(
         index=index, base_offset=mark[0], log_append_time_ms=mark[1], log_start_offset=mark[2]
@@ -285,7 +288,7 @@ def _told(
                 yield context.keeps(outcomes)
                 left = _TOLD_PER_SLICE
             if type(outcome) is Appended:
-                # Filled field by field: keywords cost three times as much, and this is the hot path.
+                # The fields are set one by one, because keyword arguments take three times as long.
                 part: PartitionProduceResponse = _new(PartitionProduceResponse)
                 part.index = data.index
                 part.base_offset = outcome.base_offset

@@ -1,7 +1,8 @@
-"""Fetch: positions in, batches out as they lie in the files. PURE.
+"""Fetch: answers with record batches as they are in the files. PURE.
 
-A partition with nothing to return carries records of length 0, never null (C19). Source: spec C14,
-KIP-227, KIP-392, KIP-516, KIP-903, KIP-951; the high watermark tag of version 18 is used by nobody here.
+`at_once` handles the common case, one partition; `handle` every request. A partition without records in the
+response has records of length 0, never null (C19). Source: spec C14, KIP-227, KIP-392, KIP-516, KIP-903,
+KIP-951. The high watermark tag of version 18 is ignored.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,9 +50,9 @@ _TOPIC_ID_VERSION = 13
 _LEADER_VERSION = 12
 _REPLICA_STATE_VERSION = 15
 _FLEXIBLE_VERSION = 12
-# Partitions asked for or answered, a microsecond and a half each.
+# Partitions of a request or a response; each takes 1.5 us.
 _ROWS_PER_SLICE = 500
-# What is wanted of a partition, as an object beside that of the request.
+# The object for each partition that is read, in addition to that of the request.
 _WANTED_BYTES = 250
 _new = object.__new__
 _pack_length = Struct(">i").pack
@@ -62,7 +63,7 @@ _MOVED = (Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH)
 def handle(
     node: "BrokerNode", context: RequestContext, request: FetchRequest, now_ms: int
 ) -> Effects:
-    """Read what is asked; answer now or when there is enough."""
+    """Read the partitions; respond now, or when there are enough bytes."""
     topics = request.topics
     context.is_urgent = _replica_id(context, request) >= 0
     named: Sequence[FetchTopic | ForgottenTopic] = topics
@@ -94,7 +95,7 @@ def _replica_id(context: RequestContext, request: FetchRequest) -> int:
 def _ask_in_slices(node: "BrokerNode", context: RequestContext, request: FetchRequest) -> Slices:
     wanted: list[Wanted] = []
     uses_ids = context.api_version >= _TOPIC_ID_VERSION
-    yield []  # to decode them took as long as a slice
+    yield []  # decoding them took as long as a slice
     due = _ROWS_PER_SLICE
     steps = naming_any(request.topics, attrgetter("partitions"), takes_out=True)
     topics, _ = yield from a_step_a_slice(steps, 0, context)
@@ -128,7 +129,7 @@ def _ask_in_slices(node: "BrokerNode", context: RequestContext, request: FetchRe
         now_ms=now_ms,
         owner=ask.owner,
     )
-    with closing(in_steps):  # whoever asked may hang up meanwhile
+    with closing(in_steps):  # the client may disconnect meanwhile
         found, now_ms = yield from a_step_a_slice(in_steps, now_ms, context)
     answer = context.makes_replies(partial(_answer, node, context))
     return node.fetching.fetch(ask, answer, now_ms, partial(_large, node, context), found)
@@ -207,7 +208,7 @@ def _begin_aside(node: "BrokerNode", context: RequestContext, work: Work, now_ms
 def at_once(
     node: "BrokerNode", connection: Connection, asked: Fields, now_ms: int
 ) -> tuple[Part, ...] | None:
-    """Answer the usual request where there is what is wanted, with the parts of a frame; else None."""
+    """Return the parts of the response of a common request, if there are enough bytes; else None."""
     (
         key_and_version, correlation_id, topic, index, offset, part_bytes, max_bytes, min_bytes,
         epoch, session_id, session_epoch,
@@ -256,9 +257,12 @@ def at_once(
 def _around_records(
     version: int, topic: str | Uuid, index: int, session_id: int
 ) -> tuple[Callable[..., bytes], int, bytes, bytes, bytes]:
-    """Return how the frame of such an answer is packed up to the length of the records: from its size,
-    the correlation id, what always stands before the offsets, those, and what stands after them. Of the
-    size, what is not the records nor their varint length; and what follows the records."""
+    """Return a template for the frame of a response: (pack, fixed_bytes, before, between, after).
+
+    `pack(size, correlation_id, before, high watermark, last stable offset, log start offset, between)` makes
+    the part before the length of the records; `after` follows the records. `fixed_bytes` is the size without
+    the records and, where it is a varint, their length.
+    """
     mark = (0x4B1D_0000_0000_0001, 0x4B1D_0000_0000_0002, 0x4B1D_0000_0000_0003)
     part = FetchablePartitionResponse(
         partition_index=index,
@@ -308,7 +312,7 @@ def _tell(
     topics: list[FetchableTopicResponse],
     leaders: dict[int, None],
 ) -> None:
-    """Add `outcomes` to the answer, those of one topic that follow one another under one name."""
+    """Add `outcomes` to the response; adjacent ones of one topic get one row for the topic."""
     partitions: list[FetchablePartitionResponse] = []
     last: str | bytes | None = None
     if topics:
@@ -349,7 +353,7 @@ def _reply(
 
 
 def _read(index: int, outcome: Local) -> FetchablePartitionResponse:
-    # Filled field by field: keywords cost three times as much, and this is the hot path.
+    # The fields are set one by one, because keyword arguments take three times as long.
     response: FetchablePartitionResponse = _new(FetchablePartitionResponse)
     response.partition_index = index
     response.error_code = 0
@@ -378,7 +382,7 @@ def _refused(
     outcome: ReadOutcome,
     leaders: dict[int, None],
 ) -> FetchablePartitionResponse:
-    """Answer an error, a divergence, or whom to ask instead; records are empty, never null (C19)."""
+    """Set an error, a diverging epoch, or a preferred replica; records are empty, never null (C19)."""
     response = FetchablePartitionResponse(
         partition_index=wanted.index,
         high_watermark=NO_OFFSET,

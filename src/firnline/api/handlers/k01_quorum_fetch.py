@@ -1,4 +1,4 @@
-"""Fetch on a controller's listener: the metadata log alone. PURE. The quorum's machine answers, maybe later.
+"""Fetch on a controller's listener: only the metadata log. PURE. `raft` answers, perhaps later.
 
 Source: KIP-595, KIP-630, KIP-1166.
 """

@@ -1,4 +1,4 @@
-"""ListOffsets: wishes and times in, offsets out. PURE. Source: spec 3.16."""
+"""ListOffsets: answers with the offsets of timestamps. PURE. Source: spec 3.16."""
 
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
 _TIMEOUT_VERSION = 10
-# A millisecond.
+# Takes a millisecond.
 _ROWS_PER_SLICE = 500
 _NAMED_PER_SLICE = 5_000
 _LOOKED_UP_BYTES = 32 * KIB  # of a hundred partitions, before there are rows
@@ -39,7 +39,7 @@ _SLICE_BYTES = _ROWS_PER_SLICE * 300  # measured: 254 each
 def handle(
     node: "BrokerNode", context: RequestContext, request: ListOffsetsRequest, now_ms: int
 ) -> Effects:
-    """Answer every partition; one that is named twice is INVALID_REQUEST, once."""
+    """Answer every partition; one that is named twice gets INVALID_REQUEST, once."""
     slices = _ask(node, context, request, now_ms)
     return in_slices(node, context, slices, now_ms, held_bytes=_LOOKED_UP_BYTES)
 
@@ -91,7 +91,7 @@ def _ask(
     )
     effects = yield from slices
     if not is_told:
-        context.gives_way()  # the tier is asked
+        context.gives_way()  # it waits for the tier
     return effects
 
 

@@ -1,7 +1,7 @@
-"""Metadata: brokers, topics and who leads what; makes a topic that is asked for, where that is allowed. PURE.
+"""Metadata: brokers, topics and their leaders; creates missing topics where that is allowed. PURE.
 
-A topic that is made here is answered once it is there, where Kafka answers at once that it does not exist
-and has the client ask again. Source: KIP-4, KIP-516; spec C12.
+The response waits until a created topic exists. Kafka answers at once that it does not exist, and the client
+asks again. Source: KIP-4, KIP-516; spec C12.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,15 +31,15 @@ from firnline.protocol.messages.k03_metadata import (
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
-# Read, write, create, delete, alter, describe and both for configs: all that a topic has.
+# All operations on a topic: read, write, create, delete, alter, describe, describe and alter configs.
 ALL_TOPIC_OPERATIONS = 3576
-# Partitions and topics, less than a millisecond.
+# Partitions and topics; takes less than a millisecond.
 _ROWS_PER_SLICE = 250
 _SLICE_BYTES = _ROWS_PER_SLICE * 500  # measured: 390 each
 _ASKING_BY_ID_SINCE, _NO_LISTENER_SINCE = 12, 6
-# A millisecond, where all are missing.
+# Takes a millisecond if all are missing.
 _LOOKED_UP_PER_SLICE = 500
-# Some 15 us each, and a topic itself as much as four.
+# A partition takes about 15 us, a topic as much as four partitions.
 _PARTITIONS_PER_SLICE, _TOPIC_COST = 120, 4
 
 
@@ -50,7 +50,7 @@ _NOT_YET = KafkaError(Code.LEADER_NOT_AVAILABLE, "no controller is active at the
 def handle(
     node: "BrokerNode", context: RequestContext, request: MetadataRequest, now_ms: int
 ) -> Effects:
-    """Answer from the committed image, after making what is missing and may be made."""
+    """Answer from the committed image, after creating missing topics if that is allowed."""
     wanted = _wanted(context, request)
     errors = _Errors()
 
@@ -70,7 +70,7 @@ def handle(
 def _wanted(
     context: RequestContext, request: MetadataRequest
 ) -> Sequence[MetadataRequestTopic] | None:
-    """What is asked for; None for all topics, which version 0 says by an empty list."""
+    """Return the requested topics; None for all, which is an empty list in version 0."""
     if request.topics is None or (context.api_version == 0 and not request.topics):
         return None
     return request.topics
@@ -95,13 +95,13 @@ def _create(
     answer: Callable[[int], Effects],
     now_ms: int,
 ) -> Slices:
-    """Find what is missing, have it made, and `answer`."""
+    """Create the missing topics, then call `answer`."""
     missing: list[str] = []
     for place, some in enumerate(cut(wanted, _LOOKED_UP_PER_SLICE)):
         if place:
             now_ms = yield []
         missing += _to_create(node, some)
-    # As the controller refuses a request for so many.
+    # The controller refuses a request with so many partitions, too.
     if len(missing) * node.config.num_partitions > PARTITIONS_PER_REQUEST_MAX:
         errors.of_all = _TOO_MANY
         return answer(now_ms)
@@ -109,7 +109,7 @@ def _create(
 
 
 class _Errors:
-    """Why topics that were missing could not be made: each of its own, or all of them."""
+    """The errors of topics that could not be created: one for each, or one for all."""
 
     __slots__ = ("by_name", "of_all")
 
@@ -124,13 +124,13 @@ class _Errors:
 
 
 class _Creating:
-    """Has missing topics made, so many at a time, each portion after the one before; then answers.
+    """Creates missing topics, one portion after the other, then answers.
 
-    The broker's own topics come last, one after the other: each has its own plan.
+    Internal topics come last, one by one, because each has its own configuration.
     """
 
-    # It is no closure: those would know each other, and a request of very many names would stay in memory
-    # until the garbage collector finds them.
+    # A class and not closures: those would refer to one another, and keep a request of very many names in
+    # memory until the next garbage collection.
     __slots__ = ("_answer", "_context", "_errors", "_internal", "_node", "_plain")
 
     def __init__(
@@ -149,7 +149,7 @@ class _Creating:
         self._plain = [name for name in missing if name not in INTERNAL_TOPICS]
 
     def go_on(self, now_ms: int) -> Effects:
-        """Have the next ones made; answer after the last."""
+        """Create the next portion; answer after the last one."""
         guarded = self._context.makes_replies
         if self._plain:
             count = max(
@@ -167,7 +167,7 @@ class _Creating:
         self, names: Sequence[str], outcome: Sequence[KafkaError | None] | KafkaError, now_ms: int
     ) -> Effects:
         if isinstance(outcome, KafkaError):
-            # Nobody decides at the moment: to a client that is a leader that is not there yet.
+            # No controller is active: for a client the leader is not available yet.
             self._errors.by_name.update(dict.fromkeys([*names, *self._plain], _NOT_YET))
             self._plain = []
             return self.go_on(now_ms)
@@ -179,7 +179,7 @@ class _Creating:
         return in_slices(self._node, self._context, self._next(), now_ms, held_bytes=0)
 
     def _next(self) -> Slices:
-        now_ms = yield []  # what nobody had to write is answered in the step that decided on it
+        now_ms = yield []  # a decision without records calls back in its own step
         return self.go_on(now_ms)
 
     def _made(self, name: str, error: KafkaError | None, now_ms: int) -> Effects:
@@ -195,7 +195,7 @@ def _answer(
     wanted: Sequence[MetadataRequestTopic] | None,
     errors: "_Errors",
 ) -> Slices:
-    """All of it is told as it is at the beginning, however many slices it takes."""
+    """Answer from one version of the image, however many slices that takes."""
     image = node.image
     alive = [node_id for node_id in sorted(image.brokers) if not image.brokers[node_id].fenced]
     places = node.leaders.places(alive, context.listener)
@@ -244,7 +244,7 @@ def _answer(
 def _asked(
     image: ClusterImage, context: RequestContext, asked: MetadataRequestTopic, errors: "_Errors"
 ) -> TopicImage | MetadataResponseTopic:
-    """Return the topic, or the answer that there is none."""
+    """Return the topic, or its row with the error that it does not exist."""
     by_id, name = asked.topic_id != ZERO_UUID, asked.name or ""
     if (by_id or asked.name is None) and context.api_version < _ASKING_BY_ID_SINCE:
         return _refusal(context, asked, Code.INVALID_REQUEST)
@@ -276,7 +276,7 @@ def _refusal(
 
 
 def _topic(topic: TopicImage) -> MetadataResponseTopic:
-    """The answer about a topic without its partitions."""
+    """Return the row of a topic without its partitions."""
     return MetadataResponseTopic(
         name=topic.name, topic_id=topic.topic_id, is_internal=topic.name in INTERNAL_TOPICS
     )

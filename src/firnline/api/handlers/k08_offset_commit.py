@@ -1,4 +1,4 @@
-"""OffsetCommit: a group's positions in, one code per partition out. PURE. Source: KIP-211, KIP-848; C15."""
+"""OffsetCommit: commits the offsets of a group. PURE. Source: KIP-211, KIP-848; C15."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -25,16 +25,16 @@ _GROUP_ID_NOT_FOUND_VERSION = 9
 _TOPIC_ID_VERSION = 10
 
 
-# About 20 us each, of which the record is half.
+# A commit takes about 20 us, half of it for the record.
 _COMMITS_PER_SLICE = 100
-# A microsecond each where there is nothing to commit to.
+# A partition that is refused takes a microsecond.
 _ROWS_PER_SLICE = 500
 
 
 def handle(
     node: "BrokerNode", context: RequestContext, request: OffsetCommitRequest, now_ms: int
 ) -> Effects:
-    # Whoever commits and leaves does not wait for an answer.
+    # A client that commits and disconnects does not wait for the response.
     slices = _commit(node, context, request, now_ms)
     return in_slices(node, context, slices, now_ms, to_the_end=True)
 
@@ -42,13 +42,15 @@ def handle(
 def _commit(
     node: "BrokerNode", context: RequestContext, request: OffsetCommitRequest, now_ms: int
 ) -> Slices:
-    """Commit so many partitions at a time, each time as one batch.
+    """Commit the partitions in portions, each as one batch.
 
-    Who is fenced in between hears so about those that are left, and about them alone.
+    A member that is fenced meanwhile gets the error for the portions that are left, and only for them.
     """
     by_id = context.api_version >= _TOPIC_ID_VERSION
     answers: list[OffsetCommitResponseTopic] = []
-    places: list[OffsetCommitResponsePartition] = []  # where the coordinator's codes go, in order
+    places: list[
+        OffsetCommitResponsePartition
+    ] = []  # the rows for the coordinator's codes, in order
     commits: list[NewCommit] = []
     outstanding = Outstanding(context.makes_replies(partial(_finish, context, answers)))
 
@@ -80,7 +82,7 @@ def _commit(
             if len(commits) >= _COMMITS_PER_SLICE or count > _ROWS_PER_SLICE:
                 now_ms = yield write(now_ms)
                 places, commits, count = [], [], 0
-                topic = _find(node.image, wanted, by_id)  # it may have gone
+                topic = _find(node.image, wanted, by_id)  # it may be deleted by now
             if topic is None or part.partition_index not in topic.partitions:
                 continue
             places.append(row)

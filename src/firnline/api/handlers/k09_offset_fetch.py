@@ -1,4 +1,4 @@
-"""OffsetFetch: a group's committed positions out. PURE. Source: KIP-447, KIP-709, KIP-848; C15."""
+"""OffsetFetch: answers with the committed offsets of groups. PURE. Source: KIP-447, KIP-709, KIP-848; C15."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,11 +28,11 @@ _GROUPS_VERSION = 8
 _TOPIC_ID_VERSION = 10
 
 
-# Two milliseconds.
+# Takes two milliseconds.
 _OFFSETS_PER_SLICE = 400
-# What a row holds (measured: 250 bytes), but for the metadata of its commit.
+# The memory of a row (measured: 250 bytes), without the metadata of its commit.
 _ROW_BYTES = 300
-# A name, and the id that was asked for.
+# The name, and the id of the request.
 Topic = tuple[str, Uuid]
 Wanted = Iterable[tuple[Topic, Sequence[int]]]
 TopicName = TypeVar("TopicName", Topic, Uuid)
@@ -112,10 +112,10 @@ def _fetch(
     tell: Callable[[Topic, Sequence[FetchedOffset]], None],
     *made: list[Any],
 ) -> Generator[Effects, int, Code]:
-    """`tell` what a group has committed, so many partitions at a time; return the code of the group.
+    """Call `tell` with the committed offsets of a group, in portions; return the error code of the group.
 
-    Each is told as it is when its turn comes. What was told is void where the code is an error: another node
-    answers for the group by now. `made` is kept meanwhile.
+    Each portion is read in its own slice. If the code is an error, another node coordinates the group by now,
+    and the rows so far are void. `made` is kept until the request is over.
     """
     if wanted is None:
         committed = node.groups.committed(group_id)
@@ -143,7 +143,7 @@ def _held_bytes(row: FetchedOffset) -> int:
 def _portions(
     wanted: Iterable[tuple[TopicName, Sequence[int]]],
 ) -> Iterator[list[tuple[TopicName, Sequence[int]]]]:
-    """Cut what is wanted; one portion at least. A topic counts as one of its partitions does."""
+    """Split the requested partitions; at least one portion. A topic costs as much as a partition."""
     portion: list[tuple[TopicName, Sequence[int]]] = []
     room = _OFFSETS_PER_SLICE
     for name, partitions in wanted:
@@ -190,7 +190,7 @@ def _group(
         known_id = ZERO_UUID if known is None else known.topic_id
         if not by_id or (known is not None and asked_id in (known_id, ZERO_UUID)):
             add(name, known_id, rows)
-        elif not all_is_wanted:  # it was there when the request came
+        elif not all_is_wanted:  # it existed when the request was received
             unknown.append((asked_id, [row.partition for row in rows]))
 
     def add(name: str, topic_id: Uuid, rows: Sequence[FetchedOffset]) -> None:
@@ -226,7 +226,7 @@ def _partitions(
     partitions = []
     for row in rows:
         commit = row.commit
-        # A commit for an earlier topic of the same name says nothing of this one.
+        # A commit for an earlier topic of the same name does not apply to this one.
         if commit is not None and ZERO_UUID not in (topic_id, commit.topic_id):
             commit = commit if commit.topic_id == topic_id else None
         partitions.append(

@@ -1,8 +1,8 @@
-"""FindCoordinator: which broker a group's requests go to. PURE. Source: KIP-98, KIP-699.
+"""FindCoordinator: answers with the broker that coordinates a group. PURE. Source: KIP-98, KIP-699.
 
-The offsets topic is made when the first client asks. There is no transaction coordinator yet: its keys
-are answered as by a broker without the topic, COORDINATOR_NOT_AVAILABLE. Share groups: INVALID_REQUEST,
-as by a broker that has them off.
+The first request creates the offsets topic. There is no transaction coordinator yet: its keys get
+COORDINATOR_NOT_AVAILABLE, as from a broker without that topic. Share groups get INVALID_REQUEST, as from a
+broker on which they are disabled.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
 Find = Callable[[str], Coordinator]
-# A millisecond.
+# Takes a millisecond.
 _KEYS_PER_SLICE = 250
 _GROUP, _TRANSACTION = 0, 1
 _KEYS_VERSION = 4
@@ -53,7 +53,7 @@ def handle(
     def made(problem: KafkaError | None, at_ms: int) -> Effects:
         find = _finder(node, context)
         if problem is not None:
-            # Whatever stopped it, the client is to ask again; the words say what it was.
+            # The client retries with this code, whatever the problem; the message has the reason.
             find = _refusing(KafkaError(Code.COORDINATOR_NOT_AVAILABLE, problem.why))
         return in_slices(node, context, _answer(context, keys, find), at_ms)
 

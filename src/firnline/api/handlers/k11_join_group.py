@@ -1,4 +1,7 @@
-"""JoinGroup: a member comes, and hears of its generation when all have. PURE. Source: KIP-394, KIP-814."""
+"""JoinGroup: a member joins; it gets its generation when all members have joined. PURE.
+
+Source: KIP-394, KIP-814.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -28,13 +31,13 @@ def handle(
     version = context.api_version
     protocols = request.protocols[
         : GROUP_PROTOCOLS_MAX + 1
-    ]  # one too many is refused like half a million
+    ]  # so that too many are refused without going over all of them
     asked = JoinRequest(
         group_id=request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         client_id=context.client_id or "",
-        client_host=f"/{context.peer_host}",  # as Kafka writes an address without a name
+        client_host=f"/{context.peer_host}",  # Kafka's form of an address without a host name
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=(
             request.rebalance_timeout_ms
@@ -49,7 +52,7 @@ def handle(
 
     @context.makes_reply
     def answer(result: JoinResult) -> Effect:
-        # The leader is told of everybody: that is encoded in slices.
+        # The response of the leader has all members: it is encoded in slices.
         context.is_large = len(result.members) > _MEMBERS_AT_ONCE
         no_name = None if version >= _NULL_PROTOCOL_VERSION else ""
         return context.reply(

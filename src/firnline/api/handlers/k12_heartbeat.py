@@ -1,4 +1,7 @@
-"""Heartbeat: a member is alive, and hears whether to join again. PURE. Source: KIP-62, KIP-345; C15."""
+"""Heartbeat: keeps a member alive; the response says whether to join again. PURE.
+
+Source: KIP-62, KIP-345; C15.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""LeaveGroup: members go, one or many. PURE. Source: KIP-345 (batches, static members), KIP-800."""
+"""LeaveGroup: removes one or more members. PURE. Source: KIP-345 (batches, static members), KIP-800."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING

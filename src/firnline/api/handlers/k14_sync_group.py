@@ -1,4 +1,7 @@
-"""SyncGroup: the leader's assignment in, each member's part out. PURE. Source: KIP-345, KIP-559."""
+"""SyncGroup: takes the leader's assignment, and answers each member with its part. PURE.
+
+Source: KIP-345, KIP-559.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
 _PROTOCOL_VERSION = 5
-# Half a millisecond.
+# Takes half a millisecond.
 _ROWS_PER_SLICE = 1_000
 
 
@@ -51,7 +54,7 @@ def _sync_many(
     answer: Callable[[SyncResult], Effect],
     now_ms: int,
 ) -> Slices:
-    """Take the rows of many members out of the request, then sync as the group is by then."""
+    """Collect the rows of many members in slices, then sync with the group in its state by then."""
     found: dict[str, bytes] = {}
     held_bytes = 0
     for place, row in enumerate(taken_out(request.assignments), 1):

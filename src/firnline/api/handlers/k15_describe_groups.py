@@ -1,4 +1,4 @@
-"""DescribeGroups: state, protocol and members of groups. PURE. Source: KIP-430, KIP-1043."""
+"""DescribeGroups: answers with the state, protocol and members of groups. PURE. Source: KIP-430, KIP-1043."""
 
 from typing import TYPE_CHECKING
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
 _NOT_FOUND_VERSION = 6
-# Groups and members, 3 us each.
+# Groups and members; each takes 3 us.
 _ROWS_PER_SLICE = 300
 _SLICE_BYTES = _ROWS_PER_SLICE * 500  # measured: 385 each, without members
-# What a member's row holds; what the group keeps of it is not copied before it is encoded.
+# The memory of a member's row. The group's own bytes are copied only when it is encoded.
 _MEMBER_BYTES = 300
 _NOT_ASKED = -(2**31)
-# Bits of what an ACL can permit on a group, by operation number: READ 3, DELETE 6, DESCRIBE 8,
-# DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11. Without an authorizer everybody may do all of it.
+# The operations that an ACL can permit on a group, as bits, by operation number: READ 3, DELETE 6, DESCRIBE
+# 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11. Without an authorizer all are permitted.
 _ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
@@ -47,14 +47,14 @@ def _answer(node: "BrokerNode", context: RequestContext, request: DescribeGroups
             yield context.keeps(groups, found)
         count += 1
         known = found.get(group_id)
-        if known is not None:  # answered again, as in Kafka
+        if known is not None:  # a repeated group gets another row, as in Kafka
             groups.append(known)
             continue
         described = node.groups.describe(group_id)
         group = found[group_id] = _wire(described, operations)
         if group.error_code == Code.GROUP_ID_NOT_FOUND:
             if context.api_version < _NOT_FOUND_VERSION:
-                group.error_code = Code.NONE  # state Dead says it
+                group.error_code = Code.NONE  # the state Dead has the answer
             else:
                 group.error_message = _not_found(group_id).why
         groups.append(group)
@@ -75,7 +75,7 @@ def _not_found(group_id: str) -> KafkaError:
 
 
 def _wire(group: membership.DescribedGroup, operations: int) -> DescribedGroup:
-    """All but the members."""
+    """Return the row of a group without its members."""
     return DescribedGroup(
         error_code=group.code,
         group_id=group.group_id,

@@ -17,7 +17,7 @@ from firnline.protocol.messages.k16_list_groups import (
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
-# A millisecond.
+# Takes a millisecond.
 _GROUPS_PER_SLICE = 500
 _SLICE_BYTES = _GROUPS_PER_SLICE * 300  # measured: 245 each
 

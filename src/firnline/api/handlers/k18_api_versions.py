@@ -1,7 +1,7 @@
-"""ApiVersions: what this node can do, and the cluster's feature levels. PURE.
+"""ApiVersions: answers with the APIs of this node and the feature levels of the cluster. PURE.
 
-Too new a version never comes here: `api/dispatch` answers it in the layout of version 0 (C4).
-Source: KIP-35, KIP-511 (names of the client are checked), KIP-584.
+`api/dispatch` answers a version that is too new itself, in the layout of version 0 (C4).
+Source: KIP-35, KIP-511 (the client's software name and version are validated), KIP-584.
 """
 
 import re
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 _pack_start = Struct(">ii").pack  # size, correlation id
 _FEATURES_VERSION = 3
 _ZERO_MIN_VERSION = 4
-# Letters and digits at both ends; dots and dashes between them (KIP-511).
+# Letters and digits at both ends, dots and dashes between them (KIP-511).
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(
     node: "AnyNode", context: RequestContext, request: ApiVersionsRequest, now_ms: int
 ) -> Effects:
-    """Answer with the table of APIs; INVALID_REQUEST for a client whose name or version is none."""
+    """Answer with the table of APIs; INVALID_REQUEST for an invalid software name or version."""
     version = context.api_version
     if version >= _FEATURES_VERSION and not _is_software(
         request.client_software_name, request.client_software_version
@@ -48,7 +48,7 @@ def handle(
 
 
 def at_once(node: "AnyNode", connection: object, asked: Fields, now_ms: int) -> bytes | None:
-    """Answer with the whole frame; None where the client's name or version is none."""
+    """Return the complete frame; None for an invalid software name or version."""
     key_and_version, correlation_id, name, software_version = asked
     if not _is_software(name, software_version):
         return None
@@ -57,12 +57,12 @@ def at_once(node: "AnyNode", connection: object, asked: Fields, now_ms: int) -> 
 
 
 def _body(node: "AnyNode", version: int) -> bytes:
-    """Return the answer without a header; it stays the same until the image changes."""
+    """Return the response without its header; it is the same until the image changes."""
     kind = version, node.endpoint_type
-    said = _said.get(kind)
+    said = _latest_bodies.get(kind)
     if said is None or said[0] is not node.image or said[1] is not node.supported_features:
         said = (node.image, node.supported_features, _response(node, version).write(version))
-        _said[kind] = said
+        _latest_bodies[kind] = said
     return said[2]
 
 
@@ -71,8 +71,8 @@ def _is_software(name: str, version: str) -> bool:
     return bool(_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version))
 
 
-# By version and kind of listener: the last answer, and the image and the features that it was made of.
-_said: dict[tuple[int, int], tuple["ClusterImage", object, bytes]] = {}
+# By version and kind of listener: the last response, and the image and the features that it is made of.
+_latest_bodies: dict[tuple[int, int], tuple["ClusterImage", object, bytes]] = {}
 _ROWS = {1: SERVED, 2: CONTROLLER_SERVED}
 
 
@@ -90,7 +90,7 @@ def _response(node: "AnyNode", version: int) -> ApiVersionsResponse:
         response.supported_features = [
             SupportedFeatureKey(name=name, min_version=low, max_version=high)
             for name, (low, high) in sorted(node.supported_features.items())
-            # Before version 4 a range from 0 would be refused by older Java clients (KAFKA-17011).
+            # Older Java clients refuse a range from 0 before version 4 (KAFKA-17011).
             if low > 0 or version >= _ZERO_MIN_VERSION
         ]
         response.finalized_features_epoch = image.offset

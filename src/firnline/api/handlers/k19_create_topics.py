@@ -1,4 +1,4 @@
-"""CreateTopics: make topics. PURE. Source: KIP-4, KIP-525, KIP-599; reliability d 46-50."""
+"""CreateTopics: creates topics. PURE. Source: KIP-4, KIP-525, KIP-599; reliability d 46-50."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
 Answer = CreatedTopic | KafkaError
-# Some 15 us each, and a topic itself as much as four.
+# A partition takes about 15 us, a topic as much as four partitions.
 _PARTITIONS_PER_SLICE = 120
 _TOPIC_COST = 4
 _LARGE_TOPIC = 300
 _ROWS_PER_SLICE = 500
-# All settings of a topic, a quarter of a millisecond.
+# All configs of a topic take a quarter of a millisecond.
 _RESULTS_PER_SLICE = 6
 
 
 def handle(
     node: "AnyNode", context: RequestContext, request: CreateTopicsRequest, now_ms: int
 ) -> Effects:
-    """Answer each topic once its records are committed, and for a while until its partitions are open."""
+    """Answer once the topics are committed and, within a bound, their partitions are open."""
 
     def refusal(problem: KafkaError) -> Generator[object, None, CreateTopicsResponse]:
         names = (topic.name for topic in request.topics)
@@ -65,13 +65,13 @@ def handle(
 def _decide(
     node: "AnyNode", context: RequestContext, request: CreateTopicsRequest, now_ms: int
 ) -> Slices:
-    """Refuse more than a request may ask for as a whole; else create."""
+    """Refuse a request for too many partitions as a whole; else create the topics."""
     counts: list[int] = []
     rows: Any
     for rows in cut(request.topics, _ROWS_PER_SLICE):
         if counts:
             now_ms = yield []
-        counts += node.controller.partitions_asked(rows)  # they have the fields that it looks at
+        counts += node.controller.partitions_asked(rows)  # the rows have the fields that it reads
     if sum(counts) > PARTITIONS_PER_REQUEST_MAX:
         names, now_ms = yield from a_step_a_slice(_names(request.topics), now_ms, context)
         return _refuse(node, context, names, sum(counts), request.validate_only, now_ms)
@@ -84,7 +84,7 @@ def _decide(
 
 
 def _names(topics: Sequence[CreatableTopic]) -> Generator[None, None, list[str]]:
-    """Return the names of topics, and let go of all else."""
+    """Return the names of topics, and free the rest of the rows."""
     names: list[str] = []
     count = 0
     for topic in chain.from_iterable(emptied(topics, 1)):
@@ -108,7 +108,7 @@ def _refuse(
     validate_only: bool,
     now_ms: int,
 ) -> Effects:
-    """Answer all as the controller answers one topic of so many partitions."""
+    """Answer each topic with the controller's error for too many partitions."""
 
     @context.makes_replies
     def told(outcome: Sequence[Answer] | KafkaError, at_ms: int) -> Effects:
@@ -129,9 +129,9 @@ def _create(
     validate_only: bool,
     now_ms: int,
 ) -> Slices:
-    """Decide on topics of so many partitions at a time, each on its own, and write that.
+    """Create topics in portions, each a decision and a batch of its own.
 
-    One topic is one decision, and one batch, however many partitions it has.
+    A topic is one decision and one batch, however many partitions it has.
     """
     answers: dict[int, Answer] = {}
     latest_ms = now_ms
@@ -171,7 +171,7 @@ def _create(
 
 
 def _portions(wanted: Sequence[NewTopic], counts: Sequence[int]) -> Iterator[tuple[list[int], int]]:
-    """Cut the places of `wanted`, with the cost of each portion; names that may collide stay together."""
+    """Split the indexes of `wanted`, with the cost of each portion; names that may collide stay together."""
     by_name: dict[str, list[int]] = {}
     for place, topic in enumerate(wanted):
         by_name.setdefault(metric_name(topic.name), []).append(place)
@@ -193,7 +193,7 @@ def _answer(
     names: Sequence[str],
     answer_to: Callable[[int], Answer],
 ) -> Slices:
-    """Answer the topics of these names, in this order; one that was asked for twice once."""
+    """Answer the topics of these names, in this order; a repeated name once."""
     results: dict[str, CreatableTopicResult] = {}
     for place, name in enumerate(names):
         if place and place % _RESULTS_PER_SLICE == 0:
@@ -206,7 +206,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     numbers = [a.partition_index for a in topic.assignments]
     assignments = {a.partition_index: tuple(a.broker_ids) for a in topic.assignments}
     if len(assignments) != len(numbers):
-        # Said twice: what is left cannot be numbered without a gap, and is refused for that.
+        # A repeated index leaves a gap in the numbers, for which the controller refuses the topic.
         assignments = {place - 1: () for place in range(len(numbers))}
     return NewTopic(
         topic.name,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Answer = tuple[str, Uuid] | KafkaError
 _DELETION_DISABLED_SINCE = 3
-# Some 15 us for a topic, and as much for thirty of its partitions.
+# A topic takes about 15 us, as much as thirty of its partitions.
 _TOPIC_COST = 30
 _COST_PER_SLICE = 3_000
 _LOOKED_UP_PER_SLICE = 250
@@ -34,7 +34,7 @@ _RESULTS_PER_SLICE = 500
 def handle(
     node: "AnyNode", context: RequestContext, request: DeleteTopicsRequest, now_ms: int
 ) -> Effects:
-    """Answer each topic once its removal is committed and this broker has seen it."""
+    """Answer each topic once its deletion is committed and applied on this broker."""
 
     def refusal(problem: KafkaError) -> Generator[object, None, DeleteTopicsResponse]:
         rows: Sequence[DeleteTopicState | str] = request.topics or request.topic_names
@@ -65,7 +65,7 @@ def _delete(
     request: DeleteTopicsRequest,
     now_ms: int,
 ) -> Slices:
-    """Decide on so many topics at a time; a topic that is named twice is decided on once."""
+    """Delete topics in portions; a topic that is named twice once."""
     refused: list[DeletableTopicResult] = []
     wanted: list[TopicRef] = []
     answers: dict[int, Answer] = {}
@@ -109,7 +109,7 @@ def _delete(
 def _sorted_out(
     rows: Sequence[DeleteTopicState | str],
 ) -> tuple[list[DeletableTopicResult], list[TopicRef]]:
-    """Return answers to those that name no topic, or not clearly, and which topics the others name."""
+    """Return the outcomes of rows without one known topic, and the topics of the other rows."""
     refused: list[DeletableTopicResult] = []
     wanted: list[TopicRef] = []
     for row in rows:
@@ -127,7 +127,7 @@ def _answer(
     wanted: Sequence[TopicRef],
     answers: dict[int, Answer],
 ) -> Slices:
-    # A topic that was named twice is answered once, as the last time.
+    # A topic that is named twice has one row, that of its last mention.
     results: dict[TopicRef, DeletableTopicResult] = {}
     for place, ref in enumerate(wanted):
         results[ref] = _result(ref, answers.pop(place), context.api_version)

@@ -1,4 +1,4 @@
-"""DeleteRecords: move log starts up. PURE. Source: KIP-107, spec T44."""
+"""DeleteRecords: raises log start offsets. PURE. Source: KIP-107, spec T44."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
     from firnline.log.log import Log
 
-# A millisecond.
+# Takes a millisecond.
 _ROWS_PER_SLICE = 300
 
-# The row of a partition, and what it waits for.
+# The row of a partition, and the deletion that it waits for.
 Waiting = tuple[DeleteRecordsPartitionResult, Deleted]
 
 
 def handle(
     node: "BrokerNode", context: RequestContext, request: DeleteRecordsRequest, now_ms: int
 ) -> Effects:
-    """Answer the low watermark of each partition, once no power cut brings back what is below it."""
+    """Answer with the low watermark of each partition, once the deletion survives a power cut."""
     slices = _delete(node, context, request, now_ms)
     return in_slices(node, context, slices, now_ms, to_the_end=True)
 
@@ -85,9 +85,9 @@ def _delete(
                 row.error_code = outcome.code
             else:
                 waiting.append((row, outcome))
-    # Since its slice a partition may have gone, and its log with it.
+    # A partition may have been deleted since its slice, with its log.
     waiting = _refuse(waiting, lambda each: each.partition.refusal)
-    # Also where the start was there already: the one who moved it may still wait for the disk.
+    # Also if the log start offset was there already: the request that raised it may still wait for the disk.
     moved = [each.partition.log for _, each in waiting]
     return node.storage.keep_log_starts(moved, kept, now_ms)
 
@@ -100,7 +100,7 @@ def _one(node: "BrokerNode", topic: str, index: int, before_offset: int) -> Dele
 def _refuse(
     waiting: Sequence[Waiting], refusal: Callable[[Deleted], KafkaError | None]
 ) -> list[Waiting]:
-    """Say what refuses them now to those where something does; return the others."""
+    """Answer the partitions that refuse requests by now; return the others."""
     left = []
     for row, each in waiting:
         error = refusal(each)
@@ -111,4 +111,6 @@ def _refuse(
     return left
 
 
-_FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "where the log begins could not be written down")
+_FAILED = KafkaError(
+    Code.KAFKA_STORAGE_ERROR, "the log start offset could not be written to the disk"
+)

@@ -1,7 +1,7 @@
-"""InitProducerId: an id for an idempotent producer. PURE. Source: KIP-98, KIP-360.
+"""InitProducerId: assigns an id to an idempotent producer. PURE. Source: KIP-98, KIP-360.
 
-With a transactional id: UNSUPPORTED_VERSION. There are no transactions here yet, and clients take this
-answer as final at once, where any coordinator error would have them try until their time-out.
+With a transactional id: UNSUPPORTED_VERSION. There are no transactions yet. Clients give up at once on this
+code; on any error of a coordinator they would retry until their timeout.
 """
 
 from typing import TYPE_CHECKING

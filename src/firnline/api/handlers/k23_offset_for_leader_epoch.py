@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where a leader epoch ends in our log. PURE. Source: KIP-320, spec T45."""
+"""OffsetForLeaderEpoch: answers with the end offset of a leader epoch. PURE. Source: KIP-320, spec T45."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from firnline.protocol.messages.k23_offset_for_leader_epoch import (
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
-# A millisecond.
+# Takes a millisecond.
 _ROWS_PER_SLICE = 500
 
 
@@ -27,7 +27,7 @@ def handle(
     request: OffsetForLeaderEpochRequest,
     now_ms: int,
 ) -> Effects:
-    """Answer each partition from its epoch cache."""
+    """Answer each partition from its leader epoch cache."""
     return in_slices(node, context, _answer(node, context, request), now_ms)
 
 

@@ -1,4 +1,7 @@
-"""TierStatus: what of each partition lies where; ours alone. PURE. Source: docs/formats/tier.md."""
+"""TierStatus: which offsets of each partition are local and remote. Not a Kafka API. PURE.
+
+Source: docs/formats/tier.md.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -19,7 +22,7 @@ from firnline.tiered.remote_log import RemoteLog, StatusRow
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
-# A millisecond.
+# Takes a millisecond.
 _PARTITIONS_PER_SLICE = 150
 NO_TIER = "this broker has no tier: remote.log.storage.system.enable is false"
 
@@ -27,7 +30,7 @@ NO_TIER = "this broker has no tier: remote.log.storage.system.enable is false"
 def handle(
     node: "BrokerNode", context: RequestContext, request: TierStatusRequest, now_ms: int
 ) -> Effects:
-    """Answer with a row per led partition of the topics asked for, or of all tiered topics."""
+    """Answer with a row for each partition that this broker leads, of the named or of all tiered topics."""
     tier = node.tier
     if tier is None:
         answer = TierStatusResponse(error_code=Code.INVALID_CONFIG, error_message=NO_TIER)
@@ -38,7 +41,7 @@ def handle(
 def _answer(
     node: "BrokerNode", tier: RemoteLog, context: RequestContext, request: TierStatusRequest
 ) -> Slices:
-    """Tell of the partitions that are led here by the time they are looked at."""
+    """Add a row for each partition that this broker leads at the time of its slice."""
     names = request.topics
     only = node.image.topic(names[0]) if names is not None and len(names) == 1 else None
     looking = tier.status_steps(None if only is None else only.topic_id)
@@ -71,13 +74,13 @@ def _without_rows(node: "BrokerNode", name: str) -> TierStatusTopic:
     topic = node.image.topic(name)
     if topic is None:
         return TierStatusTopic(name=name, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION)
-    # Other brokers may lead all of it.
+    # Other brokers may lead all partitions of it.
     code = Code.NONE if is_tiered(node, name) else Code.INVALID_TOPIC_EXCEPTION
     return TierStatusTopic(name=name, topic_id=topic.topic_id, error_code=code)
 
 
 def is_tiered(node: "BrokerNode", name: str) -> bool:
-    """Whether the topic's settings send it to the tier."""
+    """Whether the topic's configs enable remote storage."""
     overrides = node.image.topic_config_overrides(name)
     return topic_config(node.config, overrides).remote_storage_enable
 
@@ -110,7 +113,7 @@ def _state(row: StatusRow) -> str:
 
 
 def _problem(row: StatusRow) -> str | None:
-    """What is known to be wrong comes first: it is often why something is missing."""
+    """Name a known problem first: it is often the reason that copies are missing."""
     if not row.holes:
         return row.problem
     missing = "no segment serves " + ", ".join(f"{a} to {b - 1}" for a, b in row.holes)

@@ -1,4 +1,7 @@
-"""TierFlush: finish the active segments and copy now; ours alone. PURE. Source: docs/formats/tier.md."""
+"""TierFlush: rolls the active segments and copies them now. Not a Kafka API. PURE.
+
+Source: docs/formats/tier.md.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +24,7 @@ from firnline.tiered.remote_log import RemoteLog
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
-# What is refused costs some microseconds; a topic that is flushed as much as a slice.
+# A refused topic takes some microseconds, a flushed one as long as a slice.
 _COST_PER_SLICE = _FLUSH_COST = 200
 _TOLD_PER_SLICE = 1_000
 
@@ -31,7 +34,7 @@ Outcomes = dict[int, FirnlineError | None]
 def handle(
     node: "BrokerNode", context: RequestContext, request: TierFlushRequest, now_ms: int
 ) -> Effects:
-    """Answer when every partition asked for is in the tier and in the catalog, or has failed."""
+    """Answer when each requested partition is in the tier and in the catalog, or has failed."""
     if not request.topics:
         return [context.reply(TierFlushResponse())]
     return in_slices(node, context, _flush(node, context, request, now_ms), now_ms, to_the_end=True)
@@ -72,7 +75,7 @@ def _flushed(
     now_ms: int,
 ) -> Effects:
     if not outcomes and is_tiered(node, asked.name):
-        return done(TierFlushTopicResult(name=asked.name))  # others lead all of it
+        return done(TierFlushTopicResult(name=asked.name))  # other brokers lead all partitions
     if not outcomes:
         why = "the topic is not tiered: remote.storage.enable is false"
         return done(_refused(asked, KafkaError(Code.INVALID_TOPIC_EXCEPTION, why)))
@@ -104,7 +107,7 @@ def _one_done(
     result: TierFlushTopicResult,
 ) -> Effects:
     results[result.name] = result
-    if len(results) < len(request.topics):  # each is named once: they are folded
+    if len(results) < len(request.topics):  # each is named once, as repeated names are folded
         return []
     return in_slices(node, context, _told(context, request, results), now_ms)
 

@@ -1,6 +1,6 @@
-"""ClusterStatus: brokers and replicas with what no public API tells; ours alone. PURE.
+"""ClusterStatus: facts about brokers and replicas that no Kafka API has. Not a Kafka API. PURE.
 
-Source: KIP-631 (broker epochs, states), KIP-497 (partition epochs), KIP-903 (whose epoch a follower states).
+Source: KIP-631 (broker epochs, states), KIP-497 (partition epochs), KIP-903 (broker epochs of followers).
 """
 
 from typing import TYPE_CHECKING
@@ -24,21 +24,21 @@ from firnline.replica.isr import ReplicaState
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
-# A millisecond.
+# Takes a millisecond.
 _PARTITIONS_PER_SLICE = 300
 
 
 def handle(
     node: "BrokerNode", context: RequestContext, request: ClusterStatusRequest, now_ms: int
 ) -> Effects:
-    """Answer from the committed image and, for partitions that are led here, from their logs."""
+    """Answer from the committed image and, for partitions that this broker leads, from their logs."""
     return in_slices(node, context, _answer(node, context, request, now_ms), now_ms)
 
 
 def _answer(
     node: "BrokerNode", context: RequestContext, request: ClusterStatusRequest, now_ms: int
 ) -> Slices:
-    """All of it is told from one version of the image, however many slices it takes."""
+    """Answer from one version of the image, however many slices that takes."""
     image = node.image
     names = sorted(image.topics_by_name) if request.topics is None else request.topics
     topics: list[ClusterStatusTopic] = []

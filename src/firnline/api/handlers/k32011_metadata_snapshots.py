@@ -1,4 +1,4 @@
-"""MetadataSnapshots: what this node has of snapshots of the metadata; ours alone. PURE. Source: KIP-630."""
+"""MetadataSnapshots: the metadata snapshots of this node. Not a Kafka API. PURE. Source: KIP-630."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def handle(
     node: "AnyNode", context: RequestContext, request: MetadataSnapshotsRequest, now_ms: int
 ) -> Effects:
-    """Every node answers for itself."""
+    """Answer with the snapshots of this node only."""
     quorum = node.quorum
     found, counters = quorum.snapshot_state(), quorum.snapshotter.counters
     response = MetadataSnapshotsResponse(

@@ -1,4 +1,4 @@
-"""TakeSnapshot: write a snapshot of the metadata on this node; ours alone. PURE. Source: KIP-630."""
+"""TakeSnapshot: writes a metadata snapshot on this node. Not a Kafka API. PURE. Source: KIP-630."""
 
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def handle(
     node: "AnyNode", context: RequestContext, request: TakeSnapshotRequest, now_ms: int
 ) -> Effects:
-    """Answer when it is on the disk, under its name, or why it is not."""
+    """Answer when the snapshot is on the disk under its final name, or with the error."""
 
     @context.makes_replies
     def then(outcome: OffsetAndEpoch | KafkaError, now_ms: int) -> Effects:

@@ -1,4 +1,4 @@
-"""DescribeConfigs: settings, where each comes from, and what else could say so. PURE.
+"""DescribeConfigs: answers with configs, their sources and their synonyms. PURE.
 
 Source: KIP-133, KIP-226, KIP-569; spec Q52, reliability d 57.
 """
@@ -33,16 +33,16 @@ from firnline.protocol.messages.k32_describe_configs import (
 if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
-# Settings that are looked at, 2 us each where all is asked for: a topic has 40, a broker 250.
+# A config takes 2 us if all are requested: a topic has 40, a broker 250.
 _SETTINGS_PER_SLICE = 250
-# Names that a resource is asked for, some 50 ns each; what is asked for with more is not looked for again.
+# A requested name takes about 50 ns. A list of more names is not compared again.
 _KEYS_PER_SLICE = 5_000
 _FEW_KEYS = 50
 _SETTINGS_PER_KEYS = 10
-# What a setting holds, without the words that others have, too; and each place that it could come from.
+# The memory of a config, without texts that several share, and that of each synonym.
 _SETTING_BYTES, _SYNONYM_BYTES = 450, 280
 
-# The metadata log is kept by snapshots, and nobody sets anything about it (Q52).
+# Snapshots bound the metadata log, and none of its configs can be set (Q52).
 _METADATA_LOG = [
     Entry(
         "cleanup.policy",
@@ -52,7 +52,7 @@ _METADATA_LOG = [
         True,
         False,
         (),
-        "Old records are dropped once a snapshot holds what they say.",
+        "Records are deleted once a snapshot contains their state.",
     )
 ]
 
@@ -60,12 +60,12 @@ _METADATA_LOG = [
 def handle(
     node: "AnyNode", context: RequestContext, request: DescribeConfigsRequest, now_ms: int
 ) -> Effects:
-    """Answer from the committed image and the broker's own file."""
+    """Answer from the committed image and this node's properties file."""
     return in_slices(node, context, _answer(node, context, request), now_ms, held_bytes=0)
 
 
 def _answer(node: "AnyNode", context: RequestContext, request: DescribeConfigsRequest) -> Slices:
-    """A resource that is named again is answered again, as in Kafka, with what was found the first time."""
+    """Answer a repeated resource again, as Kafka does, with the row of its first mention."""
     results: list[DescribeConfigsResult] = []
     found: dict[tuple[object, ...], DescribeConfigsResult] = {}
     count = 0
@@ -98,7 +98,7 @@ def _answer(node: "AnyNode", context: RequestContext, request: DescribeConfigsRe
 
 
 def _names(entries: Sequence[Entry], keys: Sequence[str]) -> Generator[Effects, int, set[str]]:
-    """Return those of `keys` that there are; all where none are named."""
+    """Return those of `keys` that exist; all if `keys` is empty."""
     known = {entry.name for entry in entries}
     if not keys:
         return known
@@ -139,7 +139,7 @@ def _entries(node: "AnyNode", kind: int, name: str) -> list[Entry] | KafkaError:
         every = describe_broker(node.config, cluster=cluster)
         return [_of_cluster(entry) for entry in every if entry.name in cluster]
     if not name.isdecimal():
-        return KafkaError(Code.INVALID_REQUEST, f"a broker's id is a number, and not {name!r}")
+        return KafkaError(Code.INVALID_REQUEST, f"a broker's id is a number, not {name!r}")
     if int(name) != node.node_id:
         why = f"this is broker {node.node_id}, not {name}"
         return KafkaError(Code.INVALID_REQUEST, why)
@@ -147,7 +147,7 @@ def _entries(node: "AnyNode", kind: int, name: str) -> list[Entry] | KafkaError:
 
 
 def _of_cluster(entry: Entry) -> Entry:
-    """What is set for all brokers is shown without what any one of them would put under it."""
+    """Return the cluster-wide config without the synonyms that a single broker would add."""
     synonyms = tuple(s for s in entry.synonyms if s.source == DYNAMIC_DEFAULT_BROKER)
     return entry._replace(synonyms=synonyms)
 

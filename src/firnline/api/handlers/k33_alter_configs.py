@@ -1,4 +1,4 @@
-"""AlterConfigs: a resource is to have these settings and no others. PURE. Source: KIP-133."""
+"""AlterConfigs: replaces all configs of a resource. PURE. Source: KIP-133."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def handle(
     node: "AnyNode", context: RequestContext, request: AlterConfigsRequest, now_ms: int
 ) -> Effects:
-    """Answer each resource once its changes are committed and this broker has seen them."""
+    """Answer once the changes are committed and applied on this broker."""
     return alter(node, context, request, now_ms, _SHAPE)
 
 

@@ -1,4 +1,7 @@
-"""AlterReplicaLogDirs: where new replicas go; those that are there do not move. PURE. Source: KIP-113."""
+"""AlterReplicaLogDirs: assigns directories to new replicas; existing replicas do not move. PURE.
+
+Source: KIP-113.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -17,14 +20,14 @@ from firnline.protocol.messages.k34_alter_replica_log_dirs import (
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
-# A millisecond.
+# Takes a millisecond.
 _PARTITIONS_PER_SLICE = 400
 
 
 def handle(
     node: "BrokerNode", context: RequestContext, request: AlterReplicaLogDirsRequest, now_ms: int
 ) -> Effects:
-    """Answer each partition: it is there, it will be made there, or it stays where it is."""
+    """Answer each partition: it is there already, will be created there, or cannot move."""
     return in_slices(node, context, _prefer(node, context, request), now_ms, to_the_end=True)
 
 
@@ -54,7 +57,7 @@ def _prefer(
 
 
 def _named(request: AlterReplicaLogDirsRequest) -> Iterator[tuple[str, str, Sequence[int]]]:
-    """Go over directories and their topics; one that has none counts as one that has."""
+    """Iterate over directories and their topics; a directory without topics gives one empty row."""
     for directory in taken_out(request.dirs):
         for topic in taken_out(directory.topics):
             yield directory.path, topic.name, topic.partitions

@@ -1,4 +1,7 @@
-"""DescribeLogDirs: the directories of this broker and what lies in them. PURE. Source: KIP-113, KIP-827."""
+"""DescribeLogDirs: the log directories of this broker and the logs in them. PURE.
+
+Source: KIP-113, KIP-827.
+"""
 
 from collections.abc import Generator, Sequence
 from itertools import chain
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
 _ROWS_PER_SLICE = 500
-# Two milliseconds.
+# Takes two milliseconds.
 _LOGS_PER_SLICE = 500
 _FREED_PER_SLICE = 5_000
 _SLICE_BYTES = _LOGS_PER_SLICE * 400  # measured: 282 each
@@ -47,7 +50,7 @@ def _answer(
     results = []
     for report in reports:
         results.append((yield from _result(context, report, wanted)))
-    while wanted:  # to free very many in one step would take long
+    while wanted:  # freeing very many in one step would take long
         for _ in range(min(len(wanted), _FREED_PER_SLICE)):
             wanted.pop()
         if wanted:
@@ -56,7 +59,7 @@ def _answer(
 
 
 def _wanted(topics: Sequence[DescribableLogDirTopic]) -> Generator[None, None, set[TopicPartition]]:
-    """Return what is asked about; yields after some rows at a time."""
+    """Return the requested partitions, in slices."""
     wanted: set[TopicPartition] = set()
     count = 0
     for topic in chain.from_iterable(emptied(topics, 1)):

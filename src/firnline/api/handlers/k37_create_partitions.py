@@ -1,4 +1,4 @@
-"""CreatePartitions: more partitions for topics. PURE. Source: KIP-195."""
+"""CreatePartitions: adds partitions to topics. PURE. Source: KIP-195."""
 
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
@@ -31,7 +31,7 @@ from firnline.protocol.messages.k37_create_partitions import (
 if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
-# Some 15 us each.
+# A partition takes about 15 us.
 _PARTITIONS_PER_SLICE = 100
 _TOPIC_COST = 1
 _LARGE_TOPIC = 300
@@ -43,7 +43,7 @@ _Decision = ControllerResult[_Outcomes]
 def handle(
     node: "AnyNode", context: RequestContext, request: CreatePartitionsRequest, now_ms: int
 ) -> Effects:
-    """Answer each topic once its new partitions are committed, and for a while until they are open."""
+    """Answer once the new partitions are committed and, within a bound, open."""
 
     def refusal(problem: KafkaError) -> Generator[object, None, CreatePartitionsResponse]:
         names = (topic.name for topic in request.topics)
@@ -60,7 +60,7 @@ def handle(
 def _create(
     node: "AnyNode", context: RequestContext, request: CreatePartitionsRequest, now_ms: int
 ) -> Slices:
-    """Decide on so many new partitions at a time; all of one topic come with one batch."""
+    """Create partitions in portions; those of one topic are in one batch."""
     wanted, now_ms = yield from a_step_a_slice(_growths(request.topics), now_ms, context)
     answers: list[KafkaError | None] = [None] * len(wanted)
     sizes: list[int] = []
@@ -103,7 +103,7 @@ def _create(
     steps = grouped(range(len(wanted)), lambda place: wanted[place].name)
     by_name, now_ms = yield from a_step_a_slice(
         steps, now_ms, context
-    )  # a topic must not be named twice
+    )  # the controller refuses a topic that is named twice
     return (
         yield from in_portions(
             context,
@@ -118,7 +118,7 @@ def _create(
 
 
 def _growths(topics: Sequence[CreatePartitionsTopic]) -> Generator[None, None, list[NewPartitions]]:
-    """Return what is asked for; yields after some rows at a time."""
+    """Return the requested partitions, in slices."""
     wanted: list[NewPartitions] = []
     count = 0
     for topic in chain.from_iterable(emptied(topics, 1)):
@@ -138,7 +138,7 @@ def _growths(topics: Sequence[CreatePartitionsTopic]) -> Generator[None, None, l
 def _answer(
     context: RequestContext, wanted: list[NewPartitions], answers: list[KafkaError | None]
 ) -> Slices:
-    # A topic that was named twice is answered once, as the last time.
+    # A topic that is named twice has one row, that of its last mention.
     results: dict[str, CreatePartitionsTopicResult] = {}
     place = 0
     for some in emptied(wanted, _ROWS_PER_SLICE):

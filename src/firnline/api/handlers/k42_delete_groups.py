@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members go, with their offsets. PURE. Source: KIP-229."""
+"""DeleteGroups: deletes groups without members, and their offsets. PURE. Source: KIP-229."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
 
-# Two milliseconds: tombstones of groups, and of their offsets, which cost less.
+# Takes two milliseconds for tombstones of groups; those of their offsets take less.
 _TOMBS_PER_SLICE = 200
 _TOMBS_OF_A_GROUP = 4
 

@@ -1,4 +1,4 @@
-"""ElectLeaders: preferred leaders, or leaders at any price. PURE. Source: KIP-460."""
+"""ElectLeaders: elects preferred leaders, or leaders outside the ISR. PURE. Source: KIP-460."""
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
 Named = tuple[str, int]
-# A millisecond or two.
+# Takes one or two milliseconds.
 _PARTITIONS_PER_SLICE = 100
 _RESULTS_PER_SLICE = 500
 
@@ -85,7 +85,7 @@ def _elect(
 def _is_too_much(
     node: "AnyNode", kind: int, topics: Sequence[ElectionTopic] | None
 ) -> Generator[Effects, int, bool]:
-    """Whether the whole request is refused: nothing of it is done, then."""
+    """Whether the request is refused as a whole."""
     count = 0
     for portion in _portions(node, kind, topics):
         count += len(portion)
@@ -106,7 +106,7 @@ def _portions(
     node: "AnyNode", kind: int, topics: Sequence[ElectionTopic] | None
 ) -> Iterator[list[Named]]:
     if topics is None:
-        # Those at rest need nothing, and nothing is said of them.
+        # Partitions that need no election get no row.
         named = node.controller.in_need_of_election(kind)
     else:
         named = ((topic.topic, number) for topic in topics for number in topic.partitions)
@@ -121,7 +121,7 @@ def _refuse(context: RequestContext, request: ElectLeadersRequest, problem: Kafk
 def _refusal(
     request: ElectLeadersRequest, problem: KafkaError
 ) -> Generator[object, None, ElectLeadersResponse]:
-    # Version 0 says it with each partition only, later ones with the whole as well.
+    # Version 0 has an error code only for each partition, later versions also for the request.
     asked = request.topic_partitions or ()
     rows = (Elected(each.topic, number, problem) for each in asked for number in each.partitions)
     topics = yield from _by_topic(rows)

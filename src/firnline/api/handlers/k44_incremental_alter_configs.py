@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: change single settings. PURE. Source: KIP-339."""
+"""IncrementalAlterConfigs: changes single configs. PURE. Source: KIP-339."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ def handle(
     request: IncrementalAlterConfigsRequest,
     now_ms: int,
 ) -> Effects:
-    """Answer each resource once its changes are committed and this broker has seen them."""
+    """Answer once the changes are committed and applied on this broker."""
     return alter(node, context, request, now_ms, _SHAPE)
 
 

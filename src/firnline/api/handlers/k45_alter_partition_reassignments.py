@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: move partitions, or call moves off. PURE. Source: KIP-455, KIP-860."""
+"""AlterPartitionReassignments: starts and cancels reassignments. PURE. Source: KIP-455, KIP-860."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -25,7 +25,7 @@ from firnline.protocol.messages.k45_alter_partition_reassignments import (
 if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
-# A millisecond or two.
+# Takes one or two milliseconds.
 _PARTITIONS_PER_SLICE = 40
 _RESULTS_PER_SLICE = 1_000
 
@@ -78,7 +78,7 @@ def _alter(
     ) -> None:
         if isinstance(outcome, KafkaError):
             problems.append(outcome)
-        else:  # decisions are committed in the order they were made
+        else:  # decisions are committed in order
             asked = zip(portion, outcome, strict=True)
             rows.extend([_row(each.partition, problem) for each, problem in asked])
 
@@ -119,7 +119,7 @@ def _answer(
     request: AlterPartitionReassignmentsRequest,
     rows: Sequence[ReassignedPartition],
 ) -> Slices:
-    """Give each partition its row, in the shape of the request."""
+    """Answer with a row for each partition, in the order of the request."""
     in_order = iter(rows)
     topics: list[ReassignedTopic] = []
     left = _RESULTS_PER_SLICE

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: what is on the move. PURE. Source: KIP-455."""
+"""ListPartitionReassignments: answers with the reassignments in progress. PURE. Source: KIP-455."""
 
 from functools import partial
 from operator import attrgetter
@@ -28,7 +28,7 @@ def handle(
     request: ListPartitionReassignmentsRequest,
     now_ms: int,
 ) -> Effects:
-    """Answer what is committed, once this controller knows that it is still the active one."""
+    """Answer from the committed image, once this controller has confirmed that it is active."""
 
     def refusal(problem: KafkaError) -> ListPartitionReassignmentsResponse:
         return ListPartitionReassignmentsResponse(
@@ -51,7 +51,7 @@ def handle(
 def _listing(
     node: "AnyNode", context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> Slices:
-    """Answer with what moves in one version of the image, however many slices it takes."""
+    """Answer from one version of the image, however many slices that takes."""
     wanted = None
     if request.topics is not None:
         steps = naming_any(request.topics, attrgetter("partition_indexes"), takes_out=True)

@@ -1,4 +1,4 @@
-"""OffsetDelete: committed offsets of a group are forgotten. PURE. Source: KIP-496."""
+"""OffsetDelete: deletes committed offsets of a group. PURE. Source: KIP-496."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,7 +19,7 @@ from firnline.protocol.messages.k47_offset_delete import (
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
-# About 10 us each, of which the tombstone is half; and a microsecond where there is nothing to delete.
+# An offset takes about 10 us, half of it for the tombstone; one that does not exist a microsecond.
 _TOMBS_PER_SLICE = 100
 _ROWS_PER_SLICE = 1_000
 
@@ -34,10 +34,10 @@ def handle(
 def _delete(
     node: "BrokerNode", context: RequestContext, request: OffsetDeleteRequest, now_ms: int
 ) -> Slices:
-    """Delete so many at a time, each time as one batch. An error of the group is the whole answer."""
+    """Delete offsets in portions, each as one batch. An error of the group replaces all rows."""
     topics: list[OffsetDeleteResponseTopic] = []
     response = OffsetDeleteResponse(topics=topics)
-    rows: list[OffsetDeleteResponsePartition] = []  # where the coordinator's codes go, in order
+    rows: list[OffsetDeleteResponsePartition] = []  # the rows for the coordinator's codes, in order
     gone: list[TopicPartition] = []
 
     @context.makes_replies
@@ -55,7 +55,7 @@ def _delete(
     ) -> Effects:
         if code is not Code.NONE:
             response.error_code = code
-        for row, found in zip(rows, codes, strict=False):  # none where the group is at fault
+        for row, found in zip(rows, codes, strict=False):  # no codes if the group has an error
             row.error_code = found
         return outstanding.one_less()
 

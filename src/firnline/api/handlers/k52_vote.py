@@ -1,4 +1,4 @@
-"""Vote: a voter asks for a vote, or whether it would get one. PURE. The quorum's machine answers.
+"""Vote: a voter requests a vote or a pre-vote. PURE. `raft` answers.
 
 Source: KIP-595, KIP-996.
 """

@@ -1,4 +1,4 @@
-"""BeginQuorumEpoch: a voter has won an election. PURE. The quorum's machine answers.
+"""BeginQuorumEpoch: a voter has won an election. PURE. `raft` answers.
 
 Source: KIP-595.
 """

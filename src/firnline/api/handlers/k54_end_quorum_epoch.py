@@ -1,4 +1,4 @@
-"""EndQuorumEpoch: the leader of the quorum resigns. PURE. The quorum's machine answers.
+"""EndQuorumEpoch: the leader of the quorum resigns. PURE. `raft` answers.
 
 Source: KIP-595.
 """

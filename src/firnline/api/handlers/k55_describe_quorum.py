@@ -1,4 +1,4 @@
-"""DescribeQuorum: who votes, who follows, and how far they are. PURE. The leader of the quorum answers.
+"""DescribeQuorum: voters, observers and their log end offsets. PURE. The leader of the quorum answers.
 
 Source: KIP-595, KIP-836, KIP-853.
 """

@@ -1,6 +1,6 @@
-"""AlterPartition: leaders propose in-sync replicas to the active controller. PURE. Source: KIP-497, KIP-903.
+"""AlterPartition: partition leaders propose ISRs to the active controller. PURE. Source: KIP-497, KIP-903.
 
-Brokers send it on the controller's listener. Before version 3 it names replicas without broker epochs, and
+Brokers send it on the controller's listener. Before version 3 it has no broker epochs of the replicas, and
 none is checked (I10).
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Asked = tuple[Uuid, ProposedPartition]
 _EPOCHS_SINCE = 3
-# A millisecond or two.
+# Takes one or two milliseconds.
 _PARTITIONS_PER_SLICE = 80
 _RESULTS_PER_SLICE = 1_000
 
@@ -38,10 +38,10 @@ _RESULTS_PER_SLICE = 1_000
 def handle(
     node: "ControllerNode", context: RequestContext, request: AlterPartitionRequest, now_ms: int
 ) -> Effects:
-    """Decide on so many partitions at a time.
+    """Decide the partitions in portions.
 
-    Where one of the decisions could not be committed the answer says so of the whole request, as nobody
-    can know what became of it; the leader asks again (rel-R7).
+    If one decision could not be committed, the whole response has the error, because it is unknown whether
+    the decision took effect; the leader asks again (rel-R7).
     """
     slices = _alter(node, context, request, now_ms)
     return in_slices(node, context, slices, now_ms, to_the_end=True)
@@ -65,7 +65,7 @@ def _alter(
     ) -> None:
         if isinstance(outcome, KafkaError):
             problems.append(outcome)
-        else:  # decisions are committed in the order they were made
+        else:  # decisions are committed in order
             rows = zip(portion, outcome, strict=True)
             answers.extend([_row(row, found) for (_, row), found in rows])
 
@@ -93,7 +93,7 @@ def _alter(
 def _answer(
     context: RequestContext, request: AlterPartitionRequest, answers: Sequence[AlteredPartition]
 ) -> Slices:
-    """Give each partition its row, in the shape of the request."""
+    """Answer with a row for each partition, in the order of the request."""
     in_order = iter(answers)
     topics: list[AlterPartitionTopicResult] = []
     left = _RESULTS_PER_SLICE

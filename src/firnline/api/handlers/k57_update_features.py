@@ -1,4 +1,4 @@
-"""UpdateFeatures: change levels of features, all that are asked for or none. PURE. Source: KIP-584, 778."""
+"""UpdateFeatures: changes feature levels, all of a request or none. PURE. Source: KIP-584, 778."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from firnline.protocol.messages.k57_update_features import (
 if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
-# From here on one answer is for all features.
+# From this version on the response has one error for all features.
 _NO_RESULTS_SINCE = 2
 
 

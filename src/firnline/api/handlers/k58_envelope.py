@@ -1,7 +1,7 @@
-"""Envelope: a broker brings what a client asked of the cluster. PURE. Source: KIP-590.
+"""Envelope: a broker forwards a client's change of the cluster. PURE. Source: KIP-590.
 
-Where the controller here is not the active one the envelope itself is refused, so that the broker looks
-for the other; the client never sees it. An embedded request that cannot be read is UNSUPPORTED_VERSION.
+A controller that is not active refuses the envelope itself, and the broker looks for the active one; the
+client sees none of it. A request inside that cannot be decoded gets UNSUPPORTED_VERSION.
 """
 
 from typing import TYPE_CHECKING
@@ -69,7 +69,7 @@ def handle(
 def _read(
     node: "ControllerNode", inner: "WrappedContext", api: Api, steps: DecodeSteps, now_ms: int
 ) -> Slices:
-    """Read a large request, then do what it asks; whoever brought it hears of one that cannot be read."""
+    """Decode a large request in slices, then handle it; refuse the envelope if that is not possible."""
     try:
         wrapped, now_ms = yield from a_step_a_slice(steps, now_ms, inner)
     except ProtocolError:
@@ -87,7 +87,7 @@ def _handle(
 
 
 class WrappedContext(RequestContext):
-    """A client that asks through a broker: its answer goes back in an envelope."""
+    """The context of a forwarded request: its response goes back in an envelope."""
 
     __slots__ = ("_api", "_handled", "_outer")
 
@@ -103,16 +103,16 @@ class WrappedContext(RequestContext):
 
     @property
     def response_memory(self) -> None:
-        """Nothing is counted: the connection is a broker's, which other clients' requests come on, too."""
+        """Count nothing: the connection is a broker's, and carries requests of other clients, too."""
         return
 
     def of_what_is_read(self) -> "WrappedContext":
-        """Return the context in which a request that was read in slices is handled."""
+        """Return the context for the handler of a request that was decoded in slices."""
         self._handled = WrappedContext(self._outer, self._api, self.correlation_id, self.client_id)
         return self._handled
 
     def ends(self) -> None:
-        """The envelope's bytes count until the last slice of what it brought: of its handling, if any."""
+        """Count the envelope's bytes until the last slice of the request inside, decoding and handling."""
         if self._handled is None or not self._handled.is_in_turns:
             self._outer.ends()
 
@@ -129,7 +129,7 @@ class WrappedContext(RequestContext):
         header = ResponseHeader(correlation_id=self.correlation_id)
         try:
             data = header.write(1 if self._api.flexible else 0) + message.write(self.api_version)
-        except Exception as problem:  # noqa: BLE001 - it may be this answer alone
+        except Exception as problem:  # noqa: BLE001 - only this response may be bad
             return self.failed(problem)
         return self._outer.reply(EnvelopeResponse(response_data=data))
 
@@ -138,7 +138,7 @@ class WrappedContext(RequestContext):
         return Reply(context=self._outer, message=EnvelopeResponse(error_code=code))
 
     def failed(self, problem: Exception) -> CloseConnection[RequestContext]:
-        """Tell the broker, which goes on to bring what others ask."""
+        """Answer the broker with the error; the connection stays open for the requests of other clients."""
         told = self.refuse(Code.UNKNOWN_SERVER_ERROR)
         return CloseConnection(context=self, problem=problem, instead=told)
 
@@ -148,7 +148,7 @@ def _outer(data: bytearray) -> EnvelopeResponse:
 
 
 def _has_code(message: object, code: Code) -> bool:
-    """Whether the answer, or one of its rows, says `code`: this node stopped being the active one."""
+    """Whether the response, or one of its rows, has `code`: this node is not active any more."""
     rows = [
         row for name in ("topics", "responses", "results") for row in getattr(message, name, ())
     ]

@@ -1,4 +1,4 @@
-"""FetchSnapshot: one slice of a snapshot of the metadata. PURE. The quorum's machine answers.
+"""FetchSnapshot: answers with a part of a metadata snapshot. PURE. `raft` answers.
 
 Source: KIP-630.
 """

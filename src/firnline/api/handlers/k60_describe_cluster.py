@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
 _BROKERS, _CONTROLLERS = 1, 2
-# Create, alter, describe, cluster action, both for configs, idempotent write: all that a cluster has.
+# All operations on a cluster: create, alter, describe, cluster action, configs, idempotent write.
 ALL_CLUSTER_OPERATIONS = 8096
 
 
 def handle(
     node: "AnyNode", context: RequestContext, request: DescribeClusterRequest, now_ms: int
 ) -> Effects:
-    """Answer from the committed image, with addresses under the asker's listener."""
+    """Answer from the committed image, with the addresses of the listener that the client uses."""
     problem = _problem(node, request)
     if problem is not None:
         refusal = DescribeClusterResponse(error_code=problem.code, error_message=problem.why)

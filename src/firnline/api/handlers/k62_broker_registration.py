@@ -1,4 +1,4 @@
-"""BrokerRegistration: a broker joins the cluster, fenced. PURE. Source: KIP-631, KIP-858, KIP-966; I1-I3."""
+"""BrokerRegistration: registers a broker, fenced at first. PURE. Source: KIP-631, KIP-858, KIP-966; I1-I3."""
 
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ def handle(
     if problem is None and request.cluster_id != node.cluster_id:
         problem = KafkaError(Code.INCONSISTENT_CLUSTER_ID)
     if problem is None and request.is_migrating_zk_broker:
-        # Kafka's own answer, which has no code for a broker of the past.
+        # Kafka's code: it has none for a broker that was registered earlier.
         problem = KafkaError(Code.BROKER_ID_NOT_REGISTERED)
     if problem is not None:
         return then(problem, now_ms)

@@ -1,4 +1,7 @@
-"""BrokerHeartbeat: a broker lives, and says where it wants to stand. PURE. Source: KIP-631, KIP-858; 2.2."""
+"""BrokerHeartbeat: keeps a broker alive, and takes the state that it wants. PURE.
+
+Source: KIP-631, KIP-858; 2.2.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""UnregisterBroker: forget a broker that will not come back. PURE. Source: KIP-631."""
+"""UnregisterBroker: removes the registration of a broker that will not return. PURE. Source: KIP-631."""
 
 from functools import partial
 from typing import TYPE_CHECKING

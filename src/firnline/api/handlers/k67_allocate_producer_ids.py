@@ -1,4 +1,4 @@
-"""AllocateProducerIds: a block of producer ids for a broker. PURE. Source: KIP-730."""
+"""AllocateProducerIds: gives a broker a block of producer ids. PURE. Source: KIP-730."""
 
 from typing import TYPE_CHECKING
 

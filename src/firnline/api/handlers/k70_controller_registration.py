@@ -1,4 +1,4 @@
-"""ControllerRegistration: where a controller listens, and what it can run. PURE. Source: KIP-919."""
+"""ControllerRegistration: the listeners and the supported features of a controller. PURE. Source: KIP-919."""
 
 from typing import TYPE_CHECKING
 

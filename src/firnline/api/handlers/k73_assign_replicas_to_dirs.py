@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs: a broker says in which of its directories replicas are. PURE. Source: KIP-858."""
+"""AssignReplicasToDirs: a broker reports the directories of its replicas. PURE. Source: KIP-858."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -23,7 +23,7 @@ from firnline.protocol.messages.k73_assign_replicas_to_dirs import (
 if TYPE_CHECKING:
     from firnline.broker.controller_node import ControllerNode
 
-# A millisecond or two.
+# Takes one or two milliseconds.
 _PARTITIONS_PER_SLICE = 60
 _RESULTS_PER_SLICE = 1_000
 
@@ -64,7 +64,7 @@ def _assign(
     ) -> None:
         if isinstance(outcome, KafkaError):
             problems.append(outcome)
-        else:  # decisions are committed in the order they were made
+        else:  # decisions are committed in order
             codes.extend([Code.NONE if each is None else each.code for each in outcome])
 
     def finish(at_ms: int) -> Effects:
@@ -90,7 +90,7 @@ def _assign(
 def _answer(
     context: RequestContext, request: AssignReplicasToDirsRequest, codes: Sequence[Code]
 ) -> Slices:
-    """Give each partition its code, in the shape of the request."""
+    """Answer with a code for each partition, in the order of the request."""
     in_order = iter(codes)
     directories: list[AssignedDirectoryResult] = []
     count = 0

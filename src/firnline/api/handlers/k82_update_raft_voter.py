@@ -1,7 +1,7 @@
-"""UpdateRaftVoter: a voter says where it listens. PURE. Source: KIP-853.
+"""UpdateRaftVoter: a voter reports its listeners. PURE. Source: KIP-853.
 
-Voters of Apache Kafka send it to each new leader, also where the voters are static. What it says is
-checked and not kept: the addresses of static voters are those of controller.quorum.voters.
+Voters of Apache Kafka send it to each new leader, even if the voters are static. The request is validated
+and not stored: the addresses of static voters are those of controller.quorum.voters.
 """
 
 from typing import TYPE_CHECKING
