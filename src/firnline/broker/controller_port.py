@@ -23,7 +23,7 @@ from firnline.metadata.result import ControllerResult
 
 Outcome = TypeVar("Outcome")
 # Takes what a command led to, and the time.
-Then = Callable[[Outcome | KafkaError, int], Effects]
+ControllerCallback = Callable[[Outcome | KafkaError, int], Effects]
 
 NOBODY_ACTIVE = KafkaError(Code.NOT_CONTROLLER, "this is not the active controller")
 
@@ -112,7 +112,9 @@ class AssignDirectories(Command[list[KafkaError | None]]):
 class ControllerPort(Protocol):
     """The way to the active controller."""
 
-    def ask(self, command: Command[Outcome], then: Then[Outcome], now_ms: int) -> Effects:
+    def ask(
+        self, command: Command[Outcome], then: ControllerCallback[Outcome], now_ms: int
+    ) -> Effects:
         """Have the command decided on; then `then(outcome or KafkaError, now_ms)`."""
         ...
 
@@ -131,7 +133,9 @@ class LocalController:
     def is_active(self) -> bool:
         return self._quorum.is_active
 
-    def ask(self, command: Command[Outcome], then: Then[Outcome], now_ms: int) -> Effects:
+    def ask(
+        self, command: Command[Outcome], then: ControllerCallback[Outcome], now_ms: int
+    ) -> Effects:
         """See `ControllerPort`."""
         if not self.is_active:
             return then(NOBODY_ACTIVE, now_ms)
@@ -180,7 +184,9 @@ class NearestController:
         self._local = local
         self._remote = remote
 
-    def ask(self, command: Command[Outcome], then: Then[Outcome], now_ms: int) -> Effects:
+    def ask(
+        self, command: Command[Outcome], then: ControllerCallback[Outcome], now_ms: int
+    ) -> Effects:
         """See `ControllerPort`."""
         active: ControllerPort = self._local if self._local.is_active else self._remote
         return active.ask(command, then, now_ms)

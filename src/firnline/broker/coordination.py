@@ -1,6 +1,6 @@
-"""The group coordinator's ground: its partitions are loaded when we lead them, and left when not. PURE.
+"""Loads the partitions of `__consumer_offsets` that this node leads, and unloads the others. PURE.
 
-Source: KIP-98, spec C15 (14 while loading, 16 elsewhere).
+Source: KIP-98, spec C15 (COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR).
 """
 
 from collections.abc import Iterator
@@ -16,27 +16,29 @@ from firnline.log.sparse_index import IndexDamaged
 from firnline.records.batch import LOG_OVERHEAD_BYTES, OFFSET_AND_LENGTH, parse_header
 from firnline.replica.partition import Partition
 
-# Read at a time: some tens of microseconds from the page cache, two slices of records or so.
+# Bytes of one read: tens of microseconds from the page cache, and about two slices of records.
 LOAD_STEP_BYTES = 64 * KIB
-# A partition that could not be loaded is tried again so often, as long as we lead it.
+# The interval of retries for a partition that could not be loaded, while this node leads it.
 _AGAIN_MS = 10_000
 
 
 class Coordination:
-    """Tells the coordinator which partitions of `__consumer_offsets` are ours."""
+    """Tells the coordinator which partitions of `__consumer_offsets` this node leads."""
 
     __slots__ = ("_epochs", "_groups", "failed")
 
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
-        self._epochs: dict[int, int] = {}  # in which we lead what is loaded, or being loaded
-        # Partitions whose records could not be read: their groups have no coordinator.
+        self._epochs: dict[
+            int, int
+        ] = {}  # leader epochs of the partitions that are loaded or loading
+        # Partitions whose records could not be read; their groups have no coordinator.
         self.failed: dict[int, StorageError] = {}
 
     def on_leading(self, partition: Partition, now_ms: int) -> Effects:
-        """Read a partition of groups that we lead now; in slices, while other requests are answered.
+        """Load a partition that this node leads now, in slices.
 
-        Where we led in the epoch before, nobody else has written: what is in memory stands, as Kafka does.
+        If this node led it in the epoch before, no other node has written: keep the groups, as Kafka does.
         """
         topic, index = partition.topic_partition
         if topic != OFFSETS_TOPIC:
@@ -69,14 +71,14 @@ class Coordination:
         return self._groups.load_partition(index, batches_of(partition), loaded, now_ms)
 
     def _again(self, partition: Partition, epoch: int, now_ms: int) -> Effects:
-        """One read that failed may have been the only one; where nobody else leads nobody else loads."""
+        """Retry a failed load: the error may have passed, and no other node loads the partition."""
         index = partition.topic_partition.partition
         if self._epochs.get(index) != epoch or index not in self.failed:
             return []
         return self._load(partition, now_ms)
 
     def on_not_leading(self, partition: Partition, now_ms: int) -> Effects:
-        """Leave a partition of groups to whoever leads it."""
+        """Unload a partition that another node leads."""
         topic, index = partition.topic_partition
         if topic != OFFSETS_TOPIC:
             return []
@@ -86,14 +88,14 @@ class Coordination:
 
 
 def batches_of(partition: Partition) -> Iterator[bytes]:
-    """Yield the local log from its start to its end, whole batches, about LOAD_STEP_BYTES at a time.
+    """Yield the local log from its start to its end, in complete batches of about LOAD_STEP_BYTES.
 
-    Nothing, after each slice, while a damaged index is built again.
+    Yields empty bytes after each slice while a damaged index is rebuilt.
     """
     log, built = partition.log, None
     offset = log.local_log_start_offset
     while offset < log.log_end_offset:
-        # Between two slices retention may have removed what was next.
+        # Retention may have deleted the next segment since the last slice.
         offset = max(offset, log.local_log_start_offset)
         end = log.log_end_offset
         try:
@@ -102,7 +104,9 @@ def batches_of(partition: Partition) -> Iterator[bytes]:
             if built is damage.segment:
                 raise
             built = damage.segment
-            with suppress(RecordsCut):  # others put a segment in its place: the next read sees it
+            with suppress(
+                RecordsCut
+            ):  # compaction has replaced the segment: the next read sees that
                 for _ in damage.steps():
                     yield b""
             continue
@@ -114,7 +118,7 @@ def batches_of(partition: Partition) -> Iterator[bytes]:
 
 
 def _end_offset(data: bytes) -> int:
-    """Return the offset after the last of some whole batches, which were found right before."""
+    """Return the offset after the last of complete and valid batches."""
     position = last = 0
     while position < len(data):
         last = position

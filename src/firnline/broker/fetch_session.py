@@ -1,10 +1,10 @@
-"""Incremental Fetch: what a client asked for before need not be asked, nor answered, again. PURE.
+"""Fetch sessions: a client names its partitions once, later requests and responses only changes. PURE.
 
-A session remembers the partitions of one client and what it was last told about each. An incremental
-request names only changes; its answer only partitions with news. Partitions that brought records go
-to the end of the order, so that a small answer starves nobody. Of a follower's session, partitions in
-which nothing happens rest: its next Fetch neither reads them nor notes anything of them but the time.
-Source: KIP-227; spec C14 (70/71/106).
+A session has the partitions of one client, and the offsets that its last response stated for each. An
+incremental request has only changed partitions; its response only those with news. Partitions that returned
+records go to the end of the order, so that a small response starves no partition. In a follower's session,
+partitions without activity rest: its next Fetch neither reads them nor notes more than the time. Source:
+KIP-227; spec C14 (70/71/106).
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -29,23 +29,23 @@ CONSUMER_REPLICA = -1
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
-# A millisecond.
+# Takes a millisecond.
 _UPDATED_PER_SLICE = 1_000
 
-Key = tuple[str | Uuid, int]
-# Principal and address of who began a session: nobody else may go on with it, or end it. Kafka 4.3.1 serves
-# whoever names its id and epoch.
+SessionPartitionKey = tuple[str | Uuid, int]
+# Principal and address of the client that created a session: only it may use or close the session. Kafka
+# 4.3.1 serves every client that knows the id and the epoch.
 Owner = tuple[str, str]
 NOBODY: Owner = ("", "")
 
 
 class Wanted:
-    """One partition of a Fetch: what is asked, and in a session what was last told.
+    """One partition of a Fetch, and in a session the offsets that the last response stated.
 
     topic, topic_id  one of them: names up to version 12, ids from 13 on (the other is None / zero)
-    max_bytes        of this partition; the first batch may be larger (KIP-74)
-    log_start_offset a follower's own; -1 of a consumer
-    resting          the follower that rests in it, as our partition knows it; None: it is to be read
+    max_bytes        the limit for this partition; the first batch may be larger (KIP-74)
+    log_start_offset the follower's own; -1 for a consumer
+    resting          the follower's state in the partition while it rests; None: read it
     """
 
     __slots__ = (
@@ -85,17 +85,17 @@ class Wanted:
         self.log_start_offset = log_start_offset
         self.told_high_watermark = NO_OFFSET
         self.told_log_start = NO_OFFSET
-        self.hosted: Partition | KafkaError | None = None  # looked up by each Fetch that reads it
+        self.hosted: Partition | KafkaError | None = None  # every Fetch that reads it looks it up
         self.resting: ReplicaState | None = None
 
     @property
-    def key(self) -> Key:
+    def key(self) -> SessionPartitionKey:
         return (self.topic_id if self.topic is None else self.topic, self.index)
 
     def ask_again(self, news: "Wanted") -> None:
-        """Take the position of a later request; what was told stays.
+        """Take the position of a later request; keep the offsets of the last response.
 
-        In another leader epoch a follower has not taken what it was told in the one before.
+        In a new leader epoch, a follower has not applied those of the epoch before.
         """
         self.wake()
         if news.leader_epoch != self.leader_epoch:
@@ -107,9 +107,9 @@ class Wanted:
         self.log_start_offset = news.log_start_offset
 
     def rest(self, replica_id: int, clock: FetchClock) -> None:
-        """Rest in a follower's session, where it was told that there is nothing more for it.
+        """Let the partition rest, if the last response told the follower that there is nothing more.
 
-        Since it was read for, in a slice before this one, the high watermark may have risen: then it was not.
+        Not if the high watermark has risen since the slice that read the partition.
         """
         partition = self.hosted
         if (
@@ -119,12 +119,12 @@ class Wanted:
             self.resting = partition.rest(replica_id, self.fetch_offset, clock)
 
     def still_rests(self, clock: FetchClock) -> bool:
-        """Whether to read it would be to tell what was told; else it is awake from here on."""
+        """Whether another read would return the same; if not, the partition does not rest any more."""
         follower = self.resting
         if follower is None:
             return False
         if follower.clock is clock:
-            # The high watermark was there when it came to rest, and goes no further than the end.
+            # The high watermark was at the log end when the partition began to rest, and is never above it.
             log = self.hosted.log  # type: ignore[union-attr]
             if (
                 log.log_end_offset == self.fetch_offset
@@ -135,18 +135,18 @@ class Wanted:
         return False
 
     def wake(self) -> None:
-        """It is to be read again. What its last Fetch was counts as noted then."""
+        """Read it again from here on. The follower's last Fetch counts as noted."""
         if self.resting is not None:
             self.resting.settle()
             self.resting = None
 
     def has_news(self, outcome: ReadOutcome) -> bool:
-        """Whether an incremental answer must carry `outcome`; notes what is told."""
+        """Whether an incremental response must have `outcome`; notes the offsets it states."""
         if isinstance(outcome, KafkaError):
-            self.told_high_watermark = NO_OFFSET  # tell everything once it is well again
+            self.told_high_watermark = NO_OFFSET  # the next success has everything
             return True
         if not isinstance(outcome, Local):
-            # Whoever truncates knows less afterwards than it was told with that.
+            # After a truncation the follower knows less than the last response stated.
             self.told_high_watermark = NO_OFFSET
             return True
         news = (
@@ -163,27 +163,27 @@ WhenGone = Callable[[Callable[[int], Effects]], None]
 
 
 class Held(Protocol):
-    """Where the bytes of an answer are counted until it is made: a share of runtime/bounds/answers."""
+    """Counts the memory of a response until it is made: `ResponseMemory` of runtime/bounds/answers."""
 
     def grow(self, size_bytes: int) -> None:
-        """The answer holds so many more. ProtocolError: more than one may."""
+        """Count more bytes. ProtocolError: more than one response may have."""
         ...
 
     def waits(self) -> None:
-        """It holds none any more, for the time being."""
+        """Count nothing while the Fetch waits: it holds no records."""
         ...
 
 
 class FetchAsk:
-    """One Fetch request in our terms. Bytes and milliseconds.
+    """One Fetch request, independent of its version. Bytes and milliseconds.
 
-    replica_id, replica_epoch  of a follower, its epoch -1 where the protocol has none; -1 for consumers
-    session_id, session_epoch  (0, -1): no session (KIP-227); a session is the `owner`'s alone, who asks
-    uses_ids                   topics are named by id: version 13 and later
-    is_any_replica             of a consumer that may be answered by followers, or sent to one: version 11 on
-    rack, listener             where that consumer is, and by what listener it came
-    when_gone                  is told what to do if whoever asked hangs up while the request waits
-    held                       where bytes are counted that were read and wait for the rest; None: nowhere
+    replica_id, replica_epoch  of a follower; its epoch is -1 in versions without one; -1 for consumers
+    session_id, session_epoch  (0, -1): no session (KIP-227); only the `owner` may use a session uses_ids
+    topics are named by id: version 13 and later is_any_replica             a consumer that followers may
+    answer, or that may be sent to one: from version 11 rack, listener             the rack of the consumer,
+    and the listener of its connection when_gone                  registers a callback for a client that
+    disconnects while the request waits held                       counts the memory of outcomes while others
+    are read; None: not counted
     """
 
     __slots__ = (
@@ -219,7 +219,7 @@ class FetchAsk:
         session_id: int = 0,
         session_epoch: int = -1,
         owner: Owner = NOBODY,
-        forgotten: Sequence[Key] = (),
+        forgotten: Sequence[SessionPartitionKey] = (),
         uses_ids: bool = False,
         is_any_replica: bool = False,
         rack: str = "",
@@ -250,13 +250,13 @@ Answered = list[tuple[Wanted, ReadOutcome]]
 
 
 def weight_of(partitions: Iterable[Wanted]) -> int:
-    """As how many they count where all are bounded: one, and more for a name that no topic can have."""
+    """Return the weight of partitions for the bound: one each, more for a name that no topic can have."""
     names = [each.topic for each in partitions]
     return len(names) + sum([len(name) // (TOPIC_NAME_CHARS_MAX + 1) for name in names if name])
 
 
 class Sessionless:
-    """A Fetch that stands for itself: everything asked is answered."""
+    """A Fetch without a session: the response has every partition."""
 
     session_id = NO_SESSION
     clock: FetchClock | None = None
@@ -269,11 +269,11 @@ class Sessionless:
 
 
 class FetchSession:
-    """The partitions of one client, in the order they are served.
+    """The partitions of one client, in the order in which they are read.
 
-    clock        when it fetched, if it follows
+    clock        the times of a follower's Fetches
     weight       of all its partitions
-    is_changing  a request changes it, in steps: nobody else goes on with it
+    is_changing  a request is changing it, in steps: no other request may use it
     """
 
     __slots__ = (
@@ -306,7 +306,7 @@ class FetchSession:
         self.uses_ids = uses_ids
         self.created_ms = now_ms
         self.used_ms = now_ms
-        self._partitions: dict[Key, Wanted] = {w.key: w for w in wanted}
+        self._partitions: dict[SessionPartitionKey, Wanted] = {w.key: w for w in wanted}
         self.weight = weight_of(self._partitions.values())
 
     def __len__(self) -> int:
@@ -316,8 +316,8 @@ class FetchSession:
     def wanted(self) -> Iterable[Wanted]:
         return self._partitions.values()
 
-    def update(self, wanted: Sequence[Wanted], forgotten: Sequence[Key]) -> None:
-        """Take the changes of an incremental request."""
+    def update(self, wanted: Sequence[Wanted], forgotten: Sequence[SessionPartitionKey]) -> None:
+        """Apply the changes of an incremental request."""
         for news in wanted:
             known = self._partitions.get(news.key)
             if known is None:
@@ -332,9 +332,9 @@ class FetchSession:
                 gone.wake()
 
     def update_in_steps(
-        self, wanted: Sequence[Wanted], forgotten: Sequence[Key]
+        self, wanted: Sequence[Wanted], forgotten: Sequence[SessionPartitionKey]
     ) -> Generator[None, None, None]:
-        """As `update`; yields after some partitions at a time."""
+        """As `update`, in slices."""
         for first in range(0, len(wanted), _UPDATED_PER_SLICE):
             self.update(wanted[first : first + _UPDATED_PER_SLICE], ())
             yield
@@ -346,14 +346,14 @@ class FetchSession:
         self.epoch = 1 if self.epoch == INT32_MAX else self.epoch + 1
 
     def to_the_end(self, wanted: Wanted) -> None:
-        """Serve it last next time."""
+        """Read the partition last next time."""
         moved = self._partitions.pop(wanted.key, None)
         if moved is not None:
             self._partitions[wanted.key] = moved
 
 
 class Full:
-    """The first Fetch of a new session: everything is answered, and remembered."""
+    """The first Fetch of a session: the response has every partition, and the session keeps them."""
 
     def __init__(self, session: FetchSession) -> None:
         self._session = session
@@ -368,7 +368,7 @@ class Full:
 
 
 class Incremental:
-    """A later Fetch of a session: only news is answered."""
+    """A later Fetch of a session: the response has only partitions with news."""
 
     def __init__(self, session: FetchSession) -> None:
         self._session = session
@@ -379,7 +379,7 @@ class Incremental:
 
     def answer(self, outcomes: Answered) -> Answered | KafkaError:
         if self._session.epoch != self._epoch:
-            return _BAD_EPOCH  # a later request of the session overtook this one
+            return _BAD_EPOCH  # a later request of the session was faster
         told = []
         for wanted, outcome in outcomes:
             if wanted.has_news(outcome):
@@ -395,15 +395,18 @@ FetchContext = Sessionless | Full | Incremental
 class FetchSessions:
     """All sessions of the node, at most `sessions_max`.
 
-    A new session pushes one out only if that was unused for `eviction_ms`, or is smaller and old
-    enough; with nobody to push out the client gets no session and keeps sending full requests. Beyond Kafka's
-    rule, so that one address cannot have all: one with less than half as many as the address with most takes
-    the place of that one's least used, and nobody pushes out a small one of who has fewer. What sessions
-    remember is bounded, too: an address is given as much as is then left for others. What was unused for
-    `eviction_ms` makes room for it. A session that would outgrow that is forgotten, and its client hears so.
+    As in Kafka, a new session evicts one that is unused for `eviction_ms`, or that is smaller and old enough.
+    If there is none, the client gets no session, and continues with full requests. Two rules more keep one
+    address from having all sessions. A client whose address has fewer than half as many sessions as the
+    address with most evicts the least used session of that one. And no session of an address with fewer is
+    evicted for being small.
 
-    evicted  sessions that made room for others
-    refused  clients that asked for a session and were given none, or outgrew theirs
+    The partitions in all sessions are bounded, too. An address may have as many as are left for the others;
+    sessions unused for `eviction_ms` are evicted first. A session that would exceed the bound is closed, and
+    its client gets an error.
+
+    evicted  sessions that were evicted
+    refused  clients that got no session, or whose session exceeded the bound
     """
 
     def __init__(self, *, sessions_max: int, eviction_ms: int, rng: Rng) -> None:
@@ -420,7 +423,7 @@ class FetchSessions:
 
     @property
     def partitions(self) -> int:
-        """How many partitions they remember."""
+        """The number of partitions in all sessions."""
         return self._weights.size
 
     def context(
@@ -428,14 +431,17 @@ class FetchSessions:
         session_id: int,
         session_epoch: int,
         wanted: Sequence[Wanted],
-        forgotten: Sequence[Key],
+        forgotten: Sequence[SessionPartitionKey],
         *,
         uses_ids: bool,
         now_ms: int,
         owner: Owner = NOBODY,
     ) -> FetchContext | KafkaError:
-        """Return what this request stands in; FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH
-        or FETCH_SESSION_TOPIC_ID_ERROR for the whole request. A session of another owner is not found."""
+        """Return the session context of a request.
+
+        Or an error of the whole request: FETCH_SESSION_ID_NOT_FOUND, also for a session of another owner,
+        INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+        """
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._end(session_id, owner)
             if session_epoch == FINAL_EPOCH or not wanted:
@@ -454,16 +460,16 @@ class FetchSessions:
         session_id: int,
         session_epoch: int,
         wanted: Sequence[Wanted],
-        forgotten: Sequence[Key],
+        forgotten: Sequence[SessionPartitionKey],
         *,
         uses_ids: bool,
         now_ms: int,
         owner: Owner = NOBODY,
     ) -> Generator[None, None, FetchContext | KafkaError]:
-        """Return what `context` does; yields after some partitions at a time.
+        """As `context`, in slices.
 
-        A session begins when all of it is there. One that is changed is nobody else's meanwhile; where that
-        is not done to its end, as whoever asked has hung up, it is forgotten.
+        A new session exists once all its partitions are in it. While a request changes a session, no other
+        may use it. If the client disconnects meanwhile, the session is closed.
         """
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._end(session_id, owner)
@@ -499,7 +505,7 @@ class FetchSessions:
     def _go_on(
         self, session_id: int, session_epoch: int, uses_ids: bool, now_ms: int, owner: Owner
     ) -> FetchSession | KafkaError:
-        """Find the session of which this is the next request."""
+        """Find the session of an incremental request, and check its epoch."""
         session = self._sessions.get(session_id)
         if session is None or session.owner != owner:
             return _NOT_FOUND
@@ -525,7 +531,7 @@ class FetchSessions:
     def of_one(
         self, session_id: int, session_epoch: int, *, uses_ids: bool, owner: Owner
     ) -> Wanted | None:
-        """Return the partition of a session that holds one, if this is its next epoch. Changes nothing."""
+        """Return the partition of a session that has one, if the epoch is its next. Changes nothing."""
         session = self._sessions.get(session_id)
         if (
             session is None
@@ -539,14 +545,14 @@ class FetchSessions:
         return next(iter(session.wanted))
 
     def took_turn(self, session_id: int, now_ms: int) -> None:
-        """The Fetch that `of_one` was asked for is answered."""
+        """The Fetch for which `of_one` was called is answered."""
         session = self._sessions.pop(session_id)
         session.used_ms = now_ms
         session.advance()
         self._sessions[session_id] = session
 
     def _add(self, session: FetchSession, now_ms: int) -> bool:
-        """Give a new session its id; False: there is no room for it."""
+        """Add a new session; False: the bounds do not allow it."""
         address = session.owner[1]
         if not (
             self._has_room_for(session.weight, address, now_ms)
@@ -573,7 +579,7 @@ class FetchSessions:
         self._drop(session)
 
     def _weigh_again(self, session: FetchSession, now_ms: int) -> bool:
-        """Count what it remembers now; False: that is too much, and it was forgotten."""
+        """Count the partitions of a changed session; False: they were too many, and it was closed."""
         address, session_id = session.owner[1], session.session_id
         is_more = session.weight > self._weights.remove(address, session_id)
         fits = not is_more or self._has_room_for(session.weight, address, now_ms)
@@ -584,7 +590,7 @@ class FetchSessions:
         return fits
 
     def _has_room_for(self, weight: int, address: str, now_ms: int) -> bool:
-        """Find or make room for so many partitions more of an address."""
+        """Whether an address may have `weight` more partitions, perhaps after evictions."""
         if weight > SESSION_PARTITIONS_MAX:
             return False
         weights = self._weights
@@ -596,7 +602,7 @@ class FetchSessions:
         return True
 
     def _has_place(self, size: int, address: str, now_ms: int) -> bool:
-        """Find or make a place for a session of `size` partitions."""
+        """Whether a session of `size` partitions may be added, perhaps after an eviction."""
         if len(self._sessions) < self._sessions_max:
             return True
         if not self._sessions:
@@ -607,7 +613,7 @@ class FetchSessions:
         return gone is not None
 
     def _to_push_out(self, size: int, has: int, now_ms: int) -> FetchSession | None:
-        """Return whose place a session of `size` partitions takes; its address `has` so many."""
+        """Return the session to evict for one of `size` partitions; its address has `has` sessions."""
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.used_ms > self._eviction_ms:
             return oldest

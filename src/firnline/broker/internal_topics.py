@@ -1,6 +1,6 @@
-"""Topics that the node makes for itself, when one of its parts first needs them. PURE.
+"""Creates internal topics when a part of the node first needs them. PURE.
 
-Who asks while one is being made waits for the same answer: a second creation would only fail.
+Callers during a creation wait for its outcome, because a second creation would only fail.
 Source: spec C2 (the offsets topic), T17 (the tier's metadata topic).
 """
 
@@ -19,16 +19,16 @@ from firnline.controller.topics import NewTopic
 if TYPE_CHECKING:
     from firnline.tiered.settings import TierSettings
 
-Then = Callable[[KafkaError | None, int], Effects]
-# How long an answer about new topics waits for their partitions to be open.
+TopicCreatedCallback = Callable[[KafkaError | None, int], Effects]
+# How long the response about new topics waits for their partitions to open.
 OPENING_WAIT_MS = 1_000
 
-# Create a topic; `then(error or None, now_ms)` runs once it is committed and hosted.
-Create = Callable[[str, Then, int], Effects]
+# Creates a topic; calls `then(error or None, now_ms)` once it is committed and its partitions are open.
+Create = Callable[[str, TopicCreatedCallback, int], Effects]
 
 
 class InternalTopics:
-    """Makes each topic of `names` once, on demand."""
+    """Creates each topic of `names` on demand."""
 
     __slots__ = ("_create", "_exists", "_names", "_said", "_waiting")
 
@@ -38,11 +38,11 @@ class InternalTopics:
         self._names = tuple(names)
         self._exists = exists
         self._create = create
-        self._waiting: dict[str, list[Then]] = {}
+        self._waiting: dict[str, list[TopicCreatedCallback]] = {}
         self._said: dict[str, str] = {}
 
-    def ensure(self, name: str, then: Then, now_ms: int) -> Effects:
-        """Answer `then(None, now_ms)` once the topic is there, or with why it cannot be."""
+    def ensure(self, name: str, then: TopicCreatedCallback, now_ms: int) -> Effects:
+        """Call `then(None, now_ms)` once the topic exists, or with the error of its creation."""
         if self._exists(name):
             return then(None, now_ms)
         waiting = self._waiting.get(name)
@@ -57,18 +57,22 @@ class InternalTopics:
     def _made(self, name: str, error: KafkaError | None, now_ms: int) -> Effects:
         if error is not None and error.code == Code.TOPIC_ALREADY_EXISTS:
             error = None
-        effects = self._say(name, error)
+        effects = self._warn(name, error)
         for then in self._waiting.pop(name):
             effects += then(error, now_ms)
         return effects
 
-    def _say(self, name: str, error: KafkaError | None) -> Effects:
-        """Clients are told only that there is no coordinator: say why, once while it stays the same."""
+    def _warn(self, name: str, error: KafkaError | None) -> Effects:
+        """Warn the operator once for each error: clients only see that there is no coordinator."""
         if error is None:
             self._said.pop(name, None)
         elif not error.is_retriable and self._said.get(name) != str(error):
             self._said[name] = str(error)
-            return [Warn(line=f"{name} could not be made, and is tried again on demand: {error}")]
+            return [
+                Warn(
+                    line=f"{name} could not be created; the next request for it tries again: {error}"
+                )
+            ]
         return []
 
 
@@ -79,9 +83,9 @@ def create_topics(
     then: Callable[[list[KafkaError | None] | KafkaError, int], Effects],
     now_ms: int,
 ) -> Effects:
-    """Have topics made that nobody created; `then(None or KafkaError of each, or one for all)`.
+    """Create topics on behalf of the node; `then` gets None or a KafkaError for each, or one for all.
 
-    It runs when those of their partitions that are hosted here are open, or a second after the commit.
+    It is called when their partitions on this node are open, at the latest a second after the commit.
     """
 
     def made(outcome: list[KafkaError | None] | KafkaError, at_ms: int) -> Effects:
@@ -91,7 +95,7 @@ def create_topics(
 
 
 def offsets_topic(config: BrokerConfig) -> NewTopic:
-    """`__consumer_offsets`, as Kafka makes it."""
+    """`__consumer_offsets`, as Kafka creates it."""
     return NewTopic(
         OFFSETS_TOPIC,
         config.offsets_topic_num_partitions,
@@ -105,7 +109,7 @@ def offsets_topic(config: BrokerConfig) -> NewTopic:
 
 
 def tier_topic(settings: "TierSettings") -> NewTopic:
-    """`__remote_log_metadata`, as Kafka makes it."""
+    """`__remote_log_metadata`, as Kafka creates it."""
     return NewTopic(
         REMOTE_LOG_METADATA_TOPIC,
         settings.metadata_partitions,
@@ -114,4 +118,4 @@ def tier_topic(settings: "TierSettings") -> NewTopic:
     )
 
 
-_NOT_OURS = KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "this node does not make that topic")
+_NOT_OURS = KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "this node does not create that topic")

@@ -1,6 +1,6 @@
-"""Whom a client should ask instead: leaders and their addresses, from the committed image. PURE.
+"""Leaders of partitions and their addresses, from the committed image. PURE.
 
-Source: KIP-951 (CurrentLeader and NodeEndpoints in answers), spec C14.
+Source: KIP-951 (CurrentLeader and NodeEndpoints in responses), spec C14.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,8 +13,8 @@ from firnline.replica.isr import BrokerFact
 from firnline.replica.partition import Partition
 
 
-class Place(NamedTuple):
-    """Where a node is reached under the listener of whoever asks."""
+class NodeAddress(NamedTuple):
+    """The address of a node for one listener."""
 
     node_id: int
     host: str
@@ -23,10 +23,10 @@ class Place(NamedTuple):
 
 
 class ActedOn:
-    """The image that all partitions of this node are as new as. `Hosting` brings it up to date.
+    """The latest image that all partitions of this node have applied. `Hosting` updates it.
 
-    What a leader believes of other brokers is no newer, or it might take a broker for gone that has just come
-    into an ISR.
+    A leader judges other brokers by this image and not by a newer one: it could see a broker as fenced that
+    is in an ISR which the leader has not applied yet.
     """
 
     __slots__ = ("image",)
@@ -36,9 +36,9 @@ class ActedOn:
 
 
 class OtherBrokers:
-    """The other brokers as the image has them that was acted on: `replica.isr.Brokers`.
+    """The other brokers in the image of `ActedOn`: `replica.isr.Brokers`.
 
-    epoch()  of this broker's own registration, or -1
+    epoch()  the broker epoch of this broker's registration, or -1
     """
 
     __slots__ = ("_acted_on", "_epoch", "lag_max_ms")
@@ -53,7 +53,7 @@ class OtherBrokers:
         return self._epoch()
 
     def fact(self, broker_id: int) -> BrokerFact | None:
-        """Return what the image says of a broker; None where it knows none."""
+        """Return the facts about a broker; None if the image does not have it."""
         broker = self._acted_on.image.brokers.get(broker_id)
         return None if broker is None else BrokerFact(broker.epoch, broker.is_active)
 
@@ -67,7 +67,7 @@ class RackAware:
         self._image = image
 
     def __call__(self, partition: Partition, rack: str, listener: str, offset: int) -> int | None:
-        """`broker.fetch.Prefer`."""
+        """See `broker.fetch.Prefer`."""
         near = partial(self._is_near, rack, listener)
         return closest(partition, offset, near) if rack else None
 
@@ -79,10 +79,11 @@ class RackAware:
 
 
 def closest(partition: Partition, fetch_offset: int, near: Callable[[int], bool]) -> int | None:
-    """Return the in-sync follower that a consumer should read from instead of the leader; None: none.
+    """Return the in-sync follower that a consumer should read from instead of the leader, or None.
 
-    `near(broker_id)`: whether a broker is alive, and in the rack of the consumer. Of several, the one that
-    has most, or was last seen to have all (KIP-392).
+    Of several, the one with the highest log end, or the one that was caught up last (KIP-392).
+
+    near(broker_id)  whether a broker is alive and in the rack of the consumer
     """
     if near(partition.node_id):
         return None
@@ -97,7 +98,7 @@ def closest(partition: Partition, fetch_offset: int, near: Callable[[int], bool]
 
 
 class Leaders:
-    """Reads the image that is committed at the moment of the question."""
+    """Reads the latest committed image."""
 
     __slots__ = ("_image",)
 
@@ -113,19 +114,19 @@ class Leaders:
             return None
         return partition.leader, partition.leader_epoch
 
-    def places(self, node_ids: Iterable[int], listener: str) -> list[Place]:
-        """Return the addresses of `node_ids`, those that have one under `listener`."""
+    def addresses(self, node_ids: Iterable[int], listener: str) -> list[NodeAddress]:
+        """Return the addresses of those of `node_ids` that have one for `listener`."""
         brokers = self._image().brokers
-        places = []
+        addresses = []
         for node_id in node_ids:
             broker = brokers.get(node_id)
             endpoint = None if broker is None else broker.endpoint(listener)
             if broker is not None and endpoint is not None:
-                places.append(Place(node_id, endpoint.host, endpoint.port, broker.rack))
-        return places
+                addresses.append(NodeAddress(node_id, endpoint.host, endpoint.port, broker.rack))
+        return addresses
 
     def peer(self, listener: str, node_id: int) -> Peer | None:
-        """Return where a broker listens for brokers: under that name, or on the first that it has."""
+        """Return the address of a broker for other brokers: of that listener, else of its first."""
         broker = self._image().brokers.get(node_id)
         if broker is None or not broker.endpoints:
             return None
@@ -143,9 +144,9 @@ class Leaders:
 
 
 def any_broker(image: ClusterImage, leader_id: int, node_id: int) -> int:
-    """The broker that clients take for the controller, one that serves: they all pass changes on.
+    """Return the broker to name as the controller. Any broker will do, as all forward changes.
 
-    The active controller where it is a broker, else this node, else the first one; -1 for none.
+    The active controller if it is a broker, else this node, else the first broker; -1 without brokers.
     """
     for wanted in (leader_id, node_id, *sorted(image.brokers)):
         broker = image.brokers.get(wanted)

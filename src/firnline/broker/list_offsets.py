@@ -1,8 +1,8 @@
-"""ListOffsets: either end of a log, either end of a tier, or the first record of a time. PURE.
+"""ListOffsets: the start or end of a log or of a tier, or the first record of a timestamp. PURE.
 
-A time is looked up in the tier first where it holds what local files no longer do. That answer comes later,
-as does one that local files give which are not in memory, and neither comes after the time-out.
-Source: spec 3.16; KIP-405, KIP-734, KIP-1005, KIP-1023.
+A timestamp is searched in the tier first, if the tier has records that the local log does not have any more.
+The result of the tier comes later, and so does one of local files that are not in memory; after the timeout
+the partition gets an error. Source: spec 3.16; KIP-405, KIP-734, KIP-1005, KIP-1023.
 """
 
 from collections import deque
@@ -23,13 +23,13 @@ from firnline.replica.read import READ_COMMITTED, READ_LOG_END, unread
 if TYPE_CHECKING:
     from firnline.log.log import Log
 
-# By time, some 15 us each: a look at an index, and at the batch.
+# A search by timestamp takes about 15 us: an index lookup, and the batch.
 _ASKS_PER_SLICE = 100
-# How long a disk is waited for where the request does not say: its client gives up then, too.
+# How long to wait for a disk if the request has no timeout: its client gives up then, too.
 _DISK_MS = 30_000
-# Searches of a request that wait for the disk of one directory at a time.
+# Searches of one request that wait for the same log directory at a time.
 _SEARCHES_MAX = 8
-# So often what was brought in may be gone when a search comes to it: where memory is so short, it waits.
+# How often a search may find its pages evicted again; then memory is so short that it waits on the loop.
 _LOST_MAX = 16
 LATEST = -1
 EARLIEST = -2
@@ -38,7 +38,7 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
-# What is asked -> first version of the request that may ask it; times from version 1.
+# The special timestamps, and the first version of the request that has them; timestamps from version 1.
 VERSION_MIN = {
     LATEST: 0,
     EARLIEST: 0,
@@ -50,7 +50,7 @@ VERSION_MIN = {
 
 
 class OffsetAsk(NamedTuple):
-    """One question. `timestamp` is a time in milliseconds, or one of the negative names above."""
+    """One requested partition. `timestamp` is in milliseconds, or one of the negative constants above."""
 
     partition: Partition | KafkaError
     timestamp: int
@@ -58,7 +58,7 @@ class OffsetAsk(NamedTuple):
 
 
 class OffsetFound(NamedTuple):
-    """One answer; -1 for what there is none of."""
+    """The result for one partition; -1 for each value that does not exist."""
 
     offset: int
     timestamp: int
@@ -66,7 +66,10 @@ class OffsetFound(NamedTuple):
 
 
 class RemoteOffsetSearch(Protocol):
-    """The tier's search by time; `then` gets the place, None if only local files can have it, or an error."""
+    """Searches a timestamp in the tier.
+
+    `then` gets the result, None if only the local log can have it, or an error.
+    """
 
     def __call__(
         self,
@@ -80,20 +83,20 @@ class RemoteOffsetSearch(Protocol):
 
 Outcome = OffsetFound | KafkaError
 Found = TypeVar("Found")
-# Effects, or what is to be waited for, then the time.
+# Yields effects, or a Pause where the next slice has to wait; receives the time in ms.
 Slices = Generator[Effects | Pause, int, Effects]
-# None for a slice, or what has to be brought into memory before it goes on; at last what was found.
-Steps = Generator[PageRange | None, None, Found]
+# Yields None after a slice, or the pages that a thread has to read first; returns the result.
+SearchSteps = Generator[PageRange | None, None, Found]
 LocalSteps = Generator[None, None, tuple[int, int] | None]
-Answer = Callable[[list[Outcome], int], Effects]
+ListOffsetsCallback = Callable[[list[Outcome], int], Effects]
 
 
 class ListingOffsets:
-    """Answers over the partitions of one request.
+    """Finds the offsets for the partitions of one request.
 
-    pages       reads what is not in memory of local files
+    pages       reads cold pages of local files
     remote      the tier, or None
-    timeout_ms  remote.list.offsets.request.timeout.ms, for versions that do not say
+    timeout_ms  remote.list.offsets.request.timeout.ms, for versions without a timeout
     """
 
     __slots__ = ("_pages", "_serial", "remote", "timeout_ms")
@@ -113,13 +116,13 @@ class ListingOffsets:
         isolation: int,
         version: int,
         timeout_ms: int | None,
-        answer: Answer,
+        answer: ListOffsetsCallback,
         now_ms: int,
     ) -> Slices:
-        """Answer all of `asks` in their order; each is taken when its turn comes, so many in a slice.
+        """Find the results of `asks`, in their order, in slices.
 
-        Others are looked at while a disk or the tier is waited for. What has not answered in time is told as
-        timed out, and what came of the others.
+        While one search waits for a disk or the tier, others go on. After the timeout the searches that are
+        left get an error, and the others their results.
         """
         began_ms = now_ms
         effects: Effects = []
@@ -146,7 +149,7 @@ class ListingOffsets:
                     now_ms = yield effects
                     effects = []
                     if not pending.remote:
-                        break  # it took too long
+                        break  # the timeout is over
                 effects += self._ask_remote(pending, index, now_ms)
             while pending.cold and not pending.is_late:
                 now_ms = yield effects if pending.is_ready else pending.pause(effects)
@@ -163,7 +166,7 @@ class ListingOffsets:
         return self.remote(found.topic_partition, found.topic_id, ask.timestamp, then, now_ms)
 
     def _go_on(self, pending: "_Pending", now_ms: int) -> Generator[Effects, int, Effects]:
-        """Go on with searches whose pages have come, and with those whose turn it is."""
+        """Continue searches whose pages are in memory, and begin those that are next for a directory."""
         effects: Effects = []
         for count, index in enumerate(pending.take_ready()):
             if count and count % _ASKS_PER_SLICE == 0:
@@ -177,8 +180,8 @@ class ListingOffsets:
                 effects += self._ask_remote(pending, index, now_ms)
         return effects
 
-    def _one(self, ask: OffsetAsk, isolation: int, version: int) -> Steps[Outcome | None]:
-        """Return the outcome, or None when the tier must be asked."""
+    def _one(self, ask: OffsetAsk, isolation: int, version: int) -> SearchSteps[Outcome | None]:
+        """Return the outcome, or None if the tier has to search."""
         found, timestamp = ask.partition, ask.timestamp
         if isinstance(found, KafkaError):
             return found
@@ -210,30 +213,29 @@ class ListingOffsets:
         else:
             begin = partial(log.time_steps, timestamp, may_wait=True)
         outcome = yield from search(log, begin, isolation, self._pages)
-        # A disk may have been waited for, while others came to lead.
+        # The leader may have changed while the search waited for a disk.
         return found.check_epoch(ask.leader_epoch) or _unless_behind(outcome, behind)
 
 
 def _behind(partition: Partition, isolation: int, version: int) -> KafkaError | None:
-    """Whether a new leader does not know yet all that was committed before it led: clients ask again."""
+    """Return an error if a new leader does not know the whole committed log yet; clients retry."""
     if isolation == READ_LOG_END or partition.epoch_start_offset <= partition.log.high_watermark:
         return None
     return _NOT_AVAILABLE if version >= _NOT_AVAILABLE_VERSION else _NO_LEADER_YET
 
 
 def _unless_behind(outcome: Outcome, behind: KafkaError | None) -> Outcome:
-    """A record that was not found may be among those."""
+    """Return that error if no record was found: it may be among the unknown ones."""
     is_none = isinstance(outcome, OffsetFound) and outcome.offset == NO_OFFSET
     return behind if behind is not None and is_none else outcome
 
 
 def search(
     log: "Log", begin: Callable[[], LocalSteps], isolation: int, pages: ColdPages
-) -> Steps[Outcome]:
-    """Search in local files; a batch that cannot be read, stored as it came, fails this partition alone.
+) -> SearchSteps[Outcome]:
+    """Search local files. A batch that cannot be decoded fails only this partition.
 
-    Where something is not in memory it is to be brought there, and the search begins anew: what it found is
-    there by then.
+    If a page is cold, yield it and start again once it is in memory; the pages before it are there by then.
     """
     lost, steps = 0, begin()
     brought: set[PageRangeKey] = set()
@@ -256,12 +258,12 @@ def search(
         assert isinstance(found, KafkaError)
         return found
     except KafkaError as problem:
-        # A value from here on: with its traceback it would hold all that was decompressed.
+        # A new error: the traceback of `problem` would keep the decompressed records in memory.
         return KafkaError(problem.code, problem.why, **problem.facts)
 
 
-def _until_cold(steps: Steps[Found]) -> Generator[Effects, int, Found | PageRange]:
-    """Take steps, each in a slice; return what they lead to, or what is to be brought into memory first."""
+def _until_cold(steps: SearchSteps[Found]) -> Generator[Effects, int, Found | PageRange]:
+    """Run steps, each in a slice; return their result, or the pages that have to be read first."""
     while True:
         try:
             place = next(steps)
@@ -274,7 +276,7 @@ def _until_cold(steps: Steps[Found]) -> Generator[Effects, int, Found | PageRang
 
 
 def _readable(log: "Log", place: tuple[int, int] | None, isolation: int) -> OffsetFound:
-    """A record above what the reader may see counts as none."""
+    """Return the result, unless it is a record that the client may not read yet."""
     if place is None or place[0] >= _readable_end(log, isolation):
         return OffsetFound(NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
     return OffsetFound(place[0], place[1], _epoch_at(log, place[0]))
@@ -292,13 +294,13 @@ def _epoch_at(log: "Log", offset: int) -> int:
 
 
 def _earliest_epoch(log: "Log") -> int:
-    """The first epoch known, if it begins no later than the log does."""
+    """The earliest known leader epoch, if it begins at or below the log start offset."""
     entries = log.epochs.entries()
     return entries[0][0] if entries and entries[0][1] <= log.log_start_offset else NO_EPOCH
 
 
 def _earliest_pending_upload(log: "Log") -> OffsetFound:
-    """Where copying to the tier goes on; nothing for a topic without one (KIP-1023)."""
+    """The next offset to copy to the tier; no result for a topic without remote storage (KIP-1023)."""
     if not log.config.remote_storage_enable:
         return OffsetFound(NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
     offset = max(log.highest_remote_offset + 1, log.log_start_offset)
@@ -306,11 +308,11 @@ def _earliest_pending_upload(log: "Log") -> OffsetFound:
 
 
 class _Pending(Pause):
-    """One request with partitions that a disk or the tier is waited for.
+    """One request with partitions that wait for a disk or the tier.
 
-    cold    searches that wait for what a thread reads, by place; None for one that is begun when others of
-            its directory are done: a request of thousands leaves the threads to others, too
-    remote  what the tier is asked, by place
+    cold    searches that wait for pages, by index; None for one that has not begun, because a request of
+            thousands of partitions must leave the threads to other requests, too
+    remote  searches in the tier, by index
     """
 
     __slots__ = (
@@ -337,7 +339,7 @@ class _Pending(Pause):
         self,
         isolation: int,
         version: int,
-        answer: Answer,
+        answer: ListOffsetsCallback,
         pages: ColdPages,
         timer: tuple[str, int],
     ) -> None:
@@ -346,16 +348,14 @@ class _Pending(Pause):
         self.timer = timer
         self.outcomes: list[Outcome] = []
         self.remote: dict[int, OffsetAsk] = {}
-        self.cold: dict[int, tuple[OffsetAsk, Steps[Outcome | None] | None]] = {}
+        self.cold: dict[int, tuple[OffsetAsk, SearchSteps[Outcome | None] | None]] = {}
         self.is_late = self._is_over = False
         self._pages = pages
         self._answer = answer
         self._ready: list[int] = []  # of `cold`
-        self._awaited: dict[int, PageRangeKey] = {}  # what threads read for us
-        self._searching: dict[
-            int, str
-        ] = {}  # those of `cold` that are begun, and in which directory
-        self._queues: dict[str, deque[int]] = {}  # the others
+        self._awaited: dict[int, PageRangeKey] = {}  # pages that threads read
+        self._searching: dict[int, str] = {}  # those of `cold` that have begun, and their directory
+        self._queues: dict[str, deque[int]] = {}  # those that have not begun, by directory
         self._effects: Effects = []
         self._then: Callable[[int], Effects] | None = None
 
@@ -364,9 +364,9 @@ class _Pending(Pause):
         return bool(self.remote or self.cold)
 
     def add(
-        self, ask: OffsetAsk, steps: Steps[Outcome | None], found: Outcome | PageRange | None
+        self, ask: OffsetAsk, steps: SearchSteps[Outcome | None], found: Outcome | PageRange | None
     ) -> Effects:
-        """Note the next question, and what came of it; None: the tier is to be asked."""
+        """Add the next partition and its outcome; None: the tier has to search."""
         self.outcomes.append(_HANGS)
         return self.note(len(self.outcomes) - 1, ask, steps, found)
 
@@ -374,10 +374,10 @@ class _Pending(Pause):
         self,
         index: int,
         ask: OffsetAsk,
-        steps: Steps[Outcome | None],
+        steps: SearchSteps[Outcome | None],
         found: Outcome | PageRange | None,
     ) -> Effects:
-        """What came of a question now."""
+        """Set the outcome of a partition."""
         if isinstance(found, PageRange):
             return self._wait(index, ask, steps, found)
         self.cold.pop(index, None)
@@ -390,7 +390,7 @@ class _Pending(Pause):
         return []
 
     def _wait(
-        self, index: int, ask: OffsetAsk, steps: Steps[Outcome | None], place: PageRange
+        self, index: int, ask: OffsetAsk, steps: SearchSteps[Outcome | None], place: PageRange
     ) -> Effects:
         directory = _directory_of(place)
         self.cold[index] = ask, steps
@@ -409,7 +409,7 @@ class _Pending(Pause):
 
     def _page_came(self, index: int, now_ms: int) -> Effects:
         if self._awaited.pop(index, None) is None:
-            return []  # it took too long
+            return []  # the timeout is over
         self._ready.append(index)
         return self._wake(now_ms)
 
@@ -418,12 +418,12 @@ class _Pending(Pause):
         return bool(self._ready)
 
     def take_ready(self) -> list[int]:
-        """Those of `cold` to go on with now."""
+        """Return the searches of `cold` that can continue."""
         ready, self._ready = self._ready, []
         return ready
 
     def pause(self, effects: Effects) -> "_Pending":
-        """Return what the request yields to wait until there is something to go on with."""
+        """Return the Pause that lasts until a search can continue."""
         self._effects = effects
         return self
 
@@ -437,15 +437,15 @@ class _Pending(Pause):
         return [] if then is None else then(now_ms)
 
     def leave(self) -> None:
-        """The request is answered, or nobody waits for its answer: what a disk holds is left to it."""
+        """The request is over: wait for no disk any more."""
         for index in list(self._awaited):
             if index not in self.remote:
                 self._pages.leave(self._awaited.pop(index), (self, index))
 
     def came(self, index: int, found: OffsetFound | KafkaError | None, now_ms: int) -> Effects:
-        """The tier has answered; None: the record can be in local files alone."""
+        """The tier's search has ended; None: only local files can have the record."""
         if index not in self.remote:
-            return []  # after the time-out
+            return []  # after the timeout
         if found is not None:
             return self._done(index, found, now_ms)
         ask = self.remote[index]
@@ -457,9 +457,9 @@ class _Pending(Pause):
         return self._step(partition, steps, index, now_ms)
 
     def _step(
-        self, partition: Partition, steps: Steps[Outcome], index: int, now_ms: int
+        self, partition: Partition, steps: SearchSteps[Outcome], index: int, now_ms: int
     ) -> Effects:
-        """Search local files after the tier; others go first between two steps."""
+        """Search local files after the tier, in slices."""
         self._awaited.pop(index, None)
         if index not in self.remote:
             return []
@@ -486,7 +486,7 @@ class _Pending(Pause):
         return self._wake(now_ms) + self._finish_if_over(now_ms)
 
     def is_looked_at(self, now_ms: int) -> Effects:
-        """All that is left is for the tier to answer."""
+        """Only searches of the tier are left."""
         self._is_over = True
         return self._finish_if_over(now_ms)
 
@@ -502,15 +502,17 @@ class _Pending(Pause):
 
 
 def _directory_of(place: PageRange) -> str:
-    """The log directory of a file of a partition."""
+    """Return the log directory of a partition's file."""
     return place.path.rsplit("/", 2)[0]
 
 
 _NOT_AVAILABLE_VERSION = 5
 _NOT_AVAILABLE = KafkaError(
-    Code.OFFSET_NOT_AVAILABLE, "a new leader does not know yet how much was committed"
+    Code.OFFSET_NOT_AVAILABLE, "a new leader does not know yet how much is committed"
 )
 _NO_LEADER_YET = KafkaError(Code.LEADER_NOT_AVAILABLE, str(_NOT_AVAILABLE))
-_UNSUPPORTED = KafkaError(Code.UNSUPPORTED_VERSION, "this version may not ask that")
+_UNSUPPORTED = KafkaError(
+    Code.UNSUPPORTED_VERSION, "this version of the request does not have that timestamp"
+)
 _TIMED_OUT = KafkaError(Code.REQUEST_TIMED_OUT, "the tier did not answer in time")
 _HANGS = KafkaError(Code.REQUEST_TIMED_OUT, "the disk did not answer in time")

@@ -1,14 +1,14 @@
-"""Produce over the partitions of one request, and when it may be answered. PURE.
+"""Appends the batches of a Produce request, and decides when it may be answered. PURE.
 
-acks=0 and acks=1 answer at once; acks=all when every partition is committed, and, where
-`firnline.acks.fsync` asks for it, on disk. Failures are values, one per partition: a bad batch of one
-partition never costs another its append.
+The order of events: append to each partition; answer the Fetches that the new records complete; then wait for
+what `acks` and `firnline.acks.fsync` require, and answer. acks=0 and acks=1 wait for nothing, or for a sync.
+acks=all waits until every partition is committed, and synced where one replica holds the records alone.
+Errors are values, one for each partition: a bad batch never prevents the append to another partition.
 
-A batch in another codec than its topic's `compression.type` is opened and compressed again, which takes a
-millisecond for some 30 KiB: what is larger than a few KiB is done by threads, while other connections go on.
-That connection waits, as each of Apache Kafka's does while a request of it is handled: so the batches of a
-producer keep their order. Leadership is asked when the batch is appended. Source: spec C13; rel-R13; design
-'Durable acks'; decision 0030, KIP-390.
+A batch in another codec than its topic's `compression.type` is decompressed and compressed again, which takes
+a millisecond for about 30 KiB. Threads do it for batches of more than a few KiB, while other connections go
+on. The connection of the request waits, as in Apache Kafka, so the batches of a producer keep their order.
+Leadership is checked at the append. Source: spec C13; rel-R13; design 'Durable acks'; decision 0030, KIP-390.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -27,29 +27,29 @@ from firnline.records.recompress import Target, recompress
 from firnline.records.validate import BatchLimits
 from firnline.replica.partition import ACKS_ALL, Partition
 
-_ATTRIBUTES = 5  # their place in a BatchHeader
-# Whoever is not us; another broker, as far as one can tell; this node itself.
+_ATTRIBUTES = 5  # their index in a BatchHeader
+# Any client; another broker, as far as its listener tells; a coordinator of this node.
 Origin = Literal["client", "broker", "coordinator"]
 Outcome = Appended | KafkaError
-# Low byte of the attributes of a batch.
+# The position of the low byte of a batch's attributes.
 _ATTRIBUTES_AT = 22
-# What is opened and compressed on the loop, for 6 us with snappy and 0.3 ms with gzip (measured); a trip to a
-# thread and back is no cheaper. A batch that is compressed may be half of that as it comes.
+# Batches up to this size are compressed on the event loop: 6 us with snappy, 0.3 ms with gzip (measured). A
+# thread would take no less. A batch that is compressed already may have half of this size.
 _SMALL_BYTES = 4 * KIB
-# What a thread does before others have their turn, and the loop appends at a time. A batch of a kilobyte may
-# be one of a mebibyte in its topic's codec.
+# A thread compresses this much before it serves other requests, and the loop appends as much in one step. A
+# batch of a kilobyte may become one of a mebibyte in its topic's codec.
 _BATCHES_PER_TURN = 8
 _MADE_BYTES_PER_TURN = MIB
-# The partition as looked up, or why there is none; and its batch, writable, or null on the wire.
+# The partition or the error of its lookup, and its batch: writable, None if it was null on the wire.
 Write = tuple[Partition | KafkaError, bytearray | memoryview | None]
 _Job = tuple[int, Partition, Target, BatchLimits]
-Answer = Callable[[list[Outcome], int], Effects]
-# A batch to append for each that was asked for, as far as they came, or why there is none.
+ProduceCallback = Callable[[list[Outcome], int], Effects]
+# The compressed batches, or their errors, in order; perhaps fewer than requested.
 Compression = Beside[list[bytearray | KafkaError]]
 
 
 class Producing:
-    """Appends for clients and for our own coordinators."""
+    """Appends for clients and for the coordinators of this node."""
 
     __slots__ = ("_is_for_brokers", "_on_storage_error", "_serial")
 
@@ -58,16 +58,17 @@ class Producing:
         on_storage_error: Callable[[Partition, int], Effects],
         is_for_brokers: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`on_storage_error(partition, now_ms)` is told of each partition whose files failed.
+        """Configure the appends.
 
-        is_for_brokers  whether other brokers connect to the listener of that name
+        on_storage_error  called as (partition, now_ms) for each partition whose files failed
+        is_for_brokers    whether other brokers connect to the listener of a name
         """
         self._serial = 0
         self._is_for_brokers = is_for_brokers
         self._on_storage_error = on_storage_error
 
     def origin_at(self, listener: str) -> Origin:
-        """Whose requests come to that listener, as far as one can tell without security."""
+        """Return the origin of requests on a listener, as far as it is known without authentication."""
         return "broker" if self._is_for_brokers(listener) else "client"
 
     def append_checked(
@@ -79,10 +80,10 @@ class Producing:
         woken: Effects,
         now_ms: int,
     ) -> Outcome | None:
-        """Append the one batch of a client's request: its shape and CRC are right, `header` has its fields.
+        """Append the one batch of a client's request. Its shape and CRC are checked; `header` has its fields.
 
-        Collects in `woken` what follows for others. Call `await_answer` then if a sync or followers
-        have to be waited for. None: nothing was done, as there is more to it.
+        Adds the effects for other requests to `woken`. Call `await_answer` afterwards if the response has to
+        wait for a sync or for followers. None: nothing was done, and the request needs `produce_in_slices`.
         """
         attributes = header[_ATTRIBUTES]
         codec = partition.log.settings.stored_codec
@@ -96,7 +97,7 @@ class Producing:
             return self._append(partition, batch, acks, "client", woken, now_ms, header)
         outcome = partition.append(batch, acks, now_ms, "client", header)
         if type(outcome) is KafkaError:
-            woken += self.told_of_failure(partition, now_ms)
+            woken += self.effects_of_failure(partition, now_ms)
         return outcome
 
     def await_answer(
@@ -105,10 +106,10 @@ class Producing:
         outcome: Appended,
         acks: int,
         until_ms: int,
-        answer: Answer,
+        answer: ProduceCallback,
         now_ms: int,
     ) -> Effects:
-        """Have `answer` called with what became of it once `acks` is reached."""
+        """Call `answer` with the outcome once `acks` is satisfied."""
         flushes = (0,) if partition.needs_flush(acks) else ()
         commits = acks == ACKS_ALL and not partition.is_committed(outcome.last_offset + 1)
         pending = _Pending([outcome], answer, self._on_storage_error)
@@ -116,8 +117,8 @@ class Producing:
         effects = self._wait(pending, flushes, (0,) if commits else (), until_ms, now_ms)
         return effects if pending.left else effects + pending.answer(pending.outcomes, now_ms)
 
-    def told_of_failure(self, partition: Partition, now_ms: int) -> Effects:
-        """What follows where an append took the partition offline: nothing where it did not."""
+    def effects_of_failure(self, partition: Partition, now_ms: int) -> Effects:
+        """Return the effects of a failed append that took the partition offline; none if it did not."""
         return self._on_storage_error(partition, now_ms) if partition.is_offline else []
 
     def produce(
@@ -126,17 +127,16 @@ class Producing:
         *,
         acks: int,
         timeout_ms: int,
-        answer: Answer,
+        answer: ProduceCallback,
         now_ms: int,
         origin: Origin = "client",
     ) -> Effects:
-        """Append all of `writes`, then `answer(outcomes, now_ms)` in their order, when `acks` is reached.
+        """Append `writes`; call `answer(outcomes, now_ms)`, in their order, once `acks` is satisfied.
 
-        They are stored as they are. Those of clients that may have to be compressed again come to
-        `produce_in_slices`.
+        The batches are stored as they are. `produce_in_slices` takes those that may need another codec.
 
-        acks        0, 1 or -1; anything else is INVALID_REQUIRED_ACKS for every partition
-        timeout_ms  how long an acks=all answer waits for followers before REQUEST_TIMED_OUT
+        acks        0, 1 or -1; any other value is INVALID_REQUIRED_ACKS for every partition
+        timeout_ms  how long acks=all waits for followers before REQUEST_TIMED_OUT
         """
         if acks not in (0, 1, ACKS_ALL):
             return answer([_BAD_ACKS] * len(writes), now_ms)
@@ -158,19 +158,19 @@ class Producing:
         *,
         acks: int,
         timeout_ms: int,
-        answer: Answer,
+        answer: ProduceCallback,
         now_ms: int,
         origin: Origin = "client",
     ) -> Generator[Effects | Compression, int, Effects]:
-        """As `produce` for a client, of whose writes one of `slices` is looked up and appended at a time.
+        """As `produce` for a client; `slices` are looked up and appended one after the other.
 
-        What has to be in another codec is compressed before, by threads if it is much. What a slice appended
-        is waited for from then on, so that nothing between two slices is missed. Each list is emptied when it
-        is done.
+        Batches that need another codec are compressed first, by threads if they are large. After each slice
+        the request waits for what the slice appended, so that it misses nothing between two slices. Each list
+        is emptied after its slice.
         """
         outcomes: list[Outcome] = []
         pending = _Pending(outcomes, answer, self._on_storage_error)
-        pending.left = 1  # the answer does not come before the last slice
+        pending.left = 1  # no response before the last slice
         until_ms = now_ms + timeout_ms
         for writes in slices:
             if acks not in (0, 1, ACKS_ALL):
@@ -188,7 +188,7 @@ class Producing:
                 del writes[: len(ready)]
                 pending.add(ready)
                 woken, flushes, commits = self._append_all(ready, outcomes, acks, origin, now_ms)
-                ready.clear()  # no view of the receive buffer is kept while others are served
+                ready.clear()  # keep no view of the receive buffer while other requests run
                 now_ms = yield woken + self._wait(pending, flushes, commits, until_ms, now_ms)
         return pending.one_less(now_ms)
 
@@ -202,7 +202,8 @@ class Producing:
     ) -> tuple[Effects, list[int], list[int]]:
         """Append `writes` and add their outcomes.
 
-        Returns the Fetches that are completed, and which outcomes have to be synced, and committed.
+        Returns the effects of completed Fetches, and the indexes of the outcomes that wait for a sync and of
+        those that wait for a commit.
         """
         woken: Effects = []
         flushes: list[int] = []
@@ -243,7 +244,7 @@ class Producing:
         now_ms: int,
         header: tuple[int, ...] | None = None,
     ) -> Outcome:
-        """Append, and collect in `woken` the Fetches that it completes."""
+        """Append a batch; add the effects of the Fetches that it completes to `woken`."""
         judged_as: Literal["client", "coordinator"] = "client"
         if origin == "coordinator":
             judged_as = origin
@@ -257,7 +258,7 @@ class Producing:
             outcome = partition.append(batch, acks, now_ms, judged_as, header)
             woken += partition.grown(len(batch), stable, high, now_ms)
         if type(outcome) is KafkaError:
-            woken += self.told_of_failure(partition, now_ms)
+            woken += self.effects_of_failure(partition, now_ms)
         return outcome
 
     def _wait(
@@ -268,7 +269,7 @@ class Producing:
         until_ms: int,
         now_ms: int,
     ) -> Effects:
-        """Have what was appended waited for; `pending.left` counts it."""
+        """Wait for syncs and commits; `pending.left` counts them."""
         files: list[File] = []
         ends: list[_End] = []
         effects: Effects = []
@@ -296,12 +297,12 @@ class Producing:
         return effects
 
 
-# Which of the writes, up to where its log is synced, and the leader epoch it was appended in.
+# The index of a write, the end of the log that is synced for it, and the leader epoch of its append.
 _End = tuple[int, int, int]
 
 
 class _Pending:
-    """One Produce whose answer waits. `left` counts what is outstanding; -1 once it is answered."""
+    """A Produce that waits. `left` counts the syncs and commits that are outstanding; -1 after the answer."""
 
     __slots__ = (
         "_on_storage_error",
@@ -316,7 +317,7 @@ class _Pending:
     def __init__(
         self,
         outcomes: list[Outcome],
-        answer: Answer,
+        answer: ProduceCallback,
         on_storage_error: Callable[[Partition, int], Effects],
     ) -> None:
         self._partitions: list[Partition | KafkaError] = []
@@ -328,9 +329,9 @@ class _Pending:
         self._on_storage_error = on_storage_error
 
     def add(self, writes: Sequence[Write]) -> None:
-        """Know the partitions of more outcomes.
+        """Add the partitions of more writes.
 
-        Only them: the batches are views of a buffer that is used again by the time of the answer.
+        Not the batches, which are views of a buffer that is used again before the answer.
         """
         self._partitions += [partition for partition, _ in writes]
 
@@ -340,9 +341,9 @@ class _Pending:
         return found
 
     def dirty_files(self, index: int, now_ms: int) -> tuple[Sequence[File], Effects]:
-        """Return what has to be synced for an outcome, and what follows where that cannot be said.
+        """Return the files to sync for an outcome, and the effects if they cannot be determined.
 
-        It is refused then, for nothing vouches for it; the producer sends it again.
+        In that case the outcome is an error, as the records may not survive; the producer sends them again.
         """
         partition = self.partition(index)
         try:
@@ -362,9 +363,9 @@ class _Pending:
         )
 
     def _committed(self, index: int, now_ms: int) -> Effects:
-        """The watermark passed it, or the partition changed: say which."""
+        """The high watermark has passed the append, or the partition has changed: set the outcome."""
         if index not in self.uncommitted:
-            return []  # timed out meanwhile
+            return []  # timed out already
         del self.uncommitted[index]
         partition = self.partition(index)
         error = partition.commit_error()
@@ -374,7 +375,7 @@ class _Pending:
         return self._kept(index, partition, now_ms)
 
     def _kept(self, index: int, partition: Partition, now_ms: int) -> Effects:
-        """Committed because the others left the ISR: it is on this machine alone, so it has to be on disk."""
+        """The append is committed. Sync it first if the ISR has shrunk to this node meanwhile."""
         outcome = self.outcomes[index]
         assert isinstance(outcome, Appended)
         end = (index, partition.log.log_end_offset, partition.leader_epoch)
@@ -387,9 +388,9 @@ class _Pending:
         return [Flush(files=files, then=lambda error, now: self.flushed([end], error, now))]
 
     def flushed(self, ends: "list[_End]", error: StorageError | None, now_ms: int) -> Effects:
-        """The disk has it, or failed: then the files are lost, whatever a retry says (rel-P9).
+        """A sync has ended. After a failure the files are lost, whatever a second sync returns (rel-P9).
 
-        Whoever leads meanwhile may be of another lineage: where the epoch is over, nothing is promised.
+        If the leader epoch has ended, the new leader may have another lineage: the outcome is an error.
         """
         effects: Effects = []
         for index, end_offset, leader_epoch in ends:
@@ -406,7 +407,7 @@ class _Pending:
         return effects + self.one_less(now_ms)
 
     def timed_out(self, now_ms: int) -> Effects:
-        """Followers did not come in time. The append stands; the producer may retry."""
+        """Followers did not confirm in time. The records stay in the log; the producer may retry."""
         self.timer = None
         late = list(self.uncommitted)
         self.uncommitted.clear()
@@ -434,11 +435,10 @@ def is_in_its_codec(log: Log, attributes: int) -> bool:
 
 
 class Recompression:
-    """The batches among `writes` that have to be compressed again. Falsy where there is none.
+    """The batches of `writes` that have to be compressed again. False if there are none.
 
-    `here` does it at once if that is little: `writes` has the result afterwards. Else `beside` has threads do
-    some of it, and `placed` returns as many of the writes with theirs. A result is a batch to append, or why
-    there is none.
+    `here` compresses one small batch at once, and puts the result into `writes`. Otherwise threads compress
+    some batches (`beside`), and `placed` returns the writes that are ready. A result is a batch, or an error.
     """
 
     __slots__ = ("_jobs", "_now_ms", "_writes")
@@ -477,14 +477,14 @@ class Recompression:
             return False
         found = recompress(batch, target, limits, self._now_ms, opened_bytes_max=_SMALL_BYTES)
         if isinstance(found, KafkaError):
-            return False  # for one that it opens to more, or for another reason: threads find out
+            return False  # larger than expected, or an error: a thread repeats it
         self._writes[place] = partition, found
         return True
 
     def beside(self) -> Compression:
-        """Return what threads are to do; then call `placed` with it.
+        """Return the work for threads; call `placed` with it afterwards.
 
-        From here on no view of the receive buffer is kept: it is used again meanwhile.
+        Copies the batches, because the receive buffer is used again meanwhile.
         """
         for place, (partition, batch) in enumerate(self._writes):
             if isinstance(batch, memoryview):
@@ -510,7 +510,7 @@ class Recompression:
         return Beside("compress batches", "codec", work)
 
     def placed(self, done: Compression) -> list[Write]:
-        """Return the first of the writes, with what threads made of them. The rest is for another turn."""
+        """Return the writes that are ready, with their results. The rest needs another round."""
         results = done.result
         if isinstance(results, KafkaError):
             results = [_BUSY] * len(self._jobs)
@@ -528,7 +528,7 @@ class Recompression:
 
 def _target(log: Log) -> Target:
     codec, config = log.settings.stored_codec, log.config
-    assert codec is not None, "a log that stores what producers send compresses nothing again"
+    assert codec is not None, "a log that keeps the producers' codec compresses nothing again"
     levels = {
         GZIP: config.compression_gzip_level,
         LZ4: config.compression_lz4_level,
@@ -538,13 +538,13 @@ def _target(log: Log) -> Target:
 
 
 def _is_quick(target: Target) -> bool:
-    """Whether its level is none of those that take many times as long."""
+    """Whether the level is not one of those that take many times as long as the default."""
     usual = USUAL_LEVELS.get(target.codec)
     return usual is None or target.level is None or target.level <= usual
 
 
 def _not_theirs(topic: str, origin: Origin) -> KafkaError | None:
-    """Say why whoever asks may not write to the topic: what the system believes, the system alone writes."""
+    """Refuse writes of clients to the topics whose records this system acts on."""
     if topic not in SYSTEM_TOPICS:
         return None
     if topic == REMOTE_LOG_METADATA_TOPIC:
@@ -556,12 +556,14 @@ _BAD_ACKS = KafkaError(Code.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
 _INTERNAL = KafkaError(Code.INVALID_TOPIC_EXCEPTION, "clients do not write to internal topics")
 _BROKERS_ALONE = KafkaError(
     Code.INVALID_TOPIC_EXCEPTION,
-    "brokers alone write to this topic, at the listener that is theirs",
+    "only brokers write to this topic, on the listener for brokers",
 )
-# Nobody coordinates transactions yet: one that was begun would never end, and hold up every reader of
-# committed records (reliability d 37).
+# There is no transaction coordinator yet. A transaction would never end, and would block every consumer that
+# reads committed records (reliability d 37).
 _NO_TRANSACTION = KafkaError(Code.INVALID_TXN_STATE, "no transaction was begun for this partition")
-_EMPTY = KafkaError(Code.INVALID_RECORD, "a Produce partition holds exactly one record batch")
+_EMPTY = KafkaError(
+    Code.INVALID_RECORD, "a partition of a Produce request has exactly one record batch"
+)
 _STORAGE_FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the log directory failed")
 _EPOCH_OVER = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "another leader epoch began meanwhile")
 _TIMED_OUT = KafkaError(Code.REQUEST_TIMED_OUT, "followers did not confirm in time")

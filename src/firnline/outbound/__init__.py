@@ -1,1 +1,1 @@
-"""L6: what this node asks of other nodes: domain call <-> wire shape. PURE."""
+"""L6: the requests of this node to other nodes: from calls to the wire, and back. PURE."""

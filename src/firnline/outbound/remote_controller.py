@@ -1,7 +1,7 @@
-"""The active controller on another node: commands become requests, answers become outcomes. PURE.
+"""The active controller on another node: sends commands as requests, and returns their outcomes. PURE.
 
-What does not come back is NETWORK_EXCEPTION, and nobody to ask is NOT_CONTROLLER: both are for whoever calls
-to try again. Source: KIP-631 (heartbeats on a connection of their own), KIP-730, KIP-919.
+A request without a response is NETWORK_EXCEPTION; without an active controller the outcome is NOT_CONTROLLER.
+The caller retries both. Source: KIP-631 (heartbeats on a connection of their own), KIP-730, KIP-919.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,11 +18,11 @@ from firnline.broker.controller_port import (
     AssignDirectories,
     BrokerHeartbeat,
     Command,
+    ControllerCallback,
     CreateTopics,
     Outcome,
     RegisterBroker,
     RegisterController,
-    Then,
 )
 from firnline.client.wire import decode_answer, encode_request
 from firnline.config.broker import BrokerConfig
@@ -62,7 +62,7 @@ from firnline.protocol.messages.k73_assign_replicas_to_dirs import (
 )
 from firnline.protocol.messages.principal import encode_principal
 
-# Registrations and heartbeats: behind a change that the controller takes long over, a session would end.
+# Registrations and heartbeats have a channel of their own: behind a slow change the session would expire.
 CHANNEL = "controller"
 _CHANGES_CHANNEL = "changes"
 _TOPICS_CHANNEL = "forwarding"
@@ -71,12 +71,12 @@ _TOPICS_VERSION = 7
 _CODES = frozenset(Code)
 _SIZE_BYTES = 4
 
-# Makes an outcome of an answer that has no error of its own.
+# Makes the outcome of a response without a top-level error.
 Read = Callable[[Any], Any]
 
 
 class _Question(NamedTuple):
-    """A command as it travels."""
+    """A command as a request, and how to read its response."""
 
     request: Request[Any]
     outcome: Read
@@ -85,7 +85,7 @@ class _Question(NamedTuple):
 
 
 class RemoteController:
-    """The port to the active controller; `leader()` says where it listens, None while nobody knows."""
+    """The port to the active controller; `leader()` returns its address, None while it is unknown."""
 
     def __init__(
         self, config: BrokerConfig, cluster_id: str, leader: Callable[[], Peer | None]
@@ -93,10 +93,12 @@ class RemoteController:
         self._node_id = config.node_id
         self._cluster_id = cluster_id
         self._leader = leader
-        # A session must survive an answer that was lost.
-        self._beat_timeout_ms = max(1, config.broker_session_timeout_ms // 2)
+        # A session must survive one lost response.
+        self._heartbeat_timeout_ms = max(1, config.broker_session_timeout_ms // 2)
 
-    def ask(self, command: Command[Outcome], then: Then[Outcome], now_ms: int) -> Effects:
+    def ask(
+        self, command: Command[Outcome], then: ControllerCallback[Outcome], now_ms: int
+    ) -> Effects:
         """See `ControllerPort`."""
         leader = self._leader()
         if leader is None or leader.node_id == self._node_id:
@@ -127,7 +129,7 @@ class RemoteController:
             case RegisterController():
                 return _controller_registration(command.registration)
             case BrokerHeartbeat():
-                return _heartbeat(command.beat, self._beat_timeout_ms)
+                return _heartbeat(command.beat, self._heartbeat_timeout_ms)
             case AllocateProducerIds():
                 return _producer_ids(command)
             case CreateTopics():
@@ -136,7 +138,7 @@ class RemoteController:
                 return _isr_changes(command)
             case AssignDirectories():
                 return _directories(command)
-        raise Bug("nobody sends this command", command=type(command).__name__)
+        raise Bug("this command has no request", command=type(command).__name__)
 
 
 def _broker_registration(wanted: Registration, cluster_id: str) -> _Question:
@@ -212,14 +214,14 @@ def _producer_ids(command: AllocateProducerIds) -> _Question:
 
     def outcome(answer: Any) -> ProducerIdBlock | KafkaError:
         if answer.producer_id_len <= 0 or answer.producer_id_start < 0:
-            return KafkaError(Code.UNKNOWN_SERVER_ERROR, "a block of no producer ids")
+            return KafkaError(Code.UNKNOWN_SERVER_ERROR, "an empty block of producer ids")
         return ProducerIdBlock(answer.producer_id_start, answer.producer_id_len)
 
     return _Question(request, outcome)
 
 
 def _topics(wanted: Sequence[NewTopic], node_id: int) -> _Question:
-    """As if a client had asked: controllers take it in an envelope."""
+    """Send CreateTopics in an envelope, as for a client."""
     inner = CreateTopicsRequest(
         topics=[
             CreatableTopic(
@@ -250,7 +252,7 @@ def _topics(wanted: Sequence[NewTopic], node_id: int) -> _Question:
                 inner, _TOPICS_VERSION, bytes(answer.response_data or b""), correlation_id=0
             )
         except ProtocolError:
-            return KafkaError(Code.UNKNOWN_SERVER_ERROR, "an answer that is not understood")
+            return KafkaError(Code.UNKNOWN_SERVER_ERROR, "a response that is not understood")
         by_name = {row.name: _error_of(row) for row in made.topics}
         return [by_name.get(topic.name) for topic in wanted]
 
@@ -258,7 +260,7 @@ def _topics(wanted: Sequence[NewTopic], node_id: int) -> _Question:
 
 
 def _isr_changes(command: AlterPartitions) -> _Question:
-    """A controller of version 2 is told ids without epochs (I31)."""
+    """Send ids without epochs to a controller of version 2 (I31)."""
     rows: dict[Uuid, list[ProposedPartition]] = {}
     for change in command.changes:
         rows.setdefault(change.topic_id, []).append(_proposed(change))
@@ -343,7 +345,7 @@ def _altered(row: AlteredPartition) -> IsrAnswer | KafkaError:
     )
 
 
-_NOT_ANSWERED = KafkaError(Code.UNKNOWN_SERVER_ERROR, "the controller did not speak of it")
+_NOT_ANSWERED = KafkaError(Code.UNKNOWN_SERVER_ERROR, "the controller's response does not have it")
 
 
 def _error_of(row: Any) -> KafkaError | None:

@@ -1,8 +1,8 @@
-"""Following other brokers on the wire: Fetch as a follower; where logs begin and epochs end there. PURE.
+"""Requests of a follower to leaders: Fetch, log start offsets, ends of leader epochs. PURE.
 
-The version of Fetch follows metadata.version, so that a cluster in the middle of an upgrade speaks what all
-of it knows; from version 15 on it says which incarnation of this broker asks. Source: KIP-227, KIP-320,
-KIP-405, KIP-516, KIP-903; spec I12, T30.
+The version of Fetch follows metadata.version, so that during an upgrade every broker knows it. From version
+15 on, it has the broker epoch of this broker. Source: KIP-227, KIP-320, KIP-405, KIP-516, KIP-903; spec I12,
+T30.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -33,15 +33,15 @@ from firnline.protocol.messages.k23_offset_for_leader_epoch import (
 from firnline.replica.follower import Fetched, FetchReply, LeaderFetch, Position
 from firnline.replica.tier_start import EpochEnd
 
-# A parked Fetch keeps its connection busy: what must not wait for it takes another one.
+# A waiting Fetch occupies its connection: requests that must not wait use another one.
 _CHANNEL, _SIDE_CHANNEL = "replica fetch", "replica offsets"
 _CODES = frozenset(Code)
-# metadata.version from which on brokers fetch at that version.
+# (metadata.version, Fetch version): brokers use a version from that level on.
 _FETCH_VERSIONS = ((21, 17), (19, 16), (10, 15), (9, 14), (0, 13))
 _LIST_OFFSETS_VERSION = 7
 _EARLIEST_LOCAL, _EARLIEST_LOCAL_VERSION = -4, 8
 _EPOCH_END_VERSION = 4
-# Beyond the time that the leader may wait for records. replica.socket.timeout.ms of Kafka.
+# In addition to the time that the leader may wait for records. Kafka: replica.socket.timeout.ms.
 _TIMEOUT_MS = 30_000
 
 FetchThen = Callable[[FetchReply | KafkaError, int], Effects]
@@ -50,11 +50,11 @@ EpochThen = Callable[[EpochEnd | KafkaError, int], Effects]
 
 
 class ReplicaFetch(TopicClient):
-    """The way to leaders on other brokers: following them, and what `TopicClient` adds.
+    """Sends requests of a follower to leaders on other brokers, in addition to those of `TopicClient`.
 
-    peer(broker_id)   where it listens for brokers; None while the image does not say
-    broker_epoch()    of this incarnation, or -1
-    metadata_version()  in force
+    peer(broker_id)     its address for brokers; None if the image does not have it
+    broker_epoch()      of this incarnation, or -1
+    metadata_version()  the finalized level
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class ReplicaFetch(TopicClient):
         version_max: int,
         version_min: int,
     ) -> Effects:
-        """Send what must not wait for a parked Fetch."""
+        """Send a request that must not wait behind a waiting Fetch."""
         peer = self._peer(leader_id)
         if peer is None:
             return then(Unanswered(why=str(_NOBODY)), now_ms)
@@ -244,7 +244,7 @@ def _reply(answer: Any) -> FetchReply | KafkaError:
 
 
 class _Parts(Collection[Fetched]):
-    """What came for each partition, made when it is taken: there may be thousands."""
+    """The outcome of each partition, made when it is read, because there may be thousands."""
 
     def __init__(self, topics: Sequence[Any]) -> None:
         self._topics = topics
@@ -271,12 +271,12 @@ class _Parts(Collection[Fetched]):
 
 
 def _only_row(answer: Any) -> Any:
-    """Return what an answer says of the one partition that was asked for, or a KafkaError."""
+    """Return the only row of a response, or a KafkaError."""
     if isinstance(answer, Unanswered):
         return _unanswered(answer)
     rows = [row for topic in answer.topics for row in topic.partitions]
     if len(rows) != 1:
-        return KafkaError(Code.UNKNOWN_SERVER_ERROR, "an answer about something else")
+        return KafkaError(Code.UNKNOWN_SERVER_ERROR, "a response about another partition")
     [row] = rows
     return KafkaError(_code(row.error_code)) if row.error_code else row
 
@@ -287,7 +287,7 @@ def _offset(answer: Any) -> EpochEnd | KafkaError:
     if isinstance(row, KafkaError):
         return row
     if row.offset < 0:
-        return KafkaError(Code.OFFSET_NOT_AVAILABLE, "the leader does not know yet")
+        return KafkaError(Code.OFFSET_NOT_AVAILABLE, "the leader does not know the offset yet")
     return int(row.leader_epoch), int(row.offset)
 
 
@@ -300,4 +300,4 @@ def _unanswered(answer: Unanswered) -> KafkaError:
     return KafkaError(code, answer.why)
 
 
-_NOBODY = KafkaError(Code.BROKER_NOT_AVAILABLE, "where that broker listens is not known")
+_NOBODY = KafkaError(Code.BROKER_NOT_AVAILABLE, "the address of that broker is not known")

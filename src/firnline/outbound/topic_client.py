@@ -1,7 +1,7 @@
-"""A topic's records at other brokers, as a client of theirs: Produce, ListOffsets, Fetch on the wire. PURE.
+"""Reads and appends records at other brokers, as a client: Produce, ListOffsets, Fetch. PURE.
 
-For the tier, whose metadata topic has leaders on any broker (T20, T21). Nothing is tried again here, and no
-answer is waited for longer than the broker may take: whoever asks knows what an unknown outcome means to it.
+For the tier, whose metadata topic has leaders on any broker (T20, T21). Nothing is retried here, and every
+request has a timeout: the caller decides what to do after an unknown outcome.
 Source: KIP-405 'RemoteLogMetadataManager implemented with an internal topic'; spec 3.12.
 """
 
@@ -25,23 +25,23 @@ from firnline.protocol.messages.k02_list_offsets import (
 )
 
 ACKS_ALL = -1
-# What the broker may take for an append, and how much longer its answer may be on its way.
+# The time for an append on the broker, and for the response after that.
 _APPEND_MS, _TIMEOUT_MS = 5_000, 10_000
 _ANSWER_BYTES = 1 << 20
 _CHANNEL = "topic elsewhere"
-# Before, "latest" of a new leader may be less than what was committed.
+# In earlier versions "latest" of a new leader may be below the committed end.
 _LIST_OFFSETS_VERSION_MIN = 5
-# Before, nobody says that two histories part (KIP-595).
+# Earlier versions do not report a diverging epoch (KIP-595).
 _FETCH_VERSION_MIN = 12
 _CODES = frozenset(Code)
 
 Ends = Mapping[int, int | KafkaError]
-# Log start and whole batches from the one that holds the offset on, as far as they are committed.
-Came = tuple[int, bytes]
+# The log start offset, and committed complete batches from the one that holds the offset on.
+ReadRecords = tuple[int, bytes]
 
 
 class TopicClient:
-    """Asks the leaders of partitions; `peer(broker_id)` says where one listens for brokers."""
+    """Sends requests to leaders of partitions; `peer(broker_id)` returns a broker's address."""
 
     def __init__(self, peer: Callable[[int], Peer | None]) -> None:
         self._peer = peer
@@ -55,9 +55,9 @@ class TopicClient:
         then: Callable[[Ends, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Ask where each begins (-2), or what is committed ends (-1); what is not answered is an error.
+        """Find the start (-2) or the committed end (-1) of each partition; an error without a response.
 
-        partitions  with the leader epoch that is believed in
+        partitions  and the leader epoch in which the caller believes
         """
         wanted = [
             ListOffsetsPartition(
@@ -86,16 +86,16 @@ class TopicClient:
         where: TopicPartition,
         topic_id: Uuid,
         offset: int,
-        then: Callable[[Came | Fork | KafkaError, int], Effects],
+        then: Callable[[ReadRecords | Fork | KafkaError, int], Effects],
         now_ms: int,
         *,
         leader_epoch: int,
         last_epoch: int,
     ) -> Effects:
-        """Read what is there now, about a megabyte of it; `Fork` where the leader's history is another.
+        """Read about a megabyte of the present committed records; `Fork` if the leader's history differs.
 
-        leader_epoch  in which that broker is believed to lead: another one is an error
-        last_epoch    of the record before `offset`; -1: nothing is known of it
+        leader_epoch  the epoch in which the broker is believed to lead; any other is an error
+        last_epoch    of the record before `offset`; -1: unknown
         """
         wanted = FetchPartition(
             partition=where.partition, fetch_offset=offset, partition_max_bytes=_ANSWER_BYTES
@@ -134,7 +134,7 @@ class TopicClient:
         then: Callable[[Appended | KafkaError, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Append one batch of one record, acks=all. NETWORK_EXCEPTION: it may be there or not."""
+        """Append one batch of one record with acks=all. NETWORK_EXCEPTION: it may be in the log or not."""
         data = PartitionProduceData(index=where.partition, records=bytes(batch))
         request = ProduceRequest(
             acks=ACKS_ALL,
@@ -172,7 +172,7 @@ class TopicClient:
     ) -> Effects:
         peer = self._peer(leader_id)
         if peer is None:
-            return then(Unanswered(why="where that broker listens is not known"), now_ms)
+            return then(Unanswered(why="the address of that broker is not known"), now_ms)
         return [
             Send(
                 peer=peer,

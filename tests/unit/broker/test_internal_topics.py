@@ -4,7 +4,7 @@ from typing import Any
 
 from firnline.base.effects import Effects, Warn
 from firnline.base.errors import Code, KafkaError
-from firnline.broker.internal_topics import InternalTopics, Then
+from firnline.broker.internal_topics import InternalTopics, TopicCreatedCallback
 
 
 class Cluster:
@@ -12,13 +12,13 @@ class Cluster:
 
     def __init__(self) -> None:
         self.topics: list[str] = []
-        self.creating: list[tuple[str, Then]] = []
+        self.creating: list[tuple[str, TopicCreatedCallback]] = []
         self.told: list[Any] = []
         self.internal = InternalTopics(
             names=["__groups"], exists=lambda name: name in self.topics, create=self._create
         )
 
-    def _create(self, name: str, then: Then, now_ms: int) -> Effects:
+    def _create(self, name: str, then: TopicCreatedCallback, now_ms: int) -> Effects:
         self.creating.append((name, then))
         return []
 
@@ -83,5 +83,5 @@ def test_why_a_topic_cannot_be_made_is_said_once_until_it_changes() -> None:
         cluster.ensure()
         said += [effect.line for effect in cluster.finish(error) if isinstance(effect, Warn)]
     assert len(said) == 2
-    assert "__groups could not be made" in said[0]
+    assert "__groups could not be created" in said[0]
     assert "1 broker for 3 replicas" in said[0]

@@ -432,7 +432,7 @@ def test_a_metadata_topic_that_cannot_be_made_is_told_when_its_time_is_over_and_
     assert node.tier.problem is None, "a cluster that starts has no topics for a while"
     node.pass_time(2000)
     assert node.tier.problem is not None
-    assert "__remote_log_metadata could not be made" in node.tier.problem
+    assert "__remote_log_metadata could not be created" in node.tier.problem
     cluster.has_topic = True
     node.pass_time(1000)
     assert node.tier.problem is None

@@ -188,7 +188,7 @@ class TopicMetadataLog:
         count = self._feed.partition_count() if error is None else None
         if count is None:
             if now_ms - self._started_ms >= self._settings.metadata_init_retry_max_ms:
-                self.problem = f"{REMOTE_LOG_METADATA_TOPIC} could not be made: {error}"
+                self.problem = f"{REMOTE_LOG_METADATA_TOPIC} could not be created: {error}"
             wait_ms = self._settings.metadata_init_retry_ms
             return [
                 SetTimer(key=("tier-metadata", "init"), at_ms=now_ms + wait_ms, then=self._ensure)
