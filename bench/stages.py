@@ -18,8 +18,8 @@ from typing import Any
 from bench.measure import BUILD, report
 from bench.requests import TOPIC, api_versions_frame, fetch_frame, frame, produce_frame
 from firnline.api.dispatch import Dispatcher
+from firnline.api.fast_path import common_request, common_request_python
 from firnline.api.handlers import k00_produce, k01_fetch
-from firnline.api.usual import usual_request, usual_request_python
 from firnline.base.ids import TopicPartition
 from firnline.broker.wiring import build_node
 from firnline.cli.dev import dev_config
@@ -28,7 +28,7 @@ from firnline.log.producer_state import ProducerStates
 from firnline.metadata.format import format_storage
 from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from firnline.records.batch import BatchHeader
-from firnline.records.fast_path import usual_batch, usual_batch_python
+from firnline.records.fast_path import common_batch, common_batch_python
 from firnline.records.validate import check_limits
 from firnline.replica.partition import Partition
 from firnline.runtime.disk import RealFs
@@ -145,7 +145,7 @@ def produce_stages(made: Bench, rounds: int) -> Iterator[Row]:
     least = partial(least_us, rounds=rounds)
     view = memoryview(bytearray(produce_frame(100)))
     clean, now_ms = bytes(view), made.runtime.now_ms()
-    asked: Any = usual_request(view, len(view))
+    asked: Any = common_request(view, len(view))
     records, fields = asked[6], asked[7]
     partition, log = made.partition, made.log
     node, epoch = made.runtime.node, partition.leader_epoch
@@ -165,11 +165,11 @@ def produce_stages(made: Bench, rounds: int) -> Iterator[Row]:
     yield (
         "parse",
         "frame, request, batch header, CRC",
-        least(lambda: usual_request(view, len(view))),
+        least(lambda: common_request(view, len(view))),
     )
-    yield "", "the same in Python", least(lambda: usual_request_python(view, len(view)))
-    yield "batch alone", "header and CRC", least(lambda: usual_batch(records))
-    yield "", "the same in Python", least(lambda: usual_batch_python(records))
+    yield "", "the same in Python", least(lambda: common_request_python(view, len(view)))
+    yield "batch alone", "header and CRC", least(lambda: common_batch(records))
+    yield "", "the same in Python", least(lambda: common_batch_python(records))
     yield (
         "judge",
         "by the topic's limits",
@@ -214,11 +214,11 @@ def fetch_stages(made: Bench, rounds: int) -> Iterator[Row]:
     least = partial(least_us, rounds=rounds)
     view = memoryview(bytearray(fetch_frame(4096)))
     now_ms, node = made.runtime.now_ms(), made.runtime.node
-    asked: Any = usual_request(view, len(view))
+    asked: Any = common_request(view, len(view))
     log, partition = made.log, made.partition
     made.for_all_cases(view)  # the first read finds the places
-    yield "parse", "frame and request", least(lambda: usual_request(view, len(view)))
-    yield "", "the same in Python", least(lambda: usual_request_python(view, len(view)))
+    yield "parse", "frame and request", least(lambda: common_request(view, len(view)))
+    yield "", "the same in Python", least(lambda: common_request_python(view, len(view)))
     yield (
         "locate",
         "two known places in the log, a slice",

@@ -1,6 +1,6 @@
 /* What compaction does to every record: find its key's last offset, keep it or not. Included by _native.c.
  *
- * The twins are in log/compaction/offset_map.py and log/compaction/cleaner.py: the table is the same, byte for
+ * The reference implementations are in log/compaction/offset_map.py and log/compaction/cleaner.py: the table is the same, byte for
  * byte, and so is every body. `*_batches` goes over whole batches that need no decision but that: not compressed,
  * not transactional, not control batches, no tombstone that is met for the first time. At any other, and at one
  * that is not good, it stops, and Python goes on from there.

@@ -1,12 +1,11 @@
-/* What Python spends the most time on for a small request, done without it: bytes are received, found to be
- * one usual request, checked against their CRC, and answers are sent.
+/* The parts of a small request that take longest in Python: receiving, decoding a common request, checking its CRC,
+ * and sending the response.
  *
- * Nothing is decided here. A function that meets anything unusual says so (None, or the bytes back), and
- * Python goes the way for all cases. Each has a twin in Python which says the same of the same bytes, and
- * which is its oracle in tests/unit/native: `turn` in runtime/turn.py, `usual_request` in
- * api/usual.py, `usual_batch`, `usual_records`, `survey` and `renumber` in records/fast_path.py. No state is kept
- * between calls.
- * What compaction spends its time on is in _compaction.h, with its twins in log/compaction/cleaner.py.
+ * Nothing is decided here. A function that meets any other case returns None, or the bytes, and the general code
+ * in Python handles it. Each function has a reference implementation in Python that returns the same for the same
+ * bytes, and is its oracle in tests/unit/native: `turn` in runtime/turn.py, `common_request` in api/fast_path.py,
+ * `common_batch`, `common_records`, `survey` and `renumber` in records/fast_path.py. No state is kept between calls.
+ * The functions of compaction are in _compaction.h, their reference implementations in log/compaction/cleaner.py.
  */
 #define _GNU_SOURCE  /* preadv2 */
 #define PY_SSIZE_T_CLEAN
@@ -185,7 +184,7 @@ static PyObject *topic_object(struct topic t) {
 #define HEADER_BYTES 61
 #define CRC_START 21
 #define RECORD_BYTES_MIN 7
-#define USUAL_BATCH_BYTES_MAX 1048588  /* api/usual.py */
+#define COMMON_BATCH_BYTES_MAX 1048588  /* api/fast_path.py */
 static const int64_t RATIO_MAX[8] = {1, 448, 32, 256, 448, 1, 1, 1};  /* records/fast_path.py */
 
 /* A zigzag varint of at most `bytes_max` bytes; bits above its width are dropped, as Kafka does. */
@@ -276,7 +275,7 @@ static PyObject *batch_header(PyObject *owner, Py_ssize_t start, Py_ssize_t end,
     return header;
 }
 
-static PyObject *usual_batch(PyObject *module, PyObject *data) {
+static PyObject *common_batch(PyObject *module, PyObject *data) {
     (void)module;
     Py_buffer view;
     if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)) return NULL;
@@ -323,30 +322,30 @@ static int add_rows(PyObject *rows, const uint8_t *at, Py_ssize_t size, int64_t 
     return all.at == all.end;
 }
 
-/* usual_records(data, position, at_most): ([(offset, key, value)], position after) */
-static PyObject *usual_records(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+/* common_records(data, position, at_most): ([(offset, key, value)], position after) */
+static PyObject *common_records(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    if (count != 3) return PyErr_Format(PyExc_TypeError, "usual_records(data, position, at_most)");
+    if (count != 3) return PyErr_Format(PyExc_TypeError, "common_records(data, position, at_most)");
     Py_ssize_t position = PyLong_AsSsize_t(args[1]), at_most = PyLong_AsSsize_t(args[2]);
     Py_buffer view;
     if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) return NULL;
     PyObject *rows = PyList_New(0);
-    int is_usual = rows ? position >= 0 : -1;
-    while (is_usual > 0 && PyList_GET_SIZE(rows) < at_most && view.len - position >= HEADER_BYTES) {
+    int is_common = rows ? position >= 0 : -1;
+    while (is_common > 0 && PyList_GET_SIZE(rows) < at_most && view.len - position >= HEADER_BYTES) {
         const uint8_t *at = (const uint8_t *)view.buf + position;
         int64_t size = (int64_t)(int32_t)be32(at + 8) + 12;
         int32_t records = (int32_t)be32(at + 57);
         if (size < HEADER_BYTES || size > view.len - position || at[16] != 2 || be16(at + 21) & UNUSUAL_ATTRIBUTES
             || records < 0 || records > WALK_RECORDS_MAX || be64(at) < 0 || be64(at) > INT64_MAX - UINT32_MAX)
             break;
-        is_usual = has_crc(args[0], position + CRC_START, position + size, at + CRC_START, be32(at + 17));
+        is_common = has_crc(args[0], position + CRC_START, position + size, at + CRC_START, be32(at + 17));
         Py_ssize_t before = PyList_GET_SIZE(rows);
-        if (is_usual > 0) is_usual = add_rows(rows, at + HEADER_BYTES, size - HEADER_BYTES, be64(at), records);
-        if (!is_usual && PyList_SetSlice(rows, before, PyList_GET_SIZE(rows), NULL)) is_usual = -1;
-        if (is_usual > 0) position += size;
+        if (is_common > 0) is_common = add_rows(rows, at + HEADER_BYTES, size - HEADER_BYTES, be64(at), records);
+        if (!is_common && PyList_SetSlice(rows, before, PyList_GET_SIZE(rows), NULL)) is_common = -1;
+        if (is_common > 0) position += size;
     }
     PyBuffer_Release(&view);
-    if (is_usual >= 0) return Py_BuildValue("Nn", rows, position);
+    if (is_common >= 0) return Py_BuildValue("Nn", rows, position);
     Py_XDECREF(rows);
     return NULL;
 }
@@ -456,7 +455,7 @@ static PyObject *produce_request(struct reader *r, int32_t version, int32_t corr
     expect(r, length(r, flexible, 4) == 1);
     int32_t index = int32(r);
     int32_t size = length(r, flexible, 4);
-    expect(r, size <= USUAL_BATCH_BYTES_MAX);
+    expect(r, size <= COMMON_BATCH_BYTES_MAX);
     const uint8_t *records = r->failed ? NULL : take(r, size);
     no_tags(r, flexible);
     no_tags(r, flexible);
@@ -521,11 +520,11 @@ static PyObject *api_versions_request(struct reader *r, int32_t version, int32_t
                          software_version, (Py_ssize_t)version_size);
 }
 
-/* usual_request(data, size): what the first `size` bytes of `data` ask, if they are one frame of a Produce of
+/* common_request(data, size): what the first `size` bytes of `data` ask, if they are one frame of a Produce of
  * one batch, a Fetch of one partition, or ApiVersions. */
-static PyObject *usual_request(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+static PyObject *common_request(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    if (count != 2) return PyErr_Format(PyExc_TypeError, "usual_request(data, size)");
+    if (count != 2) return PyErr_Format(PyExc_TypeError, "common_request(data, size)");
     Py_ssize_t size = PyLong_AsSsize_t(args[1]);
     if (size == -1 && PyErr_Occurred()) return NULL;
     Py_buffer view;
@@ -878,9 +877,9 @@ static PyMethodDef methods[] = {
     {"serve_syncs", (PyCFunction)(void (*)(void))serve_syncs, METH_FASTCALL, "See runtime/threads/sync_threads.py."},
     {"turn", (PyCFunction)(void (*)(void))turn, METH_FASTCALL, "See runtime/turn.py."},
     {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, "See records/fast_path.py."},
-    {"usual_batch", usual_batch, METH_O, "See records/fast_path.py."},
-    {"usual_records", (PyCFunction)(void (*)(void))usual_records, METH_FASTCALL, "See records/fast_path.py."},
-    {"usual_request", (PyCFunction)(void (*)(void))usual_request, METH_FASTCALL, "See api/usual.py."},
+    {"common_batch", common_batch, METH_O, "See records/fast_path.py."},
+    {"common_records", (PyCFunction)(void (*)(void))common_records, METH_FASTCALL, "See records/fast_path.py."},
+    {"common_request", (PyCFunction)(void (*)(void))common_request, METH_FASTCALL, "See api/fast_path.py."},
     {"walk_batches", (PyCFunction)(void (*)(void))walk_batches, METH_FASTCALL, "See records/walk.py."},
     {NULL, NULL, 0, NULL},
 };

@@ -117,7 +117,7 @@ def test_two_nodes_with_one_id_the_second_is_refused(cluster: Cluster, load: Wor
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
-    assert "another broker of this node.id runs: stop it, or give this one an id" in last
+    assert "another broker with this node.id is running: stop it, or give this one an id" in last
     load.await_acks(100)
     assert cluster.is_running(4)
 

@@ -46,10 +46,10 @@ from firnline.records.batch import HEADER_BYTES, crc_is_right, headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, decompress
 from firnline.records.fast_path import (
+    common_batch_python,
     renumber_python,
     right_body_python,
     survey_python,
-    usual_batch_python,
 )
 from firnline.records.recompress import Target, recompress
 from firnline.records.record import records
@@ -143,9 +143,9 @@ def _message_seeds() -> list[bytes]:
     return out
 
 
-def _usual_request(data: bytes) -> None:
+def _common_request(data: bytes) -> None:
     if native is not None:
-        native.usual_request(memoryview(data), len(data))
+        native.common_request(memoryview(data), len(data))
 
 
 def _frames() -> list[bytes]:
@@ -197,11 +197,11 @@ def _judged(data: bytes) -> None:
     check_client_batch(data, _LIMITS, _NOW_MS)
     check_client_batch(data, _LIMITS._replace(is_compacted=True), _NOW_MS)
     check_fetched(data, 0, -1, 5)
-    by_hand = usual_batch_python(data, walks=True)
+    by_hand = common_batch_python(data, walks=True)
     if native is None:
         return
-    if native.usual_batch(data) != by_hand:
-        raise Found(f"in C {native.usual_batch(data)}, in Python {by_hand}: {data.hex()[:2000]}")
+    if native.common_batch(data) != by_hand:
+        raise Found(f"in C {native.common_batch(data)}, in Python {by_hand}: {data.hex()[:2000]}")
     body, count = data[HEADER_BYTES:], data[60] if len(data) > 60 else 0
     _same("right_body", native.right_body, right_body_python, body, count)
     _same("survey", native.survey, survey_python, body, count)
@@ -489,7 +489,7 @@ def _some(*data: bytes) -> Callable[[], list[bytes]]:
 
 DECODERS: dict[str, Decoder] = {
     "messages": Decoder(_message, _message_seeds),
-    "usual-request": Decoder(_usual_request, _frames),
+    "usual-request": Decoder(_common_request, _frames),
     "answers": Decoder(_answer, _some(struct.pack(">ihii", 7, 0, 1, 0), bytes(20))),
     "principal": Decoder(decode_principal, _some(b"\0\0\5User\4abc\0\0")),
     "batches": Decoder(_batches, _batch_seeds),

@@ -453,7 +453,7 @@ class Stage:
     def _look(self) -> None:
         """Raise Finding where the follower ended, or says that something failed."""
         said = self.follower.log_text()
-        for word in ("Traceback", "failed inside", "out of use", "registered anew"):
+        for word in ("Traceback", "failed inside", "out of use", "registered by another process"):
             place = said.find(word)
             if place >= 0:
                 raise Finding(self._told(said[max(0, place - 500) : place + 3000]))

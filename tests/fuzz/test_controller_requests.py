@@ -302,7 +302,7 @@ def test_brokers_that_live_and_are_unregistered_stay_up_and_come_back_with_a_sta
         for node in cluster.nodes.values():
             with line_to(node) as line:
                 line.ask(UnregisterBrokerRequest(broker_id=broker_id), 0)
-    said = "is registered anew by another process, or unregistered"
+    said = "is registered by another process, or unregistered"
     for node in cluster.nodes.values():
         eventually("it says so", partial(says, node, said), within_s=30.0)
     unharmed(cluster)

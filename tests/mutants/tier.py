@@ -3,7 +3,7 @@
 from tests.mutants.patch import Mutant
 
 _FOLLOWING = "tests/unit/replica/test_follower_tier.py::"
-_GROUND = "tests/unit/broker/test_tier_ground.py::"
+_ADAPTER = "tests/unit/broker/test_tier_adapter.py::"
 _TRUNCATION = "tests/unit/log/test_truncation.py::"
 _READ = "tests/unit/tiered/test_tiered_read.py::"
 _GUARD = "tests/unit/tiered/test_tiered_guard.py::"
@@ -39,14 +39,16 @@ TIER = (
         "broker.tier.feed:MetadataFeed._ends_came",
         "mirror.is_again or ",
         "",
-        tests=(_GROUND + "test_an_answer_from_before_the_question_is_none",),
+        tests=(_ADAPTER + "test_an_answer_from_before_the_question_is_none",),
     ),
     Mutant(
         "F28: records that were committed meanwhile are no loss",
         "broker.tier.feed:MetadataFeed._records_came",
         "max(mirror.end, ends[-1])",
         "mirror.end",
-        tests=(_GROUND + "test_records_that_were_committed_while_others_were_fetched_are_no_loss",),
+        tests=(
+            _ADAPTER + "test_records_that_were_committed_while_others_were_fetched_are_no_loss",
+        ),
     ),
     Mutant(
         "T30: what is not found is looked for in all that is committed by now",
@@ -68,7 +70,7 @@ TIER = (
     Mutant(
         "T61: a broker without its tier does not start",
         "broker.node:BrokerNode.broker_registered",
-        "absence.refuse_start(self.config, image)",
+        "disabled.refuse_start(self.config, image)",
         "pass",
         tests=(
             "tests/unit/broker/test_tier_replicas.py::"
@@ -94,7 +96,7 @@ TIER = (
         "broker.tier.feed:MetadataFeed._ends_came",
         "mirror.epoch == NO_EPOCH or mirror.verified == mirror.leader",
         "True",
-        tests=(_GROUND + "test_what_was_read_is_compared_with_each_new_leaders_history",),
+        tests=(_ADAPTER + "test_what_was_read_is_compared_with_each_new_leaders_history",),
     ),
     Mutant(
         "KIP-595: metadata that forked is read again",

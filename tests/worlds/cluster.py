@@ -139,7 +139,7 @@ class Member(World):
         if "broker" in config.process_roles:
             make = partial(
                 build_node,
-                followed=partial(ReplicaFetch, config),
+                other_leaders=partial(ReplicaFetch, config),
                 remote_storage=self.rig.remote_storage(self.node_id),
             )
         node = self.node = make(

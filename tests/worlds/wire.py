@@ -8,7 +8,7 @@ from typing import Any
 from immutables import Map
 
 from firnline.api.context import RequestContext
-from firnline.api.usual import usual_request
+from firnline.api.fast_path import common_request
 from firnline.base.background import Background
 from firnline.base.effects import CloseConnection, Effects
 from firnline.base.slices import FileSlice
@@ -106,7 +106,7 @@ class Wire:
     def __init__(self, *partitions: Partition) -> None:
         self.world = Calls()
         self.answers: list[Any] = []
-        self.was_usual = self.was_at_once = False
+        self.was_common = self.was_at_once = False
         leaders = Leaders(image)
         hosted = HostedPartitions(exists=leaders.exists, name_of=leaders.name_of)
         for p in partitions:
@@ -143,11 +143,11 @@ class Wire:
         data.release()
         return self.answers
 
-    def send_usual(self, module: Any, request: Message, version: int) -> list[Any]:
+    def send_common(self, module: Any, request: Message, version: int) -> list[Any]:
         """As `send`, by the way of whole frames: is it a usual one? Only then it is handled at once."""
         data = frame_of(request, version)
-        asked = usual_request(data, len(data))
-        self.was_usual = asked is not None
+        asked = common_request(data, len(data))
+        self.was_common = asked is not None
         answer = asked and module.at_once(self.node, connection(), asked, self.world.now_ms)
         self.was_at_once = answer is not None
         if answer is None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firnline.api.context import Connection, RequestContext
 from firnline.api.duplicates import folding
-from firnline.api.usual import usual_request
+from firnline.api.fast_path import common_request
 from firnline.base.background import Work, whole
 from firnline.base.effects import Effects, Reply
 from firnline.base.errors import Bug, Code, KafkaError, ProtocolError, StorageError
@@ -201,7 +201,7 @@ class Dispatcher:
         Returns the frame of the response, or its parts, or the effects of a request that waits or fails.
         None: nothing was done, and the caller calls `on_frame`.
         """
-        asked = usual_request(data, size)
+        asked = common_request(data, size)
         if asked is None:
             return None
         api = self._apis.get(asked[0])

@@ -1,8 +1,8 @@
-"""One controller, whole: the metadata quorum, and the controller that decides while it is active. PURE.
+"""A complete controller: the metadata quorum, and the controller that decides while it is active. PURE.
 
-A process that is only a controller runs one of these; a combined node has one inside; the simulator runs
-nothing else. While active it fences brokers that fell silent; standing by it follows the log. Whoever is
-active, each controller has its addresses written into the metadata once. Source: KIP-631, KIP-919; I6, I7.
+A process with only the controller role runs one; a combined node contains one; the simulator runs nothing
+else. While active it fences brokers without heartbeats. On standby it replicates the metadata log. Every
+controller, active or not, registers its addresses in the metadata once. Source: KIP-631, KIP-919; I6, I7.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,32 +34,32 @@ _FENCING = ("controller", "fencing")
 _SWEEPING = ("controller", "sweeping")
 _REGISTRATION = ("controller", "registration")
 _LEAVING = ("controller", "leaving")
-# Kafka looks for silent brokers four times in a session.
+# As Kafka does, check for brokers without heartbeats four times in a session timeout.
 _LOOKS_PER_SESSION = 4
 _REGISTRATION_RETRY_MS = 200
 _LEAVING_LOOK_MS = 10
-# A leader that nobody tells it was heard goes all the same.
+# A leader that gets no confirmation of its resignation leaves after this time.
 _LEAVING_MAX_MS = 5_000
-# So long a controller stays for brokers that are on their way out: without it they may find nobody to ask.
+# How long a controller waits for brokers that are shutting down: without it they may find no controller.
 _BROKERS_LEAVE_MAX_MS = 2_000
 _MS_PER_SECOND = 1_000
 _NAMES_IN_A_LINE = 5
 
 
 class NodeOwner(Protocol):
-    """Who runs a node, and is told of its life; each is called once, on the loop."""
+    """Runs a node. Each method is called once, on the event loop."""
 
     def node_running(self, now_ms: int) -> None:
-        """A controller takes part in the quorum; a broker is counted in: clients may be served."""
+        """The controller has joined the quorum, or the broker is unfenced: clients may be served."""
         ...
 
     def node_stopped(self, now_ms: int) -> None:
-        """It took leave, all is handed over and on disk, its files are closed: nothing may follow."""
+        """Everything is handed over and synced, and the files are closed. No call may follow."""
         ...
 
 
 class Unowned:
-    """The owner of a node whose life nobody waits for."""
+    """The owner of a node in a test or a benchmark that waits for neither."""
 
     def node_running(self, now_ms: int) -> None:
         """Nobody waits."""
@@ -69,12 +69,12 @@ class Unowned:
 
 
 class ControllerParts(NamedTuple):
-    """What a controller is made of.
+    """The parts of a controller.
 
     is_sole        whether it is the only voter
-    remote         the way to the active controller elsewhere; None in a quorum of one
-    first_effects  what opening the quorum's directory asks for
-    close_files    closes what was opened for the quorum, durably
+    remote         the port to an active controller on another node; None in a quorum of one
+    first_effects  the effects of opening the quorum's directory
+    close_files    syncs and closes the files of the quorum
     """
 
     quorum: MetadataQuorum
@@ -82,22 +82,22 @@ class ControllerParts(NamedTuple):
     registration: ControllerImage
     is_sole: bool
     remote: ControllerPort | None
-    stranger_problem: Callable[[], KafkaError | None]
+    foreign_cluster_problem: Callable[[], KafkaError | None]
     first_effects: Effects
     close_files: Callable[[], None]
 
 
 class ControllerNode:
-    """The controller of a node, and what its quorum tells: `metadata.delta.QuorumObserver`.
+    """The controller of a node, and the observer of its quorum (`metadata.delta.QuorumObserver`).
 
-    make_parts(observer)  returns the parts; the quorum in them tells `observer`. That is this node where it
-                          runs alone; inside a broker's node that one is told, and passes it on.
-    owner                 is told of this node's life
+    make_parts(observer)  returns the parts; their quorum calls `observer`: this object if it runs alone, else
+                          the broker's node, which passes the calls on
+    owner                 is called when the node runs, and when it has stopped
     """
 
-    # What DescribeCluster calls a controller's listener.
+    # The endpoint type of a controller in DescribeCluster.
     endpoint_type = 2
-    # Whoever asks a controller that is not the active one is told so, and asks the other.
+    # A controller that is not active answers NOT_CONTROLLER, and the client looks for the active one.
     forwards = False
 
     def __init__(
@@ -122,7 +122,7 @@ class ControllerNode:
             local if parts.remote is None else NearestController(local, parts.remote)
         )
         self._owner = owner
-        self._stranger_problem = parts.stranger_problem
+        self._foreign_cluster_problem = parts.foreign_cluster_problem
         self._first_effects = parts.first_effects
         self._close_files = parts.close_files
         self._is_registered = False
@@ -149,31 +149,31 @@ class ControllerNode:
 
     @property
     def inactive_problem(self) -> KafkaError | None:
-        """What to answer while this controller is not the active one."""
+        """The error of every request while this controller is not active."""
         return None if self.quorum.is_active else NOBODY_ACTIVE
 
     @property
     def supported_features(self) -> Mapping[str, FeatureRange]:
-        """Feature levels this release acts on."""
+        """The feature levels that this release supports."""
         return SUPPORTED
 
     def write_topics(
         self, result: ControllerResult[R], then: WriteCallback[R], now_ms: int
     ) -> Effects:
-        """`quorum.write` of new partitions; none of them is opened here."""
+        """As `quorum.write`, for new partitions; a controller opens none of them."""
         return self.quorum.write(result, then, now_ms)
 
     # -------------------------------------------------------------------------------------- life
 
     def start(self, now_ms: int) -> Effects:
-        """Take part in the quorum. Raises ConfigError and StorageError for what the operator must mend."""
+        """Join the quorum. Raises ConfigError and StorageError for problems of the operator."""
         effects = [*self._first_effects, *self.quorum.start(now_ms)]
         effects.append(self._registration_timer(now_ms))
         self._owner.node_running(now_ms)
         return effects
 
     def became_active(self, now_ms: int) -> Effects:
-        """This node decides from now on."""
+        """This controller is active from now on."""
         self.controller.activate(now_ms)
         effects: Effects = [self._fencing_timer(now_ms)]
         if self.controller.is_sweeping:
@@ -185,7 +185,7 @@ class ControllerNode:
         return effects
 
     def image_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
-        """A setting that was altered may allow the election that a partition waits for (I27)."""
+        """A changed config may allow an election that a partition waits for (I27)."""
         if not self.quorum.is_active:
             return []
         effects = _doubtful_elections(delta)
@@ -196,7 +196,7 @@ class ControllerNode:
         return effects
 
     def became_inactive(self, now_ms: int) -> Effects:
-        """Another node decides, or nobody."""
+        """Another controller is active, or none."""
         self.controller.deactivate()
         effects: Effects = [CancelTimer(key=_FENCING), CancelTimer(key=_SWEEPING)]
         for each in self._rounds:
@@ -204,19 +204,19 @@ class ControllerNode:
         return effects
 
     def shutdown(self, now_ms: int) -> Effects:
-        """Resign in order, then close the files and tell the owner. May be called again.
+        """Resign, then close the files and call the owner. May be called again.
 
-        Where a cluster is stopped as a whole, brokers that the controllers are about to let go are let go
-        first: they would wait for an answer that nobody is left to give.
+        If the cluster stops as a whole, brokers in a controlled shutdown leave first: without a controller
+        they would wait for a response that no node can give.
         """
         if self._leaves_until_ms is not None or self._is_closed:
             return []
         self._leaves_until_ms = now_ms + _LEAVING_MAX_MS
         until_ms = now_ms + _BROKERS_LEAVE_MAX_MS
-        return [CancelTimer(key=_REGISTRATION), *self._see_off(until_ms, now_ms)]
+        return [CancelTimer(key=_REGISTRATION), *self._wait_for_brokers(until_ms, now_ms)]
 
-    def _see_off(self, until_ms: int, now_ms: int) -> Effects:
-        """Stay while other brokers are leaving and somebody leads."""
+    def _wait_for_brokers(self, until_ms: int, now_ms: int) -> Effects:
+        """Stay while other brokers are shutting down and the quorum has a leader."""
         if self._is_closed:
             return []
         is_needed = any(
@@ -225,14 +225,16 @@ class ControllerNode:
         )
         if is_needed and now_ms < until_ms and not self.quorum.raft.is_cut_off:
             at_ms = now_ms + _LEAVING_LOOK_MS
-            return [SetTimer(key=_LEAVING, at_ms=at_ms, then=partial(self._see_off, until_ms))]
+            return [
+                SetTimer(key=_LEAVING, at_ms=at_ms, then=partial(self._wait_for_brokers, until_ms))
+            ]
         return [*self.quorum.stop(now_ms), *self._leave(now_ms)]
 
     def _leave(self, now_ms: int) -> Effects:
-        """Wait until the others know, or long enough; for a thread that writes, as long as it takes.
+        """Wait until the other voters know, or long enough; for a thread that writes, however long it takes.
 
-        The process cannot end before it, and its directory is to be nobody else's: a vote that it saves late
-        would take the place of one that another process gave since, which could then vote twice.
+        The process must keep the lock of its directory until that thread has ended. Otherwise a vote that it
+        saves late would replace the vote of a process that started since, which could then vote twice.
         """
         assert self._leaves_until_ms is not None
         if self._is_closed:
@@ -246,14 +248,14 @@ class ControllerNode:
         return []
 
     def close(self) -> None:
-        """Close the files, durably; then nothing may follow."""
+        """Sync and close the files. No call may follow."""
         if not self._is_closed:
             self._is_closed = True
             self.quorum.close()
             self._close_files()
 
     def perform(self, effect: Effect, now_ms: int) -> Effects:
-        """A controller has no parts that need one another."""
+        """A controller has no effects for its own parts."""
         raise Bug("nobody carries out this effect", effect=type(effect).__name__)
 
     # ----------------------------------------------------------------------------------- fencing
@@ -263,12 +265,12 @@ class ControllerNode:
         return SetTimer(key=_FENCING, at_ms=now_ms + interval_ms, then=self._look_for_silence)
 
     def _look_for_silence(self, now_ms: int) -> Effects:
-        if self.controller.is_sweeping:  # also where what told of more had nothing to write yet
+        if self.controller.is_sweeping:  # also if the change itself wrote no records
             return [self._fencing_timer(now_ms), self._sweeping_timer(now_ms)]
         return [self._fencing_timer(now_ms), *self._fence(now_ms)]
 
     def _fence(self, now_ms: int) -> Effects:
-        """Fence who is silent for too long, one after the other: each is seen before the next (I6)."""
+        """Fence brokers whose sessions have expired, each after the one before is committed (I6)."""
         if not self.quorum.is_active:
             return []
 
@@ -281,7 +283,7 @@ class ControllerNode:
         return SetTimer(key=_SWEEPING, at_ms=now_ms, then=self._sweep)
 
     def _sweep(self, now_ms: int) -> Effects:
-        """Do a part of what follows from brokers that came or went, and let everybody else have a turn."""
+        """Run one slice of the elections that follow from brokers that came or left."""
         if not self.quorum.is_active:
             return []
         effects = self.quorum.write(self.controller.sweep(), _ignored, now_ms)
@@ -296,10 +298,10 @@ class ControllerNode:
         return SetTimer(key=_REGISTRATION, at_ms=at_ms, then=self._register_until_written)
 
     def _register_until_written(self, now_ms: int) -> Effects:
-        """Once the committed image has this very registration there is nothing left to do."""
+        """Register this controller, and retry until the committed image has the registration."""
         if self._is_registered:
             return []
-        problem = self._stranger_problem()
+        problem = self._foreign_cluster_problem()
         if problem is not None:
             raise refusal_to_join("controller", problem)
         if self.image.controllers.get(self.node_id) == self.registration:
@@ -316,13 +318,16 @@ class ControllerNode:
 
 
 def _ignored(outcome: object, now_ms: int) -> Effects:
-    """What went wrong is tried again by the timer."""
+    """Ignore an error: the timer retries."""
     return []
 
 
 def _doubtful_elections(delta: ClusterDelta) -> Effects:
-    """Say whose leader may lack what was acknowledged (rel-R5): one line for each that is from outside
-    the ISR, one for each broker that leads again as the last of it."""
+    """Warn of leaders that may lack acknowledged records (rel-R5).
+
+    One line for each leader from outside the ISR, and one for each broker that leads again as the last
+    replica of the ISR.
+    """
     effects: Effects = []
     alone: dict[int, list[str]] = {}
     for topic in delta.topics:

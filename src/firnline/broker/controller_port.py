@@ -1,9 +1,9 @@
-"""The active controller, as the rest of a node talks to it: here or on another node. PURE.
+"""The port of a node to the active controller, in this process or on another node. PURE.
 
-There is a command for each thing that a node asks of it; the type of a command names its outcome. Both are
-values of the domain: `outbound/remote_controller.py` makes messages of them. Every command is answered
-exactly once, by its outcome or a KafkaError: NOT_CONTROLLER where nobody active is known, NETWORK_EXCEPTION
-where it did not answer, both to be tried again. Source: KIP-497, KIP-500, KIP-631, KIP-730, KIP-858, KIP-919.
+Each request of a node to the controller is a command, whose type names its outcome. Both are values of the
+domain; `outbound/remote_controller.py` makes messages of them. Every command gets exactly one outcome or
+KafkaError: NOT_CONTROLLER if no active controller is known, NETWORK_EXCEPTION if it did not answer; the
+caller retries both. Source: KIP-497, KIP-500, KIP-631, KIP-730, KIP-858, KIP-919.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
 
 Outcome = TypeVar("Outcome")
-# Takes what a command led to, and the time.
+# Takes the outcome of a command, and the time in ms.
 ControllerCallback = Callable[[Outcome | KafkaError, int], Effects]
 
 NOBODY_ACTIVE = KafkaError(Code.NOT_CONTROLLER, "this is not the active controller")
@@ -33,52 +33,52 @@ _REMEDIES = {
     " controller.quorum.voters: name the right voters, or format its directories with their cluster id",
     Code.INVALID_REGISTRATION: "another broker has a directory.id of its meta.properties: log.dirs was"
     " copied; format directories of its own for this node",
-    Code.DUPLICATE_BROKER_REGISTRATION: "another broker of this node.id runs: stop it, or give this one an id"
-    " and log directories of its own",
+    Code.DUPLICATE_BROKER_REGISTRATION: "another broker with this node.id is running: stop it, or give this"
+    " one an id and log directories of its own",
 }
 
 
 def refusal_to_join(who: str, problem: KafkaError) -> ConfigError:
-    """Say why this node cannot be part of the cluster, and what to do about it."""
+    """Return the error of a node that cannot join the cluster, with its remedy."""
     return ConfigError(f"this {who} cannot join the cluster: {with_remedy(problem)}")
 
 
 def with_remedy(problem: KafkaError) -> str:
-    """Say what the controller said, and what to do about it."""
+    """Return the controller's error, with its remedy."""
     remedy = _REMEDIES.get(problem.code)
     return f"{problem}; {remedy}" if remedy else str(problem)
 
 
 class Command(Generic[Outcome]):
-    """A request to the active controller; `Outcome` is what it answers unless it refuses."""
+    """A request to the active controller; `Outcome` is the type of its result."""
 
     __slots__ = ()
 
 
 @event
 class RegisterBroker(Command[int]):
-    """A new incarnation of a broker is here. The outcome is its broker epoch."""
+    """Register a new incarnation of a broker. The outcome is its broker epoch."""
 
     registration: Registration
 
 
 @event
 class RegisterController(Command[None]):
-    """Where a controller listens, and what it can run."""
+    """Register the listeners and supported features of a controller."""
 
     registration: ControllerImage
 
 
 @event
 class BrokerHeartbeat(Command[HeartbeatAnswer]):
-    """A broker lives, and says where it wants to stand."""
+    """Keep a broker's session alive, and request its state: fenced, unfenced or shutting down."""
 
     beat: Heartbeat
 
 
 @event
 class AllocateProducerIds(Command[ProducerIdBlock]):
-    """A broker needs producer ids that nobody else has."""
+    """Get a block of producer ids for one broker."""
 
     broker_id: int
     broker_epoch: int
@@ -86,14 +86,14 @@ class AllocateProducerIds(Command[ProducerIdBlock]):
 
 @event
 class CreateTopics(Command[list[KafkaError | None]]):
-    """Topics that a node needs. The outcome has None, or what was wrong, for each, in the order asked."""
+    """Create topics that a node needs. The outcome has None or an error for each, in the same order."""
 
     topics: Sequence[NewTopic]
 
 
 @event
 class AlterPartitions(Command[list[IsrAnswer | KafkaError]]):
-    """In-sync replica sets that a leader proposes. The outcome has an answer to each, in the order asked."""
+    """Propose ISRs as a leader. The outcome has a result for each, in the same order."""
 
     broker_id: int
     broker_epoch: int
@@ -102,7 +102,7 @@ class AlterPartitions(Command[list[IsrAnswer | KafkaError]]):
 
 @event
 class AssignDirectories(Command[list[KafkaError | None]]):
-    """In which of its directories a broker has replicas. The outcome is as that of `CreateTopics`."""
+    """Report the directories of a broker's replicas. The outcome is as that of `CreateTopics`."""
 
     broker_id: int
     broker_epoch: int
@@ -110,23 +110,23 @@ class AssignDirectories(Command[list[KafkaError | None]]):
 
 
 class ControllerPort(Protocol):
-    """The way to the active controller."""
+    """Sends commands to the active controller."""
 
     def ask(
         self, command: Command[Outcome], then: ControllerCallback[Outcome], now_ms: int
     ) -> Effects:
-        """Have the command decided on; then `then(outcome or KafkaError, now_ms)`."""
+        """Send the command; call `then(outcome or KafkaError, now_ms)` afterwards."""
         ...
 
 
 class LocalController:
-    """The controller in this process. It refuses, NOT_CONTROLLER, while it is not the active one."""
+    """The controller in this process. The outcome is NOT_CONTROLLER while it is not active."""
 
     def __init__(self, controller: Controller, quorum: MetadataQuorum, *, is_sole: bool) -> None:
         self._controller = controller
         self._quorum = quorum
-        # Alone in the quorum and holding the directory's lock, a broker knows that its earlier
-        # incarnation is dead (I34).
+        # The only voter holds the lock of its directory: so an earlier incarnation of its broker cannot be
+        # alive (I34).
         self._is_sole = is_sole
 
     @property
@@ -174,11 +174,11 @@ class LocalController:
                     broker_epoch=command.broker_epoch,
                     wanted=command.assignments,
                 )
-        raise Bug("nobody decides on this command", command=type(command).__name__)
+        raise Bug("the controller does not decide this command", command=type(command).__name__)
 
 
 class NearestController:
-    """The controller in this process while it is the active one, else the one that is."""
+    """The controller in this process while it is active, else the active one on another node."""
 
     def __init__(self, local: LocalController, remote: ControllerPort) -> None:
         self._local = local

@@ -389,8 +389,7 @@ class OneFetch:
             )
             if type(outcome) is Local:
                 may_wait = True
-                size = len(outcome.records)
-                if size:
+                if size := len(outcome.records):
                     is_first = False
                     total += size
                     left = left - size if size < left else 0

@@ -1,8 +1,11 @@
-"""What the cluster's metadata means for the partitions on this node: host, lead, follow, drop. PURE.
+"""Applies the cluster's metadata to the partitions of this node: host, lead, follow, drop. PURE.
 
-Each committed change names the topics it touched; only those are looked at. Nothing is acted on before
-this node's own registration is in the image (rel-R4). Who needs to know that we lead a partition, or no
-longer do, is told here: coordinators, the tier. Source: KIP-631; house, walks through the broker.
+Theory of operation. Each committed change of the metadata names the topics it touches; only those are
+examined. Nothing is applied before this node's own registration is in the image (rel-R4). Changes are applied
+in order, a large one in slices; each partition goes directly to its state in the newest image. A partition
+whose log is not open is opened in slices, and is not served before that. The observer (`PartitionEvents` of
+broker/wiring) learns when a partition begins or stops leading: it informs the coordinators and the tier.
+Source: KIP-631; house, walks through the broker.
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +20,7 @@ from firnline.base.ids import INTERNAL_TOPICS, LOST_DIRECTORY, PartitionKey, Top
 from firnline.base.ports import File
 from firnline.base.waits import At, Wait
 from firnline.broker.leaders import ActedOn
-from firnline.broker.tier import absence
+from firnline.broker.tier import disabled
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import broker_config, topic_config
 from firnline.config.topic import TopicConfig
@@ -42,12 +45,12 @@ if TYPE_CHECKING:
 
 _AGAIN_MS = 5_000
 _AGAIN = ("hosting", "open again")
-# Partitions that are acted on in one go: some milliseconds of the loop, a deletion being the dearest.
+# Partitions that are changed in one step, which takes some milliseconds; a deletion takes longest.
 AT_ONCE = 64
 
 
 class LogStore(Protocol):
-    """Where logs are: `broker/storage.py`."""
+    """Opens, keeps and deletes logs: `broker/storage.py`."""
 
     def open_steps(
         self,
@@ -59,9 +62,9 @@ class LogStore(Protocol):
         directory_id: Uuid | None = None,
         may_make: bool = True,
     ) -> "Generator[At | Wait | None, None, Log]":
-        """Return the log of a partition, made if it is not there and `may_make`. StorageError else.
+        """Return the log of a partition; create it if it does not exist and `may_make`. Else StorageError.
 
-        Yields in which directory it is, then after each slice of what has to be recovered.
+        Yields its directory first, then after each slice of a recovery.
         """
         ...
 
@@ -70,58 +73,57 @@ class LogStore(Protocol):
         ...
 
     def unsynced(self, log: "Log") -> Sequence[File]:
-        """Return, once, what has to be synced before the log is served."""
+        """Return, once, the files to sync before the log is served."""
         ...
 
     def still_unsynced(self, log: "Log", files: Sequence[File]) -> None:
-        """Nobody knows whether these were synced: the end of the store waits for them."""
+        """It is unknown whether these files are synced: sync them at the latest when the store closes."""
         ...
 
     def directory_of(self, log: "Log") -> Uuid | None:
-        """Return the id of the directory that the log is in; None where that failed."""
+        """Return the id of the log's directory; None if that has failed."""
         ...
 
     def let_go(self, log: "Log") -> Effects:
-        """Serve the log no more; its files stay."""
+        """Stop serving the log; its files stay."""
         ...
 
     def is_unmade(self, topic_partition: TopicPartition, said: StorageError) -> bool:
-        """Whether a new replica could not be made where `said` says, and may be in another directory."""
+        """Whether a new replica could not be created in the directory of `said`, and another may take it."""
         ...
 
     def drop(self, log: "Log", now_ms: int) -> Effects:
-        """Delete a log, its files at leisure."""
+        """Delete a log; its files later, in the background."""
         ...
 
     def drop_unopened(
         self, topic_partition: TopicPartition, topic_id: Uuid, now_ms: int
     ) -> Effects:
-        """Delete the files of a partition that could not be opened. StorageError: not now."""
+        """Delete the files of a partition that could not be opened. StorageError: not possible now."""
         ...
 
 
 class _Unserved(NamedTuple):
-    """A partition whose log could not be opened, and why."""
+    """A partition whose log could not be opened, and the error."""
 
     name: TopicPartition
     problem: StorageError
 
 
 class Hosting:
-    """Keeps `hosted` as the committed image says.
+    """Keeps `hosted` in the state of the committed image.
 
-    A change of many partitions is acted on in slices, and the change after it waits for its end; each
-    partition is brought to where the newest image has it. What was deleted is refused from the start. Logs
-    are opened in slices, too, and what waits for the disk waits off the loop: until then the partition is
-    not led here, which clients ask again about. First come logs that a client asked for meanwhile, then
-    internal topics and what we lead with records in it, then the rest.
+    A deleted topic is refused from the start of its change on, even if its partitions are dropped in slices.
+    Logs are opened in slices, and wait for the disk off the loop. Until a log is open, its partition answers
+    NOT_LEADER_OR_FOLLOWER, and clients retry. Logs that a client has requested come first, then internal
+    topics and partitions that this node leads with records in them, then the others.
 
-    had_records     whether a replica that lies here had any on disk when the node stopped; None where
-                    nothing lies here
-    is_in           whether the broker that an image has under our id is this process: where another one
-                    took its place nothing is led or followed here
-    observer        told what becomes of partitions
-    acted_on        has the image that all partitions are as new as
+    had_records     whether a replica on this node had records on disk at the last stop; None if there are no
+                    files of it
+    is_in           whether the broker with this node's id in an image is this process. If another process has
+                    replaced it, nothing is led or followed here
+    observer        is called when partitions change
+    acted_on        has the latest image that all partitions have applied
     """
 
     def __init__(
@@ -148,28 +150,30 @@ class Hosting:
         self._is_in = is_in
         self._observer = observer
         self._acted_on = acted_on
-        # They are not served. One that is not ours any more stays until its files are gone.
+        # Partitions that are not served. One of another node stays here until its files are deleted.
         self.failed: dict[PartitionKey, _Unserved] = {}
         self._image = EMPTY_IMAGE
         self._changes = Background("hosting")
         self._changes_left = 0
         self._refused: dict[
             TopicPartition, None
-        ] = {}  # of deleted topics, led until then, not dropped yet
+        ] = {}  # partitions of deleted topics that were led, and are not dropped yet
         self._is_stopped = False
-        self._being_cut: dict[TopicPartition, None] = {}  # and there is news of them
-        self._lost_before: dict[PartitionKey, None] = {}  # and not known yet whether it is here
+        self._being_cut: dict[
+            TopicPartition, None
+        ] = {}  # their logs are being truncated, and their metadata has changed
+        self._lost_before: dict[PartitionKey, None] = {}  # whether they exist here is not known yet
         self._opening = Opening(self._begin, self._finish, self._place, store.healthy_paths)
         self._topic_config: tuple[ClusterImage, str, TopicConfig] | None = None
         self._altered: tuple[Mapping[str, str], Mapping[str, str], BrokerConfig] | None = None
 
     @property
     def acted_on(self) -> ClusterImage:
-        """The image that all partitions are as new as."""
+        """The latest image that all partitions have applied."""
         return self._acted_on.image
 
     def apply(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
-        """Act on one committed change; `when_settled` tells when it is done with."""
+        """Apply one committed change; `when_settled` calls back when that is done."""
         if self._is_stopped:
             return []
         self._image = image
@@ -180,20 +184,20 @@ class Hosting:
         return self._change(self._acts(delta), now_ms, is_long=is_large)
 
     def take(self, image: ClusterImage, now_ms: int) -> Effects:
-        """Act on all of an image: nothing is hosted yet."""
+        """Apply a complete image; no partition is hosted yet."""
         self._image = image
         partitions = (len(topic.partitions) for topic in image.topics_by_id.values())
         is_long = any(count > AT_ONCE for count in accumulate(partitions))
         return self._change(self._acts_on_all(image), now_ms, is_long=is_long)
 
     def when_applied(self, then: LogsOpenCallback, now_ms: int) -> Effects:
-        """Run `then(now_ms)` once all that was applied so far is acted on, but for logs yet to be opened."""
+        """Call `then(now_ms)` once all changes so far are applied, except that logs may not be open yet."""
         return self._change(iter([then]), now_ms)
 
     def when_settled(
         self, then: LogsOpenCallback, now_ms: int, *, at_most_ms: int | None = None
     ) -> Effects:
-        """Run `then(now_ms)` once all that was applied so far is acted on, or after `at_most_ms`."""
+        """Call `then(now_ms)` once all changes so far are applied and logs open, or after `at_most_ms`."""
 
         def applied(at_ms: int) -> Effects:
             left_ms = None if at_most_ms is None else max(0, now_ms + at_most_ms - at_ms)
@@ -202,10 +206,10 @@ class Hosting:
         return self.when_applied(applied, now_ms)
 
     def when_ready(self, then: LogsOpenCallback, now_ms: int, *, at_most_ms: int) -> Effects:
-        """`when_settled` for who is counted in then.
+        """As `when_settled`, before the broker is unfenced.
 
-        But what was lost is looked for in any case: the controller elects what is here again when it counts
-        a broker in, and not later.
+        Waits for the search of lost replicas however long it takes: the controller elects a replica that has
+        come back when it unfences the broker, and not later.
         """
 
         def settled(at_ms: int) -> Effects:
@@ -218,7 +222,7 @@ class Hosting:
     def _change(
         self, acts: Iterator[LogsOpenCallback | None], now_ms: int, *, is_long: bool = False
     ) -> Effects:
-        """Have something done after all that came before it: now, or in slices from the next turn on."""
+        """Run `acts` after all earlier changes: now, or in slices from the next turn on."""
         effects: Effects = []
         if not self._changes_left and not is_long:
             for act in acts:
@@ -241,7 +245,7 @@ class Hosting:
         return []
 
     def _acts_on_all(self, image: ClusterImage) -> Iterator[LogsOpenCallback | None]:
-        """What a whole image asks for; None where others should have their turn."""
+        """Yield the steps for a complete image; None to give way to other work."""
         steps = difference_steps(EMPTY_IMAGE, image)
         while True:
             try:
@@ -252,7 +256,7 @@ class Hosting:
             yield None
 
     def _acts(self, delta: ClusterDelta) -> Iterator[LogsOpenCallback]:
-        """What a change asks for, a partition at a time."""
+        """Yield the steps for a change, one for each partition."""
         held_up: list[Partition] = []
         for gone in delta.deleted_topics:
             for index in sorted(gone.partitions):
@@ -265,7 +269,7 @@ class Hosting:
                 topic = self._image.topics_by_name.get(resource.name)
                 for index in sorted(topic.partitions if topic is not None else ()):
                     yield partial(self._configure, resource.name, index)
-            elif resource.resource_type == ResourceType.BROKER:  # defaults of topics are among them
+            elif resource.resource_type == ResourceType.BROKER:  # they include defaults of topics
                 for name, index in list(self._hosted.by_name):
                     yield partial(self._configure, name, index)
         if self._is_taken(delta):
@@ -274,7 +278,7 @@ class Hosting:
         yield partial(self._all_acted_on, delta.after, held_up)
 
     def _is_taken(self, delta: ClusterDelta) -> bool:
-        """Whether with this change another process, or nobody, is in our place."""
+        """Whether the change replaces or removes the registration of this process."""
         return self._node_id in delta.brokers and not self._is_in(delta.after)
 
     def _all_acted_on(
@@ -288,14 +292,14 @@ class Hosting:
         return effects + self._opening.go(now_ms)
 
     def _again_if_hosted(self, partition: Partition, now_ms: int) -> Effects:
-        """What is believed of other brokers is newer now than when its change was acted on."""
+        """Apply the partition's state again: the facts about other brokers are newer now."""
         name = partition.topic_partition
         found = self._state((partition.topic_id, name.partition))
         is_here = self._hosted.by_name.get(name) is partition and partition.log.truncation is None
         return self._update(partition, found[1], now_ms) if is_here and found is not None else []
 
     def _refuse_deleted(self, delta: ClusterDelta) -> None:
-        """What is acknowledged from here on, by name, belongs to the topic that has the name now."""
+        """Refuse deleted topics at once: from here on their names belong to the topics that replaced them."""
         for gone in delta.deleted_topics:
             for index in gone.partitions:
                 partition = self._hosted.by_id.get((gone.topic_id, index))
@@ -306,10 +310,10 @@ class Hosting:
                 partition.retire()
 
     def leave(self, then: LogsOpenCallback, now_ms: int) -> Effects:
-        """Serve nothing any more, and tell who waits; then `then(now_ms)`: the logs are about to be closed.
+        """Stop serving, answer waiting requests, then call `then(now_ms)`, which closes the logs.
 
-        What was deleted until now is dropped first. What no controller took from us in time is still led here
-        as far as we know.
+        Deleted partitions are dropped first. Partitions that the controller has not moved in time are still
+        led by this node, as far as it knows.
         """
         return self.when_applied(partial(self._leave, then), now_ms)
 
@@ -323,7 +327,7 @@ class Hosting:
         return Background("hosting: leave").begin(_partitions_in_turn([*acts, then]), now_ms)
 
     def stop(self) -> None:
-        """Open nothing more, and act on no change: the next start does."""
+        """Open no more logs and apply no more changes: the next start does."""
         self._is_stopped = True
         for job in self._opening.stop():
             self._store.still_unsynced(job.partition.log, job.files)
@@ -339,7 +343,7 @@ class Hosting:
         if found is None:
             if key in self.failed:
                 self._opening.add(key)
-            # A topic that is deleted by a later change is dropped by that.
+            # A later change that deletes the topic also drops the partition.
             is_moved = hosted is not None and topic.topic_id in self._image.topics_by_id
             return self._drop(hosted, now_ms) if is_moved and hosted is not None else []
         if hosted is None:
@@ -351,12 +355,12 @@ class Hosting:
         return effects
 
     def _urgency(self, topic: TopicImage, state: PartitionImage, index: int) -> Urgency:
-        """Of a log that is not open. What is led by nobody is led by us soon, if we are in its ISR."""
+        """How urgent it is to open a log. A partition without a leader may be led by this node soon."""
         if state.directories[state.replicas.index(self._node_id)] == LOST_DIRECTORY:
             self._lost_before[(topic.topic_id, index)] = None
             return Urgency.ASKED_FOR
         if topic.name in INTERNAL_TOPICS:
-            return Urgency.ASKED_FOR  # members of groups wait for it, and none of them names it
+            return Urgency.ASKED_FOR  # members of groups wait for it, although no request names it
         had_records = self._had_records(TopicPartition(topic.name, index))
         if had_records is None:
             return Urgency.LIKELY
@@ -364,7 +368,7 @@ class Hosting:
         return Urgency.LIKELY if had_records and self._node_id in leaders else Urgency.IDLE
 
     def asked_for(self, topic: str, index: int) -> None:
-        """A client wants it: if it waits to be opened, it waits no longer than it must."""
+        """A client has requested the partition: open its log next if it is not open."""
         found = self._image.topics_by_name.get(topic)
         if found is not None:
             self._opening.prefer((found.topic_id, index))
@@ -372,7 +376,7 @@ class Hosting:
     # ---------------------------------------------------------------- what needs the disk
 
     def _state(self, key: PartitionKey) -> tuple[TopicImage, PartitionImage] | None:
-        """What the newest image says of a partition; None when it is not ours."""
+        """The partition in the newest image; None if this node is not a replica."""
         topic = self._image.topics_by_id.get(key[0])
         state = None if topic is None else topic.partitions.get(key[1])
         if topic is None or state is None or self._node_id not in state.replicas:
@@ -380,7 +384,7 @@ class Hosting:
         return topic, state
 
     def _place(self, key: PartitionKey) -> Hashable:
-        """Which name its files have: a topic that is deleted may be made again while its log is opened."""
+        """The name of its files: a topic may be deleted and created again while its log is being opened."""
         topic = self._image.topics_by_id.get(key[0])
         return key if topic is None else (topic.name, key[1])
 
@@ -397,18 +401,18 @@ class Hosting:
             return self._give_up(key, now_ms)
         name = TopicPartition(found[0].name, key[1])
         hosted = self._hosted.by_name.get(name)
-        if hosted is not None:  # it changed while it was opened
+        if hosted is not None:  # its state changed while it was being opened
             if hosted.log.truncation is not None:
                 return self._when_whole(hosted, now_ms)
             return self._update(hosted, found[1], now_ms)
         said = found[1].directories[found[1].replicas.index(self._node_id)]
-        # In an empty log that leads, nothing would be left of what was acknowledged.
+        # An empty log that leads would lose all acknowledged records.
         may_make = said != LOST_DIRECTORY or found[1].isr != (self._node_id,)
         config = self._config_of(name.topic)
-        if absence.is_beyond(
+        if disabled.needs_disabled_tier(
             self._config, name.topic, self._image.topic_config_overrides(name.topic)
         ):
-            problem = absence.not_served()
+            problem = disabled.not_served()
             return self._not_served(
                 key, name, problem, now_ms, is_lost=found[1].isr != (self._node_id,)
             )
@@ -424,7 +428,7 @@ class Hosting:
         return Job(key, partition, self._store.unsynced(log))
 
     def _finish(self, job: Job, problem: StorageError | None, now_ms: int) -> Effects:
-        """It is on disk: serve the partition as the newest image says, unless that took it away."""
+        """The log is synced: serve the partition in its state in the newest image, if it still has it."""
         partition, found = job.partition, self._state(job.key)
         if job.key not in self._opening:
             self._lost_before.pop(job.key, None)
@@ -448,17 +452,17 @@ class Hosting:
             return self._remove(job.key, log, now_ms)
         log.config = self._config_of(found[0].name)
         self._hosted.add(partition)
-        told = told_of_recovery(log)
+        warnings = told_of_recovery(log)
         if job.key in self._opening:
-            return told  # it changed again: its turn comes
-        return told + self._update(partition, found[1], now_ms)
+            return warnings  # its state changed again: it is opened again in its turn
+        return warnings + self._update(partition, found[1], now_ms)
 
     def _not_opened(
         self, key: PartitionKey, name: TopicPartition, problem: StorageError, now_ms: int
     ) -> Effects:
-        """Its files are damaged, which concerns nobody else; or a disk failed, or has no room now.
+        """Handle a log that could not be opened: damaged files, a failed disk, or no space or descriptor now.
 
-        A partition that is left lying here is out of its ISR, or led by nobody, for as long as we run.
+        A partition that stays unopened is out of its ISR, or without a leader, until the next start.
         """
         if not problem.is_passing and problem.facts.get("error") is not None:
             effects = self._disk_failed(key, name, problem, now_ms)
@@ -466,16 +470,16 @@ class Hosting:
             effects = self._not_served(key, name, problem, now_ms)
             if problem.is_passing and self._state(key) is not None:
                 effects.append(self._timer(now_ms))
-        if self._state(key) is None:  # it was deleted, or moved away, meanwhile
+        if self._state(key) is None:  # it has been deleted or moved meanwhile
             effects += self._give_up(key, now_ms)
         return effects
 
     def _disk_failed(
         self, key: PartitionKey, name: TopicPartition, problem: StorageError, now_ms: int
     ) -> Effects:
-        """A disk failed under a log that is not served yet; a new one is made in another directory, if any.
+        """A disk failed under a log that is not served yet; create a new log in another directory, if any.
 
-        Told as lost, it would be waited for: nobody knows then that it never had a record.
+        If it were reported as lost, the controller would wait for it, not knowing that it never had a record.
         """
         effects = self._observer.disk_failed(problem, now_ms)
         if self._store.is_unmade(name, problem):
@@ -484,7 +488,7 @@ class Hosting:
         return self._not_served(key, name, problem, now_ms) + effects
 
     def _give_up(self, key: PartitionKey, now_ms: int) -> Effects:
-        """Have the files removed of a partition that could not be opened and is not ours any more."""
+        """Delete the files of an unopened partition that this node does not have any more."""
         found = self.failed.pop(key, None)
         return [] if found is None else self._remove_unopened(key, found.name, now_ms)
 
@@ -495,7 +499,7 @@ class Hosting:
             if problem.is_passing:
                 self.failed[key] = _Unserved(name, problem)
                 return [self._timer(now_ms)]
-            return [Warn(line=f"{name} is not removed before the next start: {problem}")]
+            return [Warn(line=f"{name} is not deleted before the next start: {problem}")]
 
     def _timer(self, now_ms: int) -> SetTimer:
         return SetTimer(key=_AGAIN, at_ms=now_ms + _AGAIN_MS, then=self._again)
@@ -524,7 +528,7 @@ class Hosting:
         return effects
 
     def _config_of(self, topic: str) -> TopicConfig:
-        """One object for all partitions of a topic."""
+        """Return the configuration of a topic, one object for all its partitions."""
         known = self._topic_config
         if known is None or known[0] is not self._image or known[1] != topic:
             overrides = self._image.topic_config_overrides(topic)
@@ -533,7 +537,7 @@ class Hosting:
         return known[2]
 
     def _defaults(self) -> BrokerConfig:
-        """The broker's settings, with what was altered at run time."""
+        """The broker's configuration with its dynamic configs."""
         cluster, node = (
             self._image.config(ResourceType.BROKER, name) for name in ("", str(self._node_id))
         )
@@ -563,7 +567,7 @@ class Hosting:
             effects += partition.fetch_waiters.all_at_once(now_ms)
         if (
             partition.is_leader and partition.deletion_waiters
-        ):  # nobody waits for a replica that is gone
+        ):  # no request waits for a replica without a log
             effects += partition.deletion_waiters.passed(partition.low_watermark, now_ms)
         if leads_anew:
             effects += self._observer.leadership_began(partition, now_ms)
@@ -581,15 +585,15 @@ class Hosting:
         effects: Effects = []
         overrides = self._image.topic_config_overrides(topic)
         was_tiered = partition.log.config.remote_storage_enable
-        if not was_tiered and absence.is_beyond(self._config, topic, overrides):
-            effects.append(Warn(line=absence.tiered_meanwhile(str(partition.topic_partition))))
+        if not was_tiered and disabled.needs_disabled_tier(self._config, topic, overrides):
+            effects.append(Warn(line=disabled.tiered_meanwhile(str(partition.topic_partition))))
         partition.log.config = config
         return effects + self._observer.partition_configured(partition, now_ms)
 
     def _drop_deleted(self, topic: TopicImage, index: int, now_ms: int) -> Effects:
         key = (topic.topic_id, index)
         if key in self.failed:
-            self._opening.add(key)  # in its turn: its log may just be tried again
+            self._opening.add(key)  # in its turn: its log may be in another attempt
         partition = self._hosted.by_id.get(key)
         if partition is None:
             return self._drop_unopened(key, TopicPartition(topic.name, index), now_ms)
@@ -598,14 +602,14 @@ class Hosting:
         return self._drop(partition, now_ms)
 
     def _drop_unopened(self, key: PartitionKey, name: TopicPartition, now_ms: int) -> Effects:
-        """It was deleted before its turn came: nobody else would remove what lies here."""
+        """Delete the files of a partition that was deleted before its log was opened."""
         if key in self.failed or not self._opening.gives_up(key):
             return []
         self._lost_before.pop(key, None)
         return self._remove_unopened(key, name, now_ms)
 
     def _when_whole(self, partition: Partition, now_ms: int) -> Effects:
-        """Its log is being cut: act on what the image says of it when that is over, all at once."""
+        """Its log is being truncated: apply its state in the image once that is over."""
         if partition.topic_partition in self._being_cut:
             return []
         self._being_cut[partition.topic_partition] = None
@@ -626,7 +630,7 @@ class Hosting:
         return effects + self._opening.go(now_ms)
 
     def _drop(self, partition: Partition, now_ms: int) -> Effects:
-        """Serve it no more, tell who waits for it, then give its files up."""
+        """Stop serving a partition, answer its waiting requests, then delete its files."""
         self._hosted.remove(partition)
         effects = self._retire(partition, now_ms)
         effects += self._observer.partition_dropped(partition, now_ms)
@@ -634,7 +638,7 @@ class Hosting:
         return effects + self._remove(key, partition.log, now_ms)
 
     def _remove(self, key: PartitionKey, log: "Log", now_ms: int) -> Effects:
-        """Delete a log. On a full disk no name may change: it is tried again, as one that is not served."""
+        """Delete a log. If the disk is too full to rename it, retry as for a partition that is not served."""
         name = log.topic_partition
         try:
             return self._store.drop(log, now_ms)
@@ -642,7 +646,7 @@ class Hosting:
             if problem.is_passing:
                 self.failed[key] = _Unserved(name, problem)
                 return [self._timer(now_ms)]
-            line = f"{name} is not removed before the next start: {problem}"
+            line = f"{name} is not deleted before the next start: {problem}"
             return [Warn(line=line), *self._observer.disk_failed(problem, now_ms)]
 
     def _retire(self, partition: Partition, now_ms: int) -> Effects:
@@ -658,7 +662,7 @@ class Hosting:
 
 
 def _partitions_in_turn(acts: Iterable[LogsOpenCallback | None]) -> Generator[Effects, int, None]:
-    """Do some at a time; None where others should have their turn before."""
+    """Run steps in slices; None ends a slice."""
     now_ms = yield []
     effects: Effects = []
     for count, act in enumerate(acts, 1):
@@ -671,7 +675,7 @@ def _partitions_in_turn(acts: Iterable[LogsOpenCallback | None]) -> Generator[Ef
 
 
 def _is_large(delta: ClusterDelta) -> bool:
-    """Does a change concern more partitions than are acted on in one go?"""
+    """Whether a change has more partitions than one step applies."""
     count = 0
     for gone in delta.deleted_topics:
         count += len(gone.partitions)

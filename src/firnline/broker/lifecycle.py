@@ -1,9 +1,12 @@
-"""A broker's life with the controller: register, beat, serve, and leave in order. PURE.
+"""The lifecycle of a broker: registration, heartbeats, and controlled shutdown. PURE.
 
-The active controller may be in this process or in another one, may change, and may not be there for a while:
-what it did not answer is asked again. A broker registers once in its life as a process; until the image has
-that registration, and what it says is open, each heartbeat asks to stay fenced. On the way out the controller
-takes away what we lead before the logs are closed. Source: KIP-631, KIP-903; spec 2.1, 2.2, 2.7, I4.
+Theory of operation. A process registers once, with retries until a controller answers, and gets its broker
+epoch. When the committed image has that registration, the node applies the image and opens its logs. Until
+they are open, each heartbeat requests to stay fenced; then it requests to be unfenced. When the image says
+so, clients are served. In a controlled shutdown the heartbeats request to leave; the controller first moves
+the leadership of this broker to others, then lets it go, and the logs are closed. The active controller may
+be in this process or in another one, may change, and may be absent for a while. Source: KIP-631, KIP-903;
+spec 2.1, 2.2, 2.7, I4.
 """
 
 from collections.abc import Callable
@@ -28,38 +31,38 @@ from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 
 _REGISTER = ("broker", "registration")
-_BEAT = ("broker", "heartbeat")
-_UNTOLD = ("broker", "untold failure")
-# Kafka's own: after a failure 100 ms, twice as long each time.
+_HEARTBEAT = ("broker", "heartbeat")
+_UNREPORTED = ("broker", "unreported failure")
+# As in Kafka: 100 ms after a failure, twice as long after each further one.
 _RETRY_MS = 100
-# Nobody leads yet: a look is cheap, and the quorum is about to tell.
+# While no controller is active: a retry is cheap, and the election ends soon.
 _NOBODY_MS = 20
-# While the controller waits for us to catch up, or we for it to let us go.
+# While the controller waits for this broker to catch up, or this broker for its release.
 _SOON_MS = 50
-# So long without a majority of controllers within reach, and nobody will answer a broker that leaves.
+# After this time without a majority of controllers, a broker that shuts down expects no answer any more.
 _CUT_OFF_MS = 1_000
-# A controlled shutdown is a few beats long; nobody waits seconds for each.
+# A controlled shutdown takes a few heartbeats, which must not be seconds apart.
 _LEAVING_INTERVAL_MS = 10
-# What no other attempt changes: the operator has to. All else is asked again, for as long as Kafka does: a
-# session of a dead incarnation of ours, a controller that shuts down, or an answer that nobody can mean.
+# Errors that only the operator can solve. All others are retried, for as long as Kafka does: the session of
+# an earlier incarnation, a controller that shuts down, or a response that makes no sense.
 _FINAL = (
     Code.CLUSTER_AUTHORIZATION_FAILED,
     Code.INCONSISTENT_CLUSTER_ID,
     Code.INVALID_REGISTRATION,
 )
-# What a controller says that has no registration of ours.
+# The errors of a controller without a registration of this broker.
 _UNKNOWN = (Code.STALE_BROKER_EPOCH, Code.BROKER_ID_NOT_REGISTERED)
 
 _SUPERSEDED = (
-    "broker {0} is registered anew by another process, or unregistered: the controllers refuse this one for"
-    " good, and it leads nothing and follows nobody until it is started again; if two nodes have"
+    "broker {0} is registered by another process, or unregistered: the controllers refuse this process for"
+    " good, and it leads and follows nothing until it is started again; if two nodes have"
     " node.id={0}, give one of them an id and log directories of its own"
 )
 _SUPERSEDED_EVERY_MS = 60_000
 
 
 class Stage(Enum):
-    """How far the node is."""
+    """The stages of a broker's life."""
 
     STARTING = "starting"
     REGISTERED = "registered"
@@ -70,34 +73,38 @@ class Stage(Enum):
 
 
 class LifecycleObserver(Protocol):
-    """Who acts on what the controller says of this broker: the node. `Lifecycle` alone calls it, on the loop.
+    """Carries out the transitions of a broker's life: the node. `Lifecycle` calls it, on the event loop.
 
-    Each is called once in the life of a process, in this order; it returns what is to be done.
+    Each method is called once in the life of a process, in this order, and returns effects.
     """
 
     def broker_registered(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
-        """Our registration is in the committed image: act on metadata from here on, all of it first, and
-        run `then(now_ms)` when that is done. It may raise ConfigError for what the operator must mend."""
+        """The committed image has the registration: apply the complete image, then every change of it.
+
+        Call `then(now_ms)` once the image is applied. Raises ConfigError for problems that the operator has
+        to solve.
+        """
         ...
 
     def broker_unfenced(self, now_ms: int) -> Effects:
-        """The controller counts us in: clients may be served."""
+        """The broker is unfenced: clients may be served."""
         ...
 
     def broker_released(self, now_ms: int) -> Effects:
-        """The controller let us go, or there is none to ask: lead nothing any more, and close."""
+        """The controller has released the broker, or there is none: lead nothing any more, and close."""
         ...
 
 
 class Lifecycle:
     """One incarnation of this broker.
 
-    image()                      what was applied of the metadata here
-    is_cut_off()                 too few voters are within reach for anybody to lead
-    stranger_problem()           why the voters take this node for none of theirs, if they do
-    observer                     is told that we are registered, counted in, and let go
-    failed_directories()         the ids of those of our log directories that failed
-    cordoned_directories()       of those that take nothing new; None where the cluster knows no such thing
+    image()                      the latest image of this node
+    is_cut_off()                 whether too few voters are reachable for any to lead
+    foreign_cluster_problem()    an error if the voters belong to another cluster
+    observer                     carries out the transitions: registered, unfenced, released
+    failed_directories()         the ids of the log directories that have failed
+    cordoned_directories()       the ids of those that take no new replicas; None if the cluster's
+                                 metadata.version has no cordoned directories
     """
 
     def __init__(
@@ -106,7 +113,7 @@ class Lifecycle:
         port: ControllerPort,
         image: Callable[[], ClusterImage],
         is_cut_off: Callable[[], bool],
-        stranger_problem: Callable[[], KafkaError | None],
+        foreign_cluster_problem: Callable[[], KafkaError | None],
         registration: Registration,
         config: BrokerConfig,
         observer: LifecycleObserver,
@@ -118,41 +125,41 @@ class Lifecycle:
         self._port = port
         self._image = image
         self._is_cut_off = is_cut_off
-        self._stranger_problem = stranger_problem
+        self._foreign_cluster_problem = foreign_cluster_problem
         self._registration = registration
         self._config = config
         self._observer = observer
         self._failed_directories = failed_directories
         self._cordoned_directories = cordoned_directories
-        # Those that the controller was told of.
-        self._told_failed: tuple[Uuid, ...] = ()
+        # Those that a heartbeat has reported.
+        self._reported_failed: tuple[Uuid, ...] = ()
         self._is_telling = False
         self._started_ms = 0
         self._failures = 0
         self._is_registering = False
-        self._is_beating = False
-        # What the image gives us is open.
+        self._is_sending = False
+        # The image is applied, and its logs are open.
         self._is_ready = False
         self._is_unfenced = False
-        self._heard_ms = 0
+        self._answered_ms = 0
         self._said: Code | None = None
-        self._superseded_ms: int | None = None  # when the operator was told last
+        self._superseded_ms: int | None = None  # when the operator was warned last
 
     @property
     def is_registered(self) -> bool:
-        """Whether metadata is acted on: the image has the registration of this incarnation."""
+        """Whether the image has the registration of this incarnation, so that metadata is applied."""
         return self.stage not in (Stage.STARTING, Stage.REGISTERED)
 
     # ------------------------------------------------------------------------------ registration
 
     def start(self, now_ms: int) -> Effects:
-        """Tell the controller that a new incarnation is here, as soon as there is one."""
+        """Register this incarnation as soon as a controller is active."""
         assert self.stage is Stage.STARTING
         self._started_ms = now_ms
         return self.register(now_ms)
 
     def register(self, now_ms: int) -> Effects:
-        """Ask to be registered; again later when that cannot be. The directories' locks are held."""
+        """Send the registration; retry after an error. The locks of the directories are held."""
         if self.stage is not Stage.STARTING or self._is_registering:
             return []
         self._is_registering = True
@@ -162,63 +169,63 @@ class Lifecycle:
     def _registered(self, outcome: int | KafkaError, now_ms: int) -> Effects:
         self._is_registering = False
         if self.stage is not Stage.STARTING:
-            return []  # told to stop meanwhile
+            return []  # shut down meanwhile
         if isinstance(outcome, KafkaError):
             return self._register_again(outcome, now_ms)
         self.broker_epoch = outcome
         self.stage = Stage.REGISTERED
         self._failures = 0
-        self._heard_ms = now_ms
-        return [CancelTimer(key=_REGISTER), *self.on_metadata(now_ms), *self._beat(now_ms)]
+        self._answered_ms = now_ms
+        return [CancelTimer(key=_REGISTER), *self.on_metadata(now_ms), *self._heartbeat(now_ms)]
 
     def _register_again(self, problem: KafkaError, now_ms: int) -> Effects:
-        stranger = self._stranger_problem()
-        if stranger is not None or problem.code in _FINAL:
-            raise refusal_to_join("broker", stranger or problem)
+        foreign = self._foreign_cluster_problem()
+        if foreign is not None or problem.code in _FINAL:
+            raise refusal_to_join("broker", foreign or problem)
         waited_ms = now_ms - self._started_ms
         if waited_ms >= self._config.initial_broker_registration_timeout_ms:
             raise ConfigError(
                 f"this broker could not register within {waited_ms} ms"
                 f" (initial.broker.registration.timeout.ms): {with_remedy(problem)}"
             )
-        # What our last incarnation led is settled first, after every crash.
+        # After a crash the controller first elects leaders for the partitions of the last incarnation.
         is_settling = problem.code is Code.REQUEST_TIMED_OUT
-        effects = [] if is_settling else self._say(problem)
+        effects = [] if is_settling else self._warn(problem)
         at_ms = now_ms + self._pause_ms(problem, self._config.broker_session_timeout_ms)
         return [*effects, SetTimer(key=_REGISTER, at_ms=at_ms, then=self.register)]
 
     def on_metadata(self, now_ms: int) -> Effects:
-        """The image moved on: once it has our registration, act on all of it (rel-R4)."""
+        """The image has changed: once it has the registration, apply all of it (rel-R4)."""
         image = self._image()
         if self.is_in(image):
-            # Metadata has the last word: with the epoch of an answer that was wrong nobody would count us in.
+            # The epoch in the metadata counts: with that of a wrong response the broker would stay fenced.
             self.broker_epoch = image.brokers[self._registration.broker_id].epoch
             if self.stage is Stage.REGISTERED:
                 self.stage = Stage.FENCED
-                return self._observer.broker_registered(self._taken, now_ms)
+                return self._observer.broker_registered(self._applied, now_ms)
         elif self.stage is Stage.REGISTERED and image.offset >= self.broker_epoch:
             return self._was_not_registered(now_ms)
         return self._serve_once_known(now_ms) if self._is_unfenced else []
 
     def _was_not_registered(self, now_ms: int) -> Effects:
-        """The answer was wrong, or another took our place since: ask again, and hear which (I3)."""
+        """The response was wrong, or another process registered since: register again to find out (I3)."""
         self.stage = Stage.STARTING
         self._started_ms = now_ms
         timer = SetTimer(key=_REGISTER, at_ms=now_ms + _SOON_MS, then=self.register)
-        return [CancelTimer(key=_BEAT), timer]
+        return [CancelTimer(key=_HEARTBEAT), timer]
 
-    def _taken(self, now_ms: int) -> Effects:
-        """What the image gives us is open: ask to be counted in."""
+    def _applied(self, now_ms: int) -> Effects:
+        """The image is applied and its logs are open: request to be unfenced."""
         self._is_ready = True
-        return self._beat(now_ms)
+        return self._heartbeat(now_ms)
 
     # -------------------------------------------------------------------------------- heartbeats
 
-    def _beat(self, now_ms: int) -> Effects:
-        """Say that we live; one at a time, the next one when this one is answered."""
-        if self.stage in (Stage.STARTING, Stage.STOPPED) or self._is_beating:
+    def _heartbeat(self, now_ms: int) -> Effects:
+        """Send a heartbeat; the next one after its response."""
+        if self.stage in (Stage.STARTING, Stage.STOPPED) or self._is_sending:
             return []
-        self._is_beating = True
+        self._is_sending = True
         is_ready, is_leaving = self._is_ready, self.stage is Stage.LEAVING
         failed = self._failed_directories()
         beat = Heartbeat(
@@ -231,25 +238,25 @@ class Lifecycle:
             cordoned_log_dirs=self._cordoned_directories(),
         )
 
-        def heard(outcome: HeartbeatAnswer | KafkaError, at_ms: int) -> Effects:
-            self._is_beating = False
+        def on_outcome(outcome: HeartbeatAnswer | KafkaError, at_ms: int) -> Effects:
+            self._is_sending = False
             if self.stage is Stage.STOPPED:
                 return []
-            effects = self._heard(outcome, at_ms)
+            effects = self._heartbeat_answered(outcome, at_ms)
             if not isinstance(outcome, KafkaError):
-                self._told_failed = failed
+                self._reported_failed = failed
                 if self._failed_directories() != failed:
-                    return effects + self._beat(at_ms)
+                    return effects + self._heartbeat(at_ms)
             if (self._is_ready, self.stage is Stage.LEAVING) != (is_ready, is_leaving):
-                return effects + self._beat(at_ms)  # that answer is to another question
+                return effects + self._heartbeat(at_ms)  # the response is to an outdated heartbeat
             return effects
 
-        return self._port.ask(BrokerHeartbeat(beat=beat), heard, now_ms)
+        return self._port.ask(BrokerHeartbeat(beat=beat), on_outcome, now_ms)
 
-    def _heard(self, outcome: HeartbeatAnswer | KafkaError, now_ms: int) -> Effects:
+    def _heartbeat_answered(self, outcome: HeartbeatAnswer | KafkaError, now_ms: int) -> Effects:
         if isinstance(outcome, KafkaError):
-            return self._not_heard(outcome, now_ms)
-        self._failures, self._said, self._heard_ms = 0, None, now_ms
+            return self._heartbeat_failed(outcome, now_ms)
+        self._failures, self._said, self._answered_ms = 0, None, now_ms
         if self.stage is Stage.LEAVING:
             if outcome.should_shut_down:
                 return self._leave(now_ms)
@@ -264,38 +271,38 @@ class Lifecycle:
         return [timer]
 
     def _serve_once_known(self, now_ms: int) -> Effects:
-        """Counted in by the controller; clients come once the image here says so, for they are told by it."""
+        """The controller has unfenced the broker; serve clients once the image, which they see, says so."""
         broker = self._image().brokers.get(self._registration.broker_id)
         if self.stage is not Stage.FENCED or broker is None or broker.fenced:
             return []
         self.stage = Stage.RUNNING
         return self._observer.broker_unfenced(now_ms)
 
-    def _not_heard(self, problem: KafkaError, now_ms: int) -> Effects:
-        """The controller is away, or does not know us: it will be, or will, or the operator must act."""
+    def _heartbeat_failed(self, problem: KafkaError, now_ms: int) -> Effects:
+        """No controller answers, or it does not know this broker: retry, or the operator has to act."""
         if problem.code is Code.STALE_BROKER_EPOCH and self._is_superseded:
             if self.stage is Stage.LEAVING:
-                return self._leave(now_ms)  # what we led is with others
-            # Apache Kafka 4.3.1 stays up, too (asked). Whoever reaches a listener may unregister a broker:
-            # no request is to end a process, which may be one of the controllers as well.
+                return self._leave(now_ms)  # other brokers lead its partitions already
+            # Apache Kafka 4.3.1 stays up, too (tried). Any client can unregister a broker, and no request may
+            # stop a process, which may also be one of the controllers.
             interval_ms = self._config.broker_heartbeat_interval_ms
-            return [*self._say_superseded(now_ms), self._timer(now_ms + interval_ms)]
+            return [*self._warn_superseded(now_ms), self._timer(now_ms + interval_ms)]
         if self.stage is Stage.LEAVING:
-            silent_ms = now_ms - self._heard_ms
+            silent_ms = now_ms - self._answered_ms
             if silent_ms >= self._config.broker_session_timeout_ms:
-                return self._leave(now_ms)  # whoever decides then has fenced us
+                return self._leave(now_ms)  # the next active controller has fenced this broker
             if silent_ms >= _CUT_OFF_MS and self._is_cut_off():
-                return self._leave(now_ms)  # the last of a cluster that is stopped as a whole
+                return self._leave(now_ms)  # the last node of a cluster that stops as a whole
             return [self._timer(now_ms + _SOON_MS)]
         if self.stage is Stage.STARTING:
             return []
         if self.stage is Stage.REGISTERED and problem.code in _UNKNOWN:
-            return [*self._say(problem), *self._was_not_registered(now_ms)]
+            return [*self._warn(problem), *self._was_not_registered(now_ms)]
         pause_ms = self._pause_ms(problem, self._config.broker_heartbeat_interval_ms)
-        return [*self._say(problem), self._timer(now_ms + pause_ms)]
+        return [*self._warn(problem), self._timer(now_ms + pause_ms)]
 
-    def _say_superseded(self, now_ms: int) -> Effects:
-        """Again every minute: nothing but a start mends it."""
+    def _warn_superseded(self, now_ms: int) -> Effects:
+        """Warn once a minute, because only a restart helps."""
         if self._superseded_ms is not None and now_ms - self._superseded_ms < _SUPERSEDED_EVERY_MS:
             return []
         self._superseded_ms = now_ms
@@ -303,16 +310,16 @@ class Lifecycle:
 
     @property
     def _is_superseded(self) -> bool:
-        """Whether committed metadata has another in our place, or nobody: a controller's word may be old."""
+        """Whether the committed image has another process or none. A controller's response may be stale."""
         return self.is_registered and not self.is_in(self._image())
 
     def is_in(self, image: ClusterImage) -> bool:
-        """Whether the broker that `image` has under our id is this incarnation."""
+        """Whether the broker with this node's id in `image` is this incarnation."""
         broker = image.brokers.get(self._registration.broker_id)
         return broker is not None and broker.incarnation_id == self._registration.incarnation_id
 
     def _timer(self, at_ms: int) -> SetTimer:
-        return SetTimer(key=_BEAT, at_ms=at_ms, then=self._beat)
+        return SetTimer(key=_HEARTBEAT, at_ms=at_ms, then=self._heartbeat)
 
     def _pause_ms(self, problem: KafkaError, longest_ms: int) -> int:
         if problem.code is Code.NOT_CONTROLLER:
@@ -320,33 +327,33 @@ class Lifecycle:
         self._failures += 1
         return min(longest_ms, _RETRY_MS << min(self._failures - 1, 16))
 
-    def _say(self, problem: KafkaError) -> Effects:
-        """Tell the operator, once while it stays the same, what is no mere waiting for a leader."""
+    def _warn(self, problem: KafkaError) -> Effects:
+        """Warn the operator, once for each error, except while a leader is being elected."""
         if problem.code in (self._said, Code.NOT_CONTROLLER):
             return []
         self._said = problem.code
         if problem.code is Code.NETWORK_EXCEPTION:
             return [Warn(line=f"the active controller does not answer: {problem.why}")]
-        return [Warn(line=f"the controller does not count this broker in: {problem}")]
+        return [Warn(line=f"the controller does not unfence this broker: {problem}")]
 
     # ------------------------------------------------------------------------ failed directories
 
     def on_directory_failed(self, now_ms: int) -> Effects:
-        """Say so at once: until the controller knows, nobody else leads what was in it. KIP-858.
+        """Report it at once: until the controller knows, no other broker leads the partitions in it. KIP-858.
 
-        A node that cannot say so for log.dir.failure.timeout.ms is better dead: then it is fenced.
+        After log.dir.failure.timeout.ms without success the node stops, so that the controller fences it.
         """
         if not self.is_registered or self.stage is Stage.STOPPED:
             return []
         at_ms = now_ms + self._config.log_dir_failure_timeout_ms
-        timer = SetTimer(key=_UNTOLD, at_ms=at_ms, then=self._look_untold)
+        timer = SetTimer(key=_UNREPORTED, at_ms=at_ms, then=self._check_unreported)
         effects: Effects = [] if self._is_telling else [timer]
         self._is_telling = True
-        return effects + self._beat(now_ms)
+        return effects + self._heartbeat(now_ms)
 
-    def _look_untold(self, now_ms: int) -> Effects:
+    def _check_unreported(self, now_ms: int) -> Effects:
         self._is_telling = False
-        if self.stage is Stage.STOPPED or self._told_failed == self._failed_directories():
+        if self.stage is Stage.STOPPED or self._reported_failed == self._failed_directories():
             return []
         why = "the controller could not be told that a log directory failed"
         raise StorageError(why, waited_ms=self._config.log_dir_failure_timeout_ms)
@@ -354,24 +361,24 @@ class Lifecycle:
     # ----------------------------------------------------------------------------------- leaving
 
     def leave(self, now_ms: int) -> Effects:
-        """Hand over what we lead, then stop. A node that never served stops at once."""
+        """Hand over leadership, then stop. A broker that never served stops at once."""
         if self.stage in (Stage.LEAVING, Stage.STOPPED):
             return []
         if not self.is_registered:
             return self._leave(now_ms)
         self.stage = Stage.LEAVING
-        self._heard_ms = now_ms
-        return self._beat(now_ms)
+        self._answered_ms = now_ms
+        return self._heartbeat(now_ms)
 
     def _leave(self, now_ms: int) -> Effects:
         self.stage = Stage.STOPPED
-        timers = [CancelTimer(key=key) for key in (_REGISTER, _BEAT, _UNTOLD)]
+        timers = [CancelTimer(key=key) for key in (_REGISTER, _HEARTBEAT, _UNREPORTED)]
         return [*timers, *self._observer.broker_released(now_ms)]
 
 
 class StorageFailures:
-    """What a failed disk means for the whole node (rel-P9): its log directory is offline from then on, and
-    the controller is told. Whoever finds the failure calls this, before it does anything else."""
+    """Handles a failed disk for the whole node (rel-P9): the log directory goes offline, and the controller
+    learns of it. The code that finds the failure calls this first."""
 
     def __init__(self, storage: Storage, hosted: HostedPartitions, lifecycle: Lifecycle) -> None:
         self._storage = storage
@@ -379,12 +386,12 @@ class StorageFailures:
         self._lifecycle = lifecycle
 
     def partition_failed(self, partition: Partition, now_ms: int) -> Effects:
-        """Files of a hosted partition failed."""
+        """The files of a hosted partition have failed."""
         before = self._storage.failed_directories
         return self._tell(before, self._storage.on_failure(self._hosted, partition, now_ms), now_ms)
 
     def disk_failed(self, said: StorageError, now_ms: int) -> Effects:
-        """A disk failed under a log that is not served yet."""
+        """A disk has failed under a log that is not served yet."""
         before = self._storage.failed_directories
         return self._tell(before, self._storage.on_refusal(self._hosted, said, now_ms), now_ms)
 

@@ -1,8 +1,8 @@
-"""One broker, whole: what the runtime, the handlers and the simulator see of it. PURE.
+"""A complete broker, as the runtime, the handlers and the simulator use it. PURE.
 
-A combined node has a controller in the same process; any other one observes the metadata quorum. Everything
-happens in calls that return effects; who carries them out calls their continuations. An effect that one
-part of the node has for another comes back through `perform`. `broker/wiring.py` puts the parts together.
+A combined node has a controller in the same process; any other broker observes the metadata quorum. Every
+call returns effects. The runtime carries them out, and calls their continuations. An effect of one part of
+the node for another part comes back through `perform`. `broker/wiring.py` makes and connects the parts.
 Source: house, sections 5 and 7.
 """
 
@@ -25,9 +25,9 @@ from firnline.broker.leaders import Leaders
 from firnline.broker.lifecycle import Lifecycle, Stage, StorageFailures
 from firnline.broker.list_offsets import ListingOffsets
 from firnline.broker.produce import Producing
-from firnline.broker.quorum_ground import Ground
+from firnline.broker.quorum_setup import QuorumSetup
 from firnline.broker.storage import Storage
-from firnline.broker.tier import absence
+from firnline.broker.tier import disabled
 from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
 from firnline.controller.topics import NewTopic
@@ -44,26 +44,26 @@ from firnline.replica.partition import ACKS_ALL
 from firnline.replica.replication import Replication
 
 if TYPE_CHECKING:
-    from firnline.broker.tier.ground import TierGround
+    from firnline.broker.tier.adapter import TierAdapter
     from firnline.tiered.remote_log import RemoteLog
 
-# How long an append of one of our own coordinators waits for followers.
+# How long the append of a coordinator of this node waits for followers.
 _COORDINATOR_TIMEOUT_MS = 5_000
-# How long a start waits for logs: those that are open by then are served, the others follow.
+# How long a start waits for logs to open; the broker serves then, and the other logs follow.
 _START_WAIT_MS = 500
 _CLOSING = ("broker", "closing")
 _CLOSING_LOOK_MS = 10
-# Until there is security, an address is all that tells a broker from a client.
+# Without authentication, only the listener distinguishes a broker from a client.
 _FORGEABLE = (
-    f"brokers and clients share a listener: whoever reaches it can forge {REMOTE_LOG_METADATA_TOPIC}, and"
-    " have the tier deleted; give brokers a listener of their own (inter.broker.listener.name) that no client"
+    f"brokers and clients share a listener: every client can forge {REMOTE_LOG_METADATA_TOPIC}, and"
+    " so delete the tier; give brokers a listener of their own (inter.broker.listener.name) that no client"
     " can reach"
 )
 
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """What a node is made of, by the names that handlers use."""
+    """The parts of a node, by the names that handlers use."""
 
     config: BrokerConfig
     rng: Rng
@@ -71,7 +71,7 @@ class Parts:
     storage: Storage
     storage_effects: Effects
     failures: StorageFailures
-    quorum_ground: Ground
+    quorum_setup: QuorumSetup
     port: ControllerPort
     controller_node: ControllerNode | None
     hosted: HostedPartitions
@@ -85,22 +85,22 @@ class Parts:
     producer_ids: ProducerIds
     internal_topics: InternalTopics
     lifecycle: Lifecycle
-    tier_ground: "TierGround | None"
+    tier_adapter: "TierAdapter | None"
     compacting: Compacting
 
 
 class BrokerNode:
-    """The broker, and the one observer of its parts.
+    """The broker, and the only observer of its parts.
 
-    It is there before them and is given to those that have something to tell: the quorum
-    (`metadata.delta.QuorumObserver`), the lifecycle (`LifecycleObserver`), the controller in this process
-    (`NodeOwner`), and the lookup of partitions (`partition_missing`). None tells anything before `start`.
+    It is made before its parts, which get it as their observer: the quorum (`metadata.delta.QuorumObserver`),
+    the lifecycle (`LifecycleObserver`), the controller in this process (`NodeOwner`), and the lookup of
+    partitions (`partition_missing`). None of them calls it before `start`.
 
-    make_parts(node)  returns the parts of `node`, each whole: `broker/wiring.py`
-    owner             is told of this node's life
+    make_parts(node)  returns the complete parts of `node`: `broker/wiring.py`
+    owner             is called when the node runs, and when it has stopped
     """
 
-    # What DescribeCluster calls a broker's listener.
+    # The endpoint type of a broker in DescribeCluster.
     endpoint_type = 1
 
     def __init__(self, make_parts: Callable[["BrokerNode"], Parts], owner: NodeOwner) -> None:
@@ -111,7 +111,7 @@ class BrokerNode:
         self.rng = parts.rng
         self.node_id: int = parts.config.node_id
         self.cluster_id = parts.cluster_id
-        self.quorum = parts.quorum_ground.quorum
+        self.quorum = parts.quorum_setup.quorum
         self.port = parts.port
         self.controller_node = parts.controller_node
         self.hosted = parts.hosted
@@ -134,34 +134,34 @@ class BrokerNode:
 
     @property
     def forwards(self) -> bool:
-        """Whether changes of the cluster are decided elsewhere."""
+        """Whether another node decides changes of the cluster."""
         return not self.quorum.is_active
 
     @property
     def controller(self) -> Controller:
-        """What decides changes of the cluster; only for a node that does not forward them."""
+        """The controller in this process; only for a node that does not forward changes."""
         assert self.controller_node is not None, "this node has no controller in it"
         return self.controller_node.controller
 
     @property
     def partitions(self) -> ByName:
-        """Hosted partitions by TopicPartition."""
+        """The hosted partitions by TopicPartition."""
         return self.hosted.by_name
 
     @property
     def broker_epoch(self) -> int:
-        """Epoch of this incarnation's registration; -1 before it."""
+        """The broker epoch of this incarnation; -1 before its registration."""
         return self.lifecycle.broker_epoch
 
     @property
     def tier(self) -> "RemoteLog | None":
-        """The remote log; None where remote.log.storage.system.enable is false."""
-        ground = self.parts.tier_ground
-        return None if ground is None else ground.tier
+        """The remote log; None if remote.log.storage.system.enable is false."""
+        adapter = self.parts.tier_adapter
+        return None if adapter is None else adapter.tier
 
     @property
     def unreadable_records(self) -> list[tuple[str, int]]:
-        """How many records of each system topic this node went on without."""
+        """The number of unreadable records of each internal topic that this node has skipped."""
         rows = [(OFFSETS_TOPIC, self.groups.unreadable_records)]
         if self.tier is not None:
             rows.append((REMOTE_LOG_METADATA_TOPIC, self.tier.unreadable_offsets))
@@ -169,44 +169,44 @@ class BrokerNode:
 
     @property
     def supported_features(self) -> Mapping[str, FeatureRange]:
-        """Feature levels this release acts on."""
+        """The feature levels that this release supports."""
         return SUPPORTED
 
     @property
     def is_ready(self) -> bool:
-        """Whether the controller counts this broker in."""
+        """Whether the controller has unfenced this broker."""
         return self.lifecycle.stage is Stage.RUNNING
 
     @property
     def is_stopped(self) -> bool:
-        """Whether `shutdown` has come to its end."""
+        """Whether `shutdown` is complete."""
         return self.lifecycle.stage is Stage.STOPPED
 
     # -------------------------------------------------------------------------------------- life
 
     def start(self, now_ms: int) -> Effects:
-        """Begin; when the node is registered and unfenced its owner is told.
+        """Start the node; the owner is called once it is registered and unfenced.
 
-        Raises ConfigError and StorageError for what the operator must mend.
+        Raises ConfigError and StorageError for problems that the operator has to solve.
         """
         quorum = self.quorum if self.controller_node is None else self.controller_node
         effects = [*self.parts.storage_effects]
         if self.controller_node is None:
-            effects += self.parts.quorum_ground.effects
+            effects += self.parts.quorum_setup.effects
         effects += quorum.start(now_ms)
         return effects + self.lifecycle.start(now_ms)
 
     def broker_registered(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
-        """`LifecycleObserver`: the image is acted on from here on, all of it first (rel-R4).
+        """`LifecycleObserver`: apply the complete image, then every change of it (rel-R4).
 
-        Raises ConfigError for a broker without its tier: no log is open by then.
+        Raises ConfigError for a broker without its tier, before any log is opened.
         """
         hosting = self.parts.hosting
         image = self.image
-        absence.refuse_start(self.config, image)
+        disabled.refuse_start(self.config, image)
 
         def all_are_open(at_ms: int) -> Effects:
-            # By what the cluster is now: a topic may have gone while the logs were opened.
+            # With the present image: a topic may have been deleted while the logs were opened.
             return self.storage.put_strays_aside(
                 lambda found: found in self.image.topics_by_id, self._has_replica_here, at_ms
             )
@@ -225,29 +225,29 @@ class BrokerNode:
         return state is not None and self.node_id in state.replicas
 
     def broker_unfenced(self, now_ms: int) -> Effects:
-        """`LifecycleObserver`: once we lead what we should, take clients."""
+        """`LifecycleObserver`: serve clients once the partitions that this node leads are open."""
         return self.parts.hosting.when_settled(self._serve, now_ms, at_most_ms=_START_WAIT_MS)
 
     def _serve(self, now_ms: int) -> Effects:
-        """Say so, then begin what runs beside the requests."""
+        """Call the owner, then start the periodic jobs."""
         self._owner.node_running(now_ms)
         failed = self.parts.failures.partition_failed
         effects = self.storage.run_jobs(self.hosted, failed, now_ms)
         effects += self.hosted.rebuilds.start(now_ms)
         effects += self.parts.compacting.start(now_ms)
-        if self.parts.tier_ground is not None:
-            effects += self.parts.tier_ground.tier.start(now_ms)
+        if self.parts.tier_adapter is not None:
+            effects += self.parts.tier_adapter.tier.start(now_ms)
             is_cluster = self.config.has_other_controllers or len(self.image.brokers) > 1
             if is_cluster and self.config.shares_broker_listener:
                 effects.append(Warn(line=_FORGEABLE))
         return effects
 
     def shutdown(self, now_ms: int) -> Effects:
-        """Leave in order: hand over what is led, close the logs, tell the owner. May be called again."""
+        """Hand over leadership, close the logs, then call the owner. May be called again."""
         return self.lifecycle.leave(now_ms)
 
     def broker_released(self, now_ms: int) -> Effects:
-        """`LifecycleObserver`: lead nothing, put all on disk, let the controller here go, close."""
+        """`LifecycleObserver`: stop serving, sync all logs, stop the controller in this process, close."""
         return self.parts.hosting.leave(self._left, now_ms)
 
     def _left(self, now_ms: int) -> Effects:
@@ -264,23 +264,23 @@ class BrokerNode:
         return []
 
     def node_running(self, now_ms: int) -> None:
-        """`NodeOwner` of the controller in this process: clients are served when the broker is counted in."""
+        """`NodeOwner` of the controller in this process: clients are served once the broker is unfenced."""
 
     def node_stopped(self, now_ms: int) -> None:
-        """`NodeOwner` of the controller in this process: it went last, and the broker closes."""
+        """`NodeOwner` of the controller in this process: it stops last; the broker closes."""
         self.close()
         self._owner.node_stopped(now_ms)
 
     def close(self) -> None:
-        """Close the logs, durably, whether or not the controller knows; then nothing may follow."""
+        """Sync and close the logs, whether or not the controller knows. No call may follow."""
         if self.controller_node is not None:
             self.controller_node.close()
         else:
             self.quorum.close()
-            self.parts.quorum_ground.close_files()
+            self.parts.quorum_setup.close_files()
         self.parts.hosting.stop()
-        if self.parts.tier_ground is not None:
-            self.parts.tier_ground.tier.close()
+        if self.parts.tier_adapter is not None:
+            self.parts.tier_adapter.tier.close()
         self.storage.close(self.broker_epoch)
 
     # ------------------------------------------------------------------------- between the parts
@@ -288,8 +288,11 @@ class BrokerNode:
     def write_topics(
         self, result: ControllerResult[R], then: WriteCallback[R], now_ms: int
     ) -> Effects:
-        """`quorum.write` of new partitions: `then` runs when they are open too, so that whoever is told
-        of them can use them at once, but no later than a second after the commit."""
+        """As `quorum.write`, for new partitions.
+
+        `then` is called when they are open on this node, too, so that a client can use them at once; at the
+        latest a second after the commit.
+        """
 
         def committed(outcome: R | KafkaError, at_ms: int) -> Effects:
             return self.when_open(partial(then, outcome), at_ms)
@@ -299,29 +302,29 @@ class BrokerNode:
     def create_topics(
         self, wanted: Sequence[NewTopic], then: WriteCallback[list[KafkaError | None]], now_ms: int
     ) -> Effects:
-        """Have topics made that nobody created; `then(None or KafkaError of each, or one for all)`."""
+        """Create topics on behalf of the node; `then` gets None or a KafkaError for each, or one for all."""
         return create_topics(self.port, self.parts.hosting, wanted, then, now_ms)
 
     def when_open(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
-        """Run `then(now_ms)` when the partitions this node knows of are open, or after a second."""
+        """Call `then(now_ms)` when all partitions of this node are open, or after a second."""
         return self.parts.hosting.when_settled(then, now_ms, at_most_ms=OPENING_WAIT_MS)
 
     def partition_missing(self, topic: str, index: int) -> None:
-        """A client asked for a partition that is not here: if it waits to be opened, it is opened soon."""
+        """A client has requested a partition that is not hosted: open its log next if it has one."""
         self.parts.hosting.asked_for(topic, index)
 
     def became_active(self, now_ms: int) -> Effects:
-        """`QuorumObserver`: the controller in this process decides, and can be asked to register us."""
+        """`QuorumObserver`: the controller in this process is active, and can register this broker."""
         assert self.controller_node is not None, "only voters lead, and each is a controller"
         return self.controller_node.became_active(now_ms) + self.lifecycle.register(now_ms)
 
     def became_inactive(self, now_ms: int) -> Effects:
-        """`QuorumObserver`: it decides no longer."""
+        """`QuorumObserver`: the controller in this process is not active any more."""
         assert self.controller_node is not None, "only voters lead, and each is a controller"
         return self.controller_node.became_inactive(now_ms)
 
     def image_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
-        """`QuorumObserver`: a change of the cluster is committed. The controller is told first."""
+        """`QuorumObserver`: a change of the cluster is committed. The controller applies it first."""
         if self.controller_node is None:
             return self._on_metadata(delta, image, now_ms)
         effects = self.controller_node.image_published(delta, image, now_ms)
@@ -329,7 +332,7 @@ class BrokerNode:
 
     def _on_metadata(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
         if not self.lifecycle.is_registered:
-            # It is acted on as a whole after the registration (rel-R4).
+            # The complete image is applied after the registration (rel-R4).
             return self.lifecycle.on_metadata(now_ms)
         effects = self.parts.hosting.apply(delta, image, now_ms)
         if delta.brokers:
@@ -337,13 +340,13 @@ class BrokerNode:
         if delta.deleted_topics:
             names = [topic.name for topic in delta.deleted_topics]
             effects += self.groups.on_topics_deleted(names, now_ms)
-            if self.parts.tier_ground is not None:
-                then = partial(self.parts.tier_ground.on_topics, delta)
+            if self.parts.tier_adapter is not None:
+                then = partial(self.parts.tier_adapter.on_topics, delta)
                 effects += self.parts.hosting.when_applied(then, now_ms)
         return effects
 
     def perform(self, effect: Effect, now_ms: int) -> Effects:
-        """Carry out an effect that concerns another part of this node."""
+        """Carry out an effect for another part of this node."""
         if type(effect) is Append:
             return self._append(effect, now_ms)
         if type(effect) is EnsureTopic:
@@ -351,11 +354,11 @@ class BrokerNode:
         raise Bug("nobody carries out this effect", effect=type(effect).__name__)
 
     def _append(self, effect: Append, now_ms: int) -> Effects:
-        """Append for a coordinator or the tier, as acks=all."""
+        """Append for a coordinator or the tier, with acks=all."""
         topic, index = effect.topic_partition
-        ground = self.parts.tier_ground
-        if topic == REMOTE_LOG_METADATA_TOPIC and ground is not None:
-            sent = ground.feed.append(index, effect.batch, effect.then, now_ms)
+        adapter = self.parts.tier_adapter
+        if topic == REMOTE_LOG_METADATA_TOPIC and adapter is not None:
+            sent = adapter.feed.append(index, effect.batch, effect.then, now_ms)
             if sent is not None:
                 return sent
         return self.producing.produce(

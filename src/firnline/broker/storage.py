@@ -1,9 +1,9 @@
-"""The node's log directories: where a partition goes, what runs now and then, what a failure means. PURE.
+"""The log directories of a node: placement of partitions, periodic jobs, and failures. PURE.
 
-Retention, the sync of what was only written, and checkpoints run on timers. Syncs of files run in the
-disk pool; small checkpoint files are written there too and take their names on the loop, so that no
-older state ever replaces a newer one. A directory whose files failed is offline for this run; with the
-last one the node stops. Source: rel-P4 to P9; spec T12-T16; reliability d 83-85; KIP-858.
+Retention, syncs of records that no request waited for, and checkpoints run on timers. Syncs run in the disk
+pool. Checkpoint files are written there, too, and renamed on the loop, so that an older state never replaces
+a newer one. After a failure of one of its files a directory is offline until the next start; without any
+directory the node stops. Source: rel-P4 to P9; spec T12-T16; reliability d 83-85; KIP-858.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -31,27 +31,27 @@ from firnline.replica.hosted import HostedPartitions, Permits, Sweep
 from firnline.replica.opening import SLICE, sync_in_pool
 from firnline.replica.partition import Partition
 
-# How late a sync by flush.ms may be.
+# The maximum delay of a sync by flush.ms.
 _FLUSH_CHECK_MS = 1000
-# Closed segments of a log that wait for the next sync: to list the files of each takes some 15 us.
+# Closed segments of one log that may wait for a sync; listing the files of each takes 15 us.
 _UNSYNCED_MAX = 50
-# How many logs are looked at in one go: some ms of the loop.
+# Logs that are examined in one step, which takes some milliseconds.
 _LOOKS = 500
-# Logs of a failed directory that are given up in one go: about 1 ms of the loop.
+# Logs of a failed directory that are closed in one step, which takes about 1 ms.
 _CLOSED = 100
-# Logs that are synced at a time while nobody waits for it. Each holds its files open until then: a sixteenth
-# of 1,024 descriptors, and as many again after a new epoch. The threads of the pool have enough to do.
+# Logs that are synced at a time while no request waits. Each holds its files open until then: a sixteenth of
+# 1,024 descriptors, twice that after a new epoch. It is enough to occupy the threads of the pool.
 _SYNCS_MAX = 8 * SYNC_THREADS
 
 _Place = tuple[LogDirectory, Log]
-# Says first in which directory the log is.
+# Yields the directory of the log first.
 PlacedSteps = Generator[At | Wait | None, None, Log]
-# Takes a partition, what to do about a failure of its files, and the time.
+# Takes a partition, a callback for a failure of its files, and the time.
 _Work = Callable[[Partition, Callable[[Partition, int], Effects], int], Effects]
 
 
 class _Settling(NamedTuple):
-    """A log that is being synced for the last time; `report` tells it of the success."""
+    """A log that is being synced for the last time; `report` is called after the success."""
 
     directory: LogDirectory
     log: Log
@@ -59,7 +59,7 @@ class _Settling(NamedTuple):
 
 
 class DirectoryReport(NamedTuple):
-    """One directory, for whoever asks. The volume's bytes are -1 where it cannot be asked."""
+    """One directory. The bytes of its volume are -1 if they cannot be determined."""
 
     path: str
     code: Code
@@ -70,11 +70,11 @@ class DirectoryReport(NamedTuple):
 
 
 class Storage:
-    """All entries of `log.dirs` of one node, which are in use already.
+    """All entries of `log.dirs` of one node. Their locks are held.
 
-    cordoned()          what cordoned.log.dirs says at the moment: it may change at run time
-    is_failure_known()  whether the controller can be told of a failed directory, and finds other leaders
-    files               says whether a file may be opened for a log that is not open yet
+    cordoned()          the present value of cordoned.log.dirs, which is dynamic
+    is_failure_known()  whether the controller can learn of a failed directory, and elects other leaders
+    files               tells whether a file may be opened for a log that is not open yet
 
     Invariant: every hosted partition's log is in the `logs` of exactly one directory.
     """
@@ -98,17 +98,17 @@ class Storage:
         self._is_failure_known = is_failure_known
         self._files: LogFiles = EnoughFiles() if files is None else files
         self._offline: dict[str, StorageError] = {}
-        # Where an operator wants replicas that are not here yet.
+        # The directory that an operator has chosen for a replica that does not exist yet.
         self._preferred: dict[TopicPartition, str] = {}
         self._opening: dict[TopicPartition, LogDirectory] = {}
         room = max(SYNC_THREADS, _SYNCS_MAX // len(self.directories))
-        # Of logs, by path: what may be under way in each.
+        # By the path of a directory: the permits for syncs of its logs.
         self._syncs = {d: Permits(f"storage syncs {d.path}", room) for d in self.directories}
-        self._synced_ms: dict[str, int] = {}  # of logs with flush.ms
-        self._is_settling = False  # the last syncs are under way: no more jobs
+        self._synced_ms: dict[str, int] = {}  # the last sync of logs with flush.ms
+        self._is_settling = False  # the last syncs run: no more jobs
 
     def had_records(self, name: TopicPartition) -> bool | None:
-        """Whether a replica that lies here had records when its node stopped; None: nothing lies here."""
+        """Whether a replica on this node had records at the last stop; None: it has no files here."""
         holders = [d for d in self.directories if d.had(name)]
         return any(d.recovery_point(name) for d in holders) if holders else None
 
@@ -117,24 +117,24 @@ class Storage:
         return tuple(directory.directory_id for directory in self.directories)
 
     def healthy_paths(self) -> list[str]:
-        """The paths of those that did not fail in this run."""
+        """The paths of the directories that have not failed since the start."""
         return [d.path for d in self.directories if d.path not in self._offline]
 
     @property
     def failed_directories(self) -> tuple[Uuid, ...]:
-        """The ids of those that failed in this run."""
+        """The ids of the directories that have failed since the start."""
         return tuple(d.directory_id for d in self.directories if d.path in self._offline)
 
     @property
     def cordoned_directories(self) -> tuple[Uuid, ...]:
-        """The ids of those that take nothing new. KIP-1066."""
+        """The ids of the directories that take no new replicas. KIP-1066."""
         named = self._cordoned()
         return tuple(
             d.directory_id for d in self.directories if d.path in named or ALL_DIRECTORIES in named
         )
 
     def directory_of(self, log: Log) -> Uuid | None:
-        """The id of the directory that a log is in; None when that failed."""
+        """The id of a log's directory; None if that has failed."""
         directory = self._directory_of(log)
         return None if directory.path in self._offline else directory.directory_id
 
@@ -150,20 +150,20 @@ class Storage:
         directory_id: Uuid | None = None,
         may_make: bool = True,
     ) -> PlacedSteps:
-        """Open a partition's log where it lies; a new one goes where the fewest are.
+        """Open a partition's log in its directory; create a new one in the directory with the fewest.
 
-        Yields in which directory that is, before anything is done there, then after each slice of a recovery,
-        and returns the log, to be served when its `unsynced` files are on disk. StorageError where metadata
-        has it in a directory that failed, or names no other one and it was there: its records may be in it,
-        and a second, empty replica must not take their place.
+        Yields the directory before any I/O in it, then after each slice of a recovery. Returns the log, which
+        may be served once its `unsynced` files are synced. StorageError if the metadata has the replica in a
+        failed directory, or has no directory for it and it was in one that has failed: its records may be
+        there, and an empty replica must not replace them.
 
-        directory_id  where metadata has the replica: a new one goes there, if that is one of ours
-        may_make      False for a replica that was lost and that nobody else has: only its files will do
+        directory_id  the replica's directory in the metadata: a new log is created there, if it is one of
+        ours may_make      False for a lost replica without another in sync: only its own files will do
         """
         healthy = [d for d in self.directories if d.path not in self._offline]
         if not healthy:
             raise StorageError("every log directory failed")
-        if not self._files.has_room():  # what is left of them is for logs that are open
+        if not self._files.has_room():  # the remaining descriptors are for open logs
             raise StorageError(
                 "no more files can be opened",
                 error="EMFILE",
@@ -177,9 +177,9 @@ class Storage:
             raise StorageError("the log directory of this replica failed")
         if not present and not may_make:
             raise StorageError(
-                "its directory is not here, and no other replica is in sync",
-                remedy="stop this broker, put the directory back, mended, and start it; or make an empty"
-                " one of that name: acknowledged records are lost then",
+                "its directory is missing, and no other replica is in sync",
+                remedy="stop this broker, put the directory back, repaired, and start it; or create an empty"
+                " one of that name: then acknowledged records are lost",
             )
         wanted = self._preferred.get(topic_partition)
         present = present or [d for d in healthy if d.path == wanted]
@@ -187,13 +187,13 @@ class Storage:
         if present:
             return (yield from self._open_in(present[0], topic_partition, topic_id, config, now_ms))
         cordoned = self.cordoned_directories
-        # Whoever chose this broker by hand may have found all of them cordoned.
+        # A manual assignment may have chosen this broker although all its directories are cordoned.
         free = [d for d in healthy if d.directory_id not in cordoned] or healthy
         chosen = min(free, key=self._count_in)
         return (yield from self._open_in(chosen, topic_partition, topic_id, config, now_ms))
 
     def _count_in(self, directory: LogDirectory) -> int:
-        """How many partitions are there, or are being made there."""
+        """The number of partitions in a directory, with those that are being created."""
         made = [tp for tp, where in self._opening.items() if where is directory]
         return directory.partition_count + sum(not directory.had(tp) for tp in made)
 
@@ -205,7 +205,7 @@ class Storage:
         config: TopicConfig,
         now_ms: int,
     ) -> PlacedSteps:
-        """Open a log in a directory. Files that an operator moves away meanwhile are no failed disk."""
+        """Open a log in a directory. Files that an operator moves away meanwhile are no disk failure."""
         yield At(directory.path)
         self._preferred.pop(topic_partition, None)
         self._opening[topic_partition] = directory
@@ -223,9 +223,10 @@ class Storage:
             del self._opening[topic_partition]
 
     def prefer(self, topic_partition: TopicPartition, path: str) -> Code:
-        """Have a replica that is not here yet made in a directory; one that is here stays where it is.
+        """Choose the directory of a replica that does not exist yet; an existing one does not move.
 
-        The code is Kafka's of AlterReplicaLogDirs, but OPERATION_NOT_ATTEMPTED where Kafka would move it.
+        Returns the code of Kafka's AlterReplicaLogDirs, but OPERATION_NOT_ATTEMPTED where Kafka would move
+        it.
         """
         if all(directory.path != path for directory in self.directories):
             return Code.LOG_DIR_NOT_FOUND
@@ -239,7 +240,7 @@ class Storage:
         return Code.NONE if holders[0].path == path else Code.OPERATION_NOT_ATTEMPTED
 
     def describe(self) -> list[DirectoryReport]:
-        """Say of each directory what is in it, and how much room its volume has."""
+        """Return the logs of each directory, and the size and free bytes of its volume."""
         cordoned = self.cordoned_directories
         reports = []
         for directory in self.directories:
@@ -259,22 +260,22 @@ class Storage:
         return reports
 
     def unsynced(self, log: Log) -> list[File]:
-        """Return, once, what has to be synced before a log that was opened is served."""
+        """Return, once, the files to sync before an opened log is served."""
         return self._directory_of(log).unsynced(log)
 
     def still_unsynced(self, log: Log, files: Sequence[File]) -> None:
-        """Have `close` sync these files of a log that was not served yet."""
+        """Let `close` sync these files of a log that is not served yet."""
         self._directory_of(log).still_unsynced(log, files)
 
     def let_go(self, log: Log) -> Effects:
-        """Serve a log no more that could not be made durable; its files stay."""
+        """Stop serving a log that could not be synced; its files stay."""
         directory = self._directory_of(log)
-        if log.log_end_offset == 0:  # an empty one in another directory is as good
+        if log.log_end_offset == 0:  # an empty log may as well be in another directory
             directory.is_gone(log.topic_partition)
         return directory.let_go(log)
 
     def drop(self, log: Log, now_ms: int) -> Effects:
-        """Delete a log; one whose directory failed is left to the next start."""
+        """Delete a log. If its directory has failed, the next start deletes it."""
         self._synced_ms.pop(log.path, None)
         directory = self._directory_of(log)
         if directory.path in self._offline:
@@ -285,9 +286,9 @@ class Storage:
     def drop_unopened(
         self, topic_partition: TopicPartition, topic_id: Uuid, now_ms: int
     ) -> Effects:
-        """Delete what lies here of a partition that could not be opened and is not this node's any more.
+        """Delete the files of an unopened partition that this node does not have any more.
 
-        What another topic of that name left stays. StorageError: nothing was done, and may be later.
+        The files of another topic of that name stay. StorageError: nothing was done; retry later.
         """
         effects: Effects = []
         for directory in self.directories:
@@ -298,7 +299,7 @@ class Storage:
             if not self._fs.exists(path):
                 continue
             owner = directory.owner(path)
-            # One that says nothing and has no log was being made when the disk refused.
+            # A directory without topic id and log was being created when the disk failed.
             is_begun = (
                 owner is None
                 and topic_partition not in self._opening
@@ -311,9 +312,10 @@ class Storage:
     def keep_log_starts(
         self, logs: Sequence[Log], then: Callable[[list[Log], int], Effects], now_ms: int
     ) -> Effects:
-        """Write down where `logs` begin now, so that deleted records do not come back.
+        """Write and sync the log start offsets of `logs`, so that deleted records do not come back.
 
-        `then(those of a directory where that failed, now_ms)` runs when no power cut undoes the others.
+        Calls `then(logs, now_ms)` with the logs of directories where that failed; the others survive a power
+        cut then.
         """
         places = {log.path: self._directory_of(log) for log in logs}
         waiting = {directory.path: directory for directory in places.values()}
@@ -336,11 +338,11 @@ class Storage:
 
     @property
     def is_settling(self) -> bool:
-        """True when the last syncs are under way: nothing may be changed any more."""
+        """Whether the last syncs are running: nothing may change any more."""
         return self._is_settling
 
     def keep_for_compaction(self, log: Log, then: Kept) -> Effects:
-        """Write down, durably, what recovery has to know of a log before it is compacted."""
+        """Write and sync the facts about a log that its recovery needs, before the log is compacted."""
         return self._directory_of(log).keep_for_compaction(log, then)
 
     def _holds(self, log: Log) -> bool:
@@ -348,7 +350,7 @@ class Storage:
 
     def _directory_of(self, log: Log) -> LogDirectory:
         found = [d for d in self.directories if d.logs.get(log.topic_partition) is log]
-        assert len(found) == 1, "a log lies in one directory"
+        assert len(found) == 1, "a log is in one directory"
         return found[0]
 
     def put_strays_aside(
@@ -368,11 +370,12 @@ class Storage:
     # -------------------------------------------------------------------------------- failures
 
     def on_failure(self, hosted: HostedPartitions, partition: Partition, now_ms: int) -> Effects:
-        """A partition's files failed: so did its directory (rel-P9).
+        """A partition's files failed: its directory is offline from here on (rel-P9).
 
-        With the last one the node stops, and with that of the metadata log, as Kafka does; and with any where
-        the controller does not know our directories, or this node would go on leading what it cannot serve. A
-        log that was deleted while its sync was under way took its names along: that is no failure.
+        As in Kafka, the node stops without its last directory, and without that of the metadata log. It also
+        stops if the controller does not know its directories: otherwise it would remain the leader of
+        partitions that it cannot serve. A sync that fails because its log has been deleted meanwhile is no
+        failure.
         """
         if not self._holds(partition.log):
             return []
@@ -380,17 +383,17 @@ class Storage:
         return self._fail(self._directory_of(partition.log), hosted, now_ms, **cause)
 
     def on_refusal(self, hosted: HostedPartitions, said: StorageError, now_ms: int) -> Effects:
-        """A disk refused while a log was opened or made durable; it says which path that was (rel-P9)."""
+        """A disk failed while a log was opened or synced; the error has the path (rel-P9)."""
         if said.has_lost_nothing:
-            return []  # the disk was not asked
+            return []  # the error is not from the disk
         found = self._directory_at(said)
         return [] if found is None else self._fail(found, hosted, now_ms, cause=str(said))
 
     def is_unmade(self, topic_partition: TopicPartition, said: StorageError) -> bool:
-        """Whether a new replica could not be made where `said` says, and may be in another directory.
+        """Whether a new replica could not be created in the directory of `said`, and another may take it.
 
-        It was never served: there is nothing in the directory that failed that another one would lack. Not
-        where the node stops with that directory.
+        It has never been served, so the failed directory has no records of it. False if the node stops with
+        that directory.
         """
         failed = self._directory_at(said)
         if failed is None or failed.path not in self._offline or self._stops_with(failed):
@@ -398,7 +401,7 @@ class Storage:
         return not any(directory.had(topic_partition) for directory in self.directories)
 
     def _directory_at(self, said: StorageError) -> LogDirectory | None:
-        """The directory in which a disk refused; None where that was elsewhere."""
+        """The directory of a disk error; None for an error elsewhere."""
         path = f"{said.facts.get('path', '')}/"
         found = [d for d in self.directories if path.startswith(f"{d.path}/")]
         return max(found, key=lambda d: len(d.path)) if found else None
@@ -411,7 +414,7 @@ class Storage:
     def _fail(
         self, directory: LogDirectory, hosted: HostedPartitions, now_ms: int, **cause: str
     ) -> Effects:
-        """`cause` is what the disk said, where that is not in the operator's log by now."""
+        """Take a directory offline. `cause` is the disk's error, unless the operator knows it."""
         if directory.path in self._offline:
             return []
         why = "a log directory failed and is out of use"
@@ -422,10 +425,12 @@ class Storage:
             if directory.logs.get(other.topic_partition) is other.log:
                 other.go_offline()
                 effects += other.release_all(now_ms)
-        works = Background(f"storage: close {directory.path}")  # another may fail meanwhile
+        works = Background(
+            f"storage: close {directory.path}"
+        )  # another directory may fail meanwhile
         effects += works.begin(_close_logs(directory), now_ms)
         if self._stops_with(directory):
-            # Those who wait are answered first.
+            # Waiting requests are answered first.
             effects.append(
                 SetTimer(key=("storage", "failed"), at_ms=now_ms, then=partial(_stop, problem))
             )
@@ -439,9 +444,9 @@ class Storage:
         on_failure: Callable[[Partition, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Begin the periodic work; each job sets its own next timer.
+        """Start the periodic jobs; each sets its own next timer.
 
-        A job goes over the partitions in slices, and requests are answered between them.
+        A job examines the partitions in slices, between requests.
         """
         config = self._config
         local_ms = config.firnline_local_retention_check_interval_ms
@@ -472,25 +477,25 @@ class Storage:
         partition: Partition,
         now_ms: int,
     ) -> Effects:
-        """Do one job for one partition."""
+        """Run one job for one partition."""
         if partition.is_offline or self._is_settling:
             return []
         try:
             return work(partition, on_failure, now_ms)
         except StorageError as problem:
-            # What passes is tried again in the next round; the disk has told the operator.
+            # The next round retries a passing error; the disk has warned the operator.
             return [] if problem.is_passing else with_cause(problem, on_failure(partition, now_ms))
 
     def _retain(
         self, partition: Partition, on_failure: Callable[[Partition, int], Effects], now_ms: int
     ) -> Effects:
-        """Take segments out of the log that retention gives up (T12-T16)."""
+        """Remove the segments from the log that retention deletes (T12-T16)."""
         return partition.log.delete_due_segments(now_ms)
 
     def _retain_local(
         self, partition: Partition, on_failure: Callable[[Partition, int], Effects], now_ms: int
     ) -> Effects:
-        """Take segments out of local files that the tier has; where the log begins does not change."""
+        """Remove local segments that the tier has; the log start offset stays."""
         log = partition.log
         if not log.is_tiered or log.config.remote_log_copy_disable:
             return []
@@ -499,7 +504,7 @@ class Storage:
     def _sync_due(
         self, partition: Partition, on_failure: Callable[[Partition, int], Effects], now_ms: int
     ) -> Effects:
-        """Sync the log of a topic that has flush.ms, when it is over, and one that rolls fast."""
+        """Sync a log whose flush.ms has passed, and one with many unsynced segments."""
         if partition.log.unsynced_segments >= _UNSYNCED_MAX:
             return self._sync_one(partition, on_failure, now_ms)
         flush_ms = partition.log.config.flush_ms
@@ -514,7 +519,7 @@ class Storage:
     def _sync_one(
         self, partition: Partition, on_failure: Callable[[Partition, int], Effects], now_ms: int
     ) -> Effects:
-        """Sync what no acks=all asked for: it bounds what a start after a crash must scan (rel-P5)."""
+        """Sync records that no request waited for, which bounds the scan after a crash (rel-P5)."""
         log = partition.log
         room = self._syncs[self._directory_of(log)]
         if log.path in room:
@@ -564,16 +569,16 @@ class Storage:
     def _expire_producers(
         self, partition: Partition, on_failure: Callable[[Partition, int], Effects], now_ms: int
     ) -> Effects:
-        """Forget idempotent producers that have been idle for producer.id.expiration.ms."""
+        """Remove the state of producers that have been idle for producer.id.expiration.ms."""
         partition.log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
         return []
 
     # ------------------------------------------------------------------------------------- end
 
     def settle(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
-        """Write and sync, off the loop, what a stop leaves of every log; then run `then(now_ms)`.
+        """Write and sync every log for a clean stop, off the loop; then call `then(now_ms)`.
 
-        Nothing is led here any more. A log that nobody touched since a clean stop costs a look.
+        This node leads nothing any more. A log without changes since its last clean stop is only examined.
         """
         self._is_settling = True
         for directory in self.directories:
@@ -595,7 +600,7 @@ class Storage:
         then: Callable[[int], Effects],
         now_ms: int,
     ) -> Effects:
-        """One slice: the logs that are not done with yet, and some more."""
+        """Run one slice: the logs whose syncs are not over, and some more."""
         needs: list[tuple[_Settling, list[File]]] = []
         for looks, (directory, log) in enumerate(chain(again, rest), 1):
             report: Callable[[], None] = partial(log.flushed, log.log_end_offset)
@@ -632,7 +637,7 @@ class Storage:
             if failure is None:
                 try:
                     report()
-                except StorageError as refused:  # the lineage could not be put in its place
+                except StorageError as refused:  # the leader epoch checkpoint could not be renamed
                     failure = refused
             if failure is None:
                 again.append((directory, log))
@@ -641,9 +646,9 @@ class Storage:
         return self._settle(again, rest, then, now_ms)
 
     def close(self, broker_epoch: int) -> None:
-        """Sync and close every log, then leave the marker of a clean stop (rel-P7).
+        """Sync and close every log, then write the marker of a clean stop (rel-P7).
 
-        A directory that fails meanwhile, or failed before, gets no marker: its next start recovers.
+        A directory that has failed gets no marker: its next start recovers the logs.
         """
         for directory in self.directories:
             if directory.path in self._offline:
@@ -661,7 +666,7 @@ def _all(sweeps: Sequence[Sweep], now_ms: int) -> Effects:
 
 
 def _job(name: str, interval_ms: int, work: Callable[[int], Effects], now_ms: int) -> SetTimer:
-    """A timer that does `work` and sets itself again."""
+    """Return a timer that calls `work` and sets itself again."""
 
     def run(at_ms: int) -> Effects:
         return [*work(at_ms), _job(name, interval_ms, work, at_ms)]
@@ -670,11 +675,11 @@ def _job(name: str, interval_ms: int, work: Callable[[int], Effects], now_ms: in
 
 
 def _close_logs(directory: LogDirectory) -> Generator[Effects, int, None]:
-    """Let go of what a directory that failed has open, some logs at a time."""
+    """Close the files of a failed directory, in slices of some logs."""
     yield []
     rest = iter(list(directory.logs.values()))
     while some := list(islice(rest, _CLOSED)):
-        # One that is being cut is in the hands of a thread.
+        # A thread uses the files of a log that is being truncated.
         files = [file for log in some if log.truncation is None for file in log.give_up()]
         yield closing(some[0].path, files)
 

@@ -1,9 +1,9 @@
-"""The parts of a node are made and connected here, and nowhere else. PURE.
+"""Makes and connects the parts of a node. PURE.
 
-Siblings never import each other: what one needs of another it gets as a callable from this page. Each part is
-whole when it is made, of the parts before it. Who tells whom: what becomes of partitions goes through
-`PartitionEvents`, a disk that failed through `StorageFailures`, and what a part has to tell its node to the
-node itself, which is there before its parts (`BrokerNode`). Source: house, section 5, rule 2.
+Sibling modules do not import one another: this module passes callables between them. Each part is complete
+when it is made, from the parts before it. Events go through three observers: those of partitions through
+`PartitionEvents`, those of failed disks through `StorageFailures`, and those for the node as a whole to the
+node itself, which is made before its parts (`BrokerNode`). Source: house, section 5, rule 2.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,15 +45,15 @@ from firnline.broker.lifecycle import Lifecycle, StorageFailures
 from firnline.broker.list_offsets import ListingOffsets
 from firnline.broker.node import BrokerNode, Parts
 from firnline.broker.produce import Producing
-from firnline.broker.quorum_ground import (
+from firnline.broker.quorum_setup import (
     Directories,
-    Ground,
+    QuorumSetup,
     Remote,
+    foreign_cluster_problem,
     make_controller,
     open_directories,
     open_quorum,
     open_quorum_beside,
-    stranger_problem,
 )
 from firnline.broker.storage import Storage
 from firnline.config.broker import BrokerConfig
@@ -75,21 +75,21 @@ from firnline.replica.replication import NO_LEADERS, ReplicaSettings, Replicatio
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
 
 if TYPE_CHECKING:
-    from firnline.broker.tier.feed import Elsewhere
-    from firnline.broker.tier.ground import TierGround
+    from firnline.broker.tier.adapter import TierAdapter
+    from firnline.broker.tier.feed import TopicClientPort
 
-    class OtherLeaders(LeaderPort, Elsewhere, Protocol):
-        """What is asked of leaders on other brokers."""
+    class OtherLeaders(LeaderPort, TopicClientPort, Protocol):
+        """The requests to leaders on other brokers."""
 
 
-# Makes the way to leaders of what it has to know: `outbound.replica_fetch.ReplicaFetch`.
-Followed = Callable[..., "OtherLeaders"]
-# Is shown a partition that is hosted no more, while its log can be read.
+# Makes the requests to leaders on other brokers: `outbound.replica_fetch.ReplicaFetch`.
+MakesOtherLeaders = Callable[..., "OtherLeaders"]
+# Gets a partition that is not hosted any more, while its log can still be read.
 PartitionWatch = Callable[[Partition], None]
 UNOWNED = Unowned()
-# min.incremental.fetch.session.eviction.ms, which Kafka does not let be set either.
+# min.incremental.fetch.session.eviction.ms, which cannot be configured in Kafka either.
 _SESSION_EVICTION_MS = 2 * MINUTE_MS
-# replica.selector.class, by the name of Kafka's class.
+# The value of replica.selector.class: the name of Kafka's class.
 _RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
@@ -104,23 +104,23 @@ def build_controller(
     settings: QuorumSettings | None = None,
     owner: NodeOwner = UNOWNED,
 ) -> ControllerNode:
-    """Make a node that is a controller and nothing else, and take its directory into use.
+    """Make a node that is only a controller, and lock its directory.
 
-    endpoints  where it listens, where that is not what the configuration says: port 0
-    remote     makes the port to the active controller elsewhere; None in a quorum of one
-    settings   of the quorum, instead of what the configuration says: for the simulator
-    owner      is told of the node's life
+    endpoints  its addresses, if they differ from the configuration: port 0
+    remote     makes the port to an active controller on another node; None in a quorum of one
+    settings   of the quorum, instead of those of the configuration: for the simulator
+    owner      is called when the node runs, and when it has stopped
 
-    Raises ConfigError and StorageError for what the operator must mend; nothing is locked then.
+    Raises ConfigError and StorageError for problems that the operator has to solve; no lock is held then.
     """
     cluster_id = read_cluster_id(fs, config.metadata_directory)
-    ground = partial(
+    setup = partial(
         open_quorum, config, fs, rng, cluster_id=cluster_id, now_ms=now_ms, settings=settings
     )
     return make_controller(
         config,
         rng,
-        ground,
+        setup,
         cluster_id=cluster_id,
         endpoints=endpoints,
         remote=remote,
@@ -137,30 +137,31 @@ def build_node(
     endpoints: Sequence[Endpoint] | None = None,
     controller_endpoints: Sequence[Endpoint] | None = None,
     remote: Remote | None = None,
-    followed: Followed | None = None,
+    other_leaders: MakesOtherLeaders | None = None,
     remote_storage: RemoteStorage | None = None,
     remote_metadata: RemoteLogMetadata | None = None,
     owner: NodeOwner = UNOWNED,
-    files: LogFiles = EnoughFiles(),  # noqa: B008 - it has no state
+    files: LogFiles = EnoughFiles(),  # noqa: B008 - the object has no state
     watch: PartitionWatch | None = None,
 ) -> BrokerNode:
-    """Make a broker, with a controller in it or not, on formatted directories; take them into use.
+    """Make a broker, with or without a controller, on formatted directories, and lock them.
 
-    endpoints        what clients are told, where it is not what the configuration says: port 0
-    remote           makes the port to the active controller elsewhere; None in a quorum of one
-    followed         makes the way to leaders on other brokers; None where there are none
-    remote_storage   configured, if remote.log.storage.system.enable
-    owner            is told of the node's life
-    files            says how many files may still be opened for logs
-    watch            is shown each partition that is about to be removed here: for the simulator
-    Raises ConfigError and StorageError for what the operator must mend; nothing is locked then.
+    endpoints        the addresses for clients, if they differ from the configuration: port 0
+    remote           makes the port to an active controller on another node; None in a quorum of one
+    other_leaders    makes the requests to leaders on other brokers; None if there are no others
+    remote_storage   the configured store, if remote.log.storage.system.enable
+    owner            is called when the node runs, and when it has stopped
+    files            tells how many files may still be opened for logs
+    watch            gets each partition before it is removed from this node: for the simulator
+
+    Raises ConfigError and StorageError for problems that the operator has to solve; no lock is held then.
     """
     given = _Given(
         now_ms,
         endpoints,
         controller_endpoints,
         remote,
-        followed,
+        other_leaders,
         (remote_storage, remote_metadata),
         files,
         watch,
@@ -169,38 +170,38 @@ def build_node(
 
 
 class _Given(NamedTuple):
-    """What `build_node` is given for the parts."""
+    """The arguments of `build_node` for the parts."""
 
     now_ms: int
     endpoints: Sequence[Endpoint] | None
     controller_endpoints: Sequence[Endpoint] | None
     remote: Remote | None
-    followed: Followed | None
+    other_leaders: MakesOtherLeaders | None
     spi: tuple[RemoteStorage | None, RemoteLogMetadata | None]
     files: LogFiles
     watch: PartitionWatch | None
 
 
 def _parts(config: BrokerConfig, fs: Fs, rng: Rng, given: _Given, node: BrokerNode) -> Parts:
-    """Make the parts of a node, each of those before it. What they have to tell it they tell `node`."""
-    now_ms, endpoints, controller_endpoints, remote, followed, spi, files, watch = given
+    """Make the parts of a node, each from the parts before it. `node` is their observer."""
+    now_ms, endpoints, controller_endpoints, remote, other_leaders, spi, files, watch = given
     cluster_id = read_cluster_id(fs, config.metadata_directory)
     opened = open_directories(fs, config, rng=rng, cluster_id=cluster_id)
-    ground = open_quorum_beside(
+    setup = open_quorum_beside(
         config, fs, rng, node, cluster_id=cluster_id, opened=opened, now_ms=now_ms
     )
-    quorum = ground.quorum
+    quorum = setup.quorum
     storage = _storage(fs, config, opened, quorum, files)
     controller_node = _controller(
-        config, rng, ground, cluster_id, controller_endpoints, remote, storage, files, node
+        config, rng, setup, cluster_id, controller_endpoints, remote, storage, files, node
     )
-    port = _port(controller_node, ground, cluster_id, remote)
+    port = _port(controller_node, setup, cluster_id, remote)
     leaders, hosted = _lookups(quorum, node)
     groups = GroupCoordinator(config, rng)
     lifecycle = _lifecycle(config, rng, port, quorum, storage, endpoints, node)
     failures = StorageFailures(storage, hosted, lifecycle)
     assignments = _assignments(config, quorum, port, lifecycle, storage)
-    others = _others(config, quorum, leaders, lifecycle, followed)
+    others = _others(config, quorum, leaders, lifecycle, other_leaders)
     tier = _tier(config, fs, rng, hosted, quorum, storage, others, spi, failures, assignments)
     acted_on = ActedOn()
     brokers = OtherBrokers(
@@ -209,8 +210,8 @@ def _parts(config: BrokerConfig, fs: Fs, rng: Rng, given: _Given, node: BrokerNo
     replication = _replication(
         config, port, lifecycle, brokers, others, hosted, tier, failures, assignments
     )
-    told = PartitionEvents(replication, Coordination(groups), tier, failures, watch)
-    hosting = _hosting(config, hosted, storage, brokers, acted_on, lifecycle, told)
+    events = PartitionEvents(replication, Coordination(groups), tier, failures, watch)
+    hosting = _hosting(config, hosted, storage, brokers, acted_on, lifecycle, events)
     return Parts(
         config=config,
         rng=rng,
@@ -218,7 +219,7 @@ def _parts(config: BrokerConfig, fs: Fs, rng: Rng, given: _Given, node: BrokerNo
         storage=storage,
         storage_effects=opened.effects,
         failures=failures,
-        quorum_ground=ground,
+        quorum_setup=setup,
         port=port,
         controller_node=controller_node,
         hosted=hosted,
@@ -232,24 +233,24 @@ def _parts(config: BrokerConfig, fs: Fs, rng: Rng, given: _Given, node: BrokerNo
         producer_ids=_producer_ids(config, port, lifecycle),
         internal_topics=_internal_topics(config, quorum, tier, port, hosting),
         lifecycle=lifecycle,
-        tier_ground=tier,
+        tier_adapter=tier,
         compacting=_compacting(config, quorum, storage, hosted, rng, failures),
     )
 
 
 class PartitionEvents:
-    """Who is told what becomes of partitions, in which order: `replica.hosted.PartitionObserver`.
+    """Passes events of partitions on, in a fixed order: `replica.hosted.PartitionObserver`.
 
-    Replication follows whom metadata names, and tells the controller of what is lost; the coordinator loads
-    groups where we lead them; the tier copies where we lead, and follows its metadata elsewhere; a disk that
-    failed concerns the whole node.
+    Replication follows the leaders in the metadata, and reports lost replicas to the controller. The
+    coordinator loads the groups of partitions that this node leads. The tier copies the segments of
+    partitions that it leads, and reads the metadata of the others. A failed disk concerns the whole node.
     """
 
     def __init__(
         self,
         replication: Replication,
         coordination: Coordination,
-        tier: "TierGround | None",
+        tier: "TierAdapter | None",
         failures: StorageFailures,
         watch: PartitionWatch | None,
     ) -> None:
@@ -277,7 +278,7 @@ class PartitionEvents:
         return effects
 
     def partition_dropped(self, partition: Partition, now_ms: int) -> Effects:
-        """To replication, then the tier, then who watches."""
+        """To replication, then the tier, then `watch`."""
         effects = self._replication.on_gone(partition, now_ms)
         if self._tier is not None:
             effects += self._tier.on_dropped(partition, now_ms)
@@ -290,7 +291,7 @@ class PartitionEvents:
         return [] if self._tier is None else self._tier.on_configured(partition, now_ms)
 
     def partition_lost(self, key: PartitionKey, now_ms: int) -> Effects:
-        """To replication, which tells the controller."""
+        """To replication, which reports it to the controller."""
         return self._replication.on_lost(key, now_ms)
 
     def disk_failed(self, said: StorageError, now_ms: int) -> Effects:
@@ -329,7 +330,7 @@ def _compacting(
 def _controller(
     config: BrokerConfig,
     rng: Rng,
-    ground: Ground,
+    setup: QuorumSetup,
     cluster_id: str,
     endpoints: Sequence[Endpoint] | None,
     remote: Remote | None,
@@ -337,7 +338,7 @@ def _controller(
     files: LogFiles,
     node: BrokerNode,
 ) -> ControllerNode | None:
-    """The controller inside a combined node, which is told what the quorum says, and passes it on."""
+    """Make the controller of a combined node; the node observes the quorum, and passes its events on."""
     if "controller" not in config.process_roles:
         return None
 
@@ -347,7 +348,7 @@ def _controller(
     return make_controller(
         config,
         rng,
-        lambda _: ground,
+        lambda _: setup,
         cluster_id=cluster_id,
         endpoints=endpoints,
         remote=remote,
@@ -357,12 +358,15 @@ def _controller(
 
 
 def _port(
-    controller_node: ControllerNode | None, ground: Ground, cluster_id: str, remote: Remote | None
+    controller_node: ControllerNode | None,
+    setup: QuorumSetup,
+    cluster_id: str,
+    remote: Remote | None,
 ) -> ControllerPort:
     if controller_node is not None:
         return controller_node.port
-    assert remote is not None, "a broker alone has its controller elsewhere"
-    return remote(cluster_id, ground.quorum.raft.leader_peer)
+    assert remote is not None, "a node with only the broker role has a remote controller"
+    return remote(cluster_id, setup.quorum.raft.leader_peer)
 
 
 def _lookups(quorum: MetadataQuorum, node: BrokerNode) -> tuple[Leaders, HostedPartitions]:
@@ -390,7 +394,7 @@ def _lifecycle(
         port=port,
         image=lambda: quorum.image,
         is_cut_off=lambda: quorum.raft.is_cut_off,
-        stranger_problem=partial(stranger_problem, quorum),
+        foreign_cluster_problem=partial(foreign_cluster_problem, quorum),
         registration=_registration(config, rng, storage, endpoints),
         config=config,
         observer=node,
@@ -400,15 +404,16 @@ def _lifecycle(
 
 
 def _present(config: BrokerConfig, image: ClusterImage) -> BrokerConfig:
-    """The settings with what was altered at run time."""
+    """Return the configuration with its dynamic configs."""
     cluster, node = (image.config(ResourceType.BROKER, name) for name in ("", str(config.node_id)))
     return broker_config(config, cluster, node) if cluster or node else config
 
 
 def _knows_our_directories(config: BrokerConfig, image: ClusterImage) -> bool:
-    """Whether the controller acts on a directory of ours that fails.
+    """Whether the controller can act on a failed directory of this broker.
 
-    One that registered at an older metadata.version is not known by its directories until it starts again.
+    It does not know the directories of a broker that registered at an older metadata.version, until that
+    broker restarts.
     """
     broker = image.brokers.get(config.node_id)
     return (
@@ -417,18 +422,18 @@ def _knows_our_directories(config: BrokerConfig, image: ClusterImage) -> bool:
 
 
 def _is_for_brokers(config: BrokerConfig, quorum: MetadataQuorum, listener: str) -> bool:
-    """Whether another broker may be who connects there: a node that is alone writes in itself."""
+    """Whether other brokers connect to that listener. A single node writes to itself without one."""
     return listener in config.broker_listeners and len(quorum.image.brokers) > 1
 
 
 def _registration(
     config: BrokerConfig, rng: Rng, storage: Storage, endpoints: Sequence[Endpoint] | None
 ) -> Registration:
-    told = endpoints or [Endpoint(e.listener, e.host, e.port) for e in config.advertised]
+    addresses = endpoints or [Endpoint(e.listener, e.host, e.port) for e in config.advertised]
     return Registration(
         broker_id=config.node_id,
         incarnation_id=rng.uuid(),
-        endpoints=tuple(told),
+        endpoints=tuple(addresses),
         features=SUPPORTED,
         rack=config.broker_rack,
         log_dirs=storage.directory_ids,
@@ -445,9 +450,9 @@ def _hosting(
     brokers: OtherBrokers,
     acted_on: ActedOn,
     lifecycle: Lifecycle,
-    told: PartitionEvents,
+    events: PartitionEvents,
 ) -> Hosting:
-    """What hosts partitions, as the image says."""
+    """Make the part that hosts partitions."""
     fsync_rule: FsyncRule = config.firnline_acks_fsync  # type: ignore[assignment]
     return Hosting(
         node_id=config.node_id,
@@ -455,7 +460,7 @@ def _hosting(
         hosted=hosted,
         store=storage,
         fsync_rule=fsync_rule,
-        observer=told,
+        observer=events,
         acted_on=acted_on,
         brokers=brokers,
         had_records=storage.had_records,
@@ -470,10 +475,10 @@ def _let_another_lead(
     _problem: FirnlineError,
     now_ms: int,
 ) -> Effects:
-    """A segment of a partition that is led here is damaged: told as lost, it is led by another (KIP-858).
+    """Report a partition with a damaged segment as lost, so that another replica leads it (KIP-858).
 
-    It is followed here again as soon as the controller has elected. Nothing is told where nobody else is in
-    sync: what is sound is served on.
+    This node follows it again after the election. Nothing is reported if no other replica is in sync: then
+    the undamaged segments are still served.
     """
     partition = hosted.by_id.get((where.topic_id, where.partition))
     if partition is None or not partition.is_leader or len(partition.isr) < 2:
@@ -488,11 +493,11 @@ def _replication(
     brokers: OtherBrokers,
     others: "OtherLeaders | None",
     hosted: HostedPartitions,
-    tier: "TierGround | None",
+    tier: "TierAdapter | None",
     failures: StorageFailures,
     assignments: DirectoryAssignments,
 ) -> Replication:
-    """Whom this node follows, and what it proposes to the controller as a leader."""
+    """Make replication: following leaders, and proposing ISRs as a leader."""
 
     def ask(wanted: Sequence[IsrChange], then: Any, now_ms: int) -> Effects:
         command = AlterPartitions(
@@ -520,7 +525,7 @@ def _assignments(
     lifecycle: Lifecycle,
     storage: Storage,
 ) -> DirectoryAssignments:
-    """What the controller is to know of our directories."""
+    """Make the reports of this broker's directories to the controller."""
 
     def said(topic_id: Uuid, number: int) -> Uuid | None:
         topic = quorum.image.topics_by_id.get(topic_id)
@@ -550,13 +555,13 @@ def _others(
     quorum: MetadataQuorum,
     leaders: Leaders,
     lifecycle: Lifecycle,
-    followed: Followed | None,
+    other_leaders: MakesOtherLeaders | None,
 ) -> "OtherLeaders | None":
-    """The way to leaders on other brokers."""
-    if followed is None:
+    """Make the requests to leaders on other brokers."""
+    if other_leaders is None:
         return None
     listener = (config.inter_broker_listener_name or "PLAINTEXT").upper()
-    return followed(
+    return other_leaders(
         peer=partial(leaders.peer, listener),
         broker_epoch=lambda: lifecycle.broker_epoch,
         metadata_version=lambda: quorum.image.metadata_version,
@@ -564,7 +569,7 @@ def _others(
 
 
 def _listing_offsets(
-    config: BrokerConfig, hosted: HostedPartitions, tier: "TierGround | None"
+    config: BrokerConfig, hosted: HostedPartitions, tier: "TierAdapter | None"
 ) -> ListingOffsets:
     return ListingOffsets(
         remote=None if tier is None else tier.offset_for_timestamp,
@@ -578,7 +583,7 @@ def _fetching(
     rng: Rng,
     hosted: HostedPartitions,
     quorum: MetadataQuorum,
-    tier: "TierGround | None",
+    tier: "TierAdapter | None",
     replication: Replication,
 ) -> Fetching:
     prefer: Prefer | None = None
@@ -586,7 +591,7 @@ def _fetching(
     if selector == _RACK_AWARE:
         prefer = RackAware(lambda: quorum.image)
     elif selector:
-        raise ConfigError(f"replica.selector.class={selector}: only {_RACK_AWARE} is known here")
+        raise ConfigError(f"replica.selector.class={selector}: only {_RACK_AWARE} is supported")
     return Fetching(
         hosted,
         FetchSessions(
@@ -613,13 +618,13 @@ def _tier(
     spi: tuple[RemoteStorage | None, RemoteLogMetadata | None],
     failures: StorageFailures,
     assignments: DirectoryAssignments,
-) -> "TierGround | None":
+) -> "TierAdapter | None":
     remote_storage, metadata = spi
     if remote_storage is None:
         return None
-    # A node without a tier starts without its code: a sixth of the time a start takes.
+    # A node without a tier does not import its code, which would take a sixth of the start.
+    from firnline.broker.tier.adapter import TierAdapter
     from firnline.broker.tier.feed import MetadataFeed
-    from firnline.broker.tier.ground import TierGround
     from firnline.tiered.remote_log import RemoteLog
     from firnline.tiered.settings import tier_settings
 
@@ -638,13 +643,13 @@ def _tier(
         metadata=metadata,
         on_damaged=partial(_let_another_lead, hosted, assignments),
     )
-    return TierGround(remote, feed, config, failures.partition_failed)
+    return TierAdapter(remote, feed, config, failures.partition_failed)
 
 
 def _internal_topics(
     config: BrokerConfig,
     quorum: MetadataQuorum,
-    tier: "TierGround | None",
+    tier: "TierAdapter | None",
     port: ControllerPort,
     hosting: Hosting,
 ) -> InternalTopics:
@@ -666,7 +671,7 @@ def _internal_topics(
 
 
 def _producer_ids(config: BrokerConfig, port: ControllerPort, lifecycle: Lifecycle) -> ProducerIds:
-    """Ask the controller for a block of producer ids when one is used up."""
+    """Make the source of producer ids, which gets blocks from the controller."""
 
     def allocate(then: Allocated) -> Effects:
         def ask(now_ms: int) -> Effects:
@@ -675,7 +680,7 @@ def _producer_ids(config: BrokerConfig, port: ControllerPort, lifecycle: Lifecyc
             )
             return port.ask(command, then, now_ms)
 
-        # The timer is due at once; it is here because whoever asks does not know the time.
+        # A timer that is due at once, because the caller does not know the time.
         return [SetTimer(key=("producer ids", "allocate"), at_ms=0, then=ask)]
 
     return ProducerIds(allocate)

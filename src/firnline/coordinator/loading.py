@@ -26,7 +26,7 @@ from firnline.coordinator.records import (
     decode_value,
 )
 from firnline.records.batch import BatchHeader, crc_is_right, headers
-from firnline.records.fast_path import Row, usual_records
+from firnline.records.fast_path import Row, common_records
 from firnline.records.record import records
 from firnline.records.unreadable import UnreadableRecords
 
@@ -87,7 +87,7 @@ class Replay:
     def _batches(self, data: Buffer) -> Iterator[None]:
         position = 0
         while True:
-            rows, position = usual_records(data, position, RECORDS_PER_SLICE)
+            rows, position = common_records(data, position, RECORDS_PER_SLICE)
             for first in range(0, len(rows), RECORDS_PER_SLICE):
                 self._take_rows(rows[first : first + RECORDS_PER_SLICE])
                 yield

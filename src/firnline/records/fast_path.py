@@ -44,7 +44,7 @@ def has_room(record_count: int, size_bytes: int, attributes: int) -> bool:
     return record_count * _RECORD_BYTES_MIN <= room
 
 
-def usual_batch_python(data: Buffer, *, walks: bool = False) -> tuple[int, ...] | None:
+def common_batch_python(data: Buffer, *, walks: bool = False) -> tuple[int, ...] | None:
     """Return the fields of the header if `data` is one complete v2 batch from offset 0, with the right CRC
     and a record count that fits its offsets and its bytes; else None.
 
@@ -200,7 +200,7 @@ _UNUSUAL = COMPRESSION_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
 Row = tuple[int, bytes | None, bytes | None]
 
 
-def usual_records_python(data: Buffer, position: int, at_most: int) -> tuple[list[Row], int]:
+def common_records_python(data: Buffer, position: int, at_most: int) -> tuple[list[Row], int]:
     """Return (offset, key, value) of the records of complete batches from `position` on, and the position
     after.
 
@@ -269,14 +269,14 @@ def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     return body[position : position + size], position + size
 
 
-usual_batch: Callable[[Buffer], tuple[int, ...] | None] = (
-    usual_batch_python if native is None else native.usual_batch
+common_batch: Callable[[Buffer], tuple[int, ...] | None] = (
+    common_batch_python if native is None else native.common_batch
 )
 right_body: Callable[[Buffer, int], bool] | None = None if native is None else native.right_body
 renumber: Callable[[Buffer, int, int | None, int], tuple[bytes, int, int] | None] = (
     renumber_python if native is None else native.renumber
 )
 survey: Callable[[Buffer, int], Survey | None] = survey_python if native is None else native.survey
-usual_records: Callable[[Buffer, int, int], tuple[list[Row], int]] = (
-    usual_records_python if native is None else native.usual_records
+common_records: Callable[[Buffer, int, int], tuple[list[Row], int]] = (
+    common_records_python if native is None else native.common_records
 )

@@ -32,7 +32,7 @@ from firnline.runtime.bounds.incoming import Incoming, RequestMemory
 from firnline.runtime.disk import Pages, storage_error
 from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.poll import BROKEN, ENDED, NOTHING, READABLE, WRITABLE, PollLoop
-from firnline.runtime.turn import Answer
+from firnline.runtime.turn import ResponseFrame
 
 if TYPE_CHECKING:
     from firnline.api.context import RequestContext
@@ -173,7 +173,7 @@ class Connection:
 
     # ---- receiving
 
-    def _on_received(self, size: int) -> Answer | None:
+    def _on_received(self, size: int) -> ResponseFrame | None:
         """Handle `size` bytes in the shared buffer, at a frame's beginning; 0: the peer has disconnected."""
         now_ms = self.last_active_ms = self._runtime.now_ms()
         try:
@@ -198,7 +198,7 @@ class Connection:
         self._settle()
         return None
 
-    def _on_unsent(self, answer: Answer, sent: int) -> None:
+    def _on_unsent(self, answer: ResponseFrame, sent: int) -> None:
         """Send the rest of a response of which `sent` bytes were sent."""
         self._busy = True
         parts: list[Part] = [answer] if isinstance(answer, bytes) else list(answer)
@@ -401,7 +401,7 @@ class Connection:
         if self._busy and not self._out and data[SIZE_BYTES : SIZE_BYTES + 2] == _PRODUCE_KEY:
             self._busy = self.closed or self.turn - self._due >= OPEN_REQUESTS_MAX
 
-    def _do(self, answer: Answer | Effects) -> None:
+    def _do(self, answer: ResponseFrame | Effects) -> None:
         """Send a response, or carry out the effects that will lead to it."""
         self._busy = True
         self.requests += 1

@@ -24,9 +24,9 @@ from firnline.base.slices import FileSlice
 from firnline.protocol.schema import Part
 from firnline.runtime.steps import MARK_EVERY_S, SLOW_S
 
-Answer = bytes | tuple[Part, ...]
-OnReceived = Callable[[int], Answer | None]
-OnUnsent = Callable[[Answer, int], object]
+ResponseFrame = bytes | tuple[Part, ...]
+OnReceived = Callable[[int], ResponseFrame | None]
+OnUnsent = Callable[[ResponseFrame, int], object]
 Stream = tuple[OnReceived, OnUnsent]
 Streams = dict[int, Stream]
 Callbacks = dict[int, Callable[[int], object]]
@@ -51,7 +51,7 @@ def turn_python(
 
     Returns when the wait was over, as `time.monotonic` tells it.
     """
-    due: list[tuple[int, Stream, Answer]] = []
+    due: list[tuple[int, Stream, ResponseFrame]] = []
     ready = poller.poll(min(wait_s, _WAIT_MAX_S), _READY_MAX)
     began = last = marked = time.monotonic()
     for fd, events in ready:
@@ -80,7 +80,7 @@ def turn_python(
     return began
 
 
-def _serve(fd: int, on_received: OnReceived, shared: memoryview) -> Answer | None:
+def _serve(fd: int, on_received: OnReceived, shared: memoryview) -> ResponseFrame | None:
     try:
         size = os.readv(fd, [shared])
     except (BlockingIOError, InterruptedError):
@@ -90,14 +90,14 @@ def _serve(fd: int, on_received: OnReceived, shared: memoryview) -> Answer | Non
     return on_received(size)
 
 
-def _send_due(due: list[tuple[int, Stream, Answer]], streams: Streams) -> None:
+def _send_due(due: list[tuple[int, Stream, ResponseFrame]], streams: Streams) -> None:
     for fd, stream, answer in due:
         if streams.get(fd) is stream:  # else closed meanwhile
             _send(fd, answer, stream[1])
     due.clear()
 
 
-def _send(fd: int, answer: Answer, on_unsent: OnUnsent) -> None:
+def _send(fd: int, answer: ResponseFrame, on_unsent: OnUnsent) -> None:
     data = answer if isinstance(answer, bytes) else _gather(answer)
     sent = 0
     if data is not None:

@@ -22,7 +22,7 @@ from firnline.base.effects import SYNC_THREADS
 from firnline.base.errors import ConfigError, FirnlineError
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.node import BrokerNode
-from firnline.broker.quorum_ground import Remote
+from firnline.broker.quorum_setup import Remote
 from firnline.broker.wiring import build_controller, build_node
 from firnline.config.broker import BrokerConfig
 from firnline.config.broker import Endpoint as Listener
@@ -237,7 +237,7 @@ class _Process:
             endpoints=self._told(config.advertised),
             controller_endpoints=controllers,
             remote=remote,
-            followed=partial(ReplicaFetch, config),
+            other_leaders=partial(ReplicaFetch, config),
             remote_storage=remote_storage(config),
             owner=self,
             files=LogFiles(descriptors, self._fs.kept),

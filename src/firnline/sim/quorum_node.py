@@ -12,7 +12,7 @@ from firnline.base.effects import Effect, Effects, SetTimer
 from firnline.base.errors import Bug
 from firnline.base.ports import Fs, Rng
 from firnline.broker.controller_node import ControllerNode
-from firnline.broker.quorum_ground import Ground, open_quorum, quorum_settings
+from firnline.broker.quorum_setup import QuorumSetup, open_quorum, quorum_settings
 from firnline.broker.wiring import build_controller
 from firnline.config.broker import BrokerConfig
 from firnline.config.load import load
@@ -84,7 +84,7 @@ class QuorumNode:
         )
         self._when_stopped: Callable[[], None] = _nothing  # of who asked it to stop
         self._node: ControllerNode | None = None
-        self._ground: Ground | None = None
+        self._setup: QuorumSetup | None = None
         if node_id in options.voter_ids:
             node = self._node = build_controller(
                 config,
@@ -98,7 +98,7 @@ class QuorumNode:
             self.quorum: MetadataQuorum = node.quorum
             self.controller: Controller = node.controller
         else:
-            ground = self._ground = open_quorum(
+            setup = self._setup = open_quorum(
                 config,
                 fs,
                 rng,
@@ -107,7 +107,7 @@ class QuorumNode:
                 now_ms=now_ms,
                 settings=settings,
             )
-            self.quorum = ground.quorum
+            self.quorum = setup.quorum
             self.controller = Controller(config=config, rng=rng, metadata=self.quorum)
         self.raft = self.quorum.raft
         log = self.raft.log
@@ -118,8 +118,8 @@ class QuorumNode:
         """Start the node."""
         if self._node is not None:
             return self._node.start(now_ms)
-        assert self._ground is not None
-        return self._ground.effects + self.quorum.start(now_ms)
+        assert self._setup is not None
+        return self._setup.effects + self.quorum.start(now_ms)
 
     def takes(self, port: int) -> bool:
         return True
@@ -140,15 +140,15 @@ class QuorumNode:
         self._when_stopped = then
         if self._node is not None:
             return self._node.shutdown(now_ms)
-        assert self._ground is not None
+        assert self._setup is not None
         return [*self.quorum.stop(now_ms), *self._close(now_ms)]
 
     def _close(self, now_ms: int) -> Effects:
-        assert self._ground is not None
+        assert self._setup is not None
         self.quorum.close()
         if self.raft.is_writing:
             return [SetTimer(key=_CLOSING, at_ms=now_ms + 10, then=self._close)]
-        self._ground.close_files()
+        self._setup.close_files()
         self.node_stopped(now_ms)
         return []
 

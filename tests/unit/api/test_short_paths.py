@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from firnline.api.fast_path import common_request
 from firnline.api.handlers import k00_produce, k01_fetch, k18_api_versions
-from firnline.api.usual import usual_request
 from firnline.base.errors import Code, KafkaError
 from firnline.base.slices import FileSlice
 from firnline.broker.fetch import Fetching
@@ -78,10 +78,10 @@ def test_the_short_way_of_a_produce_answers_as_the_long_one(
                 case(p)
                 wire, failed = Wire(p), []
                 wire.node.producing = Producing(lambda bad, now, to=failed: to.append(bad) or [])
-                send = wire.send_usual if is_short else wire.send
+                send = wire.send_common if is_short else wire.send
                 send(k00_produce, produce(acks, bytes(data)), version)
-                is_usual = bool(data) and version >= 5 and acks != 2
-                assert wire.was_usual == (is_short and is_usual)
+                is_common = bool(data) and version >= 5 and acks != 2
+                assert wire.was_common == (is_short and is_common)
                 said.append((wire.answers, log_of(p).log_end_offset, p.is_offline, len(failed)))
             assert said[0] == said[1], (case.__name__, bytes(data))
 
@@ -104,7 +104,7 @@ def test_the_short_way_of_a_fetch_answers_as_the_long_one(version: int) -> None:
                     for _ in range(3):
                         p.append(batch(), acks=1, now_ms=0)
                     wire = Wire(p)
-                    send = wire.send_usual if is_short else wire.send
+                    send = wire.send_common if is_short else wire.send
                     send(k01_fetch, fetch(offset, limit, **more), version)
                     said.append(wire.answers)
                 assert said[0] == said[1], (offset, limit, more)
@@ -144,7 +144,7 @@ def test_the_short_way_of_a_session_answers_as_the_long_one(version: int, case: 
         for _ in range(3):
             p.append(batch(), acks=1, now_ms=0)
         wire = Wire(p, partition(index=1))
-        send = wire.send_usual if is_short else wire.send
+        send = wire.send_common if is_short else wire.send
         wire.send(k01_fetch, fetch(0, 10**6, session_epoch=0), version)
         session_id = wire.answers[-1].session_id
         assert session_id
@@ -186,16 +186,16 @@ def test_the_usual_produce_and_fetch_do_go_the_short_way(
 
     monkeypatch.setattr(Producing, "produce", refuse)
     monkeypatch.setattr(Fetching, "fetch", refuse)
-    wire.send_usual(k00_produce, produce(acks, batch()), 9)
+    wire.send_common(k00_produce, produce(acks, batch()), 9)
     assert wire.was_at_once
-    assert wire.send_usual(k01_fetch, fetch(0, 10**6, session_epoch=-1), 12)
+    assert wire.send_common(k01_fetch, fetch(0, 10**6, session_epoch=-1), 12)
 
 
 def test_somebody_who_waits_hears_of_an_append_by_the_short_way_too() -> None:
     wire = Wire(partition())
     wire.send(k01_fetch, fetch(0, 10**6, session_epoch=-1, max_wait_ms=500), 12)
     assert wire.answers == []
-    wire.send_usual(k00_produce, produce(1, batch()), 9)
+    wire.send_common(k00_produce, produce(1, batch()), 9)
     assert len(wire.answers) == 2
 
 
@@ -204,7 +204,7 @@ def test_the_records_of_an_answer_stay_in_their_file() -> None:
     p.append(batch(), acks=1, now_ms=0)
     wire = Wire(p)
     data = frame_of(fetch(0, 10**6, session_epoch=-1), 12)
-    asked = usual_request(data, len(data))
+    asked = common_request(data, len(data))
     assert asked is not None
     parts = k01_fetch.at_once(wire.node, None, asked, 0)  # type: ignore[arg-type]
     records = log_of(p).read(0, max_bytes=10**6, upto_offset=1)

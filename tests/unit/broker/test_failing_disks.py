@@ -10,7 +10,7 @@ from firnline.base.errors import Code, RecordsCut, StorageError
 from firnline.base.ids import TopicPartition
 from firnline.base.ports import EnoughFiles
 from firnline.base.waits import At, Wait
-from firnline.broker.quorum_ground import open_directories
+from firnline.broker.quorum_setup import open_directories
 from firnline.broker.storage import Storage
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig

@@ -65,7 +65,7 @@ class Watched(GroupWorld):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: int) -> None:
         self.rows = self.checks = 0
-        usual, read = loading.usual_records, loading.read_commit  # type: ignore[attr-defined]
+        usual, read = loading.common_records, loading.read_commit  # type: ignore[attr-defined]
 
         def counted(data: Any, position: int, at_most: int) -> Any:
             found = usual(data, position, at_most)
@@ -76,7 +76,7 @@ class Watched(GroupWorld):
             self.checks += 1
             return read(value)
 
-        monkeypatch.setattr(loading, "usual_records", counted)
+        monkeypatch.setattr(loading, "common_records", counted)
         monkeypatch.setattr(loading, "read_commit", counted_read)
         super().__init__(**settings)
         self.said: list[StorageError | None] = []

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 ROOMS = ["unit/api", "unit/runtime", "unit/records", "unit/log"]
 SHOW = """
-from firnline.api.usual import usual_request as a
-from firnline.records.fast_path import usual_batch as b
+from firnline.api.fast_path import common_request as a
+from firnline.records.fast_path import common_batch as b
 from firnline.runtime.turn import turn as c
 print(*sorted({f.__module__ for f in (a, b, c)}))
 """
@@ -40,7 +40,7 @@ def test_compiled_code_is_taken_where_it_is() -> None:
 
 def test_the_environment_forbids_compiled_code() -> None:
     told = python("-c", SHOW, FIRNLINE_NATIVE="0").stdout.split()
-    assert told == ["firnline.api.usual", "firnline.records.fast_path", "firnline.runtime.turn"]
+    assert told == ["firnline.api.fast_path", "firnline.records.fast_path", "firnline.runtime.turn"]
 
 
 def test_without_compiled_code_all_runs_in_python(tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ def test_what_is_too_large_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -
     def looks(*_: Any) -> None:
         raise AssertionError("it is looked into")
 
-    for name in ("usual_batch", "right_body", "crc32c"):
+    for name in ("common_batch", "right_body", "crc32c"):
         monkeypatch.setattr(validate, name, looks)
     small = BatchLimits(100)
     assert code(batch("a" * 200), small) == Code.MESSAGE_TOO_LARGE

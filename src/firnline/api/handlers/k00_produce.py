@@ -12,6 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import Connection, RequestContext
+from firnline.api.fast_path import Fields
 from firnline.api.slices import (
     Slices,
     SlicesWithPauses,
@@ -20,7 +21,6 @@ from firnline.api.slices import (
     naming_any,
     taken_out,
 )
-from firnline.api.usual import Fields
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_OFFSET, Uuid

@@ -13,8 +13,8 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from firnline.api.context import Connection, RequestContext
+from firnline.api.fast_path import Fields
 from firnline.api.slices import Slices, a_step_a_slice, cut, in_slices, naming_any
-from firnline.api.usual import Fields
 from firnline.base.background import Work
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.usual import Fields
+from firnline.api.fast_path import Fields
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.protocol.messages.k18_api_versions import (

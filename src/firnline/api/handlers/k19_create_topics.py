@@ -35,7 +35,7 @@ from firnline.protocol.messages.k19_create_topics import (
 if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
-Answer = CreatedTopic | KafkaError
+CreateTopicOutcome = CreatedTopic | KafkaError
 # A partition takes about 15 us, a topic as much as four partitions.
 _PARTITIONS_PER_SLICE = 120
 _TOPIC_COST = 4
@@ -111,14 +111,14 @@ def _refuse(
     """Answer each topic with the controller's error for too many partitions."""
 
     @context.makes_replies
-    def told(outcome: Sequence[Answer] | KafkaError, at_ms: int) -> Effects:
+    def on_outcome(outcome: Sequence[CreateTopicOutcome] | KafkaError, at_ms: int) -> Effects:
         problem = outcome if isinstance(outcome, KafkaError) else outcome[0]
         slices = _answer(node, context, names, lambda place: problem)
         return in_slices(node, context, slices, at_ms)
 
     one = NewTopic(names[0], partitions)
     result = node.controller.create_topics([one], validate_only=validate_only)
-    return node.write_topics(result, told, now_ms)
+    return node.write_topics(result, on_outcome, now_ms)
 
 
 def _create(
@@ -133,7 +133,7 @@ def _create(
 
     A topic is one decision and one batch, however many partitions it has.
     """
-    answers: dict[int, Answer] = {}
+    answers: dict[int, CreateTopicOutcome] = {}
     latest_ms = now_ms
 
     @context.makes_replies
@@ -143,7 +143,7 @@ def _create(
         return in_slices(node, context, slices, latest_ms)
 
     def settle(
-        portion: Sequence[int], outcome: Sequence[Answer] | KafkaError, at_ms: int
+        portion: Sequence[int], outcome: Sequence[CreateTopicOutcome] | KafkaError, at_ms: int
     ) -> Effects:
         nonlocal latest_ms
         latest_ms = at_ms
@@ -191,7 +191,7 @@ def _answer(
     node: "AnyNode",
     context: RequestContext,
     names: Sequence[str],
-    answer_to: Callable[[int], Answer],
+    answer_to: Callable[[int], CreateTopicOutcome],
 ) -> Slices:
     """Answer the topics of these names, in this order; a repeated name once."""
     results: dict[str, CreatableTopicResult] = {}
@@ -217,7 +217,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _result(node: "AnyNode", name: str, answer: Answer) -> CreatableTopicResult:
+def _result(node: "AnyNode", name: str, answer: CreateTopicOutcome) -> CreatableTopicResult:
     if isinstance(answer, KafkaError):
         return CreatableTopicResult(
             name=name, error_code=answer.code, error_message=answer.why, configs=()

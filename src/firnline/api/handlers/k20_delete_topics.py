@@ -22,7 +22,7 @@ from firnline.protocol.messages.k20_delete_topics import (
 if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
-Answer = tuple[str, Uuid] | KafkaError
+DeleteTopicOutcome = tuple[str, Uuid] | KafkaError
 _DELETION_DISABLED_SINCE = 3
 # A topic takes about 15 us, as much as thirty of its partitions.
 _TOPIC_COST = 30
@@ -68,9 +68,11 @@ def _delete(
     """Delete topics in portions; a topic that is named twice once."""
     refused: list[DeletableTopicResult] = []
     wanted: list[TopicRef] = []
-    answers: dict[int, Answer] = {}
+    answers: dict[int, DeleteTopicOutcome] = {}
 
-    def on_outcome(portion: Sequence[int], outcome: Sequence[Answer] | KafkaError) -> None:
+    def on_outcome(
+        portion: Sequence[int], outcome: Sequence[DeleteTopicOutcome] | KafkaError
+    ) -> None:
         found = [outcome] * len(portion) if isinstance(outcome, KafkaError) else outcome
         answers.update(zip(portion, found, strict=True))
 
@@ -125,7 +127,7 @@ def _answer(
     context: RequestContext,
     refused: Sequence[DeletableTopicResult],
     wanted: Sequence[TopicRef],
-    answers: dict[int, Answer],
+    answers: dict[int, DeleteTopicOutcome],
 ) -> Slices:
     # A topic that is named twice has one row, that of its last mention.
     results: dict[TopicRef, DeletableTopicResult] = {}
@@ -146,7 +148,7 @@ def _malformed(state: DeleteTopicState) -> DeletableTopicResult:
     )
 
 
-def _result(ref: TopicRef, answer: Answer, version: int) -> DeletableTopicResult:
+def _result(ref: TopicRef, answer: DeleteTopicOutcome, version: int) -> DeletableTopicResult:
     if not isinstance(answer, KafkaError):
         return DeletableTopicResult(name=answer[0], topic_id=answer[1])
     code = answer.code

@@ -1,1 +1,1 @@
-"""What a broker does for the tier: tells it of partitions, reads its metadata, does without it. PURE."""
+"""Connects a broker to the tier: events, reads, the tier's metadata; and brokers without one. PURE."""

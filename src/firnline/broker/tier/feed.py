@@ -1,9 +1,9 @@
-"""`__remote_log_metadata` as this node has it: what it leads, and what the leaders elsewhere tell. PURE.
+"""Reads `__remote_log_metadata`: the partitions that this node leads, and those of other leaders. PURE.
 
-The tier believes a metadata record when it can no longer be lost here: on disk where we are alone in the ISR
-and answers wait for the disk, else when it is committed (rel-T2, rel-P12). What was read before is compared
-with the leader's history by epoch, for a partition may have lost records and grown again. Source: KIP-405,
-KIP-320, KIP-595; spec 3.12.
+The tier acts on a metadata record once the record cannot be lost any more: when it is committed, and, if this
+node is the only one in the ISR and answers wait for the disk, synced (rel-T2, rel-P12). A partition may have
+lost records and grown again; so the epochs of what was read before are compared with the leader's history.
+Source: KIP-405, KIP-320, KIP-595; spec 3.12.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,13 +25,13 @@ NO_EPOCH = -1
 
 
 class Fork(NamedTuple):
-    """The leader's history is not the one that was read; `offset`: up to where it is at most."""
+    """The leader's history differs from what was read; both agree at most up to `offset`."""
 
     offset: int
 
 
-class Elsewhere(Protocol):
-    """A topic's records at other brokers: `outbound.topic_client.TopicClient`."""
+class TopicClientPort(Protocol):
+    """Reads and appends at other brokers: `outbound.topic_client.TopicClient`."""
 
     def offsets(
         self,
@@ -42,9 +42,9 @@ class Elsewhere(Protocol):
         then: Callable[[Mapping[int, int | KafkaError], int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Ask where each begins (EARLIEST), or what is committed ends (LATEST).
+        """Find the start (EARLIEST) or the committed end (LATEST) of each partition.
 
-        `partitions` with the leader epochs that we believe in.
+        `partitions` has the leader epochs in which this node believes.
         """
         ...
 
@@ -60,9 +60,10 @@ class Elsewhere(Protocol):
         leader_epoch: int,
         last_epoch: int,
     ) -> Effects:
-        """Read (log start, whole batches from the one that holds `offset` on).
+        """Read (log start offset, complete batches from the one with `offset` on).
 
-        leader_epoch  in which we believe that it leads; last_epoch: of the record before `offset`, or -1
+        leader_epoch  the epoch in which the broker is believed to lead
+        last_epoch    of the record before `offset`, or -1
         """
         ...
 
@@ -75,7 +76,7 @@ class Elsewhere(Protocol):
         then: Callable[[Appended | KafkaError, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Append one batch, acks=all."""
+        """Append one batch with acks=all."""
         ...
 
 
@@ -85,26 +86,28 @@ Leader = tuple[int, int]  # node id, leader epoch
 
 
 class _Mirror:
-    """What is known here of a metadata partition that another broker leads.
+    """The state of a metadata partition that another broker leads.
 
-    end      where what is committed ended when `leader` was asked; None while that is not known
-    told_end the same, before it is known that what was read is of its history
-    records  the whole batches that came last, from offset `at` on
-    epoch    of the record before `position`; verified: who was asked whether that is its history
-    fork     where it is not
-    is_busy  it is being asked; is_again: and is to be asked once more
+    end           the committed end when `leader` was asked; None while unknown
+    unverified_end  the same, before it is known that what was read is part of the leader's history
+    records       the last complete batches that were read, from offset `at` on
+    epoch         of the record before `position`
+    verified      the leader that has confirmed that this is its history
+    fork          the offset at which the leader's history differs
+    is_busy       a request is under way
+    is_again      another request follows it
     """
 
     __slots__ = (
         *("at", "end", "epoch", "fork", "is_again", "is_busy", "leader", "log_start", "position"),
-        *("records", "told_end", "verified"),
+        *("records", "unverified_end", "verified"),
     )
 
     def __init__(self) -> None:
         self.leader: Leader | None = None
         self.log_start = 0
         self.end: int | None = None
-        self.told_end = 0
+        self.unverified_end = 0
         self.at = self.position = 0
         self.epoch = NO_EPOCH
         self.verified: Leader | None = None
@@ -114,39 +117,39 @@ class _Mirror:
 
 
 class MetadataFeed:
-    """The partitions of `__remote_log_metadata`: ours, and those led elsewhere, as their leaders tell.
+    """Reads the partitions of `__remote_log_metadata`: `tiered.metadata.log.MetadataTopicReader`.
 
-    `tiered.metadata.log.MetadataTopicReader`. Followers ask the leader as any node does: what their own copy
-    lacks of the newest records would be copied to the tier twice.
+    A follower of a partition also reads from its leader: its own copy may lack the newest records, and the
+    segments they describe would be copied to the tier twice.
 
-    elsewhere  the way to other brokers, or None
-    given_up   the setting firnline.remote.log.metadata.given.up, as it is now
+    topic_client  reads and appends at other brokers, or None
+    given_up      the present value of firnline.remote.log.metadata.given.up
     """
 
     def __init__(
         self,
         hosted: HostedPartitions,
         quorum: MetadataQuorum,
-        elsewhere: Elsewhere | None = None,
+        topic_client: TopicClientPort | None = None,
         given_up: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._hosted = hosted
         self._quorum = quorum
-        self._elsewhere = elsewhere
+        self._topic_client = topic_client
         self._given_up = given_up
         self._mirrors: dict[int, _Mirror] = {}
-        self._told: dict[int, int] = {}  # of ours: where it ended at most
+        self._greatest_ends: dict[int, int] = {}  # of partitions that this node leads
 
     def partition_count(self) -> int | None:
-        """Partitions of the topic in the committed image; None while there is none."""
+        """The number of partitions in the committed image; None while the topic does not exist."""
         topic = self._quorum.image.topic(REMOTE_LOG_METADATA_TOPIC)
         return None if topic is None else len(topic.partitions)
 
     def bounds(self, partition: int) -> tuple[int, int] | None:
-        """(log start, where what may be believed ends).
+        """Return (log start offset, end of the records that cannot be lost).
 
-        None while that is not known for certain: the leader elsewhere was not asked yet, or some of what the
-        epochs before ours left is not on disk. Who is told less than that copies a segment twice.
+        None while that is not certain: another leader has not answered yet, or records of earlier epochs are
+        not synced. With an end that is too low the tier would copy segments twice.
         """
         found = self._led(partition)
         if found is None:
@@ -157,15 +160,15 @@ class MetadataFeed:
         end = _believed_end(found)
         if end < _inherited_end(found):
             return None
-        # Followers that leave the ISR take nothing back: what was believed once stays, while it is there.
-        told = self._told.get(partition, 0)
-        if end < told <= found.log.log_end_offset:
-            end = told
-        self._told[partition] = end
+        # The end does not fall when followers leave the ISR, while the records are in the log.
+        greatest = self._greatest_ends.get(partition, 0)
+        if end < greatest <= found.log.log_end_offset:
+            end = greatest
+        self._greatest_ends[partition] = end
         return found.log.log_start_offset, end
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that holds `offset` on; empty where there is nothing to believe."""
+        """Return complete batches from the one with `offset` on; empty at the end."""
         bounds = self.bounds(partition)
         if bounds is None or offset >= bounds[1]:
             return b""
@@ -175,12 +178,12 @@ class MetadataFeed:
         return found.log.read(offset, max_bytes=max_bytes, upto_offset=bounds[1]).read()
 
     def given_up(self, partition: int) -> list[tuple[int, int]]:
-        """Offsets that the operator gave up, as they cannot be read."""
+        """The unreadable offsets that the operator has given up."""
         spans: list[tuple[int, int]] = []
         for text in self._given_up():
             try:
                 index, first, last = parse_given_up(text)
-            except ConfigError:  # of another release: this one took no such text
+            except ConfigError:  # written by another release: this one refuses such a value
                 continue
             if index == partition:
                 spans.append((first, last))
@@ -191,10 +194,10 @@ class MetadataFeed:
         return self._led(partition) is not None
 
     def fork(self, partition: int, offset: int, epoch: int) -> int | None:
-        """Where what was read up to `offset`, in `epoch` last, left the leader's history; None: nowhere.
+        """Return where the records up to `offset`, the last in `epoch`, leave the leader's history, or None.
 
-        A partition that lost records and grew again, by an unclean election or an old disk, ends where it
-        ended, or later: only epochs tell (KIP-595).
+        After an unclean election, or with an old disk, a partition loses records and grows again beyond its
+        earlier end: only epochs show that (KIP-595).
         """
         found = self._led(partition)
         if found is None:
@@ -204,7 +207,7 @@ class MetadataFeed:
         if epoch == NO_EPOCH or not entries:
             return None
         own_epoch, end = found.log.epochs.end_offset_for(epoch, found.log.log_end_offset)
-        if own_epoch == NO_EPOCH:  # of a leader that we never heard of
+        if own_epoch == NO_EPOCH:  # of a leader that this node does not know
             return min(offset, found.log.log_end_offset)
         return None if own_epoch == epoch and end >= offset else min(end, offset)
 
@@ -213,7 +216,7 @@ class MetadataFeed:
         return None if found is None or found.refusal is not None else found
 
     def _leader(self, partition: int) -> Leader | None:
-        """Who leads it elsewhere, as far as the image says."""
+        """The leader on another broker in the image, or None."""
         found = self._quorum.image.partition(REMOTE_LOG_METADATA_TOPIC, partition)
         if found is None or found.leader == NO_LEADER:
             return None
@@ -229,21 +232,21 @@ class MetadataFeed:
         *,
         is_fresh: bool = False,
     ) -> Effects:
-        """Ask the leaders elsewhere what each partition has from an offset on; see the protocol."""
-        if self._elsewhere is None:
+        """Read from other leaders what each partition has from an offset on; see the protocol."""
+        if self._topic_client is None:
             return []
         by_leader: dict[int, dict[int, int]] = {}
         for partition, (offset, epoch) in positions.items():
             if self._led(partition) is not None:
                 self._mirrors.pop(partition, None)
                 continue
-            self._told.pop(partition, None)
+            self._greatest_ends.pop(partition, None)
             mirror = self._mirrors.setdefault(partition, _Mirror())
             leader = self._leader(partition)
             if mirror.is_busy and leader is not None and leader != mirror.leader:
-                # Who was asked does not lead any more: nobody waits for its answer.
+                # The broker that was asked does not lead any more: ignore its response.
                 mirror = self._mirrors[partition] = _Mirror()
-            if offset < mirror.position:  # all of it is read again
+            if offset < mirror.position:  # everything is read again
                 mirror = self._mirrors[partition] = _Mirror()
             mirror.position, mirror.epoch = offset, epoch
             if is_fresh:
@@ -258,7 +261,7 @@ class MetadataFeed:
         effects: Effects = []
         for leader_id, asked in by_leader.items():
             came = partial(self._ends_came, leader_id, asked, then)
-            effects += self._elsewhere.offsets(
+            effects += self._topic_client.offsets(
                 leader_id, REMOTE_LOG_METADATA_TOPIC, asked, LATEST, came, now_ms
             )
         return effects
@@ -275,13 +278,13 @@ class MetadataFeed:
         for partition, leader_epoch in asked.items():
             mirror = self._mirrors.get(partition)
             if mirror is None or mirror.leader != (leader_id, leader_epoch):
-                continue  # it is led here by now, or by another broker
+                continue  # this node or another broker leads it by now
             end = ends[partition]
             if mirror.is_again or isinstance(end, KafkaError):
-                # Of an error the next poll hears; an answer from before the question is none.
+                # The next poll sees an error; a response to an earlier request does not count.
                 effects += self._done(partition, mirror, then, now_ms)
                 continue
-            mirror.told_end = end
+            mirror.unverified_end = end
             is_verified = mirror.epoch == NO_EPOCH or mirror.verified == mirror.leader
             if end <= mirror.position and is_verified:
                 mirror.end = end
@@ -294,11 +297,11 @@ class MetadataFeed:
         self, leader: Leader, partition: int, mirror: _Mirror, then: Grown, now_ms: int
     ) -> Effects:
         topic = self._quorum.image.topic(REMOTE_LOG_METADATA_TOPIC)
-        if topic is None or self._elsewhere is None:
+        if topic is None or self._topic_client is None:
             return self._done(partition, mirror, then, now_ms)
         where = TopicPartition(REMOTE_LOG_METADATA_TOPIC, partition)
         came = partial(self._records_came, partition, mirror, mirror.position, leader, then)
-        return self._elsewhere.read_committed_records(
+        return self._topic_client.read_committed_records(
             leader[0],
             where,
             topic.topic_id,
@@ -319,35 +322,35 @@ class MetadataFeed:
         found: tuple[int, bytes] | Fork | KafkaError,
         now_ms: int,
     ) -> Effects:
-        if mirror.leader != leader:  # it is led elsewhere by now
+        if mirror.leader != leader:  # another broker leads it by now
             return self._done(partition, mirror, then, now_ms)
         if isinstance(found, Fork):
             mirror.fork, mirror.end = found.offset, None
             return self._done(partition, mirror, then, now_ms, is_news=True)
         if isinstance(found, KafkaError):
-            if found.code == Code.OFFSET_OUT_OF_RANGE and self._elsewhere and mirror.leader:
+            if found.code == Code.OFFSET_OUT_OF_RANGE and self._topic_client and mirror.leader:
                 leader_id, leader_epoch = mirror.leader
-                begins = partial(self._start_came, partition, mirror, then)
+                begins = partial(self._start_found, partition, mirror, then)
                 asked = {partition: leader_epoch}
-                return self._elsewhere.offsets(
+                return self._topic_client.offsets(
                     leader_id, REMOTE_LOG_METADATA_TOPIC, asked, EARLIEST, begins, now_ms
                 )
             return self._done(partition, mirror, then, now_ms)
         try:
             ends = [header.next_offset for header in headers(found[1])]
-        except KafkaError:  # no batches: as if it had not answered
+        except KafkaError:  # no valid batches: as without a response
             return self._done(partition, mirror, then, now_ms)
         mirror.log_start, mirror.records = found
         mirror.at = offset
         mirror.verified = leader
         is_checked = mirror.end is None
-        mirror.end = mirror.told_end
-        # More may have been committed since it was asked where that ends.
+        mirror.end = mirror.unverified_end
+        # More records may have been committed since the end was read.
         if ends:
             mirror.end = max(mirror.end, ends[-1])
         return self._done(partition, mirror, then, now_ms, is_news=is_checked or bool(ends))
 
-    def _start_came(
+    def _start_found(
         self,
         partition: int,
         mirror: _Mirror,
@@ -355,13 +358,13 @@ class MetadataFeed:
         found: Mapping[int, int | KafkaError],
         now_ms: int,
     ) -> Effects:
-        """Retention took what was asked for: go on where the partition begins."""
+        """Retention has deleted the requested records: continue at the log start offset."""
         start = found[partition]
         is_news = not isinstance(start, KafkaError) and start > mirror.position
         if not isinstance(start, KafkaError):
             mirror.log_start = start
-        if is_news:  # what was read is below all that the leader can compare
-            mirror.end, mirror.verified = mirror.told_end, mirror.leader
+        if is_news:  # what was read is below everything that the leader can compare
+            mirror.end, mirror.verified = mirror.unverified_end, mirror.leader
         return self._done(partition, mirror, then, now_ms, is_news=is_news)
 
     def _done(
@@ -373,7 +376,7 @@ class MetadataFeed:
         *,
         is_news: bool = False,
     ) -> Effects:
-        """An answer is dealt with; ask again who was asked meanwhile."""
+        """A response is handled; send the request that was made meanwhile, if any."""
         if self._mirrors.get(partition) is not mirror:
             return []
         is_again = mirror.is_again
@@ -387,17 +390,17 @@ class MetadataFeed:
     def append(
         self, partition: int, batch: bytearray, then: AppendThen, now_ms: int
     ) -> Effects | None:
-        """Append to a metadata partition that another broker leads; None: that is not so."""
+        """Append to a metadata partition that another broker leads; None if none does."""
         leader = self._leader(partition)
         topic = self._quorum.image.topic(REMOTE_LOG_METADATA_TOPIC)
-        if self._elsewhere is None or leader is None or topic is None or self.leads(partition):
+        if self._topic_client is None or leader is None or topic is None or self.leads(partition):
             return None
         where = TopicPartition(REMOTE_LOG_METADATA_TOPIC, partition)
-        return self._elsewhere.append(leader[0], where, topic.topic_id, batch, then, now_ms)
+        return self._topic_client.append(leader[0], where, topic.topic_id, batch, then, now_ms)
 
 
 def _batches(mirror: _Mirror, offset: int, max_bytes: int) -> bytes:
-    """Return some of the batches that came, from the one that holds `offset` on."""
+    """Return some of the batches that were read, from the one with `offset` on."""
     start = end = None
     for header in headers(mirror.records):
         if header.next_offset <= offset:
@@ -418,6 +421,6 @@ def _believed_end(partition: Partition) -> int:
 
 
 def _inherited_end(partition: Partition) -> int:
-    """Where the epoch in which we lead began."""
+    """The start offset of the epoch in which this node leads."""
     entries = partition.log.epochs.entries()
     return entries[-1][1] if entries and entries[-1][0] == partition.leader_epoch else 0

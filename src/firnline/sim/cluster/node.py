@@ -123,7 +123,7 @@ class ClusterNode:
                 rng,
                 now_ms=now_ms,
                 remote=remote,
-                followed=partial(ReplicaFetch, config),
+                other_leaders=partial(ReplicaFetch, config),
                 owner=self,
                 watch=watch,
             )

@@ -12,7 +12,7 @@ from crc32c import crc32c
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from firnline.api.usual import usual_request_python
+from firnline.api.fast_path import common_request_python
 from firnline.protocol.messages.k00_produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -29,11 +29,11 @@ from firnline.protocol.schema import Message
 from firnline.records.batch import parse_header, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.fast_path import (
+    common_batch_python,
+    common_records_python,
     renumber_python,
     right_body_python,
     survey_python,
-    usual_batch_python,
-    usual_records_python,
 )
 from tests.fuzz.shapes import Plan
 from tests.fuzz.shapes import frame as extreme_frame
@@ -80,7 +80,7 @@ def frame(request: Message, version: int, client: bytes | None = b"bench") -> by
     return struct.pack(">i", len(body)) + body
 
 
-def usual_frame(key: int, version: int) -> bytes:
+def common_frame(key: int, version: int) -> bytes:
     if key == 18:
         name = (
             {"client_software_name": "me", "client_software_version": "1.0"} if version > 2 else {}
@@ -95,7 +95,7 @@ def writable(data: bytes) -> memoryview:
 
 def asked_both(data: memoryview, size: int) -> Any:
     """What both say of a request; records as bytes, so that they can be compared."""
-    said = [native.usual_request(data, size), usual_request_python(data, size, walks=True)]
+    said = [native.common_request(data, size), common_request_python(data, size, walks=True)]
     plain = [
         x and tuple(bytes(part) if isinstance(part, memoryview) else part for part in x)
         for x in said
@@ -105,8 +105,8 @@ def asked_both(data: memoryview, size: int) -> Any:
 
 
 def batch_both(data: bytes) -> Any:
-    said = native.usual_batch(data)
-    assert said == usual_batch_python(data, walks=True)
+    said = native.common_batch(data)
+    assert said == common_batch_python(data, walks=True)
     return said
 
 
@@ -115,8 +115,8 @@ needs = needs_native
 
 @needs
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_what_clients_send_is_usual_at_every_version_in_use(key: int, version: int) -> None:
-    data = usual_frame(key, version)
+def test_what_clients_send_is_common_at_every_version_in_use(key: int, version: int) -> None:
+    data = common_frame(key, version)
     asked = asked_both(writable(data), len(data))
     topic: Any = TOPIC_ID if version >= 13 else "t.opic"
     if key == 18:
@@ -163,7 +163,7 @@ def odd_frames() -> Iterator[tuple[str, bytes]]:
     yield "wrong CRC", frame(produce(batch()[:-1] + b"x"), 9)
     yield "bytes after it", frame(produce(batch()), 9) + b"x"
     for key, version in ((0, 9), (1, 12), (18, 3)):
-        more = usual_frame(key, version)[4:] + b"x"  # librdkafka 2.16 does that in Metadata
+        more = common_frame(key, version)[4:] + b"x"  # librdkafka 2.16 does that in Metadata
         yield f"a byte more, {key}", struct.pack(">i", len(more)) + more
     yield "a follower", frame(fetch(replica_id=2), 12)
     yield "committed alone", frame(fetch(isolation_level=1), 12)
@@ -212,24 +212,24 @@ def test_a_session_asks_for_one_change_or_for_none(version: int) -> None:
 @needs
 def test_a_text_longer_than_any_string_is_not_usual() -> None:
     """The way for all cases closes its connection; nobody keeps a mebibyte as the name of a client."""
-    for size, is_usual in ((32_767, True), (32_768, False), (500_000, False)):
+    for size, is_common in ((32_767, True), (32_768, False), (500_000, False)):
         data = writable(extreme_frame(18, 3, Plan("", "a" * size), "c"))
-        assert (asked_both(data, len(data)) is not None) is is_usual, size
+        assert (asked_both(data, len(data)) is not None) is is_common, size
 
 
 @needs
 def test_a_batch_larger_than_topics_take_by_default_is_not_usual() -> None:
     """It is looked into, for two milliseconds a mebibyte, where its topic takes such."""
-    for more, is_usual in ((0, True), (1, False)):
+    for more, is_common in ((0, True), (1, False)):
         made = batch(1_048_588 - len(batch(9_000)) + 9_000 + more)
         assert len(made) >= 1_048_588
         data = frame(produce(made), 9)
         assert (asked_both(writable(data), len(data)) is not None) is (len(made) <= 1_048_588)
-        assert (len(made) <= 1_048_588) is is_usual
+        assert (len(made) <= 1_048_588) is is_common
 
 
 @needs
-def test_a_client_without_a_name_is_usual() -> None:
+def test_a_client_without_a_name_is_common() -> None:
     data = frame(fetch(), 12, None)
     assert asked_both(writable(data), len(data)) is not None
 
@@ -254,7 +254,7 @@ def test_any_bytes_are_judged_alike(data: bytes, size: int) -> None:
 def test_damaged_requests_are_judged_alike(
     which: tuple[int, int], changes: list[tuple[int, int]], cut: int, mends_size: bool
 ) -> None:
-    data = bytearray(usual_frame(*which))
+    data = bytearray(common_frame(*which))
     for at, value in changes:
         data[at % len(data)] = value
     del data[len(data) - cut :]
@@ -381,16 +381,16 @@ def test_nothing_is_read_beyond_the_end() -> None:
     """Goal: no byte after the data is looked at. Method: it ends where reading would crash."""
     guarded, dice = Guarded(), random.Random(7)
     for key, version in VERSIONS:
-        whole = usual_frame(key, version)
+        whole = common_frame(key, version)
         for cut in range(len(whole) + 1):
             data = bytearray(whole[:cut])
             if cut >= 4:
                 data[:4] = struct.pack(">i", cut - 4)  # so that the rest is looked into
             if cut > 20 and dice.random() < 0.5:
                 data[dice.randrange(14, cut)] = 0xFF
-            native.usual_request(guarded.at_the_end(bytes(data)), cut)
+            native.common_request(guarded.at_the_end(bytes(data)), cut)
     for size in (0, 11, 12, 60, 61, 62, len(batch())):
-        native.usual_batch(guarded.at_the_end(batch()[:size]))
+        native.common_batch(guarded.at_the_end(batch()[:size]))
     body = batch(5)[61:] * 3
     for cut in range(len(body) + 1):
         for byte in (None, *range(cut)):
@@ -406,10 +406,10 @@ def test_nothing_is_read_beyond_the_end() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: native.usual_request(writable(b"x" * 20)),
-        lambda: native.usual_request("text", 4),
-        lambda: native.usual_request(writable(b"x" * 20), "4"),
-        lambda: native.usual_batch(5),
+        lambda: native.common_request(writable(b"x" * 20)),
+        lambda: native.common_request("text", 4),
+        lambda: native.common_request(writable(b"x" * 20), "4"),
+        lambda: native.common_batch(5),
         lambda: native.right_body(b"x"),
         lambda: native.right_body(b"x", "1"),
         lambda: native.survey(b"x"),
@@ -419,9 +419,9 @@ def test_nothing_is_read_beyond_the_end() -> None:
         lambda: native.renumber(b"x", 1, "0", 9),
         lambda: native.renumber(b"x", 1, 0, None),
         lambda: native.renumber("x", 1, 0, 9),
-        lambda: native.usual_records(b"x", 1),
-        lambda: native.usual_records("x", 1, 1),
-        lambda: native.usual_records(b"x", 1, "1"),
+        lambda: native.common_records(b"x", 1),
+        lambda: native.common_records("x", 1, 1),
+        lambda: native.common_records(b"x", 1, "1"),
         lambda: native.turn(1, 2),
         lambda: native.turn("x", 0.0, {}, {}, writable(b"xx"), print, print),
         lambda: native.turn(0, 0.0, {}, [], writable(b"xx"), print, print),
@@ -436,7 +436,7 @@ def test_nonsense_is_an_error_and_not_a_crash(call: Callable[[], object]) -> Non
 @needs
 def test_a_size_beyond_the_buffer_is_not_believed() -> None:
     """The rack of this Fetch goes on beyond the buffer, where reading would crash."""
-    data = usual_frame(1, 12)[:-3] + bytes([91])
+    data = common_frame(1, 12)[:-3] + bytes([91])
     claims = struct.pack(">i", len(data) + 91 - 4) + data[4:]
     assert asked_both(Guarded().at_the_end(claims), len(data) + 91) is None
 
@@ -463,8 +463,8 @@ ROWS = [
 
 
 def rows_both(data: bytes, position: int, at_most: int) -> tuple[list[Any], int]:
-    expected = usual_records_python(data, position, at_most)
-    assert native.usual_records(data, position, at_most) == expected
+    expected = common_records_python(data, position, at_most)
+    assert native.common_records(data, position, at_most) == expected
     return expected
 
 
@@ -496,7 +496,7 @@ def test_records_of_a_log_are_the_same_rows_to_all(at_most: int) -> None:
         b"\x7f" + b"\xff" * 7 + log_of([NewRecord(b"k", b"v", 1)])[8:],
     ],
 )
-def test_an_unusual_batch_ends_the_rows_before_it(unusual: bytes) -> None:
+def test_an_uncommon_batch_ends_the_rows_before_it(unusual: bytes) -> None:
     usual = log_of(*ROWS)
     rows, position = rows_both(usual + unusual, 0, 100_000)
     more = 4 if unusual.startswith(usual[:200]) else 0
@@ -531,8 +531,8 @@ def test_no_record_is_read_beyond_the_end() -> None:
     guarded, dice = Guarded(), random.Random(7)
     whole = log_of(ROWS[0])
     for cut in range(len(whole) + 1):
-        native.usual_records(guarded.at_the_end(whole[:cut]), 0, 10)
+        native.common_records(guarded.at_the_end(whole[:cut]), 0, 10)
     for place in range(61, len(whole)):
         data = bytearray(whole)
         data[place] = dice.choice((0x80, 0xFE, 0xFF, 0x7E))
-        native.usual_records(guarded.at_the_end(with_crc(bytes(data))), 0, 10)
+        native.common_records(guarded.at_the_end(with_crc(bytes(data))), 0, 10)

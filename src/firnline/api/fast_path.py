@@ -1,8 +1,8 @@
-"""Whether bytes are one usual request: Produce of one batch, Fetch of one partition, or ApiVersions. PURE.
+"""Decodes common requests in one call: Produce of one batch, Fetch of one partition, ApiVersions. PURE.
 
-The twin of `usual_request` in _native.c. None for everything else, be it allowed, refused or garbage: the
-way for all cases knows what to say. Usual is what clients send at their steady state, with all text ASCII
-and no tagged fields.
+The reference implementation of `common_request` in _native.c. Common are the requests that clients send in
+their steady state, with only ASCII text and without tagged fields. The result is None for all other bytes,
+valid or not: then the general code decodes the request, or refuses it.
 """
 
 from collections.abc import Callable
@@ -14,31 +14,31 @@ from firnline.base.ids import Uuid
 from firnline.base.limits import STRING_BYTES_MAX, TOPIC_NAME_CHARS_MAX
 from firnline.base.native import native
 from firnline.protocol.session import API_VERSIONS_KEY
-from firnline.records.fast_path import usual_batch_python
+from firnline.records.fast_path import common_batch_python
 
 Fields = tuple[Any, ...]
 _START = Struct(">ihhih")  # frame size, key, version, correlation id, length of the client id
 _FETCH_START = Struct(">iiibii")
-# The default of max.message.bytes. A larger batch is looked into, for two milliseconds a mebibyte, only where
-# its topic takes it.
+# The default of max.message.bytes. Checking a larger batch takes two milliseconds a mebibyte: that is done
+# only if its topic accepts it.
 _BATCH_BYTES_MAX = 1_048_588
 _int8, _int16, _int32, _int64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
 
 
-class _Unusual(Exception):
-    """Not what is looked for here."""
+class _NotCommon(Exception):
+    """The bytes are not a common request."""
 
 
 class _Reader:
-    """Reads big-endian fields of `data`; StructError or _Unusual past `end`."""
+    """Reads big-endian fields of `data`; StructError or _NotCommon beyond `end`."""
 
     def __init__(self, data: memoryview, at: int, end: int) -> None:
         self.data, self.at, self.end = data, at, end
 
     def take(self, size: int) -> int:
-        """Pass `size` bytes; return where they begin."""
+        """Skip `size` bytes; return their position."""
         if size < 0 or size > self.end - self.at:
-            raise _Unusual
+            raise _NotCommon
         self.at += size
         return self.at - size
 
@@ -60,7 +60,7 @@ class _Reader:
             if byte < 0x80:
                 expect(form is not _int16 or value <= STRING_BYTES_MAX + 1)
                 return value - 1
-        raise _Unusual
+        raise _NotCommon
 
     def text(self, size: int) -> str:
         at = self.take(size)
@@ -75,28 +75,29 @@ class _Reader:
         return self.text(size)
 
     def no_tags(self, is_flexible: bool) -> None:
-        """Pass an empty tagged section, where there is one."""
+        """Skip an empty tagged section, if the version has one."""
         expect(not is_flexible or self.data[self.take(1)] == 0)
 
 
 def expect(is_true: bool) -> None:
-    """Give up unless it is so."""
+    """Raise _NotCommon unless `is_true`."""
     if not is_true:
-        raise _Unusual
+        raise _NotCommon
 
 
-def usual_request_python(data: memoryview, size: int, *, walks: bool = False) -> Fields | None:
-    """Return what is asked if the first `size` bytes of `data` are one whole frame of that kind; else None.
+def common_request_python(data: memoryview, size: int, *, walks: bool = False) -> Fields | None:
+    """Return the fields of the request if the first `size` bytes of `data` are one common frame; else None.
 
     Produce  (key and version, correlation id, topic, partition, acks, timeout, view of the records,
-             `usual_batch`)
-    Fetch    (key and version, correlation id, topic, partition, offset, bytes of the partition, of the
-             answer, least bytes, leader epoch, session, its epoch), by a consumer that reads what is not
-             committed, too; without a session (0, -1), or in one that asks for one change, or for none: then
-             the topic is None
+             `common_batch`)
+    Fetch    (key and version, correlation id, topic, partition, offset, maximum bytes of the partition, of
+    the
+             response, minimum bytes, leader epoch, session id, session epoch), of a consumer that reads
+             uncommitted. Without a session (0, -1); or in a session with at most one changed partition, and
+             then the topic is None if there is none
     ApiVersions  (key and version, correlation id, name and version of the client's software)
-    topic    its name, or from version 13 its id
-    walks    as in `usual_batch_python`
+    topic    its name, from version 13 its id
+    walks    as in `common_batch_python`
     """
     if size < _START.size or size > len(data):
         return None
@@ -105,7 +106,7 @@ def usual_request_python(data: memoryview, size: int, *, walks: bool = False) ->
         return None
     reader = _Reader(data, _START.size, size)
     try:
-        if key == 0 and 5 <= version <= 13:  # older answers have another layout
+        if key == 0 and 5 <= version <= 13:  # responses of older versions have another layout
             _skip_header(reader, client_bytes, version >= 9)
             return _produce(reader, version, correlation_id, walks=walks)
         if key == API_VERSIONS_KEY and 3 <= version <= 4:
@@ -114,7 +115,7 @@ def usual_request_python(data: memoryview, size: int, *, walks: bool = False) ->
         if key == 1 and 7 <= version <= 18:
             _skip_header(reader, client_bytes, version >= 12)
             return _fetch(reader, version, correlation_id)
-    except (_Unusual, StructError, UnicodeDecodeError):
+    except (_NotCommon, StructError, UnicodeDecodeError):
         pass
     return None
 
@@ -142,7 +143,7 @@ def _produce(reader: _Reader, version: int, correlation_id: int, *, walks: bool)
         reader.no_tags(flexible)
     expect(reader.at == reader.end)
     records = reader.data[start : start + size]
-    header = usual_batch_python(records, walks=walks)
+    header = common_batch_python(records, walks=walks)
     if header is None:
         return None
     return (version, correlation_id, topic, index, acks, timeout_ms, records, header)
@@ -159,7 +160,7 @@ def _fetch(reader: _Reader, version: int, correlation_id: int) -> Fields:
     topics = reader.length(flexible, _int32)
     expect(topics == 1 or (session > 0 and topics == 0))
     wanted = _wanted(reader, version) if topics else (None, -1, -1, 0, -1)
-    expect(reader.length(flexible, _int32) == 0)  # nothing to forget
+    expect(reader.length(flexible, _int32) == 0)  # no partitions to remove
     if version >= 11:
         reader.text(reader.length(flexible, _int16))  # the rack
     reader.no_tags(flexible)
@@ -178,7 +179,9 @@ def _wanted(reader: _Reader, version: int) -> tuple[str | Uuid, int, int, int, i
     epoch = reader.number(_int32) if version >= 9 else -1
     offset = reader.number(_int64)
     if version >= 12:
-        expect(reader.number(_int32) == -1)  # the epoch of the last record, which followers state
+        expect(
+            reader.number(_int32) == -1
+        )  # the epoch of the last record, which only followers have
     reader.number(_int64)  # the log start of a follower
     partition_bytes = reader.number(_int32)
     reader.no_tags(flexible)
@@ -194,6 +197,6 @@ def _api_versions(reader: _Reader, version: int, correlation_id: int) -> Fields:
     return (API_VERSIONS_KEY << 16 | version, correlation_id, name, software_version)
 
 
-usual_request: Callable[[memoryview, int], Fields | None] = (
-    usual_request_python if native is None else native.usual_request
+common_request: Callable[[memoryview, int], Fields | None] = (
+    common_request_python if native is None else native.common_request
 )

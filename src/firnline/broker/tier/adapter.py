@@ -1,4 +1,4 @@
-"""What happens to partitions, told to the tier, and the tier's doors for fetches. PURE.
+"""Passes events of partitions to the tier, and reads of fetches. PURE.
 
 Source: KIP-405; spec 3.3, T54.
 """
@@ -22,10 +22,10 @@ from firnline.tiered.remote_log import RemoteLog
 _AGAIN_MS = 1_000
 
 
-class TierGround:
-    """Tells the tier what happens to partitions, and opens its doors to fetches.
+class TierAdapter:
+    """Connects the partitions and fetches of a broker to the tier.
 
-    on_storage_error(partition, now_ms)  is told of a metadata partition whose files failed
+    on_storage_error(partition, now_ms)  called for a metadata partition whose files failed
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class TierGround:
         self._config = config
         self._on_storage_error = on_storage_error
 
-    # ----------------------------------------------------------------------------------- told
+    # --------------------------------------------------------------------------------- events
 
     def on_leading(self, partition: Partition, now_ms: int) -> Effects:
-        """We lead it in a new epoch."""
+        """This node leads the partition in a new epoch."""
         effects = self._tell(partition, now_ms)
         topic, index = partition.topic_partition
         if topic == REMOTE_LOG_METADATA_TOPIC:
@@ -52,7 +52,7 @@ class TierGround:
         return effects
 
     def _put_on_disk(self, partition: Partition, now_ms: int) -> Effects:
-        """Sync what was found in a metadata partition: after a crash nobody vouches for its end."""
+        """Sync the records of a metadata partition: after a crash its end may not be on the disk."""
         log = partition.log
         end_offset = log.log_end_offset
         if not partition.is_leader or log.recovery_point >= end_offset:
@@ -74,13 +74,13 @@ class TierGround:
             return self._failed(partition, now_ms)
 
     def _later(self, partition: Partition, now_ms: int) -> Effects:
-        """Without room or a descriptor for now."""
+        """Retry later: there is no space or descriptor now."""
         key = ("tier metadata on disk", partition.topic_partition.partition)
         again = partial(self._again, partition)
         return [SetTimer(key=key, at_ms=now_ms + _AGAIN_MS, then=again)]
 
     def _again(self, partition: Partition, now_ms: int) -> Effects:
-        """It may be on disk by now: what waits for that is told in any case."""
+        """The records may be synced by now; wake the waiting readers in any case."""
         if not partition.is_leader or partition.is_offline:
             return []
         index = partition.topic_partition.partition
@@ -96,11 +96,11 @@ class TierGround:
     on_not_leading = on_leading
 
     def on_updated(self, partition: Partition, now_ms: int) -> Effects:
-        """Metadata said something of it: whom we follow from now on, and in which epoch."""
+        """The partition's leader, epoch or replicas have changed in the metadata."""
         return [] if partition.is_leader else self._tell(partition, now_ms)
 
     def on_configured(self, partition: Partition, now_ms: int) -> Effects:
-        """Its topic was tiered, or is no longer."""
+        """The topic has become tiered, or is not tiered any more."""
         return self._tell(partition, now_ms)
 
     def _tell(self, partition: Partition, now_ms: int) -> Effects:
@@ -112,12 +112,12 @@ class TierGround:
         )
 
     def on_dropped(self, partition: Partition, now_ms: int) -> Effects:
-        """It left this node; what the tier has of it stays (T28)."""
+        """The partition has left this node; its remote segments stay (T28)."""
         where = TopicIdPartition(partition.topic_id, partition.topic_partition.partition)
         return self.tier.on_stop(where, now_ms)
 
     def on_topics(self, delta: ClusterDelta, now_ms: int) -> Effects:
-        """Topics left the image: what the tier has of them goes too (T54)."""
+        """Topics are deleted: their remote segments are deleted, too (T54)."""
         effects: Effects = []
         for topic in delta.deleted_topics:
             overrides = delta.before.topic_config_overrides(topic.name)
@@ -130,7 +130,7 @@ class TierGround:
             )
         return effects
 
-    # ------------------------------------------------------------------------------------ doors
+    # ---------------------------------------------------------------------------------- reads
 
     def state_above(
         self,
@@ -141,7 +141,7 @@ class TierGround:
         then: Callable[[TierState | KafkaError, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """`replica.tier_start.Tier`."""
+        """See `replica.tier_start.Tier`."""
 
         def came(found: AuxState | KafkaError, at_ms: int) -> Effects:
             if isinstance(found, KafkaError):
@@ -163,7 +163,7 @@ class TierGround:
         then: Callable[[RemoteLogReadResult | KafkaError, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """`broker.fetch.RemoteRead`."""
+        """See `broker.fetch.RemoteRead`."""
         return self.tier.read(
             topic_partition, topic_id, offset, epoch, max_bytes, isolation, then, now_ms
         )
@@ -176,7 +176,7 @@ class TierGround:
         then: Callable[[OffsetFound | KafkaError | None, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """`broker.list_offsets.RemoteOffsetSearch`."""
+        """See `broker.list_offsets.RemoteOffsetSearch`."""
 
         def found(result: RemoteOffset | KafkaError | None, at_ms: int) -> Effects:
             if isinstance(result, RemoteOffset):

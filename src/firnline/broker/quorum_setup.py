@@ -1,6 +1,6 @@
-"""A node's ground: its directories, the metadata log in one of them, who votes, and the controller. PURE.
+"""Opens a node's directories, its metadata log and quorum, and makes its controller. PURE.
 
-The metadata log's directory is one of the broker's own, or one that is there for the metadata alone. Source:
+The metadata log is in one of the broker's log directories, or in a directory of its own. Source:
 KIP-631; spec 1.4, Q5, Q11.
 """
 
@@ -29,25 +29,25 @@ from firnline.metadata.snapshotter import snapshot_settings
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import Voter, VoterSet, parse_voters
 
-# Makes the port to a controller elsewhere: of a cluster id, and of what says where the active one listens.
+# (cluster id, address of the active controller) -> the port to an active controller on another node.
 Remote = Callable[[str, Callable[[], Peer | None]], ControllerPort]
 
 
 class Directories(NamedTuple):
-    """All entries of `log.dirs`, in use, and what that leaves to do."""
+    """All entries of `log.dirs`, with their locks held, and the effects of opening them."""
 
     all: list[LogDirectory]
     producers: ProducerTable
     effects: Effects
 
     def abandon(self) -> None:
-        """Let go of them without a word: the start failed further on."""
+        """Release the locks without changes: a later part of the start has failed."""
         for directory in self.all:
             directory.abandon()
 
 
 def open_directories(fs: Fs, config: BrokerConfig, *, rng: Rng, cluster_id: str) -> Directories:
-    """Take the log directories into use; StorageError when one cannot be (rel d 89, 90)."""
+    """Lock and open the log directories; StorageError if one cannot be used (rel d 89, 90)."""
     ids_max = config.firnline_producer_ids_max
     opened = Directories([], ProducerTable(ids_max, config.producer_id_expiration_ms), [])
     for path in config.directories:
@@ -68,11 +68,11 @@ def open_directories(fs: Fs, config: BrokerConfig, *, rng: Rng, cluster_id: str)
     return opened
 
 
-class Ground(NamedTuple):
+class QuorumSetup(NamedTuple):
     """An open quorum.
 
-    effects      what the directory asks for at its start
-    close_files  closes what was opened for the quorum, durably
+    effects      the effects of opening its directory
+    close_files  syncs and closes its files
     """
 
     quorum: MetadataQuorum
@@ -91,11 +91,11 @@ def open_quorum(
     shared: LogDirectory | None = None,
     now_ms: int,
     settings: QuorumSettings | None = None,
-) -> Ground:
-    """Open the metadata log; `shared` is its directory when partitions are in it too, in use already.
+) -> QuorumSetup:
+    """Open the metadata log; `shared` is its directory if partitions are in it, too, and it is locked.
 
-    observer  is told what becomes of the metadata
-    settings  instead of what the configuration says: for the simulator
+    observer  is called when the metadata or the role of this node changes
+    settings  replaces those of the configuration: for the simulator
     """
     effects: Effects = []
     own: LogDirectory | None = None
@@ -139,7 +139,7 @@ def open_quorum(
         if own is not None:
             own.close()
 
-    return Ground(quorum, voters, effects, close_files)
+    return QuorumSetup(quorum, voters, effects, close_files)
 
 
 def open_quorum_beside(
@@ -151,8 +151,8 @@ def open_quorum_beside(
     cluster_id: str,
     opened: Directories,
     now_ms: int,
-) -> Ground:
-    """`open_quorum` of a broker, whose log directories are in use; they are let go where it cannot be."""
+) -> QuorumSetup:
+    """As `open_quorum`, for a broker with locked log directories; releases them after an error."""
     path = config.metadata_directory
     shared = opened.all[config.directories.index(path)] if path in config.directories else None
     try:
@@ -164,18 +164,18 @@ def open_quorum_beside(
         raise
 
 
-def stranger_problem(quorum: MetadataQuorum) -> KafkaError | None:
-    """Say so when every other voter takes this node for one of another cluster."""
+def foreign_cluster_problem(quorum: MetadataQuorum) -> KafkaError | None:
+    """Return an error if every other voter belongs to another cluster."""
     raft = quorum.raft
     others = [node_id for node_id in raft.voters.node_ids if node_id != raft.node_id]
     refused = [raft.refusals[node_id].code for node_id in others if node_id in raft.refusals]
     if not others or refused != [Code.INCONSISTENT_CLUSTER_ID] * len(others):
         return None
-    return KafkaError(Code.INCONSISTENT_CLUSTER_ID, "the voters are of another cluster")
+    return KafkaError(Code.INCONSISTENT_CLUSTER_ID, "the voters belong to another cluster")
 
 
 def quorum_settings(config: BrokerConfig) -> QuorumSettings:
-    """Return what an operator set about the quorum, as its machine takes it."""
+    """Return the quorum's settings from the configuration."""
     return QuorumSettings(
         election_timeout_ms=config.controller_quorum_election_timeout_ms,
         fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
@@ -192,14 +192,14 @@ def quorum_settings(config: BrokerConfig) -> QuorumSettings:
 
 
 def voters_of(config: BrokerConfig) -> VoterSet:
-    """The voters that are configured; where none are, this node alone."""
+    """Return the configured voters; this node alone if there are none."""
     if config.controller_quorum_voters:
         return parse_voters(config.controller_quorum_voters)
     return VoterSet([Voter(config.node_id, "localhost", 0)])
 
 
 def _bootstrap(config: BrokerConfig) -> list[Peer]:
-    """Whom to ask who leads, where that was said apart from the voters."""
+    """Return the bootstrap servers of the quorum, if they are configured."""
     return [
         Peer(-2 - place, *_address(text))
         for place, text in enumerate(config.controller_quorum_bootstrap_servers)
@@ -216,7 +216,7 @@ def _address(text: str) -> tuple[str, int]:
 def make_controller(
     config: BrokerConfig,
     rng: Rng,
-    ground: Callable[[QuorumObserver], Ground],
+    setup: Callable[[QuorumObserver], QuorumSetup],
     *,
     cluster_id: str,
     endpoints: Sequence[Endpoint] | None,
@@ -224,16 +224,16 @@ def make_controller(
     owner: NodeOwner,
     room_for_logs: Callable[[], int] = lambda: INT32_MAX,
 ) -> ControllerNode:
-    """Put a controller on a quorum.
+    """Make the controller of a quorum.
 
-    ground(observer)  returns the open quorum; one that is opened now tells `observer`
-    endpoints         where its listeners are, if not as configured
-    owner             is told of the controller's life
-    room_for_logs()   how many more logs this process may have, as a broker
+    setup(observer)   returns the open quorum; one that is opened now calls `observer`
+    endpoints         the addresses of its listeners, if they differ from the configuration
+    owner             is called when the controller runs, and when it has stopped
+    room_for_logs()   how many more logs this process may open as a broker
     """
 
     def parts(observer: QuorumObserver) -> ControllerParts:
-        quorum, voters, first_effects, close_files = ground(observer)
+        quorum, voters, first_effects, close_files = setup(observer)
         controller = Controller(
             config=config, rng=rng, metadata=quorum, room_for_logs=room_for_logs
         )
@@ -246,7 +246,7 @@ def make_controller(
             registration=ControllerImage(config.node_id, rng.uuid(), tuple(told), SUPPORTED),
             is_sole=voters.is_sole(config.node_id),
             remote=None if remote is None else remote(cluster_id, quorum.raft.leader_peer),
-            stranger_problem=partial(stranger_problem, quorum),
+            foreign_cluster_problem=partial(foreign_cluster_problem, quorum),
             first_effects=first_effects,
             close_files=close_files,
         )

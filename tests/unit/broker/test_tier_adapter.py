@@ -6,8 +6,8 @@ from typing import Any
 from firnline.base.effects import Effects, Flush, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
+from firnline.broker.tier.adapter import TierAdapter
 from firnline.broker.tier.feed import Fork, MetadataFeed
-from firnline.broker.tier.ground import TierGround
 from firnline.config.broker import BrokerConfig
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import FsyncRule, Partition
@@ -332,7 +332,7 @@ def test_metadata_that_finds_no_descriptor_to_be_synced_with_is_synced_later() -
         on_metadata_leadership=lambda index, now_ms: told.append(log.recovery_point) or [],
     )
     no_feed: Any = None
-    ground = TierGround(
+    ground = TierAdapter(
         tier,
         no_feed,
         BrokerConfig(),

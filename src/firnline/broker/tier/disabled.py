@@ -1,8 +1,8 @@
-"""A broker without a tier in a cluster that has tiered topics: what it refuses, and what it says. PURE.
+"""A broker without a tier in a cluster with tiered topics: what it refuses, and its warnings. PURE.
 
-Its files are not the whole of such a partition: what it takes for the log's start would be that of its own
-files. So it does not start while it holds one, and does not serve one that comes later. Kafka 4.3.1 logs the
-same refusal as a metadata publishing fault, and stays up. Source: spec T7, T61.
+The local files of such a partition are only its end: the broker would take the start of its files for the log
+start. So it does not start with a replica of a tiered topic, and does not serve one that it gets later. Kafka
+4.3.1 logs the same refusal as a metadata publishing fault, and stays up. Source: spec T7, T61.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ SWITCH = "remote.log.storage.system.enable"
 _KEY = "remote.storage.enable"
 _NAMED = 5
 _REMEDY = (
-    f"start it with {SWITCH}=true and the tier that it had (`firnline dev`: --tier URI); or delete these"
-    " topics, with the tier, before"
+    f"start it with {SWITCH}=true and the tier that it had (`firnline dev`: --tier URI); or first delete"
+    " these topics on a broker with the tier"
 )
 
 
-def is_beyond(config: BrokerConfig, topic: str, overrides: Mapping[str, str]) -> bool:
+def needs_disabled_tier(config: BrokerConfig, topic: str, overrides: Mapping[str, str]) -> bool:
     """Whether the topic is tiered, and this broker has no tier."""
     if config.remote_log_storage_system_enable or _KEY not in overrides:
         return False
@@ -38,7 +38,7 @@ def refuse_start(config: BrokerConfig, image: ClusterImage) -> None:
         name
         for (kind, name), overrides in image.configs.items()
         if kind == ResourceType.TOPIC
-        and is_beyond(config, name, overrides)
+        and needs_disabled_tier(config, name, overrides)
         and _is_here(image, name, config.node_id)
     )
     topics = list(islice(found, _NAMED + 1))
@@ -56,16 +56,16 @@ def _is_here(image: ClusterImage, name: str, node_id: int) -> bool:
 
 
 def not_served() -> StorageError:
-    """Why a tiered partition that came while the broker ran is not served."""
+    """Return the error of a tiered partition that was assigned to a running broker without a tier."""
     return StorageError(
         f"its topic is tiered, and this broker has no tier ({SWITCH} is false)",
-        remedy="move it to a broker that has one, or start this one with the tier of the cluster",
+        remedy="move it to a broker with a tier, or start this one with the tier of the cluster",
     )
 
 
 def tiered_meanwhile(topic: str) -> str:
-    """What the operator is told of a topic that was made tiered under a broker without a tier."""
+    """Return the warning for a topic that becomes tiered on a broker without a tier."""
     return (
-        f"{topic} is tiered from now on, and this broker has no tier ({SWITCH} is false): it goes on with the"
-        " records it has, copies and deletes nothing, and will not start again without the tier"
+        f"{topic} is tiered from now on, and this broker has no tier ({SWITCH} is false): it serves the"
+        " records that it has, copies and deletes nothing, and will not start again without the tier"
     )
