@@ -216,7 +216,7 @@ CLUSTERS = (
     ),
     Mutant(
         "rel-P9, in a cluster: the controller is told which log directories failed",
-        "broker.lifecycle:Lifecycle._beat",
+        "broker.lifecycle:Lifecycle._heartbeat",
         "offline_log_dirs=failed",
         "offline_log_dirs=()",
         seeds=SEEDS,

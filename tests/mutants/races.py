@@ -110,7 +110,7 @@ RACES = (
     ),
     Mutant(
         "a broker whose place was taken says so",
-        "broker.lifecycle:Lifecycle._not_heard",
+        "broker.lifecycle:Lifecycle._heartbeat_failed",
         "self._is_superseded",
         "False",
         tests=(
