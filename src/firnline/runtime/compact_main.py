@@ -1,9 +1,9 @@
-"""The process that does one round of compaction: `python -m firnline.runtime.compact_main`. WORLD.
+"""The process of one round of compaction: `python -m firnline.runtime.compact_main`. WORLD.
 
-Spoken over its standard streams, one JSON value a line: in comes the job, then for each group `true`, which
-means that it was swapped in, or `false`; out go `{"alive": bytes}` now and then, `{"group": [bases, bytes]}`,
-and at last `{"done": [...]}` or `{"problem": why, "facts": {...}, "is_damage": ...}`. Who starts it has niced
-it. It holds no lock, and ends when its standard input does: with the broker.
+It speaks over its standard streams, one JSON value a line. Input: the job, then for each group `true` if the
+broker has swapped it in, else `false`. Output: `{"alive": bytes}` now and then, `{"group": [bases, bytes]}`,
+and at the end `{"done": [...]}` or `{"problem": why, "facts": {...}, "is_damage": ...}`. The broker has
+lowered its priority. It holds no lock, and ends when its standard input ends: with the broker.
 """
 
 import json
@@ -23,11 +23,11 @@ _ALIVE_S = 1.0
 
 
 def main() -> int:
-    """Do the round that standard input names; return the exit code."""
+    """Run the round that standard input describes; return the exit code."""
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(lines,), daemon=True).start()
     job = job_from(json.loads(lines.get()))
-    running = compact(RealFs(), job, _Pace(job.bytes_per_second))
+    running = compact(RealFs(), job, _Throttler(job.bytes_per_second))
     try:
         while True:
             group = next(running)
@@ -60,7 +60,7 @@ def _give_up(problem: StorageError) -> int:
 def _listen(lines: "queue.SimpleQueue[str]") -> None:
     for line in sys.stdin:
         lines.put(line)
-    os._exit(2)  # nobody is left to swap anything in
+    os._exit(2)  # no broker is left to swap anything in
 
 
 def _say(message: dict[str, Any]) -> None:
@@ -68,8 +68,8 @@ def _say(message: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-class _Pace:
-    """Keeps the round below its bytes per second, and says now and then that it goes on."""
+class _Throttler:
+    """Keeps the round below its bytes per second, and reports now and then that it is alive."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self._rate = bytes_per_second

@@ -1,8 +1,8 @@
-"""Rounds of compaction in processes of their own: start one, pass its groups to the loop, end it. WORLD.
+"""Runs rounds of compaction in processes: starts one, passes its groups to the loop, ends it. WORLD.
 
-A thread waits for each process, in the kernel. A process that dies, or says nothing for two minutes, costs
-its round: the log is as it was, or as the groups that were swapped in made it. What the process had begun to
-write is removed when it is gone. The error says how it ended, and the last that it said.
+A thread waits for each process, in the kernel. If a process dies, or sends nothing for two minutes, its round
+fails: the log is as before, except for the groups that were swapped in. Files that the process was writing
+are deleted once it has ended. The error has the process's end, and its last output.
 """
 
 import contextlib
@@ -35,13 +35,13 @@ from firnline.runtime.disk import RealFs
 
 _COMMAND = [sys.executable, "-P", "-m", "firnline.runtime.compact_main"]
 _ROOT = str(Path(firnline.__file__).parents[1])
-# Once as long as a disk may hang before it counts as failed elsewhere.
+# As long as a disk may hang before it counts as failed in other places.
 SILENCE_MAX_S = 120.0
-# A process that waits for a disk ends when the disk answers: the node does not stop later for that.
+# A process that waits for a disk cannot end before the disk answers; the node does not wait longer than this.
 _END_MAX_S = 5.0
 _KILL_MAX_S = 5.0
 _NICE = 19
-_RETRIED = "the round is tried again at the next look for logs that are due"
+_RETRIED = "the round is tried again at the next check for logs that are due"
 _LINE_BYTES_MAX = 1 << 20
 _READ_BYTES = 1 << 16
 Ring = Callable[[Callable[..., Effects], Any], None]
@@ -61,7 +61,7 @@ class Compactors:
         self._is_closed = False
 
     def add(self, effect: Compaction) -> None:
-        """Called on the loop: begin a round."""
+        """Begin a round. Called on the loop."""
         self._begun += 1
         number = self._begun
         self._rounds[number] = _Round(effect, self._ring, self._silence_max_s)
@@ -85,7 +85,7 @@ class Compactors:
 
     @property
     def stuck(self) -> int:
-        """How many rounds are over whose process cannot be ended: each keeps its place."""
+        """The number of failed rounds whose process cannot be ended; each keeps its place."""
         return sum(one.is_stuck for one in self._rounds.values())
 
     def _done(self, number: int, effect: Compaction, result: RoundDone | Exception) -> None:
@@ -96,7 +96,7 @@ class Compactors:
         self._ring(then, result)
 
     def close(self) -> None:
-        """End every process, and wait for them a few seconds; the loop does not run any more."""
+        """End all processes, and wait a few seconds for them; the loop does not run any more."""
         for one in list(self._rounds.values()):
             one.end()
         end_s = time.monotonic() + _END_MAX_S
@@ -106,7 +106,7 @@ class Compactors:
 
 
 class _Round:
-    """One round, on a thread that waits."""
+    """One round, on a thread that waits for its process."""
 
     def __init__(self, effect: Compaction, ring: Ring, silence_max_s: float) -> None:
         self._effect = effect
@@ -131,7 +131,7 @@ class _Round:
         except (OSError, ValueError, KeyError, TypeError) as problem:
             result = StorageError("the process that compacts failed", problem=problem)
         if not isinstance(result, RoundDone):
-            with contextlib.suppress(StorageError):  # the directory is gone, or has failed
+            with contextlib.suppress(StorageError):  # the directory is deleted, or has failed
                 remove_leftovers(RealFs(), self._effect.job.path)
         done(result)
 
@@ -170,20 +170,20 @@ class _Round:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-                # Ctrl-C at a terminal is for the broker. A session of its own would be an equal of the
-                # broker to a scheduler that groups by session (sched_autogroup_enabled), however niced.
+                # Ctrl-C at a terminal is for the broker. Not a session of its own: a scheduler that groups by
+                # session (sched_autogroup_enabled) would give it as much CPU as the broker.
                 process_group=0,
             )
         except OSError as problem:
             raise StorageError(
                 "the process that compacts cannot be started", problem=problem, remedy=_RETRIED
             ) from None
-        # Before it has begun to load its modules: that costs more CPU than a short round.
+        # Before it imports its modules, which takes more CPU than a short round.
         os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
         return process
 
     def _put(self, group: CleanedGroup) -> bool:
-        """Have the loop swap a group in; wait until it has."""
+        """Let the loop swap a group in; wait until it has."""
 
         def on_group(_: None, now_ms: int) -> Effects:
             effects = self._effect.on_group(group, now_ms)
@@ -203,7 +203,7 @@ class _Round:
             rest = rest[os.write(fd, rest) :]
 
     def _wait(self, fd: int, what: int) -> None:
-        """Wait until the process takes, or says, something; StorageError when it does not in time."""
+        """Wait until the process reads or writes; StorageError if it does neither in time."""
         poll = select.poll()  # `select` refuses descriptors above 1023
         poll.register(fd, what)
         if not poll.poll(1000 * self._silence_max_s):
@@ -227,7 +227,7 @@ class _Round:
         return json.loads(line)
 
     def _early_end(self, process: "subprocess.Popen[bytes]") -> StorageError:
-        """Say how a process ended that left its round undone. No process id: it is told once."""
+        """Return the error of a process that ended early, without its pid, so that it is logged once."""
         assert process.stderr is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_KILL_MAX_S)
@@ -251,7 +251,7 @@ class _Round:
     def _reap(self, process: "subprocess.Popen[bytes]") -> None:
         for stream in (process.stdin, process.stdout, process.stderr):
             assert stream is not None
-            with contextlib.suppress(OSError):  # what was not written is of no use any more
+            with contextlib.suppress(OSError):  # unwritten output is of no use any more
                 stream.close()
         process.kill()
         try:
@@ -266,7 +266,7 @@ class _Round:
             process.wait()
 
     def end(self) -> None:
-        """Called on another thread: give up."""
+        """Give up. Called on another thread."""
         with self._lock:
             self._is_over = True
             if self._process is not None:

@@ -1,12 +1,12 @@
 """The real file system behind `base.ports.Fs`. WORLD.
 
-Writes go to the size we keep, not to wherever the kernel thinks the end is: what a failed write left
-behind is overwritten by the next one and never becomes part of the log.
+Writes go to the end that this object knows, not to that of the kernel: so the bytes of a failed write are
+overwritten by the next one, and never become part of the log.
 
-`sendfile` of a cold page waits until the disk has read it, and with a hundred consumers of old segments that
-is a hundred waits in one turn of the loop. So a few bytes of the range are read with RWF_NOWAIT, which the
-kernel refuses where it would have to wait; a thread then reads the range, and the page cache has it: `Pages`.
-Source: rel-P9, rel-P10; preadv2(2); docs/decisions/0029.
+`sendfile` of a cold page waits until the disk has read it; with a hundred consumers of old segments that
+would be a hundred waits in one turn of the loop. So a few bytes of the range are read with RWF_NOWAIT first,
+which fails if the kernel had to wait. Then a thread reads the range into the page cache: `Pages`. Source:
+rel-P9, rel-P10; preadv2(2); docs/decisions/0029.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ from firnline.base.units import INT64_MAX, KIB, MIB
 
 log = logging.getLogger("firnline.disk")
 
-# A disk that is full fails every append: one line for each kind of failure in this time.
+# A full disk fails every append: log one line for each kind of failure in this time.
 _QUIET_S = 10.0
 _told_at: dict[int, float] = {}
-_GIVEN_BACK = 16  # of the files that are kept open, where none can be opened
+_GIVEN_BACK = 16  # files to close, of those kept open, if no file can be opened
 _REMEDIES = {
     errno.ENOSPC: "free space on this disk, or shorten retention",
     errno.EDQUOT: "raise the disk quota of the user that runs the server",
@@ -47,18 +47,18 @@ _REMEDIES = {
 }
 
 
-# How files are read without waiting for the disk; 0: they are not, as far as we know.
+# The flag for reads that do not wait for the disk; 0: not supported.
 _nowait = [getattr(os, "RWF_NOWAIT", 0)]
 _preadv = os.preadv
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
-# Closing the last descriptor of a removed file gives its room back, which takes as long as the file is large.
+# Closing the last descriptor of a deleted file frees its space, which takes longer for larger files.
 _CLOSED_AT_ONCE_BYTES = MIB
 _to_close: queue.SimpleQueue[int] = queue.SimpleQueue()
 _closing: list[threading.Thread] = []
 
 
 def storage_error(what: str, path: str, problem: OSError) -> StorageError:
-    """Say what failed, where, and what the operator can do about it."""
+    """Return the error with the operation, the path and the remedy."""
     number = problem.errno or 0
     said = StorageError(
         f"cannot {what}",
@@ -66,15 +66,15 @@ def storage_error(what: str, path: str, problem: OSError) -> StorageError:
         error=errno.errorcode.get(number, str(problem)),
         remedy=_REMEDIES.get(number, os.strerror(number)),
     )
-    # What makes a server give up a directory stands in its log. That a file is not there may be no failure.
+    # Errors that take a directory offline are logged there. A missing file may be no failure.
     is_told = said.is_passing or (_closing and number != errno.ENOENT)
     return _tell(said, number) if is_told else said
 
 
 def _tell(problem: StorageError, number: int) -> StorageError:
-    """Log, now and then, a failed write or sync, and what takes nothing offline.
+    """Log a failed write or sync that takes no directory offline, at most once in `_QUIET_S`.
 
-    What it refuses is answered with a code alone, or done again later.
+    The client gets only an error code, or the operation is retried.
     """
     now = time.monotonic()
     if now - _told_at.get(number, -_QUIET_S) >= _QUIET_S:
@@ -84,7 +84,7 @@ def _tell(problem: StorageError, number: int) -> StorageError:
 
 
 def close_off_the_loop() -> None:
-    """A server runs in this process: a thread closes what is large and let go of, whoever held it last."""
+    """From here on, a thread closes large deleted files. Called by a server at its start."""
     if not _closing:
         _closing.append(threading.Thread(target=_close_all, name="firnline-close", daemon=True))
         _closing[0].start()
@@ -103,8 +103,10 @@ def _close_waiting() -> None:
 
 
 class RealFile:
-    """One open descriptor. It closes itself when nothing refers to it: a slice of a removed segment
-    that still waits in a socket keeps the bytes alive."""
+    """One open descriptor, which is closed when nothing refers to the object any more.
+
+    So a slice of a deleted segment that waits to be sent keeps its bytes.
+    """
 
     __slots__ = ("__weakref__", "_cut", "_fd", "_lost", "_size", "_syncing_fd", "_syncs", "path")
 
@@ -113,8 +115,8 @@ class RealFile:
         self._fd = fd
         self._size = os.fstat(fd).st_size
         self._lost = False
-        self._cut = INT64_MAX  # nobody reads beyond
-        self._syncs = 0  # under way in threads, which know the descriptor alone
+        self._cut = INT64_MAX  # no read goes beyond
+        self._syncs = 0  # running in threads, which have only the descriptor
         self._syncing_fd = -1
 
     def size(self) -> int:
@@ -132,7 +134,7 @@ class RealFile:
         return position
 
     def _finish(self, data: Buffer, position: int, done: int) -> int:
-        """Write what a short write left over; return how much that was."""
+        """Write the rest after a short write; return its size."""
         begun = done
         with memoryview(data) as view:
             while done < len(view):
@@ -143,7 +145,7 @@ class RealFile:
         return done - begun
 
     def _broken(self, what: str, problem: OSError) -> StorageError:
-        # A partial write must not be found by a recovery as if it had been acknowledged.
+        # A recovery must not take a partial write for acknowledged bytes.
         try:
             os.ftruncate(self._fd, self._size)
         except OSError:
@@ -161,7 +163,7 @@ class RealFile:
                 data = b"".join(chunks)
         except OSError as problem:
             raise storage_error("read", self.path, problem) from problem
-        # Looked at afterwards: the loop may have cut while a thread was reading.
+        # Checked afterwards: the loop may have truncated the file while a thread was reading.
         if position + size > self._cut:
             raise records_cut(self.path, position + size, self._cut)
         return data
@@ -178,14 +180,14 @@ class RealFile:
             if problem.errno not in _NOT_SUPPORTED or not _nowait[0]:
                 raise storage_error("read", self.path, problem) from problem
             found = self.read(position, size)
-            _nowait[0] = 0  # the file system cannot say: from now on a read waits
+            _nowait[0] = 0  # the file system does not support it: from now on reads wait
             return found
         if position + size > self._cut:
             raise records_cut(self.path, position + size, self._cut)
         return room if got == size else room[:got]
 
     def _more_ready(self, room: bytearray, position: int, got: int) -> int:
-        """Some of it is not in memory, or the file ends."""
+        """Read on after a short read: some pages are cold, or the file ends."""
         begun = got
         with memoryview(room) as view:
             while got < len(room):
@@ -225,7 +227,7 @@ class RealFile:
     def begin_sync(self) -> int:
         """Return the descriptor for a thread to sync; it stays open until `end_sync`.
 
-        Raises StorageError where the file is lost.
+        Raises StorageError if the file is lost.
         """
         self._check_not_lost()
         if self._fd < 0:
@@ -235,7 +237,7 @@ class RealFile:
         return self._fd
 
     def end_sync(self, failed: int) -> StorageError | None:
-        """A thread has synced it; `failed` is the errno, or 0. Return what went wrong."""
+        """A thread has synced the file; `failed` is the errno, or 0. Return the error, if any."""
         self._syncs -= 1
         if not self._syncs and self._fd < 0:
             os.close(self._syncing_fd)
@@ -250,7 +252,7 @@ class RealFile:
             )
 
     def _sync_failed(self, problem: OSError) -> StorageError:
-        # The kernel marks dirty pages clean after a failed sync: a second one would lie.
+        # The kernel marks dirty pages as clean after a failed sync: a second one would succeed wrongly.
         self._lost = True
         return _tell(storage_error("sync", self.path, problem), problem.errno or 0)
 
@@ -284,10 +286,10 @@ def _opened(path: str, flags: int) -> RealFile:
 
 
 class RealFs:
-    """`base.ports.Fs` over the operating system. The thread that makes it is that of the loop.
+    """`base.ports.Fs` of the operating system. It is made on the thread of the event loop.
 
-    keeps_locks  a lock that was let go is kept until the process ends: threads may be at work in that
-                 directory when the node has closed it, and nobody else may be there before they have ended
+    keeps_locks  keep a released lock until the process ends: threads may still use a directory that the
+                 node has closed, and no other process may use it before they have ended
     """
 
     def __init__(self, *, keeps_locks: bool = False) -> None:
@@ -305,11 +307,11 @@ class RealFs:
         return _opened(path, flags)
 
     def _give_back(self) -> bool:
-        """There is no descriptor left: take some of those that are only kept."""
+        """No descriptor is left: close some files that are open without need."""
         is_of_the_loop = threading.get_ident() == self._loop_thread
         if not is_of_the_loop or not self.kept.give_back(_GIVEN_BACK):
             return False
-        _close_waiting()  # the thread would have a turn when it is too late
+        _close_waiting()  # the thread would do so too late
         return True
 
     def keep(self, file: File, let_go: LetGo) -> None:
@@ -407,7 +409,7 @@ class RealFs:
             raise storage_error("open", path, problem) from problem
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kind a JVM takes
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kind of lock that a JVM uses
         except OSError as problem:
             os.close(fd)
             if problem.errno in (errno.EWOULDBLOCK, errno.EACCES):
@@ -428,19 +430,23 @@ class RealFs:
         return release
 
 
-# One look for each: the kernel reads ahead as much at a time.
+# One check for each range of this size, which is the read-ahead of the kernel.
 _EVERY_BYTES = 128 * KIB
 
 
 class Pages:
-    """What one connection knows of the pages that it sends next."""
+    """Tracks whether the pages that a connection sends next are in memory."""
 
     __slots__ = ("_begin", "_end", "_is_given_up", "_path", "are_awaited")
 
     def __init__(self) -> None:
-        self.are_awaited = False  # a thread reads them
+        self.are_awaited = False  # a thread is reading them
         self._is_given_up = False
-        self._path, self._begin, self._end = "", 0, 0  # these are here, or were a moment ago
+        self._path, self._begin, self._end = (
+            "",
+            0,
+            0,
+        )  # the range that is in memory, or was a moment ago
 
     def are_here(
         self,
@@ -449,10 +455,10 @@ class Pages:
         execute: Callable[[Effects], None],
         then: Callable[[], None],
     ) -> bool:
-        """Whether the first `size` bytes of a slice are sent without a wait for the disk.
+        """Whether the first `size` bytes of a slice can be sent without waiting for the disk.
 
-        If not, a thread reads them first, and `then()` is called once. What was read is sent without another
-        look: where memory is short it may be gone by then, and would never be sent.
+        If not, a thread reads them first, and `then()` is called once. Bytes that were read are sent without
+        another check: if memory is short they may be evicted again, and would never be sent.
         """
         if self.are_awaited:
             return False
@@ -470,25 +476,25 @@ class Pages:
         return False
 
     def give_up(self) -> None:
-        """Nobody is sent anything any more: what no thread has begun to read is left."""
+        """The connection is closed: cancel reads that no thread has begun."""
         self._is_given_up = True
 
     def _read(self, part: FileSlice, size: int) -> None:
-        """Called on a thread."""
+        """Read the bytes, on a thread."""
         if not self._is_given_up:
             _bring_in(part, size)
 
     def _arrived(self, then: Callable[[], None], result: object, now_ms: int) -> Effects:
-        """They were read, or cannot be, or too many wait for theirs: whoever sends them finds out."""
+        """The read has ended, failed or was refused; sending the bytes shows which."""
         self.are_awaited = False
         then()
         return []
 
 
 def in_memory(fd: int, position: int, size: int) -> bool:
-    """Whether the page cache has the bytes of a file, as far as looks at some of them tell.
+    """Whether the page cache has the bytes of a file, judging by some of them.
 
-    True as well where the file system cannot say. What is wrong with the file is found by whoever sends it.
+    Also True if the file system cannot tell. Sending the bytes finds any error of the file.
     """
     if not _nowait[0]:
         return True

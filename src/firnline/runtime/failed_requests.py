@@ -1,12 +1,12 @@
-"""Requests that failed inside: said once, counted, and paid for with one connection. WORLD.
+"""Requests that failed because of an error in the node: logged, counted, and their connections closed. WORLD.
 
-The rule. Nobody but who asked depends on an answer: where making or encoding it raises, that connection is
-closed and everybody else is served. `RequestContext.makes_reply` sees the making, in whatever step it comes,
-and the runtime the encoding, which is one place for all answers. What a machine decides and remembers is
-another matter: others depend on it, so a failure in a step of a timer, a sync or a sibling stops the node
-(`Runtime.resume`), as does a Bug, a CannotGoOn or a StorageError wherever it comes from. Where a request
-makes others' machines move on, a voter's Fetch that commits metadata or a follower's that commits records,
-what fails there is made one of these (`QuorumState.tell`, `ProduceWaiters.passed`).
+The rule. Only the client depends on a response. If making or encoding it raises, its connection is closed,
+and all others are served. `RequestContext.makes_reply` catches errors of making it, in any step, and the
+runtime those of encoding. But other clients and nodes depend on the decisions and the state of the state
+machines. So an error in the step of a timer, a sync or another part stops the node (`Runtime.resume`), and so
+does a Bug, a CannotGoOn or a StorageError anywhere. A request can also advance state on which others depend:
+the Fetch of a voter commits metadata, that of a follower commits records. An error there becomes one that
+stops the node (`QuorumState.tell`, `ProduceWaiters.passed`).
 """
 
 import logging
@@ -22,7 +22,7 @@ _QUIET_S = 1.0
 
 
 class FailedRequests:
-    """Counts them by the name of their API: `counts`."""
+    """Counts failed requests by the name of their API: `counts`."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -36,9 +36,9 @@ class FailedRequests:
         context: RequestContext | None,
         problem: Exception,
     ) -> None:
-        """Tell the operator of one of an API a second, and how many others there were.
+        """Log one failure of an API a second, with the number of others.
 
-        context  the request, None where it failed before there was one
+        context  the request; None if it failed before its header was decoded
         """
         self.counts[api_name] += 1
         now = time.monotonic()

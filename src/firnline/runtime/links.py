@@ -1,9 +1,9 @@
 """Connections to other nodes: carries out `Send`. WORLD.
 
-One non-blocking connection per peer and channel, opened when it is first needed. What the other side
-speaks is asked for first; then requests leave in order, as many at a time as there are, and answers come
-back in that order. Whatever goes wrong ends the connection, and whoever waited on it hears `Unanswered`:
-a peer cut off, silent, or talking nonsense is a fact of life, and no reason to stop a node.
+There is one non-blocking connection per peer and channel, opened by the first request. It starts with an
+ApiVersions request; then requests are sent in order, without waiting for responses, which come back in the
+same order. After any error the connection is closed, and every waiting request gets `Unanswered`: a peer that
+is unreachable, silent or sends garbage is normal, and no reason to stop a node.
 """
 
 import errno
@@ -37,19 +37,19 @@ from firnline.runtime.timers import Timer
 log = logging.getLogger("firnline.links")
 
 _RECEIVE_BYTES = 256 * KIB
-# Kafka's own between the members of a quorum. Whoever asks meanwhile is told at once.
+# As in Kafka's quorum. Requests during the backoff fail at once.
 _BACKOFF_MS = 50
 _BACKOFF_MAX_MS = 500
-# Below the ten minutes after which the other side hangs up, so that no request meets that moment.
+# Less than the ten minutes after which the peer closes an idle connection, so that no request meets that.
 IDLE_MS = 540_000
 _CONNECTING = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR)
 
-Address = tuple[int, Any]  # family, what `connect` takes
+Address = tuple[int, Any]  # family, argument of `connect`
 Results = TypeVarTuple("Results")
 
 
 class Stage(Enum):
-    """How far a connection is."""
+    """The stages of a connection."""
 
     CLOSED = "closed"
     RESOLVING = "resolving"
@@ -59,7 +59,7 @@ class Stage(Enum):
 
 
 class Executor(Protocol):
-    """What links need of the runtime: `Runtime` in `runtime/loop.py` is one."""
+    """The part of the runtime that links need: `Runtime` in `runtime/loop.py` has it."""
 
     loop: PollLoop
     now_ms: Callable[[], int]
@@ -70,7 +70,7 @@ class Executor(Protocol):
 
 
 class _Ask:
-    """One request that waits, or that is on its way."""
+    """One request that waits to be sent, or for its response."""
 
     __slots__ = ("effect", "request", "timer", "version")
 
@@ -83,7 +83,7 @@ class _Ask:
 
 
 class Links:
-    """All connections that this node opened."""
+    """All connections that this node has opened."""
 
     def __init__(self, runtime: Executor, *, client_id: str, frame_bytes_max: int) -> None:
         self.runtime = runtime
@@ -94,7 +94,7 @@ class Links:
         self._links: dict[tuple[Peer, str], Link] = {}
 
     def send(self, effect: Send[Any]) -> None:
-        """Ask; the continuation is called in a later turn, exactly once."""
+        """Send a request; its continuation is called exactly once, in a later turn."""
         key = (effect.peer, effect.channel)
         link = self._links.get(key)
         if link is None:
@@ -102,7 +102,7 @@ class Links:
         link.send(effect)
 
     def sweep(self, now_ms: int) -> None:
-        """Close what is not used any more, and forget it."""
+        """Close and remove idle connections."""
         for key, link in list(self._links.items()):
             if link.is_idle and now_ms - link.last_active_ms > IDLE_MS:
                 link.close()
@@ -110,18 +110,18 @@ class Links:
 
     @property
     def connection_count(self) -> int:
-        """How many are open, or being opened."""
+        """The number of connections that are open or being opened."""
         return sum(link.stage is not Stage.CLOSED for link in self._links.values())
 
     def close(self) -> None:
-        """Hang up everywhere; nobody hears of it."""
+        """Close all connections; no continuation is called."""
         for link in self._links.values():
             link.close()
         self._links.clear()
 
 
 class Link:
-    """One connection, and who waits for it."""
+    """One connection, and its requests."""
 
     def __init__(self, links: Links, peer: Peer) -> None:
         self._links = links
@@ -139,11 +139,11 @@ class Link:
         self._correlation_id = 0
         self._waiting: deque[_Ask] = deque()
         self._in_flight: dict[int, _Ask] = {}
-        # How often in a row it did not come to an answer, and when to try again.
+        # Failures in a row without a response, and the time of the next attempt.
         self._failures = 0
         self._retry_at_ms = 0
         self._why = "not connected"
-        # Which attempt this is: a name may be found when it is no longer wanted.
+        # The number of the attempt: a lookup of an earlier one may still end.
         self._attempt = 0
 
     @property
@@ -197,7 +197,7 @@ class Link:
         self._drop("no answer in time")
 
     def _tell(self, then: Callable[[Unanswered, int], Effects], answer: Unanswered) -> None:
-        """In the next turn: whoever asked is still in the middle of it."""
+        """Call back in the next turn, because the caller has not returned yet."""
         self._loop.call_soon(self._runtime.resume, then, answer)
 
     # ---- connecting
@@ -208,7 +208,9 @@ class Link:
 
     def _begin(self) -> None:
         self._attempt += 1
-        if not 0 < self._peer.port <= PORT_MAX:  # whoever told of it may be lying
+        if (
+            not 0 < self._peer.port <= PORT_MAX
+        ):  # the address comes from another node, which may be wrong
             self._drop("there is no such port")
             return
         family = _family_of(self._peer.host)
@@ -236,7 +238,7 @@ class Link:
         return []
 
     def _connect(self) -> None:
-        """Try the next address; the connection is there when its socket can be written to."""
+        """Try the next address; the connection is open when its socket is writable."""
         if not self._addresses:
             self._drop("it has no address")
             return
@@ -343,7 +345,7 @@ class Link:
             self._drop(_reason(problem))
 
     def _on_bytes(self, data: memoryview) -> None:
-        """Take the whole frames of `data`, keep the rest. An answer's effects may end this connection."""
+        """Handle the complete frames of `data`, keep the rest. An effect may close the connection."""
         attempt = self._attempt
         frames: list[bytes] = []
         while end := self._frames.whole(data):
@@ -362,7 +364,7 @@ class Link:
             return
         correlation_id = next(iter(self._in_flight), None)
         if correlation_id is None:
-            raise ProtocolError("an answer that nobody asked for")
+            raise ProtocolError("a response without a request")
         ask = self._in_flight[correlation_id]
         if len(frame) > _RECEIVE_BYTES:
             del self._in_flight[correlation_id]
@@ -376,9 +378,9 @@ class Link:
         self._runtime.resume(ask.effect.then, answer)
 
     def _decoding(self, ask: _Ask, correlation_id: int, frame: Buffer) -> Iterator[None]:
-        """Decode a large answer, as of a Fetch of ten thousand partitions, and tell who asked.
+        """Decode a large response, such as that of a Fetch of ten thousand partitions, then call back.
 
-        It has come, whatever becomes of the connection meanwhile.
+        The response counts, even if the connection is closed meanwhile.
         """
         attempt = self._attempt
         steps = decode_answer_in_slices(
@@ -389,7 +391,7 @@ class Link:
                 next(steps)
                 yield
         except StopIteration as done:
-            if self._attempt == attempt:  # else the connection failed since
+            if self._attempt == attempt:  # otherwise the connection has failed since
                 self._failures = 0
             self._runtime.resume(ask.effect.then, done.value)
         except ProtocolError as problem:
@@ -401,19 +403,21 @@ class Link:
         try:
             self._spoken = decode_versions(frame, correlation_id=self._correlation_id)
         except KafkaError as problem:
-            raise ProtocolError("it does not say what it speaks", problem=problem) from None
+            raise ProtocolError(
+                "its ApiVersions response is not understood", problem=problem
+            ) from None
         self.stage = Stage.READY
         waiting, self._waiting = self._waiting, deque()
         while waiting and self.stage is Stage.READY:
             self._transmit(waiting.popleft())
-        # Cut off in the middle of them: the rest hears what those before it heard.
+        # If the connection fails meanwhile, the rest gets the same error.
         for ask in waiting:
             self._give_up(ask)
 
     # ---- ending
 
     def _drop(self, why: str) -> None:
-        """End the connection: nobody who waits will be answered by it. Not again for a little while."""
+        """Close the connection, fail its requests, and wait for the backoff."""
         self._failures += 1
         backoff_ms = min(_BACKOFF_MAX_MS, _BACKOFF_MS << min(self._failures - 1, 10))
         self._retry_at_ms = self._runtime.now_ms() + backoff_ms
@@ -429,7 +433,7 @@ class Link:
         self._tell(ask.effect.then, Unanswered(why=self._why))
 
     def close(self) -> None:
-        """Hang up without a word to anybody."""
+        """Close the connection without calling back."""
         self._hang_up()
         for ask in (*self._in_flight.values(), *self._waiting):
             ask.timer.cancel()
@@ -450,7 +454,7 @@ class Link:
 
 
 def _family_of(host: str) -> int | None:
-    """The family of an address in numbers; None for a name, which has to be looked up."""
+    """The family of a numeric address; None for a host name, which has to be looked up."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)
@@ -461,7 +465,7 @@ def _family_of(host: str) -> int | None:
 
 
 def _look_up(host: str, port: int) -> list[Address]:
-    """Called on a thread: names are answered by whoever runs the network, in their own time."""
+    """Look up a host name, on a thread, because a name server may be slow."""
     rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [(family, address) for family, _, _, _, address in rows]
 

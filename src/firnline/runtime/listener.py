@@ -1,4 +1,4 @@
-"""Listeners: who may connect, and who has been silent, or slow, for too long. WORLD."""
+"""Listeners: accept connections, and close those that are idle or slow for too long. WORLD."""
 
 import logging
 import socket
@@ -35,8 +35,8 @@ class Server:
     ) -> None:
         self.runtime = runtime
         self.counted = counted
-        self._is_protected = is_protected  # for brokers alone, beside others
-        # What is served depends on who listens here: clients, or the members of the quorum.
+        self._is_protected = is_protected  # for brokers only, in addition to listeners for clients
+        # The APIs depend on the listener: for clients, or for members of the quorum.
         self.dispatcher = dispatcher or runtime.dispatcher
         self.loop = loop
         self.listener = listener
@@ -58,12 +58,12 @@ class Server:
             return
         except (
             OSError
-        ) as problem:  # no descriptors left: what is connected goes on, look again later
+        ) as problem:  # no descriptors left: serve the open connections, and retry later
             log.warning("cannot accept a connection: %s", problem)
             self.loop.rewatch(self._sock.fileno(), NOTHING)
             self.loop.call_later(0.5, self._accept_again)
             return
-        # An IPv4 address at a listener of IPv6: limits name it as it is, and it has one share of each table.
+        # An IPv4 address at a listener of IPv6: limits count both forms as one address.
         host = address[0].removeprefix("::ffff:")
         if not self.counted.admit(host, is_protected=self._is_protected):
             sock.close()
@@ -80,7 +80,7 @@ class Server:
             self.loop.rewatch(self._sock.fileno(), READABLE)
 
     def on_bad_peer(self, connection: Connection, problem: ProtocolError) -> None:
-        """Close a connection whose bytes are no request; one line a second says so, without a traceback."""
+        """Close a connection with invalid bytes; log at most one line a second, without a traceback."""
         self.bad_peers += 1
         self.runtime.warn_seldom(
             f"closed a connection from {connection.peer_host}: {str(problem)!r}"
@@ -88,17 +88,17 @@ class Server:
         connection.close()
 
     def sweep(self, now_ms: int) -> None:
-        """Close who idles too long, has not sent one request in time, or hung up on one long ago."""
+        """Close connections that are idle, sent no request in time, or were half-closed long ago."""
         self.loop.take_in_turns(self._sweeping(now_ms))
 
     def _sweeping(self, now_ms: int) -> Iterator[None]:
-        """Look at one connection in each step: thousands that came together are closed together."""
+        """Examine one connection in each step: thousands that were opened together expire together."""
         for connection in list(self._connections.values()):
             quiet_ms = now_ms - connection.last_active_ms
             if connection.is_receiving and not connection.has_ended:
                 if connection.is_too_slow(now_ms):
                     self.slow_requests += 1
-                    why = "closed a connection from %s: its request does not become whole"
+                    why = "closed a connection from %s: the rest of its request does not arrive"
                     self.runtime.warn_seldom(why % connection.peer_host)
                     connection.close()
             elif (
@@ -110,7 +110,7 @@ class Server:
             yield
 
     def forget(self, fd: int) -> None:
-        """Called by a connection that closes its socket next."""
+        """Remove a connection that is about to close its socket."""
         connection = self._connections.pop(fd)
         self.counted.remove(connection, is_protected=self._is_protected)
         self.loop.unwatch(fd)
@@ -125,7 +125,7 @@ class Server:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a listening socket; OSError when the port is taken."""
+    """Open a listening socket; OSError if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

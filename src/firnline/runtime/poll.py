@@ -1,9 +1,9 @@
 """The loop a node runs on: ready sockets, due timers, one thread. WORLD.
 
-A poller, a dictionary of callbacks and timers. asyncio's loop spends about as much per
-event on handles, contexts and transports as a small request costs altogether; nothing here is
-asynchronous code, so there is nothing it would have to schedule (docs/decisions/0005). What happens to
-a descriptor that is ready is in runtime/turn.
+It consists of a poller, a dictionary of callbacks, and timers. The loop of asyncio would spend about as much
+on handles, contexts and transports of one event as a small request takes altogether, and there is no
+asynchronous code here that it could schedule (docs/decisions/0005). runtime/turn handles the descriptors that
+are ready.
 """
 
 import select
@@ -19,15 +19,15 @@ from firnline.runtime.turn import Callbacks, Streams, turn
 
 READABLE = select.EPOLLIN
 WRITABLE = select.EPOLLOUT
-ENDED = select.EPOLLRDHUP  # the peer sends no more
-NOTHING = 0  # that both sides have ended, and errors, are told all the same
+ENDED = select.EPOLLRDHUP  # the peer has closed its sending side
+NOTHING = 0  # a full close and errors are reported nevertheless
 BROKEN = select.EPOLLHUP | select.EPOLLERR
 
 _RECEIVE_BYTES = 256 * KIB
 _WAIT_MAX_S = 60.0
-# Timers that are due together, as those of ten thousand sessions, are called for so long in one turn.
+# The time for due timers in one turn; those of ten thousand sessions may be due together.
 _TIMERS_S = 0.005
-# As those, what is taken in turns: a hundred connections are closed meanwhile.
+# The same for steps: enough to close a hundred connections.
 _STEPS_S = 0.002
 
 
@@ -37,41 +37,41 @@ class PollLoop:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._callbacks: Callbacks = {}
-        # Watched descriptors from which bytes are received in `turn`, as long as they are here.
+        # Watched descriptors from which `turn` receives bytes, while they are in here.
         self.streams: Streams = {}
-        # What is received into; the bytes stand until whoever was told of them returns.
+        # The receive buffer; its bytes are valid until the callback returns.
         self.shared = memoryview(bytearray(_RECEIVE_BYTES))
         self.timers = Timers()
-        self._late: deque[Timer] = deque()  # due, and for the next turn
+        self._late: deque[Timer] = deque()  # due timers that are left for the next turn
         self._soon: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._running = False
         self.slow_steps = SlowSteps()
 
     def watch(self, fd: int, events: int, callback: Callable[[int], object]) -> None:
-        """Call `callback(events)` whenever one of `events` is there; level-triggered."""
+        """Call `callback(events)` while one of `events` is ready; level-triggered."""
         self._callbacks[fd] = callback
         self._epoll.register(fd, events)
 
     def rewatch(self, fd: int, events: int) -> None:
-        """Change what a watched descriptor waits for."""
+        """Change the events of a watched descriptor."""
         self._epoll.modify(fd, events)
 
     def unwatch(self, fd: int) -> None:
-        """Forget a descriptor, before it is closed."""
+        """Remove a descriptor, before it is closed."""
         self.streams.pop(fd, None)
         if self._callbacks.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
     def call_soon(self, call: Callable[..., object], *args: Any) -> None:
-        """Call in the next turn."""
+        """Call it in the next turn."""
         self._soon.append((call, args))
 
     def call_later(self, delay_s: float, call: Callable[..., object], *args: Any) -> Timer:
-        """Call once, `delay_s` seconds from now."""
+        """Call it once, `delay_s` seconds from now."""
         return self.timers.add(delay_s, call, args)
 
     def take_in_turns(self, steps: Iterator[object]) -> None:
-        """Take all steps, for some milliseconds now and in each of the next turns."""
+        """Run all steps, for some milliseconds now and in each of the next turns."""
         until = time.monotonic() + _STEPS_S
         for _ in steps:
             if time.monotonic() >= until:
@@ -79,7 +79,7 @@ class PollLoop:
                 return
 
     def run(self) -> None:
-        """Serve until `stop` is called; exceptions of callbacks end it."""
+        """Run until `stop` is called, or a callback raises."""
         self._running = True
         poller, callbacks, monotonic = self._epoll, self._callbacks, time.monotonic
         due, soon, streams, shared = self.timers.due, self._soon, self.streams, self.shared
@@ -102,9 +102,9 @@ class PollLoop:
                 self.slow_steps.turn_ended(ended - began)
 
     def stop(self) -> None:
-        """End `run` after this turn."""
+        """End `run` after the present turn."""
         self._running = False
-        self.call_soon(lambda: None)  # no waiting in a turn that has not begun to wait
+        self.call_soon(lambda: None)  # so that the turn does not wait
 
     def close(self) -> None:
         self._epoll.close()
@@ -122,7 +122,7 @@ class PollLoop:
         return wait_s if wait_s > 0 else 0
 
     def _call_due(self) -> None:
-        """Call timers that are due, for some milliseconds; then whoever else needs the thread has it."""
+        """Call due timers, for some milliseconds; the others follow in the next turn."""
         now = last = time.monotonic()
         due, late = self.timers.due, self._late
         while late or (due and due[0] <= now):
@@ -137,7 +137,7 @@ class PollLoop:
                     return
 
     def _note(self, call: Callable[..., object], began: float) -> float:
-        """Note a step that has ended if it was slow; return when the next one begins."""
+        """Note a step that has ended, if it was slow; return the start time of the next one."""
         now = time.monotonic()
         if now - began > SLOW_S:
             self.slow_steps.ended(call, now - began)
@@ -146,7 +146,7 @@ class PollLoop:
         return now
 
     def _on_slow(self, fd: int, took_s: float) -> None:
-        """Something took long in a turn."""
+        """Note the slow step of a descriptor."""
         if fd < 0:
             self.slow_steps.ended("answers are sent", took_s)
         else:

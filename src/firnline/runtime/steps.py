@@ -1,12 +1,12 @@
-"""What held the loop up for longer than others should wait, by name. WORLD.
+"""Counts the steps that blocked the event loop for too long, by name. WORLD.
 
-A step is what is done between two looks at the sockets, or one of several things done there: a request, an
-answer of another node, a timer, what follows from the work of a thread. One clock is read after each, and a
-name is made only for those that took too long. Names are those of our code and of APIs, so there are few.
+A step is one call of the event loop: a request, a response of another node, a timer, or the continuation of a
+thread's work. A clock is read after each, and a name is made only for slow ones. Names are those of functions
+and APIs, so there are few.
 
-Another process may have had the CPU, or another thread the interpreter, while a step was under way. So a
-slow step is told with its CPU time, too, at most: the thread's clock, which costs a system call, is read
-where a step begins, but not within a millisecond of the last time.
+During a step another process may have had the CPU, or another thread the interpreter. So an upper bound of
+the step's CPU time is counted, too. The clock of the thread, whose reading is a system call, is read at the
+start of a step, but at most once a millisecond.
 """
 
 import gc
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-# What a step may take (reliability: heartbeats and votes wait for no more).
+# The limit for a step: heartbeats and votes must not wait longer (reliability).
 SLOW_S = 0.005
 MARK_EVERY_S = 0.001
 _NAMES_MAX = 200
@@ -29,10 +29,10 @@ _thread_time = time.thread_time
 
 
 class SlowStep(NamedTuple):
-    """All steps of one name that were slow.
+    """The slow steps of one name.
 
-    busy_times     how many of them took SLOW_S of CPU, too; the others waited for it
-    longest_cpu_s  the most CPU time that one of them took, or a little more
+    busy_times     how many of them also took SLOW_S of CPU time; the others waited for the CPU
+    longest_cpu_s  an upper bound of the CPU time of the longest
     """
 
     name: str
@@ -45,7 +45,7 @@ class SlowStep(NamedTuple):
 class SlowSteps:
     """Counts steps of more than SLOW_S seconds.
 
-    turns           turns of the loop, with all steps in them, that took as long
+    turns           the number of turns of the loop that took longer, all steps together
     longest_turn_s  the longest of them
     """
 
@@ -53,19 +53,19 @@ class SlowSteps:
         self.turns = 0
         self.longest_turn_s = 0.0
         self._steps: dict[str, SlowStep] = {}
-        # Lists, and never shortened in place: the collector of cycles may call us while one is gone over.
-        # (end, seconds, of CPU) of the last ones: a step is counted without those that were in it.
+        # Lists that are never shortened in place: the garbage collector may call this during an iteration.
+        # (end, seconds, CPU seconds) of the latest: a step is counted without the steps inside it.
         self._recent: list[tuple[float, float, float]] = []
         self._collecting_since = 0.0
         self._mark_due = 0.0
-        # The last marks, in a ring: time, and CPU time. Numbers in an array keep no page of memory,
-        # as objects would that were made while a large request was under way.
+        # The latest marks, in a ring: time, and CPU time. Arrays, because objects that are made during a
+        # large request would keep its pages of memory.
         self._marks_at = array("d", [math.inf]) * _MARKS_MAX
         self._marks_cpu = array("d", [0.0]) * _MARKS_MAX
         self._mark = 0  # the newest
 
     def rows(self) -> list[SlowStep]:
-        """All that were slow, by name."""
+        """Return the slow steps, by name."""
         return sorted(self._steps.values())
 
     def ended(self, call: Any, took_s: float) -> None:
@@ -76,10 +76,10 @@ class SlowSteps:
             self._add(name_of(call), own_s, began)
 
     def begins(self, now: float) -> None:
-        """Note that a step begins now, by the loop's clock. To be called by the thread that does it."""
+        """Note that a step begins at `now`, by the loop's clock. Call it on the thread of the loop."""
         if now >= self._mark_due:
             self._mark_due = now + MARK_EVERY_S
-            # The collector may call in the middle of this: a mark counts from where its time is there.
+            # The garbage collector may call this in between: a mark counts once its time is set.
             mark = self._mark = (self._mark + 1) % _MARKS_MAX
             self._marks_at[mark] = math.inf
             self._marks_cpu[mark] = _thread_time()
@@ -91,7 +91,7 @@ class SlowSteps:
         self.longest_turn_s = max(self.longest_turn_s, took_s)
 
     def watch_garbage(self) -> None:
-        """Count looks of the collector of cycles, too, which may come in any step."""
+        """Count garbage collections, too, which may happen in any step."""
         gc.callbacks.append(self._on_garbage)
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class SlowSteps:
         )
 
     def _cpu_since(self, began: float) -> float:
-        """CPU time of this thread since then or a little earlier, but for slow steps; inf: not known."""
+        """CPU time of this thread since `began` or a little earlier, without slow steps; inf: unknown."""
         for back in range(_MARKS_MAX):
             mark = (self._mark - back) % _MARKS_MAX
             if self._marks_at[mark] <= began:
@@ -132,7 +132,7 @@ class SlowSteps:
 
 
 def name_of(call: Callable[..., Any] | str) -> str:
-    """Return what a step is called: what its owner says, or the name of the function."""
+    """Return the name of a step: that of its owner, or of the function."""
     if isinstance(call, str):
         return call
     while isinstance(call, partial):
@@ -142,5 +142,5 @@ def name_of(call: Callable[..., Any] | str) -> str:
     if told is not None:
         return str(told())
     name = str(getattr(call, "__qualname__", type(call).__name__))
-    # A function within a function: what it is in says more than <lambda>.
+    # For a function inside a function, the outer name says more than <lambda>.
     return name.replace(".<locals>", "").replace(".<lambda>", "")
