@@ -6,7 +6,7 @@ runtime those of encoding. But other clients and nodes depend on the decisions a
 machines. So an error in the step of a timer, a sync or another part stops the node (`Runtime.resume`), and so
 does a Bug, a CannotGoOn or a StorageError anywhere. A request can also advance state on which others depend:
 the Fetch of a voter commits metadata, that of a follower commits records. An error there becomes one that
-stops the node (`QuorumState.tell`, `ProduceWaiters.passed`).
+stops the node (`QuorumState.notify`, `ProduceWaiters.passed`).
 """
 
 import logging

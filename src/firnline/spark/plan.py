@@ -103,15 +103,15 @@ def parse_offset_index(data: bytes, segment: CatalogSegment) -> OffsetIndex | No
 # ------------------------------------------------------------------------------------ lineage
 
 
-def lineage_ranges(cut: PartitionCatalog) -> list[Range | Gap]:
+def lineage_ranges(catalog: PartitionCatalog) -> list[Range | Gap]:
     """Return which segment serves which offsets, from the log start to the tier's end, without overlap.
 
     Ends with a Range; empty if the tier holds nothing of the lineage.
     """
     found: list[Range | Gap] = []
-    at = cut.log_start_offset
+    at = catalog.log_start_offset
     for segment, start_offset, end_offset in plan_ranges(
-        cut.segments, cut.epochs, start_offset=at, end_offset=cut.log_end_offset
+        catalog.segments, catalog.epochs, start_offset=at, end_offset=catalog.log_end_offset
     ):
         if start_offset > at:
             found.append(Gap(at, start_offset))

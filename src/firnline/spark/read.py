@@ -208,5 +208,5 @@ def _look_again(
 
 
 def _is_in_catalog(store: ObjectStore, task: Task, segment_id: Uuid) -> bool:
-    cut = read_catalog(store, task.topic_id, task.partition)
-    return cut is not None and any(s.segment_id == segment_id for s in cut.segments)
+    catalog = read_catalog(store, task.topic_id, task.partition)
+    return catalog is not None and any(s.segment_id == segment_id for s in catalog.segments)

@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 class PartitionRange(NamedTuple):
     """The part of one partition that is to be read."""
 
-    cut: PartitionCatalog
+    catalog: PartitionCatalog
     ranges: tuple[Range, ...]
     aborted: tuple[AbortedTxn, ...]
 
@@ -66,7 +66,7 @@ def plan_scan(store: ObjectStore, options: Options) -> list[Task]:
     share_bytes = ceil_div(max(total, 1), options.min_partitions)
     split_bytes = min(options.split_bytes, max(_SPLIT_BYTES_MIN, share_bytes))
     return [
-        Task(s.cut.topic, s.cut.topic_id, s.cut.partition, packed, s.aborted)
+        Task(s.catalog.topic, s.catalog.topic_id, s.catalog.partition, packed, s.aborted)
         for s, pieces in scan.pieces(shares, split_bytes)
         for packed in pack(pieces, split_bytes=split_bytes)
     ]
@@ -137,8 +137,8 @@ class _Scan:
             _check_complete(places, name, chosen)
         shares = []
         for topic, partition in chosen:
-            cut = read_catalog(self.store, topic.topic_id, partition)
-            share = None if cut is None else self._share(cut)
+            catalog = read_catalog(self.store, topic.topic_id, partition)
+            share = None if catalog is None else self._share(catalog)
             if share is not None:
                 shares.append(share)
         return shares
@@ -196,26 +196,26 @@ class _Scan:
                 return False
         return True
 
-    def _share(self, cut: PartitionCatalog) -> PartitionRange | None:
-        lineage = lineage_ranges(cut)
+    def _share(self, catalog: PartitionCatalog) -> PartitionRange | None:
+        lineage = lineage_ranges(catalog)
         there = [r for r in lineage if isinstance(r, Range)]
-        end = there[-1].end_offset if there else cut.log_start_offset
+        end = there[-1].end_offset if there else catalog.log_start_offset
         aborted: tuple[AbortedTxn, ...] = ()
         if self.options.read_committed and there:
-            with _located(cut):
+            with _located(catalog):
                 end = min(end, stable_end(self.store, there))
-        start_offset = self._resolve(self.options.starting, cut, there, end, is_start=True)
-        end_offset = self._resolve(self.options.ending, cut, there, end, is_start=False)
+        start_offset = self._resolve(self.options.starting, catalog, there, end, is_start=True)
+        end_offset = self._resolve(self.options.ending, catalog, there, end, is_start=False)
         if end_offset < start_offset:
             raise ConfigError(
-                "the ending offset is below the starting offset", topic=cut.topic,
-                partition=cut.partition, starting=start_offset, ending=end_offset,
+                "the ending offset is below the starting offset", topic=catalog.topic,
+                partition=catalog.partition, starting=start_offset, ending=end_offset,
             )  # fmt: skip
         ranges = []
         for one in clip(lineage, start_offset=start_offset, end_offset=end_offset):
             if isinstance(one, Gap):
                 self._lose(
-                    cut, "offsets are in no segment of the tier",
+                    catalog, "offsets are in no segment of the tier",
                     from_offset=one.start_offset, to_offset=one.end_offset,
                 )  # fmt: skip
             else:
@@ -224,46 +224,46 @@ class _Scan:
             return None
         if self.options.read_committed:
             after = [r for r in there if r.end_offset > ranges[0].start_offset]
-            with _located(cut):
+            with _located(catalog):
                 aborted = aborted_in(self.store, after)
-        return PartitionRange(cut, tuple(ranges), aborted)
+        return PartitionRange(catalog, tuple(ranges), aborted)
 
     def _resolve(
         self,
         places: OffsetSpecs,
-        cut: PartitionCatalog,
+        catalog: PartitionCatalog,
         ranges: Sequence[Range],
         end: int,
         *,
         is_start: bool,
     ) -> int:
-        """Return one end of the range of `cut` as an offset within [log start, end]."""
+        """Return one end of the range of `catalog` as an offset within [log start, end]."""
         if isinstance(places, Mapping):
-            place: OffsetSpec = places[cut.topic][cut.partition]
+            place: OffsetSpec = places[catalog.topic][catalog.partition]
         else:
             place = places
         if isinstance(place, ByTimestamp):
-            return self._at_time(place.timestamp_ms, cut, ranges, end, is_start=is_start)
+            return self._at_time(place.timestamp_ms, catalog, ranges, end, is_start=is_start)
         if place == EARLIEST:
-            return cut.log_start_offset
+            return catalog.log_start_offset
         if place == LATEST:
             return end
-        if place < cut.log_start_offset:
-            self._lose(cut, "an offset is below the log start", offset=place, end=end)
+        if place < catalog.log_start_offset:
+            self._lose(catalog, "an offset is below the log start", offset=place, end=end)
         if place > end:
-            self._lose(cut, "an offset is not in the tier, or not yet", offset=place, end=end)
-        return min(max(place, cut.log_start_offset), end)
+            self._lose(catalog, "an offset is not in the tier, or not yet", offset=place, end=end)
+        return min(max(place, catalog.log_start_offset), end)
 
     def _at_time(
         self,
         timestamp_ms: int,
-        cut: PartitionCatalog,
+        catalog: PartitionCatalog,
         ranges: Sequence[Range],
         end: int,
         *,
         is_start: bool,
     ) -> int:
-        with _located(cut):
+        with _located(catalog):
             found = first_offset_at(
                 self.store,
                 ranges,
@@ -277,17 +277,17 @@ class _Scan:
             raise ConfigError(
                 "no record is at or after the starting time;"
                 " startingOffsetsByTimestampStrategy=latest reads nothing instead",
-                topic=cut.topic, partition=cut.partition, timestamp_ms=timestamp_ms,
+                topic=catalog.topic, partition=catalog.partition, timestamp_ms=timestamp_ms,
             )  # fmt: skip
         return end
 
-    def _lose(self, cut: PartitionCatalog, why: str, **facts: int) -> None:
+    def _lose(self, catalog: PartitionCatalog, why: str, **facts: int) -> None:
         problem = DataLoss(
             why,
-            topic=cut.topic,
-            partition=cut.partition,
+            topic=catalog.topic,
+            partition=catalog.partition,
             **facts,
-            log_start=cut.log_start_offset,
+            log_start=catalog.log_start_offset,
         )
         if self.options.fail_on_data_loss:
             raise problem
@@ -295,12 +295,12 @@ class _Scan:
 
 
 @contextmanager
-def _located(cut: PartitionCatalog) -> Iterator[None]:
+def _located(catalog: PartitionCatalog) -> Iterator[None]:
     """Add the partition to errors about damage that is found while planning."""
     try:
         yield
     except CorruptSegment as problem:
-        raise located(problem, cut.topic, cut.partition) from None
+        raise located(problem, catalog.topic, catalog.partition) from None
 
 
 def _check_complete(

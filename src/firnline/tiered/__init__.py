@@ -1,1 +1,1 @@
-"""L4: tiered storage (KIP-405): copy, expire, read and remove remote segments. PURE, but for `objects/`."""
+"""L4: tiered storage (KIP-405): copy, expire, read and remove remote segments. PURE, except `objects/`."""

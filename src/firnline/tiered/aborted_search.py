@@ -1,10 +1,10 @@
-"""Aborted transactions that concern a read from the tier: in its segment, later ones, local files. PURE.
+"""Finds the aborted transactions of a read from the tier: in its segment, later ones, local files. PURE.
 
-A transaction stands in the index of the segment that has its marker, which may be a thousand segments above
-its records. Which transactions are still open where a segment ends is in the segment's producer snapshot:
-where none of them began below what was read, nothing above can concern it; where one did, the segment with
-its marker is the first whose snapshot does not list it, and is found by halving. So a read costs a few
-indexes and snapshots, however far a transaction reaches. Source: KIP-98; spec T40, X35.
+An aborted transaction is in the transaction index of the segment with its marker, which may be a thousand
+segments above its records. The producer snapshot of a segment has the transactions that are open at its end.
+If none of them began below the end of the read, no later segment matters. Otherwise the segment with the
+marker is the first one whose snapshot does not have the transaction, and binary search finds it. So a read
+needs a few indexes and snapshots, however long a transaction is. Source: KIP-98; spec T40, X35.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,15 +23,15 @@ from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT
 from firnline.tiered.spi import IndexKind, RemoteSegment, RemoteStorage
 
-Then = Callable[[Sequence[AbortedTxn] | FirnlineError, int], Effects]
+AbortedTransactionsCallback = Callable[[Sequence[AbortedTxn] | FirnlineError, int], Effects]
 OpenTxn = tuple[int, int]  # producer id, first offset
-# Segments whose open transactions are remembered, and indexes in memory that one step looks through.
+# Segments whose open transactions are cached, and cached indexes that one step examines.
 REMEMBERED = 4096
 STEP_SEGMENTS = 32
 
 
 class OpenTransactions:
-    """Which transactions were open where a segment ends; the newest answers are remembered."""
+    """Loads the transactions that are open at the end of a segment; caches the latest results."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -43,7 +43,7 @@ class OpenTransactions:
         then: Callable[[tuple[OpenTxn, ...] | FirnlineError, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Answer with the open transactions at the end of a segment, oldest first, or with an error."""
+        """Call back with the open transactions at the end of a segment, oldest first, or with an error."""
         found = self._known.get(segment.segment_id)
         if found is not None:
             return then(found, now_ms)
@@ -72,7 +72,7 @@ class OpenTransactions:
 
 
 class AbortedSearch:
-    """Finds the aborted transactions with records in [start, upto), and answers once."""
+    """Finds the aborted transactions with records in [start, upto), and calls back once."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class AbortedSearch:
         hosted: Hosted,
         start_offset: int,
         upto_offset: int,
-        then: Then,
+        then: AbortedTransactionsCallback,
         *,
         serial: int,
     ) -> None:
@@ -96,7 +96,7 @@ class AbortedSearch:
         self._serial = serial
         self._found: dict[OpenTxn, AbortedTxn] = {}
         self._last: RemoteSegment | None = None
-        # Those whose end is looked for, and between which offsets the one in hand ends.
+        # The transactions whose ends are searched; the present one ends between these offsets.
         self._waiting: list[OpenTxn] = []
         self._low = self._high = self._stride = 0
         self._closing: RemoteSegment | None = None
@@ -106,7 +106,7 @@ class AbortedSearch:
     # ------------------------------------------------------------------------- the segments read from
 
     def next(self, now_ms: int) -> Effects:
-        """Look into the segments that serve what was read, then beyond them."""
+        """Search the segments of the read, then later ones."""
         while self._at < min(self._upto, self._local_start):
             segment = self._segment_at(self._at)
             if isinstance(segment, KafkaError):
@@ -119,15 +119,15 @@ class AbortedSearch:
                 return self._indexes.load(segment, self._index_came, now_ms)
         if self._at < self._upto or self._last is None:
             return self._look_locally(now_ms)
-        return self._open_transactions.load(self._last, self._open_came, now_ms)
+        return self._open_transactions.load(self._last, self._open_loaded, now_ms)
 
     def _index_came(self, result: SegmentIndexes | FirnlineError, now_ms: int) -> Effects:
         if isinstance(result, FirnlineError):
             return self._then(result, now_ms)
         return self._finish(now_ms) if self._collect(result.aborted) else self.next(now_ms)
 
-    def _open_came(self, result: tuple[OpenTxn, ...] | FirnlineError, now_ms: int) -> Effects:
-        """What is open above the segment: only what began in time can concern the read."""
+    def _open_loaded(self, result: tuple[OpenTxn, ...] | FirnlineError, now_ms: int) -> Effects:
+        """The open transactions are loaded: only those that began below the end of the read matter."""
         if isinstance(result, FirnlineError):
             return self._look_through(now_ms)
         self._waiting = [txn for txn in result if txn[1] < self._upto]
@@ -136,7 +136,7 @@ class AbortedSearch:
     # ---------------------------------------------------------------------------- the one with the end
 
     def _next_waiting(self, now_ms: int) -> Effects:
-        """Look for the end of the next open transaction; with none left the search is over."""
+        """Search the end of the next open transaction; without one the search is over."""
         while self._waiting and self._waiting[0] in self._found:
             self._waiting.pop(0)
         if not self._waiting:
@@ -150,7 +150,7 @@ class AbortedSearch:
         return self._probe(self._low, now_ms)
 
     def _probe(self, offset: int, now_ms: int) -> Effects:
-        """Ask the segment at `offset` whether the transaction is open where it ends."""
+        """Load whether the transaction is open at the end of the segment with `offset`."""
         if self._low >= self._local_start:
             self._is_local = True
             self._waiting.pop(0)
@@ -188,7 +188,7 @@ class AbortedSearch:
         return self._probe(min(self._low + self._stride // 2, self._local_start - 1), now_ms)
 
     def _closed_in(self, segment: RemoteSegment, now_ms: int) -> Effects:
-        """The segment has the marker; if it was a commit, its index does not have the transaction."""
+        """The segment has the marker. If it is a commit, the index does not have the transaction."""
         self._waiting.pop(0)
         if segment.txn_index_empty:
             return self._next_waiting(now_ms)
@@ -203,8 +203,8 @@ class AbortedSearch:
     # --------------------------------------------------------------------- where no snapshot can be read
 
     def _look_through(self, now_ms: int) -> Effects:
-        """Look into the index of every later segment: a snapshot that is damaged costs time alone."""
-        waiting: list[bool] = []  # an index that comes at once is gone on with here
+        """Search the index of every later segment: a damaged snapshot only takes more time."""
+        waiting: list[bool] = []  # a cached index continues the loop here
 
         def came(result: SegmentIndexes | FirnlineError, at_ms: int) -> Effects:
             if waiting:
@@ -256,7 +256,7 @@ class AbortedSearch:
         return shared_end(segment, self._hosted.log.epochs.entries(), offset)
 
     def _collect(self, aborted: Sequence[AbortedTxn]) -> bool:
-        """Note what overlaps; True when no later entry can concern the range."""
+        """Note overlapping transactions; True if no later entry can overlap."""
         for txn in aborted:
             if txn.last_offset >= self._start and txn.first_offset < self._upto:
                 self._note(txn)
@@ -280,10 +280,10 @@ class AbortedSearch:
 
 
 def _fetch_open(storage: RemoteStorage, segment: RemoteSegment) -> tuple[OpenTxn, ...]:
-    """Return the transactions that were open where the segment ends. Raises DamagedObject, StorageError."""
+    """Return the transactions that are open at the segment's end. Raises DamagedObject, StorageError."""
     data = storage.fetch_index(segment, IndexKind.PRODUCER_SNAPSHOT)
     known = decode_fingerprint(segment.custom_metadata)
-    if known is not None:  # another segment's is whole, too
+    if known is not None:  # the snapshot of another segment would be intact, too
         known.check(f"producers at {segment.base_offset}", PRODUCER_SNAPSHOT, data)
     entries = decode_snapshot(data)
     found = [(e.producer_id, e.txn_first_offset) for e in entries if e.txn_first_offset >= 0]

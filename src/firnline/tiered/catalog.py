@@ -1,10 +1,10 @@
-"""The catalog of a tiered partition: what a reader without a broker needs. PURE. Source: spec T62.
+"""The catalog of a tiered partition, for readers without a broker. PURE. Source: spec T62.
 
-The truth about remote segments is in `__remote_log_metadata`; leaders derive a catalog from it and
-write it beside the data. A catalog is a *head* object and the immutable *parts* it refers to. Heads
-are ordered by (leader epoch, sequence) and a reader takes the highest it is shown, so a late listing
-gives an older cut and what a deposed leader still writes sorts below. This module is the format and
-the reading side; `catalog_writer` writes. Format, byte for byte: docs/formats/catalog.md.
+`__remote_log_metadata` is authoritative for remote segments; leaders derive a catalog from it and write it
+next to the segments. A catalog version is a *head* object and the immutable *parts* that it refers to. Heads
+are ordered by (leader epoch, sequence), and a reader takes the highest that a listing shows: so a stale
+listing gives an older version, and the heads of a former leader sort lower. This module has the format and
+the reader; `catalog_writer` has the writer. Format, byte for byte: docs/formats/catalog.md.
 """
 
 import json
@@ -36,21 +36,21 @@ from firnline.tiered.objects.layout import (
 from firnline.tiered.spi import ObjectMissing, ObjectStore
 
 VERSION = 1
-# With 32 references each, more segments than offsets could count: no writer comes near.
+# With 32 references each, that is more segments than there are offsets.
 LEVELS_MAX = 12
-# Of one partition, some kilobyte of memory each: 4 PiB in segments of a gibibyte.
+# Rows of one partition, about a kilobyte of memory each: 4 PiB in segments of a gibibyte.
 ROWS_MAX = 4_000_000
-# Of any object of a catalog: a part has 1,024 rows at most, a head 32 and all leader epochs.
+# The maximum size of an object: a part has at most 1,024 rows, a head 32 and all leader epochs.
 OBJECT_BYTES_MAX = 16 * MIB
 LINES_MAX = 10_000
 
 
 class CatalogCorrupt(StorageError):
-    """A catalog object is not what its footer or its reference says: refused whole (rel-T20)."""
+    """A catalog object does not match its footer or its reference: nothing of it is used (rel-T20)."""
 
 
 class CatalogSegment(NamedTuple):
-    """One finished remote segment. Offsets inclusive; `size_bytes` is that of its log object."""
+    """One finished remote segment. Offsets are inclusive; `size_bytes` is the size of its log object."""
 
     segment_id: Uuid
     base_offset: int
@@ -61,10 +61,10 @@ class CatalogSegment(NamedTuple):
     stem: str
     suffixes: tuple[str, ...]
     custom_metadata: bytes | None = None
-    fingerprint: Fingerprint | None = None  # None: written before there were any
+    fingerprint: Fingerprint | None = None  # None: written by a version without fingerprints
 
     def key(self, suffix: str = LOG) -> str:
-        """Return the name of one of its objects; `suffix` is one of `objects.layout`'s."""
+        """Return the key of one of its objects; `suffix` is one of `objects.layout`."""
         return self.stem + suffix
 
 
@@ -80,7 +80,7 @@ class PartRef(NamedTuple):
 
 
 class CatalogHead(NamedTuple):
-    """One cut of a partition's tier, without the rows that are in parts."""
+    """One catalog version of a partition, without the rows in parts."""
 
     topic: str
     topic_id: Uuid
@@ -104,12 +104,13 @@ class CatalogHead(NamedTuple):
 
 
 class PartitionCatalog(NamedTuple):
-    """One cut of a partition's tier as its leader knew it at one moment.
+    """One catalog version of a partition: its tier as the leader knew it at one moment.
 
-    `segments` are all finished segments that reach `log_start_offset` or above, by base offset; they
-    may overlap and may lie off the lineage (spec T6): `lineage.plan_ranges` says who serves what.
-    `epochs` is the partition's epoch history, `log_end_offset` the leader's log end then, exclusive.
-    `metadata_offset` is the last offset of `__remote_log_metadata`-`metadata_partition` it reflects.
+    `segments` are all finished segments that end at or above `log_start_offset`, by base offset. They may
+    overlap, and may be outside the lineage (spec T6): `lineage.plan_ranges` selects the segment of each
+    range. `epochs` is the partition's history of leader epochs, `log_end_offset` the leader's log end at that
+    moment, exclusive. `metadata_offset` is the last offset of `__remote_log_metadata`-`metadata_partition`
+    that it reflects.
     """
 
     topic: str
@@ -132,12 +133,12 @@ class PartitionCatalog(NamedTuple):
 
     @property
     def highest_offset(self) -> int:
-        """The highest offset in the tier by any lineage, or -1."""
+        """The highest offset in the tier in any lineage, or -1."""
         return max((s.end_offset for s in self.segments), default=NO_OFFSET)
 
 
 class CatalogTopic(NamedTuple):
-    """One topic id that has, or had, something in the tier."""
+    """One topic id that has, or had, objects in the tier."""
 
     topic_id: Uuid
     topic: str
@@ -150,10 +151,10 @@ class CatalogTopic(NamedTuple):
 
 
 def read_catalog(store: ObjectStore, topic_id: Uuid, partition: int) -> PartitionCatalog | None:
-    """Return the newest cut that a listing shows; None when there is none.
+    """Return the newest version that a listing shows; None if there is none.
 
-    An object that went away between listing and reading means that a newer head was written: it is
-    looked for once more. Raises ObjectMissing when that one is gone too, CatalogCorrupt.
+    An object that is deleted between the listing and the read implies a newer head: the listing is repeated
+    once. Raises ObjectMissing if that fails, too, and CatalogCorrupt.
     """
     try:
         return _read_newest(store, topic_id, partition)
@@ -164,7 +165,7 @@ def read_catalog(store: ObjectStore, topic_id: Uuid, partition: int) -> Partitio
 def _read_newest(store: ObjectStore, topic_id: Uuid, partition: int) -> PartitionCatalog | None:
     listed = store.list_prefix(heads_folder(topic_id, partition))
     names = list_heads([info.key for info in listed])
-    return read_cut(store, topic_id, partition, names[0]) if names else None
+    return read_version(store, topic_id, partition, names[0]) if names else None
 
 
 def list_heads(keys: Iterable[str]) -> list[HeadName]:
@@ -172,10 +173,10 @@ def list_heads(keys: Iterable[str]) -> list[HeadName]:
     return sorted((name for name in map(parse_head, keys) if name is not None), reverse=True)
 
 
-def read_cut(
+def read_version(
     store: ObjectStore, topic_id: Uuid, partition: int, name: HeadName
 ) -> PartitionCatalog:
-    """Return the cut of the head `name`. Raises ObjectMissing, CatalogCorrupt."""
+    """Return the version of the head `name`. Raises ObjectMissing, CatalogCorrupt."""
     key = head_key(topic_id, partition, name)
     head = decode_head(_get(store, key), key)
     if (head.topic_id, head.partition, *head.order) != (topic_id, partition, *name):
@@ -190,7 +191,7 @@ def read_cut(
 
 
 def _get(store: ObjectStore, key: str) -> bytes:
-    """Return a head, of which nobody has said how long it is."""
+    """Return a head, whose size is unknown."""
     data = store.get(key, 0, OBJECT_BYTES_MAX + 1)
     if len(data) > OBJECT_BYTES_MAX:
         raise CatalogCorrupt("a catalog object is too long", key=key, limit=OBJECT_BYTES_MAX)
@@ -198,7 +199,7 @@ def _get(store: ObjectStore, key: str) -> bytes:
 
 
 class _Parts:
-    """The rows of one cut. However its objects refer to one another, none is read twice."""
+    """Reads the rows of one version. No object is read twice, whatever the references are."""
 
     def __init__(self, store: ObjectStore, head: CatalogHead) -> None:
         self._store = store
@@ -213,7 +214,7 @@ class _Parts:
         return self._rows
 
     def _read(self, ref: PartRef) -> None:
-        """Add the rows below `ref`; parts wholly below the log start are not even asked for."""
+        """Add the rows below `ref`; parts that end below the log start are not read."""
         if ref.end_offset < self._head.log_start_offset:
             return
         key = ref.key
@@ -239,7 +240,7 @@ class _Parts:
 
 
 def list_topics(store: ObjectStore) -> list[CatalogTopic]:
-    """Return every topic id the tier knows of, deleted ones marked, by name and age."""
+    """Return all topic ids in the tier, with deleted ones marked, by name and age."""
     partitions: dict[Uuid, dict[int, str]] = {}
     for info in store.list_prefix(CATALOG_FOLDER):
         where = parse_catalog_partition(info.key)
@@ -249,7 +250,7 @@ def list_topics(store: ObjectStore) -> list[CatalogTopic]:
     topics = _by_id(names)
     for topic_id, found in partitions.items():
         known = topics.get(topic_id)
-        if known is None:  # the name's listing is late: the head says it too
+        if known is None:  # the listing of names is stale: the head has the name, too
             key = found[min(found)]
             head = decode_head(_get(store, key), key)
             if head.topic_id != topic_id:
@@ -260,9 +261,9 @@ def list_topics(store: ObjectStore) -> list[CatalogTopic]:
 
 
 def resolve_topic(store: ObjectStore, topic: str) -> CatalogTopic | None:
-    """Return the topic that the name means now: the newest id that is not deleted, else the newest.
+    """Return the present topic of a name: the newest id that is not deleted, else the newest.
 
-    None when the tier never heard of the name. Older ids stay reachable by id.
+    None if the tier does not have the name. Older topics can be read by id.
     """
     listed = store.list_prefix(names_folder(topic))
     topics = _by_id([n for n in (parse_name(i.key) for i in listed) if n is not None])
@@ -280,7 +281,7 @@ def list_partitions(store: ObjectStore, topic_id: Uuid) -> tuple[int, ...]:
 
 
 def _by_id(names: Sequence[TopicName]) -> dict[Uuid, CatalogTopic]:
-    """Fold register entries; several leaders may have registered one id: its age is the earliest."""
+    """Merge entries of the name register. If several leaders registered an id, the earliest time counts."""
     topics: dict[Uuid, CatalogTopic] = {}
     for name in names:
         known = topics.get(name.topic_id)
@@ -326,7 +327,7 @@ def encode_head(head: CatalogHead) -> bytes:
 def encode_part(
     topic_id: Uuid, partition: int, rows: Sequence[CatalogSegment] | Sequence[PartRef], level: int
 ) -> bytes:
-    """Encode a part: segments at level 0, references to parts of the level below above it."""
+    """Encode a part: segments at level 0, at higher levels references to parts of the level below."""
     first = {
         "firnline": "catalog",
         "version": VERSION,
@@ -340,7 +341,7 @@ def encode_part(
 
 
 def decode_head(data: bytes, key: str) -> CatalogHead:
-    """Decode a head; CatalogCorrupt for bytes that are not one. `key` is for the message only."""
+    """Decode a head; CatalogCorrupt for other bytes. `key` is only for the message."""
     lines = _lines(data, key, "head")
     first = lines[0]
     try:
@@ -369,7 +370,7 @@ _BAD_FIELDS = (KeyError, TypeError, ValueError, AttributeError, OverflowError, R
 
 
 def _seal(values: Iterable[object]) -> bytes:
-    """Join `values` as lines and add the footer: how many, and the CRC-32C of all bytes before it."""
+    """Join `values` as lines, and add the footer: their number, and the CRC-32C of the bytes before it."""
     lines = [json.dumps(v, separators=(",", ":"), ensure_ascii=False) for v in values]
     body = ("\n".join(lines) + "\n").encode()
     footer = json.dumps({"lines": len(lines), "crc32c": crc32c(body)}, separators=(",", ":"))
@@ -452,7 +453,7 @@ def _row(line: dict[str, Any], key: str) -> CatalogSegment:
 
 
 def _fingerprint(line: dict[str, Any]) -> Fingerprint | None:
-    """Return what a row says of its segment's bytes; rows of old catalogs say nothing."""
+    """Return the fingerprint in a row; None in rows of old catalogs."""
     if "mayHaveGaps" not in line:
         return None
     return Fingerprint(
@@ -500,7 +501,7 @@ def _epochs(value: Any) -> Epochs:
 
 
 def _int(value: Any) -> int:
-    """A number that any reader can hold: 64 bits."""
+    """Return a number of at most 64 bits, which every reader can represent."""
     number = int(value)
     if not -INT64_MAX <= number <= INT64_MAX:
         raise ValueError("a number beyond 64 bits")
@@ -508,7 +509,7 @@ def _int(value: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    """Text that can be a name: without half characters, which JSON can write."""
+    """Return text without lone surrogates, which JSON allows and names do not."""
     text = str(value)
     text.encode()
     return text

@@ -1,10 +1,10 @@
-"""A catalog never gives way to one that explains less. PURE, but for what runs in workers.
+"""Never replaces a catalog by one that misses segments without a reason. PURE, except what runs in workers.
 
-The catalog is derived from `__remote_log_metadata`; where that was deleted, cut off or forked, it is the last
-to know what the store holds. So a leader compares what it is about to say with what was said before it, and
-then with what it said itself. A segment may be missing from it if the log now begins after it, if its
-deletion is recorded, or if its object is gone. Anything else is a loss of metadata: nothing is written,
-copied or deleted then, and the log start stays. Source: spec T62.
+The catalog is derived from `__remote_log_metadata`. If that is deleted, truncated or forked, only the catalog
+still lists the segments in the store. So a leader compares its new catalog version with that of its
+predecessor, and later with its own. A segment may be missing if the log start is above it, if its deletion is
+recorded, or if its object does not exist. In any other case metadata is lost: nothing is written, copied or
+deleted, and the log start offset stays. Source: spec T62.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.errors import StorageError
 from firnline.base.ids import Uuid
-from firnline.tiered.catalog import CatalogCorrupt, CatalogSegment, list_heads, read_cut
+from firnline.tiered.catalog import CatalogCorrupt, CatalogSegment, list_heads, read_version
 from firnline.tiered.hosted import Hosted
 from firnline.tiered.objects.layout import LOG, segment_stem
 from firnline.tiered.spi import (
@@ -30,16 +30,16 @@ _REMEDY = (
     " Until then nothing of this partition is copied or deleted, and its catalog stays as it was"
 )
 
-# So many lost segments are looked for in the store, and counted.
+# The number of lost segments that are searched in the store, and counted.
 NAMED_MAX = 100
 
 
 class ExplainsLess(StorageError):
-    """The metadata of the tier does not know segments that the tier holds."""
+    """The metadata of the tier does not have segments that are in the tier."""
 
 
 class Row(Protocol):
-    """A segment as a catalog or the metadata has it. Offsets inclusive."""
+    """A segment in a catalog or in the metadata. Offsets are inclusive."""
 
     @property
     def segment_id(self) -> Uuid: ...
@@ -50,7 +50,7 @@ class Row(Protocol):
 
 
 class Before(NamedTuple):
-    """What a new leader found: keys of all catalog objects, and the segments of the newest readable cut."""
+    """What a new leader finds: keys of all catalog objects, segments of the newest readable version."""
 
     listed: tuple[str, ...]
     segments: tuple[CatalogSegment, ...]
@@ -63,9 +63,9 @@ def unexplained(
     log_start_offset: int,
     is_recorded: Callable[[Uuid], bool],
 ) -> list[Row]:
-    """Return what was said before, and is neither finished now nor below the log start nor being deleted.
+    """Return the earlier segments that are neither finished now, nor below the log start, nor deleted.
 
-    is_recorded  whether the metadata knows of the segment in any state, deleted too
+    is_recorded  whether the metadata has the segment in any state, also deleted
     """
     return [
         row
@@ -77,7 +77,7 @@ def unexplained(
 
 
 class Compared(NamedTuple):
-    """The finished segments at one moment, and what was said before and nothing explains."""
+    """The finished segments at one moment, and the earlier segments that are missing without a reason."""
 
     finished: dict[Uuid, RemoteSegment]
     missing: list[Row]
@@ -90,9 +90,9 @@ def compare(
     log_start_offset: int,
     gone: Collection[Uuid],
 ) -> Compared:
-    """Compare all that was said before with all that is known now: 1 us a segment.
+    """Compare all earlier segments with the present ones; takes 1 us a segment.
 
-    gone  ids of segments that the store does not hold any more
+    gone  ids of segments that are not in the store any more
     """
     recorded = {segment.segment_id for segment in everything.segments}
     recorded.update(everything.deleted, gone)
@@ -111,9 +111,9 @@ def compare(
 
 
 def problem_of(rows: Collection[Row], *, topic: str, partition: int) -> ExplainsLess:
-    """Say what is missing, and what the operator can do."""
+    """Return the error with the missing segments and the remedy."""
     return ExplainsLess(
-        "the tier holds segments that its metadata does not know",
+        "the tier has segments that its metadata does not know",
         partition=f"{topic}-{partition}",
         segments=len(rows),
         first_offset=min(row.base_offset for row in rows),
@@ -123,7 +123,7 @@ def problem_of(rows: Collection[Row], *, topic: str, partition: int) -> Explains
 
 
 def lacks_what_went(hosted: Hosted, metadata: RemoteLogMetadata) -> bool:
-    """Whether the metadata has no segment for what lay right below the local files: it was there (T14)."""
+    """Whether the metadata lacks the segment right below the local log, which was in the tier (T14)."""
     log = hosted.log
     offset = log.local_log_start_offset - 1
     if offset < log.log_start_offset:
@@ -133,10 +133,10 @@ def lacks_what_went(hosted: Hosted, metadata: RemoteLogMetadata) -> bool:
 
 
 def nothing_below(hosted: Hosted) -> ExplainsLess:
-    """Say that of a partition whose tier has no catalog to compare with."""
+    """Return that error for a partition without a catalog to compare with."""
     log = hosted.log
     return ExplainsLess(
-        "local files went because the tier had them, and its metadata does not know them",
+        "local segments were deleted because the tier had them, and its metadata does not know them",
         partition=str(log.topic_partition),
         below_offset=log.local_log_start_offset,
         remedy=_REMEDY,
@@ -149,10 +149,10 @@ def nothing_below(hosted: Hosted) -> ExplainsLess:
 def read_before(
     store: ObjectStore, topic_id: Uuid, partition: int, listed: Collection[str]
 ) -> Before:
-    """Return what the newest cut that can be read says; nothing where there is none."""
+    """Return the segments of the newest readable version; none if there is none."""
     for name in list_heads(listed):
         try:
-            found = read_cut(store, topic_id, partition, name)
+            found = read_version(store, topic_id, partition, name)
         except (CatalogCorrupt, ObjectMissing):
             continue
         return Before(tuple(listed), found.segments)
@@ -162,9 +162,9 @@ def read_before(
 def still_there(
     store: ObjectStore, topic_id: Uuid, partition: int, rows: Collection[Row]
 ) -> list[Row]:
-    """Return those of `rows` whose log object is in the store, the first `NAMED_MAX` at most.
+    """Return those of `rows` whose log object is in the store, at most the first `NAMED_MAX`.
 
-    It is asked again and again as long as there are some, and one is enough.
+    The check is repeated while there are some, and one is enough for the error.
     """
     there = (row for row in rows if _has_log(store, topic_id, partition, row))
     return list(islice(there, NAMED_MAX))

@@ -1,10 +1,9 @@
-"""Writing a partition's catalog: one bounded head per change, history in parts never rewritten. PURE.
+"""Writes a partition's catalog: a bounded head for each change, and history in parts that never change. PURE.
 
-`CatalogWriter` belongs to one leadership of one partition. It decides which objects to put and, a few
-heads later, which to delete; `apply_update` does it in a worker thread. Nothing is shared between
-leaderships: a leader refers only to parts that it wrote itself, and deletes only what was written
-under its own epoch or a lower one, so a deposed leader can take nothing away from its successor.
-Source: spec T62.
+`CatalogWriter` belongs to one leader epoch of one partition. It decides which objects to put and, some heads
+later, which to delete; `apply_update` does so in a worker thread. Leaders share no objects: a leader refers
+only to parts that it wrote itself, and deletes only objects of its own epoch or lower ones. So a former
+leader cannot delete anything of its successor. Source: spec T62.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -58,27 +57,27 @@ from firnline.tiered.objects.layout import (
 from firnline.tiered.objects.names import register_name
 from firnline.tiered.spi import Look, Mark, ObjectStore, RemoteSegment
 
-# Rows a head carries itself, and references per level: both bound what is put for one new segment.
+# Rows in a head, and references for each level: both bound the bytes that one new segment puts.
 TAIL_ROWS = 32
 FAN_OUT = 32
-# Rows of one part when a new leader writes all history at once.
+# Rows of one part when a new leader writes the whole history.
 BULK_ROWS = 1024
-# Identifiers of rows that are in parts but no longer in the tier; beyond it, history is written anew.
+# Deleted segments whose rows are still in parts; with more, the whole history is written again.
 REMOVED_MAX = 256
-# A superseded object stays until so many newer heads are there: readers of a late listing find it.
+# A superseded object stays until there are this many newer heads, for readers with a stale listing.
 HEADS_KEPT = 4
-# Segments that a step of the loop compares, and those of them that are looked for in the store at a time.
+# Segments that one step compares, and segments that are searched in the store at a time.
 COMPARED_IN_STEP = 1000
 LOOKED_FOR_MAX = 5000
 
 
 class Changed(NamedTuple):
-    """Segments that came or went since the newest head: as they are now, None for one that went."""
+    """Segments that changed since the newest head: their present state, None for a removed one."""
 
     segments: Mapping[Uuid, RemoteSegment | None]
 
     def bring_up_to_date(self, known: dict[Uuid, RemoteSegment]) -> None:
-        """Apply the changes to what was known before them."""
+        """Apply the changes to the earlier segments."""
         for segment_id, segment in self.segments.items():
             if segment is None:
                 known.pop(segment_id, None)
@@ -87,19 +86,19 @@ class Changed(NamedTuple):
 
 
 class CatalogState(NamedTuple):
-    """What the catalog is to say: the leader's view of one partition at one moment."""
+    """The content of a catalog version: the leader's view of one partition at one moment."""
 
     topic: str
     log_start_offset: int
     log_end_offset: int
     epochs: Epochs
-    segments: dict[Uuid, RemoteSegment] | Changed  # finished ones only: all, or what changed
+    segments: dict[Uuid, RemoteSegment] | Changed  # only finished ones: all, or the changed ones
     metadata_partition: int
     metadata_offset: int
 
 
 class _Tree(NamedTuple):
-    """Rows in the head, references by level, and what the parts hold that is gone."""
+    """Rows in the head, references by level, and rows in parts whose segments are deleted."""
 
     tail: tuple[CatalogSegment, ...] = ()
     levels: tuple[tuple[PartRef, ...], ...] = ()
@@ -107,7 +106,7 @@ class _Tree(NamedTuple):
 
 
 class CatalogUpdate(NamedTuple):
-    """One attempt to write a cut: puts in order, the head last; then the deletes, best effort."""
+    """One attempt to write a version: puts in order, the head last; then deletes, best effort."""
 
     name: HeadName
     puts: tuple[tuple[str, bytes], ...]
@@ -119,10 +118,10 @@ class CatalogUpdate(NamedTuple):
 
 
 class CatalogWriter:
-    """The catalog of one partition during one leadership. Used by one thread at a time: a worker prepares.
+    """The catalog of one partition in one leader epoch. One thread at a time uses it: a worker prepares.
 
-    `listed` are the keys found below the partition's catalog folder when the leadership began: only
-    a hint for cleaning and for the sequence, which follows the clock besides.
+    `listed` are the keys in the partition's catalog folder at the start of the epoch. They are only hints for
+    cleaning up, and for the sequence, which also follows the clock.
     """
 
     def __init__(
@@ -142,10 +141,10 @@ class CatalogWriter:
         same = [name.sequence for name in heads if name.leader_epoch == leader_epoch]
         self._last_sequence = max(same, default=-1)
         self._tree = _Tree()
-        self.known: dict[Uuid, RemoteSegment] = {}  # rows in tree
+        self.known: dict[Uuid, RemoteSegment] = {}  # the rows of the tree
         self._children: dict[str, tuple[PartRef, ...]] = {}
         self._heads_written = 0
-        # (number of heads written when it was superseded, key), oldest first
+        # (number of heads at the time it was superseded, key), oldest first
         self._garbage = [(0, key) for key in listed if self._is_ours_to_delete(key)]
 
     def _is_ours_to_delete(self, key: str) -> bool:
@@ -153,7 +152,7 @@ class CatalogWriter:
         return epoch is not None and epoch <= self.leader_epoch
 
     def prepare(self, state: CatalogState, now_ms: int) -> CatalogUpdate:
-        """Return what to put so that the catalog says `state`. Every attempt has names of its own."""
+        """Return the objects of a version with `state`. Every attempt has names of its own."""
         self._last_sequence = max(self._last_sequence + 1, now_ms)
         name = HeadName(self.leader_epoch, self._last_sequence)
         plan = _Plan(self.topic_id, self.partition, name, dict(self._children))
@@ -188,7 +187,7 @@ class CatalogWriter:
         )
 
     def committed(self, update: CatalogUpdate) -> None:
-        """The head is in the store: later updates build on it."""
+        """The head is in the store; later updates build on it."""
         self._tree = update.tree
         if isinstance(update.segments, Changed):
             update.segments.bring_up_to_date(self.known)
@@ -204,14 +203,14 @@ class CatalogWriter:
         self._children = {k: c for k, c in update.children.items() if k not in gone}
 
     def failed(self, update: CatalogUpdate) -> None:
-        """The attempt failed or its outcome is unknown: what it may have put is collected later."""
+        """The attempt failed, or its outcome is unknown; its objects are deleted later."""
         number = self._heads_written
         self._garbage += [(number, key) for key, _ in update.puts]
 
     def _difference(
         self, segments: dict[Uuid, RemoteSegment] | Changed
     ) -> tuple[list[RemoteSegment], list[RemoteSegment]]:
-        """Return what went since the newest head, and what came, each in the order it is written in."""
+        """Return the segments removed and added since the newest head, each in the order of writing."""
         if isinstance(segments, Changed):
             changed = segments.segments.items()
             gone = [self.known[i] for i, s in changed if s is None and i in self.known]
@@ -224,14 +223,14 @@ class CatalogWriter:
         return gone, fresh
 
     def _next_tree(self, state: CatalogState, plan: "_Plan") -> tuple[_Tree, tuple[str, ...]]:
-        """Fold what is new into the tree; drop what lies below the log start or is gone."""
+        """Add new rows to the tree; remove rows below the log start, and deleted ones."""
         old, start = self._tree, state.log_start_offset
         gone, fresh = self._difference(state.segments)
         gone_ids = {segment.segment_id for segment in gone}
         in_tail = {row.segment_id for row in old.tail}
         in_parts_gone = list(old.removed)
         in_parts_gone += [(s.segment_id, s.end_offset) for s in gone if s.segment_id not in in_tail]
-        # what ends below the log start is hidden by the log start itself
+        # the log start offset hides rows that end below it
         removed = tuple(dict.fromkeys(entry for entry in in_parts_gone if entry[1] >= start))
         if len(removed) > REMOVED_MAX:
             old = _Tree()
@@ -246,7 +245,7 @@ class CatalogWriter:
 
     @staticmethod
     def _superseded(before: _Tree, after: _Tree, plan: "_Plan") -> tuple[str, ...]:
-        """Return the keys of parts that nothing refers to any more."""
+        """Return the keys of parts without references."""
         used = _reachable(after, plan.children)
         return tuple(key for key in _reachable(before, plan.children) if key not in used)
 
@@ -263,7 +262,7 @@ def _reachable(tree: _Tree, children: Mapping[str, tuple[PartRef, ...]]) -> dict
 
 
 class _Plan:
-    """The parts that one update puts, numbered within it."""
+    """The parts of one update, numbered within it."""
 
     def __init__(
         self,
@@ -279,7 +278,7 @@ class _Plan:
     def fold(
         self, tail: list[CatalogSegment], levels: list[list[PartRef]]
     ) -> tuple[tuple[CatalogSegment, ...], tuple[tuple[PartRef, ...], ...]]:
-        """Move full tails and full levels into parts; what is left is the head's."""
+        """Move full tails and full levels into parts; the rest stays in the head."""
         while len(tail) > TAIL_ROWS:
             size = BULK_ROWS if len(tail) > BULK_ROWS else TAIL_ROWS
             self._append(levels, 0, self._part(tail[:size], 0))
@@ -334,10 +333,10 @@ def _row_of(segment: RemoteSegment) -> CatalogSegment:
 
 
 class CatalogKeeper:
-    """Keeps the catalog of one led partition up to date: one write at a time, the newest state each.
+    """Keeps the catalog of one led partition current: one write at a time, each of the newest state.
 
-    `request` answers when a head is in the store that says at least what is known now. Without an
-    object store there is no catalog, and every request is answered at once.
+    `request` calls back when the store has a head with at least the present state. Without an object store
+    there is no catalog, and every request calls back at once.
     """
 
     def __init__(self, services: Services, hosted: Hosted) -> None:
@@ -347,17 +346,17 @@ class CatalogKeeper:
         self._is_writing = False
         self._waiting: list[Done] = []
         self._written: object = None
-        # What changed since is asked of the metadata; None: everything is compared.
+        # The metadata returns the changes since this mark; None: compare everything.
         self._mark: Mark | None = None
-        # After everything was compared: what is finished at the mark, until a head says it.
+        # After a full comparison: the finished segments at the mark, until a head has them.
         self._whole: dict[Uuid, RemoteSegment] | None = None
-        # What the store said when the leadership began; None once a head of ours says at least that.
+        # The catalog at the start of the leader epoch; None once a head of this leader has at least that.
         self._before: Sequence[Row] | None = None
-        # Of those, what the store does not hold any more.
+        # Those of them that are not in the store any more.
         self._gone: dict[Uuid, None] = {}
         self._said: str | None = None
         self.is_begun = services.catalog is None
-        # Runs once, when what the metadata says is known to be no less than what was said before.
+        # Called once, when the metadata is known to have no less than the earlier catalog.
         self.on_compared: Callable[[int], Effects] = _nothing
 
     def _signature(self) -> object:
@@ -366,11 +365,11 @@ class CatalogKeeper:
 
     @property
     def is_current(self) -> bool:
-        """Whether the newest head says all that is known."""
+        """Whether the newest head has the present state."""
         return self._services.catalog is None or self._written == self._signature()
 
     def request(self, then: Done, now_ms: int) -> Effects:
-        """Have the catalog written, if it does not say all yet; then `then(error or None, now_ms)`."""
+        """Write the catalog if it is not current; then call `then(error or None, now_ms)`."""
         if self.is_current and not self._is_writing:
             return then(None, now_ms)
         self._waiting.append(then)
@@ -409,7 +408,7 @@ class CatalogKeeper:
         return self._look_for(missing) if missing else self._put(look, now_ms)
 
     def _compare_all(self, look: Look, now_ms: int) -> Effects:
-        """Compare all that was said with all that is known: of many segments, in a worker."""
+        """Compare the earlier catalog with all present segments; in a worker if there are many."""
         assert look.everything is not None
         assert self._writer is not None
         before = (self._before or (), self._writer.known.values())
@@ -434,7 +433,7 @@ class CatalogKeeper:
         return self._write(now_ms)
 
     def _missing(self, look: Look) -> list[Row]:
-        """Return what was finished at the mark, and would not be said any more, without a reason."""
+        """Return segments that were finished at the mark, and would be missing now without a reason."""
         assert self._writer is not None
         hosted, metadata = self._hosted, self._services.metadata
         known = self._writer.known if self._whole is None else self._whole
@@ -450,7 +449,7 @@ class CatalogKeeper:
         )
 
     def _look_for(self, missing: list[Row]) -> Effects:
-        """Ask the store whether it holds segments that nothing explains any more."""
+        """Check whether missing segments are in the store."""
         store, where = self._services.catalog, self._hosted.where
         assert store is not None
         return [
@@ -463,14 +462,14 @@ class CatalogKeeper:
         ]
 
     def explains_all(self) -> bool:
-        """Whether decisions may be made: a head of ours is there, and the metadata still says as much.
+        """Whether decisions may be made: this leader has written a head, and the metadata still has as much.
 
-        Without a catalog the local files say what has to be in the tier: what lies right below them.
+        Without a catalog, the segment right below the local log has to be in the tier.
         """
         if self._services.catalog is None:
             return not lacks_what_went(self._hosted, self._services.metadata)
         if self.is_begun and self.is_current:
-            return True  # nothing was applied since
+            return True  # no metadata has been applied since
         if not self.is_begun:
             return False
         look = self._services.metadata.look(self._hosted.where, self._mark)
@@ -479,7 +478,7 @@ class CatalogKeeper:
         return not self._missing(look)
 
     def compare(self, then: Done, now_ms: int) -> Effects:
-        """`request`, whether or not all seems to be said: what the metadata knows has become less."""
+        """As `request`, even if the catalog seems current: the metadata has lost records."""
         self._written = None
         if self._services.catalog is not None:
             return self.request(then, now_ms)
@@ -490,9 +489,9 @@ class CatalogKeeper:
     def _looked_for(
         self, missing: Sequence[Row], result: list[Row] | Exception, now_ms: int
     ) -> Effects:
-        """The store has said which of the segments that we miss it holds.
+        """The check of missing segments has ended.
 
-        Where it holds none all is compared anew: the metadata may have lost more while it was asked.
+        If the store has none of them, compare again: the metadata may have lost more meanwhile.
         """
         if isinstance(result, Exception):
             return self._answer(as_error(result), now_ms)
@@ -520,7 +519,7 @@ class CatalogKeeper:
             Submit(
                 name=f"write catalog of {topic}-{where.partition}",
                 pool="copy",
-                work=partial(write_cut, store, self._writer, state, now_ms),
+                work=partial(write_version, store, self._writer, state, now_ms),
                 then=partial(self._applied, self._signature(), look.mark, waiting),
             ),
         ]
@@ -565,7 +564,7 @@ class CatalogKeeper:
     ) -> Effects:
         assert self._writer is not None
         self._is_writing = False
-        if isinstance(result, Exception):  # not even begun
+        if isinstance(result, Exception):  # it has not begun
             self._waiting = waiting + self._waiting
             return self._answer(as_error(result), now_ms)
         update, problem = result
@@ -585,14 +584,14 @@ class CatalogKeeper:
         return effects
 
     def _again(self, now_ms: int) -> Effects:
-        """Somebody asked while a head was being written: what it says may be enough for them."""
+        """Handle requests that came while a head was written; it may be enough for them."""
         if not self.is_current:
             return self._write(now_ms)
         waiting, self._waiting = self._waiting, []
         return [effect for then in waiting for effect in then(None, now_ms)]
 
     def _answer(self, error: FirnlineError, now_ms: int) -> Effects:
-        """Nothing was written: everybody who waits is told."""
+        """Nothing was written: call all waiting requests back with the error."""
         self._is_writing = False
         self._gone.clear()
         waiting, self._waiting = self._waiting, []
@@ -608,7 +607,7 @@ class CatalogKeeper:
 
 
 def _nothing(_now_ms: int) -> Effects:
-    """Nobody waits for the comparison."""
+    """No callback is registered."""
     return []
 
 
@@ -616,7 +615,7 @@ _OVER = StorageError("this node does not lead the partition any more")
 
 
 def as_error(problem: Exception) -> FirnlineError:
-    """Return what a worker raised as one of our errors: plug-ins raise what they like (F8, F34)."""
+    """Return an exception of a worker as one of our errors: plug-ins may raise any (F8, F34)."""
     if isinstance(problem, FirnlineError):
         return problem
     return StorageError(f"{type(problem).__name__}: {problem}")
@@ -625,12 +624,12 @@ def as_error(problem: Exception) -> FirnlineError:
 # ------------------------------------------------------------------- in worker threads (they block)
 
 
-def write_cut(
+def write_version(
     store: ObjectStore, writer: CatalogWriter, state: CatalogState, now_ms: int
 ) -> tuple[CatalogUpdate, Exception | None]:
-    """Make the objects of a cut, and put them; return what was tried, and what went wrong.
+    """Make and put the objects of a version; return the attempt, and its error.
 
-    A new leader writes all history, which takes as long as that is: the loop does not wait for it.
+    A new leader writes the whole history, which may take long: so it runs in a worker.
     """
     update = writer.prepare(state, now_ms)
     try:
@@ -641,14 +640,14 @@ def write_cut(
 
 
 def apply_update(store: ObjectStore, update: CatalogUpdate) -> None:
-    """Put parts, then the head; then delete what is superseded, which may fail without harm."""
+    """Put parts, then the head; then delete superseded objects, where errors do no harm."""
     for key, data in update.puts:
         store.put(key, (data,), size_bytes=len(data))
     delete_quietly(store, update.deletes)
 
 
 def delete_quietly(store: ObjectStore, keys: Sequence[str]) -> None:
-    """Delete superseded objects; what is left over now, a later leader's listing finds."""
+    """Delete superseded objects; a later leader finds the remaining ones in its listing."""
     for key in keys:
         try:
             store.delete(key)
@@ -665,9 +664,9 @@ def begin_catalog(
     now_ms: int,
     check_owner: Callable[[], None] | None = None,
 ) -> Before:
-    """Register the topic's name, once, and return what the catalog says.
+    """Register the topic's name, once, and return the present catalog.
 
-    Raises WrongTier from `check_owner`, and nothing is registered, where the store is not the cluster's.
+    If the store belongs to another cluster, `check_owner` raises WrongTier, and nothing is registered.
     """
     if check_owner is not None:
         check_owner()

@@ -24,7 +24,7 @@ from firnline.tiered.hosted import Done, Hosted, Services, closed_from
 from firnline.tiered.late_copies import LateCopies
 from firnline.tiered.lineage import first_served, segment_epochs
 from firnline.tiered.metadata.log import HistoryUnknown
-from firnline.tiered.objects.sound import SoundSegment, ToCopy, read_sound
+from firnline.tiered.objects.verified import ToCopy, VerifiedSegment, read_verified
 from firnline.tiered.spi import (
     CustomMetadataTooLarge,
     DamagedSegment,
@@ -215,13 +215,13 @@ class Copier:
             Submit(
                 name=f"check {hosted.topic}-{hosted.where.partition} at {local.base_offset}",
                 pool="copy",
-                work=partial(read_sound, services.fs, due),
+                work=partial(read_verified, services.fs, due),
                 then=partial(self._checked, local, epochs),
             )
         ]
 
     def _checked(
-        self, local: ClosedSegment, epochs: Epochs, result: SoundSegment | Exception, now_ms: int
+        self, local: ClosedSegment, epochs: Epochs, result: VerifiedSegment | Exception, now_ms: int
     ) -> Effects:
         hosted = self._hosted
         is_there = next(closed_from(hosted.log, local.base_offset), None) == local
@@ -234,13 +234,13 @@ class Copier:
             return self._refuse(local, result, now_ms)
         if isinstance(result, Exception):
             return self._finish(as_error(result), now_ms)
-        sound = result
+        verified = result
         self._damaged = None
         told: Effects = []
-        if sound.rebuilt:
-            files = ", ".join(sound.rebuilt)
+        if verified.rebuilt:
+            files = ", ".join(verified.rebuilt)
             told = [Warn(line=f"{local.stem_path}: {files} damaged here, built again for the tier")]
-        return [*told, *self._begin(local, sound.data, epochs, now_ms)]
+        return [*told, *self._begin(local, verified.data, epochs, now_ms)]
 
     def _refuse(self, local: ClosedSegment, problem: DamagedSegment, now_ms: int) -> Effects:
         """Nothing of the segment is copied, and nothing after it: the replicas keep what they have."""

@@ -1,9 +1,9 @@
-"""Indexes of remote segments kept on this node: in memory what is asked for, on disk a bounded set. PURE.
+"""Caches indexes of remote segments: recently used ones in memory, a bounded set on disk. PURE.
 
-`<log.dir>/remote-log-index-cache/<base offset>_<segment id>.{index,timeindex,txnindex}`, as Kafka
-names them. Everything here can be thrown away: what is missing or damaged is fetched, and what the
-tier has lost is built again from the segment (T58). All state is the loop's; workers only fetch and
-write files, one load per segment however many ask (X40). Source: spec 3.17; F18.
+The files are `<log.dir>/remote-log-index-cache/<base offset>_<segment id>.{index,timeindex,txnindex}`, as in
+Kafka. All of them are disposable: missing or damaged ones are fetched again, and indexes that the tier has
+lost are rebuilt from the segment (T58). Only the event loop uses the state; workers only fetch and write
+files, once for each segment, however many requests wait (X40). Source: spec 3.17; F18.
 """
 
 from bisect import bisect_left, bisect_right
@@ -38,11 +38,11 @@ REBUILD_INTERVAL_BYTES = 4096
 _SUFFIXES = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 
 
-class Place(NamedTuple):
-    """Where a search begins, and what the indexes say of the batches there.
+class SearchStart(NamedTuple):
+    """The position at which a search begins, and the facts that the indexes state about the batches there.
 
-    ends          last offset of the batch at `position`; -1 at the beginning of the segment
-    noted_offset  the batch that holds it has the greatest timestamp up to it, which is `noted_ms`; -1: none
+    ends          last offset of the batch at `position`; -1 at the start of the segment
+    noted_offset  an offset whose batch has the greatest timestamp so far, `noted_ms`; -1: none
     """
 
     position: int
@@ -51,7 +51,7 @@ class Place(NamedTuple):
     noted_ms: int = -1
 
 
-BEGINNING = Place(0, NO_OFFSET)
+BEGINNING = SearchStart(0, NO_OFFSET)
 
 
 class SegmentIndexes:
@@ -74,32 +74,32 @@ class SegmentIndexes:
         self.aborted = transaction_index.decode(txns)
         self.size_bytes = len(offsets) + len(times) + len(txns)
 
-    def place_for(self, offset: int) -> "Place":
-        """Return where to begin to look for `offset`: at or before the batch that holds it."""
+    def start_for(self, offset: int) -> "SearchStart":
+        """Return the start of the search for `offset`: at or before the batch with it."""
         slot = bisect_right(self._offsets, offset - self._base_offset) - 1
         if slot < 0:
             return BEGINNING
-        return Place(self._positions[slot], self._base_offset + self._offsets[slot])
+        return SearchStart(self._positions[slot], self._base_offset + self._offsets[slot])
 
-    def place_for_time(self, timestamp_ms: int) -> "Place":
-        """Return where to begin to look for the first record of that time or later."""
+    def start_for_time(self, timestamp_ms: int) -> "SearchStart":
+        """Return the start of the search for the first record at or after the timestamp."""
         slot = bisect_left(self._times_ms, timestamp_ms) - 1
         if slot < 0:
             return BEGINNING
         noted_ms, offset = self._times_ms[slot], self._base_offset + self._time_offsets[slot]
-        place = self.place_for(offset)
-        return place._replace(noted_offset=offset, noted_ms=noted_ms) if place.position else place
+        start = self.start_for(offset)
+        return start._replace(noted_offset=offset, noted_ms=noted_ms) if start.position else start
 
 
 class IndexFiles(NamedTuple):
-    """The bytes of the three indexes; an absent transaction index is empty."""
+    """The bytes of the three indexes; empty for an absent transaction index."""
 
     offsets: bytes
     times: bytes
     txns: bytes
 
     def is_sane(self, segment_bytes: int) -> bool:
-        """Whether the files can be indexes of a segment of that size."""
+        """Whether the files can belong to a segment of that size."""
         if len(self.offsets) % offset_index.ENTRY_BYTES or len(self.times) % time_index.ENTRY_BYTES:
             return False
         offsets, positions = offset_index.decode(self.offsets)
@@ -110,7 +110,7 @@ class IndexFiles(NamedTuple):
         return time_index.is_ordered(*time_index.decode(self.times))
 
     def aborts_of(self, segment: RemoteSegment) -> bool:
-        """Whether the transaction index can be the segment's: markers in it, one after the other."""
+        """Whether the transaction index can be the segment's: its markers are in the segment, in order."""
         base_offset, end_offset = segment.base_offset, segment.end_offset
         return transaction_index.decode_whole(self.txns, base_offset, end_offset) is not None
 
@@ -129,13 +129,13 @@ class IndexCache:
         self._on_disk: dict[Uuid, tuple[str, int]] = {}  # stem and bytes, least recently used first
         self._disk_bytes = 0
         self._loading: dict[Uuid, list[Loaded]] = {}
-        self._dead: dict[Uuid, None] = {}  # removed while it was being loaded
+        self._dead: dict[Uuid, None] = {}  # segments that were removed during their load
         self._distrusted: dict[
             Uuid, None
-        ] = {}  # what the tier has of these differs from their batches
+        ] = {}  # segments whose indexes in the tier do not match their batches
 
     def open(self) -> None:
-        """Take over what an earlier run left; remove leftovers and incomplete sets. Cheap: no reading."""
+        """Take over the files of the last run; remove temporary files and incomplete sets. Reads no file."""
         if self._folder is None:
             return
         fs = self._services.fs
@@ -158,7 +158,7 @@ class IndexCache:
         self._shrink_disk()
 
     def load(self, segment: RemoteSegment, then: Loaded, now_ms: int) -> Effects:
-        """Answer with the segment's indexes, from memory, from disk, or from the tier."""
+        """Call back with the indexes of a segment, from memory, from disk, or from the tier."""
         segment_id = segment.segment_id
         found = self._memory.pop(segment_id, None)
         if found is not None:
@@ -220,7 +220,7 @@ class IndexCache:
             self._shrink_disk()
 
     def remove(self, segment_id: Uuid) -> None:
-        """The segment is deleted, or its bytes cannot be trusted: drop what is kept of it."""
+        """The segment is deleted, or its bytes are wrong: remove its indexes from the cache."""
         found = self._memory.pop(segment_id, None)
         if found is not None:
             self._memory_bytes -= found.size_bytes
@@ -231,7 +231,7 @@ class IndexCache:
             self._dead[segment_id] = None
 
     def distrust(self, segment_id: Uuid) -> None:
-        """The indexes in the tier differ from the batches: from now on they are made of those."""
+        """The indexes in the tier do not match the batches: rebuild them from the batches from now on."""
         self._distrusted[segment_id] = None
         self.remove(segment_id)
 
@@ -286,9 +286,9 @@ def load_indexes(
     is_on_disk: bool,
     is_distrusted: bool = False,
 ) -> IndexFiles:
-    """Return the indexes of a segment: from disk if they are good there, else from the tier.
+    """Return the indexes of a segment: from disk if they are valid there, else from the tier.
 
-    Raises DamagedObject where the log object is another segment's, or a transaction index is damaged.
+    Raises DamagedObject if the log object belongs to another segment, or a transaction index is damaged.
     """
     check_identity(storage, segment)
     if path is not None and is_on_disk:
@@ -297,7 +297,7 @@ def load_indexes(
             if _fits(files, segment) and _txns_fit(files, segment):
                 return files
         except StorageError:
-            pass  # the cache is disposable: fetch
+            pass  # the cache is disposable: fetch it again
     files = fetch_indexes(storage, segment, is_distrusted=is_distrusted)
     if path is not None:
         try:
@@ -310,9 +310,9 @@ def load_indexes(
 
 
 def check_identity(storage: RemoteStorage, segment: RemoteSegment) -> None:
-    """Look at the first batch whether the log object is the one that was copied (decision 0023).
+    """Check by its first batch that the log object is the one that was copied (decision 0023).
 
-    Where offsets may be missing, a neighbour does not give a wrong one away: there all batches are looked at.
+    In a segment with gaps a wrong offset cannot be detected by the neighbours: there all batches are checked.
     """
     known = decode_fingerprint(segment.custom_metadata)
     if known is None or not segment.size_bytes:
@@ -322,11 +322,13 @@ def check_identity(storage: RemoteStorage, segment: RemoteSegment) -> None:
         return
     head = storage.fetch_segment(segment, 0, HEADER_BYTES)
     if len(head) < HEADER_BYTES or parse_header(head).crc != known.first_crc:
-        raise DamagedObject("a segment in the tier is another one", base_offset=segment.base_offset)
+        raise DamagedObject(
+            "an object of the tier belongs to another segment", base_offset=segment.base_offset
+        )
 
 
 def _fits(files: IndexFiles, segment: RemoteSegment) -> bool:
-    """Whether offset and time index are those that were copied; of old segments: whether they can be."""
+    """Whether offset and time index are those that were copied; for old segments, whether they can be."""
     known = decode_fingerprint(segment.custom_metadata)
     if known is None:
         return files.is_sane(segment.size_bytes)
@@ -343,7 +345,7 @@ def _txns_fit(files: IndexFiles, segment: RemoteSegment) -> bool:
 def fetch_indexes(
     storage: RemoteStorage, segment: RemoteSegment, *, is_distrusted: bool = False
 ) -> IndexFiles:
-    """Fetch the indexes; those the tier has lost or damaged are built from the segment (T58)."""
+    """Fetch the indexes; rebuild lost or damaged ones from the segment (T58)."""
     is_good = False
     if not is_distrusted:
         try:
@@ -373,9 +375,9 @@ def fetch_indexes(
 
 
 def rebuild_indexes(storage: RemoteStorage, segment: RemoteSegment) -> IndexFiles:
-    """Walk the batches of the segment and index them as the log would have.
+    """Index the batches of the segment, as the log does.
 
-    Raises DamagedObject when they are not what was copied: an index of those would lead astray.
+    Raises DamagedObject if they are not those that were copied: their index would be wrong, too.
     """
     walk = BatchWalk(segment.base_offset, segment.end_offset, segment.epochs)
     offsets, positions = offset_index.columns()
@@ -410,7 +412,7 @@ def rebuild_indexes(storage: RemoteStorage, segment: RemoteSegment) -> IndexFile
 
 
 def _whole_batches(storage: RemoteStorage, segment: RemoteSegment, walk: BatchWalk) -> memoryview:
-    """Fetch what follows, at least one batch of it, and pass over what is whole."""
+    """Fetch the next bytes, at least one batch, and walk over the complete batches."""
     position, size_bytes = walk.position, REBUILD_READ_BYTES
     data = storage.fetch_segment(segment, position, size_bytes)
     passed = walk.feed(data)
@@ -419,7 +421,7 @@ def _whole_batches(storage: RemoteStorage, segment: RemoteSegment, walk: BatchWa
         passed = walk.feed(data)
     if walk.problem or not passed:
         raise DamagedObject(
-            WHY.get(walk.problem, "a remote segment is shorter than it says"),
+            WHY.get(walk.problem, "a remote segment is shorter than its metadata states"),
             base_offset=segment.base_offset,
             offset=walk.state[Slot.NEXT_OFFSET],
             position=walk.position,
@@ -436,7 +438,7 @@ def _read(fs: Fs, path: str) -> bytes:
 
 
 def _write(fs: Fs, path: str, data: bytes) -> None:
-    """Write by temporary file and rename, unsynced: after a power cut the set fails its check."""
+    """Write a temporary file and rename it, without a sync: after a power cut the set fails its check."""
     temporary = path + ".tmp"
     fs.remove(temporary)
     file = fs.open(temporary, create=True)

@@ -1,9 +1,9 @@
-"""Reads from the tier: records by offset, the first record of a time, a follower's auxiliary state. PURE.
+"""Reads from the tier: records by offset, the first record of a timestamp, auxiliary state. PURE.
 
-A read goes: segment by (epoch, offset) from the metadata; position from its index; a range from the
-store; whole batches, CRC checked, cut where segment and log part ways (rel-T9); what is missing is
-looked for in the next segment of the lineage. The loop only decides: every byte moves in a worker.
-Errors are values, one code per cause (T59):
+The steps of a read: find the segment by (epoch, offset) in the metadata; the position in its index; fetch a
+range from the store; check the CRC of complete batches, up to the offset at which the segment leaves the
+log's lineage (rel-T9); continue in the next segment of the lineage if records are missing. The event loop
+only decides; workers move all bytes. Errors are values, one code for each cause (T59):
 
     metadata not loaded            9 REPLICA_NOT_AVAILABLE
     no segment, or it expired      1 OFFSET_OUT_OF_RANGE
@@ -38,7 +38,7 @@ from firnline.records.times import first_at_time
 from firnline.tiered.aborted_search import AbortedSearch, OpenTransactions
 from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.hosted import Hosted, Services
-from firnline.tiered.index_cache import IndexCache, Place, SegmentIndexes
+from firnline.tiered.index_cache import IndexCache, SearchStart, SegmentIndexes
 from firnline.tiered.lineage import epoch_at, ranges, segment_epochs, shared_end
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import LEADER_EPOCHS, PRODUCER_SNAPSHOT
@@ -52,20 +52,20 @@ from firnline.tiered.spi import (
 
 READ_COMMITTED = 1
 _TOLD_MAX = 1024
-# What is fetched beside the bytes asked for: the index is sparse, and a header must be whole.
+# Bytes to fetch in addition: the index is sparse, and a header must be complete.
 SLACK_BYTES = 16 * KIB
 SCAN_BYTES = 1024 * KIB
 
 
 class RemoteLogReadResult(NamedTuple):
-    """Whole batches from the tier; `aborted` is None for readers that see uncommitted records."""
+    """Complete batches from the tier; `aborted` is None for read_uncommitted."""
 
     records: Records
     aborted: Sequence[AbortedTxn] | None
 
 
 class RemoteOffset(NamedTuple):
-    """The first record of a time."""
+    """The first record at or after a timestamp."""
 
     offset: int
     timestamp: int
@@ -73,7 +73,7 @@ class RemoteOffset(NamedTuple):
 
 
 class AuxState(NamedTuple):
-    """What a new follower takes from the tier to begin above it (T31)."""
+    """The auxiliary state with which a new follower starts above the tier (T31)."""
 
     segment: RemoteSegment
     epochs: Epochs
@@ -81,15 +81,15 @@ class AuxState(NamedTuple):
 
 
 class Corrupt(DamagedObject):
-    """Bytes from the tier are not the batches they should be: fail closed (rel-T20)."""
+    """Bytes from the tier are not the expected batches: fail closed (rel-T20)."""
 
 
 class Misled(Corrupt):
-    """An index says of a batch what the batch does not: it is made of the batches instead."""
+    """An index does not match its batch: it has to be rebuilt from the batches."""
 
 
 Read = Callable[[RemoteLogReadResult | KafkaError, int], Effects]
-Found = Callable[[RemoteOffset | KafkaError | None, int], Effects]
+TimestampCallback = Callable[[RemoteOffset | KafkaError | None, int], Effects]
 Built = Callable[[AuxState | KafkaError, int], Effects]
 
 
@@ -101,7 +101,7 @@ class RemoteReader:
         self.indexes = indexes
         self.open_transactions = OpenTransactions(services)
         self._serial = 0
-        self._told: dict[Uuid, None] = {}  # damaged segments that the log names already
+        self._warned: dict[Uuid, None] = {}  # damaged segments that are logged already
 
     def serial(self) -> int:
         """Return a number that no other read of this node has."""
@@ -118,7 +118,7 @@ class RemoteReader:
         then: Read,
         now_ms: int,
     ) -> Effects:
-        """Read whole batches from the one that holds `offset` on, about `max_bytes` of them, at least one."""
+        """Read about `max_bytes` of complete batches, from the one with `offset` on, at least one."""
         self.services.counters.fetch_requests += 1
         if self.services.fetch_rate.is_exceeded(now_ms):
             is_committed = isolation == READ_COMMITTED
@@ -127,15 +127,15 @@ class RemoteReader:
         return one.begin(now_ms)
 
     def offset_for_timestamp(
-        self, hosted: Hosted, timestamp_ms: int, then: Found, now_ms: int
+        self, hosted: Hosted, timestamp_ms: int, then: TimestampCallback, now_ms: int
     ) -> Effects:
-        """Find the first record at or after the time; None when only local files can have it."""
+        """Find the first record at or after the timestamp; None if only local files can have it."""
         return _TimeSearch(self, hosted, timestamp_ms, then).next(now_ms)
 
     def aux_state(
         self, hosted: Hosted, *, epoch: int, offset: int, then: Built, now_ms: int
     ) -> Effects:
-        """Fetch the epochs and the producer state at the end of the segment that holds `offset` (T30)."""
+        """Fetch the leader epochs and the producer state at the end of the segment with `offset` (T30)."""
         services = self.services
         services.counters.aux_state_requests += 1
         segment = services.metadata.lookup(hosted.where, epoch=epoch, offset=offset)
@@ -158,18 +158,18 @@ class RemoteReader:
         if isinstance(result, Exception):
             error = as_error(result)
             self.services.counters.aux_state_errors += 1
-            return [*self.tell(segment, error), *then(code_of(error), now_ms)]
+            return [*self.warn(segment, error), *then(code_of(error), now_ms)]
         return then(result, now_ms)
 
-    def tell(self, segment: RemoteSegment, error: FirnlineError) -> Effects:
-        """Say in the log what is damaged, once for each segment: clients ask again and again."""
+    def warn(self, segment: RemoteSegment, error: FirnlineError) -> Effects:
+        """Log a damaged segment, once, as clients retry."""
         if not isinstance(error, DamagedObject | ObjectMissing):
             return []
-        if segment.segment_id in self._told:
+        if segment.segment_id in self._warned:
             return []
-        if len(self._told) >= _TOLD_MAX:
-            self._told.clear()
-        self._told[segment.segment_id] = None
+        if len(self._warned) >= _TOLD_MAX:
+            self._warned.clear()
+        self._warned[segment.segment_id] = None
         self.services.counters.damaged_segments += 1
         where = f"{segment.topic}-{segment.partition}"
         name = uuid_text(segment.segment_id)
@@ -182,7 +182,7 @@ class RemoteReader:
 
 
 def code_of(error: FirnlineError) -> KafkaError:
-    """Return what a client is told of a remote read that failed."""
+    """Return the client's error for a failed remote read."""
     if isinstance(error, KafkaError):
         if error.code == Code.THROTTLING_QUOTA_EXCEEDED:
             return KafkaError(Code.OFFSET_NOT_AVAILABLE, "too many reads of the tier are waiting")
@@ -190,12 +190,12 @@ def code_of(error: FirnlineError) -> KafkaError:
     if isinstance(error, ObjectMissing):
         return KafkaError(Code.UNKNOWN_SERVER_ERROR, "an object of the tier is missing")
     if isinstance(error, DamagedObject):
-        return KafkaError(Code.CORRUPT_MESSAGE, "the tier holds damaged bytes")
+        return KafkaError(Code.CORRUPT_MESSAGE, "an object of the tier is damaged")
     return KafkaError(Code.KAFKA_STORAGE_ERROR, "the tier cannot be read now")
 
 
 class _Attempts:
-    """Tries again within `remote.fetch.max.wait.ms`: an outage with back-off, damage once."""
+    """Retries within `remote.fetch.max.wait.ms`: after an outage with backoff, after damage once."""
 
     def __init__(self, reader: RemoteReader) -> None:
         self._reader = reader
@@ -211,7 +211,7 @@ class _Attempts:
         retry: Callable[[int], Effects],
         now_ms: int,
     ) -> Effects | None:
-        """Return the effects of another try, or None when it is time to report `error`."""
+        """Return the effects of another attempt, or None if `error` has to be reported."""
         if isinstance(error, KafkaError):
             return None
         if isinstance(error, Misled) and not self._has_rebuilt:
@@ -235,7 +235,7 @@ class _Attempts:
 
 
 class _OneRead:
-    """One partition of one Fetch."""
+    """The read of one partition of one Fetch."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ class _OneRead:
         self._upto_offset = offset
 
     def begin(self, now_ms: int) -> Effects:
-        """Find the segment that serves the offset in this log's lineage."""
+        """Find the segment with the offset in this log's lineage."""
         hosted, log = self._hosted, self._hosted.log
         if not log.log_start_offset <= self._offset < log.log_end_offset:
             return self._fail(_OUT_OF_RANGE, now_ms)
@@ -288,7 +288,7 @@ class _OneRead:
             read_batches,
             self._services.storage,
             segment,
-            place=result.place_for(self._offset),
+            start=result.start_for(self._offset),
             offset=self._offset,
             upto_offset=self._upto_offset,
             max_bytes=self._max_bytes,
@@ -302,7 +302,7 @@ class _OneRead:
         data, end_offset = result
         self._services.counters.fetch_bytes += len(data)
         self._services.fetch_rate.note(len(data), now_ms)
-        if not data:  # nothing of the segment reaches the offset: the next one goes on (T39)
+        if not data:  # the segment ends before the offset: continue in the next one (T39)
             self._offset = self._upto_offset
             if self._offset >= self._hosted.log.local_log_start_offset:
                 return self._answer(b"", self._offset, now_ms)
@@ -312,11 +312,11 @@ class _OneRead:
     def _retry_or_fail(self, error: FirnlineError, now_ms: int) -> Effects:
         segment = self._segment
         assert segment is not None
-        # Where it expired while it was read the other try finds it below the log start (T59).
+        # If the segment expired during the read, the retry finds the offset below the log start (T59).
         again = self._attempts.again(segment, error, self.begin, now_ms)
         if again is not None:
             return again
-        return [*self._reader.tell(segment, error), *self._fail(code_of(error), now_ms)]
+        return [*self._reader.warn(segment, error), *self._fail(code_of(error), now_ms)]
 
     def _fail(self, error: KafkaError, now_ms: int) -> Effects:
         if error.code != Code.OFFSET_OUT_OF_RANGE:
@@ -351,10 +351,10 @@ class _OneRead:
 
 
 class _TimeSearch:
-    """The first record at or after a time, in finished segments of the lineage, oldest first (3.16)."""
+    """Finds the first record at or after a timestamp, in finished segments of the lineage (3.16)."""
 
     def __init__(
-        self, reader: RemoteReader, hosted: Hosted, timestamp_ms: int, then: Found
+        self, reader: RemoteReader, hosted: Hosted, timestamp_ms: int, then: TimestampCallback
     ) -> None:
         self._reader = reader
         self._hosted = hosted
@@ -364,12 +364,12 @@ class _TimeSearch:
         self._attempts = _Attempts(reader)
 
     def next(self, now_ms: int) -> Effects:
-        """Look into the next segment that can have such a record."""
+        """Search the next segment that can have such a record."""
         log, metadata = self._hosted.log, self._reader.services.metadata
         finished = metadata.finished(self._hosted.where, self._below)
         if isinstance(finished, KafkaError):
             return self._then(finished, now_ms)
-        # Of what lies below the first that can have one, none is looked at.
+        # Skip all segments below the first that can have one.
         first = min(
             (s.base_offset for s in finished if s.max_timestamp_ms >= self._timestamp_ms),
             default=log.local_log_start_offset,
@@ -378,7 +378,7 @@ class _TimeSearch:
             finished,
             log.epochs.entries(),
             start_offset=max(self._below, first),
-            end_offset=log.local_log_start_offset,  # from there on local files have it (X43)
+            end_offset=log.local_log_start_offset,  # local files have the records from there on (X43)
         ):
             if segment.max_timestamp_ms >= self._timestamp_ms:
                 self._below, self._upto = start_offset, end_offset
@@ -395,7 +395,7 @@ class _TimeSearch:
             find_timestamp,
             self._reader.services.storage,
             segment,
-            place=result.place_for_time(self._timestamp_ms),
+            start=result.start_for_time(self._timestamp_ms),
             timestamp_ms=self._timestamp_ms,
             from_offset=self._below,
             upto_offset=self._upto,
@@ -422,7 +422,7 @@ class _TimeSearch:
         again = self._attempts.again(segment, error, self.next, now_ms)
         if again is not None:
             return again
-        return [*self._reader.tell(segment, error), *self._then(code_of(error), now_ms)]
+        return [*self._reader.warn(segment, error), *self._then(code_of(error), now_ms)]
 
 
 _UNEXPLAINED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the metadata of the tier lost its segment")
@@ -433,37 +433,35 @@ _OUT_OF_RANGE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "the offset is not in the l
 
 
 class _Window:
-    """What was fetched of a segment so far: one range of it. Positions are those in the segment.
+    """The fetched range of a segment. Positions are relative to the segment.
 
-    Batches are passed in order, from `place` on, and each is compared with the one before it.
+    Batches are read in order, from `start` on, and each is compared with the one before it.
     """
 
     def __init__(
-        self, storage: RemoteStorage, segment: RemoteSegment, place: Place, fetch_bytes: int
+        self, storage: RemoteStorage, segment: RemoteSegment, start: SearchStart, fetch_bytes: int
     ) -> None:
         self._storage = storage
         self._segment = segment
-        self._place = place
+        self._search_start = start
         self._fetch_bytes = fetch_bytes
         self._data = b""
         self._start = 0
         known = decode_fingerprint(segment.custom_metadata)
         self.may_have_gaps = known is None or known.may_have_gaps
-        # Indexes of old segments may be wrong; of others they are what was copied, or made of the batches.
+        # Indexes of old segments may be wrong; others are verified copies, or rebuilt from the batches.
         self._unlike_index = Misled if known is None else Corrupt
-        self._next: int | None = None if place.position else segment.base_offset
+        self._next: int | None = None if start.position else segment.base_offset
 
     def batch_at(self, position: int) -> BatchHeader:
-        """Return the header of the next batch, which is there, whole in the window; fetches if need be.
+        """Return the header of the batch at `position`; fetches it if it is not complete in the window.
 
-        Raises Corrupt for bytes that are not what a broker wrote there (rel-T20), Misled for an index.
+        Raises Corrupt for bytes that no broker wrote there (rel-T20), Misled for a wrong index.
         """
         self._need(position, HEADER_BYTES)
         header = self._header(position)
         if header.magic != 2 or header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
-            raise self._unlike(
-                "a remote segment holds something that is no batch", position=position
-            )
+            raise self._unlike("a remote segment has bytes that are no batch", position=position)
         if header.size_bytes > self._segment.size_bytes - position:
             raise self._unlike("a batch is cut off by the end of its segment", position=position)
         self._need(position, header.size_bytes)
@@ -474,10 +472,10 @@ class _Window:
         return header
 
     def _compare(self, header: BatchHeader) -> None:
-        """What no CRC covers: offsets and epoch, by the neighbours, the index and the metadata."""
+        """Check the fields that no CRC covers, offsets and epoch, by neighbours, index and metadata."""
         segment, base, expected = self._segment, header.base_offset, self._next
         if expected is None:
-            if header.last_offset != self._place.ends:
+            if header.last_offset != self._search_start.ends:
                 raise self._unlike("an index names another batch", offset=base)
             expected = base if segment.base_offset <= base else segment.base_offset
         is_last = header.position + header.size_bytes == segment.size_bytes
@@ -499,17 +497,20 @@ class _Window:
         ):
             if is_wrong:
                 raise Corrupt(why, offset=base, position=header.position)
-        noted = self._place.noted_offset
-        if base <= noted <= header.last_offset and header.max_timestamp != self._place.noted_ms:
+        noted = self._search_start.noted_offset
+        if (
+            base <= noted <= header.last_offset
+            and header.max_timestamp != self._search_start.noted_ms
+        ):
             raise self._unlike_index("a time index says another time of a batch", offset=base)
 
     def _unlike(self, why: str, /, **facts: int) -> Corrupt:
-        """At the place that an index named nothing is known yet, but that the index may be wrong."""
+        """Return the error; at the first position the index may be wrong instead of the batch."""
         kind = self._unlike_index if self._next is None else Corrupt
         return kind(why, **facts)
 
     def holds_batch(self, position: int) -> bool:
-        """Whether the batch there is in the window already, whole."""
+        """Whether the complete batch at `position` is in the window."""
         if not self._has(position, HEADER_BYTES):
             return False
         return self._has(position, self._header(position).size_bytes)
@@ -532,7 +533,7 @@ class _Window:
         self._data = self._storage.fetch_segment(self._segment, position, fetch_bytes)
         self._start = position
         if len(self._data) < size_bytes:
-            raise Corrupt("a remote segment is shorter than it says", position=position)
+            raise Corrupt("a remote segment is shorter than its metadata states", position=position)
 
     def _header(self, position: int) -> BatchHeader:
         return parse_header(self._data, position - self._start)._replace(position=position)
@@ -545,18 +546,18 @@ def read_batches(
     storage: RemoteStorage,
     segment: RemoteSegment,
     *,
-    place: Place,
+    start: SearchStart,
     offset: int,
     upto_offset: int,
     max_bytes: int,
 ) -> tuple[bytes, int]:
-    """Return (whole batches, the offset after the last) from the one that holds `offset` on.
+    """Return (complete batches, the offset after the last) from the one with `offset` on.
 
-    `upto_offset` is exclusive: what the segment has from there on is of another history. The first
-    batch comes whole whatever its size. b"" when the segment ends before `offset`. Raises Corrupt.
+    `upto_offset` is exclusive: from there on the segment has another lineage. The first batch is complete,
+    whatever its size. b"" if the segment ends before `offset`. Raises Corrupt.
     """
-    window = _Window(storage, segment, place, max_bytes + SLACK_BYTES)
-    first = place.position
+    window = _Window(storage, segment, start, max_bytes + SLACK_BYTES)
+    first = start.position
     while first < segment.size_bytes:
         header = window.batch_at(first)
         if header.last_offset >= offset:
@@ -582,14 +583,14 @@ def find_timestamp(
     storage: RemoteStorage,
     segment: RemoteSegment,
     *,
-    place: Place,
+    start: SearchStart,
     timestamp_ms: int,
     from_offset: int,
     upto_offset: int,
 ) -> tuple[int, int] | None:
-    """Return (offset, timestamp) of the first record in [from, upto) of the time or later, or None."""
-    window = _Window(storage, segment, place, SCAN_BYTES)
-    position = place.position
+    """Return (offset, timestamp) of the first record in [from, upto) at or after the timestamp, or None."""
+    window = _Window(storage, segment, start, SCAN_BYTES)
+    position = start.position
     while position < segment.size_bytes:
         header = window.batch_at(position)
         if header.base_offset >= upto_offset:
@@ -601,14 +602,14 @@ def find_timestamp(
             continue
         found = window.first_at_time(header, timestamp_ms, from_offset)
         if found is not None:
-            if found[0] <= place.noted_offset:
+            if found[0] <= start.noted_offset:
                 raise Misled("a time index passes over a record", offset=found[0])
             return found
     return None
 
 
 def fetch_aux_state(storage: RemoteStorage, segment: RemoteSegment) -> AuxState:
-    """Fetch what a follower needs to begin above the segment. Raises DamagedObject."""
+    """Fetch the auxiliary state with which a follower starts above the segment. Raises DamagedObject."""
     lineage = storage.fetch_index(segment, IndexKind.LEADER_EPOCH)
     snapshot = storage.fetch_index(segment, IndexKind.PRODUCER_SNAPSHOT)
     known = decode_fingerprint(segment.custom_metadata)

@@ -24,7 +24,7 @@ from firnline.tiered.late_copies import LateCopies
 from firnline.tiered.lineage import ranges
 from firnline.tiered.metadata.log import MetadataTopicReader, TopicMetadataLog
 from firnline.tiered.objects.storage import ObjectStorage
-from firnline.tiered.reader import Built, Found, Read, RemoteReader
+from firnline.tiered.reader import Built, Read, RemoteReader, TimestampCallback
 from firnline.tiered.remover import Remover
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import ObjectStore, RemoteLogMetadata, RemoteStorage
@@ -432,7 +432,7 @@ class RemoteLog:
         topic_partition: TopicPartition,
         topic_id: Uuid,
         timestamp: int,
-        then: Found,
+        then: TimestampCallback,
         now_ms: int,
     ) -> Effects:
         """Find the first record at or after a time below the local start; None: look locally."""

@@ -106,7 +106,7 @@ def test_the_operator_is_told_what_is_lost_and_what_to_do() -> None:
     fresh = again(cluster, node)
     fresh.pass_time(60_000)
     [line] = fresh.warnings
-    assert line.startswith("t-0: the tier holds segments that its metadata does not know")
+    assert line.startswith("t-0: the tier has segments that its metadata does not know")
     assert "segments=3 first_offset=0 last_offset=2" in line
     assert "bring the lost records of __remote_log_metadata back" in line
     (row,) = fresh.tier.status()
@@ -171,7 +171,7 @@ def test_a_store_without_a_catalog_is_judged_by_the_local_files() -> None:
     assert again_fresh.segments() == []
     assert again_fresh.log.log_start_offset == 0
     [line] = again_fresh.warnings
-    assert "local files went because the tier had them" in line
+    assert "local segments were deleted because the tier had them" in line
     assert again_fresh.tier.status()[0].unexplained_segments == 1
 
 

@@ -12,7 +12,7 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
 from firnline.tiered import reader
 from firnline.tiered.index_cache import (
-    Place,
+    SearchStart,
 )
 from firnline.tiered.objects.layout import LEADER_EPOCHS
 from firnline.tiered.reader import (
@@ -221,9 +221,9 @@ def test_the_fetch_quota_gives_an_empty_answer_and_no_error() -> None:
 def test_a_place_beyond_the_end_of_a_segment_is_damage_and_skips_no_record() -> None:
     node = tiered(Cluster())
     segment = node.segments()[0]
-    place = Place(segment.size_bytes, segment.end_offset)
+    start = SearchStart(segment.size_bytes, segment.end_offset)
     with pytest.raises(Corrupt, match="ends before its last offset"):
-        read_batches(node.storage, segment, place=place, offset=1, upto_offset=2, max_bytes=1)
+        read_batches(node.storage, segment, start=start, offset=1, upto_offset=2, max_bytes=1)
 
 
 # --------------------------------------------------------------------- histories (spec 3.20, rel-T21)

@@ -369,7 +369,9 @@ def test_a_reader_makes_nothing(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RemoteStorageError, match=r"cannot be made or written: (Not a|File exists)"):
+    with pytest.raises(
+        RemoteStorageError, match=r"cannot be created or written: (Not a|File exists)"
+    ):
         DirectoryStore(str(tmp_path / "file" / "tier"))
 
 
@@ -400,7 +402,7 @@ def test_other_places_are_refused_with_what_would_do(tmp_path: Path) -> None:
         open_store("s3://bucket/x")
     with pytest.raises(RemoteStorageError, match="path of this machine"):
         open_store("file://elsewhere/tier")
-    with pytest.raises(ConfigError, match="needs a place"):
+    with pytest.raises(ConfigError, match="needs a location"):
         ObjectStorage().configure({})
     storage = ObjectStorage()
     storage.configure({"uri": str(tmp_path / "t")})

@@ -1,1 +1,1 @@
-"""Where remote segments lie: names, and the stores that hold them. PURE, but for the real stores."""
+"""The objects of a tier: their keys, and the stores that have them. PURE, except the real stores."""

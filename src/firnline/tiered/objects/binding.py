@@ -1,8 +1,8 @@
-"""Which cluster a tier belongs to: one object in it says so, from the first use on. PURE; its store blocks.
+"""Binds a tier to one cluster, by an object that the first use creates. PURE; its store blocks.
 
-A tier that says nothing and is empty, where the node has kept records of a tier, is not the tier it had: an
-unmounted disk, a new bucket, a wrong path. It is refused before a leader takes its emptiness for the truth.
-Source: docs/formats/tier.md.
+If a node has records of a tier, an empty store without that object is another one: an unmounted disk, a new
+bucket, a wrong path. It is refused before a leader concludes that the tier has no segments. Source:
+docs/formats/tier.md.
 """
 
 import json
@@ -16,14 +16,14 @@ VERSION = 1
 
 
 class WrongTier(StorageError):
-    """The store is not this cluster's tier: nothing of it is read, written or deleted."""
+    """The store is not this cluster's tier: nothing in it is read, written or deleted."""
 
 
 class Binding(NamedTuple):
-    """Who a store has to belong to.
+    """The cluster to which a store has to belong.
 
-    is_in_use  this node has records of what lies in a tier: an empty one is not it
-    uri        where the operator finds it
+    is_in_use  this node has records of segments in its tier: so the tier is not empty
+    uri        for messages to the operator
     """
 
     cluster_id: str
@@ -32,13 +32,13 @@ class Binding(NamedTuple):
 
 
 def binding_text(cluster_id: str) -> str:
-    """Return what the object says."""
+    """Return the content of the object."""
     body = {"firnline": "tier", "version": VERSION, "clusterId": cluster_id}
     return json.dumps(body, separators=(",", ":"))
 
 
 def bind(store: ObjectStore, binding: Binding) -> None:
-    """Check that the store is this cluster's, and make it so where it is nobody's yet.
+    """Check that the store belongs to this cluster; bind it if it belongs to none yet.
 
     Raises WrongTier; RemoteStorageError from a store that does not answer.
     """
@@ -46,7 +46,7 @@ def bind(store: ObjectStore, binding: Binding) -> None:
         return
     if binding.is_in_use and is_empty(store):
         raise WrongTier(
-            "the tier is empty, and this node has records of what lies in its tier",
+            "the tier is empty, and this node has records of segments in its tier",
             tier=binding.uri,
             remedy="mount it, or name the one that this cluster has used; or, to go on without that history,"
             f" put {CLUSTER_KEY} there with this line: {binding_text(binding.cluster_id)}",
@@ -56,7 +56,7 @@ def bind(store: ObjectStore, binding: Binding) -> None:
 
 
 def check_bound(store: ObjectStore, cluster_id: str) -> None:
-    """Check that the store is this cluster's still. Raises WrongTier; RemoteStorageError."""
+    """Check that the store still belongs to this cluster. Raises WrongTier; RemoteStorageError."""
     if not _is_ours(store, cluster_id):
         raise WrongTier(
             f"the tier has lost {CLUSTER_KEY}, which says whose it is: was it emptied, or changed?",
@@ -65,7 +65,7 @@ def check_bound(store: ObjectStore, cluster_id: str) -> None:
 
 
 def _is_ours(store: ObjectStore, cluster_id: str, uri: str = "") -> bool:
-    """Whether the store says that it is this cluster's; False: it says nothing."""
+    """Whether the store belongs to this cluster; False: to none. Raises WrongTier for another."""
     try:
         data = store.get(CLUSTER_KEY)
     except ObjectMissing:
@@ -75,7 +75,7 @@ def _is_ours(store: ObjectStore, cluster_id: str, uri: str = "") -> bool:
         owner, version = str(found["clusterId"]), int(found["version"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise WrongTier(
-            "what says whose tier this is is damaged",
+            "the object that names the cluster of this tier is damaged",
             tier=uri,
             key=CLUSTER_KEY,
             remedy=f"if it is this cluster's, let it say: {binding_text(cluster_id)}",
@@ -94,7 +94,7 @@ def _is_ours(store: ObjectStore, cluster_id: str, uri: str = "") -> bool:
 
 
 def is_empty(store: ObjectStore) -> bool:
-    """Whether no topic has anything in the store."""
+    """Whether the store has no objects of any topic."""
     return not any(
         store.list_prefix(folder) for folder in (NAMES_FOLDER, CATALOG_FOLDER, DATA_FOLDER)
     )

@@ -1,14 +1,14 @@
-"""What the copier knows of a segment's bytes, so that a reader can tell them from damaged ones. PURE.
+"""The fingerprint of a segment's bytes, by which a reader detects damaged ones. PURE.
 
-A batch's CRC leaves out its base offset and its leader epoch, and says nothing about which batches there
-should be. The copier has seen every batch; what it saw becomes a fingerprint, which travels as the
-custom metadata (KIP-917) of COPY_FINISHED, so that every later leader knows it, and from there into the
-catalog. Custom metadata, big endian, at most 61 bytes:
+The CRC of a batch does not cover its base offset and its leader epoch, and cannot show a missing batch. The
+copier reads every batch, and makes a fingerprint. It is stored as the custom metadata (KIP-917) of
+COPY_FINISHED, where every later leader finds it, and in the catalog. Custom metadata, big endian, at most 61
+bytes:
 
     2  "FL"        1  version, 1       1  flags: 1 = may have gaps
-    4  CRC of the first batch, as its header states it
+    4  CRC of the first batch, from its header
     4  CRC-32C of the first 21 bytes of every batch, in order
-    1  which objects there are: bit i is `SUFFIXES[i]`
+    1  the existing objects: bit i is `SUFFIXES[i]`
     8  for each of them: length (uint32), CRC-32C of all its bytes
 
 Format of the catalog's fields: docs/formats/catalog.md.
@@ -37,14 +37,14 @@ class ObjectSum(NamedTuple):
 
 
 class Fingerprint(NamedTuple):
-    """What was seen of one segment when it was copied.
+    """The fingerprint of one segment, made when it was copied.
 
-    may_have_gaps  offsets are missing that a compaction took; False: batch follows batch, without a gap,
-                   from the segment's first offset to its last.
-    first_crc      the CRC of the first batch, by which a segment is told from another of the same shape.
-    heads_crc      CRC-32C over the first `HEADS_BYTES` of all batches: with it and each batch's own CRC
-                   every byte of the log object is known.
-    sums           length and CRC of each object, by suffix.
+    may_have_gaps  compaction may have removed offsets; False: the batches follow one another without a gap,
+                   from the segment's first offset to its last
+    first_crc      the CRC of the first batch, which distinguishes segments of the same shape heads_crc
+    CRC-32C over the first `HEADS_BYTES` of all batches: with it and the batches' own CRCs every
+                   byte of the log object is covered
+    sums           length and CRC of each object, by suffix
     """
 
     may_have_gaps: bool
@@ -53,11 +53,11 @@ class Fingerprint(NamedTuple):
     sums: tuple[tuple[str, ObjectSum], ...]
 
     def sum_of(self, suffix: str) -> ObjectSum | None:
-        """Return what is known of one object."""
+        """Return length and CRC of one object."""
         return dict(self.sums).get(suffix)
 
     def fits(self, suffix: str, data: Buffer) -> bool:
-        """Whether `data` is the whole object, byte for byte; True for one that nothing is known of."""
+        """Whether `data` is the complete object, byte for byte; True for an object without a sum."""
         known = self.sum_of(suffix)
         return known is None or (len(data) == known.size_bytes and crc32c(data) == known.crc)
 
@@ -70,7 +70,7 @@ class Fingerprint(NamedTuple):
 
 
 def encode_fingerprint(known: Fingerprint) -> bytes:
-    """Return the custom metadata that says it."""
+    """Return the custom metadata of a fingerprint."""
     sums = dict(known.sums)
     there = sum(1 << i for i, suffix in enumerate(SUFFIXES) if suffix in sums)
     flags = _HAS_GAPS if known.may_have_gaps else 0
@@ -79,7 +79,7 @@ def encode_fingerprint(known: Fingerprint) -> bytes:
 
 
 def decode_fingerprint(data: bytes | None) -> Fingerprint | None:
-    """Return what custom metadata says; None where it says something else, or nothing."""
+    """Return the fingerprint in custom metadata; None if there is none."""
     if data is None or len(data) < _HEAD.size:
         return None
     mark, version, flags, first_crc, heads_crc, there = _HEAD.unpack_from(data)

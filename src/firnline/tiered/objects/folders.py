@@ -1,8 +1,8 @@
-"""Folders below a root, opened link by link of their path and never through a symbolic one. WORLD.
+"""Opens folders below a root, one by one, and never through a symbolic link. WORLD.
 
-Whoever may write into the directory of a tier could otherwise have a node read, overwrite or delete what
-lies elsewhere. The root itself may be a symbolic link: the operator named it. Each folder is opened from the
-one above it, so that none can be exchanged between a look and the use.
+Otherwise a user with write access to the directory of a tier could let a node read, overwrite or delete files
+in other places. The root itself may be a symbolic link, because the operator chose it. Each folder is opened
+relative to the one above it, so that none can be replaced between a check and its use.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _NO_LINK = _FOLDER | os.O_NOFOLLOW
 
 
 class SymbolicLink(RemoteStorageError):
-    """Something inside the tier is a symbolic link."""
+    """A path inside the tier is a symbolic link."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
@@ -31,11 +31,11 @@ class SymbolicLink(RemoteStorageError):
 
 @contextlib.contextmanager
 def opened(root: str, pieces: Sequence[str], *, makes: bool = False) -> Iterator[int]:
-    """Open the folder `pieces` below `root`, for the time of the context.
+    """Open the folder `pieces` below `root`, for the duration of the context.
 
-    makes  whether those that are missing are made, each durable in the one above it
+    makes  create missing folders, and sync each into the one above it
 
-    Raises SymbolicLink, and OSError as the system has it.
+    Raises SymbolicLink, and OSError of the system.
     """
     folder = os.open(root, _FOLDER)
     try:
@@ -53,7 +53,7 @@ def opened(root: str, pieces: Sequence[str], *, makes: bool = False) -> Iterator
 
 
 def open_file(folder: int, name: str, path: str) -> int:
-    """Open a file of an open folder for reading; `path` is for the message. Raises SymbolicLink, OSError."""
+    """Open a file in an open folder for reading; `path` is for messages. Raises SymbolicLink, OSError."""
     try:
         return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except OSError as problem:
@@ -61,10 +61,10 @@ def open_file(folder: int, name: str, path: str) -> int:
 
 
 def walk(folder: int, path: str) -> Iterator[tuple[str, int]]:
-    """Yield (path, size in bytes) of all files below an open folder whose names do not begin with a dot.
+    """Yield (path, size in bytes) of all files below an open folder whose names do not start with a dot.
 
-    What goes away meanwhile is left out. Raises SymbolicLink for one: what is not listed is taken for
-    deleted.
+    Files that are deleted meanwhile are left out. Raises SymbolicLink, because callers take files that are
+    not listed for deleted.
     """
     with os.scandir(folder) as found:
         entries = [entry for entry in found if not entry.name.startswith(".")]
@@ -101,7 +101,7 @@ def _open_below(folder: int, name: str, path: str) -> int:
 
 
 def _told(problem: OSError, folder: int, name: str, path: str) -> OSError | SymbolicLink:
-    """Linux says ENOTDIR or ELOOP of a link that is not to be followed."""
+    """Return SymbolicLink for a link that was not followed, for which Linux returns ENOTDIR or ELOOP."""
     if problem.errno in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
         with contextlib.suppress(OSError):
             if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):

@@ -1,4 +1,4 @@
-"""Names of the objects in a tier: the only place that builds or takes apart a key. PURE.
+"""Keys of the objects in a tier; only this module builds and parses them. PURE.
 
     data/<topic id>/<partition>/<base offset, 20 digits>-<segment id><suffix>
     catalog/<topic id>/<partition>/heads/<leader epoch, 10>-<sequence, 19>.jsonl
@@ -6,8 +6,8 @@
     names/<topic name>/<registered ms, 19>-<topic id>.live | .deleted
     cluster.json
 
-Ids are spelled as Kafka spells them (22 characters). Padding makes the order of names the order of
-numbers. Format: docs/formats/tier.md and catalog.md. Source: spec 3.9, T62; ecosystem 1.2.
+Ids are written as in Kafka (22 characters). Numbers are padded, so that keys sort in their order. Format:
+docs/formats/tier.md and catalog.md. Source: spec 3.9, T62; ecosystem 1.2.
 """
 
 from typing import NamedTuple
@@ -21,10 +21,10 @@ TIME_INDEX = names.TIME_INDEX
 TXN_INDEX = names.TXN_INDEX
 PRODUCER_SNAPSHOT = names.SNAPSHOT
 LEADER_EPOCHS = ".leader_epoch_checkpoint"
-# In the order they are put: the log last, so that what has a log has everything.
+# In the order in which they are put: the log last, so that a segment with a log has all objects.
 SUFFIXES = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX, PRODUCER_SNAPSHOT, LEADER_EPOCHS, LOG)
 
-# Says which cluster the tier belongs to.
+# The object that names the cluster of the tier.
 CLUSTER_KEY = "cluster.json"
 NAMES_FOLDER = "names/"
 CATALOG_FOLDER = "catalog/"
@@ -32,14 +32,14 @@ DATA_FOLDER = "data/"
 
 
 class HeadName(NamedTuple):
-    """A catalog's place in the order of catalogs of one partition."""
+    """The order of a catalog head among the heads of one partition."""
 
     leader_epoch: int
     sequence: int
 
 
 class TopicName(NamedTuple):
-    """One entry of the register of topic names."""
+    """One entry of the name register."""
 
     topic: str
     registered_ms: int
@@ -53,7 +53,7 @@ def segment_folder(topic_id: Uuid, partition: int) -> str:
 
 
 def segment_stem(topic_id: Uuid, partition: int, *, base_offset: int, segment_id: Uuid) -> str:
-    """Return the key of a segment without the suffix that says which of its objects is meant."""
+    """Return the key of a segment without the suffix of one of its objects."""
     return f"{segment_folder(topic_id, partition)}{base_offset:020d}-{uuid_text(segment_id)}"
 
 
@@ -68,12 +68,12 @@ def topic_catalog_folder(topic_id: Uuid) -> str:
 
 
 def heads_folder(topic_id: Uuid, partition: int) -> str:
-    """Return the folder a reader lists to find the newest catalog."""
+    """Return the folder that a reader lists to find the newest catalog."""
     return f"{catalog_folder(topic_id, partition)}heads/"
 
 
 def parts_folder(topic_id: Uuid, partition: int) -> str:
-    """Return the folder of the history that heads refer to."""
+    """Return the folder of the parts to which heads refer."""
     return f"{catalog_folder(topic_id, partition)}parts/"
 
 
@@ -90,7 +90,7 @@ def part_key(topic_id: Uuid, partition: int, name: HeadName, number: int) -> str
 
 
 def parse_head(key: str) -> HeadName | None:
-    """Return the order of a head by its key; None for a key that is not a head's."""
+    """Return the order of a head from its key; None for any other key."""
     folder, _, name = key.rpartition("/")
     if not folder.endswith("/heads") or not name.endswith(".jsonl"):
         return None
@@ -98,7 +98,7 @@ def parse_head(key: str) -> HeadName | None:
 
 
 def parse_written_epoch(key: str) -> int | None:
-    """Return the leader epoch of whoever wrote the catalog object `key`, head or part."""
+    """Return the leader epoch in which the catalog object `key`, head or part, was written."""
     name = key.rpartition("/")[2].removesuffix(".jsonl")
     order = _parse_order(name[:30])
     return None if order is None else order.leader_epoch
@@ -114,7 +114,7 @@ def _parse_order(text: str) -> HeadName | None:
 
 
 def parse_catalog_partition(key: str) -> tuple[Uuid, int] | None:
-    """Return whose head `key` is: topic id and partition; None for any other key."""
+    """Return topic id and partition of the head `key`; None for any other key."""
     pieces = key.split("/")
     if len(pieces) != 5 or pieces[0] != "catalog" or parse_head(key) is None:
         return None
@@ -127,19 +127,19 @@ def parse_catalog_partition(key: str) -> tuple[Uuid, int] | None:
 
 
 def names_folder(topic: str) -> str:
-    """Return the folder that says which topic ids a name has had."""
+    """Return the folder with the topic ids of a name."""
     return f"{NAMES_FOLDER}{topic}/"
 
 
 def name_key(entry: TopicName) -> str:
-    """Return the key of one entry: its name says what the object repeats."""
+    """Return the key of one entry of the name register; the object repeats its content."""
     suffix = "deleted" if entry.is_deleted else "live"
     name = f"{entry.registered_ms:019d}-{uuid_text(entry.topic_id)}.{suffix}"
     return names_folder(entry.topic) + name
 
 
 def parse_name(key: str) -> TopicName | None:
-    """Take an entry of the register of names apart; None for any other key."""
+    """Parse the key of an entry of the name register; None for any other key."""
     pieces = key.split("/")
     if len(pieces) != 3 or pieces[0] != "names":
         return None

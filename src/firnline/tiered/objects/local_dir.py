@@ -1,9 +1,9 @@
-"""A directory as the remote tier: what is put is durable when `put` returns. WORLD.
+"""A directory as the remote tier: an object is durable when `put` returns. WORLD.
 
-One object is one file below the root, its key the relative path. A file appears by rename only when
-it is whole and on disk, and its directory is synced after: a power cut leaves all of it or nothing.
-A mark in the root tells the tier's directory from an empty mount point. Symbolic links below the root are
-not followed: they are an error by name (`objects/folders`). Source: ecosystem 1.1; F4-F6.
+An object is a file below the root, and its key the relative path. A file is renamed to that path only when it
+is complete and synced, and then its directory is synced: after a power cut it is complete or absent. A mark
+file in the root distinguishes the tier's directory from an empty mount point. Symbolic links below the root
+are not followed, but are an error (`objects/folders`). Source: ecosystem 1.1; F4-F6.
 """
 
 import contextlib
@@ -22,12 +22,14 @@ from firnline.tiered.spi import ObjectInfo, ObjectMissing, RemoteStorageError
 
 MARK = ".firnline-tier"
 _MARK_TEXT = "This directory is the remote tier of a Firnline cluster. docs/formats/tier.md\n"
-# Where what is being put grows; on the tier's file system, so that a rename makes it an object.
+# The folder of files that are being written; on the tier's file system, so that a rename can publish them.
 PUTTING = ".firnline-putting"
 _TEMPORARY = ".tmp"
 _TRIAL = ".firnline-trial"
-_ONE_FILE_SYSTEM = "mount the file system at the tier's directory itself: all of a tier lies on one"
-# What was not written to for so long belongs to a process that died, wherever it ran.
+_ONE_FILE_SYSTEM = (
+    "mount the file system at the tier's directory itself: a tier is on one file system"
+)
+# A temporary file without writes for this long belongs to a dead process, on whatever machine.
 _DEAD_S = 3600.0
 _serial = count()
 
@@ -35,8 +37,8 @@ _serial = count()
 class DirectoryStore:
     """An `ObjectStore` in a directory.
 
-    `is_writer` False: for readers beside the cluster; nothing is made or marked. `is_new` False: neither
-    is for a writer, whose history lies in a directory that has the mark.
+    `is_writer` False: for readers outside the cluster; nothing is created or marked. `is_new` False: nothing
+    is for a writer either, because the tier exists already, in a directory with the mark.
     """
 
     def __init__(self, root: str, *, is_writer: bool = True, is_new: bool = True) -> None:
@@ -68,14 +70,14 @@ class DirectoryStore:
                     _rename(_write_aside(mark, (_MARK_TEXT.encode(),), root), root, MARK, root)
         except OSError as problem:
             raise RemoteStorageError(
-                f"the tier's directory cannot be made or written: {problem.strerror}",
+                f"the tier's directory cannot be created or written: {problem.strerror}",
                 path=self.root,
             ) from None
 
     def _try_folders(self) -> None:
-        """See that what is put can be renamed into each folder: one on another mount would refuse it.
+        """Check that a file can be renamed into each folder, which fails for a folder on another mount.
 
-        By trying: two mounts of one file system have the same device number, and refuse it too.
+        It tries a rename, because two mounts of one file system have the same device number, and fail, too.
         """
         path = self.root
         try:
@@ -95,15 +97,17 @@ class DirectoryStore:
                             _rename(temporary, putting, _TRIAL, folder)
                         finally:
                             _remove_left(temporary, putting)
-                        with contextlib.suppress(FileNotFoundError):  # another node was trying, too
+                        with contextlib.suppress(
+                            FileNotFoundError
+                        ):  # another node was checking, too
                             os.unlink(_TRIAL, dir_fd=folder)
         except OSError as problem:
             raise _not_written(problem, path) from None
 
     def _sweep(self) -> None:
-        """Remove what dead processes were putting: those of this machine at once, others when it is old.
+        """Delete temporary files of dead processes: those of this machine at once, others when they are old.
 
-        One folder is looked at, however large the tier is; now and then, since other machines write there.
+        Examines one folder, however large the tier is; repeatedly, because other machines write there.
         """
         now_s = time.time()
         if now_s - self._swept_s < _DEAD_S:
@@ -121,7 +125,7 @@ class DirectoryStore:
                         os.unlink(entry.name, dir_fd=putting)
 
     def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
-        """See `ObjectStore`. A full disk leaves nothing of the object behind."""
+        """See `ObjectStore`. After a full disk no part of the object remains."""
         *folders, name = pieces = _pieces(key)
         path = os.path.join(self.root, *pieces)
         temporary: str | None = None
@@ -138,7 +142,8 @@ class DirectoryStore:
                                 _rename(temporary, putting, name, folder)
                                 return
                         except FileNotFoundError:
-                            # A delete next door took the empty folder away; `chunks` can be read only once.
+                            # A concurrent delete has removed the empty folder; `chunks` can be read only
+                            # once.
                             self._check_root()
                             if attempt == 2:
                                 raise RemoteStorageError(
@@ -191,7 +196,7 @@ class DirectoryStore:
         return sorted(found)
 
     def delete(self, key: str) -> None:
-        """See `ObjectStore`. Folders that become empty go too."""
+        """See `ObjectStore`. Empty folders are deleted, too."""
         *folders, name = pieces = _pieces(key)
         self._check_root()
         try:
@@ -213,16 +218,16 @@ class DirectoryStore:
                     os.rmdir(empty, dir_fd=folder)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file is open."""
 
     def _check_root(self) -> None:
-        """Refuse to take an unmounted directory for an empty tier."""
+        """Raise if the directory is not mounted, instead of treating the tier as empty."""
         if not os.path.isdir(self.root):
             raise RemoteStorageError("the tier's directory is not there", path=self.root)
 
     @contextlib.contextmanager
     def _made(self, *pieces: str) -> Iterator[int]:
-        """Open a folder of objects; what is missing of it is made. The root is never made."""
+        """Open a folder of objects; create it if necessary, but never the root."""
         if not os.path.isdir(os.path.join(self.root, *pieces)) and not os.path.exists(
             os.path.join(self.root, MARK)
         ):
@@ -244,7 +249,7 @@ def _pieces(key: str) -> list[str]:
 def _not_written(problem: OSError, path: str) -> RemoteStorageError:
     if problem.errno == errno.EXDEV:
         return RemoteStorageError(
-            "a part of the tier lies on another file system than its directory",
+            "a part of the tier is on another file system than its directory",
             path=path,
             remedy=_ONE_FILE_SYSTEM,
         )
@@ -252,11 +257,11 @@ def _not_written(problem: OSError, path: str) -> RemoteStorageError:
 
 
 def _is_dead(name: str, age_s: float) -> bool:
-    """Whether whoever was writing the temporary file `name` is gone."""
+    """Whether the process that wrote the temporary file `name` is dead."""
     host, _, rest = name.removesuffix(_TEMPORARY).rpartition("@")
     pid = rest.partition("-")[0]
     if not name.endswith(_TEMPORARY) or not pid.isdecimal():
-        return False  # not one of ours
+        return False  # not a temporary file of a tier
     if age_s >= _DEAD_S:
         return True
     if host != _host() or int(pid) == os.getpid():
@@ -266,7 +271,7 @@ def _is_dead(name: str, age_s: float) -> bool:
     except ProcessLookupError:
         return True
     except OSError:
-        return False  # somebody else's, and alive
+        return False  # of another process, which is alive
     return False
 
 
@@ -277,7 +282,7 @@ def _host() -> str:
 def _write_aside(
     path: str, chunks: Iterable[Buffer], putting: int, size_bytes: int | None = None
 ) -> str:
-    """Write what is to be at `path` in the folder `putting`, sync, check the length; return its name."""
+    """Write the object of `path` into the folder `putting`, sync it, check its length; return its name."""
     temporary = f"{_host()}@{os.getpid()}-{next(_serial)}{_TEMPORARY}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     file = os.open(temporary, flags, 0o644, dir_fd=putting)
@@ -288,7 +293,7 @@ def _write_aside(
                 written += _write(file, chunk)
             if size_bytes is not None and written != size_bytes:
                 raise RemoteStorageError(
-                    "what was to be stored has another length than announced",
+                    "the object has another length than announced",
                     path=path,
                     announced=size_bytes,
                     got=written,
@@ -308,7 +313,7 @@ def _rename(temporary: str, putting: int, name: str, folder: int) -> None:
 
 
 def _remove_left(temporary: str | None, putting: int) -> None:
-    """Remove what was not renamed."""
+    """Delete a temporary file that was not renamed."""
     if temporary is not None:
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=putting)
@@ -337,7 +342,7 @@ def _read(file: int, size_bytes: int | None) -> bytes:
 
 
 def path_of(uri: str) -> str | None:
-    """Return the directory that `file:///path` or a plain path names; None for another scheme."""
+    """Return the directory of `file:///path` or of a plain path; None for another scheme."""
     if uri.startswith("file:"):
         rest = uri.removeprefix("file:")
         if rest.startswith("//"):

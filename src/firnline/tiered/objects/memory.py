@@ -1,4 +1,4 @@
-"""A tier in memory, for the simulator and for tests: immediate, or with late listings. PURE."""
+"""A tier in memory, for the simulator and for tests: immediate, or with stale listings. PURE."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from firnline.tiered.spi import ObjectInfo, ObjectMissing, RemoteStorageError
 
 
 class MemoryStore:
-    """An object store as a dict. `listed` is what `list_prefix` shows, kept current unless `is_late`."""
+    """An object store as a dict. `list_prefix` shows `listed`, which is kept current unless `is_late`."""
 
     def __init__(self, *, is_late: bool = False) -> None:
         self.objects: dict[str, bytes] = {}
@@ -38,7 +38,7 @@ class MemoryStore:
             self.listed.pop(key, None)
 
     def show(self) -> None:
-        """Let the listing catch up."""
+        """Bring the listing up to date."""
         self.listed = {key: len(data) for key, data in self.objects.items()}
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""What a tier says of its topics: a name registered once, marked when the topic is deleted. PURE.
+"""The name register of a tier: a topic's name is registered once, and marked when the topic is deleted. PURE.
 
-All of it blocks and is called in workers. Source: spec T62; docs/formats/catalog.md.
+All functions block, and run in workers. Source: spec T62; docs/formats/catalog.md.
 """
 
 import json
@@ -18,19 +18,19 @@ from firnline.tiered.spi import ObjectStore
 
 
 def register_name(store: ObjectStore, *, topic: str, topic_id: Uuid, now_ms: int) -> None:
-    """Say which topic an id belongs to, if nobody has yet."""
+    """Register the name of a topic id, if it is not registered yet."""
     if not any(name.topic_id == topic_id for name in _names(store, topic)):
         _put_name(store, TopicName(topic, now_ms, topic_id, is_deleted=False))
 
 
 def mark_deleted(store: ObjectStore, *, topic: str, topic_id: Uuid, now_ms: int) -> None:
-    """Tell readers that the topic is being removed, before its first object goes."""
+    """Mark the topic as deleted for readers, before its first object is deleted."""
     if not any(n.topic_id == topic_id and n.is_deleted for n in _names(store, topic)):
         _put_name(store, TopicName(topic, now_ms, topic_id, is_deleted=True))
 
 
 def remove_catalog(store: ObjectStore, *, topic: str, topic_id: Uuid, partition: int) -> None:
-    """Delete the partition's catalog; with the topic's last one its names go too."""
+    """Delete the partition's catalog; with the topic's last one, its entries of the name register, too."""
     for info in store.list_prefix(catalog_folder(topic_id, partition)):
         store.delete(info.key)
     if store.list_prefix(topic_catalog_folder(topic_id)):

@@ -1,7 +1,7 @@
 """RemoteStorage on any object store: six objects per segment, the log last. PURE, on a store that blocks.
 
-Names carry the segment's id, so that a repeated copy overwrites its own bytes and nothing else; no
-operation lists. Source: spec 3.9; docs/formats/tier.md.
+Keys contain the segment's id, so that a repeated copy overwrites only its own objects; no operation lists.
+Source: spec 3.9; docs/formats/tier.md.
 """
 
 from collections.abc import Mapping
@@ -36,9 +36,9 @@ from firnline.tiered.spi import (
 
 READ_BACK_BYTES = 4 * MIB
 URI = "uri"
-# Set for a node that has used the tier before: then it is not made, it has to be there.
+# Set for a node that has used the tier before: then the tier has to exist, and is not created.
 IN_USE = "tier.in.use"
-# Whose tier it has to be.
+# The cluster to which the tier has to belong.
 CLUSTER_ID = "cluster.id"
 _SUFFIX_OF = {
     IndexKind.OFFSET: OFFSET_INDEX,
@@ -50,7 +50,7 @@ _SUFFIX_OF = {
 
 
 class ObjectStorage:
-    """The built-in RemoteStorage. Configured by `uri`, or made with a store."""
+    """The built-in RemoteStorage, configured by `uri`, or made with a store."""
 
     def __init__(self, store: ObjectStore | None = None) -> None:
         self._store = store
@@ -59,20 +59,21 @@ class ObjectStorage:
 
     @property
     def store(self) -> ObjectStore:
-        """The objects themselves: the catalog lies beside the segments."""
+        """The object store, in which the catalog is, too."""
         assert self._store is not None, "configure() comes first"
         return self._store
 
     def configure(self, settings: Mapping[str, str]) -> None:
-        """Open the store that `uri` names, for the cluster that it belongs to. Raises ConfigError, WrongTier.
+        """Open the store of `uri`, and check its cluster. Raises ConfigError, WrongTier.
 
-        A store that does not answer now is asked by each leader before it writes.
+        If the store does not answer now, each leader checks its cluster before it writes.
         """
         if self._store is None:
             uri = settings.get(URI)
             if not uri:
                 raise ConfigError(
-                    "the tier needs a place: a directory, or file:///path", key=f"rsm.config.{URI}"
+                    "the tier needs a location: a directory, or file:///path",
+                    key=f"rsm.config.{URI}",
                 )
             self._store = open_store(uri, is_new=IN_USE not in settings)
         cluster_id = settings.get(CLUSTER_ID)
@@ -82,7 +83,7 @@ class ObjectStorage:
                 self.check_owner()
 
     def check_owner(self) -> None:
-        """Check that the store is the cluster's: bound now, if it has not answered since the start.
+        """Check that the store belongs to the cluster; bind it if it has not answered since the start.
 
         Blocks. Raises WrongTier; RemoteStorageError from a store that does not answer.
         """
@@ -95,9 +96,9 @@ class ObjectStorage:
             self._is_bound = True
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentData) -> bytes | None:
-        """See `RemoteStorage`. The custom metadata is the fingerprint of what was put.
+        """See `RemoteStorage`. The custom metadata is the fingerprint of the objects.
 
-        What the store holds then is read back: length and checksum of each object.
+        Each object is read back from the store, to check its length and checksum.
         """
         sources: dict[str, Source | None] = {
             OFFSET_INDEX: data.offset_index,
@@ -117,7 +118,7 @@ class ObjectStorage:
             found = stored_sum(self.store, stem + suffix, expected.size_bytes)
             if found != expected:
                 raise DamagedObject(
-                    "the store holds other bytes than were put",
+                    "the store has other bytes than those that were put",
                     key=stem + suffix,
                     put=tuple(expected),
                     holds=tuple(found),
@@ -125,7 +126,7 @@ class ObjectStorage:
         return data.fingerprint
 
     def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> bytes:
-        """See `RemoteStorage`. Ranges beyond the end are clamped here: stores refuse them (T58)."""
+        """See `RemoteStorage`. Ranges are clamped to the end, because stores refuse others (T58)."""
         size_bytes = min(size_bytes, segment.size_bytes - position)
         if size_bytes <= 0:
             return b""
@@ -136,7 +137,7 @@ class ObjectStorage:
         return self.store.get(_stem(segment) + _SUFFIX_OF[kind])
 
     def delete_segment(self, segment: RemoteSegment) -> None:
-        """See `RemoteStorage`. The log goes first: what has a log has everything."""
+        """See `RemoteStorage`. The log is deleted first: a segment with a log has all objects."""
         stem = _stem(segment)
         for suffix in reversed(SUFFIXES):
             self.store.delete(stem + suffix)
@@ -148,9 +149,9 @@ class ObjectStorage:
 
 
 def stored_sum(store: ObjectStore, key: str, size_bytes: int) -> ObjectSum:
-    """Return length and checksum of the object as the store gives it back; one byte too many is enough.
+    """Return length and checksum of an object in the store; stops after one byte too many.
 
-    No range begins at its end: stores refuse that (T58), and any range of an empty object.
+    No range begins at the end of the object, or in an empty object, because stores refuse that (T58).
     """
     if not size_bytes:
         data = store.get(key)
@@ -176,10 +177,10 @@ def _stem(segment: RemoteSegment) -> str:
 
 
 def open_store(uri: str, *, is_writer: bool = True, is_new: bool = True) -> ObjectStore:
-    """Open the object store that `uri` names: a plain path, or file:///path. Raises ConfigError.
+    """Open the object store of `uri`: a plain path, or file:///path. Raises ConfigError.
 
-    Readers beside the cluster pass `is_writer=False`. `is_new` False: the cluster has used it before, so
-    it has to be there; RemoteStorageError when it is not.
+    Readers outside the cluster pass `is_writer=False`. `is_new` False: the cluster has used the store before,
+    so it has to exist; RemoteStorageError if it does not.
     """
     path = path_of(uri)
     if path is None:

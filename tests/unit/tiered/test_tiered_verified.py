@@ -16,7 +16,7 @@ from firnline.tiered.objects import storage
 from firnline.tiered.objects.fingerprint import ObjectSum, decode_fingerprint, encode_fingerprint
 from firnline.tiered.objects.layout import LOG, OFFSET_INDEX, SUFFIXES, TIME_INDEX, TXN_INDEX
 from firnline.tiered.objects.memory import MemoryStore
-from firnline.tiered.objects.sound import SoundSegment, ToCopy, read_sound
+from firnline.tiered.objects.verified import ToCopy, VerifiedSegment, read_verified
 from firnline.tiered.spi import DamagedSegment, RemoteStorageError
 from tests.worlds.tier import TOPIC_ID, TP, Cluster, Node
 
@@ -229,9 +229,9 @@ def test_a_transaction_index_that_is_lost_is_made_of_the_batches_where_those_bef
     due = ToCopy(
         TP, node.log.path, second, [], ((3, second.base_offset),), b"", 1, may_have_gaps=False
     )
-    expected = txns(read_sound(node.fs, due))
+    expected = txns(read_verified(node.fs, due))
     node.damage(second.stem_path + TXN_INDEX, lambda data: b"")
-    assert txns(read_sound(node.fs, due)) == expected
+    assert txns(read_verified(node.fs, due)) == expected
     assert len(expected) == 2 * 34
 
 
@@ -249,8 +249,8 @@ def test_producers_that_no_snapshot_knows_are_those_of_all_batches_that_are_here
         TP, node.log.path, second, [first], ((3, second.base_offset),), b"", 1, may_have_gaps=False
     )
     node.damage(first.stem_path + LOG, lambda data: data[:-1])
-    with pytest.raises(DamagedSegment, match="a segment before it is damaged"):
-        read_sound(node.fs, due)
+    with pytest.raises(DamagedSegment, match="an earlier segment is damaged"):
+        read_verified(node.fs, due)
 
 
 def test_a_damaged_snapshot_below_a_segment_does_not_change_its_aborted_transactions() -> None:
@@ -270,16 +270,16 @@ def test_a_damaged_snapshot_below_a_segment_does_not_change_its_aborted_transact
     due = ToCopy(
         TP, node.log.path, second, [], ((3, second.base_offset),), b"", 1, may_have_gaps=False
     )
-    expected = txns(read_sound(node.fs, due))
+    expected = txns(read_verified(node.fs, due))
     assert len(expected) == 2 * 34
     node.damage(first.snapshot_path, flip(50))
-    assert txns(read_sound(node.fs, due)) == expected
+    assert txns(read_verified(node.fs, due)) == expected
     node.damage(second.stem_path + TXN_INDEX, lambda data: data[:-1])
     with pytest.raises(DamagedSegment, match="transactions"):
-        read_sound(node.fs, due)
+        read_verified(node.fs, due)
 
 
-def txns(sound: SoundSegment) -> bytes:
+def txns(sound: VerifiedSegment) -> bytes:
     source = sound.data.txn_index
     return b"" if source is None else b"".join(map(bytes, source.chunks()))
 
@@ -325,7 +325,7 @@ def test_what_the_store_holds_is_confirmed_before_the_copy_counts() -> None:
     node.cluster.store.put = rotting  # type: ignore[method-assign]
     node.pass_time(0)
     assert node.segments() == []
-    assert "holds other bytes than were put" in str(node.tier.status()[0].problem)
+    assert "has other bytes than those that were put" in str(node.tier.status()[0].problem)
     assert data_keys(node.cluster) == []
     node.pass_time(60_000)
     assert [s.end_offset for s in node.segments()] == [2, 5, 8]

@@ -1,9 +1,9 @@
-"""Whether a local segment may go to the tier, and what its objects will be. PURE, in a worker thread.
+"""Verifies a local segment before its copy, and makes its remote objects. PURE, in a worker thread.
 
-What is copied is what the other replicas give up, so nothing goes that was not looked at: every batch, by
-its CRC and by its neighbours; both indexes and the aborted transactions, by the batches that they name.
-What can be made again of the batches is made again for the copy. Batches that are wrong cannot be: then
-the segment stays where it is. Source: decision 0023.
+After the copy the other replicas delete the segment, so everything is verified before: every batch, by its
+CRC and its neighbours; both indexes and the aborted transactions, by their batches. Files that can be rebuilt
+from the batches are rebuilt for the copy. Damaged batches cannot: then the segment is not copied. Source:
+decision 0023.
 """
 
 from bisect import bisect_left
@@ -37,11 +37,12 @@ CHUNK_BYTES = MIB
 
 
 class ToCopy(NamedTuple):
-    """A segment that is due, and what the leader knows of it.
+    """A segment that is due for its copy, and the facts that the leader knows about it.
 
-    before           the closed segments before it that are still here, oldest first.
-    epochs           of the segment; `lineage` is the partition's history up to its end, as a checkpoint.
-    may_have_gaps    the log, or a leader's that it followed, was compacted once.
+    before           the earlier closed segments that are still local, oldest first
+    epochs           leader epochs of the segment; `lineage` has those of the partition up to its end, as a
+                     checkpoint
+    may_have_gaps    the log, or that of a leader it followed, has been compacted
     """
 
     partition: TopicPartition
@@ -54,17 +55,17 @@ class ToCopy(NamedTuple):
     may_have_gaps: bool
 
 
-class SoundSegment(NamedTuple):
-    """What may go: its bytes, and their fingerprint; `rebuilt` names the files that were wrong."""
+class VerifiedSegment(NamedTuple):
+    """The bytes to copy and their fingerprint; `rebuilt` names the files that were damaged."""
 
     data: SegmentData
     rebuilt: tuple[str, ...]
 
 
-def read_sound(fs: Fs, due: ToCopy) -> SoundSegment:
-    """Read every byte of the segment; return what is to be copied.
+def read_verified(fs: Fs, due: ToCopy) -> VerifiedSegment:
+    """Read every byte of the segment; return the bytes to copy.
 
-    Raises DamagedSegment, which names the partition, the file and the offset; errors of the disk pass.
+    Raises DamagedSegment, with the partition, the file and the offset; errors of the disk are passed on.
     """
     segment = due.segment
     found = {suffix: _read_file(fs, segment.stem_path + suffix) for suffix in _INDEXES}
@@ -98,7 +99,7 @@ def read_sound(fs: Fs, due: ToCopy) -> SoundSegment:
         sums=(*sums, (layout.LOG, ObjectSum(segment.size_bytes, log_crc))),
     )
     txn_index = kept.get(layout.TXN_INDEX)
-    return SoundSegment(
+    return VerifiedSegment(
         SegmentData(
             log=_log_source(fs, due, log_crc),
             offset_index=bytes_source(kept[layout.OFFSET_INDEX]),
@@ -120,7 +121,7 @@ def _read_file(fs: Fs, path: str) -> bytes:
 
 
 def _walk(fs: Fs, due: ToCopy, offsets: bytes, times: bytes) -> tuple[BatchWalk, int]:
-    """Pass over every batch; return the walk, and the CRC of the file."""
+    """Walk over every batch; return the walk, and the CRC of the file."""
     segment = due.segment
     walk = BatchWalk(
         segment.base_offset, segment.end_offset, due.epochs, offsets=offsets, times=times
@@ -149,7 +150,7 @@ def _walk(fs: Fs, due: ToCopy, offsets: bytes, times: bytes) -> tuple[BatchWalk,
 
 
 def _size_of_first(data: Buffer) -> int:
-    """Return the size of a batch that is larger than a chunk, of which `data` is the beginning."""
+    """Return the size of a batch that is larger than a chunk; `data` is its start."""
     return parse_header(data).size_bytes if len(data) >= CHUNK_BYTES else len(data)
 
 
@@ -167,7 +168,7 @@ def _damaged(due: ToCopy, why: str, offset: int, /, **facts: object) -> DamagedS
 
 
 def _batches(fs: Fs, due: ToCopy, segment: ClosedSegment) -> Iterator[FoundBatch]:
-    """Iterate over the batches of a segment, all of them."""
+    """Iterate over all batches of a segment."""
     file = fs.open(segment.stem_path + layout.LOG)
     end = 0
     try:
@@ -180,11 +181,11 @@ def _batches(fs: Fs, due: ToCopy, segment: ClosedSegment) -> Iterator[FoundBatch
         file.close()
     if end < segment.size_bytes:
         path = segment.stem_path + layout.LOG
-        raise _damaged(due, "a segment before it is damaged", segment.base_offset, damaged=path)
+        raise _damaged(due, "an earlier segment is damaged", segment.base_offset, damaged=path)
 
 
 def _build_indexes(fs: Fs, due: ToCopy) -> tuple[bytes, bytes]:
-    """Index the segment anew, as the log does."""
+    """Index the segment again, as the log does."""
     base_offset = due.segment.base_offset
     offsets = OffsetIndex(fs, "", base_offset)
     times = TimeIndex(fs, "", base_offset)
@@ -203,10 +204,10 @@ def _build_indexes(fs: Fs, due: ToCopy) -> tuple[bytes, bytes]:
 
 
 def _txn_index(fs: Fs, due: ToCopy, on_disk: bytes) -> bytes:
-    """Index the transactions whose abort markers are in the segment, by its batches.
+    """Index the transactions whose abort markers are in the segment, from its batches.
 
-    Where the producers before it are not known, batches do not say where each transaction began: then the
-    file does, which has to be whole and to have all that the batches say.
+    If the producers before the segment are unknown, the batches do not show where each transaction began.
+    Then the file is used, which must be complete and match the batches.
     """
     producers, is_known = _producers_before(fs, due)
     found: list[AbortedTxn] = []
@@ -227,9 +228,9 @@ def _txn_index(fs: Fs, due: ToCopy, on_disk: bytes) -> bytes:
 
 
 def _producer_snapshot(fs: Fs, due: ToCopy) -> tuple[bytes, bool]:
-    """Return the producers at the end of the segment, and whether the file of them is there and whole.
+    """Return the producer snapshot at the end of the segment, and whether its file is intact.
 
-    Where it is not, it is built again (T60).
+    If it is not, the snapshot is rebuilt (T60).
     """
     path = snapshot_path(due.directory, due.segment.end_offset + 1)
     data = read_whole(fs, path)
@@ -246,9 +247,9 @@ def _producer_snapshot(fs: Fs, due: ToCopy) -> tuple[bytes, bool]:
 
 
 def _producers_before(fs: Fs, due: ToCopy) -> tuple[ProducerStates, bool]:
-    """Return what producers had done below the segment, and whether that is all.
+    """Return the producer state before the segment, and whether it is complete.
 
-    By the newest whole snapshot, and what follows; without one by the batches that are still here.
+    It is made of the newest intact snapshot and the batches after it; without one, of the local batches.
     """
     base_offset = due.segment.base_offset
     producers = ProducerStates()
@@ -289,7 +290,7 @@ def _note(producers: ProducerStates, one: FoundBatch) -> list[AbortedTxn]:
 
 
 def _log_source(fs: Fs, due: ToCopy, crc: int) -> Source:
-    """The log's bytes, once more: what goes has to be what was looked at."""
+    """Return the log's bytes, read again and checked: the verified bytes are those that are copied."""
     return Source(due.segment.size_bytes, partial(_log_chunks, fs, due, crc))
 
 
