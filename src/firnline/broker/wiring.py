@@ -68,8 +68,8 @@ from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.settings import QuorumSettings
 from firnline.replica.compacting import Compacting
 from firnline.replica.directories import DirectoryAssignments
-from firnline.replica.follower import LeaderPort
 from firnline.replica.hosted import HostedPartitions
+from firnline.replica.leader_endpoint import LeaderPort
 from firnline.replica.partition import FsyncRule, Partition
 from firnline.replica.replication import NO_LEADERS, ReplicaSettings, Replication
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage

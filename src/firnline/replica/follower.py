@@ -14,25 +14,33 @@ from collections import deque
 from collections.abc import Callable, Collection
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from firnline.base.background import Background, Work
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
-from firnline.base.ids import NO_EPOCH, PartitionKey, TopicPartition, Uuid
+from firnline.base.ids import NO_EPOCH, PartitionKey, TopicPartition
 from firnline.base.ports import Buffer
 from firnline.base.units import INT32_MAX
 from firnline.log.truncation import Truncation
 from firnline.records.batch import HEADER_BYTES, parse_header
 from firnline.records.portions import portions
 from firnline.records.validate import check_fetched
+from firnline.replica.leader_endpoint import (
+    EARLIEST,
+    LATEST,
+    Fetched,
+    FetchReply,
+    LeaderFetch,
+    LeaderPort,
+    Position,
+)
 from firnline.replica.partition import Partition
 from firnline.replica.tier_start import Beginning, EpochEnd, Tier, TierStart
 
 if TYPE_CHECKING:
     from firnline.log.log import Log
 
-LATEST, EARLIEST = -1, -2
 _NO_SESSION, _FIRST_EPOCH = 0, 0
 LOOK_AT_ALL_MS = 5_000
 # A millisecond or two each: partitions of a response that are applied per slice, and partitions checked anew.
@@ -56,92 +64,6 @@ _LOST_SESSION = (
     Code.INVALID_FETCH_SESSION_EPOCH,
     Code.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-
-
-class Position(NamedTuple):
-    """What to fetch of one partition: the records from `fetch_offset`, our log end offset."""
-
-    topic: str
-    topic_id: Uuid
-    partition: int
-    leader_epoch: int
-    fetch_offset: int
-    last_fetched_epoch: int
-    log_start_offset: int
-
-
-class LeaderFetch(NamedTuple):
-    """One Fetch. `positions` changed since the last Fetch of the session; `forgotten` leave the session."""
-
-    session_id: int
-    session_epoch: int
-    positions: tuple[Position, ...]
-    forgotten: tuple[Position, ...]
-
-
-class Fetched(NamedTuple):
-    """The response for one partition. `diverging`: (epoch, its end offset at the leader), and no records."""
-
-    topic_id: Uuid
-    partition: int
-    error: Code
-    records: Buffer
-    high_watermark: int
-    log_start_offset: int
-    diverging: tuple[int, int] | None = None
-
-
-class FetchReply(NamedTuple):
-    """A Fetch response. It contains only partitions with changes."""
-
-    session_id: int
-    parts: Collection[Fetched]
-
-
-class LeaderPort(Protocol):
-    """Sends requests to other brokers."""
-
-    def fetch(
-        self,
-        leader_id: int,
-        ask: LeaderFetch,
-        then: Callable[[FetchReply | KafkaError, int], Effects],
-        now_ms: int,
-    ) -> Effects:
-        """Fetch. A KafkaError is of the whole request: NETWORK_EXCEPTION if no answer came."""
-        ...
-
-    def list_offset(
-        self,
-        leader_id: int,
-        position: Position,
-        which: int,
-        then: Callable[[int | KafkaError, int], Effects],
-        now_ms: int,
-    ) -> Effects:
-        """Ask for the leader's log end offset (LATEST) or log start offset (EARLIEST)."""
-        ...
-
-    def local_start(
-        self,
-        leader_id: int,
-        position: Position,
-        then: Callable[[EpochEnd | KafkaError, int], Effects],
-        now_ms: int,
-    ) -> Effects:
-        """Ask for the leader's local log start offset: (leader epoch there, offset)."""
-        ...
-
-    def epoch_end(
-        self,
-        leader_id: int,
-        position: Position,
-        epoch: int,
-        then: Callable[[EpochEnd | KafkaError, int], Effects],
-        now_ms: int,
-    ) -> Effects:
-        """Ask for (the largest epoch <= `epoch`, its end offset), or (-1, -1)."""
-        ...
 
 
 class _LeaderAnswers:

@@ -15,8 +15,9 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import PartitionKey, TopicPartition
 from firnline.replica.alter import AlterPartitions, AskController, IsrCounters
 from firnline.replica.directories import DirectoryAssignments
-from firnline.replica.follower import Fetcher, FetchReply, LeaderFetch, LeaderPort, Position
+from firnline.replica.follower import Fetcher
 from firnline.replica.isr import Brokers
+from firnline.replica.leader_endpoint import FetchReply, LeaderFetch, LeaderPort, Position
 from firnline.replica.partition import Partition
 from firnline.replica.sole_replicas import SoleReplicas
 from firnline.replica.tier_start import EpochEnd, Tier

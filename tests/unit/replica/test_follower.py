@@ -6,14 +6,8 @@ import pytest
 
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.replica import follower
-from firnline.replica.follower import (
-    EARLIEST,
-    LATEST,
-    TRUNCATIONS_AT_ONCE,
-    Fetched,
-    LeaderFetch,
-    Position,
-)
+from firnline.replica.follower import TRUNCATIONS_AT_ONCE
+from firnline.replica.leader_endpoint import EARLIEST, LATEST, Fetched, LeaderFetch, Position
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local
 from firnline.sim.disk import CrashableFs

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from firnline.records.portions import portions
 from firnline.replica import follower
-from firnline.replica.follower import Fetched
+from firnline.replica.leader_endpoint import Fetched
 from firnline.replica.partition import Partition
 from tests.unit.replica.scripted_leader import Leader, asked_offsets, fetched, lead, many, records
 

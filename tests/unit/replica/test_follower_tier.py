@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from firnline.base.errors import Code, KafkaError
 from firnline.formats.producer_snapshot import SnapshotEntry, encode_snapshot
-from firnline.replica.follower import (
-    EARLIEST,
-)
+from firnline.replica.leader_endpoint import EARLIEST
 from firnline.replica.partition import Partition
 from firnline.replica.tier_start import TierState
 from firnline.sim.disk import CrashableFs
