@@ -206,6 +206,7 @@ class Compacting:
 
     def _begin(self, partition: Partition, now_ms: int) -> Effects:
         log = partition.log
+        assert log.path not in self._running, "one round of a log at a time"
         running = _Running(partition, log, log.compaction.cuts, log.recovery_start, now_ms)
         self._running[log.path] = running
         return self._storage.keep_for_compaction(log, partial(self._kept, running))

@@ -154,6 +154,7 @@ class DirectoryAssignments:
 
     def _go(self, now_ms: int) -> Effects:
         self._is_timed = False
+        assert not self._asked, "one request at a time"
         # The image may have it by now, or the topic may be deleted.
         self._waiting = {key: each for key, each in self._waiting.items() if self._is_news(each)}
         sent = list(self._waiting.values())[:BATCH_MAX]

@@ -97,8 +97,24 @@ class _Stage(Enum):
     FAILED = "failed"
 
 
+# FAILED ends only with newer metadata, which brings a new `_Followed` (I23).
+_NEXT_STAGES = {
+    _Stage.FETCHING: tuple(_Stage),
+    _Stage.RESETTING: (_Stage.FETCHING, _Stage.TRUNCATING, _Stage.FAILED),
+    _Stage.TRUNCATING: (_Stage.FETCHING, _Stage.FAILED),
+    _Stage.FAILED: (),
+}
+
+
 class _Followed:
-    """One partition, followed in one leader epoch. `warned_of`: the error of the last warning."""
+    """One partition, followed in one leader epoch.
+
+    leader_epoch   that of the partition when it was added, for good: a newer one makes a new `_Followed`, so
+                   that no answer of an older leader epoch is applied (rel-R19)
+    stage          see the module docstring. Only FETCHING is fetched
+    not_before_ms  the end of its backoff after an error; it holds up no other partition
+    warned_of      the error of the last warning, so that a lasting error gives one warning
+    """
 
     __slots__ = ("leader_epoch", "not_before_ms", "partition", "stage", "warned_of")
 
@@ -108,6 +124,10 @@ class _Followed:
         self.stage = _Stage.FETCHING
         self.not_before_ms = 0
         self.warned_of: Code | None = None
+
+    def enter(self, stage: _Stage) -> None:
+        assert stage in _NEXT_STAGES[self.stage], f"{self.stage.value} never becomes {stage.value}"
+        self.stage = stage
 
     @property
     def is_due(self) -> bool:
@@ -250,6 +270,9 @@ class Fetcher:
     def _next(self) -> tuple[LeaderFetch, dict[PartitionKey, Position]]:
         wanted, in_session = self._wanted, self._in_session
         unsent, self._unsent = self._unsent, {}
+        assert self._session_epoch == _FIRST_EPOCH or self._session_id != _NO_SESSION, (
+            "a later epoch belongs to a session (KIP-227)"
+        )
         changed: list[Position] = []
         forgotten: list[Position] = []
         if self._session_epoch == _FIRST_EPOCH:
@@ -272,6 +295,7 @@ class Fetcher:
         """Handle the answer to the Fetch under way."""
         if self._is_stopped:
             return []
+        assert self._is_fetching, "one Fetch is under way, and it is answered once"
         if isinstance(reply, KafkaError):
             self._is_fetching = False
             was_session = self._session_epoch != _FIRST_EPOCH
@@ -363,6 +387,7 @@ class Fetcher:
 
     def _append(self, found: _Followed, part: Fetched, now_ms: int) -> Effects:
         partition, log = found.partition, found.partition.log
+        assert not partition.is_leader, "a leader takes no other leader's records (R15)"
         before, stable_before = log.high_watermark, log.last_stable_offset
         if len(part.records):
             base_offset = _begins_within(log, part.records)
@@ -444,7 +469,8 @@ class Fetcher:
         now_ms: int,
     ) -> Effects:
         """Truncate the log, call `then`, and fetch from its new end. No fetching of it meanwhile."""
-        found.stage = _Stage.TRUNCATING
+        assert found.partition.log.truncation is None, "one truncation of a log at a time"
+        found.enter(_Stage.TRUNCATING)
         self._touch(found)
         self._truncations.append(_QueuedTruncation(found, plan, then))
         return self._next_truncations(now_ms)
@@ -475,6 +501,7 @@ class Fetcher:
         now_ms: int,
     ) -> Effects:
         found = queued.found
+        assert self._truncating > 0, "a truncation ends once"
         self._truncating -= 1
         self._touch(found)
         effects: Effects = []
@@ -483,7 +510,7 @@ class Fetcher:
                 is_half_done = truncation is not None and truncation.is_begun
                 effects = self._files_failed(found, problem, now_ms, is_half_done=is_half_done)
         elif self._is_current(found):
-            found.stage = _Stage.FETCHING
+            found.enter(_Stage.FETCHING)
             effects = queued.then(now_ms)
         return effects + self._next_truncations(now_ms) + self.go(now_ms)
 
@@ -492,9 +519,9 @@ class Fetcher:
     ) -> Effects:
         """Handle a storage error. `is_half_done`: the log is damaged, so even a full disk is fatal."""
         if problem.is_passing and not is_half_done:
-            found.stage = _Stage.FETCHING
+            found.enter(_Stage.FETCHING)
             return self._retry(found, Code.KAFKA_STORAGE_ERROR, now_ms, why=str(problem))
-        found.stage = _Stage.FAILED
+        found.enter(_Stage.FAILED)
         found.partition.go_offline(problem)
         return self._on_storage_failure(found.partition, now_ms)
 
@@ -502,10 +529,10 @@ class Fetcher:
 
     def _refused(self, found: _Followed, position: Position, code: Code, now_ms: int) -> Effects:
         if code == Code.FENCED_LEADER_EPOCH:
-            found.stage = _Stage.FAILED  # newer metadata is on its way (I23)
+            found.enter(_Stage.FAILED)  # newer metadata is on its way (I23)
             return []
         if code == Code.OFFSET_OUT_OF_RANGE:
-            found.stage = _Stage.RESETTING
+            found.enter(_Stage.RESETTING)
             then = partial(self._end_came, position)
             return self._port.list_offset(self.leader_id, position, LATEST, then, now_ms)
         if code == Code.OFFSET_MOVED_TO_TIERED_STORAGE:
@@ -554,7 +581,7 @@ class Fetcher:
         if self._tier is None:
             why = "only the remote tier has the next records, and this node has no tier"
             return self._retry(found, Code.OFFSET_MOVED_TO_TIERED_STORAGE, now_ms, why=why)
-        found.stage = _Stage.RESETTING
+        found.enter(_Stage.RESETTING)
         leader = _LeaderAnswers(self._port, self.leader_id, position)
         then = partial(self._beginning_found, position)
         return TierStart(found.partition, leader, self._tier, then).begin(now_ms)
@@ -585,7 +612,7 @@ class Fetcher:
 
     def _reset_failed(self, found: _Followed, problem: KafkaError, now_ms: int) -> Effects:
         if problem.code == Code.FENCED_LEADER_EPOCH:
-            found.stage = _Stage.FAILED
+            found.enter(_Stage.FAILED)
             return []
         found.not_before_ms = now_ms + self._backoff_ms
         return self._resume(found, now_ms)
@@ -596,7 +623,7 @@ class Fetcher:
 
     def _resume(self, found: _Followed, now_ms: int) -> Effects:
         self._touch(found)
-        found.stage = _Stage.FETCHING
+        found.enter(_Stage.FETCHING)
         return self.go(now_ms)
 
 

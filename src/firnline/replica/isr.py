@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.errors import Code
 from firnline.base.ids import NO_BROKER_EPOCH, NO_OFFSET
-from firnline.base.replicas import IsrMember
+from firnline.base.replicas import IsrChange, IsrMember
 
 # Earlier than any time.
 _NEVER_MS = -(1 << 62)
@@ -206,6 +206,48 @@ def proposal(
         epoch = None if follower is None else follower.broker_epoch
         found.append(IsrMember(broker_id, NO_BROKER_EPOCH if epoch is None else epoch))
     return tuple(found)
+
+
+def assert_maximal(
+    isr: Sequence[int], maximal_isr: Sequence[int], proposed: IsrChange | None
+) -> None:
+    """Assert, at each change of them, that every replica counts that may be in the committed ISR (R6, R7)."""
+    assert all(each in maximal_isr for each in isr), "the maximal ISR holds all of the ISR (R6)"
+    assert proposed is None or all(each in maximal_isr for each, _ in proposed.new_isr), (
+        "a proposed member counts until the proposal is decided (R7)"
+    )
+
+
+def assert_known(
+    maximal_isr: Sequence[int], followers: dict[int, ReplicaState], node_id: int
+) -> None:
+    """Assert that a leader has the state of each member: without it, none would hold the high watermark."""
+    assert all(each in followers for each in maximal_isr if each != node_id), (
+        "a leader knows how far each member of the maximal ISR is (R6)"
+    )
+
+
+def assert_committed(
+    end_offset: int, maximal_isr: Sequence[int], followers: dict[int, ReplicaState]
+) -> None:
+    """Assert R6 for a new high watermark. Skips a member that only the controller's answer names."""
+    known = (followers.get(broker_id) for broker_id in maximal_isr)
+    assert all(each is None or each.end_offset >= end_offset for each in known), (
+        "each member of the maximal ISR has what is committed (R6)"
+    )
+
+
+def assert_may_join(
+    members: Sequence[int],
+    isr: Sequence[int],
+    followers: dict[int, ReplicaState],
+    needed_offset: int,
+) -> None:
+    """Assert R8 for a proposal. `needed_offset`: what a member that is not in `isr` must have fetched."""
+    new = (followers[broker_id] for broker_id in members if broker_id not in isr)
+    assert all(each.end_offset >= needed_offset for each in new), (
+        "a replica that joins has every committed record, in this leader epoch (R8)"
+    )
 
 
 def is_stale(brokers: Brokers, replica_id: int, broker_epoch: int) -> bool:

@@ -31,6 +31,10 @@ from firnline.replica.isr import (
     Brokers,
     FetchClock,
     ReplicaState,
+    assert_committed,
+    assert_known,
+    assert_maximal,
+    assert_may_join,
     is_refused,
     is_stale,
     lowest_start,
@@ -180,6 +184,7 @@ class Partition:
         self._set_followers()
         if is_new_epoch:
             self._begin_epoch(is_new_leader=not was_leader, now_ms=now_ms)
+        assert_known(self.maximal_isr, self.followers, self.node_id)
         self._advance_high_watermark(now_ms)
         return is_new_epoch
 
@@ -194,11 +199,10 @@ class Partition:
         self._assert_isr()
 
     def _assert_isr(self) -> None:
-        """rel-R7: no member of the ISR lacks a committed record. Called per change, not per request."""
-        assert all(each in self.maximal_isr for each in self.isr), (
-            "the maximal ISR holds all of the ISR"
-        )
+        """Called at each change of the ISR, not at each request."""
+        assert_maximal(self.isr, self.maximal_isr, self.proposed)
         assert not self.is_alone or self.maximal_isr == (self.node_id,), "no other replica counts"
+        assert not self.is_alone or self.min_isr <= 1, "alone, it commits without a look at R13"
 
     def _drop_impossible_proposals(self) -> None:
         """Drop those that no controller can apply any more; members of the others count (rel-R7)."""
@@ -289,6 +293,8 @@ class Partition:
         refusal = self.refusal
         if refusal is not None:
             return refusal
+        assert self.leader_id == self.node_id, "only the leader appends (R15)"
+        assert not self.is_offline, "files that failed once take no record (P9)"
         log = self.log
         if acks == ACKS_ALL and len(self.isr) < self.min_isr:
             return TOO_FEW_BEFORE
@@ -500,6 +506,7 @@ class Partition:
         """
         if self.unanswered_proposals and self.proposed is None:
             self._drop_impossible_proposals()
+            self._assert_isr()
         self.shrink(now_ms)
         if self.unanswered_proposals and self.proposed is None and self.refusal is None:
             self._propose_anew()
@@ -520,6 +527,9 @@ class Partition:
             self._propose(stay)  # a member counts until the controller removed it
 
     def _propose(self, members: Sequence[int]) -> None:
+        assert self.proposed is None, "one proposal at a time (I15)"
+        needed_offset = max(self.log.high_watermark, self.epoch_start_offset)
+        assert_may_join(members, self.isr, self.followers, needed_offset)
         self._settle_followers()
         self.proposed = IsrChange(
             self.topic_id,
@@ -581,6 +591,7 @@ class Partition:
             ):
                 end = follower.end_offset
         if end > log.high_watermark:
+            assert_committed(end, self.maximal_isr, self.followers)
             log.advance_high_watermark(end)
 
     # ----------------------------------------------------------------------------------- read
