@@ -21,22 +21,23 @@ from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, PartitionKey, TopicPartition
 from firnline.base.ports import Buffer
-from firnline.base.units import INT32_MAX
-from firnline.log.truncation import Truncation
-from firnline.records.batch import HEADER_BYTES, parse_header
-from firnline.records.portions import portions
-from firnline.records.validate import check_fetched
-from firnline.replica.leader_endpoint import (
+from firnline.base.replicas import (
     EARLIEST,
     LATEST,
+    EpochEnd,
     Fetched,
     FetchReply,
     LeaderFetch,
     LeaderPort,
     Position,
 )
+from firnline.base.units import INT32_MAX
+from firnline.log.truncation import Truncation
+from firnline.records.batch import HEADER_BYTES, parse_header
+from firnline.records.portions import portions
+from firnline.records.validate import check_fetched
 from firnline.replica.partition import Partition
-from firnline.replica.tier_start import Beginning, EpochEnd, Tier, TierStart
+from firnline.replica.tier_start import Beginning, Tier, TierStart
 
 if TYPE_CHECKING:
     from firnline.log.log import Log

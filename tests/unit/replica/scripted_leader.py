@@ -5,8 +5,8 @@ from typing import Any
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
+from firnline.base.replicas import Fetched, FetchReply, LeaderFetch, Position
 from firnline.replica.follower import Fetcher
-from firnline.replica.leader_endpoint import Fetched, FetchReply, LeaderFetch, Position
 from firnline.replica.partition import Partition
 from firnline.sim.disk import CrashableFs
 from tests.worlds.effects import World

@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Effects
-from firnline.base.replicas import IsrChange, IsrMember
+from firnline.base.replicas import FetchReply, IsrChange, IsrMember
 from firnline.config.topic import TopicConfig
 from firnline.log.truncation import _assert_in_order
 from firnline.replica.alter import AlterPartitions
 from firnline.replica.follower import _NEXT_STAGES, _Followed, _Stage
-from firnline.replica.leader_endpoint import FetchReply
 from firnline.replica.partition import Partition
 from firnline.replica.sole_replicas import SoleReplicas
 from tests.unit.replica.scripted_leader import Leader, fetched, records, replica
