@@ -164,6 +164,25 @@ class Fetcher:
     backoff_ms          replica.fetch.backoff.ms
     on_storage_failure  called with a partition whose files failed
     tier                the remote tier, for partitions whose next records only it has (T29); None: no tier
+
+    _followed           the followed partitions. One that was removed and added again is another `_Followed`,
+                        so what was under way for the old one is dropped
+    _session_id, _session_epoch  of the leader's fetch session. Epoch 0: the next Fetch names all partitions
+                        and begins a session. After an error of the whole request both begin anew
+    _changed            partitions whose position or stage may have changed: `_look` checks only these, so a
+                        Fetch costs what changed. Whoever changes one outside of `_look` puts it here
+    _unlooked           of all: still to be checked, because the log start moves without notice
+    _wanted             what the next Fetch would ask: the position of each partition that is due. A partition
+                        is here or in `_paused`, never in both
+    _paused             partitions in a backoff -> its end
+    _unsent             partitions checked since the last Fetch: only these can differ from `_in_session`
+    _in_session         what the leader's session has, so only differences are sent (KIP-227)
+    _is_fetching        a Fetch is under way, or its response is being applied: one at a time, so a response
+                        is compared with the positions of its own request
+    _truncations        queued truncations, oldest first, of partitions in stage TRUNCATING; one that is
+                        followed no more is skipped when its turn comes
+    _truncating         truncations under way, at most TRUNCATIONS_AT_ONCE
+    _not_before_ms      the end of the backoff of the whole session
     """
 
     def __init__(
@@ -183,17 +202,16 @@ class Fetcher:
         self._followed: dict[PartitionKey, _Followed] = {}
         self._session_id = _NO_SESSION
         self._session_epoch = _FIRST_EPOCH
-        # Partitions whose position or stage may have changed: `_look` checks only these.
         self._changed: dict[PartitionKey, None] = {}
         self._look_at_all_ms = 0
-        self._unlooked: deque[PartitionKey] = deque()  # of all: still to be checked
+        self._unlooked: deque[PartitionKey] = deque()
         self._applying = Background(f"fetch from {leader_id}")
         self._wanted: dict[PartitionKey, Position] = {}
-        self._paused: dict[PartitionKey, int] = {}  # -> until when
-        self._unsent: dict[PartitionKey, None] = {}  # checked since the last Fetch
-        self._in_session: dict[PartitionKey, Position] = {}  # what the leader's session has
+        self._paused: dict[PartitionKey, int] = {}
+        self._unsent: dict[PartitionKey, None] = {}
+        self._in_session: dict[PartitionKey, Position] = {}
         self._is_fetching = False
-        self._truncations: deque[_QueuedTruncation] = deque()  # waiting to begin
+        self._truncations: deque[_QueuedTruncation] = deque()
         self._truncating = 0
         self._is_stopped = False
         self._not_before_ms = 0

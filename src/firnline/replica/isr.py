@@ -106,10 +106,18 @@ class FetchClock:
 class ReplicaState:
     """The state of one follower, from its Fetches in the present leader epoch (I13); offsets are -1 before.
 
-    leader_end_offset  our log end offset at its last Fetch
+    end_offset         its fetch offset: it has every record below. It may fall, for it may truncate, and what
+                       it claims is not checked: the high watermark never follows it beyond our own log
+    log_start_offset   its log start offset. The lowest of all is the low watermark of DeleteRecords
+    leader_end_offset  our log end offset at its last Fetch; never falls within the epoch. A follower that
+                       reaches it was caught up at that Fetch, however much was appended since
     fetched_ms         the time of its last Fetch
-    broker_epoch       None before its first Fetch; -1 if its protocol version has none
-    clock              of the session in which it rests; None if it does not rest
+    broker_epoch       of the incarnation that fetched: only that one may join the ISR (I15, I17). None before
+                       its first Fetch; -1 if its protocol version has none
+    clock              of the session in which it rests, and which has the time of its last Fetch; None if it
+                       does not rest
+    _caught_up_ms      when it last had every record, as far as known without `clock`; never falls within the
+                       epoch. It leaves the ISR when that is longer ago than replica.lag.time.max.ms (I20)
     """
 
     __slots__ = (

@@ -76,20 +76,26 @@ _new_tuple = tuple.__new__  # half the cost of the class's constructor
 class Partition:
     """One hosted partition.
 
+    log              the records. Only its leader, or the fetcher of its leader epoch, appends to it
     node_id          this broker
     fsync_rule       when a response waits for the disk: firnline.acks.fsync
     brokers          what metadata says of the other brokers
+    leader_id        the leader in the newest metadata; -1: none, or the replica was removed
     leader_epoch     never falls (rel-R16): records of an older leader carry an older epoch
     partition_epoch  never falls (rel-R16): the controller accepts a proposal only for its own partition epoch
+    replicas         the assignment, preferred leader first
     isr              the ISR that the controller committed, as far as this broker knows
     maximal_isr      the replicas that must have a record before it is committed: `isr`, and those that our
                      unanswered proposals would add (rel-R7). The controller may have added them already
     proposed         the ISR change under way, or None. One at a time (I15): of two with one partition epoch
                      the controller could apply either
     unanswered_proposals  those that brought no answer and that the controller may still apply
-    followers        the other replicas and members of the ISR, by id, while this broker leads
+    followers        the other replicas and members of the ISR, by id, while this broker leads; else empty
+    epoch_start_offset  where this leader epoch begins. No follower below joins: it may truncate (R8)
     is_alone         no other replica counts: an append is committed at once
+    is_offline       the files failed; for good in this run (P9). `failed_by` says why, for the operator
     refusal          None exactly while this broker leads and the files are intact; an append checks only this
+    ..._waiters      delayed fetches; produce requests until a high watermark; DeleteRecords until a low one
     """
 
     __slots__ = (
