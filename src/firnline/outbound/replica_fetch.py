@@ -11,6 +11,7 @@ from typing import Any
 from firnline.base.effects import Effects, Peer, Send, Unanswered
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
+from firnline.base.replicas import EpochEnd, Fetched, FetchReply, LeaderFetch, Position
 from firnline.config.broker import BrokerConfig
 from firnline.outbound.topic_client import TopicClient
 from firnline.protocol.messages.k01_fetch import (
@@ -30,8 +31,6 @@ from firnline.protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from firnline.replica.follower import Fetched, FetchReply, LeaderFetch, Position
-from firnline.replica.tier_start import EpochEnd
 
 # A waiting Fetch occupies its connection: requests that must not wait use another one.
 _CHANNEL, _SIDE_CHANNEL = "replica fetch", "replica offsets"
@@ -75,7 +74,7 @@ class ReplicaFetch(TopicClient):
         self._metadata_version = metadata_version
 
     def fetch(self, leader_id: int, ask: LeaderFetch, then: FetchThen, now_ms: int) -> Effects:
-        """See `replica.follower.LeaderPort`."""
+        """See `base.replicas.LeaderPort`."""
         peer = self._peer(leader_id)
         if peer is None:
             return then(_NOBODY, now_ms)
@@ -140,7 +139,7 @@ class ReplicaFetch(TopicClient):
     def list_offset(
         self, leader_id: int, position: Position, which: int, then: OffsetThen, now_ms: int
     ) -> Effects:
-        """See `replica.follower.LeaderPort`."""
+        """See `base.replicas.LeaderPort`."""
 
         def answered(answer: Any, at_ms: int) -> Effects:
             found = _offset(answer)
@@ -151,7 +150,7 @@ class ReplicaFetch(TopicClient):
     def local_start(
         self, leader_id: int, position: Position, then: EpochThen, now_ms: int
     ) -> Effects:
-        """See `replica.follower.LeaderPort`."""
+        """See `base.replicas.LeaderPort`."""
 
         def answered(answer: Any, at_ms: int) -> Effects:
             return then(_offset(answer), at_ms)
@@ -183,7 +182,7 @@ class ReplicaFetch(TopicClient):
     def epoch_end(
         self, leader_id: int, position: Position, epoch: int, then: EpochThen, now_ms: int
     ) -> Effects:
-        """See `replica.follower.LeaderPort`."""
+        """See `base.replicas.LeaderPort`."""
         wanted = OffsetForLeaderPartition(
             partition=position.partition,
             current_leader_epoch=position.leader_epoch,
