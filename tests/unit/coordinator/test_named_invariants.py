@@ -7,7 +7,7 @@ import pytest
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
-from firnline.base.ids import TopicPartition
+from firnline.base.ids import ProducerIdBlock, TopicPartition
 from firnline.coordinator.commits import CommittedOffset
 from firnline.coordinator.group import Group
 from firnline.coordinator.group_members import GroupMembers
@@ -19,7 +19,7 @@ from firnline.coordinator.membership import (
     choose_protocol,
 )
 from firnline.coordinator.offsets import Offsets
-from firnline.coordinator.producer_ids import ProducerIdBlock, ProducerIds
+from firnline.coordinator.producer_ids import ProducerIds
 from firnline.coordinator.shard import Shard
 from tests.worlds.groups import GROUP, GroupWorld
 
