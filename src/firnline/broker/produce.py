@@ -1,14 +1,16 @@
-"""Produce over the partitions of one request, and when it may be answered. PURE.
+"""Produce: appends the batches of one request and decides when to answer it. PURE.
 
-acks=0 and acks=1 answer at once; acks=all when every partition is committed, and, where
-`firnline.acks.fsync` asks for it, on disk. Failures are values, one per partition: a bad batch of one
-partition never costs another its append.
+Each partition has its own outcome, and errors are values: a bad batch never prevents the append of another
+partition. The order of events is: check the partition and the batch, compress the batch again if its codec
+differs from the topic's `compression.type`, append, then wait for what `acks` demands.
 
-A batch in another codec than its topic's `compression.type` is opened and compressed again, which takes a
-millisecond for some 30 KiB: what is larger than a few KiB is done by threads, while other connections go on.
-That connection waits, as each of Apache Kafka's does while a request of it is handled: so the batches of a
-producer keep their order. Leadership is asked when the batch is appended. Source: spec C13; rel-R13; design
-'Durable acks'; decision 0030, KIP-390.
+acks=0 and acks=1 wait for no follower. acks=all waits until every high watermark has passed its batch. Where
+`firnline.acks.fsync` applies, the answer also waits for a sync. A delayed Produce ends with the last of
+these events, with a change of leader, or with REQUEST_TIMED_OUT; the appended records stay in the log.
+
+Compressing again takes a millisecond for some 30 KiB. Threads do it for any batch larger than a few KiB. That
+connection waits meanwhile, as in Apache Kafka, so that a producer's batches keep their order. Leadership is
+checked at the append. Source: spec C13; rel-R13; design 'Durable acks'; decision 0030, KIP-390.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -27,29 +29,29 @@ from firnline.records.recompress import Target, recompress
 from firnline.records.validate import BatchLimits
 from firnline.replica.partition import ACKS_ALL, Partition
 
-_ATTRIBUTES = 5  # their place in a BatchHeader
-# Whoever is not us; another broker, as far as one can tell; this node itself.
+_ATTRIBUTES = 5  # index of the field in a BatchHeader
+# Who sent the batch: a client, another broker (as far as the listener shows), or a coordinator of this node.
 Origin = Literal["client", "broker", "coordinator"]
 Outcome = Appended | KafkaError
-# Low byte of the attributes of a batch.
+# Position of the low byte of a batch's attributes.
 _ATTRIBUTES_AT = 22
-# What is opened and compressed on the loop, for 6 us with snappy and 0.3 ms with gzip (measured); a trip to a
-# thread and back is no cheaper. A batch that is compressed may be half of that as it comes.
+# Batches up to this size are compressed on the event loop: 6 us with snappy, 0.3 ms with gzip (measured). A
+# trip to a thread and back costs as much. For a batch that arrives compressed the limit is half of this.
 _SMALL_BYTES = 4 * KIB
-# What a thread does before others have their turn, and the loop appends at a time. A batch of a kilobyte may
-# be one of a mebibyte in its topic's codec.
+# What a thread compresses, and the loop appends, before others get their turn. A batch of a kilobyte may
+# become a mebibyte in its topic's codec.
 _BATCHES_PER_TURN = 8
 _MADE_BYTES_PER_TURN = MIB
-# The partition as looked up, or why there is none; and its batch, writable, or null on the wire.
+# The partition or the error of its lookup; and its batch, which is writable, or None if null on the wire.
 Write = tuple[Partition | KafkaError, bytearray | memoryview | None]
 _Job = tuple[int, Partition, Target, BatchLimits]
-Answer = Callable[[list[Outcome], int], Effects]
-# A batch to append for each that was asked for, as far as they came, or why there is none.
+ProduceCallback = Callable[[list[Outcome], int], Effects]
+# The compressed batches or their errors: a prefix of the batches that the thread was given.
 Compression = Beside[list[bytearray | KafkaError]]
 
 
 class Producing:
-    """Appends for clients and for our own coordinators."""
+    """Appends batches of clients and of this node's coordinators."""
 
     __slots__ = ("_is_for_brokers", "_on_storage_error", "_serial")
 
@@ -58,7 +60,7 @@ class Producing:
         on_storage_error: Callable[[Partition, int], Effects],
         is_for_brokers: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`on_storage_error(partition, now_ms)` is told of each partition whose files failed.
+        """`on_storage_error(partition, now_ms)` is called for each partition whose files failed.
 
         is_for_brokers  whether other brokers connect to the listener of that name
         """
@@ -67,7 +69,7 @@ class Producing:
         self._on_storage_error = on_storage_error
 
     def origin_at(self, listener: str) -> Origin:
-        """Whose requests come to that listener, as far as one can tell without security."""
+        """Return who sends requests to that listener, as far as one can tell without authentication."""
         return "broker" if self._is_for_brokers(listener) else "client"
 
     def append_checked(
@@ -76,13 +78,14 @@ class Producing:
         batch: memoryview,
         header: tuple[int, ...],
         acks: int,
-        woken: Effects,
+        completed: Effects,
         now_ms: int,
     ) -> Outcome | None:
-        """Append the one batch of a client's request: its shape and CRC are right, `header` has its fields.
+        """Append the one batch of a client's request. The caller has checked its shape and CRC.
 
-        Collects in `woken` what follows for others. Call `await_answer` then if a sync or followers
-        have to be waited for. None: nothing was done, as there is more to it.
+        `header` has the batch's fields. Effects of delayed fetches go into `completed`. The caller calls
+        `await_answer` next if the answer has to wait for a sync or for followers. None: not the common case,
+        and nothing was done.
         """
         attributes = header[_ATTRIBUTES]
         codec = partition.log.settings.stored_codec
@@ -93,10 +96,10 @@ class Producing:
         ):
             return None
         if not partition.is_alone or partition.refusal or partition.fetch_waiters.waiting:
-            return self._append(partition, batch, acks, "client", woken, now_ms, header)
+            return self._append(partition, batch, acks, "client", completed, now_ms, header)
         outcome = partition.append(batch, acks, now_ms, "client", header)
         if type(outcome) is KafkaError:
-            woken += self.told_of_failure(partition, now_ms)
+            completed += self.report_if_offline(partition, now_ms)
         return outcome
 
     def await_answer(
@@ -105,10 +108,10 @@ class Producing:
         outcome: Appended,
         acks: int,
         until_ms: int,
-        answer: Answer,
+        answer: ProduceCallback,
         now_ms: int,
     ) -> Effects:
-        """Have `answer` called with what became of it once `acks` is reached."""
+        """Call `answer` with the outcome once `acks` is satisfied."""
         flushes = (0,) if partition.needs_flush(acks) else ()
         commits = acks == ACKS_ALL and not partition.is_committed(outcome.last_offset + 1)
         pending = _Pending([outcome], answer, self._on_storage_error)
@@ -116,8 +119,8 @@ class Producing:
         effects = self._wait(pending, flushes, (0,) if commits else (), until_ms, now_ms)
         return effects if pending.left else effects + pending.answer(pending.outcomes, now_ms)
 
-    def told_of_failure(self, partition: Partition, now_ms: int) -> Effects:
-        """What follows where an append took the partition offline: nothing where it did not."""
+    def report_if_offline(self, partition: Partition, now_ms: int) -> Effects:
+        """Report the partition if the append took it offline."""
         return self._on_storage_error(partition, now_ms) if partition.is_offline else []
 
     def produce(
@@ -126,31 +129,31 @@ class Producing:
         *,
         acks: int,
         timeout_ms: int,
-        answer: Answer,
+        answer: ProduceCallback,
         now_ms: int,
         origin: Origin = "client",
     ) -> Effects:
-        """Append all of `writes`, then `answer(outcomes, now_ms)` in their order, when `acks` is reached.
+        """Append `writes`. Call `answer(outcomes, now_ms)`, in the same order, once `acks` is satisfied.
 
-        They are stored as they are. Those of clients that may have to be compressed again come to
-        `produce_in_slices`.
+        The batches are stored unchanged. Batches of clients may have to be compressed again:
+        they go through `produce_in_slices`.
 
         acks        0, 1 or -1; anything else is INVALID_REQUIRED_ACKS for every partition
-        timeout_ms  how long an acks=all answer waits for followers before REQUEST_TIMED_OUT
+        timeout_ms  how long acks=all waits for followers before REQUEST_TIMED_OUT
         """
         if acks not in (0, 1, ACKS_ALL):
             return answer([_BAD_ACKS] * len(writes), now_ms)
         outcomes: list[Outcome] = []
-        woken, flushes, commits = self._append_all(writes, outcomes, acks, origin, now_ms)
+        completed, flushes, commits = self._append_all(writes, outcomes, acks, origin, now_ms)
         if not flushes and not commits:
             effects = answer(outcomes, now_ms)
-            return effects + woken if woken else effects
+            return effects + completed if completed else effects
         pending = _Pending(outcomes, answer, self._on_storage_error)
         pending.add(writes)
         waits = self._wait(pending, flushes, commits, now_ms + timeout_ms, now_ms)
         if not pending.left:
-            return woken + pending.answer(outcomes, now_ms)
-        return woken + waits
+            return completed + pending.answer(outcomes, now_ms)
+        return completed + waits
 
     def produce_in_slices(
         self,
@@ -158,19 +161,19 @@ class Producing:
         *,
         acks: int,
         timeout_ms: int,
-        answer: Answer,
+        answer: ProduceCallback,
         now_ms: int,
         origin: Origin = "client",
     ) -> Generator[Effects | Compression, int, Effects]:
-        """As `produce` for a client, of whose writes one of `slices` is looked up and appended at a time.
+        """Do the same as `produce` for a client, one of `slices` at a time.
 
-        What has to be in another codec is compressed before, by threads if it is much. What a slice appended
-        is waited for from then on, so that nothing between two slices is missed. Each list is emptied when it
-        is done.
+        Batches in the wrong codec are compressed first, by threads if they are large. Waiters are registered
+        right after each slice's append, so that no event between two slices is missed. Each list is emptied
+        when it is done.
         """
         outcomes: list[Outcome] = []
         pending = _Pending(outcomes, answer, self._on_storage_error)
-        pending.left = 1  # the answer does not come before the last slice
+        pending.left = 1  # no answer before the last slice
         until_ms = now_ms + timeout_ms
         for writes in slices:
             if acks not in (0, 1, ACKS_ALL):
@@ -187,9 +190,11 @@ class Producing:
                     ready = writes[:]
                 del writes[: len(ready)]
                 pending.add(ready)
-                woken, flushes, commits = self._append_all(ready, outcomes, acks, origin, now_ms)
-                ready.clear()  # no view of the receive buffer is kept while others are served
-                now_ms = yield woken + self._wait(pending, flushes, commits, until_ms, now_ms)
+                completed, flushes, commits = self._append_all(
+                    ready, outcomes, acks, origin, now_ms
+                )
+                ready.clear()  # others are served next, and may reuse the receive buffer of these views
+                now_ms = yield completed + self._wait(pending, flushes, commits, until_ms, now_ms)
         return pending.one_less(now_ms)
 
     def _append_all(
@@ -202,9 +207,10 @@ class Producing:
     ) -> tuple[Effects, list[int], list[int]]:
         """Append `writes` and add their outcomes.
 
-        Returns the Fetches that are completed, and which outcomes have to be synced, and committed.
+        Returns the effects of completed fetches, and the indexes of the outcomes that wait for a sync and
+        for the high watermark.
         """
-        woken: Effects = []
+        completed: Effects = []
         flushes: list[int] = []
         commits: list[int] = []
         for index, (partition, batch) in enumerate(writes, len(outcomes)):
@@ -216,14 +222,14 @@ class Producing:
                 outcomes.append(_EMPTY)
                 continue
             if origin != "coordinator":
-                refusal = _not_theirs(partition.topic_partition.topic, origin)
+                refusal = _write_error(partition.topic_partition.topic, origin)
                 if refusal is not None:
                     outcomes.append(refusal)
                     continue
                 if len(batch) > _ATTRIBUTES_AT and batch[_ATTRIBUTES_AT] & TRANSACTIONAL_MASK:
                     outcomes.append(_NO_TRANSACTION)
                     continue
-            outcome = self._append(partition, batch, acks, origin, woken, now_ms)
+            outcome = self._append(partition, batch, acks, origin, completed, now_ms)
             outcomes.append(outcome)
             if acks == 0 or type(outcome) is KafkaError:
                 continue
@@ -231,7 +237,7 @@ class Producing:
                 flushes.append(index)
             if acks == ACKS_ALL and not partition.is_committed(outcome.last_offset + 1):  # type: ignore[union-attr]
                 commits.append(index)
-        return woken, flushes, commits
+        return completed, flushes, commits
 
     def _append(
         self,
@@ -239,25 +245,25 @@ class Producing:
         batch: bytearray | memoryview,
         acks: int,
         origin: Origin,
-        woken: Effects,
+        completed: Effects,
         now_ms: int,
         header: tuple[int, ...] | None = None,
     ) -> Outcome:
-        """Append, and collect in `woken` the Fetches that it completes."""
-        judged_as: Literal["client", "coordinator"] = "client"
+        """Append the batch. The effects of the delayed fetches that it completes go into `completed`."""
+        validated_as: Literal["client", "coordinator"] = "client"
         if origin == "coordinator":
-            judged_as = origin
+            validated_as = origin
         if partition.refusal is not None:
             return partition.refusal
         if partition.is_alone and not partition.fetch_waiters:
-            outcome = partition.append(batch, acks, now_ms, judged_as, header)
+            outcome = partition.append(batch, acks, now_ms, validated_as, header)
         else:
             log = partition.log
             stable, high = log.last_stable_offset, log.high_watermark
-            outcome = partition.append(batch, acks, now_ms, judged_as, header)
-            woken += partition.grown(len(batch), stable, high, now_ms)
+            outcome = partition.append(batch, acks, now_ms, validated_as, header)
+            completed += partition.grown(len(batch), stable, high, now_ms)
         if type(outcome) is KafkaError:
-            woken += self.told_of_failure(partition, now_ms)
+            completed += self.report_if_offline(partition, now_ms)
         return outcome
 
     def _wait(
@@ -268,14 +274,14 @@ class Producing:
         until_ms: int,
         now_ms: int,
     ) -> Effects:
-        """Have what was appended waited for; `pending.left` counts it."""
+        """Start waiting for syncs and commits; `pending.left` counts them."""
         files: list[File] = []
         ends: list[_End] = []
         effects: Effects = []
         for index in flushes:
             partition = pending.partition(index)
-            dirty, told = pending.dirty_files(index, now_ms)
-            effects += told
+            dirty, failed = pending.dirty_files(index, now_ms)
+            effects += failed
             if dirty:
                 files += dirty
                 ends.append((index, partition.log.log_end_offset, partition.leader_epoch))
@@ -296,12 +302,12 @@ class Producing:
         return effects
 
 
-# Which of the writes, up to where its log is synced, and the leader epoch it was appended in.
+# Index of the write, log end offset that the sync covers, and leader epoch at the append.
 _End = tuple[int, int, int]
 
 
 class _Pending:
-    """One Produce whose answer waits. `left` counts what is outstanding; -1 once it is answered."""
+    """A delayed Produce. `left` counts the events it still waits for; -1 once it is answered."""
 
     __slots__ = (
         "_on_storage_error",
@@ -316,7 +322,7 @@ class _Pending:
     def __init__(
         self,
         outcomes: list[Outcome],
-        answer: Answer,
+        answer: ProduceCallback,
         on_storage_error: Callable[[Partition, int], Effects],
     ) -> None:
         self._partitions: list[Partition | KafkaError] = []
@@ -328,9 +334,9 @@ class _Pending:
         self._on_storage_error = on_storage_error
 
     def add(self, writes: Sequence[Write]) -> None:
-        """Know the partitions of more outcomes.
+        """Add the partitions of more outcomes.
 
-        Only them: the batches are views of a buffer that is used again by the time of the answer.
+        It does not keep the batches: they are views of a buffer that is reused before the answer.
         """
         self._partitions += [partition for partition, _ in writes]
 
@@ -340,9 +346,9 @@ class _Pending:
         return found
 
     def dirty_files(self, index: int, now_ms: int) -> tuple[Sequence[File], Effects]:
-        """Return what has to be synced for an outcome, and what follows where that cannot be said.
+        """Return the files to sync for an outcome, and the effects of a storage error.
 
-        It is refused then, for nothing vouches for it; the producer sends it again.
+        After an error nothing shows that the records are on disk. The write fails, and the producer retries.
         """
         partition = self.partition(index)
         try:
@@ -362,7 +368,7 @@ class _Pending:
         )
 
     def _committed(self, index: int, now_ms: int) -> Effects:
-        """The watermark passed it, or the partition changed: say which."""
+        """Handle that the high watermark passed the batch, or that the partition changed."""
         if index not in self.uncommitted:
             return []  # timed out meanwhile
         del self.uncommitted[index]
@@ -374,7 +380,7 @@ class _Pending:
         return self._kept(index, partition, now_ms)
 
     def _kept(self, index: int, partition: Partition, now_ms: int) -> Effects:
-        """Committed because the others left the ISR: it is on this machine alone, so it has to be on disk."""
+        """Finish a committed write. If only this replica is left in the ISR, the records must be on disk."""
         outcome = self.outcomes[index]
         assert isinstance(outcome, Appended)
         end = (index, partition.log.log_end_offset, partition.leader_epoch)
@@ -387,9 +393,9 @@ class _Pending:
         return [Flush(files=files, then=lambda error, now: self.flushed([end], error, now))]
 
     def flushed(self, ends: "list[_End]", error: StorageError | None, now_ms: int) -> Effects:
-        """The disk has it, or failed: then the files are lost, whatever a retry says (rel-P9).
+        """Handle the end of a sync. After a failed sync a retry proves nothing: the files are lost (rel-P9).
 
-        Whoever leads meanwhile may be of another lineage: where the epoch is over, nothing is promised.
+        If the leader epoch has changed meanwhile, a new leader may have another lineage, so the write fails.
         """
         effects: Effects = []
         for index, end_offset, leader_epoch in ends:
@@ -406,7 +412,7 @@ class _Pending:
         return effects + self.one_less(now_ms)
 
     def timed_out(self, now_ms: int) -> Effects:
-        """Followers did not come in time. The append stands; the producer may retry."""
+        """Fail the writes that followers did not confirm in time. Their records stay in the log."""
         self.timer = None
         late = list(self.uncommitted)
         self.uncommitted.clear()
@@ -429,16 +435,15 @@ class _Pending:
 
 
 def is_in_its_codec(log: Log, attributes: int) -> bool:
-    """Whether the log stores a batch with these attributes as it came."""
+    """Whether the log stores a batch with these attributes without compressing it again."""
     return log.settings.stored_codec in (None, attributes & COMPRESSION_MASK)
 
 
 class Recompression:
-    """The batches among `writes` that have to be compressed again. Falsy where there is none.
+    """The batches among `writes` that have to be compressed again. Falsy if there are none.
 
-    `here` does it at once if that is little: `writes` has the result afterwards. Else `beside` has threads do
-    some of it, and `placed` returns as many of the writes with theirs. A result is a batch to append, or why
-    there is none.
+    `here` compresses a single small batch at once and puts the result into `writes`. Else `beside` returns
+    work for a thread, and `placed` then returns the finished writes. A result is a batch or an error.
     """
 
     __slots__ = ("_jobs", "_now_ms", "_writes")
@@ -466,7 +471,7 @@ class Recompression:
         return bool(self._jobs)
 
     def here(self) -> bool:
-        """Compress the one batch if it is small; False: nothing was done."""
+        """Compress the batch at once if it is a single small one. False: nothing was done."""
         if len(self._jobs) != 1:
             return False
         place, partition, target, limits = self._jobs[0]
@@ -477,14 +482,16 @@ class Recompression:
             return False
         found = recompress(batch, target, limits, self._now_ms, opened_bytes_max=_SMALL_BYTES)
         if isinstance(found, KafkaError):
-            return False  # for one that it opens to more, or for another reason: threads find out
+            return (
+                False  # it may only be too large when decompressed: a thread reports the real error
+            )
         self._writes[place] = partition, found
         return True
 
     def beside(self) -> Compression:
-        """Return what threads are to do; then call `placed` with it.
+        """Return the work for a thread. Call `placed` with it when it is done.
 
-        From here on no view of the receive buffer is kept: it is used again meanwhile.
+        This copies the batches out of the receive buffer, which is reused meanwhile.
         """
         for place, (partition, batch) in enumerate(self._writes):
             if isinstance(batch, memoryview):
@@ -510,7 +517,7 @@ class Recompression:
         return Beside("compress batches", "codec", work)
 
     def placed(self, done: Compression) -> list[Write]:
-        """Return the first of the writes, with what threads made of them. The rest is for another turn."""
+        """Return the first writes, with the thread's results. The other writes are for another turn."""
         results = done.result
         if isinstance(results, KafkaError):
             results = [_BUSY] * len(self._jobs)
@@ -528,7 +535,7 @@ class Recompression:
 
 def _target(log: Log) -> Target:
     codec, config = log.settings.stored_codec, log.config
-    assert codec is not None, "a log that stores what producers send compresses nothing again"
+    assert codec is not None, "a log without a codec of its own compresses nothing again"
     levels = {
         GZIP: config.compression_gzip_level,
         LZ4: config.compression_lz4_level,
@@ -538,13 +545,13 @@ def _target(log: Log) -> Target:
 
 
 def _is_quick(target: Target) -> bool:
-    """Whether its level is none of those that take many times as long."""
-    usual = USUAL_LEVELS.get(target.codec)
-    return usual is None or target.level is None or target.level <= usual
+    """Whether the level is not one of those that take many times as long."""
+    limit = USUAL_LEVELS.get(target.codec)
+    return limit is None or target.level is None or target.level <= limit
 
 
-def _not_theirs(topic: str, origin: Origin) -> KafkaError | None:
-    """Say why whoever asks may not write to the topic: what the system believes, the system alone writes."""
+def _write_error(topic: str, origin: Origin) -> KafkaError | None:
+    """Return why `origin` may not write to the topic. Only the system itself writes to system topics."""
     if topic not in SYSTEM_TOPICS:
         return None
     if topic == REMOTE_LOG_METADATA_TOPIC:
@@ -556,13 +563,15 @@ _BAD_ACKS = KafkaError(Code.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
 _INTERNAL = KafkaError(Code.INVALID_TOPIC_EXCEPTION, "clients do not write to internal topics")
 _BROKERS_ALONE = KafkaError(
     Code.INVALID_TOPIC_EXCEPTION,
-    "brokers alone write to this topic, at the listener that is theirs",
+    "only brokers write to this topic, through the inter-broker listener",
 )
-# Nobody coordinates transactions yet: one that was begun would never end, and hold up every reader of
-# committed records (reliability d 37).
+# There is no transaction coordinator yet. A transaction would never end, and would block every
+# read_committed consumer (reliability d 37).
 _NO_TRANSACTION = KafkaError(Code.INVALID_TXN_STATE, "no transaction was begun for this partition")
 _EMPTY = KafkaError(Code.INVALID_RECORD, "a Produce partition holds exactly one record batch")
 _STORAGE_FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the log directory failed")
-_EPOCH_OVER = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "another leader epoch began meanwhile")
+_EPOCH_OVER = KafkaError(
+    Code.NOT_LEADER_OR_FOLLOWER, "the leader epoch changed before the sync ended"
+)
 _TIMED_OUT = KafkaError(Code.REQUEST_TIMED_OUT, "followers did not confirm in time")
-_BUSY = KafkaError(Code.REQUEST_TIMED_OUT, "too many batches wait to be compressed: send it again")
+_BUSY = KafkaError(Code.REQUEST_TIMED_OUT, "too many batches wait for compression: retry")
