@@ -1,11 +1,16 @@
-"""Fetch over the partitions of one request: local first, then the tier, then wait. PURE.
+"""Fetch: reads the partitions of one request and answers, or waits for more bytes. PURE.
 
-Partitions are read in the order asked, within the request's byte limit; the first batch found is
-returned whole whatever its size (KIP-74). Offsets that only the tier has are read through a port,
-several partitions of one request at once (better than T37), and whatever is ready when
-`remote.fetch.max.wait.ms` is over is answered. With too few bytes the request waits in
-`replica/waiters`. What is not in memory a thread reads first (decision 0029): where others have something
-they are answered meanwhile, else the request waits. Source: spec C14, T35-T42.
+The order of events is: find the fetch session, read local files, read the tier, wait, read again, answer.
+Partitions are read in the order of the request, within its byte limit. The first batch is returned complete
+whatever its size (KIP-74).
+
+Offsets that only the tier has are read through a port, for all partitions of the request in parallel (better
+than T37). After `remote.fetch.max.wait.ms` the request is answered with what has arrived. A request with too
+few bytes becomes a delayed fetch in `replica/waiters`: an append, a high watermark, a change of the partition
+or a timer completes it. Then all partitions are read again.
+
+A thread brings cold pages into memory first (decision 0029). If other partitions have records, the request is
+answered with those; else it waits for the disk. Source: spec C14, T35-T42.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,16 +49,16 @@ from firnline.replica.waiters import FetchWaiter, FetchWaiters, LargeWaiters
 if TYPE_CHECKING:
     from firnline.tiered.reader import RemoteLogReadResult  # a node without a tier does not load it
 
-# What is read in one step: a millisecond and a half.
+# Partitions read without letting others run: a millisecond and a half.
 PARTITIONS_PER_SLICE = 200
-# So long a Fetch that has found nothing waits for a disk at least, whatever its client says.
+# A Fetch that has found nothing waits at least this long for a disk, whatever its `max_wait_ms`.
 _DISK_MS = 500
-# So long what was read for it waits for what other disks read for it, too: one of them may hang.
+# Pages of one disk wait this long for pages of the other disks, one of which may hang.
 _OTHERS_MS = 20
 
 
 class RemoteRead(Protocol):
-    """The tier's door. Answers once through `then`, at once or later; errors are values (T41)."""
+    """Reads from the tier. Calls `then` once, at once or later; errors are values (T41)."""
 
     def __call__(
         self,
@@ -68,32 +73,33 @@ class RemoteRead(Protocol):
     ) -> Effects: ...
 
 
-# Bytes of the answer, least bytes, whether topics are named by id, and who asks.
+# max_bytes, min_bytes, whether topics are named by id, and the owner of the session.
 FetchLimits = tuple[int, int, bool, Owner]
 
 
 class FetchAnswer(NamedTuple):
-    """`error` concerns the whole request; otherwise one outcome per partition that has news."""
+    """An `error` of the whole request, or one outcome for each partition in the response."""
 
     error: KafkaError | None
     session_id: int
     outcomes: Answered
 
 
-Answer = Callable[[FetchAnswer], Effects]
-# Returns the broker that a consumer (rack, listener) should read a led partition from, at an offset; or None.
+FetchCallback = Callable[[FetchAnswer], Effects]
+# (partition, rack, listener, offset) -> the preferred read replica of a consumer, or None. We lead the
+# partition.
 Prefer = Callable[[Partition, str, str, int], int | None]
 
 
 class Fetching:
     """Reads for consumers and followers.
 
-    on_follower         told of each partition after a follower's Fetch was noted: it may want another ISR
-    max_bytes           fetch.max.bytes: cap on any answer
+    on_follower         called with a partition whose ISR a follower's Fetch may change
+    max_bytes           fetch.max.bytes: upper limit of any answer
     remote_read         the tier, or None where there is none
     remote_max_wait_ms  remote.fetch.max.wait.ms
-    prefer              replica.selector.class: who is closer to a consumer; None: nobody is
-    large_waiters       requests of many partitions that wait
+    prefer              replica.selector.class: finds the preferred read replica; None: always the leader
+    large_waiters       delayed fetches of many partitions
     """
 
     def __init__(
@@ -120,12 +126,12 @@ class Fetching:
     def fetch(
         self,
         ask: FetchAsk,
-        answer: Answer,
+        answer: FetchCallback,
         now_ms: int,
         large: "Large | None" = None,
         context: FetchContext | KafkaError | None = None,
     ) -> Effects:
-        """Read, wait if need be, then `answer`; `large` does it, in its `context`, where there is much."""
+        """Read, wait if need be, then `answer`. `large` handles a request of many partitions."""
         if context is None:
             context = self.sessions.context(
                 ask.session_id, ask.session_epoch, ask.wanted, ask.forgotten,
@@ -145,12 +151,12 @@ class Fetching:
         min_bytes: int,
         leader_epoch: int,
     ) -> tuple[FileSlice, int, int, int] | None:
-        """Read the one partition of a request without a session, as `Partition.read_at_once`.
+        """Read the one partition of a request without a session, by `Partition.read_at_once`.
 
-        None: it gives no answer yet, or one that `fetch` is to be asked for, which knows all cases.
+        None: there is no answer yet, or it is not the common case. Call `fetch`, which handles all cases.
         """
         if self.prefer is not None:
-            return None  # the rack of who asks is not known here
+            return None  # the consumer's rack is not known here
         if max_bytes > self._max_bytes:
             max_bytes = self._max_bytes
         found = partition.read_at_once(fetch_offset, max_bytes, leader_epoch)
@@ -159,7 +165,7 @@ class Fetching:
     def follower_fetched(
         self, partition: Partition, wanted: Wanted, ask: FetchAsk, now_ms: int
     ) -> Effects:
-        """Note what a follower has, and what follows from it."""
+        """Record a follower's fetch offset. Returns the effects, such as a change of the ISR."""
         effects = partition.follower_fetched(
             ask.replica_id,
             wanted.fetch_offset,
@@ -181,9 +187,9 @@ class Fetching:
         ask: FetchLimits,
         now_ms: int,
     ) -> tuple[Wanted, tuple[FileSlice, int, int, int]] | None:
-        """As `read_at_once`, in a session of one partition, of which `news` are the new position, if any.
+        """Do the same as `read_at_once` in a session of one partition. `news` is its new position, if any.
 
-        Returns what the session wants, and what was read. None: nothing was done.
+        Returns the session's partition and what was read. None: nothing was done.
         """
         max_bytes, min_bytes, uses_ids, owner = ask
         known = self.sessions.of_one(session_id, session_epoch, uses_ids=uses_ids, owner=owner)
@@ -206,7 +212,7 @@ class Fetching:
             return None
         if news is not None:
             known.ask_again(news)
-        _, known.told_high_watermark, _, known.told_log_start = found
+        _, known.sent_high_watermark, _, known.sent_log_start = found
         self.sessions.took_turn(session_id, now_ms)
         return known, found
 
@@ -219,8 +225,8 @@ class Fetching:
         return asked if asked < limit else limit
 
 
-# Makes what reads and answers a request, or a session, of many partitions: `broker/large_fetch`.
-Large = Callable[[Fetching, FetchAsk, FetchContext, Answer], "OneFetch"]
+# Creates the fetch of a request or session of many partitions: `broker/large_fetch`.
+Large = Callable[[Fetching, FetchAsk, FetchContext, FetchCallback], "OneFetch"]
 
 
 class OneFetch:
@@ -254,14 +260,14 @@ class OneFetch:
     )
 
     def __init__(
-        self, fetching: Fetching, ask: FetchAsk, context: FetchContext, answer: Answer
+        self, fetching: Fetching, ask: FetchAsk, context: FetchContext, answer: FetchCallback
     ) -> None:
         self._fetching = fetching
         self._ask = ask
         self._context = context
         self._answer = answer
         self._clock = context.clock if ask.replica_id >= 0 else None
-        self._wanted: Sequence[Wanted] = context.wanted  # without those that rest
+        self._wanted: Sequence[Wanted] = context.wanted  # without the resting ones
         self._resting: Sequence[Wanted] = ()
         self._waits_at: list[FetchWaiters] = []
         self._outcomes: list[ReadOutcome] = []
@@ -271,7 +277,7 @@ class OneFetch:
         self._is_answered = False
         self._below: list[tuple[int, BelowLocalStart, int]] = []
         self._cold: dict[Wanted, PageRange] = {}
-        self._awaited: dict[PageRangeKey, None] = {}  # of what a thread reads for us
+        self._awaited: dict[PageRangeKey, None] = {}  # pages that threads are reading for us
         self._serial = 0
         self._began_ms = self._until_ms = 0
 
@@ -281,12 +287,12 @@ class OneFetch:
         return self._go_on(now_ms)
 
     def _go_on(self, now_ms: int, *, is_noted: bool = False) -> Effects:
-        """Read every partition in one step; answer, or wait."""
+        """Read every partition without a pause; then answer, or wait."""
         ask = self._ask
         self._read_some(self._wanted)
         if self._below:
             return [*self._have_read(waits=False), *self._read_remote(now_ms)]
-        # What a follower says of itself counts once, when it comes: what it waits for it does not have.
+        # A follower's positions count when its request arrives. After a wait they have not changed.
         noted = [] if ask.replica_id < 0 or is_noted else self._note_follower(0, now_ms)
         until_ms = self._began_ms + max(ask.max_wait_ms, _DISK_MS if self._cold else 0)
         if self._is_enough():
@@ -298,16 +304,16 @@ class OneFetch:
         return min(ask.min_bytes, self._fetching.bytes_limit(ask)) - self._total_bytes
 
     def _is_enough(self) -> bool:
-        """Whether what was read is to be answered now."""
+        """Whether to answer now with what was read."""
         ask = self._ask
-        if self._must_answer or (ask.replica_id >= 0 and self._is_to_hear()):
+        if self._must_answer or (ask.replica_id >= 0 and self._owes_high_watermark()):
             return True
         if (self._cold or self._awaited) and not self._total_bytes:
             return False
         return not self._may_wait or ask.max_wait_ms <= 0 or self._missing_bytes() <= 0
 
     def _note_follower(self, first: int, now_ms: int) -> Effects:
-        """Tell each partition how far the follower is that it was just read for, from `first` on."""
+        """Record the follower's position in each partition that was just read, from index `first` on."""
         ask = self._ask
         if self._clock is not None:
             self._clock.fetched(ask.replica_id, ask.replica_epoch, now_ms)
@@ -319,16 +325,16 @@ class OneFetch:
             if type(outcome) is not Local or not isinstance(partition, Partition):
                 continue
             effects += self._fetching.follower_fetched(partition, wanted, ask, now_ms)
-            # It learns of the watermark that it moved itself.
+            # The answer contains the high watermark that this Fetch itself has moved.
             high_watermark = partition.log.high_watermark
             if high_watermark != outcome.high_watermark:
                 outcomes[place] = outcome._replace(high_watermark=high_watermark)
         return effects
 
-    def _is_to_hear(self) -> bool:
-        """Whether a high watermark rose that consumers may wait for at the follower (KIP-392)."""
+    def _owes_high_watermark(self) -> bool:
+        """Whether a high watermark rose: consumers may be waiting for it at the follower (KIP-392)."""
         return self._fetching.prefer is not None and any(
-            NO_OFFSET < wanted.told_high_watermark < outcome.high_watermark
+            NO_OFFSET < wanted.sent_high_watermark < outcome.high_watermark
             for wanted, outcome in zip(self._wanted, self._outcomes, strict=True)
             if type(outcome) is Local
         )
@@ -336,7 +342,7 @@ class OneFetch:
     # ------------------------------------------------------------------------------- reading
 
     def _begin_reading(self) -> None:
-        self._part_resting()
+        self._leave_out_resting()
         self._bytes_left = self._fetching.bytes_limit(self._ask)
         self._total_bytes = 0
         self._is_first = True
@@ -346,7 +352,7 @@ class OneFetch:
         self._cold = {}
 
     def _read_some(self, portion: Sequence[Wanted]) -> None:
-        """Read `portion`, the next of `_wanted`; note what only the tier has, and whether to wait."""
+        """Read `portion`, the next part of `_wanted`. Note what only the tier has, and whether to wait."""
         with self._fetching.hosted.pages:
             self._read_in_memory(portion)
 
@@ -367,7 +373,7 @@ class OneFetch:
                 must_answer = must_answer or found.code == Code.NOT_LEADER_OR_FOLLOWER
                 continue
             max_bytes = wanted.max_bytes
-            look = self._closer if is_consumer else self._refusal
+            look = self._preferred_replica if is_consumer else self._refusal
             instead = look(found, wanted) if prefers or not is_consumer else None
             outcome: ReadOutcome = instead or found.read(
                 wanted.fetch_offset,
@@ -392,7 +398,7 @@ class OneFetch:
             elif type(outcome) is BelowLocalStart and (
                 not is_consumer or self._fetching.remote_read is None
             ):
-                outcome = _GONE if is_consumer else _MOVED  # a follower takes over by itself (T29)
+                outcome = _GONE if is_consumer else _MOVED  # a follower reads the tier itself (T29)
                 must_answer = True
             elif type(outcome) is BelowLocalStart:
                 allotted = min(max_bytes, left)
@@ -400,10 +406,10 @@ class OneFetch:
                     below.append((len(outcomes), outcome, allotted))
                     left = max(0, left - allotted)
                     is_first = False
-                else:  # others took all the room
+                else:  # the other partitions used up the byte limit
                     outcome = self._nothing_of(outcome)
             else:
-                is_to_wait = is_consumer and outcome is INDEX_IS_BUILT  # it would only ask again
+                is_to_wait = is_consumer and outcome is INDEX_IS_BUILT  # it would only retry
                 may_wait, must_answer = may_wait or is_to_wait, must_answer or not is_to_wait
             outcomes.append(outcome)
         self._total_bytes += total
@@ -411,8 +417,8 @@ class OneFetch:
         self._is_first = is_first
         self._may_wait, self._must_answer = may_wait, must_answer
 
-    def _part_resting(self) -> None:
-        """Keep apart what rests: there is nothing to read, and that it was fetched is noted once for all."""
+    def _leave_out_resting(self) -> None:
+        """Leave out resting partitions: they have nothing to read, and the clock covers them all."""
         clock, ask = self._clock, self._ask
         if clock is None:
             return
@@ -426,10 +432,10 @@ class OneFetch:
         else:
             self._wanted = wanted
 
-    def _closer(
+    def _preferred_replica(
         self, partition: Partition, wanted: Wanted
     ) -> PreferredReadReplica | KafkaError | None:
-        """Send a consumer to the replica that is nearest to it, if that is not ours."""
+        """Return the consumer's preferred read replica, unless that is this broker."""
         ask, prefer = self._ask, self._fetching.prefer
         if prefer is None or not partition.is_leader:
             return None
@@ -447,7 +453,7 @@ class OneFetch:
         )
 
     def _read_remote(self, now_ms: int) -> Effects:
-        """Ask the tier for all that only it has at once; what is not there in time stays empty (T36)."""
+        """Read all offsets that only the tier has. Reads that miss the deadline return no records (T36)."""
         return self._begin_remote(now_ms) + self._ask_remote(self._below, now_ms)
 
     def _begin_remote(self, now_ms: int) -> Effects:
@@ -490,7 +496,7 @@ class OneFetch:
         else:
             self._remote[index] = _local(below, result.records, result.aborted)
             if self._ask.held is not None:
-                with suppress(ProtocolError):  # fetch.max.bytes says what one Fetch may have
+                with suppress(ProtocolError):  # fetch.max.bytes is the limit of one Fetch
                     self._ask.held.grow(len(result.records))
         self._remote_left -= 1
         if self._remote_left:
@@ -502,7 +508,7 @@ class OneFetch:
         return [] if self._is_answered else self._finish(now_ms)
 
     def _after_remote(self, now_ms: int) -> Effects:
-        """Answer; but if nothing at all came, hold on as a local read would: no spinning (T38)."""
+        """Answer; but if nothing came, wait as a local read would: clients must not spin (T38)."""
         self._put_remote()
         waited_ms = now_ms - self._began_ms
         has_any = any(not isinstance(o, Local) or len(o.records) > 0 for o in self._outcomes)
@@ -511,7 +517,7 @@ class OneFetch:
         return self._wait(self._ask.min_bytes, self._ask.max_wait_ms - waited_ms, now_ms)
 
     def _put_remote(self) -> None:
-        """Replace what is below the local start by what the tier gave, or by nothing yet."""
+        """Replace outcomes below the local log start offset by those of the tier, or by no records."""
         if not self._below:
             return
         for index, outcome in enumerate(self._outcomes):
@@ -525,7 +531,7 @@ class OneFetch:
     # ------------------------------------------------------------------------------- waiting
 
     def _have_read(self, *, waits: bool) -> Effects:
-        """Have threads read what is not in memory, and wait for it, or leave it to the next Fetch."""
+        """Start reads of cold pages, and wait for them if `waits`; else the next Fetch finds them."""
         pages = self._fetching.hosted.pages
         effects: Effects = []
         for place in self._cold.values():
@@ -545,7 +551,7 @@ class OneFetch:
         if not self._awaited:
             return [CancelTimer(key=timer), *self._pages_came(now_ms)]
         if not self._until_ms:
-            return []  # of many partitions, and not all are read yet
+            return []  # a large fetch that has not read all its partitions yet
         at_ms = min(self._until_ms, now_ms + _OTHERS_MS)
         return [SetTimer(key=timer, at_ms=at_ms, then=self._others_are_late)]
 
@@ -553,13 +559,13 @@ class OneFetch:
         return [] if self._waiter is None else self._pages_came(now_ms)
 
     def _pages_came(self, now_ms: int) -> Effects:
-        """Read again: more may be cold, of what these pages lead to."""
+        """Read again. The pages may lead to others that are cold."""
         self._stop_waiting()
         self._begin_reading()
         return self._go_on(now_ms, is_noted=True)
 
     def _wait(self, missing_bytes: int, wait_ms: int, now_ms: int) -> Effects:
-        self._new_waiter(missing_bytes, self._woken)
+        self._new_waiter(missing_bytes, self._notified)
         self._wait_at(self._wanted)
         self._wait_at(self._resting)
         return self._wait_until(now_ms + wait_ms)
@@ -578,7 +584,7 @@ class OneFetch:
         )
 
     def _wait_at(self, portion: Sequence[Wanted]) -> None:
-        """Hear of what comes to these partitions from now on, but for those whose disk is waited for."""
+        """Register the waiter at these partitions, except at those that wait for a disk."""
         assert self._waiter is not None
         some = (w.hosted for w in portion if w not in self._cold)
         more = [p.fetch_waiters for p in some if isinstance(p, Partition)]
@@ -588,7 +594,7 @@ class OneFetch:
 
     def _wait_until(self, at_ms: int) -> Effects:
         self._until_ms = at_ms
-        # All is read again then: nothing is held for a client that may wait for minutes.
+        # Everything is read again later. The client may wait for minutes, so hold no memory for it.
         self._outcomes = []
         if self._ask.held is not None:
             self._ask.held.waits()
@@ -610,23 +616,23 @@ class OneFetch:
             self._fetching.hosted.pages.leave(key, self)
         self._awaited = {}
 
-    def _stop_waiting_aside(self, now_ms: int) -> Effects:
-        """As `_stop_waiting`: of many partitions the step that stops leaves them to later ones."""
+    def _stop_waiting_in_slices(self, now_ms: int) -> Effects:
+        """Stop waiting. A large fetch does most of it in later slices."""
         self._stop_waiting()
         return []
 
     def _abandon(self, now_ms: int) -> Effects:
-        """Nobody waits for the answer any more: keep nothing of the request."""
+        """The client has gone: drop the request."""
         if self._is_answered:
             return []
         self._is_answered = True
         return [
             CancelTimer(key=("fetch", self._serial)),
-            *self._stop_waiting_aside(now_ms),
+            *self._stop_waiting_in_slices(now_ms),
         ]
 
-    def _woken(self, now_ms: int) -> Effects:
-        """Enough came, or a partition changed: read again and answer."""
+    def _notified(self, now_ms: int) -> Effects:
+        """There are enough bytes, or a partition changed: read again and answer."""
         effects: Effects = [CancelTimer(key=("fetch", self._serial))]
         return effects + self._wait_over(now_ms)
 
@@ -639,24 +645,24 @@ class OneFetch:
         return self._finish(now_ms)
 
     def _finish(self, now_ms: int) -> Effects:
-        """Answer with what is there."""
+        """Answer with what was read."""
         assert not self._is_answered
         self._is_answered = True
         self._put_remote()
         read = self._have_read(waits=False)
-        told = self._told(list(zip(self._wanted, self._outcomes, strict=True)))
-        if isinstance(told, KafkaError):
-            return [*self._answer(FetchAnswer(told, 0, [])), *read]
-        return [*self._answer(FetchAnswer(None, self._context.session_id, told)), *read]
+        included = self._included(list(zip(self._wanted, self._outcomes, strict=True)))
+        if isinstance(included, KafkaError):
+            return [*self._answer(FetchAnswer(included, 0, [])), *read]
+        return [*self._answer(FetchAnswer(None, self._context.session_id, included)), *read]
 
-    def _told(self, outcomes: Answered) -> Answered | KafkaError:
-        """Return those of `outcomes` that the session has to tell; note that, and who comes to rest."""
-        told = self._context.answer(outcomes)
-        if self._clock is not None and not isinstance(told, KafkaError):
+    def _included(self, outcomes: Answered) -> Answered | KafkaError:
+        """Return the outcomes that the response must contain. Updates the session."""
+        included = self._context.answer(outcomes)
+        if self._clock is not None and not isinstance(included, KafkaError):
             for wanted, outcome in outcomes:
                 if type(outcome) is Local and not len(outcome.records):
                     wanted.rest(self._ask.replica_id, self._clock)
-        return told
+        return included
 
 
 def _find(hosted: HostedPartitions, wanted: Wanted) -> Partition | KafkaError:
@@ -678,5 +684,9 @@ def _local(below: BelowLocalStart, records: Records, aborted: Sequence[AbortedTx
     )
 
 
-_GONE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "only a tier had it, and there is none here")
-_MOVED = KafkaError(Code.OFFSET_MOVED_TO_TIERED_STORAGE, "local files begin further on")
+_GONE = KafkaError(
+    Code.OFFSET_OUT_OF_RANGE, "the offset is only in a remote tier, and this broker has none"
+)
+_MOVED = KafkaError(
+    Code.OFFSET_MOVED_TO_TIERED_STORAGE, "the offset is below the local log start offset"
+)

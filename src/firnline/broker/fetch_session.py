@@ -57,8 +57,8 @@ class Wanted:
         "log_start_offset",
         "max_bytes",
         "resting",
-        "told_high_watermark",
-        "told_log_start",
+        "sent_high_watermark",
+        "sent_log_start",
         "topic",
         "topic_id",
     )
@@ -83,8 +83,8 @@ class Wanted:
         self.leader_epoch = leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
         self.log_start_offset = log_start_offset
-        self.told_high_watermark = NO_OFFSET
-        self.told_log_start = NO_OFFSET
+        self.sent_high_watermark = NO_OFFSET
+        self.sent_log_start = NO_OFFSET
         self.hosted: Partition | KafkaError | None = None  # looked up by each Fetch that reads it
         self.resting: ReplicaState | None = None
 
@@ -99,7 +99,7 @@ class Wanted:
         """
         self.wake()
         if news.leader_epoch != self.leader_epoch:
-            self.told_high_watermark = NO_OFFSET
+            self.sent_high_watermark = NO_OFFSET
         self.fetch_offset = news.fetch_offset
         self.max_bytes = news.max_bytes
         self.leader_epoch = news.leader_epoch
@@ -114,7 +114,7 @@ class Wanted:
         partition = self.hosted
         if (
             isinstance(partition, Partition)
-            and self.told_high_watermark == partition.log.high_watermark
+            and self.sent_high_watermark == partition.log.high_watermark
         ):
             self.resting = partition.rest(replica_id, self.fetch_offset, clock)
 
@@ -128,7 +128,7 @@ class Wanted:
             log = self.hosted.log  # type: ignore[union-attr]
             if (
                 log.log_end_offset == self.fetch_offset
-                and log.log_start_offset == self.told_log_start
+                and log.log_start_offset == self.sent_log_start
             ):
                 return True
         self.wake()
@@ -143,19 +143,19 @@ class Wanted:
     def has_news(self, outcome: ReadOutcome) -> bool:
         """Whether an incremental answer must carry `outcome`; notes what is told."""
         if isinstance(outcome, KafkaError):
-            self.told_high_watermark = NO_OFFSET  # tell everything once it is well again
+            self.sent_high_watermark = NO_OFFSET  # tell everything once it is well again
             return True
         if not isinstance(outcome, Local):
             # Whoever truncates knows less afterwards than it was told with that.
-            self.told_high_watermark = NO_OFFSET
+            self.sent_high_watermark = NO_OFFSET
             return True
         news = (
             len(outcome.records) > 0
-            or outcome.high_watermark != self.told_high_watermark
-            or outcome.log_start_offset != self.told_log_start
+            or outcome.high_watermark != self.sent_high_watermark
+            or outcome.log_start_offset != self.sent_log_start
         )
-        self.told_high_watermark = outcome.high_watermark
-        self.told_log_start = outcome.log_start_offset
+        self.sent_high_watermark = outcome.high_watermark
+        self.sent_log_start = outcome.log_start_offset
         return news
 
 

@@ -1,7 +1,11 @@
-"""A Fetch of many partitions, read and answered so many at a time, with others in between. PURE.
+"""A Fetch of many partitions, read and answered in time slices. PURE.
 
-A consumer of a thousand partitions, and a follower of as many, would hold up the node by several milliseconds
-with each of their requests. Decision 0018.
+Each Fetch of a consumer or follower of a thousand partitions would block the event loop for several
+milliseconds. So this one reads PARTITIONS_PER_SLICE at a time, and other requests run in between. It
+registers its waiter at each partition right after reading it: nothing that is appended between two slices is
+missed. If enough bytes arrive before the last slice, it reads again at its end. Leaving the waiters' lists
+and making the answer take slices as well. If the client hangs up, the fetch is dropped at the next slice.
+Decision 0018.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -11,56 +15,55 @@ from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.broker.fetch import (
     PARTITIONS_PER_SLICE,
-    Answer,
     FetchAnswer,
+    FetchCallback,
     Fetching,
     OneFetch,
 )
 from firnline.broker.fetch_session import Answered, FetchAsk, FetchContext, Wanted
 from firnline.replica.waiters import FetchWaiter, FetchWaiters
 
-# To stop waiting at a partition takes a quarter of a microsecond; more where nobody looked at it of late.
+# Leaving the waiters of a partition takes a quarter of a microsecond; more if they are not in the CPU cache.
 _LEFT_PER_SLICE = 2_000
-# The tier is asked for so many at a time, some 50 us each.
+# Reads of the tier begun per slice, some 50 us each.
 _REMOTE_PER_SLICE = 20
-# What is known of a partition that was read, and said of it in the answer: its records stay in files.
+# Memory for the outcome of one partition and its row in the answer. Its records stay in files.
 _ROW_BYTES = 300
-# Effects, then the time; at last effects.
+# Yields effects, receives the time, returns the last effects.
 Slices = Generator[Effects, int, Effects]
-# Does a slice at a time, with others in between, unless who asked has hung up.
+# Runs slices with other requests in between. Stops if the client hangs up.
 Run = Callable[[Slices, int], Effects]
 SlicedAnswer = Callable[[FetchAnswer], Slices]
-# Does a work a slice at a time, whoever hangs up.
-Aside = Callable[[Work, int], Effects]
+# Runs a task in slices to its end, even if the client hangs up.
+RunTask = Callable[[Work, int], Effects]
 
 
 class LargeFetch(OneFetch):
-    """A request, or a session, of many partitions.
+    """A request or a session of many partitions.
 
-    What is answered was there when it was read, under who led then; a follower's place is noted when it is
-    read for. Nothing that comes in between is missed: each partition is waited at from its reading on. Where
-    most of a follower's partitions rest, the others are read in one step.
+    The answer shows each partition as it was when it was read. A follower's position is recorded at that
+    time. If most of a follower's partitions rest, the others are read without a pause.
 
-    run               has slices of it done
-    aside             has done what is left of the request when nobody waits for it
-    answer_in_slices  as `answer`, which is used where one step does it
+    run               runs the slices of the request
+    run_task          runs the clean-up, which must end even if the client has gone
+    answer_in_slices  answers a large request; `answer` answers one that fits into one slice
     """
 
-    __slots__ = ("_answer_in_slices", "_aside", "_is_due", "_run")
+    __slots__ = ("_answer_in_slices", "_run_task", "_is_due", "_run")
 
     def __init__(
         self,
         run: Run,
-        aside: Aside,
+        run_task: RunTask,
         answer_in_slices: SlicedAnswer,
         fetching: Fetching,
         ask: FetchAsk,
         context: FetchContext,
-        answer: Answer,
+        answer: FetchCallback,
     ) -> None:
         super().__init__(fetching, ask, context, answer)
         self._run = run
-        self._aside = aside
+        self._run_task = run_task
         self._answer_in_slices = answer_in_slices
         self._is_due = False
 
@@ -76,7 +79,7 @@ class LargeFetch(OneFetch):
         ask = self._ask
         missing_bytes = self._missing_bytes()
         if ask.max_wait_ms > 0 and missing_bytes > 0:
-            self._new_waiter(missing_bytes, self._came_early)
+            self._new_waiter(missing_bytes, self._completed_early)
             self._wait_at(self._resting)
         effects: Effects = []
         try:
@@ -90,15 +93,15 @@ class LargeFetch(OneFetch):
                     self._wait_at(portion)
                 effects += self._have_read(waits=self._waiter is not None)
         except HungUp:
-            return self._stop_waiting_aside(now_ms)
-        except BaseException:  # there is a defect, or the node ends
+            return self._stop_waiting_in_slices(now_ms)
+        except BaseException:  # a defect, or the node is stopping
             self._stop_waiting()
             raise
         if self._below:
-            effects += self._stop_waiting_aside(now_ms)
+            effects += self._stop_waiting_in_slices(now_ms)
             return effects + (yield from self._read_remote_in_slices(now_ms))
         if self._waiter is None or self._is_enough():
-            effects += self._stop_waiting_aside(now_ms)
+            effects += self._stop_waiting_in_slices(now_ms)
             return effects + self._finish(now_ms)
         waiter = self._waiter
         waiter.missing_bytes -= self._total_bytes
@@ -106,11 +109,11 @@ class LargeFetch(OneFetch):
             return effects + self._wait_over(now_ms)
         others = self._fetching.large_waiters.in_place_of(self._address, len(self._wanted))
         if others is None:
-            effects += self._stop_waiting_aside(now_ms)
+            effects += self._stop_waiting_in_slices(now_ms)
             return effects + self._finish(now_ms)
         for other in others:
             effects += other.complete(now_ms)
-        waiter.complete = self._woken
+        waiter.complete = self._notified
         return effects + self._wait_until(self._began_ms + ask.max_wait_ms)
 
     @property
@@ -127,18 +130,18 @@ class LargeFetch(OneFetch):
             self._fetching.large_waiters.remove(self._address, self._waiter)
         super()._stop_waiting()
 
-    def _stop_waiting_aside(self, now_ms: int) -> Effects:
-        """Nobody is told any more from here on; the partitions let go of the waiter a slice at a time."""
+    def _stop_waiting_in_slices(self, now_ms: int) -> Effects:
+        """Stop waiting now, but remove the waiter from the partitions in slices."""
         waiter, waits_at = self._waiter, self._waits_at
         if waiter is None or len(waits_at) <= PARTITIONS_PER_SLICE:
             self._stop_waiting()
             return []
         self._waits_at = []
         self._stop_waiting()
-        return self._aside(_left(waiter, waits_at), now_ms)
+        return self._run_task(_leave_waiters(waiter, waits_at), now_ms)
 
-    def _came_early(self, now_ms: int) -> Effects:
-        """Enough came before all was read."""
+    def _completed_early(self, now_ms: int) -> Effects:
+        """Enough bytes arrived before all partitions were read."""
         self._is_due = True
         return []
 
@@ -159,13 +162,13 @@ class LargeFetch(OneFetch):
             now_ms = yield effects + self._ask_remote(portion, now_ms)
             effects = []
             if self._is_answered:
-                break  # it took too long
+                break  # timed out
         return []
 
     def _wait_over(self, now_ms: int) -> Effects:
         if self._is_answered:
             return []
-        effects = self._stop_waiting_aside(now_ms)
+        effects = self._stop_waiting_in_slices(now_ms)
         self._begin_reading()
         if self._is_small():
             self._read_some(self._wanted)
@@ -173,14 +176,14 @@ class LargeFetch(OneFetch):
         return effects + self._run(self._read_again(), now_ms)
 
     def _read_again(self) -> Slices:
-        now_ms = yield []  # this is in the step of who woke us
+        now_ms = yield []  # the caller's slice ends first
         for portion in self._portions():
             self._read_portion(portion)
             now_ms = yield self._have_read(waits=False)
         return self._finish(now_ms)
 
     def _read_portion(self, portion: Sequence[Wanted]) -> None:
-        """Read it; what that holds of memory is counted until the answer is made, or waits."""
+        """Read `portion`, and count its memory until the answer is made or the fetch waits."""
         self._read_some(portion)
         if self._ask.held is not None:
             self._ask.held.grow(_ROW_BYTES * len(portion))
@@ -194,23 +197,25 @@ class LargeFetch(OneFetch):
 
     def _finish_in_slices(self) -> Slices:
         self._put_remote()
-        all_told: Answered = []
+        all_included: Answered = []
         for first in range(0, len(self._wanted), PARTITIONS_PER_SLICE):
             if first:
                 yield []
             after = first + PARTITIONS_PER_SLICE
-            told = self._told(
+            included = self._included(
                 list(zip(self._wanted[first:after], self._outcomes[first:after], strict=True))
             )
-            if isinstance(told, KafkaError):
-                return self._answer(FetchAnswer(told, 0, []))
-            all_told += told
-        answer = FetchAnswer(None, self._context.session_id, all_told)
+            if isinstance(included, KafkaError):
+                return self._answer(FetchAnswer(included, 0, []))
+            all_included += included
+        answer = FetchAnswer(None, self._context.session_id, all_included)
         return (yield from self._answer_in_slices(answer))
 
 
-def _left(waiter: FetchWaiter, waits_at: list[FetchWaiters]) -> Generator[Effects, int, None]:
-    """Have partitions let go of who has stopped waiting. Meanwhile they pass it over, as it is done."""
+def _leave_waiters(
+    waiter: FetchWaiter, waits_at: list[FetchWaiters]
+) -> Generator[Effects, int, None]:
+    """Remove a waiter from its partitions. They already ignore it, as it is done."""
     yield []
     while waits_at:
         for waiters in waits_at[-_LEFT_PER_SLICE:]:

@@ -20,7 +20,7 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_BROKER_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
 from firnline.base.limits import WAIT_MAX_MS
 from firnline.base.slices import EMPTY_RECORDS
-from firnline.broker.fetch import PARTITIONS_PER_SLICE, Answer, FetchAnswer, Fetching
+from firnline.broker.fetch import PARTITIONS_PER_SLICE, FetchAnswer, FetchCallback, Fetching
 from firnline.broker.fetch_session import Answered, FetchAsk, FetchContext, Key, Wanted
 from firnline.broker.large_fetch import LargeFetch
 from firnline.protocol.messages.k01_fetch import (
@@ -192,12 +192,12 @@ def _large(
     fetching: Fetching,
     ask: FetchAsk,
     fetch_context: FetchContext,
-    answer: Answer,
+    answer: FetchCallback,
 ) -> LargeFetch:
     run = partial(in_slices, node, context, held_bytes=0)
     sliced = partial(_answer_in_slices, node, context)
-    aside = partial(_begin_aside, node, context)
-    return LargeFetch(run, aside, sliced, fetching, ask, fetch_context, answer)
+    run_task = partial(_begin_aside, node, context)
+    return LargeFetch(run, run_task, sliced, fetching, ask, fetch_context, answer)
 
 
 def _begin_aside(node: "BrokerNode", context: RequestContext, work: Work, now_ms: int) -> Effects:
