@@ -211,9 +211,9 @@ class Fetching:
         if found is None:
             return None
         if news is not None:
-            known.ask_again(news)
+            known.update(news)
         _, known.sent_high_watermark, _, known.sent_log_start = found
-        self.sessions.took_turn(session_id, now_ms)
+        self.sessions.record_fetch(session_id, now_ms)
         return known, found
 
     def next_serial(self) -> int:

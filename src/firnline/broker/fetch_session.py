@@ -1,10 +1,14 @@
-"""Incremental Fetch: what a client asked for before need not be asked, nor answered, again. PURE.
+"""Fetch sessions: a Fetch request and its response contain only what changed. PURE.
 
-A session remembers the partitions of one client and what it was last told about each. An incremental
-request names only changes; its answer only partitions with news. Partitions that brought records go
-to the end of the order, so that a small answer starves nobody. Of a follower's session, partitions in
-which nothing happens rest: its next Fetch neither reads them nor notes anything of them but the time.
-Source: KIP-227; spec C14 (70/71/106).
+A session remembers the partitions of one client and what the last response said of each. A request is one of
+three: a sessionless Fetch; a full Fetch, which may begin a session and gets every partition in its response;
+or an incremental Fetch, which names only changed positions and gets only changed partitions. Each incremental
+request has the next epoch of the session: a lost or repeated one is INVALID_FETCH_SESSION_EPOCH, and the
+client begins anew.
+
+A partition that returned records goes to the end of the order, so that a small byte limit starves none. In a
+follower's session an idle partition rests: the next Fetch does not read it, and only the session's clock
+records that the follower has fetched. Source: KIP-227; spec C14 (70/71/106).
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -29,23 +33,24 @@ CONSUMER_REPLICA = -1
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
-# A millisecond.
+# Some millisecond of work.
 _UPDATED_PER_SLICE = 1_000
 
-Key = tuple[str | Uuid, int]
-# Principal and address of who began a session: nobody else may go on with it, or end it. Kafka 4.3.1 serves
-# whoever names its id and epoch.
+SessionPartitionKey = tuple[str | Uuid, int]
+# Principal and address of the client that began a session. Only that client may continue or end it. Kafka
+# 4.3.1 accepts any client that knows its id and epoch.
 Owner = tuple[str, str]
 NOBODY: Owner = ("", "")
 
 
 class Wanted:
-    """One partition of a Fetch: what is asked, and in a session what was last told.
+    """One partition of a Fetch: its position, and in a session what the last response said.
 
     topic, topic_id  one of them: names up to version 12, ids from 13 on (the other is None / zero)
     max_bytes        of this partition; the first batch may be larger (KIP-74)
-    log_start_offset a follower's own; -1 of a consumer
-    resting          the follower that rests in it, as our partition knows it; None: it is to be read
+    log_start_offset a follower's own; -1 for a consumer
+    resting          our partition's state of the follower that rests here; None: the partition must be read
+    sent_*           in the last response; NO_OFFSET: the next response contains the partition
     """
 
     __slots__ = (
@@ -85,17 +90,18 @@ class Wanted:
         self.log_start_offset = log_start_offset
         self.sent_high_watermark = NO_OFFSET
         self.sent_log_start = NO_OFFSET
-        self.hosted: Partition | KafkaError | None = None  # looked up by each Fetch that reads it
+        self.hosted: Partition | KafkaError | None = None  # set by each Fetch that reads it
         self.resting: ReplicaState | None = None
 
     @property
-    def key(self) -> Key:
+    def key(self) -> SessionPartitionKey:
         return (self.topic_id if self.topic is None else self.topic, self.index)
 
-    def ask_again(self, news: "Wanted") -> None:
-        """Take the position of a later request; what was told stays.
+    def update(self, news: "Wanted") -> None:
+        """Take the position of a later request. What the last response said stays.
 
-        In another leader epoch a follower has not taken what it was told in the one before.
+        In a new leader epoch the follower may not have applied the high watermark of the old one: send it
+        again.
         """
         self.wake()
         if news.leader_epoch != self.leader_epoch:
@@ -107,9 +113,9 @@ class Wanted:
         self.log_start_offset = news.log_start_offset
 
     def rest(self, replica_id: int, clock: FetchClock) -> None:
-        """Rest in a follower's session, where it was told that there is nothing more for it.
+        """Let the partition rest: the follower has received everything there is.
 
-        Since it was read for, in a slice before this one, the high watermark may have risen: then it was not.
+        The high watermark may have risen since an earlier slice read the partition. Then it does not rest.
         """
         partition = self.hosted
         if (
@@ -119,12 +125,12 @@ class Wanted:
             self.resting = partition.rest(replica_id, self.fetch_offset, clock)
 
     def still_rests(self, clock: FetchClock) -> bool:
-        """Whether to read it would be to tell what was told; else it is awake from here on."""
+        """Whether reading it would find no change. If not, it stops resting."""
         follower = self.resting
         if follower is None:
             return False
         if follower.clock is clock:
-            # The high watermark was there when it came to rest, and goes no further than the end.
+            # The high watermark was at the log end offset when the rest began, and cannot pass it.
             log = self.hosted.log  # type: ignore[union-attr]
             if (
                 log.log_end_offset == self.fetch_offset
@@ -135,18 +141,18 @@ class Wanted:
         return False
 
     def wake(self) -> None:
-        """It is to be read again. What its last Fetch was counts as noted then."""
+        """End the rest: the next Fetch reads the partition. Records the follower's last Fetch first."""
         if self.resting is not None:
             self.resting.settle()
             self.resting = None
 
     def has_news(self, outcome: ReadOutcome) -> bool:
-        """Whether an incremental answer must carry `outcome`; notes what is told."""
+        """Whether an incremental response must contain `outcome`. Remembers what it says."""
         if isinstance(outcome, KafkaError):
-            self.sent_high_watermark = NO_OFFSET  # tell everything once it is well again
+            self.sent_high_watermark = NO_OFFSET  # send everything when the error is over
             return True
         if not isinstance(outcome, Local):
-            # Whoever truncates knows less afterwards than it was told with that.
+            # A follower that truncates loses what the last response told it.
             self.sent_high_watermark = NO_OFFSET
             return True
         news = (
@@ -163,27 +169,28 @@ WhenGone = Callable[[Callable[[int], Effects]], None]
 
 
 class Held(Protocol):
-    """Where the bytes of an answer are counted until it is made: a share of runtime/bounds/answers."""
+    """Counts the bytes of an answer until it is made: a share of runtime/bounds/answers."""
 
     def grow(self, size_bytes: int) -> None:
-        """The answer holds so many more. ProtocolError: more than one may."""
+        """Add bytes that the answer holds. ProtocolError: that is above the limit of one answer."""
         ...
 
     def waits(self) -> None:
-        """It holds none any more, for the time being."""
+        """The answer holds no bytes while its request waits."""
         ...
 
 
 class FetchAsk:
-    """One Fetch request in our terms. Bytes and milliseconds.
+    """One Fetch request. Sizes are in bytes, times in milliseconds.
 
-    replica_id, replica_epoch  of a follower, its epoch -1 where the protocol has none; -1 for consumers
-    session_id, session_epoch  (0, -1): no session (KIP-227); a session is the `owner`'s alone, who asks
+    replica_id, replica_epoch  of a follower, the epoch -1 before version 15; -1 for consumers
+    session_id, session_epoch  (0, -1): no session (KIP-227)
+    owner                      the client; it can use only its own sessions
     uses_ids                   topics are named by id: version 13 and later
-    is_any_replica             of a consumer that may be answered by followers, or sent to one: version 11 on
-    rack, listener             where that consumer is, and by what listener it came
-    when_gone                  is told what to do if whoever asked hangs up while the request waits
-    held                       where bytes are counted that were read and wait for the rest; None: nowhere
+    is_any_replica             the consumer can read from followers: version 11 and later
+    rack, listener             the consumer's rack, and the listener of its connection
+    when_gone                  registers a callback for a client that disconnects while the request waits
+    held                       counts bytes that were read and not yet sent; None: they are not counted
     """
 
     __slots__ = (
@@ -219,7 +226,7 @@ class FetchAsk:
         session_id: int = 0,
         session_epoch: int = -1,
         owner: Owner = NOBODY,
-        forgotten: Sequence[Key] = (),
+        forgotten: Sequence[SessionPartitionKey] = (),
         uses_ids: bool = False,
         is_any_replica: bool = False,
         rack: str = "",
@@ -250,13 +257,13 @@ Answered = list[tuple[Wanted, ReadOutcome]]
 
 
 def weight_of(partitions: Iterable[Wanted]) -> int:
-    """As how many they count where all are bounded: one, and more for a name that no topic can have."""
+    """What partitions count towards the limits: one each, and more for a name too long for a topic."""
     names = [each.topic for each in partitions]
     return len(names) + sum([len(name) // (TOPIC_NAME_CHARS_MAX + 1) for name in names if name])
 
 
 class Sessionless:
-    """A Fetch that stands for itself: everything asked is answered."""
+    """A Fetch without a session: the response contains every partition."""
 
     session_id = NO_SESSION
     clock: FetchClock | None = None
@@ -271,9 +278,9 @@ class Sessionless:
 class FetchSession:
     """The partitions of one client, in the order they are served.
 
-    clock        when it fetched, if it follows
-    weight       of all its partitions
-    is_changing  a request changes it, in steps: nobody else goes on with it
+    clock        a follower's last Fetch
+    weight       of all its partitions: see `weight_of`
+    is_changing  a request is changing it in steps; other requests are refused
     """
 
     __slots__ = (
@@ -306,7 +313,7 @@ class FetchSession:
         self.uses_ids = uses_ids
         self.created_ms = now_ms
         self.used_ms = now_ms
-        self._partitions: dict[Key, Wanted] = {w.key: w for w in wanted}
+        self._partitions: dict[SessionPartitionKey, Wanted] = {w.key: w for w in wanted}
         self.weight = weight_of(self._partitions.values())
 
     def __len__(self) -> int:
@@ -316,15 +323,15 @@ class FetchSession:
     def wanted(self) -> Iterable[Wanted]:
         return self._partitions.values()
 
-    def update(self, wanted: Sequence[Wanted], forgotten: Sequence[Key]) -> None:
-        """Take the changes of an incremental request."""
+    def update(self, wanted: Sequence[Wanted], forgotten: Sequence[SessionPartitionKey]) -> None:
+        """Apply the changes of an incremental request."""
         for news in wanted:
             known = self._partitions.get(news.key)
             if known is None:
                 self._partitions[news.key] = news
                 self.weight += weight_of([news])
             else:
-                known.ask_again(news)
+                known.update(news)
         for key in forgotten:
             gone = self._partitions.pop(key, None)
             if gone is not None:
@@ -332,9 +339,9 @@ class FetchSession:
                 gone.wake()
 
     def update_in_steps(
-        self, wanted: Sequence[Wanted], forgotten: Sequence[Key]
+        self, wanted: Sequence[Wanted], forgotten: Sequence[SessionPartitionKey]
     ) -> Generator[None, None, None]:
-        """As `update`; yields after some partitions at a time."""
+        """Do the same as `update`; yields after every slice of partitions."""
         for first in range(0, len(wanted), _UPDATED_PER_SLICE):
             self.update(wanted[first : first + _UPDATED_PER_SLICE], ())
             yield
@@ -345,15 +352,15 @@ class FetchSession:
     def advance(self) -> None:
         self.epoch = 1 if self.epoch == INT32_MAX else self.epoch + 1
 
-    def to_the_end(self, wanted: Wanted) -> None:
-        """Serve it last next time."""
+    def move_to_end(self, wanted: Wanted) -> None:
+        """Serve the partition last in the next Fetch."""
         moved = self._partitions.pop(wanted.key, None)
         if moved is not None:
             self._partitions[wanted.key] = moved
 
 
 class Full:
-    """The first Fetch of a new session: everything is answered, and remembered."""
+    """The first Fetch of a new session: the response contains every partition."""
 
     def __init__(self, session: FetchSession) -> None:
         self._session = session
@@ -368,7 +375,7 @@ class Full:
 
 
 class Incremental:
-    """A later Fetch of a session: only news is answered."""
+    """A later Fetch of a session: the response contains only changed partitions."""
 
     def __init__(self, session: FetchSession) -> None:
         self._session = session
@@ -380,13 +387,13 @@ class Incremental:
     def answer(self, outcomes: Answered) -> Answered | KafkaError:
         if self._session.epoch != self._epoch:
             return _BAD_EPOCH  # a later request of the session overtook this one
-        told = []
+        included = []
         for wanted, outcome in outcomes:
             if wanted.has_news(outcome):
-                told.append((wanted, outcome))
+                included.append((wanted, outcome))
                 if isinstance(outcome, Local) and len(outcome.records) > 0:
-                    self._session.to_the_end(wanted)
-        return told
+                    self._session.move_to_end(wanted)
+        return included
 
 
 FetchContext = Sessionless | Full | Incremental
@@ -395,15 +402,19 @@ FetchContext = Sessionless | Full | Incremental
 class FetchSessions:
     """All sessions of the node, at most `sessions_max`.
 
-    A new session pushes one out only if that was unused for `eviction_ms`, or is smaller and old
-    enough; with nobody to push out the client gets no session and keeps sending full requests. Beyond Kafka's
-    rule, so that one address cannot have all: one with less than half as many as the address with most takes
-    the place of that one's least used, and nobody pushes out a small one of who has fewer. What sessions
-    remember is bounded, too: an address is given as much as is then left for others. What was unused for
-    `eviction_ms` makes room for it. A session that would outgrow that is forgotten, and its client hears so.
+    A new session evicts another only if that was unused for `eviction_ms`, or is smaller and older than that.
+    If none can be evicted, the client gets no session and keeps sending full requests.
+
+    Two rules go beyond Kafka, so that one address cannot have all sessions. An address with less than half as
+    many sessions as the address with the most evicts the least recently used one of that address. And a
+    smaller session is only evicted if its address has no fewer sessions than the new one's.
+
+    The remembered partitions are limited as well: an address gets as many as it then leaves to others.
+    Sessions unused for `eviction_ms` are evicted to make room. A session that grows beyond the limit is
+    dropped, and its client gets FETCH_SESSION_ID_NOT_FOUND.
 
     evicted  sessions that made room for others
-    refused  clients that asked for a session and were given none, or outgrew theirs
+    refused  requests that got no session, or whose session grew beyond the limit
     """
 
     def __init__(self, *, sessions_max: int, eviction_ms: int, rng: Rng) -> None:
@@ -420,7 +431,7 @@ class FetchSessions:
 
     @property
     def partitions(self) -> int:
-        """How many partitions they remember."""
+        """The number of partitions in all sessions, as `weight_of` counts them."""
         return self._weights.size
 
     def context(
@@ -428,20 +439,23 @@ class FetchSessions:
         session_id: int,
         session_epoch: int,
         wanted: Sequence[Wanted],
-        forgotten: Sequence[Key],
+        forgotten: Sequence[SessionPartitionKey],
         *,
         uses_ids: bool,
         now_ms: int,
         owner: Owner = NOBODY,
     ) -> FetchContext | KafkaError:
-        """Return what this request stands in; FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH
-        or FETCH_SESSION_TOPIC_ID_ERROR for the whole request. A session of another owner is not found."""
+        """Return the context of a request, or an error of the whole request.
+
+        The errors are FETCH_SESSION_ID_NOT_FOUND, also for a session of another owner,
+        INVALID_FETCH_SESSION_EPOCH and FETCH_SESSION_TOPIC_ID_ERROR.
+        """
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._end(session_id, owner)
             if session_epoch == FINAL_EPOCH or not wanted:
                 return Sessionless(wanted)
             new = FetchSession(NO_SESSION, wanted, uses_ids=uses_ids, now_ms=now_ms, owner=owner)
-            return self._begun(new, wanted, now_ms)
+            return self._begin(new, wanted, now_ms)
         session = self._go_on(session_id, session_epoch, uses_ids, now_ms, owner)
         if isinstance(session, KafkaError):
             return session
@@ -454,16 +468,16 @@ class FetchSessions:
         session_id: int,
         session_epoch: int,
         wanted: Sequence[Wanted],
-        forgotten: Sequence[Key],
+        forgotten: Sequence[SessionPartitionKey],
         *,
         uses_ids: bool,
         now_ms: int,
         owner: Owner = NOBODY,
     ) -> Generator[None, None, FetchContext | KafkaError]:
-        """Return what `context` does; yields after some partitions at a time.
+        """Do the same as `context`; yields after every slice of partitions.
 
-        A session begins when all of it is there. One that is changed is nobody else's meanwhile; where that
-        is not done to its end, as whoever asked has hung up, it is forgotten.
+        A new session is registered after the last slice. While a session is changing, other requests of it
+        are refused. If the client hangs up before the last slice, the session is dropped.
         """
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._end(session_id, owner)
@@ -471,7 +485,7 @@ class FetchSessions:
                 return Sessionless(wanted)
             new = FetchSession(NO_SESSION, (), uses_ids=uses_ids, now_ms=now_ms, owner=owner)
             yield from new.update_in_steps(wanted, ())
-            return self._begun(new, wanted, now_ms)
+            return self._begin(new, wanted, now_ms)
         session = self._go_on(session_id, session_epoch, uses_ids, now_ms, owner)
         if isinstance(session, KafkaError):
             return session
@@ -493,13 +507,13 @@ class FetchSessions:
         if session is not None and session.owner == owner:
             self._drop(session)
 
-    def _begun(self, session: FetchSession, wanted: Sequence[Wanted], now_ms: int) -> FetchContext:
+    def _begin(self, session: FetchSession, wanted: Sequence[Wanted], now_ms: int) -> FetchContext:
         return Full(session) if self._add(session, now_ms) else Sessionless(wanted)
 
     def _go_on(
         self, session_id: int, session_epoch: int, uses_ids: bool, now_ms: int, owner: Owner
     ) -> FetchSession | KafkaError:
-        """Find the session of which this is the next request."""
+        """Find the session whose next request this is, and advance its epoch."""
         session = self._sessions.get(session_id)
         if session is None or session.owner != owner:
             return _NOT_FOUND
@@ -515,7 +529,7 @@ class FetchSessions:
     def _changed(
         self, session: FetchSession, weight_before: int, now_ms: int
     ) -> FetchContext | KafkaError:
-        if session.weight != weight_before and not self._weigh_again(session, now_ms):
+        if session.weight != weight_before and not self._update_weight(session, now_ms):
             return _NOT_FOUND
         if not len(session):
             self._drop(session)
@@ -525,7 +539,7 @@ class FetchSessions:
     def of_one(
         self, session_id: int, session_epoch: int, *, uses_ids: bool, owner: Owner
     ) -> Wanted | None:
-        """Return the partition of a session that holds one, if this is its next epoch. Changes nothing."""
+        """Return the only partition of a session, if this is its next epoch. Changes nothing."""
         session = self._sessions.get(session_id)
         if (
             session is None
@@ -538,19 +552,19 @@ class FetchSessions:
             return None
         return next(iter(session.wanted))
 
-    def took_turn(self, session_id: int, now_ms: int) -> None:
-        """The Fetch that `of_one` was asked for is answered."""
+    def record_fetch(self, session_id: int, now_ms: int) -> None:
+        """Record that the Fetch of the session in `of_one` is answered."""
         session = self._sessions.pop(session_id)
         session.used_ms = now_ms
         session.advance()
         self._sessions[session_id] = session
 
     def _add(self, session: FetchSession, now_ms: int) -> bool:
-        """Give a new session its id; False: there is no room for it."""
+        """Register a new session and give it an id. False: there is no room for it."""
         address = session.owner[1]
         if not (
             self._has_room_for(session.weight, address, now_ms)
-            and self._has_place(len(session), address, now_ms)
+            and self._has_slot(len(session), address, now_ms)
         ):
             self.refused += 1
             return False
@@ -568,12 +582,12 @@ class FetchSessions:
         self._by_address.remove(session.owner[1], session.session_id)
         self._weights.remove(session.owner[1], session.session_id)
 
-    def _push_out(self, session: FetchSession) -> None:
+    def _evict(self, session: FetchSession) -> None:
         self.evicted += 1
         self._drop(session)
 
-    def _weigh_again(self, session: FetchSession, now_ms: int) -> bool:
-        """Count what it remembers now; False: that is too much, and it was forgotten."""
+    def _update_weight(self, session: FetchSession, now_ms: int) -> bool:
+        """Update the session's weight. False: it is above the limit, and the session was dropped."""
         address, session_id = session.owner[1], session.session_id
         is_more = session.weight > self._weights.remove(address, session_id)
         fits = not is_more or self._has_room_for(session.weight, address, now_ms)
@@ -584,7 +598,7 @@ class FetchSessions:
         return fits
 
     def _has_room_for(self, weight: int, address: str, now_ms: int) -> bool:
-        """Find or make room for so many partitions more of an address."""
+        """Find or make room for `weight` more partitions of an address."""
         if weight > SESSION_PARTITIONS_MAX:
             return False
         weights = self._weights
@@ -592,22 +606,22 @@ class FetchSessions:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now_ms - oldest.used_ms <= self._eviction_ms:
                 return False
-            self._push_out(oldest)
+            self._evict(oldest)
         return True
 
-    def _has_place(self, size: int, address: str, now_ms: int) -> bool:
-        """Find or make a place for a session of `size` partitions."""
+    def _has_slot(self, size: int, address: str, now_ms: int) -> bool:
+        """Find or make room for one more session, of `size` partitions."""
         if len(self._sessions) < self._sessions_max:
             return True
         if not self._sessions:
             return False
-        gone = self._to_push_out(size, self._by_address.size_of(address), now_ms)
-        if gone is not None:
-            self._push_out(gone)
-        return gone is not None
+        evicted = self._eviction_candidate(size, self._by_address.size_of(address), now_ms)
+        if evicted is not None:
+            self._evict(evicted)
+        return evicted is not None
 
-    def _to_push_out(self, size: int, has: int, now_ms: int) -> FetchSession | None:
-        """Return whose place a session of `size` partitions takes; its address `has` so many."""
+    def _eviction_candidate(self, size: int, has: int, now_ms: int) -> FetchSession | None:
+        """Return the session to evict for one of `size` partitions, whose address `has` so many sessions."""
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.used_ms > self._eviction_ms:
             return oldest

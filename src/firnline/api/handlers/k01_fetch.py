@@ -21,7 +21,13 @@ from firnline.base.ids import NO_BROKER_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
 from firnline.base.limits import WAIT_MAX_MS
 from firnline.base.slices import EMPTY_RECORDS
 from firnline.broker.fetch import PARTITIONS_PER_SLICE, FetchAnswer, FetchCallback, Fetching
-from firnline.broker.fetch_session import Answered, FetchAsk, FetchContext, Key, Wanted
+from firnline.broker.fetch_session import (
+    Answered,
+    FetchAsk,
+    FetchContext,
+    SessionPartitionKey,
+    Wanted,
+)
 from firnline.broker.large_fetch import LargeFetch
 from firnline.protocol.messages.k01_fetch import (
     AbortedTransaction,
@@ -78,7 +84,7 @@ def handle(
     uses_ids = context.api_version >= _TOPIC_ID_VERSION
     for topic in topics:
         _want(wanted, topic, topic.partitions, uses_ids)
-    forgotten: list[Key] = []
+    forgotten: list[SessionPartitionKey] = []
     for gone in request.forgotten_topics_data:
         _forget(forgotten, gone, gone.partitions, uses_ids)
     ask = _ask(context, request, wanted, forgotten)
@@ -109,7 +115,7 @@ def _ask_in_slices(node: "BrokerNode", context: RequestContext, request: FetchRe
         request.forgotten_topics_data, attrgetter("partitions"), takes_out=True
     )
     gone_topics, _ = yield from a_step_a_slice(steps_of_rest, 0, context)
-    forgotten: list[Key] = []
+    forgotten: list[SessionPartitionKey] = []
     due = _ROWS_PER_SLICE
     for gone in gone_topics:
         for some in cut(gone.partitions, _ROWS_PER_SLICE):
@@ -154,14 +160,20 @@ def _want(
 
 
 def _forget(
-    forgotten: list[Key], topic: ForgottenTopic, numbers: Sequence[int], uses_ids: bool
+    forgotten: list[SessionPartitionKey],
+    topic: ForgottenTopic,
+    numbers: Sequence[int],
+    uses_ids: bool,
 ) -> None:
     name: str | Uuid = topic.topic_id if uses_ids else topic.topic
     forgotten += [(name, index) for index in numbers]
 
 
 def _ask(
-    context: RequestContext, request: FetchRequest, wanted: list[Wanted], forgotten: Sequence[Key]
+    context: RequestContext,
+    request: FetchRequest,
+    wanted: list[Wanted],
+    forgotten: Sequence[SessionPartitionKey],
 ) -> FetchAsk:
     version = context.api_version
     knows_epochs = version >= _REPLICA_STATE_VERSION
