@@ -1,8 +1,10 @@
-"""ListOffsets: either end of a log, either end of a tier, or the first record of a time. PURE.
+"""ListOffsets: the start or end of a log or its tier, or the first record at or after a time. PURE.
 
-A time is looked up in the tier first where it holds what local files no longer do. That answer comes later,
-as does one that local files give which are not in memory, and neither comes after the time-out.
-Source: spec 3.16; KIP-405, KIP-734, KIP-1005, KIP-1023.
+The ends of a log are answered at once. A search by time reads indexes and batches, in slices. It begins in
+the tier if the tier has records that local files no longer have, and goes on in local files if the tier has
+no such record. A search that meets a cold page waits until a thread has read it, then begins anew; the other
+searches go on meanwhile. When all have ended, or at the time-out, the request is answered: a partition
+without an outcome gets REQUEST_TIMED_OUT. Source: spec 3.16; KIP-405, KIP-734, KIP-1005, KIP-1023.
 """
 
 from collections import deque
@@ -23,13 +25,14 @@ from firnline.replica.read import READ_COMMITTED, READ_LOG_END, unread
 if TYPE_CHECKING:
     from firnline.log.log import Log
 
-# By time, some 15 us each: a look at an index, and at the batch.
+# A search by time takes some 15 us: it reads an index and a batch.
 _ASKS_PER_SLICE = 100
-# How long a disk is waited for where the request does not say: its client gives up then, too.
+# How long to wait for a disk if the request has no time-out. Clients give up then, too.
 _DISK_MS = 30_000
-# Searches of a request that wait for the disk of one directory at a time.
+# Searches of one request that wait for one log directory at a time.
 _SEARCHES_MAX = 8
-# So often what was brought in may be gone when a search comes to it: where memory is so short, it waits.
+# Pages may be evicted again before the search reads them. After this many times the search reads the disk
+# itself.
 _LOST_MAX = 16
 LATEST = -1
 EARLIEST = -2
@@ -38,7 +41,7 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
-# What is asked -> first version of the request that may ask it; times from version 1.
+# Special timestamp -> first version of the request that may contain it. Times need version 1.
 VERSION_MIN = {
     LATEST: 0,
     EARLIEST: 0,
@@ -50,7 +53,7 @@ VERSION_MIN = {
 
 
 class OffsetAsk(NamedTuple):
-    """One question. `timestamp` is a time in milliseconds, or one of the negative names above."""
+    """A lookup in one partition. `timestamp`: milliseconds, or one of the negative constants above."""
 
     partition: Partition | KafkaError
     timestamp: int
@@ -58,7 +61,7 @@ class OffsetAsk(NamedTuple):
 
 
 class OffsetFound(NamedTuple):
-    """One answer; -1 for what there is none of."""
+    """The result of one lookup. -1 stands for none."""
 
     offset: int
     timestamp: int
@@ -66,7 +69,7 @@ class OffsetFound(NamedTuple):
 
 
 class RemoteOffsetSearch(Protocol):
-    """The tier's search by time; `then` gets the place, None if only local files can have it, or an error."""
+    """Searches the tier by time. `then` gets the record's position, an error, or None: search local files."""
 
     def __call__(
         self,
@@ -80,20 +83,20 @@ class RemoteOffsetSearch(Protocol):
 
 Outcome = OffsetFound | KafkaError
 Found = TypeVar("Found")
-# Effects, or what is to be waited for, then the time.
+# Yields effects or a pause, receives the time, returns the last effects.
 Slices = Generator[Effects | Pause, int, Effects]
-# None for a slice, or what has to be brought into memory before it goes on; at last what was found.
+# Yields None at the end of a slice, or the pages that must come into memory first; returns the result.
 Steps = Generator[PageRange | None, None, Found]
 LocalSteps = Generator[None, None, tuple[int, int] | None]
-Answer = Callable[[list[Outcome], int], Effects]
+ListOffsetsCallback = Callable[[list[Outcome], int], Effects]
 
 
 class ListingOffsets:
-    """Answers over the partitions of one request.
+    """Looks up offsets for the partitions of a request.
 
-    pages       reads what is not in memory of local files
-    remote      the tier, or None
-    timeout_ms  remote.list.offsets.request.timeout.ms, for versions that do not say
+    pages       reads cold pages of local files
+    remote      searches the tier; None: no tier
+    timeout_ms  remote.list.offsets.request.timeout.ms, for requests without a time-out
     """
 
     __slots__ = ("_pages", "_serial", "remote", "timeout_ms")
@@ -113,13 +116,13 @@ class ListingOffsets:
         isolation: int,
         version: int,
         timeout_ms: int | None,
-        answer: Answer,
+        answer: ListOffsetsCallback,
         now_ms: int,
     ) -> Slices:
-        """Answer all of `asks` in their order; each is taken when its turn comes, so many in a slice.
+        """Look up all of `asks` in slices, then call `answer` with the outcomes in the same order.
 
-        Others are looked at while a disk or the tier is waited for. What has not answered in time is told as
-        timed out, and what came of the others.
+        A lookup that waits for a disk or the tier does not hold up the others. One that has not ended in time
+        is REQUEST_TIMED_OUT.
         """
         began_ms = now_ms
         effects: Effects = []
@@ -146,12 +149,12 @@ class ListingOffsets:
                     now_ms = yield effects
                     effects = []
                     if not pending.remote:
-                        break  # it took too long
+                        break  # timed out
                 effects += self._ask_remote(pending, index, now_ms)
             while pending.cold and not pending.is_late:
                 now_ms = yield effects if pending.is_ready else pending.pause(effects)
                 effects = yield from self._go_on(pending, now_ms)
-            return effects + pending.is_looked_at(now_ms)
+            return effects + pending.end_local(now_ms)
         finally:
             pending.leave()
 
@@ -163,7 +166,7 @@ class ListingOffsets:
         return self.remote(found.topic_partition, found.topic_id, ask.timestamp, then, now_ms)
 
     def _go_on(self, pending: "_Pending", now_ms: int) -> Generator[Effects, int, Effects]:
-        """Go on with searches whose pages have come, and with those whose turn it is."""
+        """Continue searches whose pages are in memory, and begin those next in the queues."""
         effects: Effects = []
         for count, index in enumerate(pending.take_ready()):
             if count and count % _ASKS_PER_SLICE == 0:
@@ -178,7 +181,7 @@ class ListingOffsets:
         return effects
 
     def _one(self, ask: OffsetAsk, isolation: int, version: int) -> Steps[Outcome | None]:
-        """Return the outcome, or None when the tier must be asked."""
+        """Return the outcome. None: the tier must be searched first."""
         found, timestamp = ask.partition, ask.timestamp
         if isinstance(found, KafkaError):
             return found
@@ -210,19 +213,19 @@ class ListingOffsets:
         else:
             begin = partial(log.time_steps, timestamp, may_wait=True)
         outcome = yield from search(log, begin, isolation, self._pages)
-        # A disk may have been waited for, while others came to lead.
+        # Leadership may have changed while the search waited for a disk.
         return found.check_epoch(ask.leader_epoch) or _unless_behind(outcome, behind)
 
 
 def _behind(partition: Partition, isolation: int, version: int) -> KafkaError | None:
-    """Whether a new leader does not know yet all that was committed before it led: clients ask again."""
+    """Return an error while a new leader's high watermark is below its epoch start offset. Clients retry."""
     if isolation == READ_LOG_END or partition.epoch_start_offset <= partition.log.high_watermark:
         return None
     return _NOT_AVAILABLE if version >= _NOT_AVAILABLE_VERSION else _NO_LEADER_YET
 
 
 def _unless_behind(outcome: Outcome, behind: KafkaError | None) -> Outcome:
-    """A record that was not found may be among those."""
+    """Return `behind` if no record was found: it may be above the new leader's high watermark."""
     is_none = isinstance(outcome, OffsetFound) and outcome.offset == NO_OFFSET
     return behind if behind is not None and is_none else outcome
 
@@ -230,10 +233,10 @@ def _unless_behind(outcome: Outcome, behind: KafkaError | None) -> Outcome:
 def search(
     log: "Log", begin: Callable[[], LocalSteps], isolation: int, pages: ColdPages
 ) -> Steps[Outcome]:
-    """Search in local files; a batch that cannot be read, stored as it came, fails this partition alone.
+    """Search local files. An unreadable batch fails this partition alone.
 
-    Where something is not in memory it is to be brought there, and the search begins anew: what it found is
-    there by then.
+    The search yields cold pages and begins anew when they are in memory: the pages it has already read are in
+    memory by then.
     """
     lost, steps = 0, begin()
     brought: set[PageRangeKey] = set()
@@ -256,12 +259,12 @@ def search(
         assert isinstance(found, KafkaError)
         return found
     except KafkaError as problem:
-        # A value from here on: with its traceback it would hold all that was decompressed.
+        # A new error without the traceback, which would keep the decompressed records in memory.
         return KafkaError(problem.code, problem.why, **problem.facts)
 
 
 def _until_cold(steps: Steps[Found]) -> Generator[Effects, int, Found | PageRange]:
-    """Take steps, each in a slice; return what they lead to, or what is to be brought into memory first."""
+    """Run the steps, one per slice. Return their result, or the pages that must come into memory first."""
     while True:
         try:
             place = next(steps)
@@ -274,7 +277,7 @@ def _until_cold(steps: Steps[Found]) -> Generator[Effects, int, Found | PageRang
 
 
 def _readable(log: "Log", place: tuple[int, int] | None, isolation: int) -> OffsetFound:
-    """A record above what the reader may see counts as none."""
+    """Return the record at `place`, or none if the reader may not see it yet."""
     if place is None or place[0] >= _readable_end(log, isolation):
         return OffsetFound(NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
     return OffsetFound(place[0], place[1], _epoch_at(log, place[0]))
@@ -292,13 +295,13 @@ def _epoch_at(log: "Log", offset: int) -> int:
 
 
 def _earliest_epoch(log: "Log") -> int:
-    """The first epoch known, if it begins no later than the log does."""
+    """Return the first known epoch, if it begins at or below the log start offset."""
     entries = log.epochs.entries()
     return entries[0][0] if entries and entries[0][1] <= log.log_start_offset else NO_EPOCH
 
 
 def _earliest_pending_upload(log: "Log") -> OffsetFound:
-    """Where copying to the tier goes on; nothing for a topic without one (KIP-1023)."""
+    """Return the next offset to copy to the tier; none for a topic without remote storage (KIP-1023)."""
     if not log.config.remote_storage_enable:
         return OffsetFound(NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
     offset = max(log.highest_remote_offset + 1, log.log_start_offset)
@@ -306,11 +309,11 @@ def _earliest_pending_upload(log: "Log") -> OffsetFound:
 
 
 class _Pending(Pause):
-    """One request with partitions that a disk or the tier is waited for.
+    """One request and its lookups that wait for a disk or the tier.
 
-    cold    searches that wait for what a thread reads, by place; None for one that is begun when others of
-            its directory are done: a request of thousands leaves the threads to others, too
-    remote  what the tier is asked, by place
+    cold    index -> search that waits for cold pages. The steps are None while it is queued behind others of
+            its directory: a request of thousands must not occupy all threads
+    remote  index -> lookup that waits for the tier
     """
 
     __slots__ = (
@@ -337,7 +340,7 @@ class _Pending(Pause):
         self,
         isolation: int,
         version: int,
-        answer: Answer,
+        answer: ListOffsetsCallback,
         pages: ColdPages,
         timer: tuple[str, int],
     ) -> None:
@@ -351,11 +354,9 @@ class _Pending(Pause):
         self._pages = pages
         self._answer = answer
         self._ready: list[int] = []  # of `cold`
-        self._awaited: dict[int, PageRangeKey] = {}  # what threads read for us
-        self._searching: dict[
-            int, str
-        ] = {}  # those of `cold` that are begun, and in which directory
-        self._queues: dict[str, deque[int]] = {}  # the others
+        self._awaited: dict[int, PageRangeKey] = {}  # pages that threads are reading for us
+        self._searching: dict[int, str] = {}  # begun ones of `cold` -> directory
+        self._queues: dict[str, deque[int]] = {}  # the other ones of `cold`, by directory
         self._effects: Effects = []
         self._then: Callable[[int], Effects] | None = None
 
@@ -366,7 +367,7 @@ class _Pending(Pause):
     def add(
         self, ask: OffsetAsk, steps: Steps[Outcome | None], found: Outcome | PageRange | None
     ) -> Effects:
-        """Note the next question, and what came of it; None: the tier is to be asked."""
+        """Add the next lookup and its outcome. None: the tier must be searched."""
         self.outcomes.append(_HANGS)
         return self.note(len(self.outcomes) - 1, ask, steps, found)
 
@@ -377,7 +378,7 @@ class _Pending(Pause):
         steps: Steps[Outcome | None],
         found: Outcome | PageRange | None,
     ) -> Effects:
-        """What came of a question now."""
+        """Record what a lookup led to."""
         if isinstance(found, PageRange):
             return self._wait(index, ask, steps, found)
         self.cold.pop(index, None)
@@ -409,7 +410,7 @@ class _Pending(Pause):
 
     def _page_came(self, index: int, now_ms: int) -> Effects:
         if self._awaited.pop(index, None) is None:
-            return []  # it took too long
+            return []  # timed out
         self._ready.append(index)
         return self._wake(now_ms)
 
@@ -418,12 +419,12 @@ class _Pending(Pause):
         return bool(self._ready)
 
     def take_ready(self) -> list[int]:
-        """Those of `cold` to go on with now."""
+        """Take the indexes of `cold` that can continue now."""
         ready, self._ready = self._ready, []
         return ready
 
     def pause(self, effects: Effects) -> "_Pending":
-        """Return what the request yields to wait until there is something to go on with."""
+        """Return what the request yields in order to wait until a search can continue."""
         self._effects = effects
         return self
 
@@ -437,13 +438,13 @@ class _Pending(Pause):
         return [] if then is None else then(now_ms)
 
     def leave(self) -> None:
-        """The request is answered, or nobody waits for its answer: what a disk holds is left to it."""
+        """Stop waiting for pages: the request is answered, or its client has gone."""
         for index in list(self._awaited):
             if index not in self.remote:
                 self._pages.leave(self._awaited.pop(index), (self, index))
 
     def came(self, index: int, found: OffsetFound | KafkaError | None, now_ms: int) -> Effects:
-        """The tier has answered; None: the record can be in local files alone."""
+        """Handle the tier's result. None: only local files can have the record."""
         if index not in self.remote:
             return []  # after the time-out
         if found is not None:
@@ -459,7 +460,7 @@ class _Pending(Pause):
     def _step(
         self, partition: Partition, steps: Steps[Outcome], index: int, now_ms: int
     ) -> Effects:
-        """Search local files after the tier; others go first between two steps."""
+        """Take one step of the search in local files that follows the tier's."""
         self._awaited.pop(index, None)
         if index not in self.remote:
             return []
@@ -485,8 +486,8 @@ class _Pending(Pause):
         self.leave()
         return self._wake(now_ms) + self._finish_if_over(now_ms)
 
-    def is_looked_at(self, now_ms: int) -> Effects:
-        """All that is left is for the tier to answer."""
+    def end_local(self, now_ms: int) -> Effects:
+        """End the lookups in local files: only the tier's are left."""
         self._is_over = True
         return self._finish_if_over(now_ms)
 
@@ -494,23 +495,25 @@ class _Pending(Pause):
         if self.remote or not self._is_over:
             return []
         self._is_over = False  # answered once
-        told = self.finish(now_ms)
-        return told if self.is_late else [CancelTimer(key=self.timer), *told]
+        answered = self.finish(now_ms)
+        return answered if self.is_late else [CancelTimer(key=self.timer), *answered]
 
     def finish(self, now_ms: int) -> Effects:
         return self._answer(self.outcomes, now_ms)
 
 
 def _directory_of(place: PageRange) -> str:
-    """The log directory of a file of a partition."""
+    """Return the log directory of a partition's file."""
     return place.path.rsplit("/", 2)[0]
 
 
 _NOT_AVAILABLE_VERSION = 5
 _NOT_AVAILABLE = KafkaError(
-    Code.OFFSET_NOT_AVAILABLE, "a new leader does not know yet how much was committed"
+    Code.OFFSET_NOT_AVAILABLE, "a new leader does not know its high watermark yet"
 )
 _NO_LEADER_YET = KafkaError(Code.LEADER_NOT_AVAILABLE, str(_NOT_AVAILABLE))
-_UNSUPPORTED = KafkaError(Code.UNSUPPORTED_VERSION, "this version may not ask that")
+_UNSUPPORTED = KafkaError(
+    Code.UNSUPPORTED_VERSION, "this request version does not support this timestamp"
+)
 _TIMED_OUT = KafkaError(Code.REQUEST_TIMED_OUT, "the tier did not answer in time")
 _HANGS = KafkaError(Code.REQUEST_TIMED_OUT, "the disk did not answer in time")
