@@ -1,6 +1,9 @@
-"""The group coordinator's ground: its partitions are loaded when we lead them, and left when not. PURE.
+"""Loads and unloads partitions of `__consumer_offsets` in the group coordinator, as leadership changes. PURE.
 
-Source: KIP-98, spec C15 (14 while loading, 16 elsewhere).
+When this broker becomes the leader of a partition, the coordinator reads its log in slices. Until that has
+ended, requests for its groups get COORDINATOR_LOAD_IN_PROGRESS (14). When it stops leading, the coordinator
+drops the groups, and requests get NOT_COORDINATOR (16). If the log cannot be read, its groups have no
+coordinator, and the load is tried again while we lead. Source: KIP-98, spec C15.
 """
 
 from collections.abc import Iterator
@@ -16,27 +19,28 @@ from firnline.log.sparse_index import IndexDamaged
 from firnline.records.batch import LOG_OVERHEAD_BYTES, OFFSET_AND_LENGTH, parse_header
 from firnline.replica.partition import Partition
 
-# Read at a time: some tens of microseconds from the page cache, two slices of records or so.
+# Bytes read at a time: tens of microseconds from the page cache, and about two slices of records.
 LOAD_STEP_BYTES = 64 * KIB
-# A partition that could not be loaded is tried again so often, as long as we lead it.
+# Pause before another attempt to load a partition.
 _AGAIN_MS = 10_000
 
 
 class Coordination:
-    """Tells the coordinator which partitions of `__consumer_offsets` are ours."""
+    """Loads the partitions of `__consumer_offsets` that this broker leads into the coordinator."""
 
     __slots__ = ("_epochs", "_groups", "failed")
 
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
-        self._epochs: dict[int, int] = {}  # in which we lead what is loaded, or being loaded
+        self._epochs: dict[int, int] = {}  # partition, loaded or loading -> our leader epoch
         # Partitions whose records could not be read: their groups have no coordinator.
         self.failed: dict[int, StorageError] = {}
 
     def on_leading(self, partition: Partition, now_ms: int) -> Effects:
-        """Read a partition of groups that we lead now; in slices, while other requests are answered.
+        """Load a partition that this broker now leads, in slices.
 
-        Where we led in the epoch before, nobody else has written: what is in memory stands, as Kafka does.
+        If we also led in the epoch before, no other broker has written: the groups in memory stay, as in
+        Kafka.
         """
         topic, index = partition.topic_partition
         if topic != OFFSETS_TOPIC:
@@ -69,14 +73,14 @@ class Coordination:
         return self._groups.load_partition(index, batches_of(partition), loaded, now_ms)
 
     def _again(self, partition: Partition, epoch: int, now_ms: int) -> Effects:
-        """One read that failed may have been the only one; where nobody else leads nobody else loads."""
+        """Try again: the failure may have been temporary, and no other broker can load the partition."""
         index = partition.topic_partition.partition
         if self._epochs.get(index) != epoch or index not in self.failed:
             return []
         return self._load(partition, now_ms)
 
     def on_not_leading(self, partition: Partition, now_ms: int) -> Effects:
-        """Leave a partition of groups to whoever leads it."""
+        """Unload a partition that another broker leads, or none."""
         topic, index = partition.topic_partition
         if topic != OFFSETS_TOPIC:
             return []
@@ -86,14 +90,14 @@ class Coordination:
 
 
 def batches_of(partition: Partition) -> Iterator[bytes]:
-    """Yield the local log from its start to its end, whole batches, about LOAD_STEP_BYTES at a time.
+    """Yield the local log from its start to its end, as complete batches, about LOAD_STEP_BYTES at a time.
 
-    Nothing, after each slice, while a damaged index is built again.
+    While a damaged index is being rebuilt, it yields no bytes after each slice.
     """
     log, built = partition.log, None
     offset = log.local_log_start_offset
     while offset < log.log_end_offset:
-        # Between two slices retention may have removed what was next.
+        # Retention may have deleted the next records between two slices.
         offset = max(offset, log.local_log_start_offset)
         end = log.log_end_offset
         try:
@@ -102,7 +106,9 @@ def batches_of(partition: Partition) -> Iterator[bytes]:
             if built is damage.segment:
                 raise
             built = damage.segment
-            with suppress(RecordsCut):  # others put a segment in its place: the next read sees it
+            with suppress(
+                RecordsCut
+            ):  # the segment was replaced meanwhile: the next read uses the new one
                 for _ in damage.steps():
                     yield b""
             continue
@@ -114,7 +120,7 @@ def batches_of(partition: Partition) -> Iterator[bytes]:
 
 
 def _end_offset(data: bytes) -> int:
-    """Return the offset after the last of some whole batches, which were found right before."""
+    """Return the offset after the last of some complete batches, which `read` has checked."""
     position = last = 0
     while position < len(data):
         last = position

@@ -1,6 +1,6 @@
-"""Whom a client should ask instead: leaders and their addresses, from the committed image. PURE.
+"""Finds partition leaders, preferred read replicas and addresses in the committed metadata image. PURE.
 
-Source: KIP-951 (CurrentLeader and NodeEndpoints in answers), spec C14.
+Source: KIP-392, KIP-951 (CurrentLeader and NodeEndpoints in responses), spec C14.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,8 +13,8 @@ from firnline.replica.isr import BrokerFact
 from firnline.replica.partition import Partition
 
 
-class Place(NamedTuple):
-    """Where a node is reached under the listener of whoever asks."""
+class NodeAddress(NamedTuple):
+    """The address of a node under the listener that the client uses."""
 
     node_id: int
     host: str
@@ -23,10 +23,10 @@ class Place(NamedTuple):
 
 
 class ActedOn:
-    """The image that all partitions of this node are as new as. `Hosting` brings it up to date.
+    """The newest image that has been applied to all partitions of this node. `Hosting` updates it.
 
-    What a leader believes of other brokers is no newer, or it might take a broker for gone that has just come
-    into an ISR.
+    Leaders read the state of other brokers from this image. From a newer one, a leader might consider a
+    broker gone that has just joined the ISR.
     """
 
     __slots__ = ("image",)
@@ -36,7 +36,7 @@ class ActedOn:
 
 
 class OtherBrokers:
-    """The other brokers as the image has them that was acted on: `replica.isr.Brokers`.
+    """The other brokers in the image that was applied: `replica.isr.Brokers`.
 
     epoch()  of this broker's own registration, or -1
     """
@@ -53,13 +53,13 @@ class OtherBrokers:
         return self._epoch()
 
     def fact(self, broker_id: int) -> BrokerFact | None:
-        """Return what the image says of a broker; None where it knows none."""
+        """Return the broker's epoch and whether it is active; None if the image does not have it."""
         broker = self._acted_on.image.brokers.get(broker_id)
         return None if broker is None else BrokerFact(broker.epoch, broker.is_active)
 
 
 class RackAware:
-    """Sends consumers to an in-sync replica in their own rack, if the leader is not there (KIP-392)."""
+    """Selects an in-sync replica in the consumer's rack if the leader is in another (KIP-392)."""
 
     __slots__ = ("_image",)
 
@@ -79,10 +79,10 @@ class RackAware:
 
 
 def closest(partition: Partition, fetch_offset: int, near: Callable[[int], bool]) -> int | None:
-    """Return the in-sync follower that a consumer should read from instead of the leader; None: none.
+    """Return the in-sync follower that a consumer should read from, or None: the leader.
 
-    `near(broker_id)`: whether a broker is alive, and in the rack of the consumer. Of several, the one that
-    has most, or was last seen to have all (KIP-392).
+    `near(broker_id)`: whether a broker is alive and in the consumer's rack. Of several followers it is the
+    one with the highest log end offset, then the one that caught up last (KIP-392).
     """
     if near(partition.node_id):
         return None
@@ -97,7 +97,7 @@ def closest(partition: Partition, fetch_offset: int, near: Callable[[int], bool]
 
 
 class Leaders:
-    """Reads the image that is committed at the moment of the question."""
+    """Looks up leaders and addresses in the image that is committed at the time of the call."""
 
     __slots__ = ("_image",)
 
@@ -105,7 +105,7 @@ class Leaders:
         self._image = image
 
     def leader_of(self, topic: str | None, index: int) -> tuple[int, int] | None:
-        """Return (leader's node id, leader epoch); None when there is no leader."""
+        """Return (leader's node id, leader epoch); None if there is no leader."""
         if topic is None:
             return None
         partition = self._image().partition(topic, index)
@@ -113,19 +113,19 @@ class Leaders:
             return None
         return partition.leader, partition.leader_epoch
 
-    def places(self, node_ids: Iterable[int], listener: str) -> list[Place]:
-        """Return the addresses of `node_ids`, those that have one under `listener`."""
+    def addresses(self, node_ids: Iterable[int], listener: str) -> list[NodeAddress]:
+        """Return the addresses of those of `node_ids` that have one under `listener`."""
         brokers = self._image().brokers
-        places = []
+        addresses = []
         for node_id in node_ids:
             broker = brokers.get(node_id)
             endpoint = None if broker is None else broker.endpoint(listener)
             if broker is not None and endpoint is not None:
-                places.append(Place(node_id, endpoint.host, endpoint.port, broker.rack))
-        return places
+                addresses.append(NodeAddress(node_id, endpoint.host, endpoint.port, broker.rack))
+        return addresses
 
     def peer(self, listener: str, node_id: int) -> Peer | None:
-        """Return where a broker listens for brokers: under that name, or on the first that it has."""
+        """Return the address where a broker listens for brokers: `listener`, or else its first listener."""
         broker = self._image().brokers.get(node_id)
         if broker is None or not broker.endpoints:
             return None
@@ -143,9 +143,9 @@ class Leaders:
 
 
 def any_broker(image: ClusterImage, leader_id: int, node_id: int) -> int:
-    """The broker that clients take for the controller, one that serves: they all pass changes on.
+    """Return the broker that clients use as the controller. Any unfenced broker forwards requests to it.
 
-    The active controller where it is a broker, else this node, else the first one; -1 for none.
+    It is the active controller if that is a broker, else this node, else the first broker; -1: none.
     """
     for wanted in (leader_id, node_id, *sorted(image.brokers)):
         broker = image.brokers.get(wanted)

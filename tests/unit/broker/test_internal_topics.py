@@ -4,7 +4,7 @@ from typing import Any
 
 from firnline.base.effects import Effects, Warn
 from firnline.base.errors import Code, KafkaError
-from firnline.broker.internal_topics import InternalTopics, Then
+from firnline.broker.internal_topics import InternalTopics, TopicCreatedCallback
 
 
 class Cluster:
@@ -12,13 +12,13 @@ class Cluster:
 
     def __init__(self) -> None:
         self.topics: list[str] = []
-        self.creating: list[tuple[str, Then]] = []
+        self.creating: list[tuple[str, TopicCreatedCallback]] = []
         self.told: list[Any] = []
         self.internal = InternalTopics(
             names=["__groups"], exists=lambda name: name in self.topics, create=self._create
         )
 
-    def _create(self, name: str, then: Then, now_ms: int) -> Effects:
+    def _create(self, name: str, then: TopicCreatedCallback, now_ms: int) -> Effects:
         self.creating.append((name, then))
         return []
 

@@ -355,7 +355,7 @@ def _reply(
     if leaders:
         response.node_endpoints = [
             NodeEndpoint(node_id=place.node_id, host=place.host, port=place.port, rack=place.rack)
-            for place in node.leaders.places(leaders, context.listener)
+            for place in node.leaders.addresses(leaders, context.listener)
         ]
     return [context.reply(response)]
 

@@ -198,7 +198,7 @@ def _answer(
     """All of it is told as it is at the beginning, however many slices it takes."""
     image = node.image
     alive = [node_id for node_id in sorted(image.brokers) if not image.brokers[node_id].fenced]
-    places = node.leaders.places(alive, context.listener)
+    places = node.leaders.addresses(alive, context.listener)
     reachable = frozenset(place.node_id for place in places)
     found: Iterable[TopicImage | MetadataResponseTopic]
     if wanted is None:
