@@ -1,8 +1,9 @@
-"""A topic's records at other brokers, as a client of theirs: Produce, ListOffsets, Fetch on the wire. PURE.
+"""Reads and appends records of a topic at other brokers, as a client: ListOffsets, Fetch, Produce. PURE.
 
-For the tier, whose metadata topic has leaders on any broker (T20, T21). Nothing is tried again here, and no
-answer is waited for longer than the broker may take: whoever asks knows what an unknown outcome means to it.
-Source: KIP-405 'RemoteLogMetadataManager implemented with an internal topic'; spec 3.12.
+The tier uses it for its metadata topic, whose partitions have leaders on any broker (T20, T21). Nothing is
+retried here. A response that is lost or late is NETWORK_EXCEPTION: an append may or may not have happened,
+and the caller decides what to do. Source: KIP-405 'RemoteLogMetadataManager implemented with an internal
+topic'; spec 3.12.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,23 +26,23 @@ from firnline.protocol.messages.k02_list_offsets import (
 )
 
 ACKS_ALL = -1
-# What the broker may take for an append, and how much longer its answer may be on its way.
+# The broker's time-out of an append, and ours for any response.
 _APPEND_MS, _TIMEOUT_MS = 5_000, 10_000
 _ANSWER_BYTES = 1 << 20
 _CHANNEL = "topic elsewhere"
-# Before, "latest" of a new leader may be less than what was committed.
+# In older versions "latest" at a new leader may be below what was committed.
 _LIST_OFFSETS_VERSION_MIN = 5
-# Before, nobody says that two histories part (KIP-595).
+# Older versions do not report divergence (KIP-595).
 _FETCH_VERSION_MIN = 12
 _CODES = frozenset(Code)
 
 Ends = Mapping[int, int | KafkaError]
-# Log start and whole batches from the one that holds the offset on, as far as they are committed.
-Came = tuple[int, bytes]
+# Log start offset, and the complete committed batches from the one that contains the offset.
+CommittedRecords = tuple[int, bytes]
 
 
 class TopicClient:
-    """Asks the leaders of partitions; `peer(broker_id)` says where one listens for brokers."""
+    """Sends requests to leaders. `peer(broker_id)` returns the broker's address for brokers."""
 
     def __init__(self, peer: Callable[[int], Peer | None]) -> None:
         self._peer = peer
@@ -55,9 +56,12 @@ class TopicClient:
         then: Callable[[Ends, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Ask where each begins (-2), or what is committed ends (-1); what is not answered is an error.
+        """Ask for the log start offset (-2) or the last stable or high watermark offset (-1) of each
+        partition.
 
-        partitions  with the leader epoch that is believed in
+        A partition that the response lacks is an error.
+
+        partitions  partition -> the leader epoch that we know
         """
         wanted = [
             ListOffsetsPartition(
@@ -71,7 +75,7 @@ class TopicClient:
 
         def answered(answer: Any, at_ms: int) -> Effects:
             rows = None if isinstance(answer, Unanswered) else _rows(answer.topics)
-            found: dict[int, int | KafkaError] = dict.fromkeys(partitions, _SILENT)
+            found: dict[int, int | KafkaError] = dict.fromkeys(partitions, _UNANSWERED)
             for row in rows or ():
                 if row.partition_index in found:
                     error = row.error_code
@@ -86,16 +90,17 @@ class TopicClient:
         where: TopicPartition,
         topic_id: Uuid,
         offset: int,
-        then: Callable[[Came | Fork | KafkaError, int], Effects],
+        then: Callable[[CommittedRecords | Fork | KafkaError, int], Effects],
         now_ms: int,
         *,
         leader_epoch: int,
         last_epoch: int,
     ) -> Effects:
-        """Read what is there now, about a megabyte of it; `Fork` where the leader's history is another.
+        """Read the committed records from `offset`, about a megabyte. `Fork`: the leader's log diverges below
+        it.
 
-        leader_epoch  in which that broker is believed to lead: another one is an error
-        last_epoch    of the record before `offset`; -1: nothing is known of it
+        leader_epoch  the leader epoch that we know: another one is an error
+        last_epoch    the epoch of the record before `offset`; -1: unknown
         """
         wanted = FetchPartition(
             partition=where.partition, fetch_offset=offset, partition_max_bytes=_ANSWER_BYTES
@@ -134,7 +139,7 @@ class TopicClient:
         then: Callable[[Appended | KafkaError, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Append one batch of one record, acks=all. NETWORK_EXCEPTION: it may be there or not."""
+        """Append a batch of one record with acks=all. NETWORK_EXCEPTION: the outcome is unknown."""
         data = PartitionProduceData(index=where.partition, records=bytes(batch))
         request = ProduceRequest(
             acks=ACKS_ALL,
@@ -152,13 +157,13 @@ class TopicClient:
                 code = _code(rows[0].error_code) if rows else Code.UNKNOWN_SERVER_ERROR
                 return then(KafkaError(code), at_ms)
             [row] = rows
-            placed = Appended(
+            appended = Appended(
                 base_offset=row.base_offset,
                 last_offset=row.base_offset,
                 log_append_time_ms=row.log_append_time_ms,
                 log_start_offset=row.log_start_offset,
             )
-            return then(placed, at_ms)
+            return then(appended, at_ms)
 
         return self._send(leader_id, request, answered, now_ms, 0)
 
@@ -172,7 +177,7 @@ class TopicClient:
     ) -> Effects:
         peer = self._peer(leader_id)
         if peer is None:
-            return then(Unanswered(why="where that broker listens is not known"), now_ms)
+            return then(Unanswered(why="the broker's address is not known"), now_ms)
         return [
             Send(
                 peer=peer,
@@ -198,4 +203,4 @@ def _unanswered(answer: Unanswered) -> KafkaError:
     return KafkaError(code, answer.why)
 
 
-_SILENT = KafkaError(Code.NETWORK_EXCEPTION, "no answer")
+_UNANSWERED = KafkaError(Code.NETWORK_EXCEPTION, "no answer")
