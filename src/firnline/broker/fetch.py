@@ -183,19 +183,19 @@ class Fetching:
         self,
         session_id: int,
         session_epoch: int,
-        news: Wanted | None,
+        changed: Wanted | None,
         ask: FetchLimits,
         now_ms: int,
     ) -> tuple[Wanted, tuple[FileSlice, int, int, int]] | None:
-        """Do the same as `read_at_once` in a session of one partition. `news` is its new position, if any.
+        """Do the same as `read_at_once` in a session of one partition. `changed` is its new position, if any.
 
         Returns the session's partition and what was read. None: nothing was done.
         """
         max_bytes, min_bytes, uses_ids, owner = ask
         known = self.sessions.of_one(session_id, session_epoch, uses_ids=uses_ids, owner=owner)
-        if known is None or (news is not None and news.key != known.key):
+        if known is None or (changed is not None and changed.key != known.key):
             return None
-        wanted = news or known
+        wanted = changed or known
         hosted = self.hosted
         partition = (
             hosted.by_id.get((known.topic_id, known.index))
@@ -210,8 +210,8 @@ class Fetching:
         )
         if found is None:
             return None
-        if news is not None:
-            known.update(news)
+        if changed is not None:
+            known.update(changed)
         _, known.sent_high_watermark, _, known.sent_log_start = found
         self.sessions.record_fetch(session_id, now_ms)
         return known, found

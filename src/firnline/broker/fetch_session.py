@@ -97,20 +97,20 @@ class Wanted:
     def key(self) -> SessionPartitionKey:
         return (self.topic_id if self.topic is None else self.topic, self.index)
 
-    def update(self, news: "Wanted") -> None:
+    def update(self, changed: "Wanted") -> None:
         """Take the position of a later request. What the last response said stays.
 
         In a new leader epoch the follower may not have applied the high watermark of the old one: send it
         again.
         """
         self.wake()
-        if news.leader_epoch != self.leader_epoch:
+        if changed.leader_epoch != self.leader_epoch:
             self.sent_high_watermark = NO_OFFSET
-        self.fetch_offset = news.fetch_offset
-        self.max_bytes = news.max_bytes
-        self.leader_epoch = news.leader_epoch
-        self.last_fetched_epoch = news.last_fetched_epoch
-        self.log_start_offset = news.log_start_offset
+        self.fetch_offset = changed.fetch_offset
+        self.max_bytes = changed.max_bytes
+        self.leader_epoch = changed.leader_epoch
+        self.last_fetched_epoch = changed.last_fetched_epoch
+        self.log_start_offset = changed.log_start_offset
 
     def rest(self, replica_id: int, clock: FetchClock) -> None:
         """Let the partition rest: the follower has received everything there is.
@@ -146,8 +146,8 @@ class Wanted:
             self.resting.settle()
             self.resting = None
 
-    def has_news(self, outcome: ReadOutcome) -> bool:
-        """Whether an incremental response must contain `outcome`. Remembers what it says."""
+    def update_sent(self, outcome: ReadOutcome) -> bool:
+        """Remember what the response says. Returns whether an incremental response must contain it."""
         if isinstance(outcome, KafkaError):
             self.sent_high_watermark = NO_OFFSET  # send everything when the error is over
             return True
@@ -155,14 +155,14 @@ class Wanted:
             # A follower that truncates loses what the last response told it.
             self.sent_high_watermark = NO_OFFSET
             return True
-        news = (
+        is_changed = (
             len(outcome.records) > 0
             or outcome.high_watermark != self.sent_high_watermark
             or outcome.log_start_offset != self.sent_log_start
         )
         self.sent_high_watermark = outcome.high_watermark
         self.sent_log_start = outcome.log_start_offset
-        return news
+        return is_changed
 
 
 WhenGone = Callable[[Callable[[int], Effects]], None]
@@ -325,13 +325,13 @@ class FetchSession:
 
     def update(self, wanted: Sequence[Wanted], forgotten: Sequence[SessionPartitionKey]) -> None:
         """Apply the changes of an incremental request."""
-        for news in wanted:
-            known = self._partitions.get(news.key)
+        for changed in wanted:
+            known = self._partitions.get(changed.key)
             if known is None:
-                self._partitions[news.key] = news
-                self.weight += weight_of([news])
+                self._partitions[changed.key] = changed
+                self.weight += weight_of([changed])
             else:
-                known.update(news)
+                known.update(changed)
         for key in forgotten:
             gone = self._partitions.pop(key, None)
             if gone is not None:
@@ -370,7 +370,7 @@ class Full:
 
     def answer(self, outcomes: Answered) -> Answered | KafkaError:
         for wanted, outcome in outcomes:
-            wanted.has_news(outcome)
+            wanted.update_sent(outcome)
         return outcomes
 
 
@@ -389,7 +389,7 @@ class Incremental:
             return _BAD_EPOCH  # a later request of the session overtook this one
         included = []
         for wanted, outcome in outcomes:
-            if wanted.has_news(outcome):
+            if wanted.update_sent(outcome):
                 included.append((wanted, outcome))
                 if isinstance(outcome, Local) and len(outcome.records) > 0:
                     self._session.move_to_end(wanted)

@@ -182,10 +182,10 @@ class Producing:
                 continue
             while writes:
                 again = Recompression(writes, now_ms)
-                if again and not again.here():
-                    beside = again.beside()
-                    now_ms = yield beside
-                    ready = again.placed(beside)
+                if again and not again.compress_small():
+                    compression = again.for_thread()
+                    now_ms = yield compression
+                    ready = again.finished(compression)
                 else:
                     ready = writes[:]
                 del writes[: len(ready)]
@@ -442,8 +442,9 @@ def is_in_its_codec(log: Log, attributes: int) -> bool:
 class Recompression:
     """The batches among `writes` that have to be compressed again. Falsy if there are none.
 
-    `here` compresses a single small batch at once and puts the result into `writes`. Else `beside` returns
-    work for a thread, and `placed` then returns the finished writes. A result is a batch or an error.
+    `compress_small` compresses a single small batch at once and puts the result into `writes`. Else
+    `for_thread` returns work for a thread, and `finished` then returns the finished writes. A result is a
+    batch or an error.
     """
 
     __slots__ = ("_jobs", "_now_ms", "_writes")
@@ -470,7 +471,7 @@ class Recompression:
     def __bool__(self) -> bool:
         return bool(self._jobs)
 
-    def here(self) -> bool:
+    def compress_small(self) -> bool:
         """Compress the batch at once if it is a single small one. False: nothing was done."""
         if len(self._jobs) != 1:
             return False
@@ -488,8 +489,8 @@ class Recompression:
         self._writes[place] = partition, found
         return True
 
-    def beside(self) -> Compression:
-        """Return the work for a thread. Call `placed` with it when it is done.
+    def for_thread(self) -> Compression:
+        """Return the work for a thread. Call `finished` with it when it is done.
 
         This copies the batches out of the receive buffer, which is reused meanwhile.
         """
@@ -516,7 +517,7 @@ class Recompression:
 
         return Beside("compress batches", "codec", work)
 
-    def placed(self, done: Compression) -> list[Write]:
+    def finished(self, done: Compression) -> list[Write]:
         """Return the first writes, with the thread's results. The other writes are for another turn."""
         results = done.result
         if isinstance(results, KafkaError):

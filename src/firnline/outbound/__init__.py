@@ -1,1 +1,1 @@
-"""L6: what this node asks of other nodes: domain call <-> wire shape. PURE."""
+"""L6: requests to other nodes: converts calls to wire messages, and responses to results. PURE."""

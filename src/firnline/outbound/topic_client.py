@@ -56,8 +56,7 @@ class TopicClient:
         then: Callable[[Ends, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Ask for the log start offset (-2) or the last stable or high watermark offset (-1) of each
-        partition.
+        """Ask for the log start offset (-2) or the high watermark (-1) of each partition.
 
         A partition that the response lacks is an error.
 
