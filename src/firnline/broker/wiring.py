@@ -35,7 +35,7 @@ from firnline.broker.fetch_session import FetchSessions
 from firnline.broker.hosting import Hosting
 from firnline.broker.internal_topics import (
     InternalTopics,
-    Then,
+    TopicCreatedCallback,
     create_topics,
     offsets_topic,
     tier_topic,
@@ -652,7 +652,7 @@ def _internal_topics(
     if tier is not None:
         plans[REMOTE_LOG_METADATA_TOPIC] = tier_topic(tier.tier.services.settings)
 
-    def create(name: str, then: Then, now_ms: int) -> Effects:
+    def create(name: str, then: TopicCreatedCallback, now_ms: int) -> Effects:
         def made(outcome: Any, at_ms: int) -> Effects:
             return then(outcome if isinstance(outcome, KafkaError) else outcome[0], at_ms)
 
