@@ -83,5 +83,5 @@ def test_why_a_topic_cannot_be_made_is_said_once_until_it_changes() -> None:
         cluster.ensure()
         said += [effect.line for effect in cluster.finish(error) if isinstance(effect, Warn)]
     assert len(said) == 2
-    assert "__groups could not be made" in said[0]
+    assert "__groups could not be created" in said[0]
     assert "1 broker for 3 replicas" in said[0]
