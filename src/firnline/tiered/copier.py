@@ -49,14 +49,20 @@ class Copier:
         self._late = late
         self._hosted = hosted
         self._catalog = catalog
+        # The continuation of the run under way; None: no run. One at a time, so segments go in order.
         self._done: Done | None = None
+        # This leader has taken the log start from the tier, which it does once, before its first copy. It is
+        # used only without a catalog; with one, the first comparison does it.
         self._has_adopted = False
         catalog.on_compared = self._adopt_log_start
-        # A copy whose COPY_FINISHED may or may not have been committed (F10).
+        # A copy whose COPY_FINISHED may or may not have been committed (F10). It is settled before the next
+        # copy begins, and stays in `copying` until then, so that nobody deletes it (rel-T13).
         self._unsure: RemoteSegment | None = None
-        # Custom metadata over the limit stops the task until the next change of role (T10).
+        # Custom metadata was over the limit: no copy begins until the next change of role (T10), which makes
+        # a new Copier. A retry would fail again, and leave another copy behind.
         self.is_stopped = False
-        # The segment that is damaged here, why, and when it is looked at again.
+        # The segment that is damaged here, why, and when it is read again. Nothing after it is copied, as the
+        # tier has no gaps (T2). None once a segment was read undamaged.
         self._damaged: tuple[ClosedSegment, DamagedSegment, int] | None = None
 
     @property
