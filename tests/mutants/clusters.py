@@ -143,6 +143,14 @@ CLUSTERS = (
         seconds=25,
         profile="unclean",
         invariants=("rel-R5",),
+        also=(
+            Mutant(
+                "the assert of it",
+                "controller.partition_change:PartitionChanges._record",
+                "assert leader == NO_LEADER or",
+                "assert True or",
+            ),
+        ),
     ),
     # Either of the two is enough.
     Mutant(

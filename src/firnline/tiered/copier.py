@@ -56,18 +56,20 @@ class Copier:
         self._late = late
         self._hosted = hosted
         self._catalog = catalog
+        # The continuation of the run under way; None: no run. One at a time, so segments go in order.
         self._done: TaskCallback | None = None
+        # This leader has taken the log start from the tier, which it does once, before its first copy. It is
+        # used only without a catalog; with one, the first comparison does it.
         self._has_adopted = False
         catalog.on_compared = self._adopt_log_start
-        # The segment whose COPY_FINISHED may or may not be committed (F10). It must be settled before the
-        # next copy: otherwise the same offsets could be copied twice, or the objects deleted although they
-        # count.
+        # A copy whose COPY_FINISHED may or may not have been committed (F10). It is settled before the next
+        # copy begins, and stays in `copying` until then, so that nobody deletes it (rel-T13).
         self._unsure: RemoteSegment | None = None
-        # Set by custom metadata above its limit: then the task does nothing until the next change of role
-        # (T10).
+        # Custom metadata was over the limit: no copy begins until the next change of role (T10), which makes
+        # a new Copier. A retry would fail again, and leave another copy behind.
         self.is_stopped = False
-        # The damaged local segment, its error, and the time of the next check. No later segment is copied:
-        # the tier must not have a gap that the metadata does not show.
+        # The segment that is damaged here, why, and when it is read again. Nothing after it is copied, as the
+        # tier has no gaps (T2). None once a segment was read undamaged.
         self._damaged: tuple[ClosedSegment, DamagedSegment, int] | None = None
 
     @property
