@@ -9,10 +9,14 @@ from firnline.base.replicas import FetchReply, IsrChange, IsrMember
 from firnline.config.topic import TopicConfig
 from firnline.log.truncation import _assert_in_order
 from firnline.replica.alter import AlterPartitions
+from firnline.replica.delete_records import _Waiting
 from firnline.replica.follower import _NEXT_STAGES, _Followed, _Stage
+from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 from firnline.replica.sole_replicas import SoleReplicas
+from firnline.replica.waiters import FetchWaiter
 from tests.unit.replica.scripted_leader import Leader, fetched, records, replica
+from tests.unit.replica.test_compacting import LOOK_MS, node, topic
 from tests.unit.replica.test_directories import Desk
 from tests.worlds.effects import carried_out
 from tests.worlds.list_log import ListLog, batch, log_of, partition
@@ -133,6 +137,39 @@ def test_one_request_about_directories_is_under_way() -> None:
     assert desk.asked
     with pytest.raises(AssertionError, match="one request"):
         desk.assignments._go(0)
+
+
+def test_a_log_has_one_round_of_compaction_at_a_time() -> None:
+    harness = node(log_cleaner_threads="2")
+    log = topic(harness)
+    harness.holds_rounds = True
+    harness.pass_time(3 * LOOK_MS)
+    assert [effect.job.path for effect in harness.rounds] == [log.path]
+    compacting = harness.node.parts.compacting
+    with pytest.raises(AssertionError, match="one round"):
+        compacting._begin(harness.node.hosted.by_name[log.topic_partition], harness.now_ms)
+
+
+def test_a_deletion_is_answered_once() -> None:
+    answers: list[Any] = []
+    waiting = _Waiting([], lambda outcomes, now_ms: answers.append(outcomes) or [], ("t", 1))  # type: ignore[func-returns-value]
+    waiting.begin(0, 0)
+    with pytest.raises(AssertionError, match="answered once"):
+        waiting._timed_out(0)
+    assert answers == [[]]
+
+
+def test_a_fetch_that_has_enough_does_not_wait() -> None:
+    with pytest.raises(AssertionError, match="does not wait"):
+        FetchWaiter(serial=1, missing_bytes=0, wants_committed=False, complete=nothing)
+
+
+def test_a_partition_is_hosted_once() -> None:
+    hosted = HostedPartitions(exists=lambda *_: True, name_of=lambda _: "t")
+    partitions: list[Any] = [partition(), partition()]
+    hosted.add(partitions[0])
+    with pytest.raises(AssertionError, match="hosted already"):
+        hosted.add(partitions[1])
 
 
 # ------------------------------------------------------------------------------------- following
