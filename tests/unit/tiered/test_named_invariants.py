@@ -95,7 +95,7 @@ def test_a_segment_of_the_history_has_a_place_in_it(node: Node) -> None:
 
 def test_only_a_copy_that_begins_is_added_and_it_is_added_only(node: Node) -> None:
     metadata, (segment,) = node.tier.services.metadata, node.segments()
-    with pytest.raises(AssertionError, match="begins"):
+    with pytest.raises(AssertionError, match="new copy"):
         metadata.add(segment, nothing, 0)
     begins = SegmentUpdate(
         topic_id=segment.topic_id,
