@@ -108,7 +108,7 @@ TIER = (
     Mutant(
         "rel-T13: who put too late deletes it",
         "tiered.copier:Copier.give_up",
-        "self._late.note(segment, now_ms)",
+        "self._unconfirmed.note(segment, now_ms)",
         "[]",
         tests=(_LATE + "test_a_deposed_leader_deletes_what_it_put_too_late",),
     ),

@@ -50,10 +50,14 @@ class Copier:
     """Copies the due segments of one led partition. `run` calls back once; there is one run at a time."""
 
     def __init__(
-        self, services: Services, hosted: Hosted, catalog: CatalogKeeper, late: UnconfirmedCopies
+        self,
+        services: Services,
+        hosted: Hosted,
+        catalog: CatalogKeeper,
+        unconfirmed: UnconfirmedCopies,
     ) -> None:
         self._services = services
-        self._late = late
+        self._unconfirmed = unconfirmed
         self._hosted = hosted
         self._catalog = catalog
         # The continuation of the run under way; None: no run. One at a time, so segments go in order.
@@ -247,23 +251,23 @@ class Copier:
             return self._finish(as_error(result), now_ms)
         verified = result
         self._damaged = None
-        told: Effects = []
+        warnings: Effects = []
         if verified.rebuilt:
             files = ", ".join(verified.rebuilt)
-            told = [Warn(line=f"{local.stem_path}: {files} damaged here, rebuilt for the tier")]
-        return [*told, *self._begin(local, verified.data, epochs, now_ms)]
+            warnings = [Warn(line=f"{local.stem_path}: {files} damaged here, rebuilt for the tier")]
+        return [*warnings, *self._begin(local, verified.data, epochs, now_ms)]
 
     def _refuse(self, local: ClosedSegment, problem: DamagedSegment, now_ms: int) -> Effects:
         """Copy neither the segment nor any later one: the replicas keep their local segments."""
         is_new = self._damaged is None or self._damaged[0] != local
         self._damaged = (local, problem, now_ms + LOOK_AGAIN_MS)
         self._services.counters.damaged_segments += is_new
-        told: Effects = []
+        effects: Effects = []
         if is_new:
-            told = [Warn(line=f"not copied to the tier, nor anything after it: {problem}")]
+            effects = [Warn(line=f"not copied to the tier, nor anything after it: {problem}")]
         if self._services.may_hand_over(self._hosted.where, local.base_offset, now_ms):
-            told += self._services.on_damaged(self._hosted.where, problem, now_ms)
-        return [*told, *self._finish(problem, now_ms)]
+            effects += self._services.on_damaged(self._hosted.where, problem, now_ms)
+        return [*effects, *self._finish(problem, now_ms)]
 
     def _begin(
         self, local: ClosedSegment, data: SegmentData, epochs: Epochs, now_ms: int
@@ -354,8 +358,8 @@ class Copier:
     def _finished(self, segment: RemoteSegment, error: KafkaError | None, now_ms: int) -> Effects:
         if error is not None:
             self._unsure = segment
-            late = [] if self._hosted.leads else self.give_up(now_ms)
-            return [*late, *self._finish(error, now_ms)]
+            effects = [] if self._hosted.leads else self.give_up(now_ms)
+            return [*effects, *self._finish(error, now_ms)]
         return self._copy_counts(segment, now_ms)
 
     def _copy_counts(self, segment: RemoteSegment, now_ms: int) -> Effects:
@@ -380,7 +384,7 @@ class Copier:
         if segment is None:
             return []
         self._services.copying.discard(segment)
-        return self._late.note(segment, now_ms)
+        return self._unconfirmed.note(segment, now_ms)
 
     # -------------------------------------------------------------------------------- failure
 
@@ -399,8 +403,8 @@ class Copier:
         now_ms: int,
     ) -> Effects:
         if problem is not None:
-            late = self._late.note(segment, now_ms)
-            return [*late, *self._left_behind(segment, error, now_ms)]
+            effects = self._unconfirmed.note(segment, now_ms)
+            return [*effects, *self._left_behind(segment, error, now_ms)]
         return [
             Submit(
                 name=f"take back {segment.topic}-{segment.partition} at {segment.base_offset}",

@@ -76,10 +76,10 @@ class _NewsWaiter(NamedTuple):
 class _Tasks:
     """One hosted partition with its tasks and its waiting flushes."""
 
-    def __init__(self, services: Services, hosted: Hosted, late: UnconfirmedCopies) -> None:
+    def __init__(self, services: Services, hosted: Hosted, unconfirmed: UnconfirmedCopies) -> None:
         self.hosted = hosted
         self.catalog = CatalogKeeper(services, hosted)
-        self.copier = Copier(services, hosted, self.catalog, late)
+        self.copier = Copier(services, hosted, self.catalog, unconfirmed)
         self.expiry = Expiry(services, hosted, self.catalog)
         self.copy_failures = 0
         self.expiry_failures = 0
@@ -462,12 +462,12 @@ class RemoteLog:
         if metadata.lookup(where, epoch=epoch, offset=offset) is not None:
             return look(now_ms)
         self._wait_for_news.setdefault(where, []).append(_NewsWaiter(look, then))
-        late = SetTimer(
+        timeout = SetTimer(
             key=task_key("news", where),
             at_ms=now_ms + NEWS_WAIT_MS,
             then=partial(self._retry_waiters, where),
         )
-        return [late, *metadata.assign(where, now_ms)]
+        return [timeout, *metadata.assign(where, now_ms)]
 
     def highest_remote(self, where: TopicIdPartition) -> tuple[int, int]:
         """Return (highest remote offset, epoch) of this lineage; (-1, -1) if none. For timestamp -5."""

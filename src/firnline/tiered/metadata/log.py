@@ -307,11 +307,11 @@ class TopicMetadataLog:
             consumed.damage = None
         touched: dict[TopicIdPartition, None] = {}
         data = b""
-        told: Effects = []
+        effects: Effects = []
         if consumed.next_offset < high_watermark:
             data = self._feed.read(partition, consumed.next_offset, STEP_BYTES)
             was_known = self._unknown(partition, consumed) is None
-            told = self._apply(partition, consumed, data, touched)
+            effects = self._apply(partition, consumed, data, touched)
             if was_known and self._unknown(partition, consumed) is not None:
                 touched.update(
                     dict.fromkeys(consumed.caches)
@@ -320,7 +320,6 @@ class TopicMetadataLog:
             if where in self._targets:
                 self._targets[where] = high_watermark
             touched[where] = None
-        effects = told
         if self.on_applied is not None:
             for where in touched:
                 effects += self.on_applied(where, now_ms)

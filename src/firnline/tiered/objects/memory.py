@@ -17,7 +17,7 @@ class MemoryStore:
     def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
         data = b"".join(chunks)
         if len(data) != size_bytes:
-            raise RemoteStorageError("length differs", key=key, told=size_bytes, got=len(data))
+            raise RemoteStorageError("length differs", key=key, expected=size_bytes, got=len(data))
         self.objects[key] = data
         if not self.is_late:
             self.listed[key] = size_bytes
