@@ -5,8 +5,8 @@ Theory of operation. A Fetch passes these steps:
 1. Read local logs, in the order of the request, within its byte limit. The first batch is returned complete,
    whatever its size (KIP-74).
 2. If a read would wait for the disk, a thread brings the pages into memory (decision 0029). If other
-partitions
-   have records, the Fetch is answered with those; otherwise it waits for the pages, and reads again.
+   partitions have records, the Fetch is answered with those; otherwise it waits for the pages, and reads
+   again.
 3. Read the offsets that only the tier has, for several partitions at once (better than T37). After
    `remote.fetch.max.wait.ms` the Fetch is answered with the records that are there.
 4. With fewer than `min_bytes`, the Fetch waits at its partitions (`replica/waiters`), until enough bytes are
@@ -214,7 +214,7 @@ class Fetching:
             return None
         if news is not None:
             known.ask_again(news)
-        _, known.told_high_watermark, _, known.told_log_start = found
+        _, known.sent_high_watermark, _, known.sent_log_start = found
         self.sessions.took_turn(session_id, now_ms)
         return known, found
 
@@ -336,7 +336,7 @@ class OneFetch:
     def _has_new_high_watermark(self) -> bool:
         """Whether a high watermark has risen for which consumers may wait at the follower (KIP-392)."""
         return self._fetching.prefer is not None and any(
-            NO_OFFSET < wanted.told_high_watermark < outcome.high_watermark
+            NO_OFFSET < wanted.sent_high_watermark < outcome.high_watermark
             for wanted, outcome in zip(self._wanted, self._outcomes, strict=True)
             if type(outcome) is Local
         )

@@ -42,10 +42,10 @@ NOBODY: Owner = ("", "")
 class Wanted:
     """One partition of a Fetch, and in a session the offsets that the last response stated.
 
-    topic, topic_id  one of them: names up to version 12, ids from 13 on (the other is None / zero)
-    max_bytes        the limit for this partition; the first batch may be larger (KIP-74)
-    log_start_offset the follower's own; -1 for a consumer
-    resting          the follower's state in the partition while it rests; None: read it
+    topic, topic_id   one of them: names up to version 12, ids from 13 on (the other is None / zero)
+    max_bytes         the limit for this partition; the first batch may be larger (KIP-74)
+    log_start_offset  the follower's own; -1 for a consumer
+    resting           the follower's state in the partition while it rests; None: read it
     """
 
     __slots__ = (
@@ -57,8 +57,8 @@ class Wanted:
         "log_start_offset",
         "max_bytes",
         "resting",
-        "told_high_watermark",
-        "told_log_start",
+        "sent_high_watermark",
+        "sent_log_start",
         "topic",
         "topic_id",
     )
@@ -83,8 +83,8 @@ class Wanted:
         self.leader_epoch = leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
         self.log_start_offset = log_start_offset
-        self.told_high_watermark = NO_OFFSET
-        self.told_log_start = NO_OFFSET
+        self.sent_high_watermark = NO_OFFSET
+        self.sent_log_start = NO_OFFSET
         self.hosted: Partition | KafkaError | None = None  # every Fetch that reads it looks it up
         self.resting: ReplicaState | None = None
 
@@ -99,7 +99,7 @@ class Wanted:
         """
         self.wake()
         if news.leader_epoch != self.leader_epoch:
-            self.told_high_watermark = NO_OFFSET
+            self.sent_high_watermark = NO_OFFSET
         self.fetch_offset = news.fetch_offset
         self.max_bytes = news.max_bytes
         self.leader_epoch = news.leader_epoch
@@ -107,14 +107,14 @@ class Wanted:
         self.log_start_offset = news.log_start_offset
 
     def rest(self, replica_id: int, clock: FetchClock) -> None:
-        """Let the partition rest, if the last response told the follower that there is nothing more.
+        """Let the partition rest, if the last response showed the follower that there is nothing more.
 
         Not if the high watermark has risen since the slice that read the partition.
         """
         partition = self.hosted
         if (
             isinstance(partition, Partition)
-            and self.told_high_watermark == partition.log.high_watermark
+            and self.sent_high_watermark == partition.log.high_watermark
         ):
             self.resting = partition.rest(replica_id, self.fetch_offset, clock)
 
@@ -128,7 +128,7 @@ class Wanted:
             log = self.hosted.log  # type: ignore[union-attr]
             if (
                 log.log_end_offset == self.fetch_offset
-                and log.log_start_offset == self.told_log_start
+                and log.log_start_offset == self.sent_log_start
             ):
                 return True
         self.wake()
@@ -143,19 +143,19 @@ class Wanted:
     def has_news(self, outcome: ReadOutcome) -> bool:
         """Whether an incremental response must have `outcome`; notes the offsets it states."""
         if isinstance(outcome, KafkaError):
-            self.told_high_watermark = NO_OFFSET  # the next success has everything
+            self.sent_high_watermark = NO_OFFSET  # the next success has everything
             return True
         if not isinstance(outcome, Local):
             # After a truncation the follower knows less than the last response stated.
-            self.told_high_watermark = NO_OFFSET
+            self.sent_high_watermark = NO_OFFSET
             return True
         news = (
             len(outcome.records) > 0
-            or outcome.high_watermark != self.told_high_watermark
-            or outcome.log_start_offset != self.told_log_start
+            or outcome.high_watermark != self.sent_high_watermark
+            or outcome.log_start_offset != self.sent_log_start
         )
-        self.told_high_watermark = outcome.high_watermark
-        self.told_log_start = outcome.log_start_offset
+        self.sent_high_watermark = outcome.high_watermark
+        self.sent_log_start = outcome.log_start_offset
         return news
 
 
@@ -178,12 +178,12 @@ class FetchAsk:
     """One Fetch request, independent of its version. Bytes and milliseconds.
 
     replica_id, replica_epoch  of a follower; its epoch is -1 in versions without one; -1 for consumers
-    session_id, session_epoch  (0, -1): no session (KIP-227); only the `owner` may use a session uses_ids
-    topics are named by id: version 13 and later is_any_replica             a consumer that followers may
-    answer, or that may be sent to one: from version 11 rack, listener             the rack of the consumer,
-    and the listener of its connection when_gone                  registers a callback for a client that
-    disconnects while the request waits held                       counts the memory of outcomes while others
-    are read; None: not counted
+    session_id, session_epoch  (0, -1): no session (KIP-227); only the `owner` may use a session
+    uses_ids                   topics are named by id: version 13 and later
+    is_any_replica             a consumer that may read from followers, or be sent to one: from version 11
+    rack, listener             the rack of the consumer, and the listener of its connection
+    when_gone                  registers a callback for a client that disconnects while the request waits
+    held                       counts the memory of outcomes while others are read; None: not counted
     """
 
     __slots__ = (
@@ -380,13 +380,13 @@ class Incremental:
     def answer(self, outcomes: Answered) -> Answered | KafkaError:
         if self._session.epoch != self._epoch:
             return _BAD_EPOCH  # a later request of the session was faster
-        told = []
+        changed = []
         for wanted, outcome in outcomes:
             if wanted.has_news(outcome):
-                told.append((wanted, outcome))
+                changed.append((wanted, outcome))
                 if isinstance(outcome, Local) and len(outcome.records) > 0:
                     self._session.to_the_end(wanted)
-        return told
+        return changed
 
 
 FetchContext = Sessionless | Full | Incremental

@@ -46,7 +46,7 @@ class LargeFetch(OneFetch):
     answer_in_slices  as `answer`, in slices; `answer` is called if one step is enough
     """
 
-    __slots__ = ("_answer_in_slices", "_aside", "_is_due", "_run")
+    __slots__ = ("_answer_in_slices", "_in_slices", "_is_due", "_run")
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class LargeFetch(OneFetch):
     ) -> None:
         super().__init__(fetching, ask, context, answer)
         self._run = run
-        self._aside = in_slices
+        self._in_slices = in_slices
         self._answer_in_slices = answer_in_slices
         self._is_due = False
 
@@ -135,7 +135,7 @@ class LargeFetch(OneFetch):
             return []
         self._waits_at = []
         self._stop_waiting()
-        return self._aside(_left(waiter, waits_at), now_ms)
+        return self._in_slices(_left(waiter, waits_at), now_ms)
 
     def _came_early(self, now_ms: int) -> Effects:
         """There were enough bytes before everything was read."""

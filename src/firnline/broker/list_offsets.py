@@ -494,8 +494,8 @@ class _Pending(Pause):
         if self.remote or not self._is_over:
             return []
         self._is_over = False  # answered once
-        told = self.finish(now_ms)
-        return told if self.is_late else [CancelTimer(key=self.timer), *told]
+        effects = self.finish(now_ms)
+        return effects if self.is_late else [CancelTimer(key=self.timer), *effects]
 
     def finish(self, now_ms: int) -> Effects:
         return self._answer(self.outcomes, now_ms)
