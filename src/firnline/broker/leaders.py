@@ -25,8 +25,8 @@ class NodeAddress(NamedTuple):
 class ActedOn:
     """The latest image that all partitions of this node have applied. `Hosting` updates it.
 
-    A leader judges other brokers by this image and not by a newer one: it could see a broker as fenced that
-    is in an ISR which the leader has not applied yet.
+    A leader checks other brokers against this image, not against a newer one: in a newer image a broker may
+    be fenced that is still in the ISR which the leader has applied.
     """
 
     __slots__ = ("image",)

@@ -28,7 +28,7 @@ ACKS_ALL = -1
 # The time for an append on the broker, and for the response after that.
 _APPEND_MS, _TIMEOUT_MS = 5_000, 10_000
 _ANSWER_BYTES = 1 << 20
-_CHANNEL = "topic elsewhere"
+_CHANNEL = "topic client"
 # In earlier versions "latest" of a new leader may be below the committed end.
 _LIST_OFFSETS_VERSION_MIN = 5
 # Earlier versions do not report a diverging epoch (KIP-595).
