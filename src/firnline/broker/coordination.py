@@ -23,15 +23,14 @@ _AGAIN_MS = 10_000
 
 
 class Coordination:
-    """Tells the coordinator which partitions of `__consumer_offsets` this node leads."""
+    """Loads and unloads groups as this node begins or stops leading partitions of `__consumer_offsets`."""
 
     __slots__ = ("_epochs", "_groups", "failed")
 
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
-        self._epochs: dict[
-            int, int
-        ] = {}  # leader epochs of the partitions that are loaded or loading
+        # Leader epochs of the partitions that are loaded or loading.
+        self._epochs: dict[int, int] = {}
         # Partitions whose records could not be read; their groups have no coordinator.
         self.failed: dict[int, StorageError] = {}
 
@@ -104,9 +103,8 @@ def batches_of(partition: Partition) -> Iterator[bytes]:
             if built is damage.segment:
                 raise
             built = damage.segment
-            with suppress(
-                RecordsCut
-            ):  # compaction has replaced the segment: the next read sees that
+            # Compaction may have replaced the segment: the next read sees that.
+            with suppress(RecordsCut):
                 for _ in damage.steps():
                     yield b""
             continue
