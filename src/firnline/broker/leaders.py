@@ -25,8 +25,8 @@ class NodeAddress(NamedTuple):
 class ActedOn:
     """The latest image that all partitions of this node have applied. `Hosting` updates it.
 
-    A leader checks other brokers against this image, not against a newer one: in a newer image a broker may
-    be fenced that is still in the ISR which the leader has applied.
+    A leader checks other brokers against this image, so that the facts about them are as old as its ISR. By a
+    newer image it could take a broker for fenced that has just joined the ISR.
     """
 
     __slots__ = ("image",)
