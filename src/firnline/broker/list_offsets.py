@@ -154,7 +154,7 @@ class ListingOffsets:
             while pending.cold and not pending.is_late:
                 now_ms = yield effects if pending.is_ready else pending.pause(effects)
                 effects = yield from self._go_on(pending, now_ms)
-            return effects + pending.is_looked_at(now_ms)
+            return effects + pending.local_searches_ended(now_ms)
         finally:
             pending.leave()
 
@@ -485,7 +485,7 @@ class _Pending(Pause):
         self.leave()
         return self._wake(now_ms) + self._finish_if_over(now_ms)
 
-    def is_looked_at(self, now_ms: int) -> Effects:
+    def local_searches_ended(self, now_ms: int) -> Effects:
         """Only searches of the tier are left."""
         self._is_over = True
         return self._finish_if_over(now_ms)
