@@ -53,6 +53,14 @@ CLUSTERS = (
         seconds=40,
         profile="r6",
         invariants=("rel-R6",),
+        also=(
+            Mutant(
+                "the assert of it",
+                "replica.isr:assert_maximal",
+                "assert proposed is None or",
+                "assert True or",
+            ),
+        ),
     ),
     Mutant(
         "rel-R6, in a cluster: who is to leave counts until the controller agreed",
@@ -73,6 +81,14 @@ CLUSTERS = (
         seconds=25,
         profile="r6",
         invariants=("rel-R6",),
+        also=(
+            Mutant(
+                "the assert of it",
+                "replica.isr:assert_committed",
+                "known = (",
+                "return; known = (",
+            ),
+        ),
     ),
     Mutant(
         "rel-R7, in a cluster: a proposal is given up on a refusal alone",
@@ -93,6 +109,9 @@ CLUSTERS = (
         seconds=25,
         profile="r8",
         invariants=("rel-R8",),
+        also=(
+            Mutant("the assert of it", "replica.isr:assert_may_join", "new = (", "return; new = ("),
+        ),
     ),
     Mutant(
         "rel-R13, in a cluster: acks=all asks for an ISR that is large enough",
@@ -124,6 +143,14 @@ CLUSTERS = (
         seconds=25,
         profile="unclean",
         invariants=("rel-R5",),
+        also=(
+            Mutant(
+                "the assert of it",
+                "controller.partition_change:PartitionChanges._record",
+                "assert leader == NO_LEADER or",
+                "assert True or",
+            ),
+        ),
     ),
     # Either of the two is enough.
     Mutant(

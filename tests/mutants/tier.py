@@ -7,7 +7,7 @@ _ADAPTER = "tests/unit/broker/test_tier_adapter.py::"
 _TRUNCATION = "tests/unit/log/test_truncation.py::"
 _READ = "tests/unit/tiered/test_tiered_read.py::"
 _GUARD = "tests/unit/tiered/test_tiered_guard.py::"
-_LATE = "tests/unit/tiered/test_tiered_late.py::"
+_LATE = "tests/unit/tiered/test_tiered_unconfirmed.py::"
 _CLOSEST = "tests/unit/broker/test_closest_replica.py::"
 
 TIER = (

@@ -9,8 +9,9 @@ from typing import Any
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_EPOCH
+from firnline.base.replicas import EARLIEST, Fetched, FetchReply, LeaderFetch, Position
 from firnline.base.slices import Records
-from firnline.replica.follower import EARLIEST, Fetched, Fetcher, FetchReply, LeaderFetch, Position
+from firnline.replica.follower import Fetcher
 from firnline.replica.isr import BrokerFact, NoBrokers
 from firnline.replica.partition import Partition
 from firnline.replica.read import BelowLocalStart, Diverging, Local

@@ -226,7 +226,7 @@ def short_steps() -> Iterator[None]:
     """Three segments are placed in a step, and two judged."""
     with (
         mock.patch.object(retained, "PLACED_IN_STEP", 3),
-        mock.patch.object(expiry, "JUDGED_IN_STEP", 2),
+        mock.patch.object(expiry, "CHECKED_IN_STEP", 2),
     ):
         yield
 
@@ -422,7 +422,7 @@ def test_a_decision_comes_to_its_end_while_segments_are_copied() -> None:
     """One more in each step, for ever: those that were there are judged all the same."""
     with (
         mock.patch.object(retained, "PLACED_IN_STEP", 3),
-        mock.patch.object(expiry, "JUDGED_IN_STEP", 2),
+        mock.patch.object(expiry, "CHECKED_IN_STEP", 2),
     ):
         world = World()
         world.append(1000)

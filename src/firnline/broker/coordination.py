@@ -1,6 +1,9 @@
-"""Loads the partitions of `__consumer_offsets` that this node leads, and unloads the others. PURE.
+"""Loads and unloads partitions of `__consumer_offsets` in the group coordinator, as leadership changes. PURE.
 
-Source: KIP-98, spec C15 (COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR).
+When this broker becomes the leader of a partition, the coordinator reads its log in slices. Until that has
+ended, requests for its groups get COORDINATOR_LOAD_IN_PROGRESS (14). When it stops leading, the coordinator
+drops the groups, and requests get NOT_COORDINATOR (16). If the log cannot be read, its groups have no
+coordinator, and the load is tried again while we lead. Source: KIP-98, spec C15.
 """
 
 from collections.abc import Iterator
@@ -16,28 +19,28 @@ from firnline.log.sparse_index import IndexDamaged
 from firnline.records.batch import LOG_OVERHEAD_BYTES, OFFSET_AND_LENGTH, parse_header
 from firnline.replica.partition import Partition
 
-# Bytes of one read: tens of microseconds from the page cache, and about two slices of records.
+# Bytes read at a time: tens of microseconds from the page cache, and about two slices of records.
 LOAD_STEP_BYTES = 64 * KIB
-# The interval of retries for a partition that could not be loaded, while this node leads it.
+# Pause before another attempt to load a partition.
 _AGAIN_MS = 10_000
 
 
 class Coordination:
-    """Loads and unloads groups as this node begins or stops leading partitions of `__consumer_offsets`."""
+    """Loads the partitions of `__consumer_offsets` that this broker leads into the coordinator."""
 
     __slots__ = ("_epochs", "_groups", "failed")
 
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
-        # Leader epochs of the partitions that are loaded or loading.
-        self._epochs: dict[int, int] = {}
-        # Partitions whose records could not be read; their groups have no coordinator.
+        self._epochs: dict[int, int] = {}  # partition, loaded or loading -> our leader epoch
+        # Partitions whose records could not be read: their groups have no coordinator.
         self.failed: dict[int, StorageError] = {}
 
     def on_leading(self, partition: Partition, now_ms: int) -> Effects:
-        """Load a partition that this node leads now, in slices.
+        """Load a partition that this broker now leads, in slices.
 
-        If this node led it in the epoch before, no other node has written: keep the groups, as Kafka does.
+        If we also led in the epoch before, no other broker has written: the groups in memory stay, as in
+        Kafka.
         """
         topic, index = partition.topic_partition
         if topic != OFFSETS_TOPIC:
@@ -70,14 +73,14 @@ class Coordination:
         return self._groups.load_partition(index, batches_of(partition), loaded, now_ms)
 
     def _again(self, partition: Partition, epoch: int, now_ms: int) -> Effects:
-        """Retry a failed load: the error may have passed, and no other node loads the partition."""
+        """Try again: the failure may have been temporary, and no other broker can load the partition."""
         index = partition.topic_partition.partition
         if self._epochs.get(index) != epoch or index not in self.failed:
             return []
         return self._load(partition, now_ms)
 
     def on_not_leading(self, partition: Partition, now_ms: int) -> Effects:
-        """Unload a partition that another node leads."""
+        """Unload a partition that another broker leads, or none."""
         topic, index = partition.topic_partition
         if topic != OFFSETS_TOPIC:
             return []
@@ -87,14 +90,14 @@ class Coordination:
 
 
 def batches_of(partition: Partition) -> Iterator[bytes]:
-    """Yield the local log from its start to its end, in complete batches of about LOAD_STEP_BYTES.
+    """Yield the local log from its start to its end, as complete batches, about LOAD_STEP_BYTES at a time.
 
-    Yields empty bytes after each slice while a damaged index is rebuilt.
+    While a damaged index is being rebuilt, it yields no bytes after each slice.
     """
     log, built = partition.log, None
     offset = log.local_log_start_offset
     while offset < log.log_end_offset:
-        # Retention may have deleted the next segment since the last slice.
+        # Retention may have deleted the next records between two slices.
         offset = max(offset, log.local_log_start_offset)
         end = log.log_end_offset
         try:
@@ -103,7 +106,7 @@ def batches_of(partition: Partition) -> Iterator[bytes]:
             if built is damage.segment:
                 raise
             built = damage.segment
-            # Compaction may have replaced the segment: the next read sees that.
+            # Compaction may have replaced the segment: the next read uses the new one.
             with suppress(RecordsCut):
                 for _ in damage.steps():
                     yield b""
@@ -116,7 +119,7 @@ def batches_of(partition: Partition) -> Iterator[bytes]:
 
 
 def _end_offset(data: bytes) -> int:
-    """Return the offset after the last of complete and valid batches."""
+    """Return the offset after the last of some complete batches, which `read` has checked."""
     position = last = 0
     while position < len(data):
         last = position

@@ -1,19 +1,16 @@
-"""Reads the partitions of one Fetch: local logs first, then the tier; then waits for more. PURE.
+"""Fetch: reads the partitions of one request and answers, or waits for more bytes. PURE.
 
-Theory of operation. A Fetch passes these steps:
+The order of events is: find the fetch session, read local files, read the tier, wait, read again, answer.
+Partitions are read in the order of the request, within its byte limit. The first batch is returned complete
+whatever its size (KIP-74).
 
-1. Read local logs, in the order of the request, within its byte limit. The first batch is returned complete,
-   whatever its size (KIP-74).
-2. If a read would wait for the disk, a thread brings the pages into memory (decision 0029). If other
-   partitions have records, the Fetch is answered with those; otherwise it waits for the pages, and reads
-   again.
-3. Read the offsets that only the tier has, for several partitions at once (better than T37). After
-   `remote.fetch.max.wait.ms` the Fetch is answered with the records that are there.
-4. With fewer than `min_bytes`, the Fetch waits at its partitions (`replica/waiters`), until enough bytes are
-   appended, a partition changes, or its time is over. Then it reads again, and is answered.
+Offsets that only the tier has are read through a port, for all partitions of the request in parallel (better
+than T37). After `remote.fetch.max.wait.ms` the request is answered with what has arrived. A request with too
+few bytes becomes a delayed fetch in `replica/waiters`: an append, a high watermark, a change of the partition
+or a timer completes it. Then all partitions are read again.
 
-A follower's Fetch also reports the follower's log end, once, before step 1 is answered. Source: spec C14,
-T35-T42.
+A thread brings cold pages into memory first (decision 0029). If other partitions have records, the request is
+answered with those; else it waits for the disk. Source: spec C14, T35-T42.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,11 +49,11 @@ from firnline.replica.waiters import FetchWaiter, FetchWaiters, LargeWaiters
 if TYPE_CHECKING:
     from firnline.tiered.reader import RemoteLogReadResult  # a node without a tier does not load it
 
-# Partitions that are read in one step, which takes 1.5 ms.
+# Partitions read without letting others run: a millisecond and a half.
 PARTITIONS_PER_SLICE = 200
-# A Fetch without records waits at least this long for a disk, even if its client wants an answer earlier.
+# A Fetch that has found nothing waits at least this long for a disk, whatever its `max_wait_ms`.
 _DISK_MS = 500
-# Pages of one disk wait this long for the pages of other disks, which may hang.
+# Pages of one disk wait this long for pages of the other disks, one of which may hang.
 _OTHERS_MS = 20
 
 
@@ -76,12 +73,12 @@ class RemoteRead(Protocol):
     ) -> Effects: ...
 
 
-# Maximum bytes, minimum bytes, whether topics are named by id, and the owner of the session.
+# max_bytes, min_bytes, whether topics are named by id, and the owner of the session.
 FetchLimits = tuple[int, int, bool, Owner]
 
 
 class FetchAnswer(NamedTuple):
-    """The response: an error of the whole request, or an outcome for each partition with news."""
+    """An `error` of the whole request, or one outcome for each partition in the response."""
 
     error: KafkaError | None
     session_id: int
@@ -89,19 +86,20 @@ class FetchAnswer(NamedTuple):
 
 
 FetchCallback = Callable[[FetchAnswer], Effects]
-# (partition, rack, listener, offset) -> the broker that a consumer in that rack should read from, or None.
+# (partition, rack, listener, offset) -> the preferred read replica of a consumer, or None. We lead the
+# partition.
 Prefer = Callable[[Partition, str, str, int], int | None]
 
 
 class Fetching:
     """Reads for consumers and followers.
 
-    on_follower         called for each partition after a follower's Fetch: its ISR may have to change
-    max_bytes           fetch.max.bytes: the limit for every response
-    remote_read         reads from the tier; None without a tier
+    on_follower         called with a partition whose ISR a follower's Fetch may change
+    max_bytes           fetch.max.bytes: upper limit of any answer
+    remote_read         the tier, or None where there is none
     remote_max_wait_ms  remote.fetch.max.wait.ms
-    prefer              replica.selector.class: finds a closer replica for a consumer; None: never
-    large_waiters       the waiting Fetches of many partitions
+    prefer              replica.selector.class: finds the preferred read replica; None: always the leader
+    large_waiters       delayed fetches of many partitions
     """
 
     def __init__(
@@ -133,7 +131,7 @@ class Fetching:
         large: "Large | None" = None,
         context: FetchContext | KafkaError | None = None,
     ) -> Effects:
-        """Read, wait if necessary, then call `answer`. `large` makes the Fetch of many partitions."""
+        """Read, wait if need be, then `answer`. `large` handles a request of many partitions."""
         if context is None:
             context = self.sessions.context(
                 ask.session_id, ask.session_epoch, ask.wanted, ask.forgotten,
@@ -153,12 +151,12 @@ class Fetching:
         min_bytes: int,
         leader_epoch: int,
     ) -> tuple[FileSlice, int, int, int] | None:
-        """Read the one partition of a request without a session, as `Partition.read_at_once`.
+        """Read the one partition of a request without a session, by `Partition.read_at_once`.
 
-        None: the Fetch has to wait, or is not a common case. Then call `fetch`.
+        None: there is no answer yet, or it is not the common case. Call `fetch`, which handles all cases.
         """
         if self.prefer is not None:
-            return None  # the rack of the consumer is not known here
+            return None  # the consumer's rack is not known here
         if max_bytes > self._max_bytes:
             max_bytes = self._max_bytes
         found = partition.read_at_once(fetch_offset, max_bytes, leader_epoch)
@@ -167,7 +165,7 @@ class Fetching:
     def follower_fetched(
         self, partition: Partition, wanted: Wanted, ask: FetchAsk, now_ms: int
     ) -> Effects:
-        """Note the log end of a follower; return the effects of that."""
+        """Record a follower's fetch offset. Returns the effects, such as a change of the ISR."""
         effects = partition.follower_fetched(
             ask.replica_id,
             wanted.fetch_offset,
@@ -185,19 +183,19 @@ class Fetching:
         self,
         session_id: int,
         session_epoch: int,
-        news: Wanted | None,
+        changed: Wanted | None,
         ask: FetchLimits,
         now_ms: int,
     ) -> tuple[Wanted, tuple[FileSlice, int, int, int]] | None:
-        """As `read_at_once`, in a session of one partition; `news` has its new position, if it changed.
+        """Do the same as `read_at_once` in a session of one partition. `changed` is its new position, if any.
 
-        Returns the partition of the session and its outcome. None: nothing was done.
+        Returns the session's partition and what was read. None: nothing was done.
         """
         max_bytes, min_bytes, uses_ids, owner = ask
         known = self.sessions.of_one(session_id, session_epoch, uses_ids=uses_ids, owner=owner)
-        if known is None or (news is not None and news.key != known.key):
+        if known is None or (changed is not None and changed.key != known.key):
             return None
-        wanted = news or known
+        wanted = changed or known
         hosted = self.hosted
         partition = (
             hosted.by_id.get((known.topic_id, known.index))
@@ -212,10 +210,10 @@ class Fetching:
         )
         if found is None:
             return None
-        if news is not None:
-            known.ask_again(news)
+        if changed is not None:
+            known.update(changed)
         _, known.sent_high_watermark, _, known.sent_log_start = found
-        self.sessions.took_turn(session_id, now_ms)
+        self.sessions.record_fetch(session_id, now_ms)
         return known, found
 
     def next_serial(self) -> int:
@@ -227,12 +225,12 @@ class Fetching:
         return asked if asked < limit else limit
 
 
-# Makes the Fetch of a request, or a session, of many partitions (`broker/large_fetch`).
+# Creates the fetch of a request or session of many partitions: `broker/large_fetch`.
 Large = Callable[[Fetching, FetchAsk, FetchContext, FetchCallback], "OneFetch"]
 
 
 class OneFetch:
-    """One Fetch from its first read to its answer."""
+    """One request from its first read to its answer."""
 
     __slots__ = (
         "_answer",
@@ -269,7 +267,7 @@ class OneFetch:
         self._context = context
         self._answer = answer
         self._clock = context.clock if ask.replica_id >= 0 else None
-        self._wanted: Sequence[Wanted] = context.wanted  # without resting partitions
+        self._wanted: Sequence[Wanted] = context.wanted  # without the resting ones
         self._resting: Sequence[Wanted] = ()
         self._waits_at: list[FetchWaiters] = []
         self._outcomes: list[ReadOutcome] = []
@@ -279,7 +277,7 @@ class OneFetch:
         self._is_answered = False
         self._below: list[tuple[int, BelowLocalStart, int]] = []
         self._cold: dict[Wanted, PageRange] = {}
-        self._awaited: dict[PageRangeKey, None] = {}  # pages that threads read for it
+        self._awaited: dict[PageRangeKey, None] = {}  # pages that threads are reading for us
         self._serial = 0
         self._began_ms = self._until_ms = 0
 
@@ -289,12 +287,12 @@ class OneFetch:
         return self._go_on(now_ms)
 
     def _go_on(self, now_ms: int, *, is_noted: bool = False) -> Effects:
-        """Read every partition in one step; answer, or wait."""
+        """Read every partition without a pause; then answer, or wait."""
         ask = self._ask
         self._read_some(self._wanted)
         if self._below:
             return [*self._have_read(waits=False), *self._read_remote(now_ms)]
-        # A follower's position counts once, at its arrival: it does not have the records it waits for.
+        # A follower's positions count when its request arrives. After a wait they have not changed.
         noted = [] if ask.replica_id < 0 or is_noted else self._note_follower(0, now_ms)
         until_ms = self._began_ms + max(ask.max_wait_ms, _DISK_MS if self._cold else 0)
         if self._is_enough():
@@ -306,16 +304,16 @@ class OneFetch:
         return min(ask.min_bytes, self._fetching.bytes_limit(ask)) - self._total_bytes
 
     def _is_enough(self) -> bool:
-        """Whether there are enough bytes to answer now."""
+        """Whether to answer now with what was read."""
         ask = self._ask
-        if self._must_answer or (ask.replica_id >= 0 and self._has_new_high_watermark()):
+        if self._must_answer or (ask.replica_id >= 0 and self._owes_high_watermark()):
             return True
         if (self._cold or self._awaited) and not self._total_bytes:
             return False
         return not self._may_wait or ask.max_wait_ms <= 0 or self._missing_bytes() <= 0
 
     def _note_follower(self, first: int, now_ms: int) -> Effects:
-        """Note the follower's position in each partition that was just read, from index `first` on."""
+        """Record the follower's position in each partition that was just read, from index `first` on."""
         ask = self._ask
         if self._clock is not None:
             self._clock.fetched(ask.replica_id, ask.replica_epoch, now_ms)
@@ -327,14 +325,14 @@ class OneFetch:
             if type(outcome) is not Local or not isinstance(partition, Partition):
                 continue
             effects += self._fetching.follower_fetched(partition, wanted, ask, now_ms)
-            # The response has the high watermark that this Fetch has raised.
+            # The answer contains the high watermark that this Fetch itself has moved.
             high_watermark = partition.log.high_watermark
             if high_watermark != outcome.high_watermark:
                 outcomes[place] = outcome._replace(high_watermark=high_watermark)
         return effects
 
-    def _has_new_high_watermark(self) -> bool:
-        """Whether a high watermark has risen for which consumers may wait at the follower (KIP-392)."""
+    def _owes_high_watermark(self) -> bool:
+        """Whether a high watermark rose: consumers may be waiting for it at the follower (KIP-392)."""
         return self._fetching.prefer is not None and any(
             NO_OFFSET < wanted.sent_high_watermark < outcome.high_watermark
             for wanted, outcome in zip(self._wanted, self._outcomes, strict=True)
@@ -344,7 +342,7 @@ class OneFetch:
     # ------------------------------------------------------------------------------- reading
 
     def _begin_reading(self) -> None:
-        self._part_resting()
+        self._leave_out_resting()
         self._bytes_left = self._fetching.bytes_limit(self._ask)
         self._total_bytes = 0
         self._is_first = True
@@ -354,7 +352,7 @@ class OneFetch:
         self._cold = {}
 
     def _read_some(self, portion: Sequence[Wanted]) -> None:
-        """Read `portion`, the next of `_wanted`; note offsets of the tier, and whether to wait."""
+        """Read `portion`, the next part of `_wanted`. Note what only the tier has, and whether to wait."""
         with self._fetching.hosted.pages:
             self._read_in_memory(portion)
 
@@ -375,7 +373,7 @@ class OneFetch:
                 must_answer = must_answer or found.code == Code.NOT_LEADER_OR_FOLLOWER
                 continue
             max_bytes = wanted.max_bytes
-            look = self._closer if is_consumer else self._refusal
+            look = self._preferred_replica if is_consumer else self._refusal
             instead = look(found, wanted) if prefers or not is_consumer else None
             outcome: ReadOutcome = instead or found.read(
                 wanted.fetch_offset,
@@ -389,7 +387,8 @@ class OneFetch:
             )
             if type(outcome) is Local:
                 may_wait = True
-                if size := len(outcome.records):
+                size = len(outcome.records)
+                if size:
                     is_first = False
                     total += size
                     left = left - size if size < left else 0
@@ -399,7 +398,7 @@ class OneFetch:
             elif type(outcome) is BelowLocalStart and (
                 not is_consumer or self._fetching.remote_read is None
             ):
-                outcome = _GONE if is_consumer else _MOVED  # a follower starts above the tier (T29)
+                outcome = _GONE if is_consumer else _MOVED  # a follower reads the tier itself (T29)
                 must_answer = True
             elif type(outcome) is BelowLocalStart:
                 allotted = min(max_bytes, left)
@@ -407,11 +406,10 @@ class OneFetch:
                     below.append((len(outcomes), outcome, allotted))
                     left = max(0, left - allotted)
                     is_first = False
-                else:  # no bytes of the limit are left
+                else:  # the other partitions used up the byte limit
                     outcome = self._nothing_of(outcome)
             else:
-                # A consumer would only retry at once.
-                is_to_wait = is_consumer and outcome is INDEX_IS_BUILT
+                is_to_wait = is_consumer and outcome is INDEX_IS_BUILT  # it would only retry
                 may_wait, must_answer = may_wait or is_to_wait, must_answer or not is_to_wait
             outcomes.append(outcome)
         self._total_bytes += total
@@ -419,8 +417,8 @@ class OneFetch:
         self._is_first = is_first
         self._may_wait, self._must_answer = may_wait, must_answer
 
-    def _part_resting(self) -> None:
-        """Separate resting partitions: there is nothing to read, and one note of the time serves all."""
+    def _leave_out_resting(self) -> None:
+        """Leave out resting partitions: they have nothing to read, and the clock covers them all."""
         clock, ask = self._clock, self._ask
         if clock is None:
             return
@@ -434,10 +432,10 @@ class OneFetch:
         else:
             self._wanted = wanted
 
-    def _closer(
+    def _preferred_replica(
         self, partition: Partition, wanted: Wanted
     ) -> PreferredReadReplica | KafkaError | None:
-        """Send a consumer to the closest replica, if that is not this one."""
+        """Return the consumer's preferred read replica, unless that is this broker."""
         ask, prefer = self._ask, self._fetching.prefer
         if prefer is None or not partition.is_leader:
             return None
@@ -455,7 +453,7 @@ class OneFetch:
         )
 
     def _read_remote(self, now_ms: int) -> Effects:
-        """Read the offsets that only the tier has, all at once; late ones stay empty (T36)."""
+        """Read all offsets that only the tier has. Reads that miss the deadline return no records (T36)."""
         return self._begin_remote(now_ms) + self._ask_remote(self._below, now_ms)
 
     def _begin_remote(self, now_ms: int) -> Effects:
@@ -498,7 +496,7 @@ class OneFetch:
         else:
             self._remote[index] = _local(below, result.records, result.aborted)
             if self._ask.held is not None:
-                with suppress(ProtocolError):  # fetch.max.bytes limits the Fetch already
+                with suppress(ProtocolError):  # fetch.max.bytes is the limit of one Fetch
                     self._ask.held.grow(len(result.records))
         self._remote_left -= 1
         if self._remote_left:
@@ -510,7 +508,7 @@ class OneFetch:
         return [] if self._is_answered else self._finish(now_ms)
 
     def _after_remote(self, now_ms: int) -> Effects:
-        """Answer; without any records wait as a local read does, so that the client does not spin (T38)."""
+        """Answer; but if nothing came, wait as a local read would: clients must not spin (T38)."""
         self._put_remote()
         waited_ms = now_ms - self._began_ms
         has_any = any(not isinstance(o, Local) or len(o.records) > 0 for o in self._outcomes)
@@ -519,7 +517,7 @@ class OneFetch:
         return self._wait(self._ask.min_bytes, self._ask.max_wait_ms - waited_ms, now_ms)
 
     def _put_remote(self) -> None:
-        """Put the tier's records into the outcomes below the local log start offset, unless they are late."""
+        """Replace outcomes below the local log start offset by those of the tier, or by no records."""
         if not self._below:
             return
         for index, outcome in enumerate(self._outcomes):
@@ -533,7 +531,7 @@ class OneFetch:
     # ------------------------------------------------------------------------------- waiting
 
     def _have_read(self, *, waits: bool) -> Effects:
-        """Let threads read cold pages; wait for them, or leave them to the next Fetch."""
+        """Start reads of cold pages, and wait for them if `waits`; else the next Fetch finds them."""
         pages = self._fetching.hosted.pages
         effects: Effects = []
         for place in self._cold.values():
@@ -553,7 +551,7 @@ class OneFetch:
         if not self._awaited:
             return [CancelTimer(key=timer), *self._pages_came(now_ms)]
         if not self._until_ms:
-            return []  # some of many partitions are not read yet
+            return []  # a large fetch that has not read all its partitions yet
         at_ms = min(self._until_ms, now_ms + _OTHERS_MS)
         return [SetTimer(key=timer, at_ms=at_ms, then=self._others_are_late)]
 
@@ -561,13 +559,13 @@ class OneFetch:
         return [] if self._waiter is None else self._pages_came(now_ms)
 
     def _pages_came(self, now_ms: int) -> Effects:
-        """Read again; the next pages may be cold, too."""
+        """Read again. The pages may lead to others that are cold."""
         self._stop_waiting()
         self._begin_reading()
         return self._go_on(now_ms, is_noted=True)
 
     def _wait(self, missing_bytes: int, wait_ms: int, now_ms: int) -> Effects:
-        self._new_waiter(missing_bytes, self._completed)
+        self._new_waiter(missing_bytes, self._notified)
         self._wait_at(self._wanted)
         self._wait_at(self._resting)
         return self._wait_until(now_ms + wait_ms)
@@ -586,7 +584,7 @@ class OneFetch:
         )
 
     def _wait_at(self, portion: Sequence[Wanted]) -> None:
-        """Wait at these partitions, except those that wait for a disk."""
+        """Register the waiter at these partitions, except at those that wait for a disk."""
         assert self._waiter is not None
         some = (w.hosted for w in portion if w not in self._cold)
         more = [p.fetch_waiters for p in some if isinstance(p, Partition)]
@@ -596,7 +594,7 @@ class OneFetch:
 
     def _wait_until(self, at_ms: int) -> Effects:
         self._until_ms = at_ms
-        # Everything is read again then: a Fetch that waits for minutes holds no records.
+        # Everything is read again later. The client may wait for minutes, so hold no memory for it.
         self._outcomes = []
         if self._ask.held is not None:
             self._ask.held.waits()
@@ -619,12 +617,12 @@ class OneFetch:
         self._awaited = {}
 
     def _stop_waiting_in_slices(self, now_ms: int) -> Effects:
-        """As `_stop_waiting`; with many partitions later steps remove the waiter from them."""
+        """Stop waiting. A large fetch does most of it in later slices."""
         self._stop_waiting()
         return []
 
     def _abandon(self, now_ms: int) -> Effects:
-        """The client has disconnected: free the request."""
+        """The client has gone: drop the request."""
         if self._is_answered:
             return []
         self._is_answered = True
@@ -633,8 +631,8 @@ class OneFetch:
             *self._stop_waiting_in_slices(now_ms),
         ]
 
-    def _completed(self, now_ms: int) -> Effects:
-        """There are enough bytes, or a partition has changed: read again and answer."""
+    def _notified(self, now_ms: int) -> Effects:
+        """There are enough bytes, or a partition changed: read again and answer."""
         effects: Effects = [CancelTimer(key=("fetch", self._serial))]
         return effects + self._wait_over(now_ms)
 
@@ -647,24 +645,24 @@ class OneFetch:
         return self._finish(now_ms)
 
     def _finish(self, now_ms: int) -> Effects:
-        """Answer with the records that are there."""
+        """Answer with what was read."""
         assert not self._is_answered
         self._is_answered = True
         self._put_remote()
         read = self._have_read(waits=False)
-        news = self._news(list(zip(self._wanted, self._outcomes, strict=True)))
-        if isinstance(news, KafkaError):
-            return [*self._answer(FetchAnswer(news, 0, [])), *read]
-        return [*self._answer(FetchAnswer(None, self._context.session_id, news)), *read]
+        included = self._included(list(zip(self._wanted, self._outcomes, strict=True)))
+        if isinstance(included, KafkaError):
+            return [*self._answer(FetchAnswer(included, 0, [])), *read]
+        return [*self._answer(FetchAnswer(None, self._context.session_id, included)), *read]
 
-    def _news(self, outcomes: Answered) -> Answered | KafkaError:
-        """Return the outcomes that the session's response must have; note them, and who begins to rest."""
-        news = self._context.answer(outcomes)
-        if self._clock is not None and not isinstance(news, KafkaError):
+    def _included(self, outcomes: Answered) -> Answered | KafkaError:
+        """Return the outcomes that the response must contain. Updates the session."""
+        included = self._context.answer(outcomes)
+        if self._clock is not None and not isinstance(included, KafkaError):
             for wanted, outcome in outcomes:
                 if type(outcome) is Local and not len(outcome.records):
                     wanted.rest(self._ask.replica_id, self._clock)
-        return news
+        return included
 
 
 def _find(hosted: HostedPartitions, wanted: Wanted) -> Partition | KafkaError:
@@ -687,6 +685,8 @@ def _local(below: BelowLocalStart, records: Records, aborted: Sequence[AbortedTx
 
 
 _GONE = KafkaError(
-    Code.OFFSET_OUT_OF_RANGE, "only a remote tier has this offset, and this broker has none"
+    Code.OFFSET_OUT_OF_RANGE, "the offset is only in a remote tier, and this broker has none"
 )
-_MOVED = KafkaError(Code.OFFSET_MOVED_TO_TIERED_STORAGE, "the local log starts at a later offset")
+_MOVED = KafkaError(
+    Code.OFFSET_MOVED_TO_TIERED_STORAGE, "the offset is below the local log start offset"
+)

@@ -1,10 +1,14 @@
-"""Fetch sessions: a client names its partitions once, later requests and responses only changes. PURE.
+"""Fetch sessions: a Fetch request and its response contain only what changed. PURE.
 
-A session has the partitions of one client, and the offsets that its last response stated for each. An
-incremental request has only changed partitions; its response only those with news. Partitions that returned
-records go to the end of the order, so that a small response starves no partition. In a follower's session,
-partitions without activity rest: its next Fetch neither reads them nor notes more than the time. Source:
-KIP-227; spec C14 (70/71/106).
+A session remembers the partitions of one client and what the last response said of each. A request is one of
+three: a sessionless Fetch; a full Fetch, which may begin a session and gets every partition in its response;
+or an incremental Fetch, which names only changed positions and gets only changed partitions. Each incremental
+request has the next epoch of the session: a lost or repeated one is INVALID_FETCH_SESSION_EPOCH, and the
+client begins anew.
+
+A partition that returned records goes to the end of the order, so that a small byte limit starves none. In a
+follower's session an idle partition rests: the next Fetch does not read it, and only the session's clock
+records that the follower has fetched. Source: KIP-227; spec C14 (70/71/106).
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -29,23 +33,24 @@ CONSUMER_REPLICA = -1
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
-# Takes a millisecond.
+# Some millisecond of work.
 _UPDATED_PER_SLICE = 1_000
 
 SessionPartitionKey = tuple[str | Uuid, int]
-# Principal and address of the client that created a session: only it may use or close the session. Kafka
-# 4.3.1 serves every client that knows the id and the epoch.
+# Principal and address of the client that began a session. Only that client may continue or end it. Kafka
+# 4.3.1 accepts any client that knows its id and epoch.
 Owner = tuple[str, str]
 NOBODY: Owner = ("", "")
 
 
 class Wanted:
-    """One partition of a Fetch, and in a session the offsets that the last response stated.
+    """One partition of a Fetch: its position, and in a session what the last response said.
 
-    topic, topic_id   one of them: names up to version 12, ids from 13 on (the other is None / zero)
-    max_bytes         the limit for this partition; the first batch may be larger (KIP-74)
-    log_start_offset  the follower's own; -1 for a consumer
-    resting           the follower's state in the partition while it rests; None: read it
+    topic, topic_id  one of them: names up to version 12, ids from 13 on (the other is None / zero)
+    max_bytes        of this partition; the first batch may be larger (KIP-74)
+    log_start_offset a follower's own; -1 for a consumer
+    resting          our partition's state of the follower that rests here; None: the partition must be read
+    sent_*           in the last response; NO_OFFSET: the next response contains the partition
     """
 
     __slots__ = (
@@ -85,31 +90,32 @@ class Wanted:
         self.log_start_offset = log_start_offset
         self.sent_high_watermark = NO_OFFSET
         self.sent_log_start = NO_OFFSET
-        self.hosted: Partition | KafkaError | None = None  # every Fetch that reads it looks it up
+        self.hosted: Partition | KafkaError | None = None  # set by each Fetch that reads it
         self.resting: ReplicaState | None = None
 
     @property
     def key(self) -> SessionPartitionKey:
         return (self.topic_id if self.topic is None else self.topic, self.index)
 
-    def ask_again(self, news: "Wanted") -> None:
-        """Take the position of a later request; keep the offsets of the last response.
+    def update(self, changed: "Wanted") -> None:
+        """Take the position of a later request. What the last response said stays.
 
-        In a new leader epoch, a follower has not applied those of the epoch before.
+        In a new leader epoch the follower may not have applied the high watermark of the old one: send it
+        again.
         """
         self.wake()
-        if news.leader_epoch != self.leader_epoch:
+        if changed.leader_epoch != self.leader_epoch:
             self.sent_high_watermark = NO_OFFSET
-        self.fetch_offset = news.fetch_offset
-        self.max_bytes = news.max_bytes
-        self.leader_epoch = news.leader_epoch
-        self.last_fetched_epoch = news.last_fetched_epoch
-        self.log_start_offset = news.log_start_offset
+        self.fetch_offset = changed.fetch_offset
+        self.max_bytes = changed.max_bytes
+        self.leader_epoch = changed.leader_epoch
+        self.last_fetched_epoch = changed.last_fetched_epoch
+        self.log_start_offset = changed.log_start_offset
 
     def rest(self, replica_id: int, clock: FetchClock) -> None:
-        """Let the partition rest, if the last response showed the follower that there is nothing more.
+        """Let the partition rest: the follower has received everything there is.
 
-        Not if the high watermark has risen since the slice that read the partition.
+        The high watermark may have risen since an earlier slice read the partition. Then it does not rest.
         """
         partition = self.hosted
         if (
@@ -119,12 +125,12 @@ class Wanted:
             self.resting = partition.rest(replica_id, self.fetch_offset, clock)
 
     def still_rests(self, clock: FetchClock) -> bool:
-        """Whether another read would return the same; if not, the partition does not rest any more."""
+        """Whether reading it would find no change. If not, it stops resting."""
         follower = self.resting
         if follower is None:
             return False
         if follower.clock is clock:
-            # The high watermark was at the log end when the partition began to rest, and is never above it.
+            # The high watermark was at the log end offset when the rest began, and cannot pass it.
             log = self.hosted.log  # type: ignore[union-attr]
             if (
                 log.log_end_offset == self.fetch_offset
@@ -135,55 +141,56 @@ class Wanted:
         return False
 
     def wake(self) -> None:
-        """Read it again from here on. The follower's last Fetch counts as noted."""
+        """End the rest: the next Fetch reads the partition. Records the follower's last Fetch first."""
         if self.resting is not None:
             self.resting.settle()
             self.resting = None
 
-    def has_news(self, outcome: ReadOutcome) -> bool:
-        """Whether an incremental response must have `outcome`; notes the offsets it states."""
+    def update_sent(self, outcome: ReadOutcome) -> bool:
+        """Remember what the response says. Returns whether an incremental response must contain it."""
         if isinstance(outcome, KafkaError):
-            self.sent_high_watermark = NO_OFFSET  # the next success has everything
+            self.sent_high_watermark = NO_OFFSET  # send everything when the error is over
             return True
         if not isinstance(outcome, Local):
-            # After a truncation the follower knows less than the last response stated.
+            # A follower that truncates loses what the last response told it.
             self.sent_high_watermark = NO_OFFSET
             return True
-        news = (
+        is_changed = (
             len(outcome.records) > 0
             or outcome.high_watermark != self.sent_high_watermark
             or outcome.log_start_offset != self.sent_log_start
         )
         self.sent_high_watermark = outcome.high_watermark
         self.sent_log_start = outcome.log_start_offset
-        return news
+        return is_changed
 
 
 WhenGone = Callable[[Callable[[int], Effects]], None]
 
 
 class Held(Protocol):
-    """Counts the memory of a response until it is made: `ResponseMemory` of runtime/bounds/answers."""
+    """Counts the bytes of an answer until it is made: a share of runtime/bounds/answers."""
 
     def grow(self, size_bytes: int) -> None:
-        """Count more bytes. ProtocolError: more than one response may have."""
+        """Add bytes that the answer holds. ProtocolError: that is above the limit of one answer."""
         ...
 
     def waits(self) -> None:
-        """Count nothing while the Fetch waits: it holds no records."""
+        """The answer holds no bytes while its request waits."""
         ...
 
 
 class FetchAsk:
-    """One Fetch request, independent of its version. Bytes and milliseconds.
+    """One Fetch request. Sizes are in bytes, times in milliseconds.
 
-    replica_id, replica_epoch  of a follower; its epoch is -1 in versions without one; -1 for consumers
-    session_id, session_epoch  (0, -1): no session (KIP-227); only the `owner` may use a session
+    replica_id, replica_epoch  of a follower, the epoch -1 before version 15; -1 for consumers
+    session_id, session_epoch  (0, -1): no session (KIP-227)
+    owner                      the client; it can use only its own sessions
     uses_ids                   topics are named by id: version 13 and later
-    is_any_replica             a consumer that may read from followers, or be sent to one: from version 11
-    rack, listener             the rack of the consumer, and the listener of its connection
+    is_any_replica             the consumer can read from followers: version 11 and later
+    rack, listener             the consumer's rack, and the listener of its connection
     when_gone                  registers a callback for a client that disconnects while the request waits
-    held                       counts the memory of outcomes while others are read; None: not counted
+    held                       counts bytes that were read and not yet sent; None: they are not counted
     """
 
     __slots__ = (
@@ -250,13 +257,13 @@ Answered = list[tuple[Wanted, ReadOutcome]]
 
 
 def weight_of(partitions: Iterable[Wanted]) -> int:
-    """Return the weight of partitions for the bound: one each, more for a name that no topic can have."""
+    """What partitions count towards the limits: one each, and more for a name too long for a topic."""
     names = [each.topic for each in partitions]
     return len(names) + sum([len(name) // (TOPIC_NAME_CHARS_MAX + 1) for name in names if name])
 
 
 class Sessionless:
-    """A Fetch without a session: the response has every partition."""
+    """A Fetch without a session: the response contains every partition."""
 
     session_id = NO_SESSION
     clock: FetchClock | None = None
@@ -269,11 +276,11 @@ class Sessionless:
 
 
 class FetchSession:
-    """The partitions of one client, in the order in which they are read.
+    """The partitions of one client, in the order they are served.
 
-    clock        the times of a follower's Fetches
-    weight       of all its partitions
-    is_changing  a request is changing it, in steps: no other request may use it
+    clock        a follower's last Fetch
+    weight       of all its partitions: see `weight_of`
+    is_changing  a request is changing it in steps; other requests are refused
     """
 
     __slots__ = (
@@ -318,13 +325,13 @@ class FetchSession:
 
     def update(self, wanted: Sequence[Wanted], forgotten: Sequence[SessionPartitionKey]) -> None:
         """Apply the changes of an incremental request."""
-        for news in wanted:
-            known = self._partitions.get(news.key)
+        for changed in wanted:
+            known = self._partitions.get(changed.key)
             if known is None:
-                self._partitions[news.key] = news
-                self.weight += weight_of([news])
+                self._partitions[changed.key] = changed
+                self.weight += weight_of([changed])
             else:
-                known.ask_again(news)
+                known.update(changed)
         for key in forgotten:
             gone = self._partitions.pop(key, None)
             if gone is not None:
@@ -334,7 +341,7 @@ class FetchSession:
     def update_in_steps(
         self, wanted: Sequence[Wanted], forgotten: Sequence[SessionPartitionKey]
     ) -> Generator[None, None, None]:
-        """As `update`, in slices."""
+        """Do the same as `update`; yields after every slice of partitions."""
         for first in range(0, len(wanted), _UPDATED_PER_SLICE):
             self.update(wanted[first : first + _UPDATED_PER_SLICE], ())
             yield
@@ -345,15 +352,15 @@ class FetchSession:
     def advance(self) -> None:
         self.epoch = 1 if self.epoch == INT32_MAX else self.epoch + 1
 
-    def to_the_end(self, wanted: Wanted) -> None:
-        """Read the partition last next time."""
+    def move_to_end(self, wanted: Wanted) -> None:
+        """Serve the partition last in the next Fetch."""
         moved = self._partitions.pop(wanted.key, None)
         if moved is not None:
             self._partitions[wanted.key] = moved
 
 
 class Full:
-    """The first Fetch of a session: the response has every partition, and the session keeps them."""
+    """The first Fetch of a new session: the response contains every partition."""
 
     def __init__(self, session: FetchSession) -> None:
         self._session = session
@@ -363,12 +370,12 @@ class Full:
 
     def answer(self, outcomes: Answered) -> Answered | KafkaError:
         for wanted, outcome in outcomes:
-            wanted.has_news(outcome)
+            wanted.update_sent(outcome)
         return outcomes
 
 
 class Incremental:
-    """A later Fetch of a session: the response has only partitions with news."""
+    """A later Fetch of a session: the response contains only changed partitions."""
 
     def __init__(self, session: FetchSession) -> None:
         self._session = session
@@ -379,14 +386,14 @@ class Incremental:
 
     def answer(self, outcomes: Answered) -> Answered | KafkaError:
         if self._session.epoch != self._epoch:
-            return _BAD_EPOCH  # a later request of the session was faster
-        changed = []
+            return _BAD_EPOCH  # a later request of the session overtook this one
+        included = []
         for wanted, outcome in outcomes:
-            if wanted.has_news(outcome):
-                changed.append((wanted, outcome))
+            if wanted.update_sent(outcome):
+                included.append((wanted, outcome))
                 if isinstance(outcome, Local) and len(outcome.records) > 0:
-                    self._session.to_the_end(wanted)
-        return changed
+                    self._session.move_to_end(wanted)
+        return included
 
 
 FetchContext = Sessionless | Full | Incremental
@@ -395,18 +402,19 @@ FetchContext = Sessionless | Full | Incremental
 class FetchSessions:
     """All sessions of the node, at most `sessions_max`.
 
-    As in Kafka, a new session evicts one that is unused for `eviction_ms`, or that is smaller and old enough.
-    If there is none, the client gets no session, and continues with full requests. Two rules more keep one
-    address from having all sessions. A client whose address has fewer than half as many sessions as the
-    address with most evicts the least used session of that one. And no session of an address with fewer is
-    evicted for being small.
+    A new session evicts another only if that was unused for `eviction_ms`, or is smaller and older than that.
+    If none can be evicted, the client gets no session and keeps sending full requests.
 
-    The partitions in all sessions are bounded, too. An address may have as many as are left for the others;
-    sessions unused for `eviction_ms` are evicted first. A session that would exceed the bound is closed, and
-    its client gets an error.
+    Two rules go beyond Kafka, so that one address cannot have all sessions. An address with less than half as
+    many sessions as the address with the most evicts the least recently used one of that address. And a
+    smaller session is only evicted if its address has no fewer sessions than the new one's.
 
-    evicted  sessions that were evicted
-    refused  clients that got no session, or whose session exceeded the bound
+    The remembered partitions are limited as well: an address gets as many as it then leaves to others.
+    Sessions unused for `eviction_ms` are evicted to make room. A session that grows beyond the limit is
+    dropped, and its client gets FETCH_SESSION_ID_NOT_FOUND.
+
+    evicted  sessions that made room for others
+    refused  requests that got no session, or whose session grew beyond the limit
     """
 
     def __init__(self, *, sessions_max: int, eviction_ms: int, rng: Rng) -> None:
@@ -423,7 +431,7 @@ class FetchSessions:
 
     @property
     def partitions(self) -> int:
-        """The number of partitions in all sessions."""
+        """The number of partitions in all sessions, as `weight_of` counts them."""
         return self._weights.size
 
     def context(
@@ -437,17 +445,17 @@ class FetchSessions:
         now_ms: int,
         owner: Owner = NOBODY,
     ) -> FetchContext | KafkaError:
-        """Return the session context of a request.
+        """Return the context of a request, or an error of the whole request.
 
-        Or an error of the whole request: FETCH_SESSION_ID_NOT_FOUND, also for a session of another owner,
-        INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+        The errors are FETCH_SESSION_ID_NOT_FOUND, also for a session of another owner,
+        INVALID_FETCH_SESSION_EPOCH and FETCH_SESSION_TOPIC_ID_ERROR.
         """
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._end(session_id, owner)
             if session_epoch == FINAL_EPOCH or not wanted:
                 return Sessionless(wanted)
             new = FetchSession(NO_SESSION, wanted, uses_ids=uses_ids, now_ms=now_ms, owner=owner)
-            return self._begun(new, wanted, now_ms)
+            return self._begin(new, wanted, now_ms)
         session = self._go_on(session_id, session_epoch, uses_ids, now_ms, owner)
         if isinstance(session, KafkaError):
             return session
@@ -466,10 +474,10 @@ class FetchSessions:
         now_ms: int,
         owner: Owner = NOBODY,
     ) -> Generator[None, None, FetchContext | KafkaError]:
-        """As `context`, in slices.
+        """Do the same as `context`; yields after every slice of partitions.
 
-        A new session exists once all its partitions are in it. While a request changes a session, no other
-        may use it. If the client disconnects meanwhile, the session is closed.
+        A new session is registered after the last slice. While a session is changing, other requests of it
+        are refused. If the client hangs up before the last slice, the session is dropped.
         """
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._end(session_id, owner)
@@ -477,7 +485,7 @@ class FetchSessions:
                 return Sessionless(wanted)
             new = FetchSession(NO_SESSION, (), uses_ids=uses_ids, now_ms=now_ms, owner=owner)
             yield from new.update_in_steps(wanted, ())
-            return self._begun(new, wanted, now_ms)
+            return self._begin(new, wanted, now_ms)
         session = self._go_on(session_id, session_epoch, uses_ids, now_ms, owner)
         if isinstance(session, KafkaError):
             return session
@@ -499,13 +507,13 @@ class FetchSessions:
         if session is not None and session.owner == owner:
             self._drop(session)
 
-    def _begun(self, session: FetchSession, wanted: Sequence[Wanted], now_ms: int) -> FetchContext:
+    def _begin(self, session: FetchSession, wanted: Sequence[Wanted], now_ms: int) -> FetchContext:
         return Full(session) if self._add(session, now_ms) else Sessionless(wanted)
 
     def _go_on(
         self, session_id: int, session_epoch: int, uses_ids: bool, now_ms: int, owner: Owner
     ) -> FetchSession | KafkaError:
-        """Find the session of an incremental request, and check its epoch."""
+        """Find the session whose next request this is, and advance its epoch."""
         session = self._sessions.get(session_id)
         if session is None or session.owner != owner:
             return _NOT_FOUND
@@ -521,7 +529,7 @@ class FetchSessions:
     def _changed(
         self, session: FetchSession, weight_before: int, now_ms: int
     ) -> FetchContext | KafkaError:
-        if session.weight != weight_before and not self._weigh_again(session, now_ms):
+        if session.weight != weight_before and not self._update_weight(session, now_ms):
             return _NOT_FOUND
         if not len(session):
             self._drop(session)
@@ -531,7 +539,7 @@ class FetchSessions:
     def of_one(
         self, session_id: int, session_epoch: int, *, uses_ids: bool, owner: Owner
     ) -> Wanted | None:
-        """Return the partition of a session that has one, if the epoch is its next. Changes nothing."""
+        """Return the only partition of a session, if this is its next epoch. Changes nothing."""
         session = self._sessions.get(session_id)
         if (
             session is None
@@ -544,19 +552,19 @@ class FetchSessions:
             return None
         return next(iter(session.wanted))
 
-    def took_turn(self, session_id: int, now_ms: int) -> None:
-        """The Fetch for which `of_one` was called is answered."""
+    def record_fetch(self, session_id: int, now_ms: int) -> None:
+        """Record that the Fetch of the session in `of_one` is answered."""
         session = self._sessions.pop(session_id)
         session.used_ms = now_ms
         session.advance()
         self._sessions[session_id] = session
 
     def _add(self, session: FetchSession, now_ms: int) -> bool:
-        """Add a new session; False: the bounds do not allow it."""
+        """Register a new session and give it an id. False: there is no room for it."""
         address = session.owner[1]
         if not (
             self._has_room_for(session.weight, address, now_ms)
-            and self._has_place(len(session), address, now_ms)
+            and self._has_slot(len(session), address, now_ms)
         ):
             self.refused += 1
             return False
@@ -574,12 +582,12 @@ class FetchSessions:
         self._by_address.remove(session.owner[1], session.session_id)
         self._weights.remove(session.owner[1], session.session_id)
 
-    def _push_out(self, session: FetchSession) -> None:
+    def _evict(self, session: FetchSession) -> None:
         self.evicted += 1
         self._drop(session)
 
-    def _weigh_again(self, session: FetchSession, now_ms: int) -> bool:
-        """Count the partitions of a changed session; False: they were too many, and it was closed."""
+    def _update_weight(self, session: FetchSession, now_ms: int) -> bool:
+        """Update the session's weight. False: it is above the limit, and the session was dropped."""
         address, session_id = session.owner[1], session.session_id
         is_more = session.weight > self._weights.remove(address, session_id)
         fits = not is_more or self._has_room_for(session.weight, address, now_ms)
@@ -590,7 +598,7 @@ class FetchSessions:
         return fits
 
     def _has_room_for(self, weight: int, address: str, now_ms: int) -> bool:
-        """Whether an address may have `weight` more partitions, perhaps after evictions."""
+        """Find or make room for `weight` more partitions of an address."""
         if weight > SESSION_PARTITIONS_MAX:
             return False
         weights = self._weights
@@ -598,22 +606,22 @@ class FetchSessions:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now_ms - oldest.used_ms <= self._eviction_ms:
                 return False
-            self._push_out(oldest)
+            self._evict(oldest)
         return True
 
-    def _has_place(self, size: int, address: str, now_ms: int) -> bool:
-        """Whether a session of `size` partitions may be added, perhaps after an eviction."""
+    def _has_slot(self, size: int, address: str, now_ms: int) -> bool:
+        """Find or make room for one more session, of `size` partitions."""
         if len(self._sessions) < self._sessions_max:
             return True
         if not self._sessions:
             return False
-        gone = self._to_push_out(size, self._by_address.size_of(address), now_ms)
-        if gone is not None:
-            self._push_out(gone)
-        return gone is not None
+        evicted = self._eviction_candidate(size, self._by_address.size_of(address), now_ms)
+        if evicted is not None:
+            self._evict(evicted)
+        return evicted is not None
 
-    def _to_push_out(self, size: int, has: int, now_ms: int) -> FetchSession | None:
-        """Return the session to evict for one of `size` partitions; its address has `has` sessions."""
+    def _eviction_candidate(self, size: int, has: int, now_ms: int) -> FetchSession | None:
+        """Return the session to evict for one of `size` partitions, whose address `has` so many sessions."""
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.used_ms > self._eviction_ms:
             return oldest

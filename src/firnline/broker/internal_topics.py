@@ -1,6 +1,7 @@
-"""Creates internal topics when a part of the node first needs them. PURE.
+"""Creates internal topics when the node first needs them. PURE.
 
-Callers during a creation wait for its outcome, because a second creation would only fail.
+Only one creation of a topic is under way. Callers that need the topic meanwhile wait for that one: a second
+creation would only fail.
 Source: spec C2 (the offsets topic), T17 (the tier's metadata topic).
 """
 
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
     from firnline.tiered.settings import TierSettings
 
 TopicCreatedCallback = Callable[[KafkaError | None, int], Effects]
-# How long the response about new topics waits for their partitions to open.
+# How long the callback of new topics waits until their partitions are open.
 OPENING_WAIT_MS = 1_000
 
-# Creates a topic; calls `then(error or None, now_ms)` once it is committed and its partitions are open.
+# Create a topic; `then(error or None, now_ms)` runs once it is committed and hosted.
 Create = Callable[[str, TopicCreatedCallback, int], Effects]
 
 
 class InternalTopics:
-    """Creates each topic of `names` on demand."""
+    """Creates each topic of `names` once, on demand."""
 
-    __slots__ = ("_create", "_exists", "_names", "_said", "_waiting")
+    __slots__ = ("_create", "_exists", "_names", "_last_warning", "_waiting")
 
     def __init__(
         self, *, names: Sequence[str], exists: Callable[[str], bool], create: Create
@@ -39,10 +40,10 @@ class InternalTopics:
         self._exists = exists
         self._create = create
         self._waiting: dict[str, list[TopicCreatedCallback]] = {}
-        self._said: dict[str, str] = {}
+        self._last_warning: dict[str, str] = {}
 
     def ensure(self, name: str, then: TopicCreatedCallback, now_ms: int) -> Effects:
-        """Call `then(None, now_ms)` once the topic exists, or with the error of its creation."""
+        """Call `then(None, now_ms)` once the topic exists, or `then(error, now_ms)`."""
         if self._exists(name):
             return then(None, now_ms)
         waiting = self._waiting.get(name)
@@ -52,9 +53,9 @@ class InternalTopics:
         if name not in self._names:
             return then(_NOT_OURS, now_ms)
         self._waiting[name] = [then]
-        return self._create(name, lambda error, now: self._made(name, error, now), now_ms)
+        return self._create(name, lambda error, now: self._created(name, error, now), now_ms)
 
-    def _made(self, name: str, error: KafkaError | None, now_ms: int) -> Effects:
+    def _created(self, name: str, error: KafkaError | None, now_ms: int) -> Effects:
         if error is not None and error.code == Code.TOPIC_ALREADY_EXISTS:
             error = None
         effects = self._warn(name, error)
@@ -63,14 +64,14 @@ class InternalTopics:
         return effects
 
     def _warn(self, name: str, error: KafkaError | None) -> Effects:
-        """Warn the operator once for each error: clients only see that there is no coordinator."""
+        """Warn once per error. Clients only see COORDINATOR_NOT_AVAILABLE, so the log must say why."""
         if error is None:
-            self._said.pop(name, None)
-        elif not error.is_retriable and self._said.get(name) != str(error):
-            self._said[name] = str(error)
+            self._last_warning.pop(name, None)
+        elif not error.is_retriable and self._last_warning.get(name) != str(error):
+            self._last_warning[name] = str(error)
             return [
                 Warn(
-                    line=f"{name} could not be created; the next request for it tries again: {error}"
+                    line=f"{name} could not be created; the next request that needs it tries again: {error}"
                 )
             ]
         return []
@@ -83,19 +84,19 @@ def create_topics(
     then: Callable[[list[KafkaError | None] | KafkaError, int], Effects],
     now_ms: int,
 ) -> Effects:
-    """Create topics on behalf of the node; `then` gets None or a KafkaError for each, or one for all.
+    """Create topics, then call `then` with None or an error for each, or with one error for all.
 
-    It is called when their partitions on this node are open, at the latest a second after the commit.
+    It is called when their partitions on this broker are open, or a second after the commit at the latest.
     """
 
-    def made(outcome: list[KafkaError | None] | KafkaError, at_ms: int) -> Effects:
+    def created(outcome: list[KafkaError | None] | KafkaError, at_ms: int) -> Effects:
         return hosting.when_settled(partial(then, outcome), at_ms, at_most_ms=OPENING_WAIT_MS)
 
-    return port.ask(CreateTopics(topics=wanted), made, now_ms)
+    return port.ask(CreateTopics(topics=wanted), created, now_ms)
 
 
 def offsets_topic(config: BrokerConfig) -> NewTopic:
-    """`__consumer_offsets`, as Kafka creates it."""
+    """`__consumer_offsets`, with the settings that Kafka gives it."""
     return NewTopic(
         OFFSETS_TOPIC,
         config.offsets_topic_num_partitions,
@@ -109,7 +110,7 @@ def offsets_topic(config: BrokerConfig) -> NewTopic:
 
 
 def tier_topic(settings: "TierSettings") -> NewTopic:
-    """`__remote_log_metadata`, as Kafka creates it."""
+    """`__remote_log_metadata`, with the settings that Kafka gives it."""
     return NewTopic(
         REMOTE_LOG_METADATA_TOPIC,
         settings.metadata_partitions,
@@ -118,4 +119,4 @@ def tier_topic(settings: "TierSettings") -> NewTopic:
     )
 
 
-_NOT_OURS = KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "this node does not create that topic")
+_NOT_OURS = KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "this broker does not create that topic")

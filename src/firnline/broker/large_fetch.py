@@ -1,7 +1,11 @@
-"""A Fetch of many partitions, read and answered in slices. PURE.
+"""A Fetch of many partitions, read and answered in time slices. PURE.
 
-Otherwise each Fetch of a thousand partitions, of a consumer or a follower, would block the node for several
-milliseconds. Decision 0018.
+Each Fetch of a consumer or follower of a thousand partitions would block the event loop for several
+milliseconds. So this one reads PARTITIONS_PER_SLICE at a time, and other requests run in between. It
+registers its waiter at each partition right after reading it: nothing that is appended between two slices is
+missed. If enough bytes arrive before the last slice, it reads again at its end. Leaving the waiters' lists
+and making the answer take slices as well. If the client hangs up, the fetch is dropped at the next slice.
+Decision 0018.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -19,39 +23,38 @@ from firnline.broker.fetch import (
 from firnline.broker.fetch_session import Answered, FetchAsk, FetchContext, Wanted
 from firnline.replica.waiters import FetchWaiter, FetchWaiters
 
-# Removing a waiter from a partition takes 0.25 us, more if the partition is not in the CPU's caches.
+# Leaving the waiters of a partition takes a quarter of a microsecond; more if they are not in the CPU cache.
 _LEFT_PER_SLICE = 2_000
-# Reads of the tier in one step; each takes about 50 us.
+# Reads of the tier begun per slice, some 50 us each.
 _REMOTE_PER_SLICE = 20
-# The memory of one partition's outcome and of its row in the response; the records stay in files.
+# Memory for the outcome of one partition and its row in the answer. Its records stay in files.
 _ROW_BYTES = 300
-# Yields the effects of each slice, receives the time in ms, and returns the effects of the last slice.
+# Yields effects, receives the time, returns the last effects.
 Slices = Generator[Effects, int, Effects]
-# Runs the slices between the requests of others, until the client disconnects.
+# Runs slices with other requests in between. Stops if the client hangs up.
 Run = Callable[[Slices, int], Effects]
 SlicedAnswer = Callable[[FetchAnswer], Slices]
-# Runs a task in slices, even if the client disconnects.
-InSlices = Callable[[Work, int], Effects]
+# Runs a task in slices to its end, even if the client hangs up.
+RunTask = Callable[[Work, int], Effects]
 
 
 class LargeFetch(OneFetch):
-    """A request, or a session, of many partitions.
+    """A request or a session of many partitions.
 
-    A partition's outcome is that of its own slice, under the leader at that time; a follower's position is
-    noted in the same slice. From then on the Fetch waits at the partition, so it misses nothing between two
-    slices. If most of a follower's partitions rest, the others are read in one step.
+    The answer shows each partition as it was when it was read. A follower's position is recorded at that
+    time. If most of a follower's partitions rest, the others are read without a pause.
 
-    run               runs slices of the Fetch
-    in_slices         runs the cleanup of a Fetch whose client has disconnected
-    answer_in_slices  as `answer`, in slices; `answer` is called if one step is enough
+    run               runs the slices of the request
+    run_task          runs the clean-up, which must end even if the client has gone
+    answer_in_slices  answers a large request; `answer` answers one that fits into one slice
     """
 
-    __slots__ = ("_answer_in_slices", "_in_slices", "_is_due", "_run")
+    __slots__ = ("_answer_in_slices", "_run_task", "_is_due", "_run")
 
     def __init__(
         self,
         run: Run,
-        in_slices: InSlices,
+        run_task: RunTask,
         answer_in_slices: SlicedAnswer,
         fetching: Fetching,
         ask: FetchAsk,
@@ -60,7 +63,7 @@ class LargeFetch(OneFetch):
     ) -> None:
         super().__init__(fetching, ask, context, answer)
         self._run = run
-        self._in_slices = in_slices
+        self._run_task = run_task
         self._answer_in_slices = answer_in_slices
         self._is_due = False
 
@@ -76,7 +79,7 @@ class LargeFetch(OneFetch):
         ask = self._ask
         missing_bytes = self._missing_bytes()
         if ask.max_wait_ms > 0 and missing_bytes > 0:
-            self._new_waiter(missing_bytes, self._came_early)
+            self._new_waiter(missing_bytes, self._completed_early)
             self._wait_at(self._resting)
         effects: Effects = []
         try:
@@ -91,7 +94,7 @@ class LargeFetch(OneFetch):
                 effects += self._have_read(waits=self._waiter is not None)
         except HungUp:
             return self._stop_waiting_in_slices(now_ms)
-        except BaseException:  # a bug, or the node stops
+        except BaseException:  # a defect, or the node is stopping
             self._stop_waiting()
             raise
         if self._below:
@@ -110,7 +113,7 @@ class LargeFetch(OneFetch):
             return effects + self._finish(now_ms)
         for other in others:
             effects += other.complete(now_ms)
-        waiter.complete = self._completed
+        waiter.complete = self._notified
         return effects + self._wait_until(self._began_ms + ask.max_wait_ms)
 
     @property
@@ -128,17 +131,17 @@ class LargeFetch(OneFetch):
         super()._stop_waiting()
 
     def _stop_waiting_in_slices(self, now_ms: int) -> Effects:
-        """Complete nothing from here on; remove the waiter from the partitions in slices."""
+        """Stop waiting now, but remove the waiter from the partitions in slices."""
         waiter, waits_at = self._waiter, self._waits_at
         if waiter is None or len(waits_at) <= PARTITIONS_PER_SLICE:
             self._stop_waiting()
             return []
         self._waits_at = []
         self._stop_waiting()
-        return self._in_slices(_left(waiter, waits_at), now_ms)
+        return self._run_task(_leave_waiters(waiter, waits_at), now_ms)
 
-    def _came_early(self, now_ms: int) -> Effects:
-        """There were enough bytes before everything was read."""
+    def _completed_early(self, now_ms: int) -> Effects:
+        """Enough bytes arrived before all partitions were read."""
         self._is_due = True
         return []
 
@@ -159,7 +162,7 @@ class LargeFetch(OneFetch):
             now_ms = yield effects + self._ask_remote(portion, now_ms)
             effects = []
             if self._is_answered:
-                break  # its time is over
+                break  # timed out
         return []
 
     def _wait_over(self, now_ms: int) -> Effects:
@@ -173,14 +176,14 @@ class LargeFetch(OneFetch):
         return effects + self._run(self._read_again(), now_ms)
 
     def _read_again(self) -> Slices:
-        now_ms = yield []  # this step belongs to the append that completed the Fetch
+        now_ms = yield []  # the caller's slice ends first
         for portion in self._portions():
             self._read_portion(portion)
             now_ms = yield self._have_read(waits=False)
         return self._finish(now_ms)
 
     def _read_portion(self, portion: Sequence[Wanted]) -> None:
-        """Read it; count its memory until the response is made, or the Fetch waits."""
+        """Read `portion`, and count its memory until the answer is made or the fetch waits."""
         self._read_some(portion)
         if self._ask.held is not None:
             self._ask.held.grow(_ROW_BYTES * len(portion))
@@ -194,23 +197,25 @@ class LargeFetch(OneFetch):
 
     def _finish_in_slices(self) -> Slices:
         self._put_remote()
-        all_news: Answered = []
+        all_included: Answered = []
         for first in range(0, len(self._wanted), PARTITIONS_PER_SLICE):
             if first:
                 yield []
             after = first + PARTITIONS_PER_SLICE
-            news = self._news(
+            included = self._included(
                 list(zip(self._wanted[first:after], self._outcomes[first:after], strict=True))
             )
-            if isinstance(news, KafkaError):
-                return self._answer(FetchAnswer(news, 0, []))
-            all_news += news
-        answer = FetchAnswer(None, self._context.session_id, all_news)
+            if isinstance(included, KafkaError):
+                return self._answer(FetchAnswer(included, 0, []))
+            all_included += included
+        answer = FetchAnswer(None, self._context.session_id, all_included)
         return (yield from self._answer_in_slices(answer))
 
 
-def _left(waiter: FetchWaiter, waits_at: list[FetchWaiters]) -> Generator[Effects, int, None]:
-    """Remove a completed waiter from its partitions, which ignore it meanwhile."""
+def _leave_waiters(
+    waiter: FetchWaiter, waits_at: list[FetchWaiters]
+) -> Generator[Effects, int, None]:
+    """Remove a waiter from its partitions. They already ignore it, as it is done."""
     yield []
     while waits_at:
         for waiters in waits_at[-_LEFT_PER_SLICE:]:

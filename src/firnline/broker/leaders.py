@@ -1,6 +1,6 @@
-"""Leaders of partitions and their addresses, from the committed image. PURE.
+"""Finds partition leaders, preferred read replicas and addresses in the committed metadata image. PURE.
 
-Source: KIP-951 (CurrentLeader and NodeEndpoints in responses), spec C14.
+Source: KIP-392, KIP-951 (CurrentLeader and NodeEndpoints in responses), spec C14.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from firnline.replica.partition import Partition
 
 
 class NodeAddress(NamedTuple):
-    """The address of a node for one listener."""
+    """The address of a node under the listener that the client uses."""
 
     node_id: int
     host: str
@@ -23,10 +23,10 @@ class NodeAddress(NamedTuple):
 
 
 class ActedOn:
-    """The latest image that all partitions of this node have applied. `Hosting` updates it.
+    """The newest image that has been applied to all partitions of this node. `Hosting` updates it.
 
-    A leader checks other brokers against this image, so that the facts about them are as old as its ISR. By a
-    newer image it could take a broker for fenced that has just joined the ISR.
+    Leaders read the state of other brokers from this image. From a newer one, a leader might consider a
+    broker gone that has just joined the ISR.
     """
 
     __slots__ = ("image",)
@@ -36,9 +36,9 @@ class ActedOn:
 
 
 class OtherBrokers:
-    """The other brokers in the image of `ActedOn`: `replica.isr.Brokers`.
+    """The other brokers in the image that was applied: `replica.isr.Brokers`.
 
-    epoch()  the broker epoch of this broker's registration, or -1
+    epoch()  of this broker's own registration, or -1
     """
 
     __slots__ = ("_acted_on", "_epoch", "lag_max_ms")
@@ -53,13 +53,13 @@ class OtherBrokers:
         return self._epoch()
 
     def fact(self, broker_id: int) -> BrokerFact | None:
-        """Return the facts about a broker; None if the image does not have it."""
+        """Return the broker's epoch and whether it is active; None if the image does not have it."""
         broker = self._acted_on.image.brokers.get(broker_id)
         return None if broker is None else BrokerFact(broker.epoch, broker.is_active)
 
 
 class RackAware:
-    """Sends consumers to an in-sync replica in their own rack, if the leader is not there (KIP-392)."""
+    """Selects an in-sync replica in the consumer's rack if the leader is in another (KIP-392)."""
 
     __slots__ = ("_image",)
 
@@ -67,7 +67,7 @@ class RackAware:
         self._image = image
 
     def __call__(self, partition: Partition, rack: str, listener: str, offset: int) -> int | None:
-        """See `broker.fetch.Prefer`."""
+        """`broker.fetch.Prefer`."""
         near = partial(self._is_near, rack, listener)
         return closest(partition, offset, near) if rack else None
 
@@ -79,11 +79,10 @@ class RackAware:
 
 
 def closest(partition: Partition, fetch_offset: int, near: Callable[[int], bool]) -> int | None:
-    """Return the in-sync follower that a consumer should read from instead of the leader, or None.
+    """Return the in-sync follower that a consumer should read from, or None: the leader.
 
-    Of several, the one with the highest log end, or the one that was caught up last (KIP-392).
-
-    near(broker_id)  whether a broker is alive and in the rack of the consumer
+    `near(broker_id)`: whether a broker is alive and in the consumer's rack. Of several followers it is the
+    one with the highest log end offset, then the one that caught up last (KIP-392).
     """
     if near(partition.node_id):
         return None
@@ -98,7 +97,7 @@ def closest(partition: Partition, fetch_offset: int, near: Callable[[int], bool]
 
 
 class Leaders:
-    """Reads the latest committed image."""
+    """Looks up leaders and addresses in the image that is committed at the time of the call."""
 
     __slots__ = ("_image",)
 
@@ -106,7 +105,7 @@ class Leaders:
         self._image = image
 
     def leader_of(self, topic: str | None, index: int) -> tuple[int, int] | None:
-        """Return (leader's node id, leader epoch); None when there is no leader."""
+        """Return (leader's node id, leader epoch); None if there is no leader."""
         if topic is None:
             return None
         partition = self._image().partition(topic, index)
@@ -115,7 +114,7 @@ class Leaders:
         return partition.leader, partition.leader_epoch
 
     def addresses(self, node_ids: Iterable[int], listener: str) -> list[NodeAddress]:
-        """Return the addresses of those of `node_ids` that have one for `listener`."""
+        """Return the addresses of those of `node_ids` that have one under `listener`."""
         brokers = self._image().brokers
         addresses = []
         for node_id in node_ids:
@@ -126,7 +125,7 @@ class Leaders:
         return addresses
 
     def peer(self, listener: str, node_id: int) -> Peer | None:
-        """Return the address of a broker for other brokers: of that listener, else of its first."""
+        """Return the address where a broker listens for brokers: `listener`, or else its first listener."""
         broker = self._image().brokers.get(node_id)
         if broker is None or not broker.endpoints:
             return None
@@ -144,9 +143,9 @@ class Leaders:
 
 
 def any_broker(image: ClusterImage, leader_id: int, node_id: int) -> int:
-    """Return the broker to name as the controller. Any broker will do, as all forward changes.
+    """Return the broker that clients use as the controller. Any unfenced broker forwards requests to it.
 
-    The active controller if it is a broker, else this node, else the first broker; -1 without brokers.
+    It is the active controller if that is a broker, else this node, else the first broker; -1: none.
     """
     for wanted in (leader_id, node_id, *sorted(image.brokers)):
         broker = image.brokers.get(wanted)

@@ -1,8 +1,10 @@
-"""ListOffsets: the start or end of a log or of a tier, or the first record of a timestamp. PURE.
+"""ListOffsets: the start or end of a log or its tier, or the first record at or after a time. PURE.
 
-A timestamp is searched in the tier first, if the tier has records that the local log does not have any more.
-The result of the tier comes later, and so does one of local files that are not in memory; after the timeout
-the partition gets an error. Source: spec 3.16; KIP-405, KIP-734, KIP-1005, KIP-1023.
+The ends of a log are answered at once. A search by time reads indexes and batches, in slices. It begins in
+the tier if the tier has records that local files no longer have, and goes on in local files if the tier has
+no such record. A search that meets a cold page waits until a thread has read it, then begins anew; the other
+searches go on meanwhile. When all have ended, or at the time-out, the request is answered: a partition
+without an outcome gets REQUEST_TIMED_OUT. Source: spec 3.16; KIP-405, KIP-734, KIP-1005, KIP-1023.
 """
 
 from collections import deque
@@ -23,13 +25,14 @@ from firnline.replica.read import READ_COMMITTED, READ_LOG_END, unread
 if TYPE_CHECKING:
     from firnline.log.log import Log
 
-# A search by timestamp takes about 15 us: an index lookup, and the batch.
+# A search by time takes some 15 us: it reads an index and a batch.
 _ASKS_PER_SLICE = 100
-# How long to wait for a disk if the request has no timeout: its client gives up then, too.
+# How long to wait for a disk if the request has no time-out. Clients give up then, too.
 _DISK_MS = 30_000
-# Searches of one request that wait for the same log directory at a time.
+# Searches of one request that wait for one log directory at a time.
 _SEARCHES_MAX = 8
-# How often a search may find its pages evicted again; then memory is so short that it waits on the loop.
+# Pages may be evicted again before the search reads them. After this many times the search reads the disk
+# itself.
 _LOST_MAX = 16
 LATEST = -1
 EARLIEST = -2
@@ -38,7 +41,7 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
-# The special timestamps, and the first version of the request that has them; timestamps from version 1.
+# Special timestamp -> first version of the request that may contain it. Times need version 1.
 VERSION_MIN = {
     LATEST: 0,
     EARLIEST: 0,
@@ -50,7 +53,7 @@ VERSION_MIN = {
 
 
 class OffsetAsk(NamedTuple):
-    """One requested partition. `timestamp` is in milliseconds, or one of the negative constants above."""
+    """A lookup in one partition. `timestamp`: milliseconds, or one of the negative constants above."""
 
     partition: Partition | KafkaError
     timestamp: int
@@ -58,7 +61,7 @@ class OffsetAsk(NamedTuple):
 
 
 class OffsetFound(NamedTuple):
-    """The result for one partition; -1 for each value that does not exist."""
+    """The result of one lookup. -1 stands for none."""
 
     offset: int
     timestamp: int
@@ -66,10 +69,7 @@ class OffsetFound(NamedTuple):
 
 
 class RemoteOffsetSearch(Protocol):
-    """Searches a timestamp in the tier.
-
-    `then` gets the result, None if only the local log can have it, or an error.
-    """
+    """Searches the tier by time. `then` gets the record's position, an error, or None: search local files."""
 
     def __call__(
         self,
@@ -83,20 +83,20 @@ class RemoteOffsetSearch(Protocol):
 
 Outcome = OffsetFound | KafkaError
 Found = TypeVar("Found")
-# Yields effects, or a Pause where the next slice has to wait; receives the time in ms.
+# Yields effects or a pause, receives the time, returns the last effects.
 Slices = Generator[Effects | Pause, int, Effects]
-# Yields None after a slice, or the pages that a thread has to read first; returns the result.
-SearchSteps = Generator[PageRange | None, None, Found]
+# Yields None at the end of a slice, or the pages that must come into memory first; returns the result.
+Steps = Generator[PageRange | None, None, Found]
 LocalSteps = Generator[None, None, tuple[int, int] | None]
 ListOffsetsCallback = Callable[[list[Outcome], int], Effects]
 
 
 class ListingOffsets:
-    """Finds the offsets for the partitions of one request.
+    """Looks up offsets for the partitions of a request.
 
     pages       reads cold pages of local files
-    remote      the tier, or None
-    timeout_ms  remote.list.offsets.request.timeout.ms, for versions without a timeout
+    remote      searches the tier; None: no tier
+    timeout_ms  remote.list.offsets.request.timeout.ms, for requests without a time-out
     """
 
     __slots__ = ("_pages", "_serial", "remote", "timeout_ms")
@@ -119,10 +119,10 @@ class ListingOffsets:
         answer: ListOffsetsCallback,
         now_ms: int,
     ) -> Slices:
-        """Find the results of `asks`, in their order, in slices.
+        """Look up all of `asks` in slices, then call `answer` with the outcomes in the same order.
 
-        While one search waits for a disk or the tier, others go on. After the timeout the searches that are
-        left get an error, and the others their results.
+        A lookup that waits for a disk or the tier does not hold up the others. One that has not ended in time
+        is REQUEST_TIMED_OUT.
         """
         began_ms = now_ms
         effects: Effects = []
@@ -149,12 +149,12 @@ class ListingOffsets:
                     now_ms = yield effects
                     effects = []
                     if not pending.remote:
-                        break  # the timeout is over
+                        break  # timed out
                 effects += self._ask_remote(pending, index, now_ms)
             while pending.cold and not pending.is_late:
                 now_ms = yield effects if pending.is_ready else pending.pause(effects)
                 effects = yield from self._go_on(pending, now_ms)
-            return effects + pending.local_searches_ended(now_ms)
+            return effects + pending.end_local(now_ms)
         finally:
             pending.leave()
 
@@ -166,7 +166,7 @@ class ListingOffsets:
         return self.remote(found.topic_partition, found.topic_id, ask.timestamp, then, now_ms)
 
     def _go_on(self, pending: "_Pending", now_ms: int) -> Generator[Effects, int, Effects]:
-        """Continue searches whose pages are in memory, and begin those that are next for a directory."""
+        """Continue searches whose pages are in memory, and begin those next in the queues."""
         effects: Effects = []
         for count, index in enumerate(pending.take_ready()):
             if count and count % _ASKS_PER_SLICE == 0:
@@ -180,8 +180,8 @@ class ListingOffsets:
                 effects += self._ask_remote(pending, index, now_ms)
         return effects
 
-    def _one(self, ask: OffsetAsk, isolation: int, version: int) -> SearchSteps[Outcome | None]:
-        """Return the outcome, or None if the tier has to search."""
+    def _one(self, ask: OffsetAsk, isolation: int, version: int) -> Steps[Outcome | None]:
+        """Return the outcome. None: the tier must be searched first."""
         found, timestamp = ask.partition, ask.timestamp
         if isinstance(found, KafkaError):
             return found
@@ -213,29 +213,30 @@ class ListingOffsets:
         else:
             begin = partial(log.time_steps, timestamp, may_wait=True)
         outcome = yield from search(log, begin, isolation, self._pages)
-        # The leader may have changed while the search waited for a disk.
+        # Leadership may have changed while the search waited for a disk.
         return found.check_epoch(ask.leader_epoch) or _unless_behind(outcome, behind)
 
 
 def _behind(partition: Partition, isolation: int, version: int) -> KafkaError | None:
-    """Return an error if a new leader does not know the whole committed log yet; clients retry."""
+    """Return an error while a new leader's high watermark is below its epoch start offset. Clients retry."""
     if isolation == READ_LOG_END or partition.epoch_start_offset <= partition.log.high_watermark:
         return None
     return _NOT_AVAILABLE if version >= _NOT_AVAILABLE_VERSION else _NO_LEADER_YET
 
 
 def _unless_behind(outcome: Outcome, behind: KafkaError | None) -> Outcome:
-    """Return that error if no record was found: it may be among the unknown ones."""
+    """Return `behind` if no record was found: it may be above the new leader's high watermark."""
     is_none = isinstance(outcome, OffsetFound) and outcome.offset == NO_OFFSET
     return behind if behind is not None and is_none else outcome
 
 
 def search(
     log: "Log", begin: Callable[[], LocalSteps], isolation: int, pages: ColdPages
-) -> SearchSteps[Outcome]:
-    """Search local files. A batch that cannot be decoded fails only this partition.
+) -> Steps[Outcome]:
+    """Search local files. An unreadable batch fails this partition alone.
 
-    If a page is cold, yield it and start again once it is in memory; the pages before it are there by then.
+    The search yields cold pages and begins anew when they are in memory: the pages it has already read are in
+    memory by then.
     """
     lost, steps = 0, begin()
     brought: set[PageRangeKey] = set()
@@ -258,12 +259,12 @@ def search(
         assert isinstance(found, KafkaError)
         return found
     except KafkaError as problem:
-        # A new error: the traceback of `problem` would keep the decompressed records in memory.
+        # A new error without the traceback, which would keep the decompressed records in memory.
         return KafkaError(problem.code, problem.why, **problem.facts)
 
 
-def _until_cold(steps: SearchSteps[Found]) -> Generator[Effects, int, Found | PageRange]:
-    """Run steps, each in a slice; return their result, or the pages that have to be read first."""
+def _until_cold(steps: Steps[Found]) -> Generator[Effects, int, Found | PageRange]:
+    """Run the steps, one per slice. Return their result, or the pages that must come into memory first."""
     while True:
         try:
             place = next(steps)
@@ -276,7 +277,7 @@ def _until_cold(steps: SearchSteps[Found]) -> Generator[Effects, int, Found | Pa
 
 
 def _readable(log: "Log", place: tuple[int, int] | None, isolation: int) -> OffsetFound:
-    """Return the result, unless it is a record that the client may not read yet."""
+    """Return the record at `place`, or none if the reader may not see it yet."""
     if place is None or place[0] >= _readable_end(log, isolation):
         return OffsetFound(NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
     return OffsetFound(place[0], place[1], _epoch_at(log, place[0]))
@@ -294,13 +295,13 @@ def _epoch_at(log: "Log", offset: int) -> int:
 
 
 def _earliest_epoch(log: "Log") -> int:
-    """The earliest known leader epoch, if it begins at or below the log start offset."""
+    """Return the first known epoch, if it begins at or below the log start offset."""
     entries = log.epochs.entries()
     return entries[0][0] if entries and entries[0][1] <= log.log_start_offset else NO_EPOCH
 
 
 def _earliest_pending_upload(log: "Log") -> OffsetFound:
-    """The next offset to copy to the tier; no result for a topic without remote storage (KIP-1023)."""
+    """Return the next offset to copy to the tier; none for a topic without remote storage (KIP-1023)."""
     if not log.config.remote_storage_enable:
         return OffsetFound(NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
     offset = max(log.highest_remote_offset + 1, log.log_start_offset)
@@ -308,11 +309,11 @@ def _earliest_pending_upload(log: "Log") -> OffsetFound:
 
 
 class _Pending(Pause):
-    """One request with partitions that wait for a disk or the tier.
+    """One request and its lookups that wait for a disk or the tier.
 
-    cold    searches that wait for pages, by index; None for one that has not begun, because a request of
-            thousands of partitions must leave the threads to other requests, too
-    remote  searches in the tier, by index
+    cold    index -> search that waits for cold pages. The steps are None while it is queued behind others of
+            its directory: a request of thousands must not occupy all threads
+    remote  index -> lookup that waits for the tier
     """
 
     __slots__ = (
@@ -348,14 +349,14 @@ class _Pending(Pause):
         self.timer = timer
         self.outcomes: list[Outcome] = []
         self.remote: dict[int, OffsetAsk] = {}
-        self.cold: dict[int, tuple[OffsetAsk, SearchSteps[Outcome | None] | None]] = {}
+        self.cold: dict[int, tuple[OffsetAsk, Steps[Outcome | None] | None]] = {}
         self.is_late = self._is_over = False
         self._pages = pages
         self._answer = answer
         self._ready: list[int] = []  # of `cold`
-        self._awaited: dict[int, PageRangeKey] = {}  # pages that threads read
-        self._searching: dict[int, str] = {}  # those of `cold` that have begun, and their directory
-        self._queues: dict[str, deque[int]] = {}  # those that have not begun, by directory
+        self._awaited: dict[int, PageRangeKey] = {}  # pages that threads are reading for us
+        self._searching: dict[int, str] = {}  # begun ones of `cold` -> directory
+        self._queues: dict[str, deque[int]] = {}  # the other ones of `cold`, by directory
         self._effects: Effects = []
         self._then: Callable[[int], Effects] | None = None
 
@@ -364,9 +365,9 @@ class _Pending(Pause):
         return bool(self.remote or self.cold)
 
     def add(
-        self, ask: OffsetAsk, steps: SearchSteps[Outcome | None], found: Outcome | PageRange | None
+        self, ask: OffsetAsk, steps: Steps[Outcome | None], found: Outcome | PageRange | None
     ) -> Effects:
-        """Add the next partition and its outcome; None: the tier has to search."""
+        """Add the next lookup and its outcome. None: the tier must be searched."""
         self.outcomes.append(_HANGS)
         return self.note(len(self.outcomes) - 1, ask, steps, found)
 
@@ -374,10 +375,10 @@ class _Pending(Pause):
         self,
         index: int,
         ask: OffsetAsk,
-        steps: SearchSteps[Outcome | None],
+        steps: Steps[Outcome | None],
         found: Outcome | PageRange | None,
     ) -> Effects:
-        """Set the outcome of a partition."""
+        """Record what a lookup led to."""
         if isinstance(found, PageRange):
             return self._wait(index, ask, steps, found)
         self.cold.pop(index, None)
@@ -390,7 +391,7 @@ class _Pending(Pause):
         return []
 
     def _wait(
-        self, index: int, ask: OffsetAsk, steps: SearchSteps[Outcome | None], place: PageRange
+        self, index: int, ask: OffsetAsk, steps: Steps[Outcome | None], place: PageRange
     ) -> Effects:
         directory = _directory_of(place)
         self.cold[index] = ask, steps
@@ -409,7 +410,7 @@ class _Pending(Pause):
 
     def _page_came(self, index: int, now_ms: int) -> Effects:
         if self._awaited.pop(index, None) is None:
-            return []  # the timeout is over
+            return []  # timed out
         self._ready.append(index)
         return self._wake(now_ms)
 
@@ -418,12 +419,12 @@ class _Pending(Pause):
         return bool(self._ready)
 
     def take_ready(self) -> list[int]:
-        """Return the searches of `cold` that can continue."""
+        """Take the indexes of `cold` that can continue now."""
         ready, self._ready = self._ready, []
         return ready
 
     def pause(self, effects: Effects) -> "_Pending":
-        """Return the Pause that lasts until a search can continue."""
+        """Return what the request yields in order to wait until a search can continue."""
         self._effects = effects
         return self
 
@@ -437,15 +438,15 @@ class _Pending(Pause):
         return [] if then is None else then(now_ms)
 
     def leave(self) -> None:
-        """The request is over: wait for no disk any more."""
+        """Stop waiting for pages: the request is answered, or its client has gone."""
         for index in list(self._awaited):
             if index not in self.remote:
                 self._pages.leave(self._awaited.pop(index), (self, index))
 
     def came(self, index: int, found: OffsetFound | KafkaError | None, now_ms: int) -> Effects:
-        """The tier's search has ended; None: only local files can have the record."""
+        """Handle the tier's result. None: only local files can have the record."""
         if index not in self.remote:
-            return []  # after the timeout
+            return []  # after the time-out
         if found is not None:
             return self._done(index, found, now_ms)
         ask = self.remote[index]
@@ -457,9 +458,9 @@ class _Pending(Pause):
         return self._step(partition, steps, index, now_ms)
 
     def _step(
-        self, partition: Partition, steps: SearchSteps[Outcome], index: int, now_ms: int
+        self, partition: Partition, steps: Steps[Outcome], index: int, now_ms: int
     ) -> Effects:
-        """Search local files after the tier, in slices."""
+        """Take one step of the search in local files that follows the tier's."""
         self._awaited.pop(index, None)
         if index not in self.remote:
             return []
@@ -485,8 +486,8 @@ class _Pending(Pause):
         self.leave()
         return self._wake(now_ms) + self._finish_if_over(now_ms)
 
-    def local_searches_ended(self, now_ms: int) -> Effects:
-        """Only searches of the tier are left."""
+    def end_local(self, now_ms: int) -> Effects:
+        """End the lookups in local files: only the tier's are left."""
         self._is_over = True
         return self._finish_if_over(now_ms)
 
@@ -494,8 +495,8 @@ class _Pending(Pause):
         if self.remote or not self._is_over:
             return []
         self._is_over = False  # answered once
-        effects = self.finish(now_ms)
-        return effects if self.is_late else [CancelTimer(key=self.timer), *effects]
+        answered = self.finish(now_ms)
+        return answered if self.is_late else [CancelTimer(key=self.timer), *answered]
 
     def finish(self, now_ms: int) -> Effects:
         return self._answer(self.outcomes, now_ms)
@@ -508,11 +509,11 @@ def _directory_of(place: PageRange) -> str:
 
 _NOT_AVAILABLE_VERSION = 5
 _NOT_AVAILABLE = KafkaError(
-    Code.OFFSET_NOT_AVAILABLE, "a new leader does not know yet how much is committed"
+    Code.OFFSET_NOT_AVAILABLE, "a new leader does not know its high watermark yet"
 )
 _NO_LEADER_YET = KafkaError(Code.LEADER_NOT_AVAILABLE, str(_NOT_AVAILABLE))
 _UNSUPPORTED = KafkaError(
-    Code.UNSUPPORTED_VERSION, "this version of the request does not have that timestamp"
+    Code.UNSUPPORTED_VERSION, "this request version does not support this timestamp"
 )
 _TIMED_OUT = KafkaError(Code.REQUEST_TIMED_OUT, "the tier did not answer in time")
 _HANGS = KafkaError(Code.REQUEST_TIMED_OUT, "the disk did not answer in time")

@@ -1,14 +1,16 @@
-"""Appends the batches of a Produce request, and decides when it may be answered. PURE.
+"""Produce: appends the batches of one request and decides when to answer it. PURE.
 
-The order of events: append to each partition; answer the Fetches that the new records complete; then wait for
-what `acks` and `firnline.acks.fsync` require, and answer. acks=0 and acks=1 wait for nothing, or for a sync.
-acks=all waits until every partition is committed, and synced where one replica holds the records alone.
-Errors are values, one for each partition: a bad batch never prevents the append to another partition.
+Each partition has its own outcome, and errors are values: a bad batch never prevents the append of another
+partition. The order of events is: check the partition and the batch, compress the batch again if its codec
+differs from the topic's `compression.type`, append, then wait for what `acks` demands.
 
-A batch in another codec than its topic's `compression.type` is decompressed and compressed again, which takes
-a millisecond for about 30 KiB. Threads do it for batches of more than a few KiB, while other connections go
-on. The connection of the request waits, as in Apache Kafka, so the batches of a producer keep their order.
-Leadership is checked at the append. Source: spec C13; rel-R13; design 'Durable acks'; decision 0030, KIP-390.
+acks=0 and acks=1 wait for no follower. acks=all waits until every high watermark has passed its batch. Where
+`firnline.acks.fsync` applies, the answer also waits for a sync. A delayed Produce ends with the last of
+these events, with a change of leader, or with REQUEST_TIMED_OUT; the appended records stay in the log.
+
+Compressing again takes a millisecond for some 30 KiB. Threads do it for any batch larger than a few KiB. That
+connection waits meanwhile, as in Apache Kafka, so that a producer's batches keep their order. Leadership is
+checked at the append. Source: spec C13; rel-R13; design 'Durable acks'; decision 0030, KIP-390.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -27,29 +29,29 @@ from firnline.records.recompress import Target, recompress
 from firnline.records.validate import BatchLimits
 from firnline.replica.partition import ACKS_ALL, Partition
 
-_ATTRIBUTES = 5  # their index in a BatchHeader
-# Any client; another broker, as far as its listener tells; a coordinator of this node.
+_ATTRIBUTES = 5  # index of the field in a BatchHeader
+# Who sent the batch: a client, another broker (as far as the listener shows), or a coordinator of this node.
 Origin = Literal["client", "broker", "coordinator"]
 Outcome = Appended | KafkaError
-# The position of the low byte of a batch's attributes.
+# Position of the low byte of a batch's attributes.
 _ATTRIBUTES_AT = 22
 # Batches up to this size are compressed on the event loop: 6 us with snappy, 0.3 ms with gzip (measured). A
-# thread would take no less. A batch that is compressed already may have half of this size.
+# trip to a thread and back costs as much. For a batch that arrives compressed the limit is half of this.
 _SMALL_BYTES = 4 * KIB
-# A thread compresses this much before it serves other requests, and the loop appends as much in one step. A
-# batch of a kilobyte may become one of a mebibyte in its topic's codec.
+# What a thread compresses, and the loop appends, before others get their turn. A batch of a kilobyte may
+# become a mebibyte in its topic's codec.
 _BATCHES_PER_TURN = 8
 _MADE_BYTES_PER_TURN = MIB
-# The partition or the error of its lookup, and its batch: writable, None if it was null on the wire.
+# The partition or the error of its lookup; and its batch, which is writable, or None if null on the wire.
 Write = tuple[Partition | KafkaError, bytearray | memoryview | None]
 _Job = tuple[int, Partition, Target, BatchLimits]
 ProduceCallback = Callable[[list[Outcome], int], Effects]
-# The compressed batches, or their errors, in order; perhaps fewer than requested.
+# The compressed batches or their errors: a prefix of the batches that the thread was given.
 Compression = Beside[list[bytearray | KafkaError]]
 
 
 class Producing:
-    """Appends for clients and for the coordinators of this node."""
+    """Appends batches of clients and of this node's coordinators."""
 
     __slots__ = ("_is_for_brokers", "_on_storage_error", "_serial")
 
@@ -58,17 +60,16 @@ class Producing:
         on_storage_error: Callable[[Partition, int], Effects],
         is_for_brokers: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """Configure the appends.
+        """`on_storage_error(partition, now_ms)` is called for each partition whose files failed.
 
-        on_storage_error  called as (partition, now_ms) for each partition whose files failed
-        is_for_brokers    whether other brokers connect to the listener of a name
+        is_for_brokers  whether other brokers connect to the listener of that name
         """
         self._serial = 0
         self._is_for_brokers = is_for_brokers
         self._on_storage_error = on_storage_error
 
     def origin_at(self, listener: str) -> Origin:
-        """Return the origin of requests on a listener, as far as it is known without authentication."""
+        """Return who sends requests to that listener, as far as one can tell without authentication."""
         return "broker" if self._is_for_brokers(listener) else "client"
 
     def append_checked(
@@ -77,13 +78,14 @@ class Producing:
         batch: memoryview,
         header: tuple[int, ...],
         acks: int,
-        woken: Effects,
+        completed: Effects,
         now_ms: int,
     ) -> Outcome | None:
-        """Append the one batch of a client's request. Its shape and CRC are checked; `header` has its fields.
+        """Append the one batch of a client's request. The caller has checked its shape and CRC.
 
-        Adds the effects for other requests to `woken`. Call `await_answer` afterwards if the response has to
-        wait for a sync or for followers. None: nothing was done, and the request needs `produce_in_slices`.
+        `header` has the batch's fields. Effects of delayed fetches go into `completed`. The caller calls
+        `await_answer` next if the answer has to wait for a sync or for followers. None: not the common case,
+        and nothing was done.
         """
         attributes = header[_ATTRIBUTES]
         codec = partition.log.settings.stored_codec
@@ -94,10 +96,10 @@ class Producing:
         ):
             return None
         if not partition.is_alone or partition.refusal or partition.fetch_waiters.waiting:
-            return self._append(partition, batch, acks, "client", woken, now_ms, header)
+            return self._append(partition, batch, acks, "client", completed, now_ms, header)
         outcome = partition.append(batch, acks, now_ms, "client", header)
         if type(outcome) is KafkaError:
-            woken += self.effects_of_failure(partition, now_ms)
+            completed += self.report_if_offline(partition, now_ms)
         return outcome
 
     def await_answer(
@@ -117,8 +119,8 @@ class Producing:
         effects = self._wait(pending, flushes, (0,) if commits else (), until_ms, now_ms)
         return effects if pending.left else effects + pending.answer(pending.outcomes, now_ms)
 
-    def effects_of_failure(self, partition: Partition, now_ms: int) -> Effects:
-        """Return the effects of a failed append that took the partition offline; none if it did not."""
+    def report_if_offline(self, partition: Partition, now_ms: int) -> Effects:
+        """Report the partition if the append took it offline."""
         return self._on_storage_error(partition, now_ms) if partition.is_offline else []
 
     def produce(
@@ -131,26 +133,27 @@ class Producing:
         now_ms: int,
         origin: Origin = "client",
     ) -> Effects:
-        """Append `writes`; call `answer(outcomes, now_ms)`, in their order, once `acks` is satisfied.
+        """Append `writes`. Call `answer(outcomes, now_ms)`, in the same order, once `acks` is satisfied.
 
-        The batches are stored as they are. `produce_in_slices` takes those that may need another codec.
+        The batches are stored unchanged. Batches of clients may have to be compressed again:
+        they go through `produce_in_slices`.
 
-        acks        0, 1 or -1; any other value is INVALID_REQUIRED_ACKS for every partition
+        acks        0, 1 or -1; anything else is INVALID_REQUIRED_ACKS for every partition
         timeout_ms  how long acks=all waits for followers before REQUEST_TIMED_OUT
         """
         if acks not in (0, 1, ACKS_ALL):
             return answer([_BAD_ACKS] * len(writes), now_ms)
         outcomes: list[Outcome] = []
-        woken, flushes, commits = self._append_all(writes, outcomes, acks, origin, now_ms)
+        completed, flushes, commits = self._append_all(writes, outcomes, acks, origin, now_ms)
         if not flushes and not commits:
             effects = answer(outcomes, now_ms)
-            return effects + woken if woken else effects
+            return effects + completed if completed else effects
         pending = _Pending(outcomes, answer, self._on_storage_error)
         pending.add(writes)
         waits = self._wait(pending, flushes, commits, now_ms + timeout_ms, now_ms)
         if not pending.left:
-            return woken + pending.answer(outcomes, now_ms)
-        return woken + waits
+            return completed + pending.answer(outcomes, now_ms)
+        return completed + waits
 
     def produce_in_slices(
         self,
@@ -162,15 +165,15 @@ class Producing:
         now_ms: int,
         origin: Origin = "client",
     ) -> Generator[Effects | Compression, int, Effects]:
-        """As `produce` for a client; `slices` are looked up and appended one after the other.
+        """Do the same as `produce` for a client, one of `slices` at a time.
 
-        Batches that need another codec are compressed first, by threads if they are large. After each slice
-        the request waits for what the slice appended, so that it misses nothing between two slices. Each list
-        is emptied after its slice.
+        Batches in the wrong codec are compressed first, by threads if they are large. Waiters are registered
+        right after each slice's append, so that no event between two slices is missed. Each list is emptied
+        when it is done.
         """
         outcomes: list[Outcome] = []
         pending = _Pending(outcomes, answer, self._on_storage_error)
-        pending.left = 1  # no response before the last slice
+        pending.left = 1  # no answer before the last slice
         until_ms = now_ms + timeout_ms
         for writes in slices:
             if acks not in (0, 1, ACKS_ALL):
@@ -179,17 +182,19 @@ class Producing:
                 continue
             while writes:
                 again = Recompression(writes, now_ms)
-                if again and not again.here():
-                    beside = again.beside()
-                    now_ms = yield beside
-                    ready = again.placed(beside)
+                if again and not again.compress_small():
+                    compression = again.for_thread()
+                    now_ms = yield compression
+                    ready = again.finished(compression)
                 else:
                     ready = writes[:]
                 del writes[: len(ready)]
                 pending.add(ready)
-                woken, flushes, commits = self._append_all(ready, outcomes, acks, origin, now_ms)
-                ready.clear()  # keep no view of the receive buffer while other requests run
-                now_ms = yield woken + self._wait(pending, flushes, commits, until_ms, now_ms)
+                completed, flushes, commits = self._append_all(
+                    ready, outcomes, acks, origin, now_ms
+                )
+                ready.clear()  # others are served next, and may reuse the receive buffer of these views
+                now_ms = yield completed + self._wait(pending, flushes, commits, until_ms, now_ms)
         return pending.one_less(now_ms)
 
     def _append_all(
@@ -202,10 +207,10 @@ class Producing:
     ) -> tuple[Effects, list[int], list[int]]:
         """Append `writes` and add their outcomes.
 
-        Returns the effects of completed Fetches, and the indexes of the outcomes that wait for a sync and of
-        those that wait for a commit.
+        Returns the effects of completed fetches, and the indexes of the outcomes that wait for a sync and
+        for the high watermark.
         """
-        woken: Effects = []
+        completed: Effects = []
         flushes: list[int] = []
         commits: list[int] = []
         for index, (partition, batch) in enumerate(writes, len(outcomes)):
@@ -217,14 +222,14 @@ class Producing:
                 outcomes.append(_EMPTY)
                 continue
             if origin != "coordinator":
-                refusal = _not_theirs(partition.topic_partition.topic, origin)
+                refusal = _write_error(partition.topic_partition.topic, origin)
                 if refusal is not None:
                     outcomes.append(refusal)
                     continue
                 if len(batch) > _ATTRIBUTES_AT and batch[_ATTRIBUTES_AT] & TRANSACTIONAL_MASK:
                     outcomes.append(_NO_TRANSACTION)
                     continue
-            outcome = self._append(partition, batch, acks, origin, woken, now_ms)
+            outcome = self._append(partition, batch, acks, origin, completed, now_ms)
             outcomes.append(outcome)
             if acks == 0 or type(outcome) is KafkaError:
                 continue
@@ -232,7 +237,7 @@ class Producing:
                 flushes.append(index)
             if acks == ACKS_ALL and not partition.is_committed(outcome.last_offset + 1):  # type: ignore[union-attr]
                 commits.append(index)
-        return woken, flushes, commits
+        return completed, flushes, commits
 
     def _append(
         self,
@@ -240,25 +245,25 @@ class Producing:
         batch: bytearray | memoryview,
         acks: int,
         origin: Origin,
-        woken: Effects,
+        completed: Effects,
         now_ms: int,
         header: tuple[int, ...] | None = None,
     ) -> Outcome:
-        """Append a batch; add the effects of the Fetches that it completes to `woken`."""
-        judged_as: Literal["client", "coordinator"] = "client"
+        """Append the batch. The effects of the delayed fetches that it completes go into `completed`."""
+        validated_as: Literal["client", "coordinator"] = "client"
         if origin == "coordinator":
-            judged_as = origin
+            validated_as = origin
         if partition.refusal is not None:
             return partition.refusal
         if partition.is_alone and not partition.fetch_waiters:
-            outcome = partition.append(batch, acks, now_ms, judged_as, header)
+            outcome = partition.append(batch, acks, now_ms, validated_as, header)
         else:
             log = partition.log
             stable, high = log.last_stable_offset, log.high_watermark
-            outcome = partition.append(batch, acks, now_ms, judged_as, header)
-            woken += partition.grown(len(batch), stable, high, now_ms)
+            outcome = partition.append(batch, acks, now_ms, validated_as, header)
+            completed += partition.grown(len(batch), stable, high, now_ms)
         if type(outcome) is KafkaError:
-            woken += self.effects_of_failure(partition, now_ms)
+            completed += self.report_if_offline(partition, now_ms)
         return outcome
 
     def _wait(
@@ -269,14 +274,14 @@ class Producing:
         until_ms: int,
         now_ms: int,
     ) -> Effects:
-        """Wait for syncs and commits; `pending.left` counts them."""
+        """Start waiting for syncs and commits; `pending.left` counts them."""
         files: list[File] = []
         ends: list[_End] = []
         effects: Effects = []
         for index in flushes:
             partition = pending.partition(index)
-            dirty, told = pending.dirty_files(index, now_ms)
-            effects += told
+            dirty, failed = pending.dirty_files(index, now_ms)
+            effects += failed
             if dirty:
                 files += dirty
                 ends.append((index, partition.log.log_end_offset, partition.leader_epoch))
@@ -297,12 +302,12 @@ class Producing:
         return effects
 
 
-# The index of a write, the end of the log that is synced for it, and the leader epoch of its append.
+# Index of the write, log end offset that the sync covers, and leader epoch at the append.
 _End = tuple[int, int, int]
 
 
 class _Pending:
-    """A Produce that waits. `left` counts the syncs and commits that are outstanding; -1 after the answer."""
+    """A delayed Produce. `left` counts the events it still waits for; -1 once it is answered."""
 
     __slots__ = (
         "_on_storage_error",
@@ -329,9 +334,9 @@ class _Pending:
         self._on_storage_error = on_storage_error
 
     def add(self, writes: Sequence[Write]) -> None:
-        """Add the partitions of more writes.
+        """Add the partitions of more outcomes.
 
-        Not the batches, which are views of a buffer that is used again before the answer.
+        It does not keep the batches: they are views of a buffer that is reused before the answer.
         """
         self._partitions += [partition for partition, _ in writes]
 
@@ -341,9 +346,9 @@ class _Pending:
         return found
 
     def dirty_files(self, index: int, now_ms: int) -> tuple[Sequence[File], Effects]:
-        """Return the files to sync for an outcome, and the effects if they cannot be determined.
+        """Return the files to sync for an outcome, and the effects of a storage error.
 
-        In that case the outcome is an error, as the records may not survive; the producer sends them again.
+        After an error nothing shows that the records are on disk. The write fails, and the producer retries.
         """
         partition = self.partition(index)
         try:
@@ -363,9 +368,9 @@ class _Pending:
         )
 
     def _committed(self, index: int, now_ms: int) -> Effects:
-        """The high watermark has passed the append, or the partition has changed: set the outcome."""
+        """Handle that the high watermark passed the batch, or that the partition changed."""
         if index not in self.uncommitted:
-            return []  # timed out already
+            return []  # timed out meanwhile
         del self.uncommitted[index]
         partition = self.partition(index)
         error = partition.commit_error()
@@ -375,7 +380,7 @@ class _Pending:
         return self._kept(index, partition, now_ms)
 
     def _kept(self, index: int, partition: Partition, now_ms: int) -> Effects:
-        """The append is committed. Sync it first if the ISR has shrunk to this node meanwhile."""
+        """Finish a committed write. If only this replica is left in the ISR, the records must be on disk."""
         outcome = self.outcomes[index]
         assert isinstance(outcome, Appended)
         end = (index, partition.log.log_end_offset, partition.leader_epoch)
@@ -388,9 +393,9 @@ class _Pending:
         return [Flush(files=files, then=lambda error, now: self.flushed([end], error, now))]
 
     def flushed(self, ends: "list[_End]", error: StorageError | None, now_ms: int) -> Effects:
-        """A sync has ended. After a failure the files are lost, whatever a second sync returns (rel-P9).
+        """Handle the end of a sync. After a failed sync a retry proves nothing: the files are lost (rel-P9).
 
-        If the leader epoch has ended, the new leader may have another lineage: the outcome is an error.
+        If the leader epoch has changed meanwhile, a new leader may have another lineage, so the write fails.
         """
         effects: Effects = []
         for index, end_offset, leader_epoch in ends:
@@ -407,7 +412,7 @@ class _Pending:
         return effects + self.one_less(now_ms)
 
     def timed_out(self, now_ms: int) -> Effects:
-        """Followers did not confirm in time. The records stay in the log; the producer may retry."""
+        """Fail the writes that followers did not confirm in time. Their records stay in the log."""
         self.timer = None
         late = list(self.uncommitted)
         self.uncommitted.clear()
@@ -430,15 +435,16 @@ class _Pending:
 
 
 def is_in_its_codec(log: Log, attributes: int) -> bool:
-    """Whether the log stores a batch with these attributes as it came."""
+    """Whether the log stores a batch with these attributes without compressing it again."""
     return log.settings.stored_codec in (None, attributes & COMPRESSION_MASK)
 
 
 class Recompression:
-    """The batches of `writes` that have to be compressed again. False if there are none.
+    """The batches among `writes` that have to be compressed again. Falsy if there are none.
 
-    `here` compresses one small batch at once, and puts the result into `writes`. Otherwise threads compress
-    some batches (`beside`), and `placed` returns the writes that are ready. A result is a batch, or an error.
+    `compress_small` compresses a single small batch at once and puts the result into `writes`. Else
+    `for_thread` returns work for a thread, and `finished` then returns the finished writes. A result is a
+    batch or an error.
     """
 
     __slots__ = ("_jobs", "_now_ms", "_writes")
@@ -465,8 +471,8 @@ class Recompression:
     def __bool__(self) -> bool:
         return bool(self._jobs)
 
-    def here(self) -> bool:
-        """Compress the one batch if it is small; False: nothing was done."""
+    def compress_small(self) -> bool:
+        """Compress the batch at once if it is a single small one. False: nothing was done."""
         if len(self._jobs) != 1:
             return False
         place, partition, target, limits = self._jobs[0]
@@ -477,14 +483,16 @@ class Recompression:
             return False
         found = recompress(batch, target, limits, self._now_ms, opened_bytes_max=_SMALL_BYTES)
         if isinstance(found, KafkaError):
-            return False  # larger than expected, or an error: a thread repeats it
+            return (
+                False  # it may only be too large when decompressed: a thread reports the real error
+            )
         self._writes[place] = partition, found
         return True
 
-    def beside(self) -> Compression:
-        """Return the work for threads; call `placed` with it afterwards.
+    def for_thread(self) -> Compression:
+        """Return the work for a thread. Call `finished` with it when it is done.
 
-        Copies the batches, because the receive buffer is used again meanwhile.
+        This copies the batches out of the receive buffer, which is reused meanwhile.
         """
         for place, (partition, batch) in enumerate(self._writes):
             if isinstance(batch, memoryview):
@@ -509,8 +517,8 @@ class Recompression:
 
         return Beside("compress batches", "codec", work)
 
-    def placed(self, done: Compression) -> list[Write]:
-        """Return the writes that are ready, with their results. The rest needs another round."""
+    def finished(self, done: Compression) -> list[Write]:
+        """Return the first writes, with the thread's results. The other writes are for another turn."""
         results = done.result
         if isinstance(results, KafkaError):
             results = [_BUSY] * len(self._jobs)
@@ -528,7 +536,7 @@ class Recompression:
 
 def _target(log: Log) -> Target:
     codec, config = log.settings.stored_codec, log.config
-    assert codec is not None, "a log that keeps the producers' codec compresses nothing again"
+    assert codec is not None, "a log without a codec of its own compresses nothing again"
     levels = {
         GZIP: config.compression_gzip_level,
         LZ4: config.compression_lz4_level,
@@ -538,13 +546,13 @@ def _target(log: Log) -> Target:
 
 
 def _is_quick(target: Target) -> bool:
-    """Whether the level is not one of those that take many times as long as the default."""
-    usual = USUAL_LEVELS.get(target.codec)
-    return usual is None or target.level is None or target.level <= usual
+    """Whether the level is not one of those that take many times as long."""
+    limit = USUAL_LEVELS.get(target.codec)
+    return limit is None or target.level is None or target.level <= limit
 
 
-def _not_theirs(topic: str, origin: Origin) -> KafkaError | None:
-    """Refuse writes of clients to the topics whose records this system acts on."""
+def _write_error(topic: str, origin: Origin) -> KafkaError | None:
+    """Return why `origin` may not write to the topic. Only the system itself writes to system topics."""
     if topic not in SYSTEM_TOPICS:
         return None
     if topic == REMOTE_LOG_METADATA_TOPIC:
@@ -556,15 +564,15 @@ _BAD_ACKS = KafkaError(Code.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
 _INTERNAL = KafkaError(Code.INVALID_TOPIC_EXCEPTION, "clients do not write to internal topics")
 _BROKERS_ALONE = KafkaError(
     Code.INVALID_TOPIC_EXCEPTION,
-    "only brokers write to this topic, on the listener for brokers",
+    "only brokers write to this topic, through the inter-broker listener",
 )
-# There is no transaction coordinator yet. A transaction would never end, and would block every consumer that
-# reads committed records (reliability d 37).
+# There is no transaction coordinator yet. A transaction would never end, and would block every
+# read_committed consumer (reliability d 37).
 _NO_TRANSACTION = KafkaError(Code.INVALID_TXN_STATE, "no transaction was begun for this partition")
-_EMPTY = KafkaError(
-    Code.INVALID_RECORD, "a partition of a Produce request has exactly one record batch"
-)
+_EMPTY = KafkaError(Code.INVALID_RECORD, "a Produce partition holds exactly one record batch")
 _STORAGE_FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the log directory failed")
-_EPOCH_OVER = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "another leader epoch began meanwhile")
+_EPOCH_OVER = KafkaError(
+    Code.NOT_LEADER_OR_FOLLOWER, "the leader epoch changed before the sync ended"
+)
 _TIMED_OUT = KafkaError(Code.REQUEST_TIMED_OUT, "followers did not confirm in time")
-_BUSY = KafkaError(Code.REQUEST_TIMED_OUT, "too many batches wait to be compressed: send it again")
+_BUSY = KafkaError(Code.REQUEST_TIMED_OUT, "too many batches wait for compression: retry")

@@ -20,7 +20,7 @@ from firnline.base.ids import (
     Uuid,
 )
 from firnline.base.ports import EnoughFiles, Fs, LogFiles, Rng
-from firnline.base.replicas import DirectoryAssignment, IsrChange
+from firnline.base.replicas import DirectoryAssignment, IsrChange, LeaderPort
 from firnline.base.units import MINUTE_MS
 from firnline.broker.controller_node import ControllerNode, NodeOwner, Unowned
 from firnline.broker.controller_port import (
@@ -68,7 +68,6 @@ from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.settings import QuorumSettings
 from firnline.replica.compacting import Compacting
 from firnline.replica.directories import DirectoryAssignments
-from firnline.replica.follower import LeaderPort
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import FsyncRule, Partition
 from firnline.replica.replication import NO_LEADERS, ReplicaSettings, Replication

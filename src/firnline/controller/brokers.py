@@ -90,19 +90,29 @@ class State(Enum):
 
 
 class Brokers:
-    """Registrations and sessions. Times are milliseconds of the monotonic clock."""
+    """Registrations and sessions. Times are milliseconds of the monotonic clock.
+
+    All of it is only in memory and belongs to one leadership of the quorum: a new one begins anew (I7).
+
+    _contact_ms         when each broker's session was last renewed. A broker without an entry has no session:
+                        its next incarnation waits for nothing
+    _waits_for          by broker: the metadata end offset at which the answer to its last heartbeat goes out.
+                        Until then it is not silent, because it sends no heartbeat before the answer
+    _metadata_offsets   the last offset that each broker has applied, as its last heartbeat said
+    _shutdown_offsets   by broker in controlled shutdown: the end offset of the records that took all its
+                        leaderships. It stops once every active broker has applied them (X28)
+    _incarnations       by broker: the incarnations that tried to register, and whether a later one has
+                        registered since. A late request of such a one must not replace the live one (I34)
+    """
 
     def __init__(self, config: BrokerConfig, newest: Callable[[], Newest]) -> None:
         self._config = config
         self._newest = newest
         self._sweeps = Sweeps(config, newest)
         self._contact_ms: dict[int, int] = {}
-        self._waits_for: dict[
-            int, int
-        ] = {}  # by broker: its answer waits until this end is committed
+        self._waits_for: dict[int, int] = {}
         self._metadata_offsets: dict[int, int] = {}
         self._shutdown_offsets: dict[int, int] = {}
-        # By broker: incarnations that tried to register, and whether a later one has registered since.
         self._incarnations: dict[int, dict[Uuid, bool]] = {}
 
     def activate(self, image: ClusterImage, now_ms: int) -> None:
@@ -347,7 +357,7 @@ class Brokers:
                 return State.UNFENCED
             leads = self._newest().lookup.leads_any(broker.broker_id)
             return State.CONTROLLED_SHUTDOWN if leads else State.SHUTDOWN_NOW
-        assert state is State.CONTROLLED_SHUTDOWN
+        assert state is State.CONTROLLED_SHUTDOWN, "SHUTDOWN_NOW is an answer, and no state"
         is_known = (
             not self._newest().lookup.leads_any(broker.broker_id)
             and not self._sweeps.leaves(broker.broker_id)

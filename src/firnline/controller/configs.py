@@ -1,7 +1,7 @@
-"""Settings of topics and brokers are changed one key at a time. PURE.
+"""Changes the configs of topics and brokers, one key at a time. PURE.
 
-Source: KIP-226, KIP-339; codes as Kafka 4.3.1 answers them, but for a broker key that does not exist: it
-is refused here, where Kafka stores it. Spec Q52, T7; reliability d 58.
+Source: KIP-226, KIP-339. Error codes are those of Kafka 4.3.1, with one exception: a broker key that does not
+exist is refused here, while Kafka stores it. Spec Q52, T7; reliability d 58.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ from firnline.protocol.schema import Message
 
 
 class AlterOp(IntEnum):
-    """How a key is changed, as IncrementalAlterConfigs numbers it. The last two are for lists."""
+    """How a key changes; the numbers are those of IncrementalAlterConfigs. The last two are for lists."""
 
     SET = 0
     DELETE = 1
@@ -38,7 +38,7 @@ class AlterOp(IntEnum):
 
 
 class Alteration(NamedTuple):
-    """One key of one resource; `op` as it came from the client."""
+    """One key of one resource; `op` is unchecked, as the client sent it."""
 
     key: str
     op: int
@@ -52,7 +52,7 @@ def incremental_alter_configs(
     *,
     validate_only: bool,
 ) -> ControllerResult[list[KafkaError | None]]:
-    """Decide on alterations, each resource on its own; an answer is None for done, in the order asked."""
+    """Decide on each resource independently. The answers are in the order of `wanted`; None means success."""
     records: list[Message] = []
     answers: list[KafkaError | None] = []
     counts = Counter(resource for resource, _ in wanted)
@@ -77,7 +77,7 @@ def replace_configs(
     *,
     validate_only: bool,
 ) -> ControllerResult[list[KafkaError | None]]:
-    """Let resources have these settings alone: what they had besides goes. Answers as above."""
+    """Replace all settings of each resource; what is not named is deleted. Answers as above."""
     alterations = []
     for resource, pairs in wanted:
         given = dict(pairs)
@@ -142,7 +142,7 @@ def _topic_problem(image: ClusterImage, name: str) -> KafkaError | None:
     if not name:
         return KafkaError(Code.INVALID_REQUEST, "there are no settings for all topics")
     if name == METADATA_TOPIC:
-        # Its cleanup policy is snapshot, for ever (Q52, rel-Q18).
+        # It always has snapshots instead of a cleanup policy (Q52, rel-Q18).
         return KafkaError(Code.INVALID_CONFIG, f"the settings of {name} cannot be altered")
     problem = name_problem(name)
     if problem is not None:
@@ -168,7 +168,7 @@ def _shape_problem(alterations: Sequence[Alteration]) -> KafkaError | None:
 def _apply(
     config: BrokerConfig, resource: ConfigResource, alteration: Alteration, after: dict[str, str]
 ) -> KafkaError | None:
-    """Change `after`; return why not for an operation that the key's type does not have."""
+    """Apply one alteration to `after`, or return the error if the key's type does not allow it."""
     key, value = alteration.key, alteration.value or ""
     if alteration.op == AlterOp.SET:
         after[key] = value
@@ -206,11 +206,11 @@ def _changed_list(present: list[str], items: list[str], op: int) -> list[str]:
 def _broker_problem(
     name: str, alterations: Sequence[Alteration], after: Mapping[str, str]
 ) -> KafkaError | None:
-    """Say why a broker may not have these settings at run time, or return None."""
+    """Return the error if these broker settings cannot be changed at run time, else None."""
     for alteration in alterations:
         key = broker_keys().get(alteration.key) or runtime_keys().get(alteration.key)
         if alteration.op == AlterOp.DELETE:
-            continue  # taking back what an earlier release took is always fine
+            continue  # a setting that an earlier release accepted can always be deleted
         if key is None:
             close = nearest(alteration.key, broker_keys())
             why = f"{alteration.key} is not a setting of brokers"
@@ -233,7 +233,7 @@ def _broker_problem(
 
 
 def _check_connections(after: Mapping[str, str]) -> None:
-    """Raise ConfigError for limits of connections that nobody should have."""
+    """Raise ConfigError for unusable limits of connections."""
     overrides = parse_overrides(after.get("max.connections.per.ip.overrides", ""))
     for host in overrides:
         if not is_address(host):

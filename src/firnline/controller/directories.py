@@ -1,4 +1,7 @@
-"""In which directory of its broker a replica is. PURE. Source: KIP-858; codes as Apache Kafka 4.3.1's."""
+"""AssignReplicasToDirs: a broker reports which log directory holds each replica. PURE.
+
+Source: KIP-858; error codes as in Apache Kafka 4.3.1.
+"""
 
 from collections.abc import Sequence
 
@@ -20,13 +23,13 @@ def assign_directories(
     broker_epoch: int,
     wanted: Sequence[DirectoryAssignment],
 ) -> ControllerResult[list[KafkaError | None] | KafkaError]:
-    """Write down where replicas are; an answer is None for done, in the order asked.
+    """Record the directories of replicas. The answers are in the order of `wanted`; None means success.
 
-    A replica in a directory that is not online, or lost, leaves the ISR, and leads no more. One of the ISR
-    that is back in a directory leads at once where nobody does.
+    A replica in a lost or offline directory leaves the ISR and loses leadership. When a directory is online
+    again and its partition has no leader, an election follows at once.
     """
     if image.metadata_version < DIRECTORIES_SINCE:
-        why = "the cluster's metadata.version knows no directories"
+        why = "the cluster's metadata.version does not support directories"
         return ControllerResult([], KafkaError(Code.UNSUPPORTED_VERSION, why))
     problem = epoch_problem(image, broker_id=broker_id, broker_epoch=broker_epoch)
     if problem is not None:
@@ -60,7 +63,7 @@ def _assign(
 
 
 def _lead(changes: PartitionChanges, assignment: DirectoryAssignment) -> None:
-    """Elect, where nobody leads: the directory may be what the last of the ISR lacked."""
+    """Elect a leader if there is none: the last ISR member may only have lacked a directory."""
     before = changes.partition(assignment.topic_id, assignment.partition)
     assert before is not None
     if before.leader == NO_LEADER:
@@ -68,7 +71,7 @@ def _lead(changes: PartitionChanges, assignment: DirectoryAssignment) -> None:
 
 
 def _leave(changes: PartitionChanges, broker_id: int, assignment: DirectoryAssignment) -> None:
-    """Take the replica out of the ISR, where it is not the last of it (I25)."""
+    """Take the replica out of the ISR, unless it is the last member (I25)."""
     before = changes.partition(assignment.topic_id, assignment.partition)
     assert before is not None
     if broker_id in before.isr or before.leader == broker_id:

@@ -1,8 +1,8 @@
-"""UpdateFeatures: the cluster agrees on what its nodes do, and on how records look. PURE.
+"""UpdateFeatures: change the finalized feature levels of the cluster. PURE.
 
-A level is raised only when every node can act on it: brokers and controllers that are registered, and no
-voter is unheard of. metadata.version goes down only where records look the same. Each refusal is
-INVALID_UPDATE_VERSION, and then nothing is changed, as in Kafka 4.3.1. Source: KIP-584, KIP-778, KIP-919.
+A level is raised only when every registered node supports it and every voter has registered. metadata.version
+is lowered only if no record format changed in between. Each refusal is INVALID_UPDATE_VERSION and changes
+nothing, as in Kafka 4.3.1. Source: KIP-584, KIP-778, KIP-919.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,12 +22,12 @@ from firnline.metadata.result import ControllerResult
 from firnline.protocol.schema import Message
 
 _NO_LEVEL = FeatureRange(0, 0)
-# What kafka-features --release-version sends: all features of that release, even where they stand already.
+# kafka-features --release-version sends all features of that release, also those already at its level.
 _HINT = "; where a release version asks for all, raise metadata.version by itself"
 
 
 class UpdateType(IntEnum):
-    """What a client allows, as UpdateFeatures numbers it."""
+    """What the client allows; the numbers are those of UpdateFeatures."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -35,7 +35,7 @@ class UpdateType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """One feature and the level it is to have; `update_type` as it came from the client."""
+    """One feature and its wanted level; `update_type` is unchecked, as the client sent it."""
 
     feature: str
     level: int
@@ -49,7 +49,7 @@ def update_features(
     voters: Sequence[int],
     validate_only: bool = False,
 ) -> ControllerResult[KafkaError | None]:
-    """Change all levels or none; the last of several updates of one feature counts.
+    """Change all levels or none; of several updates of one feature the last counts.
 
     voters  ids of the controllers that vote: all must have registered before a level is raised
     """
@@ -89,7 +89,7 @@ def _refusal(image: ClusterImage, update: FeatureUpdate, voters: Sequence[int]) 
 
 
 def _nodes(image: ClusterImage) -> Iterator[tuple[str, Mapping[str, FeatureRange]]]:
-    """Yield (name, features) of this release and of every node that has registered."""
+    """Yield (name, features) of this release and of every registered node."""
     yield "this controller", SUPPORTED
     for broker_id in sorted(image.brokers):
         yield f"broker {broker_id}", image.brokers[broker_id].features

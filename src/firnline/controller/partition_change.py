@@ -87,6 +87,10 @@ class PartitionChanges:
     """The changes of one decision, in order. Each sees the results of those before it.
 
     is_active  whether a broker may lead; None: as the image says
+    image      the newest image before the decision; it does not change
+    records    the records so far, in the order in which they have to be replayed
+    _changed   the partitions that these records change, as they are after them. What is not here is as in
+               `image`, so a second change of a partition builds on the first
     """
 
     def __init__(
@@ -133,8 +137,14 @@ class PartitionChanges:
     ) -> PartitionImage:
         self.records.append(record)
         after = changed_partition(before, record)
-        assert after.isr or not before.isr, "rel-R17"
-        assert _has_all(after.replicas, after.isr), "rel-R17"
+        assert after.isr or not before.isr, "an ISR is never empty (rel-R17)"
+        assert _has_all(after.replicas, after.isr), "only replicas are in the ISR (rel-R17)"
+        assert after.partition_epoch > before.partition_epoch, (
+            "each change has a partition epoch of its own (rel-R16)"
+        )
+        assert after.leader == before.leader or after.leader_epoch > before.leader_epoch, (
+            "another leader has a leader epoch of its own (I11)"
+        )
         self._changed[topic_id, number] = after
         return after
 
@@ -191,6 +201,7 @@ class PartitionChanges:
             may_lead=lambda node_id: self.may_lead(before, node_id),
         )
         isr = (leader,) if is_unclean else wanted.isr or before.isr
+        assert leader == NO_LEADER or leader in isr, "only a member of the ISR leads (I26)"
         recovery_state = RECOVERING if is_unclean else wanted.recovery_state
         level = self.image.metadata_version
         is_shrunk = level < NO_BUMP_ON_SHRINK_SINCE and not _has_all(isr, before.isr)

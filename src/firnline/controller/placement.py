@@ -1,9 +1,9 @@
 """Which brokers get the replicas of new partitions. PURE. Source: KIP-36, KIP-631; spec I26.
 
-Leaders go round the active brokers, rack after rack, from a start that the topic id gives, so topics spread
-and the same question has the same answer. Followers come behind the leader at a distance that grows with
-each round, so that one broker's partitions have their followers on many. No rack gets another replica of a
-partition while one with fewer could have it; brokers without a rack are in one rack of their own.
+Leaders go round robin over the active brokers, alternating racks. The topic id determines the first, so
+topics spread and the result is deterministic. Followers come after the leader at a distance that grows with
+each round, so the followers of one broker's partitions are on many brokers. A rack gets another replica of a
+partition only if no rack with fewer can take it. Brokers without a rack form one rack.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,9 +25,9 @@ def place(
 ) -> list[Assignment] | KafkaError:
     """Return replicas, preferred leader first, of `count` partitions from `first_partition` on.
 
-    Brokers that are fenced or on their way out get followers only where the others do not suffice for the
-    number of replicas, or for a replica on every rack; those whose directories are all cordoned get nothing.
-    KafkaError INVALID_REPLICATION_FACTOR when there are too few brokers, or none that could lead.
+    Brokers that are fenced or shutting down get followers only if the active ones are too few for the number
+    of replicas or for a replica in every rack. Brokers with only cordoned directories get none.
+    INVALID_REPLICATION_FACTOR if there are too few brokers, or none that can lead.
     """
     racks = {
         node_id: brokers[node_id].rack
@@ -58,7 +58,7 @@ def place(
 
 
 def _alternating(node_ids: Sequence[int], racks: Mapping[int, str | None]) -> list[int]:
-    """Return brokers of one rack after those of another, as long as there are several."""
+    """Return the brokers in an order that alternates racks as long as more than one is left."""
     turns: dict[int, int] = {}
     seen: dict[str | None, int] = {}
     for node_id in node_ids:
@@ -68,7 +68,7 @@ def _alternating(node_ids: Sequence[int], racks: Mapping[int, str | None]) -> li
 
 
 def _in_one_rack(active: Sequence[int], start: int, partition: int, wanted: int) -> Assignment:
-    """What `_replicas` comes to without racks, at a cost that does not grow with the brokers."""
+    """Return what `_replicas` returns without racks, at a cost independent of the number of brokers."""
     count = len(active)
     at, shift = (start + partition) % count, partition // count
     behind = (at + 1 + (shift + place) % (count - 1) for place in range(wanted - 1))
@@ -107,7 +107,7 @@ def _replicas(
 def assignment_problem(
     brokers: Mapping[int, BrokerImage], replica_ids: Sequence[int]
 ) -> KafkaError | None:
-    """Say why a partition cannot be on these brokers, or return None. They may be fenced."""
+    """Return the error if a partition cannot be on these brokers, else None. They may be fenced."""
     why = _replica_problem(brokers, replica_ids, None)
     return KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, why) if why else None
 
@@ -115,9 +115,9 @@ def assignment_problem(
 def manual_problem(
     brokers: Mapping[int, BrokerImage], assignments: Iterable[Sequence[int]], replicas: int | None
 ) -> KafkaError | None:
-    """Say why these replicas cannot be used as a client chose them, or return None.
+    """Return the error if a client's own assignments are not valid, else None.
 
-    `replicas` is how many each partition must have; None: as many as the first.
+    replicas  the number of replicas of each partition; None: as many as the first has
     """
     for replica_ids in assignments:
         why = _replica_problem(brokers, replica_ids, replicas)

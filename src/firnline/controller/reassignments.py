@@ -1,7 +1,7 @@
-"""Partitions move to other brokers: a move begins here, is called off here, and ends by itself. PURE.
+"""Reassignments of partitions to other brokers: begin, cancel, list. They complete by themselves. PURE.
 
-A move first adds the new replicas; when all that are to stay are in sync (`partition_change` sees to
-it), those on their way out go. Source: KIP-455, KIP-860; codes as Apache Kafka 4.3.1's.
+A reassignment first adds the new replicas. Once all target replicas are in sync,
+`partition_change` removes the others. Source: KIP-455, KIP-860; codes as Apache Kafka 4.3.1's.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -28,7 +28,7 @@ _SEEN_AT_ONCE = 3_000
 
 
 class Reassignment(NamedTuple):
-    """Where a partition is to be, preferred leader first; None calls its move off."""
+    """The target replicas of a partition, preferred leader first; None cancels its reassignment."""
 
     topic: str
     partition: int
@@ -36,7 +36,7 @@ class Reassignment(NamedTuple):
 
 
 class Moving(NamedTuple):
-    """A partition on the move."""
+    """A partition with a reassignment in progress."""
 
     topic: str
     partition: int
@@ -53,9 +53,9 @@ def alter_reassignments(
     may_change_factor: bool = True,
     changes_before: int = 0,
 ) -> ControllerResult[list[KafkaError | None]]:
-    """Begin, change or call off moves; an answer is None for done, in the order asked.
+    """Begin, change or cancel reassignments. The answers are in the order of `wanted`; None means success.
 
-    changes_before  how many the same request has made already
+    changes_before  the number of changes that the same request made already
     """
     changes_max = CHANGES_PER_REQUEST_MAX - changes_before
     changes = PartitionChanges(image, config)
@@ -83,10 +83,10 @@ def alter_reassignments(
 def list_reassignments(
     image: ClusterImage, wanted: Iterable[tuple[str, Sequence[int]]] | None
 ) -> Generator[list[Moving], None, None]:
-    """Yield what is on the move among partitions (topic, numbers), or among all; unknown ones are not.
+    """Yield the reassignments in progress of (topic, numbers), or of all partitions; skip unknown ones.
 
-    What is found in a millisecond is a list, which may be empty. All partitions come in the order of topic
-    and number.
+    Each list takes about a millisecond and may be empty. If all are wanted, they are sorted by topic and
+    number.
     """
     if wanted is None:
         wanted = yield from _all_moving(image)
@@ -99,7 +99,7 @@ def list_reassignments(
 def _all_moving(
     image: ClusterImage,
 ) -> Generator[list[Moving], None, list[tuple[str, list[int]]]]:
-    """Return topics with the numbers of their partitions on the move; yields [] now and then."""
+    """Return the topics with the numbers of their moving partitions; yields [] after each slice."""
     found = []
     count = 0
     for topic in image.topics_by_id.values():
@@ -114,7 +114,7 @@ def _all_moving(
 
 
 def is_moving(partition: PartitionImage) -> bool:
-    """Are replicas on their way in or out?"""
+    """Whether a reassignment adds or removes replicas."""
     return bool(partition.adding_replicas or partition.removing_replicas)
 
 
@@ -139,7 +139,7 @@ def _move(
 ) -> None:
     removing = tuple(sorted(node_id for node_id in before.replicas if node_id not in replicas))
     adding = tuple(sorted(node_id for node_id in replicas if node_id not in before.replicas))
-    # What an earlier move added or removed and this one does not speak of stays on its way.
+    # None leaves as it is what an earlier reassignment adds or removes and this one does not name.
     target = Target(
         replicas=(*replicas, *removing), removing=removing or None, adding=adding or None
     )
@@ -149,21 +149,21 @@ def _move(
 def _call_off(
     changes: PartitionChanges, topic: TopicImage, number: int, before: PartitionImage
 ) -> KafkaError | None:
-    """Go back to the replicas before the move. Unclean where only newcomers are in sync."""
+    """Cancel: restore the earlier replicas. This is unclean if only added replicas are in sync."""
     if not is_moving(before):
         why = "no reassignment of this partition is in progress"
         return KafkaError(Code.NO_REASSIGNMENT_IN_PROGRESS, why)
     replicas = tuple(each for each in before.replicas if each not in before.adding_replicas)
     if not replicas:
-        why = "all its replicas are newcomers"
+        why = "all its replicas are being added"
         return KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, why)
     isr = tuple(each for each in before.isr if each not in before.adding_replicas)
     target = Target(isr=isr, replicas=replicas, removing=(), adding=())
     if not isr:
         if not changes.is_unclean_allowed(topic.name):
-            why = "only newcomers are in sync: going back would be an unclean election"
+            why = "only added replicas are in sync: cancelling would be an unclean election"
             return KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, why)
-        # Records may be lost here: whoever leads says when it has cleaned up (I26).
+        # Records may be lost here: the new leader reports when it has recovered (I26).
         target = target._replace(isr=replicas[:1], recovery_state=RECOVERING)
     changes.change(topic.topic_id, number, target, changes.election_of(topic.name))
     return None

@@ -56,13 +56,16 @@ class Sweeps:
     """The queue of sweeps.
 
     newest()  returns the newest metadata; called at each step
+    _sweeps   oldest first, and only the first works: so a broker's sweep ends before the next one is fenced
+              (I6). At most one for each broker, and one for each set of its failed directories
+    _failed   by broker: the failed directories for which a sweep has begun since the broker came. Heartbeats
+              repeat them, and a sweep begins once
     """
 
     def __init__(self, config: BrokerConfig, newest: Callable[[], Newest]) -> None:
         self._config = config
         self._newest = newest
         self._sweeps: list[_Sweep] = []
-        # By broker: the failed directories for which a sweep has begun since the broker came.
         self._failed: dict[int, Set[Uuid]] = {}
 
     @property

@@ -1,7 +1,7 @@
-"""What nobody may do to the topics that the system believes: delete them, or let them forget. PURE.
+"""Protects the internal topics: no client may delete them, or configure them to lose records. PURE.
 
-Coordinators keep groups and transactions in theirs, brokers what the tier holds in another. Kafka 4.3.1 takes
-the deletion of each, and every setting (asked). Source: KIP-405; spec T17, T52;
+Coordinators keep groups and transactions in two of them, brokers the remote log metadata in the third.
+Kafka 4.3.1 allows their deletion and every setting (observed). Source: KIP-405; spec T17, T52;
 docs/decisions/0025-unreadable-records.md.
 """
 
@@ -34,7 +34,8 @@ def deletion_problem(topic: str) -> KafkaError | None:
 def growth_problem(topic: str) -> KafkaError | None:
     """Say why the topic cannot have more partitions, or return None.
 
-    Which of them speaks of a tiered partition follows from their number, and none can be taken away again.
+    The number of partitions determines which of them has the records of a tiered partition, and partitions
+    cannot be removed again.
     """
     if topic != REMOTE_LOG_METADATA_TOPIC:
         return None
@@ -64,10 +65,10 @@ def settings_problem(
 def _tier_problem(
     image: ClusterImage, config: BrokerConfig, topic: str, overrides: Mapping[str, str]
 ) -> KafkaError | None:
-    """What the settings of `__remote_log_metadata` and of tiered topics have to do with each other.
+    """Check the retention of `__remote_log_metadata` against that of the tiered topics.
 
-    It alone says what the tier holds: a record of it that goes before the segment it speaks of leaves the
-    segment to nobody.
+    Only this topic lists the remote segments. If a record expires before its segment, nobody deletes that
+    segment.
     """
     if topic == REMOTE_LOG_METADATA_TOPIC:
         broken = _metadata_problem(image, config, topic_config(config, overrides))
@@ -98,7 +99,7 @@ def _metadata_problem(image: ClusterImage, config: BrokerConfig, wanted: TopicCo
 
 
 def _topic_problem(image: ClusterImage, config: BrokerConfig, wanted: TopicConfig) -> str | None:
-    """T52, by what the metadata topic has now."""
+    """Check T52 against the present settings of the metadata topic."""
     if not wanted.remote_storage_enable or REMOTE_LOG_METADATA_TOPIC not in image.topics_by_name:
         return None
     held = topic_config(config, image.topic_config_overrides(REMOTE_LOG_METADATA_TOPIC))

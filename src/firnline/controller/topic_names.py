@@ -1,7 +1,7 @@
 """Which names a topic may have. PURE. Source: Kafka's rules, observed on 4.3.1; reliability d 46-47.
 
-Names become directory names and metric names: hence the alphabet, and hence '.' and '_' count as the
-same character between two topics, because metric names write both as '_'.
+A name is part of directory names and metric names: hence the alphabet. Metric names write both '.' and '_' as
+'_', so two topics whose names differ only there collide.
 """
 
 import re

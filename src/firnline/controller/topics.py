@@ -1,8 +1,8 @@
-"""Topics come, grow and go. PURE: decisions on the newest image, as records and answers per topic.
+"""Create and delete topics, add partitions. PURE: decides on the newest image, returns records and answers.
 
-Error codes and their order are those of Apache Kafka 4.3.1, asked with its own clients; where it loses
-its head (far too many partitions for an existing topic: UNKNOWN_SERVER_ERROR and a new controller) the
-answer is POLICY_VIOLATION. Source: KIP-4, KIP-195, KIP-516, KIP-525; reliability d 46-50.
+Error codes and their order are those of Apache Kafka 4.3.1, observed with its own clients. One differs: far
+too many new partitions crash Kafka's controller (UNKNOWN_SERVER_ERROR); here they are a POLICY_VIOLATION.
+Source: KIP-4, KIP-195, KIP-516, KIP-525; reliability d 46-50.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ _RECORDS_AT_ONCE = 250
 
 
 class NewTopic(NamedTuple):
-    """A topic somebody asks for. -1 for the broker's default; `assignments` excludes both counts."""
+    """A topic to create. -1 means the broker's default; `assignments` excludes both counts."""
 
     name: str
     num_partitions: int = BY_DEFAULT
@@ -48,7 +48,7 @@ class NewTopic(NamedTuple):
 
 
 class CreatedTopic(NamedTuple):
-    """What was made, or would be, by `validate_only`."""
+    """A created topic; with `validate_only`, the one that would be created."""
 
     name: str
     topic_id: Uuid
@@ -58,7 +58,7 @@ class CreatedTopic(NamedTuple):
 
 
 class NewPartitions(NamedTuple):
-    """A topic is to have `total` partitions; `assignments` of the new ones, or None to have them placed."""
+    """Grow a topic to `total` partitions. `assignments` are those of the new ones; None: place them."""
 
     name: str
     total: int
@@ -77,9 +77,9 @@ def create_topics(
     *,
     validate_only: bool,
 ) -> ControllerResult[list[CreatedTopic | KafkaError]]:
-    """Decide on topics, each on its own; the answers are in the order of `wanted`.
+    """Decide on each topic independently. The answers are in the order of `wanted`.
 
-    metric_names  those of the image's topics that could collide -> topic
+    metric_names  metric name -> topic, for those topics of the image that could collide
     """
     return whole(
         create_topics_steps(image, metric_names, config, rng, wanted, validate_only=validate_only)
@@ -95,7 +95,7 @@ def create_topics_steps(
     *,
     validate_only: bool,
 ) -> Generator[None, None, ControllerResult[list[CreatedTopic | KafkaError]]]:
-    """Return what `create_topics` does; yields after some partitions of a large topic at a time."""
+    """The steps of `create_topics`; yields after each slice of a large topic."""
     total = sum(partitions_asked(config, wanted))
     if total > PARTITIONS_PER_REQUEST_MAX:
         return _refuse_all(len(wanted), "more than 10,000 partitions in one request")
@@ -129,7 +129,7 @@ Answer = TypeVar("Answer")
 def refused(
     result: ControllerResult[list[Answer | KafkaError]], problem: KafkaError
 ) -> ControllerResult[list[Answer | KafkaError]]:
-    """Refuse with `problem` what was not refused already."""
+    """Replace each success of `result` by `problem`."""
     answers: list[Answer | KafkaError] = [
         answer if isinstance(answer, KafkaError) else problem for answer in result.response
     ]
@@ -141,13 +141,13 @@ def _repeated(names: Sequence[object]) -> frozenset[object]:
 
 
 def partitions_asked(config: BrokerConfig, wanted: Sequence[NewTopic]) -> list[int]:
-    """Return how many partitions each topic is to have."""
+    """Return how many partitions each topic wants."""
     return [
         len(topic.assignments)
         if topic.assignments
         else config.num_partitions
         if topic.num_partitions == BY_DEFAULT
-        else max(topic.num_partitions, 1)  # one that will be refused costs a look as well
+        else max(topic.num_partitions, 1)  # one that will be refused costs a check as well
         for topic in wanted
     ]
 
@@ -173,14 +173,14 @@ def _name_conflict(
 def _create(
     image: ClusterImage, config: BrokerConfig, rng: Rng, topic: NewTopic, records: list[Message]
 ) -> Generator[None, None, CreatedTopic | KafkaError]:
-    """Append the records of one topic, or return why not, having appended nothing."""
+    """Append the records of one topic; on an error append nothing and return it."""
     nulls = sorted(name for name, value in topic.configs.items() if value is None)
     if nulls:
         return KafkaError(Code.INVALID_CONFIG, f"no value is given for {', '.join(nulls)}")
     overrides = {name: value for name, value in topic.configs.items() if value is not None}
     problem = (
         check_topic(config, overrides, topic=topic.name) if overrides else None
-    )  # what all have is no topic's fault
+    )  # a bad broker default is no topic's fault
     problem = problem or system_topics.settings_problem(image, config, topic.name, overrides)
     if problem is not None:
         return problem
@@ -260,9 +260,9 @@ def _partition_records(
 def delete_topics(
     image: ClusterImage, wanted: Sequence[TopicRef], *, is_enabled: bool
 ) -> ControllerResult[list[tuple[str, Uuid] | KafkaError]]:
-    """Decide on deletions by name (str) or by id (bytes); an answer is (name, id), in the order asked."""
+    """Decide on deletions by name (str) or id (bytes). The answers, (name, id), are in this order."""
     found = [find_topic(image, ref) for ref in wanted]
-    # A topic named twice, or by name and by id, is not deleted at all: somebody mixes topics up.
+    # A topic named twice, or by name and by id, is not deleted: the client probably confused topics.
     repeated = _repeated([ref if t is None else t.topic_id for ref, t in zip(wanted, found)])
     records: list[Message] = []
     answers: list[tuple[str, Uuid] | KafkaError] = []
@@ -284,7 +284,7 @@ def delete_topics(
 
 
 def find_topic(image: ClusterImage, ref: TopicRef) -> TopicImage | None:
-    """Return the topic of that name (str) or id (bytes); None where there is none."""
+    """Return the topic with that name (str) or id (bytes), or None."""
     if isinstance(ref, str):
         return image.topics_by_name.get(ref)
     return image.topics_by_id.get(ref)
@@ -297,9 +297,9 @@ def create_partitions_steps(
     validate_only: bool,
     partitions_before: int,
 ) -> Generator[None, None, ControllerResult[list[KafkaError | None]]]:
-    """Decide on more partitions; an answer is None for done, in the order asked. Yields now and then.
+    """Decide on new partitions, in steps. The answers are in the order of `wanted`; None means success.
 
-    partitions_before  how many the same request has made already
+    partitions_before  how many partitions the same request has created already
     """
     partitions_max = PARTITIONS_PER_REQUEST_MAX - partitions_before
     repeated = _repeated([growth.name for growth in wanted])
@@ -320,7 +320,7 @@ def create_partitions_steps(
 
 
 def new_partitions(image: ClusterImage, growth: NewPartitions) -> int:
-    """Return how many partitions that would make; 0 where it is refused."""
+    """Return how many partitions that would create; 0 if it would be refused."""
     topic = image.topics_by_name.get(growth.name)
     return 0 if topic is None else max(growth.total - len(topic.partitions), 0)
 
@@ -363,7 +363,7 @@ def _grow(
 def _placed(
     image: ClusterImage, topic_id: Uuid, first: int, count: int, factor: int
 ) -> Generator[None, None, list[Assignment] | KafkaError]:
-    """Have `count` partitions placed from `first` on."""
+    """Place `count` partitions, numbered from `first` on."""
     replicas: list[Assignment] = []
     for offset in range(0, count, _RECORDS_AT_ONCE):
         if offset:
@@ -384,7 +384,7 @@ def _placed(
 def _in_steps(
     image: ClusterImage, topic_id: Uuid, first: int, replicas: Sequence[Assignment]
 ) -> Generator[None, None, list[Message]]:
-    """Return the records of new partitions, the first one of that number."""
+    """Return the records of new partitions, numbered from `first` on."""
     records: list[Message] = []
     for offset in range(0, len(replicas), _RECORDS_AT_ONCE):
         if offset:

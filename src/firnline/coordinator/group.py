@@ -62,6 +62,14 @@ class Group:
           replacement is written.
       I4  a member waits for the sync response of this generation in CompletingRebalance, or until it is sent.
       I5  in CompletingRebalance members and leader stay: any change of them begins a rebalance.
+      I6  no member gets an assignment before the record of its generation is committed.
+
+    state           changes only by the table in `group_state`. DEAD is final: a join makes a new Group
+    state_since_ms  when it last changed; the offsets of an empty group expire by it. -1: not known
+    generation      one more with each completed join phase; a request of another generation is refused
+    protocol_type   of the first member, and all others must have it; None: no member ever joined
+    protocol_name   the assignor of the present generation; None without members
+    unsynced        members of this generation that have not synced; empty: the sync timer is off
     """
 
     def __init__(
@@ -83,10 +91,11 @@ class Group:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.members = GroupMembers(member_counts)
-        self.unsynced: dict[str, None] = {}  # members of this generation that have not synced
-        self._is_first_rebalance = False
-        self._came_in_delay = False
-        self._generation_in_writing = -1
+        self.unsynced: dict[str, None] = {}
+        self._is_first_rebalance = False  # this join phase began in an empty group (KIP-134)
+        self._came_in_delay = False  # a member joined during that delay, so it is prolonged
+        self._generation_in_writing = -1  # whose assignment is being written; -1: none
+        self._changes_before = 0  # `members.changes` when the generation began (I5)
         self._policy = policy
         self._new_id = new_id
         self._persist = persist
@@ -101,7 +110,9 @@ class Group:
         member_id = request.member_id
         if self.state is DEAD:
             return [answer(JoinResult(code=Code.COORDINATOR_NOT_AVAILABLE, member_id=member_id))]
-        if not self._has_room_for(member_id):
+        is_joining = self.state is PREPARING
+        size_max = self._policy.max_size
+        if self.state is not EMPTY and not self.members.has_room(member_id, size_max, is_joining):
             gone = self._remove(member_id, Code.GROUP_MAX_SIZE_REACHED)
             settled = self._end_join_phase_if_all_joined(now_ms)
             return [*gone, answer(JoinResult(code=Code.GROUP_MAX_SIZE_REACHED)), *settled]
@@ -127,6 +138,7 @@ class Group:
                 answer(self._synced(member)),
                 self._expect_heartbeat(member, now_ms),
             ]
+        assert self.state is COMPLETING, "only an assignment that is to come is waited for (I4)"
         effects += answer_sync(member, SyncResult(code=Code.REBALANCE_IN_PROGRESS))
         member.sync_answer, member.sync_generation = answer, self.generation
         # A leader that sends its assignment again while it is being written changes nothing.
@@ -137,7 +149,7 @@ class Group:
             return effects
         generation = self._generation_in_writing = self.generation
         if len(self.members.by_id) >= _MANY_MEMBERS:
-            members = self._given(request.assignments)
+            members = self.members.assign_all(request.assignments)
             is_wanted = partial(self._is_completing, generation)
             written = partial(self._on_assigned, generation, {})
             return effects + self._persist_in_slices(self, members, is_wanted, written, now_ms)
@@ -271,20 +283,6 @@ class Group:
 
     # ------------------------------------------------------------------------------ kinds of join
 
-    def _has_room_for(self, member_id: str) -> bool:
-        """Whether one more member, or this one again, stays within group.max.size.
-
-        While joining, only members that have joined count: a group that is too large loses its last ones.
-        """
-        size = self._policy.max_size
-        if self.state is EMPTY:
-            return True
-        if self.state is PREPARING:
-            member = self.members.by_id.get(member_id)
-            has_joined = member is not None and member.join_answer is not None
-            return has_joined or self.members.joined_count < size
-        return member_id in self.members.by_id or len(self.members.by_id) < size
-
     def _can_work_with(self, request: JoinRequest) -> bool:
         if self.state is EMPTY:
             return bool(request.protocol_type and request.protocols)
@@ -324,7 +322,7 @@ class Group:
         self.members.await_join(member, answer)
         # A member cannot heartbeat before it knows its id, and we do not see its connection close.
         session = self._expect_heartbeat(member, now_ms, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        return [session, *self._rebalance_or_settle(now_ms)]
+        return [session, *self._rebalance_or_settle(member, now_ms)]
 
     def _rejoin(self, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> Effects:
         member_id = request.member_id
@@ -342,7 +340,7 @@ class Group:
             # A leader that joins a stable group wants a rebalance, whatever its subscription.
             return [answer(self._joined(member))]
         effects = self._update(member, request, answer)
-        return effects + self._rebalance_or_settle(now_ms)
+        return effects + self._rebalance_or_settle(member, now_ms)
 
     def _update(self, member: Member, request: JoinRequest, answer: JoinAnswer) -> Effects:
         # A member has one waiting join. The older request gets an error, so that its client tries again.
@@ -372,7 +370,7 @@ class Group:
             leader = self.members.leader if skips else old_leader
             return effects + self._write_replaced(new, leader, skips, now_ms)
         # The leader may have assigned partitions to the old id already, so only a new generation is safe.
-        return effects + self._rebalance_or_settle(now_ms)
+        return effects + self._rebalance_or_settle(new, now_ms)
 
     def _write_replaced(
         self, new: Member, shown_leader: str | None, skips: bool, now_ms: int
@@ -429,10 +427,15 @@ class Group:
 
     # ------------------------------------------------------------------------------- rebalancing
 
-    def _rebalance_or_settle(self, now_ms: int) -> Effects:
-        if may_rebalance(self.state):
-            return self._rebalance(now_ms)
-        return self._end_join_phase_if_all_joined(now_ms)
+    def _rebalance_or_settle(self, member: Member, now_ms: int) -> Effects:
+        """Begin a rebalance because `member` joined, or go on with the one that it joined."""
+        begin_or_end = (
+            self._rebalance if may_rebalance(self.state) else self._end_join_phase_if_all_joined
+        )
+        effects = begin_or_end(now_ms)
+        is_joining = self.state in (PREPARING, COMPLETING)  # the latter sends it in slices, if many
+        assert member.join_answer is None or is_joining, "a join waits only while joining (I3)"
+        return effects
 
     def _rebalance(self, now_ms: int) -> Effects:
         """Begin a join phase: members that wait for an assignment must join again."""
@@ -500,6 +503,7 @@ class Group:
             return effects + self._persist(self, {}, lambda code, now: [], now_ms)
         self.protocol_name = self.members.choose_protocol()
         self._enter(Cause.ALL_JOINED, now_ms)
+        self._changes_before = self.members.changes
         members = list(self.members.by_id.values())
         effects += for_each(members, self._answer_join_of, self._later, now_ms)
         generation = self.generation
@@ -573,12 +577,6 @@ class Group:
     def _is_completing(self, generation: int) -> bool:
         return self.state is COMPLETING and self.generation == generation
 
-    def _given(self, parts: dict[str, bytes]) -> Iterator[Member]:
-        """Give each member its assignment. Nobody sees it before the group is Stable."""
-        for member in list(self.members.by_id.values()):
-            self.members.assign(member, parts.pop(member.member_id, b""))
-            yield member
-
     def _on_assigned(
         self, generation: int, parts: Mapping[str, bytes], code: Code, now_ms: int
     ) -> Effects:
@@ -589,6 +587,7 @@ class Group:
             return []  # another rebalance has begun, and the syncs are answered
         if code is not Code.NONE:
             return [*self._answer_all_syncs(code, now_ms), *self._rebalance(now_ms)]
+        assert self.members.changes == self._changes_before, "members and leader stayed (I5)"
         for member_id, part in parts.items():
             self.members.assign(self.members.by_id[member_id], part)
         self._enter(Cause.ASSIGNED, now_ms)
@@ -682,6 +681,7 @@ class Group:
         )
 
     def _synced(self, member: Member) -> SyncResult:
+        assert self.state is not COMPLETING, "its assignment is not written yet (I6)"
         return SyncResult(
             code=Code.NONE,
             protocol_type=self.protocol_type,

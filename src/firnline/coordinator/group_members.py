@@ -25,12 +25,20 @@ _Kind = tuple[tuple[str, ...], int]
 class GroupMembers:
     """The members of one group, and totals over all of them, updated with each change.
 
-    joined_count    members whose join waits for a response
-    assigned_bytes  size of all assignments
-
-    Invariants (checked after every change):
+    Invariants (checked after every change, for what changed):
       I1  the leader is a member, and there is one whenever there are members.
       I2  no member is also pending; an instance id names exactly one member.
+
+    by_id           the members by member id, in the order they joined
+    instances       instance id -> member id of each static member; of no other (I2)
+    pending         member ids that were handed out and that nobody has joined with yet (KIP-394). They hold
+                    up the end of a join phase until their session ends
+    leader          the member that assigns partitions; None exactly if there are no members (I1)
+    joined_count    members whose join waits for a response. At most all members; the join phase ends early
+                    when it is all
+    assigned_bytes  size of all assignments; groups compare it with a new one to bound their memory
+    changes         grows with each change of a member or the leader. In CompletingRebalance it stays (I5):
+                    the leader assigned to the members that it saw
     """
 
     __slots__ = (
@@ -39,6 +47,7 @@ class GroupMembers:
         "_supported",
         "_member_counts",
         "assigned_bytes",
+        "changes",
         "instances",
         "joined_count",
         "leader",
@@ -48,12 +57,10 @@ class GroupMembers:
 
     def __init__(self, member_counts: MemberCounts) -> None:
         self.by_id: dict[str, Member] = {}
-        self.instances: dict[str, str] = {}  # instance id -> member id
-        self.pending: dict[
-            str, None
-        ] = {}  # ids that were handed out, with which nobody has joined yet
+        self.instances: dict[str, str] = {}
+        self.pending: dict[str, None] = {}
         self.leader: str | None = None
-        self.joined_count = self.assigned_bytes = 0
+        self.joined_count = self.assigned_bytes = self.changes = 0
         self._member_counts = member_counts
         self._static_count = 0  # members with an instance id
         self._supported: dict[str, int] = {}  # assignor -> number of members that support it
@@ -158,6 +165,23 @@ class GroupMembers:
         member.assignment = assignment
         self._member_counts.count(member)
 
+    def assign_all(self, parts: dict[str, bytes]) -> Iterator[Member]:
+        """Give each member its assignment. Nobody sees it before the group is Stable."""
+        for member in list(self.by_id.values()):
+            self.assign(member, parts.pop(member.member_id, b""))
+            yield member
+
+    def has_room(self, member_id: str, count_max: int, is_joining: bool) -> bool:
+        """Whether one more member, or this one again, stays within `count_max`.
+
+        While joining, only members that have joined count: a group that is too large loses its last ones.
+        """
+        member = self.by_id.get(member_id)
+        if is_joining:
+            has_joined = member is not None and member.join_answer is not None
+            return has_joined or self.joined_count < count_max
+        return member is not None or len(self.by_id) < count_max
+
     def elect_leader_that_joined(self) -> bool:
         """Keep the leader if it has joined, else choose the first member that has; False if none has."""
         if not self.joined_count:
@@ -166,6 +190,7 @@ class GroupMembers:
             return True
         joined = (m.member_id for m in self.by_id.values() if m.join_answer is not None)
         self.leader = next(joined)
+        self._check()
         return True
 
     @property
@@ -248,6 +273,8 @@ class GroupMembers:
         """Check what the change of one member may have broken; not everything, as a thousand may leave at
         once.
         """
+        self.changes += 1
+        assert 0 <= self.joined_count <= len(self.by_id), "only members wait for a join (I3)"
         assert (self.leader in self.by_id) == bool(self.by_id), "I1"
         assert changed not in self.pending or changed not in self.by_id, "I2"
         assert len(self.instances) == self._static_count, "I2"

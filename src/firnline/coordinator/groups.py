@@ -114,7 +114,15 @@ def utf16_length(text: str) -> int:
 
 
 class GroupCoordinator:
-    """Groups and offsets of this node. Changes call `answer` with their result; reads return values."""
+    """Groups and offsets of this node. Changes call `answer` with their result; reads return values.
+
+    policy      the settings, as they were at the start
+    _shards     the shards that are served, by partition; none of them is closed
+    _loads      the shards that are being loaded. A partition is in one of the two at most
+    _not_ready  the error for partitions that are not served: they load, or their load failed
+    _made       groups that each client address created since the last expiry check, above 0. An address may
+                create as many as there is room for, so that no other is locked out for long
+    """
 
     def __init__(self, config: BrokerConfig, rng: Rng) -> None:
         self.policy = GroupPolicy.from_config(config)
@@ -122,9 +130,8 @@ class GroupCoordinator:
         self._member_counts = MemberCounts()
         self._shards: dict[int, Shard] = {}
         self._loads: dict[int, _Load] = {}
-        self._not_ready: dict[int, Code] = {}  # loading, or failed to load
+        self._not_ready: dict[int, Code] = {}
         self._background = Background("group")
-        # Groups that each client address created since the last expiry check.
         self._made: dict[str, int] = {}
 
     def partition_for(self, group_id: str) -> int:
@@ -221,6 +228,8 @@ class GroupCoordinator:
             return
         now_ms = yield from shard.start(now_ms)
         load = self._loads.pop(partition)
+        assert load.shard is shard, "a partition has one load at a time"
+        assert partition not in self._shards, "a shard is closed before the next one is served"
         del self._not_ready[partition]
         self._shards[partition] = shard
         told = shard.unreadable.take_warnings()
@@ -237,6 +246,8 @@ class GroupCoordinator:
         return [] if shard is None else self._close(shard, now_ms)
 
     def _close(self, shard: Shard, now_ms: int) -> Effects:
+        served = self._shards.get(shard.topic_partition.partition)
+        assert served is not shard, "a closed shard serves nobody"
         shard.is_closed = True
         # Before its next load: the timers of its groups have the same names.
         return self._background.begin(shard.close(Code.NOT_COORDINATOR), now_ms, is_urgent=True)

@@ -227,6 +227,7 @@ class MemberCounts:
             return
         self.held_bytes -= size_bytes
         left_bytes = self._held_of.pop(member.client_host) - size_bytes
+        assert 0 <= left_bytes <= self.held_bytes, "what goes was counted, for this address"
         if left_bytes:
             self._held_of[member.client_host] = left_bytes
 
@@ -257,8 +258,15 @@ class MemberCounts:
 class Member:
     """One member of a group, and its requests that wait for a response.
 
-    join_answer      set only by its GroupMembers, which counts the waiting members
-    sync_generation  the generation of its latest sync
+    member_id        its key in the group, for good: a static member that restarts becomes another Member
+    instance_id      group.instance.id of a static member, else None (KIP-345)
+    protocols        the assignors that it supports, in its order, with its subscription for each
+    assignment       its part of the last assignment; nobody sees it before the group is Stable
+    counted_bytes    its memory as MemberCounts has counted it; 0: not counted
+    is_new           its first join waits: its session ends although it waits, as nobody knows its id yet
+    join_answer      of its waiting join, or None. Set only by its GroupMembers, which counts those that wait
+    sync_answer      of its waiting sync, or None
+    sync_generation  the generation of its latest sync: the assignment of another one does not answer it (I4)
     """
 
     __slots__ = (

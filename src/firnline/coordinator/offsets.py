@@ -20,7 +20,11 @@ class Offsets:
     """Offsets by group and partition, with pending writes.
 
     by_group       contains no empty group; loading and closing a shard change it directly
-    newest_offset  the greatest record offset of the commits that were made since the load
+    newest_offset  the greatest record offset of the commits that were made since the load. It never falls:
+                   topics that are deleted forget the commits up to it, and keep later ones
+    _under_way     commits that are being written, counted by partition, at least one each; no empty group.
+                   What is under way may not expire: its record comes after the tombstone
+    _unstable      by producer id: the commits of an open transaction, in log order, until its marker
     """
 
     __slots__ = ("_under_way", "_unstable", "by_group", "newest_offset")
@@ -29,9 +33,7 @@ class Offsets:
         self.by_group: dict[str, dict[TopicPartition, Known]] = {}
         self.newest_offset = NO_OFFSET
         self._under_way: dict[str, dict[TopicPartition, int]] = {}
-        self._unstable: dict[
-            int, list[Commit]
-        ] = {}  # by producer id: commits of an open transaction
+        self._unstable: dict[int, list[Commit]] = {}
 
     def partitions(self, group_id: str) -> Collection[TopicPartition]:
         """Return the partitions for which a group has committed offsets; may be empty."""
@@ -63,6 +65,7 @@ class Offsets:
         """Note that such a write is over, successful or not."""
         counts = self._under_way[group_id]
         for partition in partitions:
+            assert counts[partition] > 0, "a write ends once"
             counts[partition] -= 1
             if not counts[partition]:
                 del counts[partition]
@@ -74,6 +77,7 @@ class Offsets:
 
     def put(self, group_id: str, partition: TopicPartition, commit: CommittedOffset) -> None:
         """Apply a committed commit, unless a later one is known."""
+        assert commit.record_offset != NO_OFFSET, "its record says which commit is later (rel-C5)"
         of_group = self.by_group.setdefault(group_id, {})
         if _record_offset(of_group.get(partition)) <= commit.record_offset:
             of_group[partition] = commit
@@ -82,6 +86,7 @@ class Offsets:
     def drop(self, group_id: str, partition: TopicPartition, record_offset: int) -> None:
         """Apply a committed tombstone at `record_offset`; a later commit stays."""
         of_group = self.by_group.get(group_id, {})
+        assert of_group or group_id not in self.by_group, "no group without offsets is kept here"
         if partition in of_group and _record_offset(of_group[partition]) <= record_offset:
             del of_group[partition]
             if not of_group:

@@ -32,12 +32,18 @@ InitProducerIdCallback = Callable[[NewProducer | KafkaError], Effect]
 
 
 class ProducerIds:
-    """Hands out ids; calls `allocate` for the next block when a block is used up."""
+    """Hands out ids; calls `allocate` for the next block when a block is used up.
+
+    _next, _end  the rest of the block: [_next, _end). `_next` only grows within it, so no id is given twice;
+                 the controller allocates no block twice
+    _waiting     requests without an id, oldest first. Not empty exactly while an allocation is under way:
+                 one at a time, and no later request overtakes
+    """
 
     def __init__(self, allocate: Allocate) -> None:
         self._allocate = allocate
         self._next = 0
-        self._end = 0  # exclusive
+        self._end = 0
         self._waiting: list[InitProducerIdCallback] = []
 
     def init(
@@ -61,7 +67,7 @@ class ProducerIds:
         return [answer(self._take())]
 
     def _take(self) -> NewProducer:
-        assert self._next < self._end <= INT64_MAX
+        assert self._next < self._end <= INT64_MAX, "an id is given once, and from a block"
         self._next += 1
         return NewProducer(self._next - 1, 0)
 
@@ -69,6 +75,8 @@ class ProducerIds:
         """Answer the waiting requests. Without a block they must retry; after a small block, allocate
         another.
         """
+        assert self._waiting, "an allocation is under way while requests wait, and ends once"
+        assert self._next >= self._end, "a block is used up before the next one"
         if isinstance(result, KafkaError):
             waiting, self._waiting = self._waiting, []
             later = KafkaError(

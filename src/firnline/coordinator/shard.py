@@ -98,8 +98,12 @@ def _nobody(_: Code) -> Effects:
 class Shard:
     """The groups and offsets of one partition.
 
-    is_closed  another node coordinates them now: nothing more is written, and writes in progress answer
-               NOT_COORDINATOR
+    groups      the groups by id, none of them Dead: a deleted group leaves at once, so that a join makes a
+                new one after the tombstone
+    offsets     committed offsets. A group with offsets is in `groups`, unless its deletion is being written
+    unreadable  records that the load skipped
+    is_closed   another node coordinates them now, and for good: nothing more is written, and writes in
+                progress answer NOT_COORDINATOR
     """
 
     def __init__(
@@ -166,6 +170,8 @@ class Shard:
         return self._append(batch, after)
 
     def _append(self, batch: bytearray, after: After) -> Effects:
+        assert not self.is_closed, "another node writes here now"
+
         def done(result: Appended | KafkaError, now_ms: int) -> Effects:
             # Another node, or a later load on this one, coordinates these groups now.
             gone = KafkaError(Code.NOT_COORDINATOR)
@@ -475,6 +481,8 @@ class Shard:
             name = group if isinstance(group, str) else group.group_id
             tombstones += [(name, tp) for tp in partitions]
             if isinstance(group, Group):
+                assert group.is_deserted, "a group with members is not deleted"
+                assert self.groups.get(name) is group, "it is deleted once"
                 tombstones.append((name, None))
                 gone.append(group)
                 effects += group.close(now_ms)

@@ -69,7 +69,25 @@ class FeatureRange(NamedTuple):
 
 
 class PartitionImage(NamedTuple):
-    """One partition. Node ids in assignment order; epochs count up from 0; -1 is no leader."""
+    """One partition, as its records leave it.
+
+    replicas               the assignment, preferred leader first. During a reassignment it holds the old
+                           replicas and the new ones
+    directories            the log directory of each replica, in the order of `replicas`; MIGRATING_DIRECTORY
+                           where none was recorded
+    isr                    the in-sync replicas, all of them replicas. Never emptied: the last member stays,
+                           without leading, when its broker goes (rel-R17)
+    leader                 a member of the ISR; -1: none may lead
+    leader_epoch           from 0; one more with each record that names a leader, even the same (I11). Brokers
+                           refuse requests of an older one
+    partition_epoch        from 0; one more with each change record. A proposal names the one that it is based
+                           on, so of two proposals only one can be applied (KIP-497)
+    removing_replicas      members of `replicas` that leave when the reassignment is complete (KIP-455)
+    adding_replicas        members of `replicas` that came with the reassignment; cancelling removes them
+    leader_recovery_state  1: the leader was elected uncleanly and has not reported its recovery; no replica
+                           joins before it has. Else 0
+    elr, last_known_elr    as a Kafka controller recorded them (KIP-966); kept, not acted on
+    """
 
     replicas: tuple[int, ...]
     directories: tuple[Uuid, ...]

@@ -1,1 +1,1 @@
-"""L6: the requests of this node to other nodes: from calls to the wire, and back. PURE."""
+"""L6: requests to other nodes: converts calls to wire messages, and responses to results. PURE."""

@@ -1,7 +1,9 @@
-"""The active controller on another node: sends commands as requests, and returns their outcomes. PURE.
+"""The port to an active controller on another node: sends commands as requests. PURE.
 
-A request without a response is NETWORK_EXCEPTION; without an active controller the outcome is NOT_CONTROLLER.
-The caller retries both. Source: KIP-631 (heartbeats on a connection of their own), KIP-730, KIP-919.
+Each command becomes one request, and its response becomes the command's outcome. Registrations and heartbeats
+have a connection of their own, so that no slow change delays them (KIP-631). Nothing is retried here: a lost
+response is NETWORK_EXCEPTION, an unknown controller is NOT_CONTROLLER, and the caller retries. Topics are
+created by an Envelope request, as if a client had sent it. Source: KIP-590, KIP-631, KIP-730, KIP-919.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,7 +64,7 @@ from firnline.protocol.messages.k73_assign_replicas_to_dirs import (
 )
 from firnline.protocol.messages.principal import encode_principal
 
-# Registrations and heartbeats have a channel of their own: behind a slow change the session would expire.
+# Registrations and heartbeats. Behind a slow change a heartbeat would be late, and the session would expire.
 CHANNEL = "controller"
 _CHANGES_CHANNEL = "changes"
 _TOPICS_CHANNEL = "forwarding"
@@ -71,12 +73,12 @@ _TOPICS_VERSION = 7
 _CODES = frozenset(Code)
 _SIZE_BYTES = 4
 
-# Makes the outcome of a response without a top-level error.
+# Converts a response without a top-level error to the outcome.
 Read = Callable[[Any], Any]
 
 
-class _Question(NamedTuple):
-    """A command as a request, and how to read its response."""
+class _CommandRequest(NamedTuple):
+    """The request of a command, and how to read its response."""
 
     request: Request[Any]
     outcome: Read
@@ -85,7 +87,7 @@ class _Question(NamedTuple):
 
 
 class RemoteController:
-    """The port to the active controller; `leader()` returns its address, None while it is unknown."""
+    """The port to the active controller. `leader()` returns its address, or None while it is unknown."""
 
     def __init__(
         self, config: BrokerConfig, cluster_id: str, leader: Callable[[], Peer | None]
@@ -93,7 +95,7 @@ class RemoteController:
         self._node_id = config.node_id
         self._cluster_id = cluster_id
         self._leader = leader
-        # A session must survive one lost response.
+        # A broker session must survive one lost response.
         self._heartbeat_timeout_ms = max(1, config.broker_session_timeout_ms // 2)
 
     def ask(
@@ -103,26 +105,26 @@ class RemoteController:
         leader = self._leader()
         if leader is None or leader.node_id == self._node_id:
             return then(NOBODY_ACTIVE, now_ms)
-        question = self._question(command)
+        sent = self._command_request(command)
 
         def answered(answer: Any, at_ms: int) -> Effects:
             if isinstance(answer, Unanswered):
                 code = Code.UNSUPPORTED_VERSION if answer.is_unsupported else Code.NETWORK_EXCEPTION
                 return then(KafkaError(code, answer.why), at_ms)
             problem = _error_of(answer)
-            return then(question.outcome(answer) if problem is None else problem, at_ms)
+            return then(sent.outcome(answer) if problem is None else problem, at_ms)
 
         return [
             Send(
                 peer=leader,
-                request=question.request,
-                timeout_ms=question.timeout_ms,
+                request=sent.request,
+                timeout_ms=sent.timeout_ms,
                 then=answered,
-                channel=question.channel,
+                channel=sent.channel,
             )
         ]
 
-    def _question(self, command: Command[Any]) -> _Question:
+    def _command_request(self, command: Command[Any]) -> _CommandRequest:
         match command:
             case RegisterBroker():
                 return _broker_registration(command.registration, self._cluster_id)
@@ -138,10 +140,10 @@ class RemoteController:
                 return _isr_changes(command)
             case AssignDirectories():
                 return _directories(command)
-        raise Bug("this command has no request", command=type(command).__name__)
+        raise Bug("no request carries this command", command=type(command).__name__)
 
 
-def _broker_registration(wanted: Registration, cluster_id: str) -> _Question:
+def _broker_registration(wanted: Registration, cluster_id: str) -> _CommandRequest:
     request = BrokerRegistrationRequest(
         broker_id=wanted.broker_id,
         cluster_id=cluster_id,
@@ -163,10 +165,10 @@ def _broker_registration(wanted: Registration, cluster_id: str) -> _Question:
         rack=wanted.rack,
         log_dirs=list(wanted.log_dirs),
     )
-    return _Question(request, lambda answer: answer.broker_epoch, channel=CHANNEL)
+    return _CommandRequest(request, lambda answer: answer.broker_epoch, channel=CHANNEL)
 
 
-def _controller_registration(wanted: ControllerImage) -> _Question:
+def _controller_registration(wanted: ControllerImage) -> _CommandRequest:
     request = ControllerRegistrationRequest(
         controller_id=wanted.controller_id,
         incarnation_id=wanted.incarnation_id,
@@ -185,10 +187,10 @@ def _controller_registration(wanted: ControllerImage) -> _Question:
             for name in sorted(wanted.features)
         ],
     )
-    return _Question(request, lambda answer: None, channel=CHANNEL)
+    return _CommandRequest(request, lambda answer: None, channel=CHANNEL)
 
 
-def _heartbeat(heartbeat: Heartbeat, timeout_ms: int) -> _Question:
+def _heartbeat(heartbeat: Heartbeat, timeout_ms: int) -> _CommandRequest:
     request = BrokerHeartbeatRequest(
         broker_id=heartbeat.broker_id,
         broker_epoch=heartbeat.broker_epoch,
@@ -204,24 +206,24 @@ def _heartbeat(heartbeat: Heartbeat, timeout_ms: int) -> _Question:
     def outcome(answer: Any) -> HeartbeatAnswer:
         return HeartbeatAnswer(answer.is_caught_up, answer.is_fenced, answer.should_shut_down)
 
-    return _Question(request, outcome, timeout_ms, channel=CHANNEL)
+    return _CommandRequest(request, outcome, timeout_ms, channel=CHANNEL)
 
 
-def _producer_ids(command: AllocateProducerIds) -> _Question:
+def _producer_ids(command: AllocateProducerIds) -> _CommandRequest:
     request = AllocateProducerIdsRequest(
         broker_id=command.broker_id, broker_epoch=command.broker_epoch
     )
 
     def outcome(answer: Any) -> ProducerIdBlock | KafkaError:
         if answer.producer_id_len <= 0 or answer.producer_id_start < 0:
-            return KafkaError(Code.UNKNOWN_SERVER_ERROR, "an empty block of producer ids")
+            return KafkaError(Code.UNKNOWN_SERVER_ERROR, "the block has no producer ids")
         return ProducerIdBlock(answer.producer_id_start, answer.producer_id_len)
 
-    return _Question(request, outcome)
+    return _CommandRequest(request, outcome)
 
 
-def _topics(wanted: Sequence[NewTopic], node_id: int) -> _Question:
-    """Send CreateTopics in an envelope, as for a client."""
+def _topics(wanted: Sequence[NewTopic], node_id: int) -> _CommandRequest:
+    """Create topics as a client would. Controllers accept that in an Envelope request."""
     inner = CreateTopicsRequest(
         topics=[
             CreatableTopic(
@@ -248,19 +250,19 @@ def _topics(wanted: Sequence[NewTopic], node_id: int) -> _Question:
 
     def outcome(answer: Any) -> list[KafkaError | None] | KafkaError:
         try:
-            made: Any = decode_answer(
+            response: Any = decode_answer(
                 inner, _TOPICS_VERSION, bytes(answer.response_data or b""), correlation_id=0
             )
         except ProtocolError:
-            return KafkaError(Code.UNKNOWN_SERVER_ERROR, "a response that is not understood")
-        by_name = {row.name: _error_of(row) for row in made.topics}
+            return KafkaError(Code.UNKNOWN_SERVER_ERROR, "the response cannot be decoded")
+        by_name = {row.name: _error_of(row) for row in response.topics}
         return [by_name.get(topic.name) for topic in wanted]
 
-    return _Question(request, outcome, channel=_TOPICS_CHANNEL)
+    return _CommandRequest(request, outcome, channel=_TOPICS_CHANNEL)
 
 
-def _isr_changes(command: AlterPartitions) -> _Question:
-    """Send ids without epochs to a controller of version 2 (I31)."""
+def _isr_changes(command: AlterPartitions) -> _CommandRequest:
+    """Up to version 2 the request has broker ids without epochs (I31)."""
     rows: dict[Uuid, list[ProposedPartition]] = {}
     for change in command.changes:
         rows.setdefault(change.topic_id, []).append(_proposed(change))
@@ -283,10 +285,10 @@ def _isr_changes(command: AlterPartitions) -> _Question:
             found.get((each.topic_id, each.partition), _NOT_ANSWERED) for each in command.changes
         ]
 
-    return _Question(request, outcome)
+    return _CommandRequest(request, outcome)
 
 
-def _directories(command: AssignDirectories) -> _Question:
+def _directories(command: AssignDirectories) -> _CommandRequest:
     rows: dict[Uuid, dict[Uuid, list[AssignedPartition]]] = {}
     for each in command.assignments:
         row = AssignedPartition(partition_index=each.partition)
@@ -318,7 +320,7 @@ def _directories(command: AssignDirectories) -> _Question:
             for each in command.assignments
         ]
 
-    return _Question(request, outcome)
+    return _CommandRequest(request, outcome)
 
 
 def _proposed(change: IsrChange) -> ProposedPartition:
@@ -345,7 +347,9 @@ def _altered(row: AlteredPartition) -> IsrAnswer | KafkaError:
     )
 
 
-_NOT_ANSWERED = KafkaError(Code.UNKNOWN_SERVER_ERROR, "the controller's response does not have it")
+_NOT_ANSWERED = KafkaError(
+    Code.UNKNOWN_SERVER_ERROR, "the controller's response does not contain it"
+)
 
 
 def _error_of(row: Any) -> KafkaError | None:

@@ -1,7 +1,9 @@
-"""Requests of a follower to leaders: Fetch, log start offsets, ends of leader epochs. PURE.
+"""A follower's requests to a leader on another broker: Fetch, ListOffsets, OffsetForLeaderEpoch. PURE.
 
-The version of Fetch follows metadata.version, so that during an upgrade every broker knows it. From version
-15 on, it has the broker epoch of this broker. Source: KIP-227, KIP-320, KIP-405, KIP-516, KIP-903; spec I12,
+It implements `replica.follower.LeaderPort`. A Fetch may wait at the leader and blocks its connection, so the
+other requests have a connection of their own. The version of Fetch follows metadata.version, so that during
+an upgrade all brokers understand it. From version 15 on it contains the broker epoch. Nothing is retried
+here: a lost response is NETWORK_EXCEPTION. Source: KIP-227, KIP-320, KIP-405, KIP-516, KIP-903; spec I12,
 T30.
 """
 
@@ -11,6 +13,7 @@ from typing import Any
 from firnline.base.effects import Effects, Peer, Send, Unanswered
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
+from firnline.base.replicas import EpochEnd, Fetched, FetchReply, LeaderFetch, Position
 from firnline.config.broker import BrokerConfig
 from firnline.outbound.topic_client import TopicClient
 from firnline.protocol.messages.k01_fetch import (
@@ -30,29 +33,27 @@ from firnline.protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from firnline.replica.follower import Fetched, FetchReply, LeaderFetch, Position
-from firnline.replica.tier_start import EpochEnd
 
-# A waiting Fetch occupies its connection: requests that must not wait use another one.
+# A Fetch that waits at the leader blocks its connection. Requests that must not wait for it use another.
 _CHANNEL, _SIDE_CHANNEL = "replica fetch", "replica offsets"
 _CODES = frozenset(Code)
-# (metadata.version, Fetch version): brokers use a version from that level on.
+# (lowest metadata.version, version of Fetch).
 _FETCH_VERSIONS = ((21, 17), (19, 16), (10, 15), (9, 14), (0, 13))
 _LIST_OFFSETS_VERSION = 7
 _EARLIEST_LOCAL, _EARLIEST_LOCAL_VERSION = -4, 8
 _EPOCH_END_VERSION = 4
-# In addition to the time that the leader may wait for records. Kafka: replica.socket.timeout.ms.
+# Time-out beyond the wait at the leader, as replica.socket.timeout.ms in Kafka.
 _TIMEOUT_MS = 30_000
 
-FetchThen = Callable[[FetchReply | KafkaError, int], Effects]
-OffsetThen = Callable[[int | KafkaError, int], Effects]
-EpochThen = Callable[[EpochEnd | KafkaError, int], Effects]
+FetchCallback = Callable[[FetchReply | KafkaError, int], Effects]
+OffsetCallback = Callable[[int | KafkaError, int], Effects]
+EpochCallback = Callable[[EpochEnd | KafkaError, int], Effects]
 
 
 class ReplicaFetch(TopicClient):
-    """Sends requests of a follower to leaders on other brokers, in addition to those of `TopicClient`.
+    """Sends a follower's requests to leaders on other brokers, and the requests of `TopicClient`.
 
-    peer(broker_id)     its address for brokers; None if the image does not have it
+    peer(broker_id)     the broker's address for brokers; None while the image does not have it
     broker_epoch()      of this incarnation, or -1
     metadata_version()  the finalized level
     """
@@ -74,11 +75,11 @@ class ReplicaFetch(TopicClient):
         self._broker_epoch = broker_epoch
         self._metadata_version = metadata_version
 
-    def fetch(self, leader_id: int, ask: LeaderFetch, then: FetchThen, now_ms: int) -> Effects:
+    def fetch(self, leader_id: int, ask: LeaderFetch, then: FetchCallback, now_ms: int) -> Effects:
         """See `replica.follower.LeaderPort`."""
         peer = self._peer(leader_id)
         if peer is None:
-            return then(_NOBODY, now_ms)
+            return then(_NO_ADDRESS, now_ms)
 
         def answered(answer: Any, at_ms: int) -> Effects:
             return then(_reply(answer), at_ms)
@@ -138,7 +139,7 @@ class ReplicaFetch(TopicClient):
         )
 
     def list_offset(
-        self, leader_id: int, position: Position, which: int, then: OffsetThen, now_ms: int
+        self, leader_id: int, position: Position, which: int, then: OffsetCallback, now_ms: int
     ) -> Effects:
         """See `replica.follower.LeaderPort`."""
 
@@ -149,7 +150,7 @@ class ReplicaFetch(TopicClient):
         return self._list_offset(leader_id, position, which, answered, now_ms)
 
     def local_start(
-        self, leader_id: int, position: Position, then: EpochThen, now_ms: int
+        self, leader_id: int, position: Position, then: EpochCallback, now_ms: int
     ) -> Effects:
         """See `replica.follower.LeaderPort`."""
 
@@ -181,7 +182,7 @@ class ReplicaFetch(TopicClient):
         return self._ask(leader_id, request, then, now_ms, version, version_min)
 
     def epoch_end(
-        self, leader_id: int, position: Position, epoch: int, then: EpochThen, now_ms: int
+        self, leader_id: int, position: Position, epoch: int, then: EpochCallback, now_ms: int
     ) -> Effects:
         """See `replica.follower.LeaderPort`."""
         wanted = OffsetForLeaderPartition(
@@ -211,10 +212,10 @@ class ReplicaFetch(TopicClient):
         version_max: int,
         version_min: int,
     ) -> Effects:
-        """Send a request that must not wait behind a waiting Fetch."""
+        """Send a request that must not wait behind a Fetch."""
         peer = self._peer(leader_id)
         if peer is None:
-            return then(Unanswered(why=str(_NOBODY)), now_ms)
+            return then(Unanswered(why=str(_NO_ADDRESS)), now_ms)
         return [
             Send(
                 peer=peer,
@@ -244,7 +245,7 @@ def _reply(answer: Any) -> FetchReply | KafkaError:
 
 
 class _Parts(Collection[Fetched]):
-    """The outcome of each partition, made when it is read, because there may be thousands."""
+    """The partitions of a response, converted during iteration: there may be thousands."""
 
     def __init__(self, topics: Sequence[Any]) -> None:
         self._topics = topics
@@ -271,12 +272,14 @@ class _Parts(Collection[Fetched]):
 
 
 def _only_row(answer: Any) -> Any:
-    """Return the only row of a response, or a KafkaError."""
+    """Return the response's row of the one requested partition, or a KafkaError."""
     if isinstance(answer, Unanswered):
         return _unanswered(answer)
     rows = [row for topic in answer.topics for row in topic.partitions]
     if len(rows) != 1:
-        return KafkaError(Code.UNKNOWN_SERVER_ERROR, "a response about another partition")
+        return KafkaError(
+            Code.UNKNOWN_SERVER_ERROR, "the response does not contain exactly one partition"
+        )
     [row] = rows
     return KafkaError(_code(row.error_code)) if row.error_code else row
 
@@ -300,4 +303,4 @@ def _unanswered(answer: Unanswered) -> KafkaError:
     return KafkaError(code, answer.why)
 
 
-_NOBODY = KafkaError(Code.BROKER_NOT_AVAILABLE, "the address of that broker is not known")
+_NO_ADDRESS = KafkaError(Code.BROKER_NOT_AVAILABLE, "the broker's address is not known")

@@ -1,8 +1,9 @@
-"""Reads and appends records at other brokers, as a client: Produce, ListOffsets, Fetch. PURE.
+"""Reads and appends records of a topic at other brokers, as a client: ListOffsets, Fetch, Produce. PURE.
 
-For the tier, whose metadata topic has leaders on any broker (T20, T21). Nothing is retried here, and every
-request has a timeout: the caller decides what to do after an unknown outcome.
-Source: KIP-405 'RemoteLogMetadataManager implemented with an internal topic'; spec 3.12.
+The tier uses it for its metadata topic, whose partitions have leaders on any broker (T20, T21). Nothing is
+retried here. A response that is lost or late is NETWORK_EXCEPTION: an append may or may not have happened,
+and the caller decides what to do. Source: KIP-405 'RemoteLogMetadataManager implemented with an internal
+topic'; spec 3.12.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,23 +26,23 @@ from firnline.protocol.messages.k02_list_offsets import (
 )
 
 ACKS_ALL = -1
-# The time for an append on the broker, and for the response after that.
+# The broker's time-out of an append, and ours for any response.
 _APPEND_MS, _TIMEOUT_MS = 5_000, 10_000
 _ANSWER_BYTES = 1 << 20
 _CHANNEL = "topic client"
-# In earlier versions "latest" of a new leader may be below the committed end.
+# In older versions "latest" at a new leader may be below what was committed.
 _LIST_OFFSETS_VERSION_MIN = 5
-# Earlier versions do not report a diverging epoch (KIP-595).
+# Older versions do not report divergence (KIP-595).
 _FETCH_VERSION_MIN = 12
 _CODES = frozenset(Code)
 
 Ends = Mapping[int, int | KafkaError]
-# The log start offset, and committed complete batches from the one that holds the offset on.
-ReadRecords = tuple[int, bytes]
+# Log start offset, and the complete committed batches from the one that contains the offset.
+CommittedRecords = tuple[int, bytes]
 
 
 class TopicClient:
-    """Sends requests to leaders of partitions; `peer(broker_id)` returns a broker's address."""
+    """Sends requests to leaders. `peer(broker_id)` returns the broker's address for brokers."""
 
     def __init__(self, peer: Callable[[int], Peer | None]) -> None:
         self._peer = peer
@@ -55,9 +56,11 @@ class TopicClient:
         then: Callable[[Ends, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Find the start (-2) or the committed end (-1) of each partition; an error without a response.
+        """Ask for the log start offset (-2) or the high watermark (-1) of each partition.
 
-        partitions  and the leader epoch in which the caller believes
+        A partition that the response lacks is an error.
+
+        partitions  partition -> the leader epoch that we know
         """
         wanted = [
             ListOffsetsPartition(
@@ -71,7 +74,7 @@ class TopicClient:
 
         def answered(answer: Any, at_ms: int) -> Effects:
             rows = None if isinstance(answer, Unanswered) else _rows(answer.topics)
-            found: dict[int, int | KafkaError] = dict.fromkeys(partitions, _SILENT)
+            found: dict[int, int | KafkaError] = dict.fromkeys(partitions, _UNANSWERED)
             for row in rows or ():
                 if row.partition_index in found:
                     error = row.error_code
@@ -86,16 +89,17 @@ class TopicClient:
         where: TopicPartition,
         topic_id: Uuid,
         offset: int,
-        then: Callable[[ReadRecords | Fork | KafkaError, int], Effects],
+        then: Callable[[CommittedRecords | Fork | KafkaError, int], Effects],
         now_ms: int,
         *,
         leader_epoch: int,
         last_epoch: int,
     ) -> Effects:
-        """Read about a megabyte of the present committed records; `Fork` if the leader's history differs.
+        """Read the committed records from `offset`, about a megabyte. `Fork`: the leader's log diverges below
+        it.
 
-        leader_epoch  the epoch in which the broker is believed to lead; any other is an error
-        last_epoch    of the record before `offset`; -1: unknown
+        leader_epoch  the leader epoch that we know: another one is an error
+        last_epoch    the epoch of the record before `offset`; -1: unknown
         """
         wanted = FetchPartition(
             partition=where.partition, fetch_offset=offset, partition_max_bytes=_ANSWER_BYTES
@@ -134,7 +138,7 @@ class TopicClient:
         then: Callable[[Appended | KafkaError, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Append one batch of one record with acks=all. NETWORK_EXCEPTION: it may be in the log or not."""
+        """Append a batch of one record with acks=all. NETWORK_EXCEPTION: the outcome is unknown."""
         data = PartitionProduceData(index=where.partition, records=bytes(batch))
         request = ProduceRequest(
             acks=ACKS_ALL,
@@ -152,13 +156,13 @@ class TopicClient:
                 code = _code(rows[0].error_code) if rows else Code.UNKNOWN_SERVER_ERROR
                 return then(KafkaError(code), at_ms)
             [row] = rows
-            placed = Appended(
+            appended = Appended(
                 base_offset=row.base_offset,
                 last_offset=row.base_offset,
                 log_append_time_ms=row.log_append_time_ms,
                 log_start_offset=row.log_start_offset,
             )
-            return then(placed, at_ms)
+            return then(appended, at_ms)
 
         return self._send(leader_id, request, answered, now_ms, 0)
 
@@ -172,7 +176,7 @@ class TopicClient:
     ) -> Effects:
         peer = self._peer(leader_id)
         if peer is None:
-            return then(Unanswered(why="the address of that broker is not known"), now_ms)
+            return then(Unanswered(why="the broker's address is not known"), now_ms)
         return [
             Send(
                 peer=peer,
@@ -198,4 +202,4 @@ def _unanswered(answer: Unanswered) -> KafkaError:
     return KafkaError(code, answer.why)
 
 
-_SILENT = KafkaError(Code.NETWORK_EXCEPTION, "no answer")
+_UNANSWERED = KafkaError(Code.NETWORK_EXCEPTION, "no answer")

@@ -166,7 +166,22 @@ class ParkedFetches:
 
 
 class Leader:
-    """The duties of the leader. On other nodes it refuses the requests that only a leader serves."""
+    """The duties of the leader. On other nodes it refuses the requests that only a leader serves.
+
+    _voters             the progress of each other voter, by node id. It begins anew with each leadership:
+                        only a Fetch of this epoch says what a voter has (Q24)
+    _observers          the same of nodes without a vote, by node id and directory; at most OBSERVERS_MAX.
+                        Nothing is committed by them
+    _downloads          who fetches which snapshot: the log start must not pass its end meanwhile (X12)
+    _contacts           voters that fetched since the contact timer was set; a majority sets it again (Q26)
+    _parked             the delayed fetches
+    _has_announced      the listener knows that this node leads: all before this epoch is committed (X16)
+    _began_ms           when this leadership began: a voter counts as alive for a while from then on
+    epoch_start_offset  the offset of the LeaderChange record. Nothing is committed before it is (X2)
+    appended_records    since the start of the node; a metric
+    _uncommitted        end offset and time of each append that is not committed yet, oldest first
+    commit_ms           how long commits took; a metric
+    """
 
     def __init__(self, quorum: QuorumState) -> None:
         self._quorum = quorum
@@ -179,7 +194,7 @@ class Leader:
         self._began_ms = 0
         self.epoch_start_offset = 0
         self.appended_records = 0
-        self._uncommitted: list[tuple[int, int]] = []  # end offset and time of each append
+        self._uncommitted: list[tuple[int, int]] = []
         self.commit_ms = CommitTimes()
 
     # ------------------------------------------------------------------------------ begin and end

@@ -84,6 +84,24 @@ class QuorumState:
       I1  the epoch never falls, and no message of an epoch leaves before the epoch is saved (rel-Q2, X4).
       I2  at most one vote an epoch; a leader that restarts or resigns does not lead that epoch again (X1).
       I3  `committed` never falls, and the log is never truncated below it (rel-Q7, X8).
+
+    role             see `role.py`, whose table it follows
+    epoch            never falls. `epoch`, `leader_id` and `voted_id` are the election state, which is saved
+    leader_id        the leader of this epoch; NOBODY: not known. Another one of the same epoch is followed
+                     only while this node has not fetched from the first, which may be forged
+    leader           its address; None: not known. A voter may correct it
+    voted_id, voted_directory_id  the node that got this node's vote in this epoch, and its disk. A vote is
+                     forgotten only with its epoch (I2); a leader has none, as `leader_id` says the same
+    granting_ids     who voted for this leader; for its LeaderChange record
+    high_watermark   for responses; None: not known yet. So begins each leadership (Q20)
+    committed        everything below is committed, in whichever epoch this node learned it (I3)
+    generation       grows when the log is truncated or replaced: a sync of an earlier one counts for nothing
+    has_fetched      a Fetch succeeded from this epoch's leader, so it is no forgery: another one is refused
+    is_truncating    the log is being truncated or replaced, and its end is not yet durable. Until it is, this
+                     node asks for no records and no votes, and grants no vote
+    is_stopped       the node stops: continuations do nothing more
+    _flushing        generation and log end of the sync under way, or None
+    _announced       the leader and epoch that the listener was last notified of: each once
     """
 
     __slots__ = (
@@ -151,7 +169,7 @@ class QuorumState:
         self.timers = Timers(self.gate)
         self._observer = observer
         self._announced = (NOBODY, 0)
-        self._flushing: tuple[int, int] | None = None  # generation and end of the log
+        self._flushing: tuple[int, int] | None = None
         self._warned: dict[int, KafkaError] = {}
         self._risen_ms: int | None = None  # when another node last raised the epoch
         self._warned_in: dict[str, int] = {}  # warning -> the epoch it was last given in
@@ -166,8 +184,6 @@ class QuorumState:
         self.committed = 0
         self.generation = 0
         self.has_fetched = False
-        # The log is being truncated, or replaced by a snapshot, and its end is not yet durable. Until it is,
-        # this node asks for no records and no votes, and grants no vote.
         self.is_truncating = False
         self.is_stopped = False
 

@@ -87,6 +87,7 @@ class AlterPartitions:
     ) -> Effects:
         if self._is_stopped:
             return []
+        assert self._is_asking, "one request is under way, and it is answered once"
         outcomes = [outcome] * len(sent) if isinstance(outcome, KafkaError) else outcome
         is_unsettled = False
         effects: Effects = []

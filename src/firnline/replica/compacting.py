@@ -1,9 +1,16 @@
-"""Which log is compacted when: the dirtiest first, `log.cleaner.threads` at a time. PURE.
+"""Schedules log compaction: the dirtiest log first, `log.cleaner.threads` at a time. PURE.
 
-A look goes over the compacted logs in slices, as often as log.cleaner.backoff.ms says, and again at once
-after a round. Leaders and followers compact their own. A round is done by a process beside the loop; here its
-segments are swapped in, unless the log was cut off, deleted or closed meanwhile. A log with a damaged batch
-is left alone until the next start: the operator is told, and the others go on. Source: KIP-58, KIP-354.
+A look visits all compacted logs in slices, every log.cleaner.backoff.ms and at once after a round. It begins
+rounds for the dirtiest logs that are due. A round goes through these steps:
+
+1. `_begin`: the disk learns that the log will have gaps, and the recovery point (`keep_for_compaction`).
+2. `_give`: the job is put together in slices and handed to another process (effect `Compact`).
+3. `_on_group`: each group of cleaned segments is swapped in, on the event loop.
+4. `_done`: the round counts, fails or is void.
+
+A round is void once its log was truncated, deleted, closed or replaced: then no more groups are swapped in.
+Leaders and followers compact their own logs. A log with a damaged batch is uncleanable until the next start:
+the operator gets a warning, and the other logs go on. Source: KIP-58, KIP-354.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,14 +33,14 @@ from firnline.log.truncation import Kept
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 
-# A slice of a look ends when so many segments, or ten times as many plain logs, were looked at.
+# A slice of a look ends at this cost. A partition costs 1, a compacted log _LOOK_COST and 1 a segment.
 _SLICE_COST = 1000
 _LOOK_COST = 10
 _LOOK = ("compaction", "look")
 
 
 class Store(Protocol):
-    """The directories of the logs; broker.storage.Storage is one."""
+    """The part of `broker.storage.Storage` that compaction uses."""
 
     @property
     def is_settling(self) -> bool: ...
@@ -43,9 +50,9 @@ class Store(Protocol):
 
 @dataclass(slots=True)
 class CompactionFacts:
-    """What is known of the rounds of this node, in the units of Kafka's metrics.
+    """Statistics of the rounds of this node, in the units of Kafka's metrics.
 
-    uncleanable  by log directory: the logs with a damaged batch, and the bytes that wait in each
+    uncleanable  by log directory: each log with a damaged batch, and its size in bytes
     """
 
     looked_ms: int = 0
@@ -64,12 +71,12 @@ class CompactionFacts:
 
 @dataclass(slots=True)
 class _Running:
-    """A round: the log it is for, and what the log was when it began."""
+    """A round, with the state of its log when it began."""
 
     partition: Partition
     log: Log
     cuts: int
-    kept_offset: int  # what the disk is told of its recovery point
+    kept_offset: int  # the recovery point at the start; a round reads only below it
     since_ms: int
     is_void: bool = False
     first_base_offset: int = NO_OFFSET  # of the log, when the job was given
@@ -77,9 +84,10 @@ class _Running:
 
 
 class Compacting:
-    """The compaction of one node's logs.
+    """Compacts the logs of one node.
 
-    settings  the settings as they are now
+    settings    returns the present settings
+    on_failure  called when the disk of a partition failed
     """
 
     def __init__(
@@ -96,13 +104,13 @@ class Compacting:
         self._rng = rng
         self._on_failure = on_failure
         self._running: dict[str, _Running] = {}  # by the path of the log
-        # Whose last round failed, and what the operator knows of it.
+        # Logs whose last round failed, with the problem of the last warning.
         self._failing: dict[Log, object] = {}
         self._works = Background("compaction")
         self.facts = CompactionFacts()
 
     def start(self, now_ms: int) -> Effects:
-        """Begin to look; nothing where log.cleaner.enable is false."""
+        """Schedule the first look, unless log.cleaner.enable is false."""
         if not self._settings().log_cleaner_enable:
             return []
         return self._look_later(now_ms)
@@ -114,7 +122,7 @@ class Compacting:
     # -- which log ---------------------------------------------------------------------------------
 
     def _look(self, now_ms: int) -> Effects:
-        """Look over all logs, then begin rounds of the dirtiest."""
+        """Visit all logs, then begin rounds for the dirtiest."""
         if self._storage.is_settling:
             return []
         self.facts.looked_ms = now_ms
@@ -163,7 +171,7 @@ class Compacting:
             for partition, dirt in found
             if self._may_be_compacted(partition) and partition.log.compaction.is_due(dirt)
         ]
-        # One that fails again and again keeps no other waiting.
+        # A log that fails again and again comes last, so that no other waits for it.
         due.sort(
             key=lambda pair: (
                 pair[0].log in self._failing,
@@ -179,11 +187,11 @@ class Compacting:
 
     @property
     def failing(self) -> int:
-        """How many logs there are whose last round failed."""
+        """The number of logs whose last round failed."""
         return len(self._failing)
 
     def _forget_gone(self) -> None:
-        """Logs that were deleted fail no longer; one of the same name may be there by now."""
+        """Forget deleted logs; a new log may have the same name by now."""
         hosted = self._hosted.by_name
         of_logs: list[dict[Log, int] | dict[Log, object]] = [
             *self.facts.uncleanable.values(),
@@ -199,12 +207,13 @@ class Compacting:
 
     def _begin(self, partition: Partition, now_ms: int) -> Effects:
         log = partition.log
+        assert log.path not in self._running, "one round of a log at a time"
         running = _Running(partition, log, log.compaction.cuts, log.recovery_start, now_ms)
         self._running[log.path] = running
         return self._storage.keep_for_compaction(log, partial(self._kept, running))
 
     def _kept(self, running: _Running, problem: Exception | None, now_ms: int) -> Effects:
-        """The disk knows that the log will have gaps, and of its recovery point: the round may begin."""
+        """Continue a round once the disk has the recovery point and knows that the log will have gaps."""
         log = running.log
         dirt = None
         try:
@@ -230,7 +239,7 @@ class Compacting:
         return self._works.begin(self._give(running, dirt, rules), now_ms)
 
     def _give(self, running: _Running, dirt: Dirt, rules: RoundRules) -> Work:
-        """Put the job together, a slice at a time, and have the round done."""
+        """Put the job together in slices and hand it to the other process."""
         now_ms = yield []
         log = running.log
         running.first_base_offset = log.first_base_offset
@@ -250,7 +259,7 @@ class Compacting:
         return []
 
     def _stands(self, running: _Running) -> bool:
-        """True while the log is the one that the round began with, and still to be compacted."""
+        """Whether the log is still the one that the round began with, and still to be compacted."""
         partition = running.partition
         return (
             not running.is_void
@@ -264,7 +273,7 @@ class Compacting:
         )
 
     def _on_group(self, running: _Running, group: CleanedGroup, now_ms: int) -> Effects | None:
-        """Swap a group in; what lies above is not to be touched when that fails."""
+        """Swap a group in. If that fails, the round is void: no group above it may be swapped in."""
         put: Effects | None = None
         if self._stands(running):
             try:
@@ -295,14 +304,15 @@ class Compacting:
             return [*effects, SetTimer(key=_LOOK, at_ms=now_ms, then=self._look)]
         assert not isinstance(result, RoundDone), "the cuts were compared"
         if log.first_base_offset != running.first_base_offset and not isinstance(result, Damaged):
-            facts.void += 1  # retention took files that the round was to read: the next look sees
+            facts.void += 1  # retention deleted files of the round: the next look tries again
             return effects
         return effects + self._failed(running.partition, log, result)
 
     def _failed(self, partition: Partition, log: Log, problem: Exception) -> Effects:
-        """Damage puts the log aside; anything else is tried again at the next look.
+        """A damaged log becomes uncleanable; after any other problem the next look tries again.
 
-        Said once, until a round succeeds or fails in another way: on a full disk it may be another file.
+        Warn once, until a round succeeds or fails in another way. On a full disk the failing file may differ
+        each time: the error is compared, not the file.
         """
         self.facts.failed += 1
         if isinstance(problem, Damaged):

@@ -1,10 +1,14 @@
-"""In which of our directories replicas are, on its way to the controller until it knows. PURE.
+"""Reports to the controller which log directory holds each replica, and renames stray partitions. PURE.
 
-The controller lets nobody lead whose replica is in a directory that is not online: a broker whose directory
-was formatted anew leads again only once the new id is written down. A replica that we cannot serve is lost:
-others lead it then, although we are alive. What differs from metadata is sent in batches, one request at a
-time, and again until it is answered or metadata says the same. What lies there and is served by nobody is
-put aside. Source: KIP-858.
+A replica leads only from a directory that is online: after a directory was formatted again, its replicas lead
+once the controller knows the new directory id. A replica that cannot be served is reported as lost: another
+broker leads it although this one is alive. `DirectoryAssignments` sends what differs from the metadata image:
+
+1. `_note`: the difference waits. The first one sets a timer, so that more can join the request.
+2. `_go`: what the image still lacks is sent, at most BATCH_MAX in one request, one request at a time.
+3. `_answered`: what failed waits again, behind a delay that doubles with each failed request.
+
+So a difference is sent until a request succeeds or the image has it. Source: KIP-858.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,12 +32,12 @@ from firnline.log.checkpoint import owner
 from firnline.log.directory import LogDirectory
 from firnline.replica.partition import Partition
 
-# Kafka's own: what comes within this time goes together, and no more than that in one request.
+# As in Kafka: assignments within this time go in one request, which has at most BATCH_MAX.
 _GATHER_MS, _RETRY_MAX_MS = 100, 10_000
-# How long a broker that starts waits for the controller to know that it has again what it had lost.
+# How long a starting broker waits until the controller knows that its lost replicas are back.
 _MENDED_MS = 10_000
 BATCH_MAX = 2_250
-# What a slice of the look for strays may cost, in names of a directory, and what one that is not open does.
+# A slice of the search for strays ends at this cost. A name costs 1, a partition that is not open more.
 _SLICE_COST, _STRAY_COST = 500, 25
 _TIMER, _MENDED = ("replica", "assign directories"), ("replica", "mended")
 _STRAY = (
@@ -55,7 +59,7 @@ AssignDirectoriesCallback = Callable[[Answers, int], Effects]
 
 
 class Assign(Protocol):
-    """Hands assignments to the active controller; `then` gets None or an error of each, or one for all."""
+    """Sends assignments to the active controller; `then` gets None or an error for each, or one for all."""
 
     def __call__(
         self, wanted: Sequence[DirectoryAssignment], then: AssignDirectoriesCallback, now_ms: int
@@ -63,11 +67,11 @@ class Assign(Protocol):
 
 
 class DirectoryAssignments:
-    """What the controller is still to be told of our directories.
+    """The assignments that the controller does not know yet.
 
-    said(topic_id, partition)  the directory that metadata names; None: nothing that could be mended
-    actual(partition)          the one it is in; None when that failed
-    is_failed(directory)       whether it is one of ours that failed in this run: heartbeats tell of all in it
+    said(topic_id, partition)  the directory in the metadata image; None: no replica to report
+    actual(partition)          the directory that holds it; None if that directory failed
+    is_failed(directory)       whether it failed in this run: heartbeats report failed directories as a whole
     """
 
     def __init__(
@@ -89,17 +93,17 @@ class DirectoryAssignments:
         self._failures = 0
 
     def __len__(self) -> int:
-        """How many are not known to be written down."""
+        """The number of assignments that wait; those of the request under way are not counted."""
         return len(self._waiting)
 
     def look(self, partition: Partition, now_ms: int) -> Effects:
-        """Metadata said something of a hosted partition: is it where that says?"""
+        """Compare a hosted partition with the newest image; report its directory if that differs."""
         directory = self._actual(partition) or LOST_DIRECTORY
         key = (partition.topic_id, partition.topic_partition.partition)
         return self._note(DirectoryAssignment(*key, directory), now_ms)
 
     def lose(self, key: PartitionKey, now_ms: int) -> Effects:
-        """A replica of ours cannot be served; metadata may not say so yet."""
+        """Report a replica of this broker as lost: it cannot be served."""
         return self._note(DirectoryAssignment(*key, LOST_DIRECTORY), now_ms)
 
     def _note(self, assignment: DirectoryAssignment, now_ms: int) -> Effects:
@@ -109,10 +113,10 @@ class DirectoryAssignments:
         return self._later(now_ms)
 
     def when_mended(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
-        """Run `then(now_ms)` once the controller knows of all replicas that were lost and are here again.
+        """Run `then(now_ms)` once the controller knows that all lost replicas are back, or after ten seconds.
 
-        Who is counted in before that leads nothing of these: Kafka's controller elects when it counts a
-        broker in, and not when it is told of a directory. It is waited for no longer than ten seconds.
+        A broker that is unfenced earlier would not lead them: Kafka's controller elects when it unfences a
+        broker, and not when it learns of a directory.
         """
         if not self._is_mending():
             return then(now_ms)
@@ -120,7 +124,7 @@ class DirectoryAssignments:
         return [SetTimer(key=_MENDED, at_ms=now_ms + _MENDED_MS, then=self._tell_mended)]
 
     def stop(self) -> Effects:
-        """Tell nothing more."""
+        """Send nothing more."""
         self._is_stopped = True
         return [CancelTimer(key=_TIMER), CancelTimer(key=_MENDED)]
 
@@ -138,7 +142,7 @@ class DirectoryAssignments:
         said = self._said(assignment.topic_id, assignment.partition)
         if said is None or said == assignment.directory:
             return False
-        # Written down as lost, nobody would know any more where its records may be.
+        # If it were recorded as lost, nothing would say any more which directory may have its records.
         return assignment.directory != LOST_DIRECTORY or not self._is_failed(said)
 
     def _later(self, now_ms: int) -> Effects:
@@ -150,7 +154,8 @@ class DirectoryAssignments:
 
     def _go(self, now_ms: int) -> Effects:
         self._is_timed = False
-        # Metadata may say it by now, or nothing at all of a topic that is gone.
+        assert not self._asked, "one request at a time"
+        # The image may have it by now, or the topic may be deleted.
         self._waiting = {key: each for key, each in self._waiting.items() if self._is_news(each)}
         sent = list(self._waiting.values())[:BATCH_MAX]
         if self._is_stopped:
@@ -189,11 +194,13 @@ def where_it_lies(
     topic_id: Uuid,
     said: Uuid | None,
 ) -> list[LogDirectory]:
-    """Where a replica lies, of which metadata says `said`: one directory, or none. StorageError for two.
+    """Return the directory that has the replica, or none. Two are a StorageError unless one can be ruled out.
 
-    A second copy comes back with a power cut, or with a disk that had failed, when the replica had been
-    removed from there and was made anew in another directory. Metadata knows which one counts. Where it was
-    never told, one of them could not be made, and was never served: that one has no records.
+    said  the directory in the metadata image
+
+    A replica was removed here and created again in another directory; then a power cut, or a disk that works
+    again, brought the first copy back. The image says which one counts. If it does not know a directory yet,
+    one of the two is a failed creation that was never served, and has no records.
     """
     found = [d for d in directories if fs.exists(d.partition_path(topic_partition))]
     if len(found) > 1:
@@ -228,11 +235,11 @@ def put_strays_aside(
     is_known: Callable[[Uuid], bool],
     is_here: Callable[[Uuid, int], bool],
 ) -> Work:
-    """Rename what is not served here, and say so; nothing of it is deleted. In slices.
+    """Rename stray partitions and warn; nothing is deleted. In slices.
 
-    Its topic is not known, or has this partition on other brokers: it was deleted, or moved, while this one
-    was down. Or it is a second copy. A directory with records that does not say whose it is stays. So does
-    one that is being opened, or whose disk has failed, and that of the metadata, which the quorum opens.
+    A stray's topic was deleted, or its replica moved, while this broker was down; or it is a second copy.
+    These directories stay: one with records but without a topic id, one that is being opened, one on a failed
+    disk, and that of the metadata log, which the quorum opens.
     """
     yield []
     for directory in directories:
@@ -264,12 +271,12 @@ def _put_aside(
     is_known: Callable[[Uuid], bool],
     is_here: Callable[[Uuid, int], bool],
 ) -> Effects:
-    """Rename the directory of a partition if it is a stray, and tell of it."""
+    """Rename the directory of a partition if it is a stray, and warn."""
     path, said = directory.partition_path(found), ""
     try:
         topic_id = owner(fs, path)
         if topic_id is None:
-            # A replica that could not be made there, and is in another directory.
+            # Its creation failed here, and it was created in another directory.
             if _is_open(directories, found) and not _had_records(fs, path):
                 said = _OLDER
         elif not is_known(topic_id):
@@ -282,7 +289,7 @@ def _put_aside(
             return []
         aside = directory.put_aside(found)
     except StorageError:
-        return []  # nothing is served from it; the operator finds it where it lies
+        return []  # nothing is served from it; the operator finds it under its old name
     return told_of_strays(directory, {aside: said})
 
 
@@ -291,12 +298,12 @@ def _is_open(
     topic_partition: TopicPartition,
     topic_id: Uuid | None = None,
 ) -> bool:
-    """Is a partition of that name served from one of them, of that topic where one is named?"""
+    """Whether one of them serves that partition, of that topic id if one is given."""
     logs = (directory.logs.get(topic_partition) for directory in directories)
     return any(log is not None and topic_id in (None, log.topic_id) for log in logs)
 
 
 def told_of_strays(directory: LogDirectory, said: Mapping[str, str] | None = None) -> Effects:
-    """Name, once, what was put aside in a directory: the operator is to look at it."""
+    """Warn, once, of each stray of a directory: the operator has to look at it."""
     aside, directory.put_aside_as = directory.put_aside_as, []
     return [Warn(line=(said or {}).get(path, _STRAY).format(path=path)) for path in aside]

@@ -14,25 +14,34 @@ from collections import deque
 from collections.abc import Callable, Collection
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from firnline.base.background import Background, Work
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
-from firnline.base.ids import NO_EPOCH, PartitionKey, TopicPartition, Uuid
+from firnline.base.ids import NO_EPOCH, PartitionKey, TopicPartition
 from firnline.base.ports import Buffer
+from firnline.base.replicas import (
+    EARLIEST,
+    LATEST,
+    EpochEnd,
+    Fetched,
+    FetchReply,
+    LeaderFetch,
+    LeaderPort,
+    Position,
+)
 from firnline.base.units import INT32_MAX
 from firnline.log.truncation import Truncation
 from firnline.records.batch import HEADER_BYTES, parse_header
 from firnline.records.portions import portions
 from firnline.records.validate import check_fetched
 from firnline.replica.partition import Partition
-from firnline.replica.tier_start import Beginning, EpochEnd, Tier, TierStart
+from firnline.replica.tier_start import Beginning, Tier, TierStart
 
 if TYPE_CHECKING:
     from firnline.log.log import Log
 
-LATEST, EARLIEST = -1, -2
 _NO_SESSION, _FIRST_EPOCH = 0, 0
 LOOK_AT_ALL_MS = 5_000
 # A millisecond or two each: partitions of a response that are applied per slice, and partitions checked anew.
@@ -56,92 +65,6 @@ _LOST_SESSION = (
     Code.INVALID_FETCH_SESSION_EPOCH,
     Code.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-
-
-class Position(NamedTuple):
-    """What to fetch of one partition: the records from `fetch_offset`, our log end offset."""
-
-    topic: str
-    topic_id: Uuid
-    partition: int
-    leader_epoch: int
-    fetch_offset: int
-    last_fetched_epoch: int
-    log_start_offset: int
-
-
-class LeaderFetch(NamedTuple):
-    """One Fetch. `positions` changed since the last Fetch of the session; `forgotten` leave the session."""
-
-    session_id: int
-    session_epoch: int
-    positions: tuple[Position, ...]
-    forgotten: tuple[Position, ...]
-
-
-class Fetched(NamedTuple):
-    """The response for one partition. `diverging`: (epoch, its end offset at the leader), and no records."""
-
-    topic_id: Uuid
-    partition: int
-    error: Code
-    records: Buffer
-    high_watermark: int
-    log_start_offset: int
-    diverging: tuple[int, int] | None = None
-
-
-class FetchReply(NamedTuple):
-    """A Fetch response. It contains only partitions with changes."""
-
-    session_id: int
-    parts: Collection[Fetched]
-
-
-class LeaderPort(Protocol):
-    """Sends requests to other brokers."""
-
-    def fetch(
-        self,
-        leader_id: int,
-        ask: LeaderFetch,
-        then: Callable[[FetchReply | KafkaError, int], Effects],
-        now_ms: int,
-    ) -> Effects:
-        """Fetch. A KafkaError is of the whole request: NETWORK_EXCEPTION if no answer came."""
-        ...
-
-    def list_offset(
-        self,
-        leader_id: int,
-        position: Position,
-        which: int,
-        then: Callable[[int | KafkaError, int], Effects],
-        now_ms: int,
-    ) -> Effects:
-        """Ask for the leader's log end offset (LATEST) or log start offset (EARLIEST)."""
-        ...
-
-    def local_start(
-        self,
-        leader_id: int,
-        position: Position,
-        then: Callable[[EpochEnd | KafkaError, int], Effects],
-        now_ms: int,
-    ) -> Effects:
-        """Ask for the leader's local log start offset: (leader epoch there, offset)."""
-        ...
-
-    def epoch_end(
-        self,
-        leader_id: int,
-        position: Position,
-        epoch: int,
-        then: Callable[[EpochEnd | KafkaError, int], Effects],
-        now_ms: int,
-    ) -> Effects:
-        """Ask for (the largest epoch <= `epoch`, its end offset), or (-1, -1)."""
-        ...
 
 
 class _LeaderAnswers:
@@ -175,8 +98,24 @@ class _Stage(Enum):
     FAILED = "failed"
 
 
+# FAILED ends only with newer metadata, which brings a new `_Followed` (I23).
+_NEXT_STAGES = {
+    _Stage.FETCHING: tuple(_Stage),
+    _Stage.RESETTING: (_Stage.FETCHING, _Stage.TRUNCATING, _Stage.FAILED),
+    _Stage.TRUNCATING: (_Stage.FETCHING, _Stage.FAILED),
+    _Stage.FAILED: (),
+}
+
+
 class _Followed:
-    """One partition, followed in one leader epoch. `warned_of`: the error of the last warning."""
+    """One partition, followed in one leader epoch.
+
+    leader_epoch   that of the partition when it was added, for good: a newer one makes a new `_Followed`, so
+                   that no answer of an older leader epoch is applied (rel-R19)
+    stage          see the module docstring. Only FETCHING is fetched
+    not_before_ms  the end of its backoff after an error; it holds up no other partition
+    warned_of      the error of the last warning, so that a lasting error gives one warning
+    """
 
     __slots__ = ("leader_epoch", "not_before_ms", "partition", "stage", "warned_of")
 
@@ -186,6 +125,10 @@ class _Followed:
         self.stage = _Stage.FETCHING
         self.not_before_ms = 0
         self.warned_of: Code | None = None
+
+    def enter(self, stage: _Stage) -> None:
+        assert stage in _NEXT_STAGES[self.stage], f"{self.stage.value} never becomes {stage.value}"
+        self.stage = stage
 
     @property
     def is_due(self) -> bool:
@@ -221,6 +164,25 @@ class Fetcher:
     backoff_ms          replica.fetch.backoff.ms
     on_storage_failure  called with a partition whose files failed
     tier                the remote tier, for partitions whose next records only it has (T29); None: no tier
+
+    _followed           the followed partitions. One that was removed and added again is another `_Followed`,
+                        so what was under way for the old one is dropped
+    _session_id, _session_epoch  of the leader's fetch session. Epoch 0: the next Fetch names all partitions
+                        and begins a session. After an error of the whole request both begin anew
+    _changed            partitions whose position or stage may have changed: `_look` checks only these, so a
+                        Fetch costs what changed. Whoever changes one outside of `_look` puts it here
+    _unlooked           of all: still to be checked, because the log start moves without notice
+    _wanted             what the next Fetch would ask: the position of each partition that is due. A partition
+                        is here or in `_paused`, never in both
+    _paused             partitions in a backoff -> its end
+    _unsent             partitions checked since the last Fetch: only these can differ from `_in_session`
+    _in_session         what the leader's session has, so only differences are sent (KIP-227)
+    _is_fetching        a Fetch is under way, or its response is being applied: one at a time, so a response
+                        is compared with the positions of its own request
+    _truncations        queued truncations, oldest first, of partitions in stage TRUNCATING; one that is
+                        followed no more is skipped when its turn comes
+    _truncating         truncations under way, at most TRUNCATIONS_AT_ONCE
+    _not_before_ms      the end of the backoff of the whole session
     """
 
     def __init__(
@@ -240,17 +202,16 @@ class Fetcher:
         self._followed: dict[PartitionKey, _Followed] = {}
         self._session_id = _NO_SESSION
         self._session_epoch = _FIRST_EPOCH
-        # Partitions whose position or stage may have changed: `_look` checks only these.
         self._changed: dict[PartitionKey, None] = {}
         self._look_at_all_ms = 0
-        self._unlooked: deque[PartitionKey] = deque()  # of all: still to be checked
+        self._unlooked: deque[PartitionKey] = deque()
         self._applying = Background(f"fetch from {leader_id}")
         self._wanted: dict[PartitionKey, Position] = {}
-        self._paused: dict[PartitionKey, int] = {}  # -> until when
-        self._unsent: dict[PartitionKey, None] = {}  # checked since the last Fetch
-        self._in_session: dict[PartitionKey, Position] = {}  # what the leader's session has
+        self._paused: dict[PartitionKey, int] = {}
+        self._unsent: dict[PartitionKey, None] = {}
+        self._in_session: dict[PartitionKey, Position] = {}
         self._is_fetching = False
-        self._truncations: deque[_QueuedTruncation] = deque()  # waiting to begin
+        self._truncations: deque[_QueuedTruncation] = deque()
         self._truncating = 0
         self._is_stopped = False
         self._not_before_ms = 0
@@ -328,6 +289,9 @@ class Fetcher:
     def _next(self) -> tuple[LeaderFetch, dict[PartitionKey, Position]]:
         wanted, in_session = self._wanted, self._in_session
         unsent, self._unsent = self._unsent, {}
+        assert self._session_epoch == _FIRST_EPOCH or self._session_id != _NO_SESSION, (
+            "a later epoch belongs to a session (KIP-227)"
+        )
         changed: list[Position] = []
         forgotten: list[Position] = []
         if self._session_epoch == _FIRST_EPOCH:
@@ -350,6 +314,7 @@ class Fetcher:
         """Handle the answer to the Fetch under way."""
         if self._is_stopped:
             return []
+        assert self._is_fetching, "one Fetch is under way, and it is answered once"
         if isinstance(reply, KafkaError):
             self._is_fetching = False
             was_session = self._session_epoch != _FIRST_EPOCH
@@ -441,6 +406,7 @@ class Fetcher:
 
     def _append(self, found: _Followed, part: Fetched, now_ms: int) -> Effects:
         partition, log = found.partition, found.partition.log
+        assert not partition.is_leader, "a leader takes no other leader's records (R15)"
         before, stable_before = log.high_watermark, log.last_stable_offset
         if len(part.records):
             base_offset = _begins_within(log, part.records)
@@ -522,7 +488,8 @@ class Fetcher:
         now_ms: int,
     ) -> Effects:
         """Truncate the log, call `then`, and fetch from its new end. No fetching of it meanwhile."""
-        found.stage = _Stage.TRUNCATING
+        assert found.partition.log.truncation is None, "one truncation of a log at a time"
+        found.enter(_Stage.TRUNCATING)
         self._touch(found)
         self._truncations.append(_QueuedTruncation(found, plan, then))
         return self._next_truncations(now_ms)
@@ -553,6 +520,7 @@ class Fetcher:
         now_ms: int,
     ) -> Effects:
         found = queued.found
+        assert self._truncating > 0, "a truncation ends once"
         self._truncating -= 1
         self._touch(found)
         effects: Effects = []
@@ -561,7 +529,7 @@ class Fetcher:
                 is_half_done = truncation is not None and truncation.is_begun
                 effects = self._files_failed(found, problem, now_ms, is_half_done=is_half_done)
         elif self._is_current(found):
-            found.stage = _Stage.FETCHING
+            found.enter(_Stage.FETCHING)
             effects = queued.then(now_ms)
         return effects + self._next_truncations(now_ms) + self.go(now_ms)
 
@@ -570,9 +538,9 @@ class Fetcher:
     ) -> Effects:
         """Handle a storage error. `is_half_done`: the log is damaged, so even a full disk is fatal."""
         if problem.is_passing and not is_half_done:
-            found.stage = _Stage.FETCHING
+            found.enter(_Stage.FETCHING)
             return self._retry(found, Code.KAFKA_STORAGE_ERROR, now_ms, why=str(problem))
-        found.stage = _Stage.FAILED
+        found.enter(_Stage.FAILED)
         found.partition.go_offline(problem)
         return self._on_storage_failure(found.partition, now_ms)
 
@@ -580,10 +548,10 @@ class Fetcher:
 
     def _refused(self, found: _Followed, position: Position, code: Code, now_ms: int) -> Effects:
         if code == Code.FENCED_LEADER_EPOCH:
-            found.stage = _Stage.FAILED  # newer metadata is on its way (I23)
+            found.enter(_Stage.FAILED)  # newer metadata is on its way (I23)
             return []
         if code == Code.OFFSET_OUT_OF_RANGE:
-            found.stage = _Stage.RESETTING
+            found.enter(_Stage.RESETTING)
             then = partial(self._end_came, position)
             return self._port.list_offset(self.leader_id, position, LATEST, then, now_ms)
         if code == Code.OFFSET_MOVED_TO_TIERED_STORAGE:
@@ -632,7 +600,7 @@ class Fetcher:
         if self._tier is None:
             why = "only the remote tier has the next records, and this node has no tier"
             return self._retry(found, Code.OFFSET_MOVED_TO_TIERED_STORAGE, now_ms, why=why)
-        found.stage = _Stage.RESETTING
+        found.enter(_Stage.RESETTING)
         leader = _LeaderAnswers(self._port, self.leader_id, position)
         then = partial(self._beginning_found, position)
         return TierStart(found.partition, leader, self._tier, then).begin(now_ms)
@@ -663,7 +631,7 @@ class Fetcher:
 
     def _reset_failed(self, found: _Followed, problem: KafkaError, now_ms: int) -> Effects:
         if problem.code == Code.FENCED_LEADER_EPOCH:
-            found.stage = _Stage.FAILED
+            found.enter(_Stage.FAILED)
             return []
         found.not_before_ms = now_ms + self._backoff_ms
         return self._resume(found, now_ms)
@@ -674,7 +642,7 @@ class Fetcher:
 
     def _resume(self, found: _Followed, now_ms: int) -> Effects:
         self._touch(found)
-        found.stage = _Stage.FETCHING
+        found.enter(_Stage.FETCHING)
         return self.go(now_ms)
 
 

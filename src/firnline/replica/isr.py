@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.errors import Code
 from firnline.base.ids import NO_BROKER_EPOCH, NO_OFFSET
-from firnline.base.replicas import IsrMember
+from firnline.base.replicas import IsrChange, IsrMember
 
 # Earlier than any time.
 _NEVER_MS = -(1 << 62)
@@ -106,10 +106,18 @@ class FetchClock:
 class ReplicaState:
     """The state of one follower, from its Fetches in the present leader epoch (I13); offsets are -1 before.
 
-    leader_end_offset  our log end offset at its last Fetch
+    end_offset         its fetch offset: it has every record below. It may fall, for it may truncate, and what
+                       it claims is not checked: the high watermark never follows it beyond our own log
+    log_start_offset   its log start offset. The lowest of all is the low watermark of DeleteRecords
+    leader_end_offset  our log end offset at its last Fetch; never falls within the epoch. A follower that
+                       reaches it was caught up at that Fetch, however much was appended since
     fetched_ms         the time of its last Fetch
-    broker_epoch       None before its first Fetch; -1 if its protocol version has none
-    clock              of the session in which it rests; None if it does not rest
+    broker_epoch       of the incarnation that fetched: only that one may join the ISR (I15, I17). None before
+                       its first Fetch; -1 if its protocol version has none
+    clock              of the session in which it rests, and which has the time of its last Fetch; None if it
+                       does not rest
+    _caught_up_ms      when it last had every record, as far as known without `clock`; never falls within the
+                       epoch. It leaves the ISR when that is longer ago than replica.lag.time.max.ms (I20)
     """
 
     __slots__ = (
@@ -206,6 +214,48 @@ def proposal(
         epoch = None if follower is None else follower.broker_epoch
         found.append(IsrMember(broker_id, NO_BROKER_EPOCH if epoch is None else epoch))
     return tuple(found)
+
+
+def assert_maximal(
+    isr: Sequence[int], maximal_isr: Sequence[int], proposed: IsrChange | None
+) -> None:
+    """Assert, at each change of them, that every replica counts that may be in the committed ISR (R6, R7)."""
+    assert all(each in maximal_isr for each in isr), "the maximal ISR holds all of the ISR (R6)"
+    assert proposed is None or all(each in maximal_isr for each, _ in proposed.new_isr), (
+        "a proposed member counts until the proposal is decided (R7)"
+    )
+
+
+def assert_known(
+    maximal_isr: Sequence[int], followers: dict[int, ReplicaState], node_id: int
+) -> None:
+    """Assert that a leader has the state of each member: without it, none would hold the high watermark."""
+    assert all(each in followers for each in maximal_isr if each != node_id), (
+        "a leader knows how far each member of the maximal ISR is (R6)"
+    )
+
+
+def assert_committed(
+    end_offset: int, maximal_isr: Sequence[int], followers: dict[int, ReplicaState]
+) -> None:
+    """Assert R6 for a new high watermark. Skips a member that only the controller's answer names."""
+    known = (followers.get(broker_id) for broker_id in maximal_isr)
+    assert all(each is None or each.end_offset >= end_offset for each in known), (
+        "each member of the maximal ISR has what is committed (R6)"
+    )
+
+
+def assert_may_join(
+    members: Sequence[int],
+    isr: Sequence[int],
+    followers: dict[int, ReplicaState],
+    needed_offset: int,
+) -> None:
+    """Assert R8 for a proposal. `needed_offset`: what a member that is not in `isr` must have fetched."""
+    new = (followers[broker_id] for broker_id in members if broker_id not in isr)
+    assert all(each.end_offset >= needed_offset for each in new), (
+        "a replica that joins has every committed record, in this leader epoch (R8)"
+    )
 
 
 def is_stale(brokers: Brokers, replica_id: int, broker_epoch: int) -> bool:

@@ -31,6 +31,10 @@ from firnline.replica.isr import (
     Brokers,
     FetchClock,
     ReplicaState,
+    assert_committed,
+    assert_known,
+    assert_maximal,
+    assert_may_join,
     is_refused,
     is_stale,
     lowest_start,
@@ -72,20 +76,26 @@ _new_tuple = tuple.__new__  # half the cost of the class's constructor
 class Partition:
     """One hosted partition.
 
+    log              the records. Only its leader, or the fetcher of its leader epoch, appends to it
     node_id          this broker
     fsync_rule       when a response waits for the disk: firnline.acks.fsync
     brokers          what metadata says of the other brokers
+    leader_id        the leader in the newest metadata; -1: none, or the replica was removed
     leader_epoch     never falls (rel-R16): records of an older leader carry an older epoch
     partition_epoch  never falls (rel-R16): the controller accepts a proposal only for its own partition epoch
+    replicas         the assignment, preferred leader first
     isr              the ISR that the controller committed, as far as this broker knows
     maximal_isr      the replicas that must have a record before it is committed: `isr`, and those that our
                      unanswered proposals would add (rel-R7). The controller may have added them already
     proposed         the ISR change under way, or None. One at a time (I15): of two with one partition epoch
                      the controller could apply either
     unanswered_proposals  those that brought no answer and that the controller may still apply
-    followers        the other replicas and members of the ISR, by id, while this broker leads
+    followers        the other replicas and members of the ISR, by id, while this broker leads; else empty
+    epoch_start_offset  where this leader epoch begins. No follower below joins: it may truncate (R8)
     is_alone         no other replica counts: an append is committed at once
+    is_offline       the files failed; for good in this run (P9). `failed_by` says why, for the operator
     refusal          None exactly while this broker leads and the files are intact; an append checks only this
+    ..._waiters      delayed fetches; produce requests until a high watermark; DeleteRecords until a low one
     """
 
     __slots__ = (
@@ -180,6 +190,7 @@ class Partition:
         self._set_followers()
         if is_new_epoch:
             self._begin_epoch(is_new_leader=not was_leader, now_ms=now_ms)
+        assert_known(self.maximal_isr, self.followers, self.node_id)
         self._advance_high_watermark(now_ms)
         return is_new_epoch
 
@@ -194,11 +205,10 @@ class Partition:
         self._assert_isr()
 
     def _assert_isr(self) -> None:
-        """rel-R7: no member of the ISR lacks a committed record. Called per change, not per request."""
-        assert all(each in self.maximal_isr for each in self.isr), (
-            "the maximal ISR holds all of the ISR"
-        )
+        """Called at each change of the ISR, not at each request."""
+        assert_maximal(self.isr, self.maximal_isr, self.proposed)
         assert not self.is_alone or self.maximal_isr == (self.node_id,), "no other replica counts"
+        assert not self.is_alone or self.min_isr <= 1, "alone, it commits without a look at R13"
 
     def _drop_impossible_proposals(self) -> None:
         """Drop those that no controller can apply any more; members of the others count (rel-R7)."""
@@ -289,6 +299,8 @@ class Partition:
         refusal = self.refusal
         if refusal is not None:
             return refusal
+        assert self.leader_id == self.node_id, "only the leader appends (R15)"
+        assert not self.is_offline, "files that failed once take no record (P9)"
         log = self.log
         if acks == ACKS_ALL and len(self.isr) < self.min_isr:
             return TOO_FEW_BEFORE
@@ -497,6 +509,7 @@ class Partition:
         """
         if self.unanswered_proposals and self.proposed is None:
             self._drop_impossible_proposals()
+            self._assert_isr()
         self.shrink(now_ms)
         if self.unanswered_proposals and self.proposed is None and self.refusal is None:
             self._propose_anew()
@@ -517,6 +530,9 @@ class Partition:
             self._propose(stay)  # a member counts until the controller removed it
 
     def _propose(self, members: Sequence[int]) -> None:
+        assert self.proposed is None, "one proposal at a time (I15)"
+        needed_offset = max(self.log.high_watermark, self.epoch_start_offset)
+        assert_may_join(members, self.isr, self.followers, needed_offset)
         self._settle_followers()
         self.proposed = IsrChange(
             self.topic_id,
@@ -578,6 +594,7 @@ class Partition:
             ):
                 end = follower.end_offset
         if end > log.high_watermark:
+            assert_committed(end, self.maximal_isr, self.followers)
             log.advance_high_watermark(end)
 
     # ----------------------------------------------------------------------------------- read

@@ -13,13 +13,14 @@ from firnline.base.background import Background, Work
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import PartitionKey, TopicPartition
+from firnline.base.replicas import EpochEnd, FetchReply, LeaderFetch, LeaderPort, Position
 from firnline.replica.alter import AlterPartitions, AskController, IsrCounters
 from firnline.replica.directories import DirectoryAssignments
-from firnline.replica.follower import Fetcher, FetchReply, LeaderFetch, LeaderPort, Position
+from firnline.replica.follower import Fetcher
 from firnline.replica.isr import Brokers
 from firnline.replica.partition import Partition
 from firnline.replica.sole_replicas import SoleReplicas
-from firnline.replica.tier_start import EpochEnd, Tier
+from firnline.replica.tier_start import Tier
 
 _SHRINK_TIMER = ("replica", "shrink")
 # Some 3 us each.

@@ -76,6 +76,7 @@ class SoleReplicas:
     ) -> Effects:
         if self._is_stopped:
             return []
+        assert directory in self._syncing, "one sync of a log directory at a time"
         self._syncing.discard(directory)
         effects: Effects = []
         for (partition, end_offset), problem in results:

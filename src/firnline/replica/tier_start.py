@@ -14,13 +14,12 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.replicas import EpochEnd
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.producer_snapshot import SnapshotRows
 from firnline.log.log import Log
 from firnline.log.truncation import Truncation
 from firnline.replica.partition import Partition
-
-EpochEnd = tuple[int, int]  # leader epoch and its end offset; (-1, -1) for none
 
 
 class TierState(NamedTuple):

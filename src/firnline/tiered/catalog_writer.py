@@ -36,7 +36,7 @@ from firnline.tiered.catalog_guard import (
     still_there,
     unexplained,
 )
-from firnline.tiered.hosted import Done, Hosted, Services
+from firnline.tiered.hosted import Hosted, Services, TaskCallback
 from firnline.tiered.objects.binding import WrongTier
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import (
@@ -344,7 +344,7 @@ class CatalogKeeper:
         self._hosted = hosted
         self._writer: CatalogWriter | None = None
         self._is_writing = False
-        self._waiting: list[Done] = []
+        self._waiting: list[TaskCallback] = []
         self._written: object = None
         # The metadata returns the changes since this mark; None: compare everything.
         self._mark: Mark | None = None
@@ -368,7 +368,7 @@ class CatalogKeeper:
         """Whether the newest head has the present state."""
         return self._services.catalog is None or self._written == self._signature()
 
-    def request(self, then: Done, now_ms: int) -> Effects:
+    def request(self, then: TaskCallback, now_ms: int) -> Effects:
         """Write the catalog if it is not current; then call `then(error or None, now_ms)`."""
         if self.is_current and not self._is_writing:
             return then(None, now_ms)
@@ -477,7 +477,7 @@ class CatalogKeeper:
             return False
         return not self._missing(look)
 
-    def compare(self, then: Done, now_ms: int) -> Effects:
+    def compare(self, then: TaskCallback, now_ms: int) -> Effects:
         """As `request`, even if the catalog seems current: the metadata has lost records."""
         self._written = None
         if self._services.catalog is not None:
@@ -558,7 +558,7 @@ class CatalogKeeper:
         self,
         signature: object,
         mark: Mark,
-        waiting: list[Done],
+        waiting: list[TaskCallback],
         result: tuple[CatalogUpdate, Exception | None] | Exception,
         now_ms: int,
     ) -> Effects:
@@ -597,7 +597,9 @@ class CatalogKeeper:
         waiting, self._waiting = self._waiting, []
         return self._refuse(error, waiting, now_ms)
 
-    def _refuse(self, error: FirnlineError, waiting: Sequence[Done], now_ms: int) -> Effects:
+    def _refuse(
+        self, error: FirnlineError, waiting: Sequence[TaskCallback], now_ms: int
+    ) -> Effects:
         self._hosted.catalog_problem = str(error)
         effects: Effects = []
         if isinstance(error, ExplainsLess | WrongTier) and self._said != str(error):

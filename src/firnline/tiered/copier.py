@@ -1,9 +1,16 @@
-"""The leader's copy task: finished local segments go to the tier, one at a time, in order. PURE.
+"""The copy task of a partition's leader: copies closed segments to the tier, one at a time, in order. PURE.
 
-COPY_STARTED is in the metadata before the first byte leaves, COPY_FINISHED after the store has it all
-(rel-T4, T5). Every attempt has a segment id of its own (rel-T12); what a failed one left is deleted
-at once, or by `expiry`. Nothing at or above the last stable offset is copied (X30). A loss of the
-leadership ends the task after the segment in hand (T8). Source: spec 3.4; F1-F10, F25, F30.
+Theory of operation. For each segment the task
+
+1. verifies every batch and makes the remote objects, in a worker thread (objects/verified); 2. publishes
+COPY_STARTED in the metadata, before the first byte leaves (rel-T4); 3. puts the objects, in a worker thread;
+4. publishes COPY_FINISHED, after the store has all of them (rel-T5). From then on the tier serves the
+segment, and
+   the local one may be deleted.
+
+Every attempt has a segment id of its own (rel-T12). The objects of a failed attempt are deleted at once, or
+later by `expiry`. Nothing at or above the last stable offset is copied (X30). After a loss of the leadership
+the task ends with the present segment (T8). Source: spec 3.4; F1-F10, F25, F30.
 """
 
 from bisect import bisect_left
@@ -20,8 +27,7 @@ from firnline.formats import leader_epoch_checkpoint
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.log.segments import ClosedSegment
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
-from firnline.tiered.hosted import Done, Hosted, Services, closed_from
-from firnline.tiered.late_copies import LateCopies
+from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
 from firnline.tiered.lineage import first_served, segment_epochs
 from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.objects.verified import ToCopy, VerifiedSegment, read_verified
@@ -33,38 +39,45 @@ from firnline.tiered.spi import (
     SegmentState,
     SegmentUpdate,
 )
+from firnline.tiered.unconfirmed_copies import UnconfirmedCopies
 
 QUOTA_CHECK_MS = 1000
-# A damaged segment is read again so often: it may have been the memory.
+# The interval at which a damaged segment is read again: the error may have been in memory.
 LOOK_AGAIN_MS = 10 * MINUTE_MS
 
 
 class Copier:
-    """Copies what is due of one led partition. `run` answers once; one run at a time."""
+    """Copies the due segments of one led partition. `run` calls back once; there is one run at a time."""
 
     def __init__(
-        self, services: Services, hosted: Hosted, catalog: CatalogKeeper, late: LateCopies
+        self, services: Services, hosted: Hosted, catalog: CatalogKeeper, late: UnconfirmedCopies
     ) -> None:
         self._services = services
         self._late = late
         self._hosted = hosted
         self._catalog = catalog
-        self._done: Done | None = None
+        # The continuation of the run under way; None: no run. One at a time, so segments go in order.
+        self._done: TaskCallback | None = None
+        # This leader has taken the log start from the tier, which it does once, before its first copy. It is
+        # used only without a catalog; with one, the first comparison does it.
         self._has_adopted = False
         catalog.on_compared = self._adopt_log_start
-        # A copy whose COPY_FINISHED may or may not have been committed (F10).
+        # A copy whose COPY_FINISHED may or may not have been committed (F10). It is settled before the next
+        # copy begins, and stays in `copying` until then, so that nobody deletes it (rel-T13).
         self._unsure: RemoteSegment | None = None
-        # Custom metadata over the limit stops the task until the next change of role (T10).
+        # Custom metadata was over the limit: no copy begins until the next change of role (T10), which makes
+        # a new Copier. A retry would fail again, and leave another copy behind.
         self.is_stopped = False
-        # The segment that is damaged here, why, and when it is looked at again.
+        # The segment that is damaged here, why, and when it is read again. Nothing after it is copied, as the
+        # tier has no gaps (T2). None once a segment was read undamaged.
         self._damaged: tuple[ClosedSegment, DamagedSegment, int] | None = None
 
     @property
     def is_running(self) -> bool:
         return self._done is not None
 
-    def run(self, now_ms: int, done: Done) -> Effects:
-        """Copy everything that is due; `done(None, now_ms)` when it is, or with the first error."""
+    def run(self, now_ms: int, done: TaskCallback) -> Effects:
+        """Copy all due segments; then call `done(None, now_ms)`, or with the first error."""
         assert self._done is None, "one run at a time"
         self._done = done
         hosted, services, metadata = self._hosted, self._services, self._services.metadata
@@ -80,7 +93,7 @@ class Copier:
         return self._compare(now_ms)
 
     def _compare(self, now_ms: int) -> Effects:
-        """Copy, once the catalog was compared with what is known."""
+        """Copy after the catalog has been compared with the metadata."""
         hosted, services = self._hosted, self._services
         if not self._catalog.explains_all() and self._catalog.is_begun:
             return self._catalog.compare(self._catalog_begun, now_ms)
@@ -96,17 +109,17 @@ class Copier:
     def _finish(self, error: FirnlineError | None, now_ms: int) -> Effects:
         done, self._done = self._done, None
         assert done is not None
-        # What is withheld is asked when it is told: it may be over before this task runs again.
-        is_told = error is None or isinstance(error, HistoryUnknown)
-        self._hosted.copy_problem = None if is_told else str(error)
+        # Withheld metadata is checked again when it is reported: it may have been solved before the next run.
+        is_reported = error is None or isinstance(error, HistoryUnknown)
+        self._hosted.copy_problem = None if is_reported else str(error)
         return done(error, now_ms)
 
     def _adopt_log_start(self, now_ms: int) -> Effects:
-        """Take the log start from the tier, where deletes went on before this node led (3.4-1, X42).
+        """Raise the log start to that of the tier, which earlier leaders may have raised (3.4-1, X42).
 
-        Only once it is known that the metadata explains all that the catalog did. Never above local data, and
-        never to local data where the metadata does not say that the tier ever had what lay right below it:
-        that is a loss to report, not to act on (F28).
+        Only after the metadata has been found to have all that the catalog has. Never above local records;
+        and never to their start if the metadata does not show that the tier has had the records right below
+        it: that is a loss to report, and not to act on (F28).
         """
         hosted = self._hosted
         segments = self._services.metadata.segments(hosted.where)
@@ -121,7 +134,7 @@ class Copier:
         return self._services.in_turns.begin(_others(steps), now_ms)
 
     def _adopting(self, segments: Sequence[RemoteSegment]) -> Generator[None, None, None]:
-        """Nearly always the first segment serves. Where it takes more steps and the log changed: anew."""
+        """Find the first offset that is served, usually in the first segment; again if the log changes."""
         hosted, log = self._hosted, self._hosted.log
         while hosted.leads:
             local_start, history = log.local_log_start_offset, log.epochs.entries()
@@ -139,7 +152,7 @@ class Copier:
             return
 
     def _was_copied(self, offset: int) -> bool:
-        """Whether the metadata says that the tier has had the offset, deleted since or not."""
+        """Whether the metadata shows that the tier has, or has had, the offset."""
         epoch = self._hosted.log.epochs.epoch_at(offset)
         if epoch is None:
             return False
@@ -172,9 +185,9 @@ class Copier:
             if local == candidate and now_ms < again_ms:
                 return self._finish(problem, now_ms)
         assert candidate.end_offset < hosted.log.last_stable_offset, (
-            "what is undecided stays here (X30)"
+            "records above the last stable offset stay local (X30)"
         )
-        assert candidate.end_offset > covered, "what the tier has is not copied again"
+        assert candidate.end_offset > covered, "offsets that the tier has are not copied again"
         services.copy_rate.note(candidate.size_bytes, now_ms)
         return self._check(candidate, now_ms)
 
@@ -188,7 +201,7 @@ class Copier:
             yield segment
 
     def _check(self, local: ClosedSegment, now_ms: int) -> Effects:
-        """Have every batch looked at before anything is said of a copy, or put."""
+        """Verify every batch before anything is published or put."""
         services, hosted, log = self._services, self._hosted, self._hosted.log
         epochs, history = self._epochs_of(local), log.epochs.entries()
         closed = log.closed_segments()
@@ -227,9 +240,7 @@ class Copier:
         is_there = next(closed_from(hosted.log, local.base_offset), None) == local
         is_as_it_was = is_there and self._epochs_of(local) == epochs
         if not hosted.leads or not is_as_it_was:
-            return self._finish(
-                None, now_ms
-            )  # truncated or deleted meanwhile: what is wrong is gone
+            return self._finish(None, now_ms)  # truncated or deleted meanwhile, with the damage
         if isinstance(result, DamagedSegment):
             return self._refuse(local, result, now_ms)
         if isinstance(result, Exception):
@@ -239,11 +250,11 @@ class Copier:
         told: Effects = []
         if verified.rebuilt:
             files = ", ".join(verified.rebuilt)
-            told = [Warn(line=f"{local.stem_path}: {files} damaged here, built again for the tier")]
+            told = [Warn(line=f"{local.stem_path}: {files} damaged here, rebuilt for the tier")]
         return [*told, *self._begin(local, verified.data, epochs, now_ms)]
 
     def _refuse(self, local: ClosedSegment, problem: DamagedSegment, now_ms: int) -> Effects:
-        """Nothing of the segment is copied, and nothing after it: the replicas keep what they have."""
+        """Copy neither the segment nor any later one: the replicas keep their local segments."""
         is_new = self._damaged is None or self._damaged[0] != local
         self._damaged = (local, problem, now_ms + LOOK_AGAIN_MS)
         self._services.counters.damaged_segments += is_new
@@ -260,7 +271,7 @@ class Copier:
         services, hosted = self._services, self._hosted
         try:
             largest_time_ms = local.largest_time_ms()
-        except StorageError as problem:  # an index of it is built again, or cannot be
+        except StorageError as problem:  # an index of it is being rebuilt, or cannot be
             return self._finish(problem, now_ms)
         segment = RemoteSegment(
             topic_id=hosted.where.topic_id,
@@ -294,7 +305,7 @@ class Copier:
     ) -> Effects:
         services = self._services
         if error is not None:
-            # The record may be in the log all the same: `expiry` deletes what it names (F1).
+            # The record may be in the log nevertheless: then `expiry` deletes its objects (F1).
             services.copying.discard(segment)
             return self._finish(error, now_ms)
         services.counters.copy_requests += 1
@@ -325,16 +336,18 @@ class Copier:
         return self._publish_finished(segment._replace(custom_metadata=result), now_ms)
 
     def _is_still_ours(self, segment: RemoteSegment, local: ClosedSegment) -> bool:
-        """Whether what was read is what the log has: an unclean election may have cut it meanwhile."""
+        """Whether the log still has the copied bytes. An unclean election may have truncated it."""
         if segment.end_offset >= self._hosted.log.log_end_offset:
             return False
         if segment.end_offset < self._hosted.log.log_start_offset:
-            return True  # deleted meanwhile, as a whole: expired in the tier too (F30)
+            return True  # deleted meanwhile, as a whole: it expires in the tier, too (F30)
         return self._epochs_of(local)[-1:] == segment.epochs[-1:]
 
     def _publish_finished(self, segment: RemoteSegment, now_ms: int) -> Effects:
         copying = self._services.copying.of(segment.topic_id_partition)
-        assert segment.segment_id in copying, "until it is settled nobody else cleans it (rel-T13)"
+        assert segment.segment_id in copying, (
+            "until it is settled no other task cleans it up (rel-T13)"
+        )
         change = _change(self._services, segment, SegmentState.COPY_FINISHED, now_ms)
         return self._services.metadata.update(change, partial(self._finished, segment), now_ms)
 
@@ -348,12 +361,12 @@ class Copier:
     def _copy_counts(self, segment: RemoteSegment, now_ms: int) -> Effects:
         self._unsure = None
         self._services.copying.discard(segment)
-        self._hosted.metadata_version += 1  # also if a metadata manager forgets to say so
+        self._hosted.metadata_version += 1  # also if a metadata manager does not call back
         effects = self._catalog.request(_ignore, now_ms) if self._hosted.leads else []
         return effects + self._next(now_ms)
 
     def _settle(self, segment: RemoteSegment, now_ms: int) -> Effects:
-        """Find out whether a COPY_FINISHED of unknown outcome is there; if not, publish it again."""
+        """Check whether a COPY_FINISHED of unknown outcome is committed; if not, publish it again."""
         known = self._services.metadata.get(segment.topic_id_partition, segment.segment_id)
         if known is not None and known.state == SegmentState.COPY_STARTED:
             return self._publish_finished(segment, now_ms)
@@ -362,7 +375,7 @@ class Copier:
         return self._copy_counts(segment, now_ms)
 
     def give_up(self, now_ms: int) -> Effects:
-        """A copy of unknown outcome is not this node's to finish: the role is over, or it was deleted."""
+        """Leave a copy of unknown outcome: the role has ended, or the segment is deleted."""
         segment, self._unsure = self._unsure, None
         if segment is None:
             return []
@@ -372,7 +385,7 @@ class Copier:
     # -------------------------------------------------------------------------------- failure
 
     def _failed(self, segment: RemoteSegment, error: FirnlineError, now_ms: int) -> Effects:
-        """Take back what was begun: DELETE_STARTED, delete, DELETE_FINISHED (3.4-6); then report."""
+        """Undo a failed copy: DELETE_STARTED, delete, DELETE_FINISHED (3.4-6); then report the error."""
         self._services.counters.copy_errors += 1
         change = _change(self._services, segment, SegmentState.DELETE_STARTED, now_ms)
         then = partial(self._taking_back, segment, error)
@@ -416,7 +429,7 @@ class Copier:
         return self._left_behind(segment, error, now_ms)
 
     def _left_behind(self, segment: RemoteSegment, error: FirnlineError, now_ms: int) -> Effects:
-        """What could not be taken back is `expiry`'s, which finds it by its state."""
+        """The objects could not be deleted: `expiry` finds them by the segment's state."""
         self._services.copying.discard(segment)
         return self._finish(error, now_ms)
 
@@ -453,9 +466,9 @@ def _change(
 
 
 def copy_segment(services: Services, segment: RemoteSegment, data: SegmentData) -> bytes | None:
-    """Store what is to be copied. Returns custom metadata; raises whatever fails.
+    """Put the objects; return the custom metadata. Raises any error of the store.
 
-    The limit is for what plug-ins make up: a fingerprint has a bound of its own.
+    The limit concerns the custom metadata of plug-ins: a fingerprint has a bound of its own.
     """
     custom = services.storage.copy_segment(segment, data)
     limit = services.settings.custom_metadata_max_bytes

@@ -1,9 +1,17 @@
-"""The leader's expiration task: what the remote tier no longer has to keep. PURE.
+"""The expiration task of a partition's leader: deletes remote segments beyond the retention. PURE.
 
-Order of a run (rel-T2, X33): decide; raise the log start; DELETE_STARTED for each; write the catalog
-without them; delete each and say DELETE_FINISHED. Whoever leads next finds what was left by its state
-or by the log start. `decide` is a function of the log and the metadata alone. Source: spec 3.7, T12,
-T49; F21, F22, F31-F33.
+Theory of operation. The order of a run (rel-T2, X33):
+
+1. decide which segments to delete, and the new log start offset (`decide`, which depends only on the log and
+the
+   metadata);
+2. raise the log start offset, so that no consumer reads them any more;
+3. publish DELETE_STARTED for each;
+4. write the catalog without them;
+5. delete the objects of each, and publish DELETE_FINISHED.
+
+After a crash the next leader finds the remaining work by the states of the segments, or by the log start
+offset. Source: spec 3.7, T12, T49; F21, F22, F31-F33.
 """
 
 from bisect import bisect_left
@@ -17,21 +25,21 @@ from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.log.log import Log
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
-from firnline.tiered.hosted import Done, Hosted, Services, closed_from
+from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
 from firnline.tiered.metadata.log import HistoryUnknown
-from firnline.tiered.retained import Key, Retained
+from firnline.tiered.retained import Retained, RetainedKey
 from firnline.tiered.settings import NO_LIMIT
 from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
 
-# Segments that are judged in a step of the loop.
-JUDGED_IN_STEP = 1000
+# Segments that one step checks.
+CHECKED_IN_STEP = 1000
 
 Segments = Sequence[RemoteSegment]
 Steps = Generator[None, None, "Decision | KafkaError"]
 
 
 class Decision(NamedTuple):
-    """What goes, oldest first, and where the log begins afterwards."""
+    """The segments to delete, oldest first, and the new log start offset."""
 
     segments: Segments
     log_start_offset: int
@@ -39,12 +47,12 @@ class Decision(NamedTuple):
 
 # A protocol, because tests decide on a list of segments without a tier.
 class Tier(Protocol):
-    """What is asked of the tier, whenever it is: it may say more between two steps of a decision.
+    """The state of the tier, which may change between two steps of a decision.
 
     unfinished      segments that are being copied or deleted
-    copying         those that this node is copying: from the first of them on nothing is looked at
+    copying         those that this node is copying: the decision ends before the first of them
     covered_offset  the last local offset that the tier has (`Hosted.covered_offset`)
-    is_dangling     a COPY_STARTED that nobody will finish
+    is_dangling     whether a COPY_STARTED will never be finished
     """
 
     def unfinished(self) -> Segments | KafkaError: ...
@@ -62,13 +70,13 @@ def decide(
     late_put_ms: int = 0,
     applies_limits: bool = True,
 ) -> Steps:
-    """Apply the limits of the whole log to the remote segments of one partition; yields now and then.
+    """Apply the limits of the complete log to the remote segments of one partition, in slices.
 
-    It is decided on one moment: what changes between two steps has it decided anew, but for segments that
-    were copied behind all others. Whoever acts on it does so in the last step.
+    The decision is about one moment: a change between two steps starts it again, except newly copied segments
+    after all others. The caller acts on it in the last step.
 
-    late_put_ms     so long after an abandoned copy was deleted it is deleted once more
-    applies_limits  False: only what lies below the log start or was begun to be deleted goes
+    late_put_ms     delete an abandoned copy once more this long after its deletion
+    applies_limits  False: delete only segments below the log start, and those whose deletion has begun
     """
     begun = yield from _begun(tier, now_ms, late_put_ms)
     if isinstance(begun, KafkaError):
@@ -77,9 +85,7 @@ def decide(
         problem = yield from retained.bring_up_to_date()
         if problem is not None:
             return problem
-        if (
-            not retained.lineage.epochs
-        ):  # an epoch cache that knows nothing decides nothing (rel-T14)
+        if not retained.lineage.epochs:  # without leader epochs nothing is decided (rel-T14)
             return Decision(begun, log.log_start_offset)
         covered = tier.covered_offset()
         if isinstance(covered, KafkaError):
@@ -93,7 +99,7 @@ def decide(
             if not walk.is_valid():
                 break
         else:
-            # With them what an unclean election left below every epoch we know (3.7-6).
+            # And segments of an unclean election below all known epochs (3.7-6).
             due = [*begun, *retained.own.rows[: walk.at], *retained.below.rows]
             return Decision(due, max(walk.log_start_offset, log.log_start_offset))
 
@@ -101,13 +107,13 @@ def decide(
 def _begun(
     tier: Tier, now_ms: int, late_put_ms: int
 ) -> Generator[None, None, list[RemoteSegment] | KafkaError]:
-    """Return the deletions that were begun, and the copies that nobody will finish."""
+    """Return the deletions that have begun, and the copies that will never be finished."""
     unfinished = tier.unfinished()
     if isinstance(unfinished, KafkaError):
         return unfinished
     chosen: list[RemoteSegment] = []
     for number, segment in enumerate(unfinished, 1):
-        if number % JUDGED_IN_STEP == 0:
+        if number % CHECKED_IN_STEP == 0:
             yield
         if segment.is_abandoned and now_ms - segment.event_timestamp_ms < late_put_ms:
             continue
@@ -117,9 +123,9 @@ def _begun(
 
 
 class _Walk:
-    """The limits of the whole log, and how far they move its start.
+    """Applies the limits of the complete log.
 
-    at  so many of the log's own segments go: all before the first one that may stay
+    at  the number of the log's own segments to delete: all before the first one that may stay
     """
 
     def __init__(
@@ -153,9 +159,10 @@ class _Walk:
         return max(total - self._limit_bytes, 0)
 
     def is_valid(self) -> bool:
-        """Whether what was found so far is still so.
+        """Whether the result so far is still valid.
 
-        No segment went, or came before others; what came behind all others has its turn another time.
+        It is not after a segment was removed, or added before others; those added after all others do not
+        matter.
         """
         if self._retained.moves != self._moves or self._log.config is not self._config:
             return False
@@ -168,16 +175,16 @@ class _Walk:
         stop = self._stop()
         return stop is None or not self.at or self._retained.own.keys[self.at - 1] < stop
 
-    def _stop(self) -> Key | None:
-        """Return where the first copy that is under way has its turn."""
+    def _stop(self) -> RetainedKey | None:
+        """Return the position of the first copy in progress."""
         keys = [self._retained.key(segment) for segment in self._tier.copying()]
         return min((key for key in keys if key is not None), default=None)
 
     def is_over(self) -> bool:
-        """Look at some more; whether the first one that may stay was found, or all go."""
+        """Check some more segments; whether the first one that may stay is found, or all are deleted."""
         own, stop = self._retained.own, self._stop()
         end = self._count if stop is None else min(bisect_left(own.keys, stop), self._count)
-        for segment in own.rows[self.at : min(end, self.at + JUDGED_IN_STEP)]:
+        for segment in own.rows[self.at : min(end, self.at + CHECKED_IN_STEP)]:
             if not self._goes(segment):
                 return True
             self.at += 1
@@ -196,15 +203,15 @@ class _Walk:
         return self._is_in_breach(segment.largest_time_ms, segment.size_bytes, segment.end_offset)
 
     def _local_only_bytes(self) -> int:
-        """Bytes of the local log that the tier does not count (rel-T15)."""
+        """The bytes of the local log that are not in the tier (rel-T15)."""
         return self._log.bytes_from(self._covered_offset + 1)
 
     def _drop(self, size_bytes: int) -> None:
-        """A segment goes for another reason; its bytes count no more."""
+        """A segment is deleted for another reason: do not count its bytes."""
         self._breach_bytes = max(self._breach_bytes - size_bytes, 0)
 
     def _is_in_breach(self, largest_time_ms: int, size_bytes: int, end_offset: int) -> bool:
-        """Whether the oldest segment left must go, by time or size; if so the log starts after it."""
+        """Whether the oldest remaining segment exceeds a limit; then the log starts after it."""
         by_time = (
             self._retention_ms != NO_LIMIT and largest_time_ms <= self._now_ms - self._retention_ms
         )
@@ -216,10 +223,10 @@ class _Walk:
         return True
 
     def _expire_local(self) -> None:
-        """With nothing left in the tier: local segments that outlived the total limits are not kept for it.
+        """If no remote segment stays, also expire local segments beyond the total limits.
 
-        A store that is down longer than the retention must not fill the disk (F33). They are never
-        copied, for the log now starts after them; the local log drops them.
+        A store that is down for longer than the retention must not fill the disk (F33). The segments are
+        never copied, because the log start offset is above them now; the local log deletes them.
         """
         if not self._log.config.remote_storage_enable:
             return
@@ -228,18 +235,20 @@ class _Walk:
                 return
             try:
                 largest_time_ms = local.largest_time_ms()
-            except StorageError:  # an index of it is built again, or cannot be: the next look sees
+            except (
+                StorageError
+            ):  # an index of it is being rebuilt, or cannot be: retry in the next run
                 return
             if not self._is_in_breach(largest_time_ms, local.size_bytes, local.end_offset):
                 return
 
 
 class SegmentRemoval:
-    """Deletes given segments: all DELETE_STARTED first, `between`, then each object and DELETE_FINISHED.
+    """Deletes segments: DELETE_STARTED for all, `between`, then the objects and DELETE_FINISHED of each.
 
-    A segment that cannot be deleted stays DELETE_STARTED and does not hold up the others (F21); the
-    first error is reported. `may_go_on` is asked before each step. `is_final` False: unfinished copies of
-    other brokers stay DELETE_STARTED as well, for a put may bring their objects back.
+    A segment that cannot be deleted stays DELETE_STARTED, and does not block the others (F21); the first
+    error is reported. `may_go_on` is checked before each step. `is_final` False: unfinished copies of other
+    brokers stay DELETE_STARTED, too, because a late put may create their objects again.
     """
 
     def __init__(
@@ -248,8 +257,8 @@ class SegmentRemoval:
         segments: Sequence[RemoteSegment],
         *,
         may_go_on: Callable[[], bool],
-        between: Callable[[Done, int], Effects],
-        done: Done,
+        between: Callable[[TaskCallback, int], Effects],
+        done: TaskCallback,
         is_final: bool = True,
     ) -> None:
         self._services = services
@@ -262,10 +271,10 @@ class SegmentRemoval:
         self._error: FirnlineError | None = None
 
     def begin(self, now_ms: int) -> Effects:
-        """Go on with the next segment that is to be marked."""
+        """Continue with the next segment to mark."""
         if not self._may_go_on():
             return self._done(self._error, now_ms)
-        for _ in range(min(len(self._to_mark), JUDGED_IN_STEP)):
+        for _ in range(min(len(self._to_mark), CHECKED_IN_STEP)):
             segment = self._to_mark.popleft()
             if segment.state == SegmentState.DELETE_STARTED:
                 self._to_delete.append(segment)
@@ -283,7 +292,7 @@ class SegmentRemoval:
         return self.begin(now_ms)
 
     def _is_as_it_was(self, segment: RemoteSegment) -> bool:
-        """Whether it is still in the state in which its deletion was decided on, maybe hours ago."""
+        """Whether its state is still that of the decision, which may be hours old."""
         where = segment.topic_id_partition
         known = self._services.metadata.get(where, segment.segment_id)
         return known is not None and known.state == segment.state
@@ -313,7 +322,7 @@ class SegmentRemoval:
         return self.begin(now_ms)
 
     def _ready(self, error: FirnlineError | None, now_ms: int) -> Effects:
-        """Readers no longer hear of the segments; without that nothing is deleted yet."""
+        """The catalog does not have the segments any more; after an error nothing is deleted yet."""
         if error is not None:
             return self._done(error, now_ms)
         return self._delete_next(now_ms)
@@ -349,22 +358,22 @@ class SegmentRemoval:
 
 
 class Expiry:
-    """Expires what is due of one led partition. `run` answers once; one run at a time."""
+    """Deletes the due segments of one led partition. `run` calls back once; there is one run at a time."""
 
     def __init__(self, services: Services, hosted: Hosted, catalog: CatalogKeeper) -> None:
         self._services = services
         self._hosted = hosted
         self._catalog = catalog
         self._retained = Retained(services.metadata, hosted.where, hosted.log)
-        self._done: Done | None = None
-        self._limited_ms = 0  # when the limits were applied
+        self._done: TaskCallback | None = None
+        self._limited_ms = 0  # the last time that the limits were applied
 
     @property
     def is_running(self) -> bool:
         return self._done is not None
 
-    def run(self, now_ms: int, done: Done) -> Effects:
-        """Delete everything that is due; `done(None, now_ms)` when it is, or with the first error."""
+    def run(self, now_ms: int, done: TaskCallback) -> Effects:
+        """Delete all due segments; then call `done(None, now_ms)`, or with the first error."""
         assert self._done is None, "one run at a time"
         self._done = done
         refused = self._refuse(now_ms)
@@ -378,7 +387,7 @@ class Expiry:
         return self._services.in_turns.begin(self._other_steps(steps), now_ms)
 
     def _refuse(self, now_ms: int) -> Effects | None:
-        """Answer, or compare the catalog, where nothing may be decided now; None where it may."""
+        """Return None if a decision is possible now; else an error, or a comparison of the catalog."""
         hosted, metadata = self._hosted, self._services.metadata
         if not hosted.leads or not (hosted.is_tiered or hosted.is_emptied):
             return self._finish(None, now_ms)
@@ -392,7 +401,7 @@ class Expiry:
         return None
 
     def _explained(self, error: FirnlineError | None, now_ms: int) -> Effects:
-        """The catalog has been written, and with it compared; what it would lose, nobody decides on."""
+        """The catalog has been compared and written; after an error nothing is decided."""
         if error is None and not self._catalog.explains_all():
             error = KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata of the tier is changing")
         if error is not None:
@@ -402,7 +411,7 @@ class Expiry:
         return self.run(now_ms, done)
 
     def _steps(self, now_ms: int) -> Steps:
-        """Decide. Tiering may have been turned off: then the tier is emptied (T49)."""
+        """Decide. If tiering has been disabled, everything in the tier is deleted (T49)."""
         hosted, services = self._hosted, self._services
         if not hosted.is_tiered:
             return self._all_goes()
@@ -416,22 +425,22 @@ class Expiry:
         )
 
     def _all_goes(self) -> Steps:
-        """The log starts where local data does, and everything goes that is not being copied."""
+        """Move the log start to that of local records, and delete all segments that are not being copied."""
         log, where = self._hosted.log, self._hosted.where
         segments = self._services.metadata.segments(where)
         if isinstance(segments, KafkaError):
             return segments
         due: list[RemoteSegment] = []
-        for first in range(0, len(segments), JUDGED_IN_STEP):
+        for first in range(0, len(segments), CHECKED_IN_STEP):
             copying = self._services.copying.of(where)
-            some = segments[first : first + JUDGED_IN_STEP]
+            some = segments[first : first + CHECKED_IN_STEP]
             due += [s for s in some if s.segment_id not in copying]
-            if first + JUDGED_IN_STEP < len(segments):
+            if first + CHECKED_IN_STEP < len(segments):
                 yield
         return Decision(due, max(log.log_start_offset, log.local_log_start_offset))
 
     def _other_steps(self, steps: Steps) -> Work:
-        """Go on deciding, a step a turn; what was decided on is acted on in the last one."""
+        """Continue the decision, one step a turn; act on it in the last one."""
         was_tiered = self._hosted.is_tiered
         while True:
             now_ms = yield []
@@ -450,7 +459,7 @@ class Expiry:
         if decision.log_start_offset > hosted.log.log_start_offset:
             hosted.log.advance_log_start(decision.log_start_offset)
         assert hosted.log.log_start_offset >= decision.log_start_offset, (
-            "first nobody reads it (rel-T2, X33)"
+            "the log start is raised before a segment is deleted (rel-T2, X33)"
         )
         removal = SegmentRemoval(
             self._services,
@@ -473,14 +482,14 @@ class Expiry:
     def _finish(self, error: FirnlineError | None, now_ms: int) -> Effects:
         done, self._done = self._done, None
         assert done is not None
-        # What is withheld is asked when it is told: it may be over before this task runs again.
-        is_told = error is None or isinstance(error, HistoryUnknown)
-        self._hosted.expiry_problem = None if is_told else str(error)
+        # Withheld metadata is checked again when it is reported: it may have been solved before the next run.
+        is_reported = error is None or isinstance(error, HistoryUnknown)
+        self._hosted.expiry_problem = None if is_reported else str(error)
         return done(error, now_ms)
 
 
 class _AskedTier:
-    """What `decide` asks, of one partition."""
+    """`Tier` for one partition."""
 
     def __init__(self, services: Services, hosted: Hosted, now_ms: int) -> None:
         self._services = services
@@ -500,11 +509,11 @@ class _AskedTier:
         return self._hosted.covered_offset(self._services.metadata)
 
     def is_dangling(self, segment: RemoteSegment) -> bool:
-        """Whether nobody will finish a COPY_STARTED any more.
+        """Whether a COPY_STARTED will never be finished.
 
-        One of this broker's from before its start is dead. One of this process may have a
-        COPY_FINISHED under way until a publish times out; one of another broker may be a copy that
-        is finishing: both get their time (T8, rel-T13).
+        One of this broker from before its start will not. One of this process may have a COPY_FINISHED under
+        way until the publish times out; one of another broker may be a copy that is about to finish: both get
+        their time (T8, rel-T13).
         """
         services = self._services
         if segment.segment_id in services.copying.of(self._where):

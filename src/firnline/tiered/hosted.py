@@ -1,8 +1,7 @@
-"""One tiered partition on this node, and what its tasks share. PURE.
+"""One tiered partition on this node, and the services that tasks share. PURE.
 
-`Services` is what one node's tasks work with;
-`Hosted` is one partition during one role: a change of role makes a new one, so that a task that is
-still under way can see that its time is over. Source: spec 3.3, T8.
+`Services` are shared by all tasks of a node. `Hosted` is one partition in one role: a change of role makes a
+new one, so that a task in progress can see that its role has ended. Source: spec 3.3, T8.
 """
 
 from bisect import bisect_left
@@ -25,15 +24,15 @@ from firnline.tiered.lineage import highest_remote, ranges, segment_epochs
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import Mark, ObjectStore, RemoteLogMetadata, RemoteSegment, RemoteStorage
 
-Done = Callable[[FirnlineError | None, int], Effects]
+TaskCallback = Callable[[FirnlineError | None, int], Effects]
 
-# A leader gives way for one damaged segment so often at most, and remembers so many of them.
+# The intervals at which a leader may hand over because of the same damaged segment, and the number it keeps.
 HAND_OVER_AGAIN_MIN_MS, HAND_OVER_AGAIN_MAX_MS = 10 * MINUTE_MS, 24 * HOUR_MS
 HANDED_OVER_KEPT = 1000
 
 
 def closed_from(log: Log, offset: int) -> Iterator[ClosedSegment]:
-    """Iterate over the closed segments as they are now, from the one that holds `offset` on."""
+    """Iterate over the present closed segments, from the one with `offset` on."""
     closed = log.closed_segments()
     begin = bisect_left(closed, offset, key=attrgetter("end_offset"))
     return map(closed.__getitem__, range(begin, len(closed)))
@@ -41,7 +40,7 @@ def closed_from(log: Log, offset: int) -> Iterator[ClosedSegment]:
 
 @dataclass(slots=True)
 class Counters:
-    """Plain numbers for the metrics page. Names follow KIP-930 and KIP-963 (spec T50)."""
+    """Counters for the metrics. Names follow KIP-930 and KIP-963 (spec T50)."""
 
     copy_requests: int = 0
     copy_bytes: int = 0
@@ -58,7 +57,7 @@ class Counters:
 
 
 class ByteRate:
-    """A limit on bytes a second over sliding windows; `note` what was moved, then `excess_ms`. T48."""
+    """A limit of bytes per second over sliding windows: call `note`, then `excess_ms`. T48."""
 
     def __init__(self, bytes_per_second: int, windows: int, window_ms: int) -> None:
         self._limit = bytes_per_second
@@ -68,7 +67,7 @@ class ByteRate:
         self._total = 0
 
     def note(self, size_bytes: int, now_ms: int) -> None:
-        """Count bytes that move now."""
+        """Count bytes that are transferred now."""
         window = now_ms - now_ms % self._window_ms
         if self._moved and self._moved[-1][0] == window:
             self._moved[-1] = (window, self._moved[-1][1] + size_bytes)
@@ -77,7 +76,7 @@ class ByteRate:
         self._total += size_bytes
 
     def is_exceeded(self, now_ms: int) -> bool:
-        """Whether what moved within the windows is more than the limit allows for them."""
+        """Whether the bytes within the windows exceed the limit."""
         while self._moved and self._moved[0][0] <= now_ms - self._span_ms:
             self._total -= self._moved.popleft()[1]
         return self._total * 1000 > self._limit * self._span_ms
@@ -92,7 +91,7 @@ def _nobody(_where: TopicIdPartition, _problem: FirnlineError, _now_ms: int) -> 
 
 
 class Copying:
-    """Segments that a task of this process is copying, of any role: nobody else cleans them."""
+    """The segments that tasks of this process are copying, in any role: no other task cleans them up."""
 
     def __init__(self) -> None:
         self._ids: dict[TopicIdPartition, dict[Uuid, None]] = {}
@@ -108,13 +107,13 @@ class Copying:
             self._ids.pop(where, None)
 
     def of(self, where: TopicIdPartition) -> Collection[Uuid]:
-        """Return the ids of one partition's."""
+        """Return the ids of one partition's segments."""
         return self._ids.get(where, {})
 
 
 @dataclass(slots=True)
 class Services:
-    """What the tasks of one node share. `catalog` is None for a storage that is not an object store."""
+    """The services of one node's tasks. `catalog` is None for a storage that is not an object store."""
 
     settings: TierSettings
     metadata: RemoteLogMetadata
@@ -122,18 +121,19 @@ class Services:
     catalog: ObjectStore | None
     fs: Fs
     rng: Rng
-    # Raises in a worker thread where the store is not this cluster's; None where that cannot be asked.
+    # Raises, in a worker thread, if the store belongs to another cluster; None if that cannot be checked.
     check_owner: Callable[[], None] | None = None
     started_ms: int = 0
     counters: Counters = field(default_factory=Counters)
-    # Says why nothing of a partition may be copied or deleted: some of its metadata cannot be read.
+    # Returns an error if a partition has unreadable metadata, so that nothing of it may be copied or deleted.
     withheld: Callable[[TopicIdPartition], FirnlineError | None] = _all_known
     copying: Copying = field(default_factory=Copying)
-    # What one partition's tasks do in more than a step: the partitions take turns.
+    # Runs tasks of several steps; the partitions take turns.
     in_turns: Background = field(default_factory=lambda: Background("tier", takes_turns=True))
-    # Told of a local segment that is damaged: whoever can let another replica lead.
+    # Called for a damaged local segment, so that another replica leads.
     on_damaged: Callable[[TopicIdPartition, FirnlineError, int], Effects] = _nobody
-    # By damaged segment: when another replica was last asked to lead for it, and for how long that will do.
+    # By damaged segment: the last time that another replica was asked to lead, and the interval until the
+    # next.
     handed_over: dict[tuple[TopicIdPartition, int], tuple[int, int]] = field(default_factory=dict)
     copy_rate: ByteRate = field(init=False)
     fetch_rate: ByteRate = field(init=False)
@@ -148,10 +148,10 @@ class Services:
         )
 
     def may_hand_over(self, where: TopicIdPartition, base_offset: int, now_ms: int) -> bool:
-        """Whether another replica is to lead because of that segment, which is damaged here.
+        """Whether another replica should lead because this node's copy of the segment is damaged.
 
-        At once, then after a while that doubles each time: where every replica has the damage, they would
-        depose each other for ever.
+        At first at once, then after an interval that doubles each time: if every replica has the damage, the
+        leadership would move for ever otherwise.
         """
         key = (where, base_offset)
         before_ms, wait_ms = self.handed_over.pop(key, (0, 0))
@@ -164,7 +164,7 @@ class Services:
         return is_due
 
     def backoff_ms(self, failures: int) -> int:
-        """Return how long to wait after that many failures in a row: doubling, bounded, with jitter."""
+        """Return the backoff after that many failures in a row: doubling, bounded, with jitter."""
         s = self.settings
         wait = min(s.retry_backoff_ms << min(failures - 1, 20), s.retry_backoff_max_ms)
         spread = int(wait * s.retry_jitter)
@@ -172,7 +172,7 @@ class Services:
 
 
 class Hosted:
-    """One partition on this node, during one role of one leader epoch."""
+    """One partition on this node, in one role of one leader epoch."""
 
     def __init__(self, log: Log, *, is_leader: bool, leader_epoch: int) -> None:
         self.log = log
@@ -184,11 +184,11 @@ class Hosted:
         self.copy_problem: str | None = None
         self.expiry_problem: str | None = None
         self.catalog_problem: str | None = None
-        # Of those that the tier holds and the metadata does not know; above 0 nothing is copied or deleted.
+        # Segments in the tier that the metadata does not have; above 0 nothing is copied or deleted.
         self.unexplained_segments = 0
-        self.metadata_version = 0  # grows with each record about the partition that is applied
+        self.metadata_version = 0  # grows with each applied record about the partition
         self._covered: tuple[tuple[int, int, Epochs, int], int] | None = None
-        # What serves local offsets without a gap: its end, the epochs, and what each segment serves.
+        # The remote segments that serve local offsets without a gap: their end, the epochs, and the ranges.
         self._mark: Mark | None = None
         self._served_start = self._served_end = 0
         self._served_by: Epochs = ()
@@ -201,12 +201,12 @@ class Hosted:
 
     @property
     def is_tiered(self) -> bool:
-        """Whether the tier holds the partition, given that the node has one (T4)."""
+        """Whether the partition is tiered, given that the node has a tier (T4)."""
         return is_tiered(self.topic, self.log.config)
 
     @property
     def is_emptied(self) -> bool:
-        """Whether the topic left the tier with the order to delete what is there (T49)."""
+        """Whether tiering is disabled and the remote segments have to be deleted (T49)."""
         config = self.log.config
         return not config.remote_storage_enable and config.remote_log_delete_on_disable
 
@@ -215,15 +215,15 @@ class Hosted:
         return self.is_tiered and not self.log.config.remote_log_copy_disable
 
     def covered_offset(self, metadata: RemoteLogMetadata) -> int | KafkaError:
-        """Return up to which offset, inclusive, the local log may be given up to the tier; -1: none.
+        """Return the last offset, inclusive, up to which local segments may be deleted; -1: none.
 
-        The highest offset of this lineage in the tier (spec 3.6), but never beyond the first local
-        offset that no finished segment of the lineage serves: nothing is skipped, and nothing local
-        goes that is not there (T2, rel-P12).
+        It is the highest offset of this lineage in the tier (spec 3.6), but below the first local offset that
+        no finished segment of the lineage serves: so no local record is deleted that is not in the tier (T2,
+        rel-P12).
         """
         log = self.log
         highest = self.highest_remote(metadata)[0]
-        # The highest is looked up: a follower's log may grow up to it while nothing else changes.
+        # With the highest remote offset: a follower's log may grow up to it while nothing else changes.
         key = (self.metadata_version, log.local_log_start_offset, log.epochs.entries(), highest)
         if self._covered is not None and self._covered[0] == key:
             return self._covered[1]
@@ -235,7 +235,7 @@ class Hosted:
         return covered
 
     def _unbroken(self, metadata: RemoteLogMetadata, highest: int) -> int | KafkaError:
-        """Look on from where the segments ended that were there before, as long as none of them went."""
+        """Continue from the end of the earlier segments, as long as none of them is removed."""
         start, history = self.log.local_log_start_offset, self.log.epochs.entries()
         look = metadata.look(self.where, self._mark)
         if isinstance(look, KafkaError):
@@ -266,7 +266,7 @@ class Hosted:
         return at - 1
 
     def highest_remote(self, metadata: RemoteLogMetadata) -> tuple[int, int]:
-        """Return the highest tiered offset of this lineage and its epoch; (-1, -1) for none or unknown."""
+        """Return the highest remote offset of this lineage and its epoch; (-1, -1) if none or unknown."""
 
         def of_epoch(epoch: int) -> int | None:
             found = metadata.highest_offset(self.where, epoch)

@@ -1,8 +1,8 @@
-"""Which remote segments belong to a partition's history, and which offsets each may serve. PURE.
+"""Determines which remote segments are in a partition's lineage, and the offsets that each serves. PURE.
 
-The same offsets may lie in the tier several times, some of them from a history that an unclean
-election threw away. Leader epochs tell them apart, offsets alone never do (spec T6, trap X31).
-Epoch lists are ascending (epoch, first offset) pairs. Source: spec 3.5, 3.6, 3.20; rel-T9.
+The same offsets may be in the tier several times, some of them from a lineage that an unclean election ended.
+Only leader epochs distinguish them, offsets alone never do (spec T6, trap X31). Lists of epochs are ascending
+(epoch, first offset) pairs. Source: spec 3.5, 3.6, 3.20; rel-T9.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from firnline.formats.leader_epoch_checkpoint import Epochs
 
 
 class HasLineage(Protocol):
-    """A remote segment as far as lineage goes: `RemoteSegment`, `CatalogSegment`."""
+    """The fields of a remote segment that matter here: `RemoteSegment` and `CatalogSegment` have them."""
 
     @property
     def base_offset(self) -> int: ...
@@ -25,16 +25,16 @@ class HasLineage(Protocol):
 
 
 S = TypeVar("S", bound=HasLineage)
-# Segments that are compared with a history in a step of the loop.
+# Segments that one step compares with a history.
 COMPARED_IN_STEP = 500
 _by_base = attrgetter("base_offset", "end_offset")
 
 
 def segment_epochs(history: Sequence[tuple[int, int]], base_offset: int, end_offset: int) -> Epochs:
-    """Return the epochs inside [base, end], both inclusive; the first one begins at `base`.
+    """Return the epochs inside [base, end], both inclusive; the first one starts at `base`.
 
-    A history that begins above `base`, because the log start cut it, is taken as it is. Empty only
-    when it begins above `end`: such a segment must not be copied (spec 3.4-4).
+    If the history starts above `base`, because of the log start offset, its first epoch keeps its start. The
+    result is empty only if the history starts above `end`: such a segment must not be copied (spec 3.4-4).
     """
     inside = [(e, o) for e, o in history if base_offset < o <= end_offset]
     before = [e for e, o in history if o <= base_offset]
@@ -42,7 +42,7 @@ def segment_epochs(history: Sequence[tuple[int, int]], base_offset: int, end_off
 
 
 def filled(epochs: Sequence[tuple[int, int]]) -> Epochs:
-    """Drop epochs that hold no record: those that begin where the next one does."""
+    """Remove epochs without records: those that start at the same offset as the next one."""
     if len(epochs) == 1:
         return tuple(epochs)
     return tuple(
@@ -53,7 +53,7 @@ def filled(epochs: Sequence[tuple[int, int]]) -> Epochs:
 
 
 class Lineage:
-    """The epochs of a partition, prepared so that many segments can be compared with them. Spec 3.5."""
+    """The epochs of a partition, prepared for the comparison of many segments. Spec 3.5."""
 
     __slots__ = ("_following", "_starts", "epochs")
 
@@ -63,10 +63,10 @@ class Lineage:
         self._following = {e: after for (e, _), after in zip(self.epochs, self.epochs[1:])}
 
     def holds(self, segment: HasLineage, log_end_offset: int) -> bool:
-        """Whether the whole segment belongs to the partition.
+        """Whether the complete segment is in the lineage.
 
-        Epochs of the segment that lie wholly below the history's first one were cut off by the log
-        start: they are not held against it. `log_end_offset` is exclusive.
+        Epochs of the segment below the first one of the history do not count: the log start offset has
+        removed them from the history. `log_end_offset` is exclusive.
         """
         ours, theirs = self.epochs, filled(segment.epochs)
         if not ours or not theirs or segment.end_offset >= log_end_offset:
@@ -90,11 +90,11 @@ class Lineage:
         return True
 
     def first_epoch_of(self, segment: HasLineage) -> int | None:
-        """Return the lowest of the segment's epochs that the partition has, too."""
+        """Return the lowest epoch of the segment that the partition has, too."""
         return next((epoch for epoch, _ in segment.epochs if epoch in self._starts), None)
 
     def first_shared(self, segment: HasLineage) -> int | None:
-        """Return the first offset in the segment at which both agree on the epoch."""
+        """Return the first offset at which segment and partition have the same epoch."""
         theirs = filled(segment.epochs)
         for number, (epoch, offset) in enumerate(theirs):
             start = self._starts.get(epoch)
@@ -112,7 +112,7 @@ class Lineage:
 
 
 def epoch_at(history: Sequence[tuple[int, int]], offset: int) -> int | None:
-    """Return the leader epoch that `offset` was written under; None below the history."""
+    """Return the leader epoch of `offset`; None below the history."""
     found = None
     for epoch, start in filled(history):
         if start > offset:
@@ -122,10 +122,10 @@ def epoch_at(history: Sequence[tuple[int, int]], offset: int) -> int | None:
 
 
 def shared_end(segment: HasLineage, history: Sequence[tuple[int, int]], offset: int) -> int:
-    """Return up to where (exclusive) `segment` and the partition agree, reading on from `offset`.
+    """Return the end (exclusive) of the range from `offset` on in which `segment` and the partition agree.
 
-    `offset` itself when they do not agree there. A segment that diverges half-way is served up to
-    the fork and not beyond it: its later records were never part of this history.
+    It is `offset` if they do not agree there. A segment that diverges in the middle is served up to that
+    point: its later records were never in this lineage.
     """
     ours, theirs = filled(history), filled(segment.epochs)
     at = offset
@@ -153,7 +153,7 @@ def plan_ranges(
     start_offset: int,
     end_offset: int,
 ) -> list[tuple[S, int, int]]:
-    """Return all of `ranges`."""
+    """Return `ranges` as a list."""
     return list(ranges(segments, history, start_offset=start_offset, end_offset=end_offset))
 
 
@@ -164,11 +164,11 @@ def ranges(
     start_offset: int,
     end_offset: int,
 ) -> Iterator[tuple[S, int, int]]:
-    """Say which segment serves which offsets of [start, end), without overlap, in order.
+    """Yield the segments that serve [start, end), with their ranges, without overlap, in order.
 
-    Yields (segment, first offset, end offset exclusive). At each offset the segment that agrees
-    with the history farthest is taken. Offsets that no segment serves are left out: the caller
-    compares neighbours to see a hole. A range is looked for when it is asked for.
+    Yields (segment, first offset, end offset exclusive). At each offset it takes the segment that agrees with
+    the history for longest. Offsets without a segment are left out: the caller finds holes by comparing
+    neighbours. Each range is computed when it is read.
     """
     return ranges_in_order(
         sorted(segments, key=_by_base), history, start_offset=start_offset, end_offset=end_offset
@@ -182,7 +182,7 @@ def ranges_in_order(
     start_offset: int,
     end_offset: int,
 ) -> Iterator[tuple[S, int, int]]:
-    """Say what `ranges` does, of segments that ascend by base offset; they are taken as they are needed."""
+    """As `ranges`, for segments that ascend by base offset; they are read as they are needed."""
     candidates = iter(segments)
     at, later = start_offset, next(candidates, None)
     active: list[S] = []
@@ -205,9 +205,9 @@ def ranges_in_order(
 def first_served(
     segments: Iterable[HasLineage], history: Sequence[tuple[int, int]]
 ) -> Generator[None, None, int | None]:
-    """Return the first offset that any of the segments, ascending by base offset, serves.
+    """Return the first offset that any of the segments, ascending by base offset, serves, in slices.
 
-    Nearly always that is in the first one; yields after so many others.
+    It is usually in the first segment.
     """
     lineage, found = Lineage(history), None
     for number, segment in enumerate(segments, 1):
@@ -228,7 +228,7 @@ def _next_chance(
     at: int,
     end_offset: int,
 ) -> int:
-    """Return the next offset at which another segment, or another epoch, could serve."""
+    """Return the next offset at which another segment or another epoch may start to serve."""
     chances = [later.base_offset] if later is not None else []
     if active:
         chances += [start for _, start in history if start > at]
@@ -241,11 +241,10 @@ def highest_remote(
     log_end_offset: int,
     highest_of: Callable[[int], int | None],
 ) -> tuple[int, int]:
-    """Return the highest offset of this lineage that is in the tier, and its epoch; (-1, -1) if none.
+    """Return the highest offset of this lineage in the tier, and its epoch; (-1, -1) if none.
 
-    `highest_of(epoch)` answers from the metadata cache. Epochs are walked from the newest down; the
-    first one known to the tier decides. What the tier has beyond that epoch's local end belongs to
-    a lineage that was lost. Source: spec 3.6.
+    `highest_of(epoch)` reads the metadata cache. The newest epoch that the tier has decides. Offsets in the
+    tier beyond the end of that epoch in the log are of another lineage. Source: spec 3.6.
     """
     for number in range(len(history) - 1, -1, -1):
         epoch = history[number][0]

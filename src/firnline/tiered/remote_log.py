@@ -1,8 +1,8 @@
-"""The tier of one node: who copies, expires and removes what, and the door for reads. PURE.
+"""The tier of one node: runs its copies, expirations and removals, and serves reads. PURE.
 
-`RemoteLog` is what `broker/` sees. It owns one set of tasks per hosted tiered partition, made anew
-with each leader epoch, each on a timer of its own; it does nothing for topics that are not tiered
-(T4). Source: KIP-405 'RemoteLogManager'; spec 3.3, T8-T11, T49.
+`RemoteLog` is the interface for `broker/`. It has a set of tasks for each hosted tiered partition, which is
+replaced with each leader epoch; each task has a timer of its own. It does nothing for topics that are not
+tiered (T4). Source: KIP-405 'RemoteLogManager'; spec 3.3, T8-T11, T49.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -20,7 +20,6 @@ from firnline.tiered.copier import Copier, task_key
 from firnline.tiered.expiry import Expiry
 from firnline.tiered.hosted import Hosted, Services
 from firnline.tiered.index_cache import IndexCache
-from firnline.tiered.late_copies import LateCopies
 from firnline.tiered.lineage import ranges
 from firnline.tiered.metadata.log import MetadataTopicReader, TopicMetadataLog
 from firnline.tiered.objects.storage import ObjectStorage
@@ -28,23 +27,24 @@ from firnline.tiered.reader import Built, Read, RemoteReader, TimestampCallback
 from firnline.tiered.remover import Remover
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import ObjectStore, RemoteLogMetadata, RemoteStorage
+from firnline.tiered.unconfirmed_copies import UnconfirmedCopies
 
-# The metadata topic is looked at so often even if nobody says that it grew.
+# The interval of polls of the metadata topic without any notification.
 POLL_MS = SECOND_MS
 FLUSH_WAIT_MS = 60 * SECOND_MS
 NEWS_WAIT_MS = 10 * SECOND_MS
-# What a look at the status takes in one go, in segments; a row costs as much as so many, besides its own.
+# The segments that one slice of the status covers; a row costs as much as this many segments.
 SEGMENTS_PER_LOOK, ROW_SEGMENTS = 500, 10
 
 Flushed = Callable[[dict[int, FirnlineError | None], int], Effects]
 
 
 class StatusRow(NamedTuple):
-    """What of one partition lies where. Offsets inclusive at the start, exclusive at the end.
+    """The local and remote offsets of one partition; starts inclusive, ends exclusive.
 
-    Remote only: [log_start, local_start); in both: [local_start, remote_end); local only:
-    [remote_end, log_end). `holes` are remote offsets that no segment of the lineage serves; `unexplained`
-    segments lie in the tier, and the metadata does not know them.
+    Remote only: [log_start, local_start); both: [local_start, remote_end); local only: [remote_end, log_end).
+    `holes` are remote offsets that no segment of the lineage serves; `unexplained` counts segments in the
+    tier that the metadata does not have.
     """
 
     topic: str
@@ -67,35 +67,35 @@ class StatusRow(NamedTuple):
 
 
 class _NewsWaiter(NamedTuple):
-    """A follower that looks again when more metadata is known here; `then` ends its wait otherwise."""
+    """A follower that retries when more metadata is applied; `then` is called if its wait ends without."""
 
     look: Callable[[int], Effects]
     then: Built
 
 
 class _Tasks:
-    """One hosted partition with its tasks, and who waits for them."""
+    """One hosted partition with its tasks and its waiting flushes."""
 
-    def __init__(self, services: Services, hosted: Hosted, late: LateCopies) -> None:
+    def __init__(self, services: Services, hosted: Hosted, late: UnconfirmedCopies) -> None:
         self.hosted = hosted
         self.catalog = CatalogKeeper(services, hosted)
         self.copier = Copier(services, hosted, self.catalog, late)
         self.expiry = Expiry(services, hosted, self.catalog)
         self.copy_failures = 0
         self.expiry_failures = 0
-        # (offset that has to be in the tier, until when, continuation)
+        # (offset that has to be in the tier, deadline, callback)
         self.flushes: list[tuple[int, int, Callable[[FirnlineError | None, int], Effects]]] = []
 
 
 class RemoteLog:
     """The tier of one node.
 
-    storage       configured; an `ObjectStorage` brings the store that the catalog lies in
-    feed          what this node can read of `__remote_log_metadata`
+    storage       configured; an `ObjectStorage` also has the store of the catalog
+    feed          reads `__remote_log_metadata`
     topic_exists  whether the committed image has a topic id
-    log_dir       where the index cache lies: the first of log.dirs; None: memory only
-    metadata      a metadata manager of the user's own instead of the topic-based one
-    on_damaged    told of a local segment that is damaged: whoever can let another replica lead
+    log_dir       the directory of the index cache, the first of log.dirs; None: memory only
+    metadata      a user's metadata manager instead of the topic-based one
+    on_damaged    called for a damaged local segment, so that another replica leads
     """
 
     def __init__(
@@ -135,28 +135,28 @@ class RemoteLog:
         self.indexes = IndexCache(self.services, log_dir)
         self.reader = RemoteReader(self.services, self.indexes)
         self.remover = Remover(self.services, topic_exists)
-        self.late_copies = LateCopies(self.services)
+        self.unconfirmed_copies = UnconfirmedCopies(self.services)
         self._tasks: dict[TopicIdPartition, _Tasks] = {}
         self._by_topic: dict[Uuid, dict[TopicIdPartition, _Tasks]] = {}
         self._is_started = False
-        # Followers that wait until all metadata of now is known here.
+        # Followers that wait until all metadata that is committed now is applied.
         self._wait_for_news: dict[TopicIdPartition, list[_NewsWaiter]] = {}
 
     @property
     def problem(self) -> str | None:
-        """What the operator must look at, of the node's tier as a whole; None when all is well."""
+        """A problem of the node's tier as a whole for the operator, or None."""
         metadata = self._topic_metadata
         return (metadata.problem if metadata else None) or self.remover.problem
 
     @property
     def unreadable_offsets(self) -> int:
-        """How many offsets of the metadata topic this node could not read."""
+        """The number of unreadable offsets of the metadata topic on this node."""
         return 0 if self._topic_metadata is None else self._topic_metadata.unreadable_offsets
 
     # ---------------------------------------------------------------------------------- lifecycle
 
     def start(self, now_ms: int) -> Effects:
-        """Begin: make the metadata topic, take over the index cache. After the listeners are up (T9)."""
+        """Start: create the metadata topic, open the index cache. Called when the listeners are open (T9)."""
         assert not self._is_started
         self._is_started = True
         self.services.started_ms = now_ms
@@ -180,7 +180,7 @@ class RemoteLog:
         return [*self._topic_metadata.poll_all(now_ms), self._poll_timer(now_ms)]
 
     def close(self) -> None:
-        """Stop beginning anything; what is in the air ends by itself."""
+        """Begin no more work; work in progress ends by itself."""
         for tasks in self._tasks.values():
             tasks.hosted.is_over = True
         self.services.storage.close()
@@ -188,10 +188,10 @@ class RemoteLog:
     def on_leadership(
         self, log: Log, *, is_leader: bool, leader_epoch: int, now_ms: int
     ) -> Effects:
-        """This node leads or follows the partition from now on, or its topic's configuration changed.
+        """This node leads or follows the partition from now on, or its topic's configuration has changed.
 
-        To be called for every partition that the node serves; those that are not tiered are let go
-        at once. A copy under way in an earlier role ends by itself and begins no other (T8).
+        Called for every partition of the node; those that are not tiered are ignored. A copy of an earlier
+        role ends by itself, and begins no other (T8).
         """
         where = TopicIdPartition(log.topic_id, log.topic_partition.partition)
         known = self._tasks.get(where)
@@ -201,11 +201,11 @@ class RemoteLog:
         if known is not None:
             old = known.hosted
             if (old.is_leader, old.leader_epoch) == (is_leader, leader_epoch) and old.log is log:
-                return []  # tasks read the configuration anew with each run
+                return []  # tasks read the configuration in each run
             old.is_over = True
             given_up = known.copier.give_up(now_ms)
         hosted = Hosted(log, is_leader=is_leader, leader_epoch=leader_epoch)
-        tasks = self._tasks[where] = _Tasks(self.services, hosted, self.late_copies)
+        tasks = self._tasks[where] = _Tasks(self.services, hosted, self.unconfirmed_copies)
         self._by_topic.setdefault(where.topic_id, {})[where] = tasks
         if known is not None:
             tasks.flushes, known.flushes = known.flushes, []
@@ -213,7 +213,7 @@ class RemoteLog:
 
     @staticmethod
     def _concerns_us(log: Log) -> bool:
-        """Tiered, or switched off with the order to empty the tier (T49)."""
+        """Whether the topic is tiered, or is disabled and its remote segments have to be deleted (T49)."""
         config = log.config
         return config.remote_storage_enable or config.remote_log_delete_on_disable
 
@@ -226,7 +226,7 @@ class RemoteLog:
         return effects
 
     def on_stop(self, where: TopicIdPartition, now_ms: int) -> Effects:
-        """This node no longer serves the partition. Remote data is never touched (T28)."""
+        """This node does not serve the partition any more. Its remote segments stay (T28)."""
         effects: Effects = []
         for waiter in self._wait_for_news.pop(where, []):
             effects += waiter.then(_NOT_HERE, now_ms)
@@ -248,7 +248,7 @@ class RemoteLog:
     def on_topic_deleted(
         self, topic_id: Uuid, topic: str, partitions: int, *, was_tiered: bool, now_ms: int
     ) -> Effects:
-        """The topic left the image. Call it on every broker, after its replicas were stopped (T54)."""
+        """The topic is deleted. Called on every broker, after its replicas are stopped (T54)."""
         effects: Effects = []
         for partition in range(partitions):
             effects += self.on_stop(TopicIdPartition(topic_id, partition), now_ms)
@@ -257,7 +257,7 @@ class RemoteLog:
         )
 
     def on_metadata_leadership(self, partition: int, now_ms: int) -> Effects:
-        """The leader of a partition of `__remote_log_metadata` changed."""
+        """The leader of a partition of `__remote_log_metadata` has changed."""
         if self._topic_metadata is None:
             return []
         return [
@@ -270,14 +270,14 @@ class RemoteLog:
         if tasks is not None:
             tasks.hosted.metadata_version += 1
             if self.services.withheld(where) is not None:
-                # What could not be read may say that it is gone: no local file goes for it.
+                # An unreadable record may be a deletion: so no local segment is deleted because of the tier.
                 tasks.hosted.log.set_highest_remote(-1)
         if where not in self._wait_for_news or not self.services.metadata.is_ready(where):
             return []
-        return [CancelTimer(key=task_key("news", where)), *self._look_again(where, now_ms)]
+        return [CancelTimer(key=task_key("news", where)), *self._retry_waiters(where, now_ms)]
 
-    def _look_again(self, where: TopicIdPartition, now_ms: int) -> Effects:
-        """Let those look who waited for news: it came, or it is waited for no longer."""
+    def _retry_waiters(self, where: TopicIdPartition, now_ms: int) -> Effects:
+        """Let waiting followers retry: new metadata is applied, or their wait has ended."""
         effects: Effects = []
         for waiter in self._wait_for_news.pop(where, []):
             effects += waiter.look(now_ms)
@@ -302,7 +302,7 @@ class RemoteLog:
         return [self._timer("copy", tasks, now_ms + self._interval(covered))]
 
     def _interval(self, outcome: object) -> int:
-        """A follower that still loads looks again soon."""
+        """A follower that is still loading retries soon."""
         s = self.services.settings
         return s.retry_backoff_ms if isinstance(outcome, KafkaError) else s.task_interval_ms
 
@@ -341,10 +341,10 @@ class RemoteLog:
     # -------------------------------------------------------------------------------------- flush
 
     def flush(self, topic_id: Uuid, then: Flushed, now_ms: int) -> Effects:
-        """Roll and copy now what this node leads of the topic; answer when the tier and the catalog have it.
+        """Roll and copy the led partitions of the topic; call back when tier and catalog have them.
 
-        `then` gets one outcome per led partition: None, or why not. What is not below the last stable
-        offset yet is waited for, a minute at most.
+        `then` gets an outcome for each led partition: None, or an error. Waits up to a minute for records
+        that are not below the last stable offset yet.
         """
         led = [t for t in self._by_topic.get(topic_id, {}).values() if t.hosted.leads]
         outcomes: dict[int, FirnlineError | None] = {}
@@ -376,7 +376,7 @@ class RemoteLog:
         return then(outcomes, now_ms) if len(outcomes) == expected else []
 
     def _answer_flushes(self, tasks: _Tasks, error: FirnlineError | None, now_ms: int) -> Effects:
-        """Tell those who wait: the tier has it (then the catalog must say so), it failed, or it is late."""
+        """Answer waiting flushes: tier and catalog have the offset, or after an error or a timeout."""
         if not tasks.flushes:
             return []
         covered = tasks.hosted.covered_offset(self.services.metadata)
@@ -397,7 +397,7 @@ class RemoteLog:
                 tasks.flushes.append((offset, deadline_ms, then))
         return effects
 
-    # --------------------------------------------------------------------------------- the doors
+    # --------------------------------------------------------------------------------- reads
 
     def read(
         self,
@@ -410,9 +410,9 @@ class RemoteLog:
         then: Read,
         now_ms: int,
     ) -> Effects:
-        """Read a partition below its local start. Errors are values; see `reader` for the codes.
+        """Read a partition below its local log start offset. Errors are values; see `reader` for the codes.
 
-        epoch      as the caller's log has it for `offset`; the tier asks the same log itself
+        epoch      of `offset` in the caller's log; the tier reads it from the same log
         isolation  0 read_uncommitted, 1 read_committed
         """
         tasks = self._tasks.get(TopicIdPartition(topic_id, topic_partition.partition))
@@ -435,7 +435,7 @@ class RemoteLog:
         then: TimestampCallback,
         now_ms: int,
     ) -> Effects:
-        """Find the first record at or after a time below the local start; None: look locally."""
+        """Find the first record at or after a timestamp in the tier; None: search the local log."""
         tasks = self._tasks.get(TopicIdPartition(topic_id, topic_partition.partition))
         if tasks is None:
             return then(_NOT_HERE, now_ms)
@@ -444,11 +444,11 @@ class RemoteLog:
     def aux_state(
         self, where: TopicIdPartition, *, epoch: int, offset: int, then: Built, now_ms: int
     ) -> Effects:
-        """What a follower needs to begin above `offset` of that epoch (T30, T31).
+        """Fetch the auxiliary state for a follower that starts above `offset` of that epoch (T30, T31).
 
-        The leader gave it up because the tier has it, and said so in the metadata before: what is not found
-        is looked for again in all that is committed by now. A leader that goes on copying would be chased
-        for ever otherwise.
+        The leader has deleted the offset locally because the tier has it, and the metadata shows that. If the
+        offset is not found, the search is repeated once all metadata that is committed now is applied; with
+        an open end the follower would never catch up with a leader that keeps copying.
         """
         tasks, metadata = self._tasks.get(where), self.services.metadata
         if tasks is None:
@@ -465,17 +465,17 @@ class RemoteLog:
         late = SetTimer(
             key=task_key("news", where),
             at_ms=now_ms + NEWS_WAIT_MS,
-            then=partial(self._look_again, where),
+            then=partial(self._retry_waiters, where),
         )
         return [late, *metadata.assign(where, now_ms)]
 
     def highest_remote(self, where: TopicIdPartition) -> tuple[int, int]:
-        """Return (highest tiered offset, its leader epoch) of this lineage; (-1, -1) if none. For -5."""
+        """Return (highest remote offset, epoch) of this lineage; (-1, -1) if none. For timestamp -5."""
         tasks = self._tasks.get(where)
         return (-1, -1) if tasks is None else tasks.hosted.highest_remote(self.services.metadata)
 
     def status(self, topic_id: Uuid | None = None) -> list[StatusRow]:
-        """Return a row per hosted partition, by topic and partition."""
+        """Return a row for each hosted partition, by topic and partition."""
         steps = self.status_steps(topic_id)
         while True:
             try:
@@ -485,11 +485,11 @@ class RemoteLog:
                 return rows
 
     def status_steps(self, topic_id: Uuid | None = None) -> Generator[None, None, list[StatusRow]]:
-        """Return what `status` does; yields after some segments, so that others have their turn."""
+        """As `status`, in slices."""
         rows: list[StatusRow] = []
         seen = 0
         for where in list(self._tasks if topic_id is None else self._by_topic.get(topic_id, {})):
-            tasks = self._tasks.get(where)  # it may have left in between
+            tasks = self._tasks.get(where)  # it may have left the node meanwhile
             if tasks is None:
                 continue
             row = yield from self._row_steps(tasks)
@@ -548,7 +548,7 @@ class RemoteLog:
 def _holes(
     ranges: Sequence[tuple[int, int]], start_offset: int, end_offset: int
 ) -> tuple[tuple[int, int], ...]:
-    """Return the parts of [start, end) that `ranges`, ascending, leave out."""
+    """Return the parts of [start, end) that are in none of `ranges`, which ascend."""
     holes, at = [], start_offset
     for first, after in ranges:
         if first > at:

@@ -1,9 +1,9 @@
-"""Removes what the tier holds of deleted topics: the seed's RemotePartitionRemover. PURE.
+"""Deletes the remote segments of deleted topics: the RemotePartitionRemover of KIP-405. PURE.
 
-It runs on the broker that leads the metadata partition which speaks of the deleted partition, needs
-no replica of it, and goes on after a crash from what the metadata says: MARKED -> STARTED -> every
-segment -> the rest of the objects -> FINISHED. Shipped Kafka deletes in the partition's leader and
-leaks objects when that crashes (T27). Source: KIP-405 'Topic deletion lifecycle'; T26, T54-T56.
+Theory of operation. It runs on the broker that leads the metadata partition of the deleted partition, and
+needs no replica of it. After a crash it continues from the state in the metadata: MARKED -> STARTED -> every
+segment -> the remaining objects -> FINISHED. Shipped Kafka deletes on the partition's leader, and leaks
+objects if that crashes (T27). Source: KIP-405 'Topic deletion lifecycle'; T26, T54-T56.
 """
 
 from collections.abc import Callable
@@ -14,26 +14,27 @@ from firnline.base.errors import FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition, Uuid
 from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.expiry import SegmentRemoval
-from firnline.tiered.hosted import Done, Services
+from firnline.tiered.hosted import Services, TaskCallback
 from firnline.tiered.objects.layout import segment_folder
 from firnline.tiered.objects.names import mark_deleted, remove_catalog
 from firnline.tiered.spi import DeleteState, ObjectStore, PartitionDelete
 
 _TIMER = ("tier", "remover")
-# Scans of the metadata in which a topic must be unknown before what the tier has of it is removed.
+# Consecutive scans in which a topic must be unknown before its remote segments are deleted.
 SCANS_BEFORE_REMOVAL = 2
 
 
 class Remover:
-    """The node's one remover: one partition at a time, failures again after a back-off.
+    """The remover of a node: one partition at a time; failures are retried after a backoff.
 
-    topic_exists  whether the committed image has the topic id
+    topic_exists  whether the committed image has a topic id
     """
 
     def __init__(self, services: Services, topic_exists: Callable[[Uuid], bool]) -> None:
         self._services = services
         self._topic_exists = topic_exists
-        # (topic, whether it was tiered, scans left), of deleted topics that are not marked yet
+        # (topic, whether it was tiered, remaining scans) of deleted topics that are not marked yet. A topic
+        # is marked only after some scans, because an image that is behind does not have new topics yet.
         self._to_mark: dict[TopicIdPartition, tuple[str, bool, int]] = {}
         self._missing: dict[TopicIdPartition, int] = {}
         self._is_running = False
@@ -43,20 +44,20 @@ class Remover:
 
     @property
     def pending(self) -> int:
-        """Partitions that are known to wait for their removal."""
+        """The number of partitions that wait for their removal."""
         return len(self._to_mark) + len(self._services.metadata.deletions())
 
     def topic_deleted(
         self, topic_id: Uuid, topic: str, partitions: int, *, was_tiered: bool, now_ms: int
     ) -> Effects:
-        """A topic is gone from the image and no replica of this node serves it any more (T54)."""
+        """A topic is deleted from the image, and no replica of this node serves it any more (T54)."""
         for partition in range(partitions):
             where = TopicIdPartition(topic_id, partition)
             self._to_mark[where] = (topic, was_tiered, SCANS_BEFORE_REMOVAL)
         return self.pump(now_ms)
 
     def scan(self, now_ms: int) -> Effects:
-        """The periodic run: what earlier ones left, and segments of topics that are long gone."""
+        """The periodic run: the remaining work of earlier ones, and segments of unknown topics."""
         metadata = self._services.metadata
         missing: dict[TopicIdPartition, int] = {}
         for where, topic in metadata.undeleted():
@@ -76,7 +77,7 @@ class Remover:
         return [timer, *self.pump(now_ms)]
 
     def pump(self, now_ms: int) -> Effects:
-        """Go on with whatever can be gone on with."""
+        """Continue all work that can continue."""
         effects: Effects = []
         for where in list(self._to_mark):
             effects += self._mark(where, now_ms)
@@ -86,10 +87,10 @@ class Remover:
         return effects
 
     def _mark(self, where: TopicIdPartition, now_ms: int) -> Effects:
-        """Publish MARKED, once, if it is this node that removes the partition."""
+        """Publish MARKED, once, if this node removes the partition."""
         metadata = self._services.metadata
         if not metadata.removes(where):
-            return []  # another node does, or ours is still loading; looked at again with each scan
+            return []  # another node does, or the metadata is loading: each scan checks again
         topic, was_tiered, _ = self._to_mark.pop(where)
         if metadata.delete_state(where) is not None:
             return []
@@ -123,7 +124,7 @@ class Remover:
     # -------------------------------------------------------------------------- one partition
 
     def _next(self, now_ms: int) -> Effects:
-        """Begin with the next partition of the queue that nobody copies to any more."""
+        """Begin the next partition of the queue without a copy in progress."""
         while self._queue:
             delete = self._queue.pop(0)
             where = TopicIdPartition(delete.topic_id, delete.partition)
@@ -144,7 +145,7 @@ class Remover:
         return []
 
     def _is_copying(self, where: TopicIdPartition) -> bool:
-        """Whether a worker of this process still writes objects of the partition."""
+        """Whether a worker of this process still puts objects of the partition."""
         metadata = self._services.metadata
         return any(metadata.get(where, each) for each in self._services.copying.of(where))
 
@@ -219,7 +220,7 @@ class Remover:
         return self._failed(error, now_ms) if error is not None else self._next(now_ms)
 
     def _failed(self, error: FirnlineError, now_ms: int) -> Effects:
-        """Leave the partition as it is, go on with the next; all that is left comes again later."""
+        """Continue with the next partition; the failed one is retried later."""
         self.problem = str(error)
         self._failures += 1
         return self._next(now_ms)
@@ -232,12 +233,12 @@ class Remover:
         return [SetTimer(key=(*_TIMER, "retry"), at_ms=now_ms + wait_ms, then=self.pump)]
 
 
-def _at_once(then: Done, now_ms: int) -> Effects:
+def _at_once(then: TaskCallback, now_ms: int) -> Effects:
     return then(None, now_ms)
 
 
 def sweep_partition(store: ObjectStore, delete: PartitionDelete) -> None:
-    """Delete whatever is left below the partition's folders: its id never comes back. Blocks."""
+    """Delete all objects in the partition's folders, as its topic id is never used again. Blocks."""
     for info in store.list_prefix(segment_folder(delete.topic_id, delete.partition)):
         store.delete(info.key)
     remove_catalog(store, topic=delete.topic, topic_id=delete.topic_id, partition=delete.partition)

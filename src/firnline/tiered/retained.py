@@ -1,8 +1,8 @@
-"""What the tier holds of a log's own history: in the order in which it expires, and how much it is. PURE.
+"""The remote segments of a log's lineage, in the order of their expiration, and their total size. PURE.
 
-Expiration asks each half a minute. Where nothing changed since, the answer costs nothing; else as much as
-what changed. Where the epochs of the log changed, so that other segments may belong to its history, all are
-looked at again, in slices. Source: spec 3.5, 3.7.
+Expiration reads it every half minute. Without changes that takes no time, otherwise it takes as long as the
+changes. After a change of the log's leader epochs, which may change the segments of its lineage, all segments
+are compared again, in slices. Source: spec 3.5, 3.7.
 """
 
 from collections.abc import Generator, Iterable
@@ -16,42 +16,42 @@ from firnline.tiered.lineage import Lineage, filled
 from firnline.tiered.metadata.ordered import Ordered
 from firnline.tiered.spi import Look, Mark, RemoteLogMetadata, RemoteSegment, SegmentState
 
-# Segments that are placed, or let go of, in a step of the loop.
+# Segments that one step adds or frees.
 PLACED_IN_STEP = 500
-# Comes before all epochs: what lies below them.
+# Sorts before all epochs: segments below them.
 _BELOW = -1
 
 
-# Where one is in the history: leader epoch, base offset, end offset, segment id.
-Key = tuple[int, int, int, Uuid]
+# The order in the lineage: leader epoch, base offset, end offset, segment id.
+RetainedKey = tuple[int, int, int, Uuid]
 
 
 class Retained:
-    """The finished segments of one partition, as far as expiration has to look at them.
+    """The finished segments of one partition that expiration considers.
 
-    own        of the log's history, by its epochs and by offsets in each
-    below      below every epoch that the log knows, by offsets
-    own_bytes  how large `own` is
-    moves      grows with each change of `own` but those at its end
+    own        segments of the log's lineage, by leader epoch and offset
+    below      segments below all leader epochs of the log, by offset
+    own_bytes  the total size of `own`
+    moves      grows with each change of `own` except at its end
     """
 
     def __init__(self, metadata: RemoteLogMetadata, where: TopicIdPartition, log: Log) -> None:
         self._metadata, self._where, self._log = metadata, where, log
         self.lineage = Lineage(())
-        self.own: Ordered[Key] = Ordered()
-        self.below: Ordered[Key] = Ordered()
+        self.own: Ordered[RetainedKey] = Ordered()
+        self.below: Ordered[RetainedKey] = Ordered()
         self.own_bytes = 0
         self.moves = 0
-        self._keys: dict[Uuid, Key] = {}
-        self._mark: Mark | None = None  # None: all is to be compared
+        self._keys: dict[Uuid, RetainedKey] = {}
+        self._mark: Mark | None = None  # None: compare all segments
         self._log_end = 0
-        # The least end of those that belong to the history, but for that they reach beyond the log.
+        # The least end offset of the segments that would be in the lineage if they did not end above the log.
         self._beyond_end = INT64_MAX
 
     def bring_up_to_date(self) -> Generator[None, None, KafkaError | None]:
-        """Take in what changed; yields after so many segments. Return why that cannot be known now.
+        """Apply the changes, in slices. Return an error if the metadata is not available now.
 
-        In the end all is of one moment: what changed between two steps has been taken in, too.
+        At the end everything is of one moment: changes between two steps are applied, too.
         """
         while True:
             if not self._is_current():
@@ -64,24 +64,24 @@ class Retained:
                 self.lineage = Lineage(self._log.epochs.entries())
             self._log_end = self._log.log_end_offset
             has_yielded = yield from self._take_in(look)
-            self._mark = look.mark  # who gives up before begins where it began
+            self._mark = look.mark  # a run that stops earlier starts again from the old mark
             if look.everything is None and not has_yielded:
                 return None
 
-    def key(self, segment: RemoteSegment) -> Key | None:
-        """Return where a segment has its turn among `own`, whatever its state; None: nowhere."""
+    def key(self, segment: RemoteSegment) -> RetainedKey | None:
+        """Return the key of a segment among `own`, whatever its state; None if it is not in the lineage."""
         epoch = self.lineage.first_epoch_of(segment)
         return None if epoch is None else _key(epoch, segment)
 
     def _is_current(self) -> bool:
-        """Whether the log has the epochs that all was compared with, and ends no further on."""
+        """Whether the log still has the epochs of the comparison, and does not end further on."""
         epochs = filled(self._log.epochs.entries())
         if _basis_of(epochs) != _basis_of(self.lineage.epochs):
             return False
         return self._log_end <= self._log.log_end_offset <= self._beyond_end
 
     def _clear(self) -> Generator[None, None, None]:
-        """Forget all, which of very many takes long, too."""
+        """Remove all segments, in slices."""
         self.moves += 1
         self._beyond_end, self.own_bytes = INT64_MAX, 0
         for ordered in (self.own, self.below):
@@ -93,7 +93,7 @@ class Retained:
                     yield
 
     def _take_in(self, look: Look) -> Generator[None, None, bool]:
-        """Place what came, and take out what went; return whether it took more than a step."""
+        """Add and remove the changed segments; return whether that took more than one step."""
         changes: Iterable[tuple[Uuid, RemoteSegment | None]] = look.changed.items()
         if look.everything is not None:
             changes = ((segment.segment_id, segment) for segment in look.everything.segments)
@@ -138,13 +138,13 @@ class Retained:
         self.own_bytes += segment.size_bytes
 
 
-def _key(epoch: int, segment: RemoteSegment) -> Key:
+def _key(epoch: int, segment: RemoteSegment) -> RetainedKey:
     return epoch, segment.base_offset, segment.end_offset, segment.segment_id
 
 
 def _basis_of(epochs: Epochs) -> object:
-    """Return what of a log's epochs decides which segments belong to it.
+    """Return the part of a log's epochs that determines which segments are in its lineage.
 
-    Where the first one begins says nothing of that: the log start may rise within it.
+    The start offset of the first epoch does not: it rises with the log start offset.
     """
     return tuple(epoch for epoch, _ in epochs[:1]), epochs[1:]

@@ -1,4 +1,4 @@
-"""What the tier is told by configuration, in one value. PURE. Names and defaults: spec 3.2."""
+"""The configuration of the tier in one object. PURE. Names and defaults: spec 3.2."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,11 +12,11 @@ NO_LIMIT = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierSettings:
-    """Resolved settings of one node's tier. Milliseconds, bytes."""
+    """The resolved settings of one node's tier, in milliseconds and bytes."""
 
     node_id: int = 0
     task_interval_ms: int = 30_000
-    # How often the total limits of a partition are applied; 0: with each task.
+    # The interval at which the total limits of a partition are applied; 0: in each run.
     retention_interval_ms: int = 0
     retry_backoff_ms: int = 500
     retry_backoff_max_ms: int = 30_000
@@ -30,11 +30,11 @@ class TierSettings:
     fetch_quota_windows: int = 11
     fetch_quota_window_ms: int = 1000
     fetch_max_wait_ms: int = 500
-    # A COPY_STARTED of another broker that is older than this is nobody's any more (rel-T13).
+    # A COPY_STARTED of another broker that is older than this is abandoned (rel-T13).
     dangling_after_ms: int = HOUR_MS
-    # A put of it may end so much later than it was deleted: then it is deleted once more.
+    # A put of an abandoned copy may end this long after its deletion: then it is deleted once more.
     late_put_ms: int = 10 * MINUTE_MS
-    remover_interval_ms: int = HOUR_MS  # remote.partition.remover.task.interval.ms, the seed's
+    remover_interval_ms: int = HOUR_MS  # remote.partition.remover.task.interval.ms of KIP-405
     metadata_partitions: int = 50
     metadata_replication_factor: int = 3
     metadata_retention_ms: int = NO_LIMIT
@@ -43,10 +43,10 @@ class TierSettings:
     metadata_init_retry_max_ms: int = 120_000
 
     def metadata_topic_configs(self) -> dict[str, str]:
-        """Return the topic configs `__remote_log_metadata` is created with (spec T17)."""
+        """Return the topic configs with which `__remote_log_metadata` is created (spec T17)."""
         return {
             "cleanup.policy": "delete",
-            # What the brokers' defaults limit is not meant for it.
+            # The limits of the brokers' defaults must not apply to it.
             "retention.bytes": "-1",
             "retention.ms": str(self.metadata_retention_ms),
             "remote.storage.enable": "false",
@@ -62,7 +62,7 @@ _METADATA_KEYS = {
     "remote.log.metadata.initialization.retry.max.timeout.ms": "metadata_init_retry_max_ms",
     "remote.partition.remover.task.interval.ms": "remover_interval_ms",
 }
-# Given to the clients of a metadata manager that has some; ours appends and reads in the node itself.
+# For the clients of other metadata managers; ours appends and reads inside the node.
 _CLIENT_PREFIXES = (
     "remote.log.metadata.common.client.",
     "remote.log.metadata.producer.",
@@ -71,9 +71,9 @@ _CLIENT_PREFIXES = (
 
 
 def tier_settings(config: BrokerConfig) -> TierSettings:
-    """Resolve the broker's keys and those it states for the topic-based metadata manager.
+    """Resolve the broker's keys, and those for the topic-based metadata manager.
 
-    Raises ConfigError for a value that cannot be used or a key that this metadata manager lacks.
+    Raises ConfigError for an invalid value, or a key that this metadata manager does not have.
     """
     metadata_keys = config.with_prefix(config.remote_log_metadata_manager_impl_prefix)
     settings = TierSettings(

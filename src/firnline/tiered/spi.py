@@ -1,8 +1,8 @@
-"""What can be plugged into the tier: object stores, RemoteStorage, RemoteLogMetadata. PURE.
+"""The interfaces for plug-ins of the tier: ObjectStore, RemoteStorage, RemoteLogMetadata. PURE.
 
-Everything here that touches a store blocks and is called from worker threads only (`Submit`); the
-metadata protocol is called on the node's one thread and answers through continuations.
-Source: KIP-405 'Public Interfaces'; spec 3.9, 3.10, T53, T56.
+Methods that use a store block, and are called only from worker threads (`Submit`). Those of the metadata
+protocol are called on the thread of the event loop, and call back with their results. Source: KIP-405 'Public
+Interfaces'; spec 3.9, 3.10, T53, T56.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,19 +17,19 @@ from firnline.formats.leader_epoch_checkpoint import Epochs
 
 
 class ObjectMissing(StorageError):
-    """There is no object of that name. Distinct from a store that does not answer (spec 3.9)."""
+    """There is no object with that key. Distinct from a store that does not answer (spec 3.9)."""
 
 
 class RemoteStorageError(StorageError):
-    """The store refused, failed or could not be reached; a later try may succeed."""
+    """The store refused, failed or could not be reached; a retry may succeed."""
 
 
 class DamagedObject(StorageError):
-    """An object of the tier is not the bytes that were put there: fail closed (rel-T20)."""
+    """An object of the tier does not have the bytes that were put: fail closed (rel-T20)."""
 
 
 class DamagedSegment(StorageError):
-    """A local segment is not what was written: it is not copied, and another replica should lead."""
+    """A local segment is damaged: it is not copied, and another replica should lead."""
 
 
 class CustomMetadataTooLarge(StorageError):
@@ -49,21 +49,21 @@ class ObjectInfo(NamedTuple):
 class ObjectStore(Protocol):
     """A flat name space of immutable byte strings: a directory, S3, GCS, Azure, HDFS.
 
-    Keys use '/' between folders. No atomic precondition is asked for, and `list_prefix` may lag
-    behind `put` and `delete`: no decision of a broker hangs on either (ecosystem 1.2).
-    Errors: ObjectMissing, RemoteStorageError. Must be usable from several threads at once.
+    Keys have '/' between folders. Atomic preconditions are not required, and `list_prefix` may be behind
+    `put` and `delete`: no decision of a broker depends on either (ecosystem 1.2). Errors: ObjectMissing,
+    RemoteStorageError. Must be usable from several threads at once.
     """
 
     def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
         """Store the concatenation of `chunks`, visible only when complete and durable.
 
-        `size_bytes` is what they must add up to; RemoteStorageError, and nothing visible, if not.
-        A repeated put of the same bytes under the same key is fine.
+        `size_bytes` is their total size; otherwise RemoteStorageError, and nothing is visible. A repeated put
+        of the same bytes with the same key is allowed.
         """
         ...
 
     def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
-        """Return `size_bytes` from `position`, fewer only where the object ends; None: all the rest."""
+        """Return `size_bytes` from `position` on, fewer only at the end of the object; None: all the rest."""
         ...
 
     def list_prefix(self, prefix: str) -> list[ObjectInfo]:
@@ -71,11 +71,11 @@ class ObjectStore(Protocol):
         ...
 
     def delete(self, key: str) -> None:
-        """Remove the object; one that is not there is a success."""
+        """Delete the object; succeeds if there is none."""
         ...
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...
 
 
@@ -116,7 +116,7 @@ class RemoteSegment(NamedTuple):
     state: SegmentState = SegmentState.COPY_STARTED
     custom_metadata: bytes | None = None
     txn_index_empty: bool = False
-    # Its copy was not finished, and another broker than the copier deletes it: a put may still be under way.
+    # The copy was not finished, and another broker deletes it: a put may still be in progress.
     is_abandoned: bool = False
 
     @property
@@ -125,7 +125,7 @@ class RemoteSegment(NamedTuple):
 
     @property
     def largest_time_ms(self) -> int:
-        """Its age for retention: its greatest timestamp; where none is known, when it was copied."""
+        """The timestamp for retention: the greatest one of its records; if unknown, the time of its copy."""
         return self.max_timestamp_ms if self.max_timestamp_ms >= 0 else self.event_timestamp_ms
 
 
@@ -154,7 +154,7 @@ class PartitionDelete(NamedTuple):
 
 
 class IndexKind(IntEnum):
-    """What a remote segment has beside its log."""
+    """The kinds of indexes of a remote segment."""
 
     OFFSET = 0
     TIMESTAMP = 1
@@ -164,19 +164,19 @@ class IndexKind(IntEnum):
 
 
 class Source(NamedTuple):
-    """Bytes to copy: their number, and how to read them in chunks. Read once, in a worker thread."""
+    """Bytes to copy: their number, and an iterator of chunks, which is read once, in a worker thread."""
 
     size_bytes: int
     chunks: Callable[[], Iterable[Buffer]]
 
 
 def bytes_source(data: Buffer) -> Source:
-    """Return a source of bytes that are in memory."""
+    """Return a source of bytes in memory."""
     return Source(len(data), lambda: (data,))
 
 
 class SegmentData(NamedTuple):
-    """The six things one copied segment consists of; `txn_index` is None where there is none."""
+    """The six objects of one remote segment; `txn_index` is None if there is none."""
 
     log: Source
     offset_index: Source
@@ -184,42 +184,42 @@ class SegmentData(NamedTuple):
     producer_snapshot: Source
     leader_epochs: Source
     txn_index: Source | None
-    # What was seen of them all, for a storage that can keep it as custom metadata (objects/fingerprint.py).
+    # The fingerprint of all, for a storage that can keep it as custom metadata (objects/fingerprint.py).
     fingerprint: bytes | None = None
 
 
 class RemoteStorage(Protocol):
-    """KIP-405's RemoteStorageManager, Python-shaped. Called from worker threads; may block.
+    """KIP-405's RemoteStorageManager in Python. Called from worker threads; may block.
 
-    Errors: ObjectMissing when the thing asked for is not there; RemoteStorageError for all else.
+    Errors: ObjectMissing if the object does not exist; RemoteStorageError for everything else.
     """
 
     def configure(self, settings: Mapping[str, str]) -> None:
-        """Take the settings below the configured prefix, and those of the node. Source: spec T53.
+        """Take the settings with the configured prefix, and those of the node. Source: spec T53.
 
-        `broker.id` and `cluster.id` say whose tier it is; `tier.in.use` is there, and "true", where the node
-        has records of what lies in the tier, so that an empty store is not the one that it had. Refuse with a
-        FirnlineError that says what to do: the node does not start.
+        `broker.id` and `cluster.id` are those of the node. `tier.in.use` is "true" if the node has records of
+        segments in the tier, so that an empty store is not its tier. A FirnlineError, which should have a
+        remedy, prevents the start of the node.
         """
         ...
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentData) -> bytes | None:
-        """Store everything of `data`, confirmed in length; return custom metadata or None.
+        """Put all objects of `data`, and check their sizes; return custom metadata or None.
 
-        Idempotent: whatever an earlier, broken copy of the same id left behind is overwritten.
+        Idempotent: objects of an earlier, failed copy with the same id are overwritten.
         """
         ...
 
     def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> bytes:
-        """Return bytes of the log; a range that passes its end is clamped (spec T58)."""
+        """Return bytes of the log; a range beyond its end is clamped (spec T58)."""
         ...
 
     def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes:
-        """Return one whole index; ObjectMissing where there is none, never None."""
+        """Return one complete index; ObjectMissing if there is none, never None."""
         ...
 
     def delete_segment(self, segment: RemoteSegment) -> None:
-        """Remove everything of the segment; what is not there is a success."""
+        """Delete all objects of the segment; succeeds if there are none."""
         ...
 
     def close(self) -> None: ...
@@ -231,25 +231,25 @@ Published = Callable[[KafkaError | None, int], Effects]
 
 
 class Mark(NamedTuple):
-    """Up to where somebody has seen the changes of a partition's finished segments."""
+    """A position in the changes of a partition's finished segments."""
 
     feed: object
     position: int
 
 
 class Everything(NamedTuple):
-    """All that is known of a partition's segments at one moment."""
+    """All known segments of a partition at one moment."""
 
     segments: Sequence[RemoteSegment]  # not deleted, in any state
-    deleted: Collection[Uuid]  # the newest ones whose deletion was finished
+    deleted: Collection[Uuid]  # the latest ones whose deletion is finished
 
 
 class Look(NamedTuple):
-    """What one look at a partition's finished segments says, given the mark of an earlier one.
+    """The changes of a partition's finished segments since an earlier mark.
 
-    mark        for a later look
-    changed     segments as they are now that came, None for those that are not finished any more
-    everything  instead of what changed, where that is not known any more, or nobody has looked before
+    mark        for the next look
+    changed     the present state of new segments, None for those that are not finished any more
+    everything  instead of the changes, if they are not known any more, or there is no earlier mark
     """
 
     mark: Mark
@@ -260,29 +260,29 @@ class Look(NamedTuple):
 class RemoteLogMetadata(Protocol):
     """KIP-405's RemoteLogMetadataManager: strongly consistent metadata of remote segments.
 
-    Questions answer from what this node has applied and return KafkaError REPLICA_NOT_AVAILABLE as
-    a value while that is not complete (spec T22): an absent answer is never mistaken for "none".
-    A write calls `then(None, now_ms)` only once its record is committed and visible here (T21, X36).
-    `on_applied(partition, now_ms)` is set by the tier and called for each partition of which something
-    was applied, before the `then` of the write that said it.
+    Queries read the records that this node has applied, and return KafkaError REPLICA_NOT_AVAILABLE as a
+    value while those are not complete (spec T22): so "unknown" is never mistaken for "none". A write calls
+    `then(None, now_ms)` once its record is committed and applied here (T21, X36). The tier sets
+    `on_applied(partition, now_ms)`; it is called for each partition with newly applied records, before the
+    `then` of the write.
     """
 
     on_applied: Callable[[TopicIdPartition, int], Effects] | None
 
     def assign(self, where: TopicIdPartition, now_ms: int) -> Effects:
-        """Answer questions about `where` from now on, once all that is committed by now is applied."""
+        """Answer queries about `where` from now on, once all records that are committed now are applied."""
         ...
 
     def unassign(self, where: TopicIdPartition) -> None:
-        """No longer answer questions about `where`."""
+        """Do not answer queries about `where` any more."""
         ...
 
     def add(self, segment: RemoteSegment, then: Published, now_ms: int) -> Effects:
-        """Publish a new segment; COPY_STARTED only (assertion)."""
+        """Publish a new segment, only with COPY_STARTED (assertion)."""
         ...
 
     def update(self, change: SegmentUpdate, then: Published, now_ms: int) -> Effects:
-        """Publish a change of state; never COPY_STARTED (assertion)."""
+        """Publish a change of state, never to COPY_STARTED (assertion)."""
         ...
 
     def put_partition_delete(
@@ -292,29 +292,29 @@ class RemoteLogMetadata(Protocol):
         ...
 
     def is_ready(self, where: TopicIdPartition) -> bool:
-        """Whether questions about that partition can be answered."""
+        """Whether queries about the partition can be answered."""
         ...
 
     def lookup(
         self, where: TopicIdPartition, *, epoch: int, offset: int
     ) -> RemoteSegment | KafkaError | None:
-        """Return the finished segment that holds `offset` of that leader epoch, if any."""
+        """Return the finished segment with `offset` of that leader epoch, if any."""
         ...
 
     def highest_offset(self, where: TopicIdPartition, epoch: int) -> int | KafkaError | None:
-        """Return the highest offset of that leader epoch that was ever copied."""
+        """Return the highest offset of that leader epoch that has ever been copied."""
         ...
 
     def segments(
         self, where: TopicIdPartition, epoch: int | None = None
     ) -> Sequence[RemoteSegment] | KafkaError:
-        """Return all segments not yet deleted; with `epoch` those of it, ascending by offset."""
+        """Return all segments that are not deleted, or those of `epoch`, ascending by offset."""
         ...
 
     def finished(
         self, where: TopicIdPartition, reaching: int = 0
     ) -> list[RemoteSegment] | KafkaError:
-        """Return the finished segments that end at or above an offset, ascending by their ends."""
+        """Return the finished segments that end at or above an offset, ascending by end offset."""
         ...
 
     def unfinished(self, where: TopicIdPartition) -> Sequence[RemoteSegment] | KafkaError:
@@ -322,41 +322,41 @@ class RemoteLogMetadata(Protocol):
         ...
 
     def look(self, where: TopicIdPartition, since: Mark | None) -> Look | KafkaError:
-        """Return which finished segments came or went since an earlier look; the cost follows these."""
+        """Return the changes of finished segments since a mark; its cost follows their number."""
         ...
 
     def get(self, where: TopicIdPartition, segment_id: Uuid) -> RemoteSegment | None:
-        """Return one segment that is not deleted, as far as it is known, ready or not."""
+        """Return one segment that is not deleted, from the records applied so far."""
         ...
 
     def was_deleted(self, where: TopicIdPartition, segment_id: Uuid) -> bool:
-        """Whether that segment's deletion is finished; False too where it is too long ago to be known."""
+        """Whether the segment's deletion is finished; also False if that is too long ago."""
         ...
 
     def has_history(self, where: TopicIdPartition) -> bool:
-        """Whether anything was ever said about that partition."""
+        """Whether there are records about the partition."""
         ...
 
     def applied_offset(self, where: TopicIdPartition) -> tuple[int, int]:
-        """Return (partition, last applied offset) of the metadata log; -1 where there is none."""
+        """Return (partition, last applied offset) of the metadata log; -1 for none."""
         ...
 
     def removes(self, where: TopicIdPartition) -> bool:
-        """Whether it is this node that has to remove that partition if its topic is deleted."""
+        """Whether this node has to remove the partition if its topic is deleted."""
         ...
 
     def segments_to_remove(self, where: TopicIdPartition) -> Sequence[RemoteSegment] | KafkaError:
-        """Return all segments not yet deleted of a partition that need not be hosted here (T55)."""
+        """Return all segments that are not deleted of a partition, hosted here or not (T55)."""
         ...
 
     def deletions(self) -> Sequence[PartitionDelete]:
-        """Return the partitions whose deletion has begun and which this node has to carry out."""
+        """Return the deletions that have begun, and that this node has to carry out."""
         ...
 
     def undeleted(self) -> Sequence[tuple[TopicIdPartition, str]]:
-        """Return (partition, topic name) of all that this node removes and that is not yet marked."""
+        """Return (partition, topic name) of this node's partitions that are not marked for deletion."""
         ...
 
     def delete_state(self, where: TopicIdPartition) -> DeleteState | None:
-        """Return how far the deletion of that partition got."""
+        """Return the state of the partition's deletion."""
         ...

@@ -29,14 +29,14 @@ class SlicingLeader(Leader):
         self.under_way: list[Slices] = []
         self.high: dict[tuple[int, int], int] = {}
         plain = self.fetching.fetch
-        aside = Background("leaving").begin
+        run_task = Background("leaving").begin
 
         def large(fetching: Fetching, ask: Any, context: Any, answer: Any) -> LargeFetch:
             def in_slices(found: FetchAnswer) -> Slices:
                 yield []
                 return answer(found)  # type: ignore[no-any-return]
 
-            return LargeFetch(self._begin, aside, in_slices, fetching, ask, context, answer)
+            return LargeFetch(self._begin, run_task, in_slices, fetching, ask, context, answer)
 
         self.fetching.fetch = lambda ask, answer, now_ms: plain(ask, answer, now_ms, large)  # type: ignore[method-assign]
 

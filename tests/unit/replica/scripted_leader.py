@@ -5,7 +5,8 @@ from typing import Any
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.replica.follower import Fetched, Fetcher, FetchReply, LeaderFetch, Position
+from firnline.base.replicas import Fetched, FetchReply, LeaderFetch, Position
+from firnline.replica.follower import Fetcher
 from firnline.replica.partition import Partition
 from firnline.sim.disk import CrashableFs
 from tests.worlds.effects import World

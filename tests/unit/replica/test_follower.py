@@ -5,15 +5,9 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.replicas import EARLIEST, LATEST, Fetched, LeaderFetch, Position
 from firnline.replica import follower
-from firnline.replica.follower import (
-    EARLIEST,
-    LATEST,
-    TRUNCATIONS_AT_ONCE,
-    Fetched,
-    LeaderFetch,
-    Position,
-)
+from firnline.replica.follower import TRUNCATIONS_AT_ONCE
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local
 from firnline.sim.disk import CrashableFs

@@ -6,9 +6,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firnline.base.replicas import Fetched
 from firnline.records.portions import portions
 from firnline.replica import follower
-from firnline.replica.follower import Fetched
 from firnline.replica.partition import Partition
 from tests.unit.replica.scripted_leader import Leader, asked_offsets, fetched, lead, many, records
 

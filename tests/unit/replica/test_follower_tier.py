@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firnline.base.errors import Code, KafkaError
+from firnline.base.replicas import EARLIEST
 from firnline.formats.producer_snapshot import SnapshotEntry, encode_snapshot
-from firnline.replica.follower import (
-    EARLIEST,
-)
 from firnline.replica.partition import Partition
 from firnline.replica.tier_start import TierState
 from firnline.sim.disk import CrashableFs

@@ -8,7 +8,7 @@ from typing import Any
 from firnline.base.errors import StorageError
 from firnline.config.topic import TopicConfig
 from firnline.formats.leader_epoch_checkpoint import Epochs
-from firnline.tiered.expiry import JUDGED_IN_STEP, _begun
+from firnline.tiered.expiry import CHECKED_IN_STEP, _begun
 from firnline.tiered.spi import RemoteSegment, SegmentState
 from tests.tier_decisions import Listed, decided
 from tests.worlds.tier import TOPIC_ID, topic_config
@@ -204,10 +204,10 @@ def test_very_many_copies_under_way_are_looked_at_in_steps_of_many() -> None:
         looked_at[-1] += 1
         return True
 
-    left = [seg(n, n, n, state=STARTED) for n in range(1, 2 * JUDGED_IN_STEP + 10)]
+    left = [seg(n, n, n, state=STARTED) for n in range(1, 2 * CHECKED_IN_STEP + 10)]
     steps = _begun(Listed(left, is_dangling=is_dangling), NOW, late_put_ms=0)
     for _ in steps:
         looked_at.append(0)
     assert sum(looked_at) == len(left)
     assert len(looked_at) == 3
-    assert max(looked_at) <= JUDGED_IN_STEP
+    assert max(looked_at) <= CHECKED_IN_STEP

@@ -586,7 +586,7 @@ def test_a_replica_that_moves_away_deletes_nothing() -> None:
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retained, "PLACED_IN_STEP", 2)
-    monkeypatch.setattr(expiry, "JUDGED_IN_STEP", 2)
+    monkeypatch.setattr(expiry, "CHECKED_IN_STEP", 2)
 
 
 def deciding(cluster: Cluster, **config: Any) -> Node:

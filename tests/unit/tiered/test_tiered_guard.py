@@ -451,7 +451,7 @@ def test_metadata_that_forked_is_read_again_and_nobody_acts_meanwhile() -> None:
     first = node.read(0)
     assert isinstance(first, KafkaError)
     assert (first.code, first.is_retriable) == (Code.REPLICA_NOT_AVAILABLE, True)
-    assert any("is its leader's up to 1 at most: records were lost" in w for w in node.warnings)
+    assert any("are its leader's up to 1 at most: records were lost" in w for w in node.warnings)
     node.feed.hidden.clear()
     forked.is_forked = False
     node.pass_time(RETENTION_MS + 20_000)

@@ -172,24 +172,24 @@ def at_once(
     ):
         return None
     producing = node.producing
-    woken: Effects = []
-    outcome = producing.append_checked(found, records, header, acks, woken, now_ms)
+    completed: Effects = []
+    outcome = producing.append_checked(found, records, header, acks, completed, now_ms)
     waits = False
     if type(outcome) is Appended:
         waits = found.needs_flush(acks) or (
             acks == ACKS_ALL and found.log.high_watermark <= outcome.last_offset
         )
-        if acks and not waits and not woken:
+        if acks and not waits and not completed:
             return _frame(version, correlation_id, topic, index, outcome)
     elif outcome is None:
         return None
     context = RequestContext(connection, 0, version, correlation_id, None, now_ms)
     answer = context.makes_replies(partial(_answer_one, node, context, topic, index, acks))
     if not waits:
-        return answer([outcome], now_ms) + woken
+        return answer([outcome], now_ms) + completed
     until_ms = now_ms + min(timeout_ms, WAIT_MAX_MS)
     assert isinstance(outcome, Appended)
-    return woken + producing.await_answer(found, outcome, acks, until_ms, answer, now_ms)
+    return completed + producing.await_answer(found, outcome, acks, until_ms, answer, now_ms)
 
 
 def _answer_one(

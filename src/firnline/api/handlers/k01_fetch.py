@@ -209,8 +209,8 @@ def _large(
 ) -> LargeFetch:
     run = partial(in_slices, node, context, held_bytes=0)
     sliced = partial(_answer_in_slices, node, context)
-    aside = partial(_begin_aside, node, context)
-    return LargeFetch(run, aside, sliced, fetching, ask, fetch_context, answer)
+    run_task = partial(_begin_aside, node, context)
+    return LargeFetch(run, run_task, sliced, fetching, ask, fetch_context, answer)
 
 
 def _begin_aside(node: "BrokerNode", context: RequestContext, work: Work, now_ms: int) -> Effects:

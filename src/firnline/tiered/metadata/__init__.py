@@ -1,1 +1,1 @@
-"""Metadata of remote segments: the records of `__remote_log_metadata`, applied and asked. PURE."""
+"""Metadata of remote segments: applies the records of `__remote_log_metadata`, and answers queries. PURE."""

@@ -1,7 +1,7 @@
-"""Remote segments of one partition, by leader epoch: what a metadata log says, ready to be asked. PURE.
+"""The remote segments of one partition by leader epoch, from the records of the metadata log. PURE.
 
-Only finished segments are found by offset; everything that is not deleted is listed, so that what was
-left behind gets cleaned. Source: KIP-405 'RemoteLogMetadataCache'; spec 3.11; traps X32, X33.
+Lookups by offset find only finished segments. All segments that are not deleted are listed, so that the
+remains of failed copies are cleaned up. Source: KIP-405 'RemoteLogMetadataCache'; spec 3.11; traps X32, X33.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,22 +20,22 @@ from firnline.tiered.spi import (
     SegmentUpdate,
 )
 
-# Deleted segments whose ids are remembered, of each partition.
+# The ids of deleted segments that are kept, for each partition.
 DELETED_KEPT = 256
-# Changes that are kept for who looked before, of each partition; after more it sees everything again.
+# The changes that are kept for callers of `look`, for each partition; after more they get everything again.
 CHANGES_KEPT = 4096
 
 
 class _EpochView:
-    """One leader epoch: finished segments by their first offset in it, and the rest by id.
+    """One leader epoch: finished segments by their first offset in it, the others by id.
 
-    Segments mostly follow each other, so a change of `_tops` ends with the segment after it.
+    Segments usually do not overlap; then a change of `_tops` ends with the next segment.
     """
 
     __slots__ = ("_ends", "_tops", "highest_offset", "ids", "starts", "unreferenced")
 
     def __init__(self) -> None:
-        self.starts: list[int] = []  # ascending; ids[i] begins at starts[i], and ends at _ends[i]
+        self.starts: list[int] = []  # ascending; ids[i] starts at starts[i], and ends at _ends[i]
         self.ids: list[Uuid] = []
         self._ends: list[int] = []
         self._tops: list[int] = []  # the highest of _ends[: i + 1]
@@ -43,15 +43,15 @@ class _EpochView:
         self.highest_offset = NO_OFFSET
 
     def map_segment(self, segment_id: Uuid, start_offset: int, end_offset: int) -> None:
-        """Serve [start, end] of the epoch from this segment, unreferenced so far.
+        """Serve [start, end] of the epoch from this segment, which served nothing so far.
 
-        What it covers to the end steps back.
+        Segments that it covers completely do not serve any more.
         """
         while self.starts and self.starts[-1] >= start_offset and self.highest_offset <= end_offset:
             del self.starts[-1], self._ends[-1], self._tops[-1]
             self.unreferenced[self.ids.pop()] = None
         at = bisect_right(self.starts, start_offset)
-        # A mapped one with the same start reaches beyond this one: taking its place would open a hole.
+        # A mapped segment with the same start ends above this one: replacing it would open a hole.
         if not at or self.starts[at - 1] != start_offset:
             self.starts.insert(at, start_offset)
             self.ids.insert(at, segment_id)
@@ -62,7 +62,7 @@ class _EpochView:
         self.highest_offset = max(self.highest_offset, end_offset)
 
     def unmap(self, segment_id: Uuid, start_offset: int) -> None:
-        """No longer serve from the segment; it stays listed."""
+        """Do not serve from the segment any more; it stays listed."""
         self._take_out(segment_id, start_offset)
         self.unreferenced[segment_id] = None
 
@@ -71,13 +71,13 @@ class _EpochView:
         self.unreferenced.pop(segment_id, None)
 
     def _take_out(self, segment_id: Uuid, start_offset: int) -> None:
-        at = bisect_left(self.starts, start_offset)  # no two begin at the same offset
+        at = bisect_left(self.starts, start_offset)  # no two start at the same offset
         if at < len(self.ids) and self.ids[at] == segment_id:
             del self.ids[at], self.starts[at], self._ends[at], self._tops[at]
             self._find_tops(at)
 
     def _find_tops(self, at: int) -> None:
-        """Find them again from one on, as far as they differ."""
+        """Compute `_tops` again from one index on, until they do not change."""
         top = self._tops[at - 1] if at else NO_OFFSET
         for place in range(at, len(self._tops)):
             top = max(top, self._ends[place])
@@ -86,9 +86,9 @@ class _EpochView:
             self._tops[place] = top
 
     def holder(self, offset: int) -> Uuid | None:
-        """Return the mapped segment that holds `offset`: of several the one that begins nearest to it."""
+        """Return the mapped segment with `offset`; of several, the one with the nearest start."""
         at = bisect_right(self.starts, offset) - 1
-        while at >= 0 and self._tops[at] >= offset:  # else it is in a hole
+        while at >= 0 and self._tops[at] >= offset:  # otherwise it is in a hole
             if self._ends[at] >= offset:
                 return self.ids[at]
             at -= 1
@@ -113,7 +113,7 @@ def epoch_end(segment: RemoteSegment, epoch: int) -> int:
 
 
 class _Feed:
-    """Ids of segments that may have become finished, or ceased to be, since somebody looked; oldest first."""
+    """Ids of segments that may have become finished or unfinished since the first `look`; oldest first."""
 
     __slots__ = ("first", "ids")
 
@@ -122,7 +122,7 @@ class _Feed:
         self.ids: list[Uuid] = []
 
     def note(self, segment_id: Uuid) -> None:
-        """Who has not looked for so many changes sees everything again."""
+        """Add a change. A caller whose mark is older than all kept changes gets everything again."""
         self.ids.append(segment_id)
         if len(self.ids) > CHANGES_KEPT:
             forgotten = len(self.ids) // 2 + 1
@@ -130,12 +130,12 @@ class _Feed:
             self.first += forgotten
 
     def after(self, position: int) -> list[Uuid]:
-        """Return what follows `position`."""
+        """Return the changes after `position`."""
         return self.ids[position - self.first :]
 
 
 class MetadataCache:
-    """The remote segments of one partition, as far as the metadata log has been applied."""
+    """The remote segments of one partition, from the applied records of the metadata log."""
 
     __slots__ = (
         *("_all", "_by_epoch", "_by_id", "_deleted", "_feed", "_finished", "_unfinished"),
@@ -146,10 +146,10 @@ class MetadataCache:
         self._by_id: dict[Uuid, RemoteSegment] = {}
         self._all: Ordered[_Key] = Ordered()  # by base offset
         self._finished: Ordered[_Key] = Ordered()  # by end offset
-        # Copies and deletions under way, by base offset.
+        # Copies and deletions in progress, by base offset.
         self._unfinished: Ordered[_Key] = Ordered()
         self._by_epoch: dict[int, _EpochView] = {}
-        self._deleted: dict[Uuid, None] = {}  # the newest ones
+        self._deleted: dict[Uuid, None] = {}  # the latest ones
         self._feed: _Feed | None = None  # from the first look on
         self.delete: PartitionDelete | None = None
 
@@ -158,14 +158,14 @@ class MetadataCache:
         return len(self._by_id)
 
     def add(self, segment: RemoteSegment) -> bool:
-        """Apply a COPY_STARTED record; False if it cannot follow what is known (dropped)."""
+        """Apply a COPY_STARTED record; False if its transition is illegal (dropped)."""
         known = self._by_id.get(segment.segment_id)
         if segment.state != SegmentState.COPY_STARTED or not segment.epochs:
             return False
         if not may_follow(known.state if known else None, segment.state):
             return False
         if known is not None:
-            return known[:9] == segment[:9]  # a repeat; an id is never reused (rel-T12)
+            return known[:9] == segment[:9]  # a duplicate; an id is never reused (rel-T12)
         self._by_id[segment.segment_id] = segment
         self._all.put(_by_base(segment), segment)
         self._unfinished.put(_by_base(segment), segment)
@@ -174,7 +174,7 @@ class MetadataCache:
         return True
 
     def update(self, change: SegmentUpdate) -> bool:
-        """Apply a change of state; False for one that cannot follow, or of an unknown segment."""
+        """Apply a change of state; False for an illegal transition, or an unknown segment."""
         known = self._by_id.get(change.segment_id)
         if known is None or change.state == SegmentState.COPY_STARTED:
             return False
@@ -227,7 +227,7 @@ class MetadataCache:
         self._unfinished.drop(_by_base(segment))
 
     def apply_delete(self, change: PartitionDelete) -> bool:
-        """Apply a change of the partition's deletion; False if it cannot follow (dropped)."""
+        """Apply a change of the partition's deletion; False for an illegal transition (dropped)."""
         known = self.delete.state if self.delete else None
         if not may_follow_delete(known, change.state):
             return False
@@ -240,7 +240,7 @@ class MetadataCache:
         return self.delete.state if self.delete else None
 
     def was_deleted(self, segment_id: Uuid) -> bool:
-        """Whether it is among the newest ones whose deletion was finished."""
+        """Whether it is one of the latest segments whose deletion is finished."""
         return segment_id in self._deleted
 
     def get(self, segment_id: Uuid) -> RemoteSegment | None:
@@ -248,24 +248,24 @@ class MetadataCache:
         return self._by_id.get(segment_id)
 
     def lookup(self, epoch: int, offset: int) -> RemoteSegment | None:
-        """Return the finished segment that holds `offset` of `epoch`.
+        """Return the finished segment with `offset` of `epoch`.
 
-        The nearest one that begins at or below it, unless that ends too soon: then the one before,
-        which a later, shorter copy does not hide (Kafka 4.3.1 answers "none" there).
+        The one with the nearest start at or below it; if that ends below `offset`, an earlier one, which a
+        shorter later copy does not hide (Kafka 4.3.1 returns none there).
         """
         view = self._by_epoch.get(epoch)
         segment_id = None if view is None else view.holder(offset)
         return None if segment_id is None else self._by_id[segment_id]
 
     def highest_offset(self, epoch: int) -> int | None:
-        """Return the highest offset of `epoch` that was ever finished; it never shrinks."""
+        """Return the highest offset of `epoch` that has ever been finished; it never decreases."""
         view = self._by_epoch.get(epoch)
         if view is None or view.highest_offset == NO_OFFSET:
             return None
         return view.highest_offset
 
     def segments(self, epoch: int | None = None) -> list[RemoteSegment]:
-        """Return all segments not deleted; with `epoch` those of it. Ascending by base offset."""
+        """Return all segments that are not deleted, or those of `epoch`, ascending by base offset."""
         if epoch is None:
             return self._all.rows.copy()
         view = self._by_epoch.get(epoch)
@@ -277,11 +277,11 @@ class MetadataCache:
         return self._finished.rows[bisect_left(self._finished.keys, (reaching, -1, b"")) :]
 
     def unfinished(self) -> list[RemoteSegment]:
-        """Return those that are being copied or deleted, ascending by base offset."""
+        """Return the segments that are being copied or deleted, ascending by base offset."""
         return self._unfinished.rows.copy()
 
     def look(self, since: Mark | None) -> Look:
-        """Return which finished segments came or went since `since`. See `spi.RemoteLogMetadata`."""
+        """Return the changes of finished segments after `since`. See `spi.RemoteLogMetadata`."""
         feed = self._feed
         if feed is None:
             self._feed = feed = _Feed()

@@ -1,4 +1,4 @@
-"""Between what the tier says of its segments and the records of `__remote_log_metadata`. PURE.
+"""Converts between segments of the tier and the records of `__remote_log_metadata`. PURE.
 
 Source: KIP-405; spec 3.10, T19.
 """
@@ -23,7 +23,7 @@ from firnline.tiered.spi import (
 
 
 def segment_record(segment: RemoteSegment) -> RemoteLogSegmentMetadataRecord:
-    """Return the record that says `segment`."""
+    """Return the record of a segment."""
     return RemoteLogSegmentMetadataRecord(
         remote_log_segment_id=_segment_id(
             segment.topic, segment.topic_id, segment.partition, segment.segment_id
@@ -52,7 +52,7 @@ def _segment_id(
 
 
 def update_record(change: SegmentUpdate) -> RemoteLogSegmentMetadataUpdateRecord:
-    """Return the record that says a change of a segment's state."""
+    """Return the record of a change of a segment's state."""
     return RemoteLogSegmentMetadataUpdateRecord(
         remote_log_segment_id=_segment_id(
             change.topic, change.topic_id, change.partition, change.segment_id
@@ -65,7 +65,7 @@ def update_record(change: SegmentUpdate) -> RemoteLogSegmentMetadataUpdateRecord
 
 
 def delete_record(change: PartitionDelete) -> RemotePartitionDeleteMetadataRecord:
-    """Return the record that says a change of a partition's deletion."""
+    """Return the record of a change of a partition's deletion."""
     return RemotePartitionDeleteMetadataRecord(
         topic_id_partition=TopicIdPartitionEntry(
             name=change.topic, id=change.topic_id, partition=change.partition
@@ -77,9 +77,9 @@ def delete_record(change: PartitionDelete) -> RemotePartitionDeleteMetadataRecor
 
 
 def from_record(record: Message) -> RemoteSegment | SegmentUpdate | PartitionDelete | None:
-    """Return what a record of the metadata topic says; None for a kind that says nothing to us.
+    """Return the content of a record of the metadata topic; None for a kind that is ignored.
 
-    ValueError for a state that nobody knows, and for a segment that no broker can have copied.
+    ValueError for an unknown state, and for a segment that no broker can have copied.
     """
     if isinstance(record, RemoteLogSegmentMetadataRecord):
         where = record.remote_log_segment_id.topic_id_partition

@@ -1,10 +1,11 @@
 """Remote log metadata in the topic `__remote_log_metadata`: publish, apply, answer. PURE.
 
-Every metadata partition that a hosted user partition maps to, and every one this node leads, is
-applied whole and from its beginning: a user partition that comes later finds its history there (X37),
-and a deletion finds all segments of partitions that nobody hosts (T55). A publish is done when its
-record is committed and applied here (T21). Source: KIP-405 'RemoteLogMetadataManager implemented with
-an internal topic'; spec 3.12.
+Theory of operation. The node consumes every metadata partition to which a hosted partition maps, and every
+one that it leads, completely and from the start. So a partition that is added later finds its history (X37),
+and a deletion finds all segments of partitions that no broker hosts (T55). A publish appends a record at the
+leader of its metadata partition, and is complete when the record is committed and applied here (T21). Queries
+about a partition are answered once everything that was committed at its assignment is applied. Source:
+KIP-405 'RemoteLogMetadataManager implemented with an internal topic'; spec 3.12.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,50 +55,50 @@ from firnline.tiered.spi import (
     SegmentUpdate,
 )
 
-# What one step applies; the rest waits for the next, so that a long history does not stop the loop.
+# The bytes that one step applies, so that a long history does not block the loop.
 STEP_BYTES = 16 * KIB
 DROPPED_KEPT = 1000
 NO_EPOCH = -1
-# What a batch may open to; brokers write a few hundred bytes in each.
+# The maximum size of a decompressed batch; brokers write a few hundred bytes in each.
 BATCH_BYTES_MAX = 4 * MIB
 UNREADABLE = "metadata of the tier cannot be read"
 _MEANING = (
-    "What it said is not known. Of the tiered partitions that this one speaks of, reads go on, and nothing is"
-    " copied or deleted until it can be read or is given up (firnline.remote.log.metadata.given.up)"
+    "Its content is unknown. Tiered partitions with records in this partition are still read, but nothing of"
+    " them is copied or deleted until it can be read or is given up (firnline.remote.log.metadata.given.up)"
 )
 
 
 class HistoryUnknown(StorageError):
-    """Some of what the metadata topic says of a partition cannot be read."""
+    """Some records of the metadata topic about a partition cannot be read."""
 
 
 class MetadataTopicReader(Protocol):
-    """What this node can read of `__remote_log_metadata`. Synchronous; page-cache reads at most."""
+    """Reads `__remote_log_metadata` on this node. Synchronous; reads at most from the page cache."""
 
     def partition_count(self) -> int | None:
-        """Partitions of the topic in the committed image; None while there is no such topic."""
+        """The number of partitions in the committed image; None while the topic does not exist."""
         ...
 
     def bounds(self, partition: int) -> tuple[int, int] | None:
-        """(log start, high watermark); None while they are not known here for certain."""
+        """Return (log start offset, high watermark); None while they are not certain."""
         ...
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
-        """Committed whole batches from the one that holds `offset` on; b"" at the high watermark."""
+        """Return committed complete batches from the one with `offset` on; b"" at the high watermark."""
         ...
 
     def leads(self, partition: int) -> bool:
-        """Whether this node leads that metadata partition, and so removes its deleted topics."""
+        """Whether this node leads the metadata partition, and so removes its deleted topics."""
         ...
 
     def given_up(self, partition: int) -> Sequence[Span]:
-        """Offsets that the operator gave up, as they cannot be read."""
+        """The unreadable offsets that the operator has given up."""
         ...
 
     def fork(self, partition: int, offset: int, epoch: int) -> int | None:
-        """Where what was applied up to `offset`, in `epoch` last, left the leader's history; None: nowhere.
+        """Return where the records up to `offset`, the last in `epoch`, leave the leader's history, or None.
 
-        `epoch` is -1 where the record before `offset` is not known.
+        `epoch` is -1 if the record before `offset` is unknown.
         """
         ...
 
@@ -109,12 +110,12 @@ class MetadataTopicReader(Protocol):
         *,
         is_fresh: bool = False,
     ) -> Effects:
-        """Ask the leaders elsewhere for what each partition has from (an offset, the epoch before it) on.
+        """Read from other leaders what each partition has from (an offset, the epoch before it) on.
 
-        Nothing is asked for ours.
+        Partitions that this node leads are skipped.
 
-        `then(partition, now_ms)` runs whenever more of one may be read, or where it ends is known.
-        `is_fresh`: `bounds` are not known until an answer to this has come.
+        `then(partition, now_ms)` is called whenever more of one can be read, or its end is known.
+        `is_fresh`: `bounds` are unknown until a response to this call.
         """
         ...
 
@@ -131,10 +132,10 @@ _LATE = KafkaError(
 
 
 class _Consumed:
-    """One metadata partition: what was applied, and who waits for more of it.
+    """One consumed metadata partition.
 
     unreadable  the records that could not be read
-    damage      why the next batch of this copy is not the one that was written
+    damage      the error of the next batch, if this replica of it is damaged
     """
 
     __slots__ = (
@@ -146,10 +147,10 @@ class _Consumed:
         self.unreadable = UnreadableRecords(f"{REMOTE_LOG_METADATA_TOPIC}-{partition}", _MEANING)
         self.damage: str | None = None
         self.next_offset = 0
-        self.epoch = NO_EPOCH  # of the record before it
+        self.epoch = NO_EPOCH  # of the record before the next one
         self.caches: dict[TopicIdPartition, MetadataCache] = {}
         self.topics: dict[TopicIdPartition, str] = {}
-        self.waiting: list[tuple[int, Published]] = []  # (offset, continuation), by offset
+        self.waiting: list[tuple[int, Published]] = []  # publishes: (offset, callback), by offset
         self.has_forgotten = False
 
 
@@ -160,10 +161,10 @@ class TopicMetadataLog:
         self._feed = feed
         self._settings = settings
         self._consumed: dict[int, _Consumed] = {}
-        # Up to which offset a partition must be applied before questions about its users are answered.
+        # The offset up to which the metadata must be applied before queries about a partition are answered.
         self._targets: dict[TopicIdPartition, int | None] = {}
         self._awaiting: dict[int, dict[TopicIdPartition, None]] = {}
-        self._behind: dict[int, None] = {}  # partitions with more to apply, in their turn
+        self._behind: dict[int, None] = {}  # metadata partitions with more to apply, in turn
         self._dropped: dict[tuple[int, int], None] = {}
         self._is_started = False
         self._started_ms = 0
@@ -175,7 +176,7 @@ class TopicMetadataLog:
     # ------------------------------------------------------------------------------------- start
 
     def start(self, now_ms: int) -> Effects:
-        """Make sure that the topic exists; retried until it does or the time is over (spec T17)."""
+        """Create the topic if it does not exist; retry until it does, or the time is over (spec T17)."""
         assert not self._is_started
         self._is_started = True
         self._started_ms = now_ms
@@ -211,11 +212,11 @@ class TopicMetadataLog:
     # -------------------------------------------------------------------------------- assignment
 
     def partition_of(self, where: TopicIdPartition) -> int:
-        """Return the metadata partition that speaks of `where`."""
+        """Return the metadata partition of `where`."""
         return metadata_partition_of(where, self._settings.metadata_partitions)
 
     def assign(self, where: TopicIdPartition, now_ms: int) -> Effects:
-        """Answer questions about `where` once everything committed by now is applied (T22, F11)."""
+        """Answer queries about `where` once everything that is committed now is applied (T22, F11)."""
         self._targets[where] = None
         self._awaiting.setdefault(self.partition_of(where), {})[where] = None
         if not self.is_initialised:
@@ -225,17 +226,17 @@ class TopicMetadataLog:
         return self._ask([partition], now_ms, is_fresh=True) + self.poll(partition, now_ms)
 
     def unassign(self, where: TopicIdPartition) -> None:
-        """No longer answer questions about `where`."""
+        """Do not answer queries about `where` any more."""
         self._targets.pop(where, None)
 
     def applied_offset(self, where: TopicIdPartition) -> tuple[int, int]:
-        """Return the metadata partition of `where` and its last applied offset, -1 for none."""
+        """Return the metadata partition of `where`, and its last applied offset, -1 for none."""
         partition = self.partition_of(where)
         consumed = self._consumed.get(partition)
         return partition, consumed.next_offset - 1 if consumed else -1
 
     def on_leadership(self, partition: int, now_ms: int) -> Effects:
-        """The leader of a metadata partition changed: one that is led here is applied here."""
+        """The leader of a metadata partition has changed: consume it if this node leads it."""
         if not self.is_initialised:
             return []
         if self._feed.leads(partition):
@@ -251,20 +252,20 @@ class TopicMetadataLog:
     # -------------------------------------------------------------------------------------- apply
 
     def poll_all(self, now_ms: int) -> Effects:
-        """Apply what is new in every metadata partition that is consumed; see `_catch_up`."""
+        """Apply new records of all consumed metadata partitions; see `_catch_up`."""
         self._behind.update(dict.fromkeys(self._consumed))
         return self._ask(list(self._consumed), now_ms) + self._catch_up(now_ms)
 
     def _ask(self, partitions: Sequence[int], now_ms: int, *, is_fresh: bool = False) -> Effects:
-        """Have what other brokers lead brought here."""
+        """Read the partitions that other brokers lead."""
         found = {partition: self._consumed[partition] for partition in partitions}
         positions = {partition: (c.next_offset, c.epoch) for partition, c in found.items()}
         return self._feed.catch_up(positions, self.poll, now_ms, is_fresh=is_fresh)
 
     def _catch_up(self, now_ms: int) -> Effects:
-        """Apply one step of what is new, of all partitions together; the rest follows by a timer at once.
+        """Apply one step of new records, of all partitions together; a timer continues at once.
 
-        A start applies the whole history: the loop serves requests between two steps.
+        A start applies the complete history: the loop serves requests between two steps.
         """
         effects: Effects = []
         applied_bytes = 0
@@ -282,12 +283,12 @@ class TopicMetadataLog:
         return [SetTimer(key=("tier-metadata", "behind"), at_ms=now_ms, then=self._catch_up)]
 
     def poll(self, partition: int, now_ms: int) -> Effects:
-        """Apply what is new in one partition, at most a step of it; the rest follows by a timer at once."""
+        """Apply at most a step of new records of one partition; a timer continues at once."""
         effects, _ = self._step(partition, now_ms)
         return effects + self._go_on(now_ms)
 
     def _step(self, partition: int, now_ms: int) -> tuple[Effects, int]:
-        """Apply a step; return what follows of it, and how many bytes it was."""
+        """Apply a step; return its effects and the number of bytes."""
         consumed = self._consumed.get(partition)
         if consumed is None:
             return [], 0
@@ -312,7 +313,9 @@ class TopicMetadataLog:
             was_known = self._unknown(partition, consumed) is None
             told = self._apply(partition, consumed, data, touched)
             if was_known and self._unknown(partition, consumed) is not None:
-                touched.update(dict.fromkeys(consumed.caches))  # it may concern each of them
+                touched.update(
+                    dict.fromkeys(consumed.caches)
+                )  # the record may be about any of them
         for where in self._awaiting.pop(partition, {}):
             if where in self._targets:
                 self._targets[where] = high_watermark
@@ -330,16 +333,16 @@ class TopicMetadataLog:
         return effects, len(data)
 
     def _start_over(self, partition: int, consumed: _Consumed, fork: int, now_ms: int) -> Effects:
-        """What was applied is not the leader's history: all of it is read again, from the leader's log.
+        """The applied records are not the leader's history: read everything again, from the leader's log.
 
-        Until then nothing is answered, and nobody acts, on the partitions that it speaks of.
+        Until then queries about its partitions are not answered, and no task acts on them.
         """
         self._consumed[partition] = _Consumed(partition)
         for key in [key for key in self._dropped if key[0] == partition]:
             del self._dropped[key]
         line = (
-            f"{REMOTE_LOG_METADATA_TOPIC}-{partition}: what this node had read up to offset"
-            f" {consumed.next_offset}, of leader epoch {consumed.epoch}, is its leader's up to {fork} at"
+            f"{REMOTE_LOG_METADATA_TOPIC}-{partition}: the records that this node has read up to offset"
+            f" {consumed.next_offset}, of leader epoch {consumed.epoch}, are its leader's up to {fork} at"
             " most: records were lost. All of it is read again"
         )
         effects: Effects = [Warn(line=line)]
@@ -356,7 +359,7 @@ class TopicMetadataLog:
         return effects + self._ask([partition], now_ms, is_fresh=True)
 
     def _forgotten(self, partition: int, consumed: _Consumed) -> Effects:
-        """The partition lost records that were applied: nothing is decided on it any more (F28)."""
+        """The partition has lost applied records: make no decisions on it any more (F28)."""
         consumed.has_forgotten = True
         self.problem = (
             f"{REMOTE_LOG_METADATA_TOPIC}-{partition} lost committed records: "
@@ -371,7 +374,7 @@ class TopicMetadataLog:
         data: bytes,
         touched: dict[TopicIdPartition, None],
     ) -> Effects:
-        """Apply what can be read; the rest is set aside, or waited for where this copy alone is damaged."""
+        """Apply readable records; skip unreadable ones, or wait if only this replica is damaged."""
         try:
             for header in headers(data):
                 if not crc_is_right(data, header):
@@ -387,13 +390,13 @@ class TopicMetadataLog:
         return consumed.unreadable.take_warnings()
 
     def _damaged(self, partition: int, consumed: _Consumed, why: str) -> Effects:
-        """This copy has other bytes than were written: another one is right, so nothing is skipped."""
+        """This replica has damaged bytes. Another one has the right ones, so nothing is skipped."""
         effects = consumed.unreadable.take_warnings()
         if consumed.damage != why:
             consumed.damage = why
             line = (
                 f"{REMOTE_LOG_METADATA_TOPIC}-{partition} cannot be read from offset"
-                f" {consumed.next_offset} on: {why}. What comes after it is waited for: let another"
+                f" {consumed.next_offset} on: {why}. The records after it are waited for: let another"
                 " replica lead it, and have this copy fetched anew"
             )
             effects.append(Warn(line=line))
@@ -414,7 +417,7 @@ class TopicMetadataLog:
                     raise KafkaError(Code.CORRUPT_MESSAGE, "offsets that do not ascend")
                 expected = record.offset + 1
                 if record.offset < consumed.next_offset:
-                    continue  # a batch may begin before what was asked for
+                    continue  # a batch may start below the requested offset
                 consumed.next_offset = expected
                 try:
                     is_taken = self._apply_one(consumed, record.value, touched)
@@ -433,7 +436,7 @@ class TopicMetadataLog:
     def _apply_one(
         self, consumed: _Consumed, value: bytes | None, touched: dict[TopicIdPartition, None]
     ) -> bool:
-        """Apply one record; False for one that may not follow. ProtocolError or ValueError: unreadable."""
+        """Apply one record; False for an illegal transition. ProtocolError or ValueError: unreadable."""
         if value is None:
             raise ValueError("a record without a value, which no broker writes")
         change = from_record(decode(value))
@@ -458,12 +461,12 @@ class TopicMetadataLog:
 
     def add(self, segment: RemoteSegment, then: Published, now_ms: int) -> Effects:
         """Publish a new segment. See `spi.RemoteLogMetadata`."""
-        assert segment.state == SegmentState.COPY_STARTED, "only a copy that begins is added"
+        assert segment.state == SegmentState.COPY_STARTED, "only a new copy is added"
         return self._publish(segment.topic_id_partition, segment_record(segment), then, now_ms)
 
     def update(self, change: SegmentUpdate, then: Published, now_ms: int) -> Effects:
         """Publish a change of a segment's state. See `spi.RemoteLogMetadata`."""
-        assert change.state != SegmentState.COPY_STARTED, "a copy that begins is added"
+        assert change.state != SegmentState.COPY_STARTED, "a new copy is added"
         where = TopicIdPartition(change.topic_id, change.partition)
         return self._publish(where, update_record(change), then, now_ms)
 
@@ -511,7 +514,7 @@ class TopicMetadataLog:
         return effects
 
     def _release(self, partition: int, consumed: _Consumed, now_ms: int) -> Effects:
-        """Complete the publishes whose records are applied."""
+        """Call back the publishes whose records are applied."""
         done = [entry for entry in consumed.waiting if entry[0] < consumed.next_offset]
         consumed.waiting = [e for e in consumed.waiting if e[0] >= consumed.next_offset]
         effects: Effects = []
@@ -531,14 +534,14 @@ class TopicMetadataLog:
     # ---------------------------------------------------------------------------------- questions
 
     def is_ready(self, where: TopicIdPartition) -> bool:
-        """Whether questions about that partition can be answered (T22)."""
+        """Whether queries about the partition can be answered (T22)."""
         return self._cache(where) is not None
 
     def withheld(self, where: TopicIdPartition) -> HistoryUnknown | None:
-        """Say why nothing of a partition may be copied or deleted, if that is so.
+        """Return an error if nothing of a partition may be copied or deleted.
 
-        What a record said that nobody can read may be that a segment is complete, which is needed then, or
-        that it is gone, which must not be relied on.
+        An unreadable record may have been a COPY_FINISHED, so that a local segment can be deleted, or a
+        deletion, so that it must not.
         """
         partition = self.partition_of(where)
         consumed = self._consumed.get(partition)
@@ -568,32 +571,32 @@ class TopicMetadataLog:
 
     @property
     def unreadable_offsets(self) -> int:
-        """How many offsets of the topic were set aside on this node."""
+        """The number of unreadable offsets that this node has skipped."""
         return sum(consumed.unreadable.offset_count for consumed in self._consumed.values())
 
     def lookup(
         self, where: TopicIdPartition, *, epoch: int, offset: int
     ) -> RemoteSegment | KafkaError | None:
-        """Return the finished segment that holds `offset` of that leader epoch, if any."""
+        """Return the finished segment with `offset` of that leader epoch, if any."""
         cache = self._cache(where)
         return NOT_READY if cache is None else cache.lookup(epoch, offset)
 
     def highest_offset(self, where: TopicIdPartition, epoch: int) -> int | KafkaError | None:
-        """Return the highest offset of that leader epoch that was ever copied."""
+        """Return the highest offset of that leader epoch that has ever been copied."""
         cache = self._cache(where)
         return NOT_READY if cache is None else cache.highest_offset(epoch)
 
     def segments(
         self, where: TopicIdPartition, epoch: int | None = None
     ) -> Sequence[RemoteSegment] | KafkaError:
-        """Return all segments not yet deleted; with `epoch` those of it, ascending by offset."""
+        """Return all segments that are not deleted, or those of `epoch`, ascending by offset."""
         cache = self._cache(where)
         return NOT_READY if cache is None else cache.segments(epoch)
 
     def finished(
         self, where: TopicIdPartition, reaching: int = 0
     ) -> list[RemoteSegment] | KafkaError:
-        """Return the finished segments that end at or above an offset, ascending by their ends."""
+        """Return the finished segments that end at or above an offset, ascending by end offset."""
         cache = self._cache(where)
         return NOT_READY if cache is None else cache.finished(reaching)
 
@@ -603,31 +606,31 @@ class TopicMetadataLog:
         return NOT_READY if cache is None else cache.unfinished()
 
     def look(self, where: TopicIdPartition, since: Mark | None) -> Look | KafkaError:
-        """Return what changed of the finished segments. See `spi.RemoteLogMetadata`."""
+        """Return the changes of finished segments. See `spi.RemoteLogMetadata`."""
         cache = self._cache(where)
         return NOT_READY if cache is None else cache.look(since)
 
     def get(self, where: TopicIdPartition, segment_id: Uuid) -> RemoteSegment | None:
-        """Return one segment as far as it is known, ready or not."""
+        """Return one segment, from the records applied so far."""
         consumed = self._consumed.get(self.partition_of(where))
         cache = consumed.caches.get(where) if consumed else None
         return cache.get(segment_id) if cache else None
 
     def was_deleted(self, where: TopicIdPartition, segment_id: Uuid) -> bool:
-        """Whether that segment's deletion is finished, as far as it is remembered."""
+        """Whether the segment is one of the latest whose deletion is finished."""
         consumed = self._consumed.get(self.partition_of(where))
         cache = consumed.caches.get(where) if consumed else None
         return cache is not None and cache.was_deleted(segment_id)
 
     def has_history(self, where: TopicIdPartition) -> bool:
-        """Whether the metadata log ever spoke of that partition, as far as it is applied."""
+        """Whether there are applied records about the partition."""
         consumed = self._consumed.get(self.partition_of(where))
         return consumed is not None and where in consumed.topics
 
     def deletions(self) -> Sequence[PartitionDelete]:
-        """Return deletions begun and not finished in the metadata partitions that this node leads.
+        """Return the unfinished deletions in the metadata partitions that this node leads.
 
-        A finished one that has segments again, from a leader that did not know, is among them.
+        And finished ones with new segments, of a leader that did not know of the deletion.
         """
         return [
             cache.delete
@@ -637,7 +640,7 @@ class TopicMetadataLog:
         ]
 
     def undeleted(self) -> Sequence[tuple[TopicIdPartition, str]]:
-        """Return (partition, topic name) of all that this node would have to remove, not yet marked."""
+        """Return (partition, topic name) of this node's partitions that are not marked for deletion."""
         return [
             (where, self._consumed[self.partition_of(where)].topics[where])
             for where, cache in self._led_caches().items()
@@ -645,12 +648,12 @@ class TopicMetadataLog:
         ]
 
     def removes(self, where: TopicIdPartition) -> bool:
-        """Whether this node has to carry out the deletion of that partition, and can say so."""
+        """Whether this node has to carry out the deletion of the partition, and knows all of its metadata."""
         partition = self.partition_of(where)
         return self._feed.leads(partition) and self._knows_all(partition)
 
     def segments_to_remove(self, where: TopicIdPartition) -> Sequence[RemoteSegment] | KafkaError:
-        """Return all segments of a partition that need not be hosted here (T55)."""
+        """Return all segments of a partition, hosted here or not (T55)."""
         partition = self.partition_of(where)
         consumed = self._consumed.get(partition)
         if consumed is None or not self._knows_all(partition):
@@ -659,7 +662,7 @@ class TopicMetadataLog:
         return cache.segments() if cache else []
 
     def delete_state(self, where: TopicIdPartition) -> DeleteState | None:
-        """Return how far the deletion of that partition got, as far as it is known."""
+        """Return the state of the partition's deletion, from the records applied so far."""
         consumed = self._consumed.get(self.partition_of(where))
         cache = consumed.caches.get(where) if consumed else None
         return cache.delete_state if cache else None
@@ -673,7 +676,7 @@ class TopicMetadataLog:
         }
 
     def _knows_all(self, partition: int) -> bool:
-        """Whether everything is applied, and could be read: only then is anything removed."""
+        """Whether everything is applied and readable: only then is anything removed."""
         consumed = self._consumed.get(partition)
         is_known = consumed is not None and self._unknown(partition, consumed) is None
         return is_known and self._is_caught_up(partition)
@@ -686,7 +689,7 @@ class TopicMetadataLog:
         return consumed.next_offset >= bounds[1]
 
     def _cache(self, where: TopicIdPartition) -> MetadataCache | None:
-        """Return what is known of a partition, if that is complete."""
+        """Return the segments of a partition, if they are complete."""
         target = self._targets.get(where)
         consumed = self._consumed.get(self.partition_of(where))
         if target is None or consumed is None:

@@ -1,4 +1,4 @@
-"""Which partition of `__remote_log_metadata` speaks of a user partition. PURE. Source: spec T18."""
+"""Maps user partitions to partitions of `__remote_log_metadata`. PURE. Source: spec T18."""
 
 from firnline.base.ids import TopicIdPartition
 

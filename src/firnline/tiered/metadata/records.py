@@ -1,4 +1,4 @@
-"""What `__remote_log_metadata` carries: the life of remote segments, and how it becomes bytes. PURE.
+"""The records of `__remote_log_metadata`, and their encoding. PURE.
 
 A record's key is null, its value is framed (`protocol/record_value.py`). Source: KIP-405, KIP-1058;
 spec T19.

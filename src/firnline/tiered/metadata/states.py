@@ -1,4 +1,4 @@
-"""Which state may follow which: of a remote segment, and of a partition's deletion. PURE.
+"""The legal transitions of a remote segment's state, and of a partition's deletion. PURE.
 
 Source: KIP-405 'Remote Log Metadata State transitions'; spec 3.10, T26; rel-T6, rel-T7.
 """
@@ -22,10 +22,10 @@ _DELETE: dict[DeleteState | None, tuple[DeleteState, ...]] = {
 
 
 def may_follow(old: SegmentState | None, new: SegmentState) -> bool:
-    """Whether a segment may go from `old` (None: unknown) to `new`; a repeat always may."""
+    """Whether a segment may change from `old` (None: unknown) to `new`; a duplicate always may."""
     return old == new or new in _SEGMENT[old]
 
 
 def may_follow_delete(old: DeleteState | None, new: DeleteState) -> bool:
-    """Whether a partition's deletion may go from `old` (None: none) to `new`; a repeat always may."""
+    """Whether a partition's deletion may change from `old` (None: none) to `new`; a duplicate always may."""
     return old == new or new in _DELETE[old]

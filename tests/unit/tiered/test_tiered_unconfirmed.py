@@ -86,12 +86,12 @@ def test_a_put_whose_end_is_not_known_is_remembered_until_it_is(answer: str, wai
     old.append_faults = [answer]
     old.release()
     old.pass_time(2_000)
-    assert len(old.tier.late_copies) == waits
+    assert len(old.tier.unconfirmed_copies) == waits
     new.pass_time(DANGLING_MS + 5_000)
     old.pass_time(2_000)
-    assert len(old.tier.late_copies) == 0
+    assert len(old.tier.unconfirmed_copies) == 0
     assert old.storage.calls.count("delete") == waits
-    assert old.tier.late_copies._is_ticking is False, "nothing is looked at any more"
+    assert old.tier.unconfirmed_copies._is_ticking is False, "nothing is looked at any more"
 
 
 def test_who_died_after_a_late_put_is_cleaned_up_after_by_the_leader() -> None:

@@ -1,9 +1,10 @@
-"""Objects that this process put for a segment whose fate it was not told: deleted once that is known. PURE.
+"""Copies of this process with an unknown outcome: their objects are deleted if the segment is deleted. PURE.
 
-A put that hangs may end after another broker took its segment for abandoned, deleted it, and said so: then
-its objects are nobody's, and no listing is ever asked for them. Who put them looks at the metadata until it
-says what became of the segment: finished, and all is well; deleted, and they are deleted again. That the
-metadata does not know a segment is no reason. Source: KIP-405; rel-T12, rel-T13.
+A hanging put may end after another broker has considered its segment abandoned, deleted it, and published
+that. Then no metadata refers to the new objects, and no listing would find them. So the process that put them
+checks the metadata until the segment is finished, or deleted; in the second case it deletes the objects
+again. A segment that the metadata does not have yet is no reason to delete. Source: KIP-405; rel-T12,
+rel-T13.
 """
 
 from functools import partial
@@ -17,8 +18,8 @@ REMEMBERED = 1000
 _TIMER = ("tier", "late copies")
 
 
-class LateCopies:
-    """The node's copies of unknown outcome, the oldest first."""
+class UnconfirmedCopies:
+    """The copies of a node with an unknown outcome, oldest first."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -30,18 +31,18 @@ class LateCopies:
         return len(self._waiting)
 
     def note(self, segment: RemoteSegment, now_ms: int) -> Effects:
-        """Objects of the segment were put, and whether it counts is not known."""
+        """Objects of the segment were put, and it is unknown whether it was finished."""
         self._waiting[segment.segment_id] = segment
         if len(self._waiting) > REMEMBERED:
             del self._waiting[next(iter(self._waiting))]
         return self._look(now_ms)
 
     def _look(self, now_ms: int) -> Effects:
-        """Delete what was deleted before; ask again later about what is open."""
+        """Delete the objects of deleted segments; check the others again later."""
         effects: Effects = []
         for segment_id, segment in list(self._waiting.items()):
             if segment_id in self._deleting:
-                continue  # a store that hangs is not asked again and again
+                continue  # do not send more deletes to a store that hangs
             if self._is_deleted(segment):
                 self._deleting[segment_id] = None
                 name = f"delete late copy of {segment.topic}-{segment.partition}"
