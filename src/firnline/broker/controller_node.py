@@ -35,9 +35,9 @@ _SWEEPING = ("controller", "sweeping")
 _REGISTRATION = ("controller", "registration")
 _LEAVING = ("controller", "leaving")
 # As Kafka does, check for brokers without heartbeats four times in a session timeout.
-_LOOKS_PER_SESSION = 4
+_CHECKS_PER_SESSION = 4
 _REGISTRATION_RETRY_MS = 200
-_LEAVING_LOOK_MS = 10
+_LEAVING_CHECK_MS = 10
 # A leader that gets no confirmation of its resignation leaves after this time.
 _LEAVING_MAX_MS = 5_000
 # How long a controller waits for brokers that are shutting down: without it they may find no controller.
@@ -59,13 +59,13 @@ class NodeOwner(Protocol):
 
 
 class Unowned:
-    """The owner of a node in a test or a benchmark that waits for neither."""
+    """The owner of a node in a test or a benchmark; it needs neither call."""
 
     def node_running(self, now_ms: int) -> None:
-        """Nobody waits."""
+        """Do nothing."""
 
     def node_stopped(self, now_ms: int) -> None:
-        """Nobody waits."""
+        """Do nothing."""
 
 
 class ControllerParts(NamedTuple):
@@ -224,7 +224,7 @@ class ControllerNode:
             for broker_id, broker in sorted(self.image.brokers.items())
         )
         if is_needed and now_ms < until_ms and not self.quorum.raft.is_cut_off:
-            at_ms = now_ms + _LEAVING_LOOK_MS
+            at_ms = now_ms + _LEAVING_CHECK_MS
             return [
                 SetTimer(key=_LEAVING, at_ms=at_ms, then=partial(self._wait_for_brokers, until_ms))
             ]
@@ -241,7 +241,7 @@ class ControllerNode:
             return []
         raft = self.quorum.raft
         if raft.is_writing or (not raft.is_stopped and now_ms < self._leaves_until_ms):
-            at_ms = now_ms + _LEAVING_LOOK_MS
+            at_ms = now_ms + _LEAVING_CHECK_MS
             return [SetTimer(key=_LEAVING, at_ms=at_ms, then=self._leave)]
         self.close()
         self._owner.node_stopped(now_ms)
@@ -261,10 +261,10 @@ class ControllerNode:
     # ----------------------------------------------------------------------------------- fencing
 
     def _fencing_timer(self, now_ms: int) -> SetTimer:
-        interval_ms = max(1, self.config.broker_session_timeout_ms // _LOOKS_PER_SESSION)
-        return SetTimer(key=_FENCING, at_ms=now_ms + interval_ms, then=self._look_for_silence)
+        interval_ms = max(1, self.config.broker_session_timeout_ms // _CHECKS_PER_SESSION)
+        return SetTimer(key=_FENCING, at_ms=now_ms + interval_ms, then=self._check_sessions)
 
-    def _look_for_silence(self, now_ms: int) -> Effects:
+    def _check_sessions(self, now_ms: int) -> Effects:
         if self.controller.is_sweeping:  # also if the change itself wrote no records
             return [self._fencing_timer(now_ms), self._sweeping_timer(now_ms)]
         return [self._fencing_timer(now_ms), *self._fence(now_ms)]

@@ -73,7 +73,7 @@ class RegisterController(Command[None]):
 class BrokerHeartbeat(Command[HeartbeatAnswer]):
     """Keep a broker's session alive, and request its state: fenced, unfenced or shutting down."""
 
-    beat: Heartbeat
+    heartbeat: Heartbeat
 
 
 @event
@@ -151,17 +151,17 @@ class LocalController:
             case RegisterController():
                 return controller.register_controller(command.registration)
             case BrokerHeartbeat():
-                return controller.heartbeat(command.beat, now_ms)
+                return controller.heartbeat(command.heartbeat, now_ms)
             case AllocateProducerIds():
                 return controller.allocate_producer_ids(
                     broker_id=command.broker_id, broker_epoch=command.broker_epoch
                 )
             case CreateTopics():
                 made = controller.create_topics(command.topics)
-                told: Any = [
+                outcomes: Any = [
                     each if isinstance(each, KafkaError) else None for each in made.response
                 ]
-                return made._replace(response=told)
+                return made._replace(response=outcomes)
             case AlterPartitions():
                 return controller.alter_partitions(
                     broker_id=command.broker_id,

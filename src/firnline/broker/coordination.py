@@ -106,9 +106,8 @@ def batches_of(partition: Partition) -> Iterator[bytes]:
             if built is damage.segment:
                 raise
             built = damage.segment
-            with suppress(
-                RecordsCut
-            ):  # the segment was replaced meanwhile: the next read uses the new one
+            # Compaction may have replaced the segment: the next read uses the new one.
+            with suppress(RecordsCut):
                 for _ in damage.steps():
                     yield b""
             continue

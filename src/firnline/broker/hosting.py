@@ -155,14 +155,13 @@ class Hosting:
         self._image = EMPTY_IMAGE
         self._changes = Background("hosting")
         self._changes_left = 0
-        self._refused: dict[
-            TopicPartition, None
-        ] = {}  # partitions of deleted topics that were led, and are not dropped yet
+        # Partitions of deleted topics that were led, and are not dropped yet.
+        self._refused: dict[TopicPartition, None] = {}
         self._is_stopped = False
-        self._being_cut: dict[
-            TopicPartition, None
-        ] = {}  # their logs are being truncated, and their metadata has changed
-        self._lost_before: dict[PartitionKey, None] = {}  # whether they exist here is not known yet
+        # Partitions whose metadata has changed while their logs are being truncated.
+        self._being_truncated: dict[TopicPartition, None] = {}
+        # Lost replicas of which it is not known yet whether they exist here.
+        self._lost_before: dict[PartitionKey, None] = {}
         self._opening = Opening(self._begin, self._finish, self._place, store.healthy_paths)
         self._topic_config: tuple[ClusterImage, str, TopicConfig] | None = None
         self._altered: tuple[Mapping[str, str], Mapping[str, str], BrokerConfig] | None = None
@@ -338,7 +337,7 @@ class Hosting:
         key = (topic.topic_id, index)
         hosted = self._hosted.by_id.get(key)
         if hosted is not None and hosted.log.truncation is not None:
-            return self._when_whole(hosted, now_ms)
+            return self._when_truncated(hosted, now_ms)
         found = self._state(key)
         if found is None:
             if key in self.failed:
@@ -373,7 +372,7 @@ class Hosting:
         if found is not None:
             self._opening.prefer((found.topic_id, index))
 
-    # ---------------------------------------------------------------- what needs the disk
+    # ------------------------------------------------------------------------- opening logs
 
     def _state(self, key: PartitionKey) -> tuple[TopicImage, PartitionImage] | None:
         """The partition in the newest image; None if this node is not a replica."""
@@ -403,7 +402,7 @@ class Hosting:
         hosted = self._hosted.by_name.get(name)
         if hosted is not None:  # its state changed while it was being opened
             if hosted.log.truncation is not None:
-                return self._when_whole(hosted, now_ms)
+                return self._when_truncated(hosted, now_ms)
             return self._update(hosted, found[1], now_ms)
         said = found[1].directories[found[1].replicas.index(self._node_id)]
         # An empty log that leads would lose all acknowledged records.
@@ -546,7 +545,7 @@ class Hosting:
             known = self._altered = cluster, node, broker_config(self._config, cluster, node)
         return known[2]
 
-    # ---------------------------------------------------------------- what does not
+    # --------------------------------------------------------------------- applying changes
 
     def _update(self, partition: Partition, state: PartitionImage, now_ms: int) -> Effects:
         was_leader = partition.is_leader
@@ -565,9 +564,8 @@ class Hosting:
         elif partition.log.high_watermark > high_before:
             effects += partition.produce_waiters.passed(partition.log.high_watermark, now_ms)
             effects += partition.fetch_waiters.all_at_once(now_ms)
-        if (
-            partition.is_leader and partition.deletion_waiters
-        ):  # no request waits for a replica without a log
+        # No request waits for a replica without a log.
+        if partition.is_leader and partition.deletion_waiters:
             effects += partition.deletion_waiters.passed(partition.low_watermark, now_ms)
         if leads_anew:
             effects += self._observer.leadership_began(partition, now_ms)
@@ -598,7 +596,7 @@ class Hosting:
         if partition is None:
             return self._drop_unopened(key, TopicPartition(topic.name, index), now_ms)
         if partition.log.truncation is not None:
-            return self._when_whole(partition, now_ms)
+            return self._when_truncated(partition, now_ms)
         return self._drop(partition, now_ms)
 
     def _drop_unopened(self, key: PartitionKey, name: TopicPartition, now_ms: int) -> Effects:
@@ -608,16 +606,16 @@ class Hosting:
         self._lost_before.pop(key, None)
         return self._remove_unopened(key, name, now_ms)
 
-    def _when_whole(self, partition: Partition, now_ms: int) -> Effects:
+    def _when_truncated(self, partition: Partition, now_ms: int) -> Effects:
         """Its log is being truncated: apply its state in the image once that is over."""
-        if partition.topic_partition in self._being_cut:
+        if partition.topic_partition in self._being_truncated:
             return []
-        self._being_cut[partition.topic_partition] = None
-        return partition.log.when_whole(partial(self._is_whole, partition), now_ms)
+        self._being_truncated[partition.topic_partition] = None
+        return partition.log.when_whole(partial(self._truncated, partition), now_ms)
 
-    def _is_whole(self, partition: Partition, now_ms: int) -> Effects:
+    def _truncated(self, partition: Partition, now_ms: int) -> Effects:
         name = partition.topic_partition
-        del self._being_cut[name]
+        del self._being_truncated[name]
         if self._is_stopped or self._hosted.by_name.get(name) is not partition:
             return []
         found = self._state((partition.topic_id, name.partition))

@@ -133,7 +133,7 @@ class Lifecycle:
         self._cordoned_directories = cordoned_directories
         # Those that a heartbeat has reported.
         self._reported_failed: tuple[Uuid, ...] = ()
-        self._is_telling = False
+        self._is_reporting = False
         self._started_ms = 0
         self._failures = 0
         self._is_registering = False
@@ -142,7 +142,7 @@ class Lifecycle:
         self._is_ready = False
         self._is_unfenced = False
         self._answered_ms = 0
-        self._said: Code | None = None
+        self._warned_of: Code | None = None
         self._superseded_ms: int | None = None  # when the operator was warned last
 
     @property
@@ -228,7 +228,7 @@ class Lifecycle:
         self._is_sending = True
         is_ready, is_leaving = self._is_ready, self.stage is Stage.LEAVING
         failed = self._failed_directories()
-        beat = Heartbeat(
+        heartbeat = Heartbeat(
             self._registration.broker_id,
             self.broker_epoch,
             metadata_offset=self._image().offset,
@@ -251,12 +251,12 @@ class Lifecycle:
                 return effects + self._heartbeat(at_ms)  # the response is to an outdated heartbeat
             return effects
 
-        return self._port.ask(BrokerHeartbeat(beat=beat), on_outcome, now_ms)
+        return self._port.ask(BrokerHeartbeat(heartbeat=heartbeat), on_outcome, now_ms)
 
     def _heartbeat_answered(self, outcome: HeartbeatAnswer | KafkaError, now_ms: int) -> Effects:
         if isinstance(outcome, KafkaError):
             return self._heartbeat_failed(outcome, now_ms)
-        self._failures, self._said, self._answered_ms = 0, None, now_ms
+        self._failures, self._warned_of, self._answered_ms = 0, None, now_ms
         if self.stage is Stage.LEAVING:
             if outcome.should_shut_down:
                 return self._leave(now_ms)
@@ -329,9 +329,9 @@ class Lifecycle:
 
     def _warn(self, problem: KafkaError) -> Effects:
         """Warn the operator, once for each error, except while a leader is being elected."""
-        if problem.code in (self._said, Code.NOT_CONTROLLER):
+        if problem.code in (self._warned_of, Code.NOT_CONTROLLER):
             return []
-        self._said = problem.code
+        self._warned_of = problem.code
         if problem.code is Code.NETWORK_EXCEPTION:
             return [Warn(line=f"the active controller does not answer: {problem.why}")]
         return [Warn(line=f"the controller does not unfence this broker: {problem}")]
@@ -347,15 +347,15 @@ class Lifecycle:
             return []
         at_ms = now_ms + self._config.log_dir_failure_timeout_ms
         timer = SetTimer(key=_UNREPORTED, at_ms=at_ms, then=self._check_unreported)
-        effects: Effects = [] if self._is_telling else [timer]
-        self._is_telling = True
+        effects: Effects = [] if self._is_reporting else [timer]
+        self._is_reporting = True
         return effects + self._heartbeat(now_ms)
 
     def _check_unreported(self, now_ms: int) -> Effects:
-        self._is_telling = False
+        self._is_reporting = False
         if self.stage is Stage.STOPPED or self._reported_failed == self._failed_directories():
             return []
-        why = "the controller could not be told that a log directory failed"
+        why = "this broker could not report a failed log directory to the controller"
         raise StorageError(why, waited_ms=self._config.log_dir_failure_timeout_ms)
 
     # ----------------------------------------------------------------------------------- leaving
@@ -378,7 +378,7 @@ class Lifecycle:
 
 class StorageFailures:
     """Handles a failed disk for the whole node (rel-P9): the log directory goes offline, and the controller
-    learns of it. The code that finds the failure calls this first."""
+    is informed. The code that finds the failure calls this first."""
 
     def __init__(self, storage: Storage, hosted: HostedPartitions, lifecycle: Lifecycle) -> None:
         self._storage = storage
@@ -388,14 +388,16 @@ class StorageFailures:
     def partition_failed(self, partition: Partition, now_ms: int) -> Effects:
         """The files of a hosted partition have failed."""
         before = self._storage.failed_directories
-        return self._tell(before, self._storage.on_failure(self._hosted, partition, now_ms), now_ms)
+        return self._report(
+            before, self._storage.on_failure(self._hosted, partition, now_ms), now_ms
+        )
 
     def disk_failed(self, said: StorageError, now_ms: int) -> Effects:
         """A disk has failed under a log that is not served yet."""
         before = self._storage.failed_directories
-        return self._tell(before, self._storage.on_refusal(self._hosted, said, now_ms), now_ms)
+        return self._report(before, self._storage.on_refusal(self._hosted, said, now_ms), now_ms)
 
-    def _tell(self, before: tuple[Uuid, ...], effects: Effects, now_ms: int) -> Effects:
+    def _report(self, before: tuple[Uuid, ...], effects: Effects, now_ms: int) -> Effects:
         if self._storage.failed_directories != before:
             effects += self._lifecycle.on_directory_failed(now_ms)
         return effects

@@ -52,7 +52,7 @@ _COORDINATOR_TIMEOUT_MS = 5_000
 # How long a start waits for logs to open; the broker serves then, and the other logs follow.
 _START_WAIT_MS = 500
 _CLOSING = ("broker", "closing")
-_CLOSING_LOOK_MS = 10
+_CLOSING_CHECK_MS = 10
 # Without authentication, only the listener distinguishes a broker from a client.
 _FORGEABLE = (
     f"brokers and clients share a listener: every client can forge {REMOTE_LOG_METADATA_TOPIC}, and"
@@ -258,7 +258,7 @@ class BrokerNode:
         if self.controller_node is not None:
             return self.controller_node.shutdown(now_ms)
         if self.quorum.raft.is_writing:
-            at_ms = now_ms + _CLOSING_LOOK_MS
+            at_ms = now_ms + _CLOSING_CHECK_MS
             return [SetTimer(key=_CLOSING, at_ms=at_ms, then=self._settled)]
         self.node_stopped(now_ms)
         return []

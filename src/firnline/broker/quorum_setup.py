@@ -237,13 +237,13 @@ def make_controller(
         controller = Controller(
             config=config, rng=rng, metadata=quorum, room_for_logs=room_for_logs
         )
-        told = endpoints or [
+        addresses = endpoints or [
             Endpoint(e.listener, e.host, e.port) for e in config.controller_listeners
         ]
         return ControllerParts(
             quorum=quorum,
             controller=controller,
-            registration=ControllerImage(config.node_id, rng.uuid(), tuple(told), SUPPORTED),
+            registration=ControllerImage(config.node_id, rng.uuid(), tuple(addresses), SUPPORTED),
             is_sole=voters.is_sole(config.node_id),
             remote=None if remote is None else remote(cluster_id, quorum.raft.leader_peer),
             foreign_cluster_problem=partial(foreign_cluster_problem, quorum),

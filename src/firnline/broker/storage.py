@@ -36,7 +36,7 @@ _FLUSH_CHECK_MS = 1000
 # Closed segments of one log that may wait for a sync; listing the files of each takes 15 us.
 _UNSYNCED_MAX = 50
 # Logs that are examined in one step, which takes some milliseconds.
-_LOOKS = 500
+_CHECKED = 500
 # Logs of a failed directory that are closed in one step, which takes about 1 ms.
 _CLOSED = 100
 # Logs that are synced at a time while no request waits. Each holds its files open until then: a sixteenth of
@@ -157,8 +157,8 @@ class Storage:
         failed directory, or has no directory for it and it was in one that has failed: its records may be
         there, and an empty replica must not replace them.
 
-        directory_id  the replica's directory in the metadata: a new log is created there, if it is one of
-        ours may_make      False for a lost replica without another in sync: only its own files will do
+        directory_id  the replica's directory in the metadata: a new log is created there, if this node has it
+        may_make      False for a lost replica without another in sync: only its own files will do
         """
         healthy = [d for d in self.directories if d.path not in self._offline]
         if not healthy:
@@ -225,8 +225,7 @@ class Storage:
     def prefer(self, topic_partition: TopicPartition, path: str) -> Code:
         """Choose the directory of a replica that does not exist yet; an existing one does not move.
 
-        Returns the code of Kafka's AlterReplicaLogDirs, but OPERATION_NOT_ATTEMPTED where Kafka would move
-        it.
+        Returns the code of Kafka's AlterReplicaLogDirs; OPERATION_NOT_ATTEMPTED where Kafka would move it.
         """
         if all(directory.path != path for directory in self.directories):
             return Code.LOG_DIR_NOT_FOUND
@@ -425,10 +424,9 @@ class Storage:
             if directory.logs.get(other.topic_partition) is other.log:
                 other.go_offline()
                 effects += other.release_all(now_ms)
-        works = Background(
-            f"storage: close {directory.path}"
-        )  # another directory may fail meanwhile
-        effects += works.begin(_close_logs(directory), now_ms)
+        # One task for each directory: another may fail meanwhile.
+        closing_logs = Background(f"storage: close {directory.path}")
+        effects += closing_logs.begin(_close_logs(directory), now_ms)
         if self._stops_with(directory):
             # Waiting requests are answered first.
             effects.append(
@@ -602,7 +600,7 @@ class Storage:
     ) -> Effects:
         """Run one slice: the logs whose syncs are not over, and some more."""
         needs: list[tuple[_Settling, list[File]]] = []
-        for looks, (directory, log) in enumerate(chain(again, rest), 1):
+        for checked, (directory, log) in enumerate(chain(again, rest), 1):
             report: Callable[[], None] = partial(log.flushed, log.log_end_offset)
             try:
                 files = log.dirty_files()
@@ -613,7 +611,7 @@ class Storage:
                 continue
             if files:
                 needs.append((_Settling(directory, log, report), files))
-            if looks >= _LOOKS or len(needs) >= SLICE:
+            if checked >= _CHECKED or len(needs) >= SLICE:
                 break
         else:
             if not needs:

@@ -145,13 +145,14 @@ def build_node(
 ) -> BrokerNode:
     """Make a broker, with or without a controller, on formatted directories, and lock them.
 
-    endpoints        the addresses for clients, if they differ from the configuration: port 0
-    remote           makes the port to an active controller on another node; None in a quorum of one
-    other_leaders    makes the requests to leaders on other brokers; None if there are no others
-    remote_storage   the configured store, if remote.log.storage.system.enable
-    owner            is called when the node runs, and when it has stopped
-    files            tells how many files may still be opened for logs
-    watch            gets each partition before it is removed from this node: for the simulator
+    endpoints             the addresses for clients, if they differ from the configuration: port 0
+    controller_endpoints  the addresses of its controller, in the same way
+    remote                makes the port to an active controller on another node; None in a quorum of one
+    other_leaders         makes the requests to leaders on other brokers; None if there are no others
+    remote_storage        the configured store, if remote.log.storage.system.enable
+    owner                 is called when the node runs, and when it has stopped
+    files                 tells how many files may still be opened for logs
+    watch                 gets each partition before it is removed from this node: for the simulator
 
     Raises ConfigError and StorageError for problems that the operator has to solve; no lock is held then.
     """

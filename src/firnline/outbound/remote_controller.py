@@ -131,7 +131,7 @@ class RemoteController:
             case RegisterController():
                 return _controller_registration(command.registration)
             case BrokerHeartbeat():
-                return _heartbeat(command.beat, self._heartbeat_timeout_ms)
+                return _heartbeat(command.heartbeat, self._heartbeat_timeout_ms)
             case AllocateProducerIds():
                 return _producer_ids(command)
             case CreateTopics():
@@ -190,16 +190,16 @@ def _controller_registration(wanted: ControllerImage) -> _CommandRequest:
     return _CommandRequest(request, lambda answer: None, channel=CHANNEL)
 
 
-def _heartbeat(beat: Heartbeat, timeout_ms: int) -> _CommandRequest:
+def _heartbeat(heartbeat: Heartbeat, timeout_ms: int) -> _CommandRequest:
     request = BrokerHeartbeatRequest(
-        broker_id=beat.broker_id,
-        broker_epoch=beat.broker_epoch,
-        current_metadata_offset=beat.metadata_offset,
-        want_fence=beat.want_fence,
-        want_shut_down=beat.want_shut_down,
-        offline_log_dirs=list(beat.offline_log_dirs),
+        broker_id=heartbeat.broker_id,
+        broker_epoch=heartbeat.broker_epoch,
+        current_metadata_offset=heartbeat.metadata_offset,
+        want_fence=heartbeat.want_fence,
+        want_shut_down=heartbeat.want_shut_down,
+        offline_log_dirs=list(heartbeat.offline_log_dirs),
         cordoned_log_dirs=(
-            None if beat.cordoned_log_dirs is None else list(beat.cordoned_log_dirs)
+            None if heartbeat.cordoned_log_dirs is None else list(heartbeat.cordoned_log_dirs)
         ),
     )
 

@@ -29,7 +29,7 @@ ACKS_ALL = -1
 # The broker's time-out of an append, and ours for any response.
 _APPEND_MS, _TIMEOUT_MS = 5_000, 10_000
 _ANSWER_BYTES = 1 << 20
-_CHANNEL = "topic elsewhere"
+_CHANNEL = "topic client"
 # In older versions "latest" at a new leader may be below what was committed.
 _LIST_OFFSETS_VERSION_MIN = 5
 # Older versions do not report divergence (KIP-595).

@@ -233,7 +233,7 @@ def test_a_broker_that_cannot_tell_of_a_failed_directory_stops_in_the_end() -> N
     partition = replica_of(rig, lost, index)
     begin_ms = rig.now_ms
     rig[lost].run(rig[lost].broker.parts.failures.partition_failed(partition, rig.now_ms))
-    with pytest.raises(StorageError, match="could not be told"):
+    with pytest.raises(StorageError, match="could not report"):
         rig.pass_time(20_000)
     assert rig.now_ms - begin_ms == 7_000
 

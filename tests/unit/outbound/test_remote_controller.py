@@ -22,12 +22,12 @@ def nothing(outcome: Any, now_ms: int) -> Effects:
 def test_a_heartbeat_never_waits_behind_a_change_of_an_isr() -> None:
     """A controller that takes long over a change would end the session of the leader that asked for it."""
     port = RemoteController(load(SETTINGS), "cluster", lambda: Peer(9, "localhost", 9093))
-    beat = Heartbeat(1, 5, metadata_offset=7)
+    heartbeat = Heartbeat(1, 5, metadata_offset=7)
     change = IsrChange(b"t" * 16, 0, 1, 1, (IsrMember(1, 5),))
     changes = AlterPartitions(broker_id=1, broker_epoch=5, changes=[change])
-    [beating] = port.ask(BrokerHeartbeat(beat=beat), nothing, 0)
+    [session_kept] = port.ask(BrokerHeartbeat(heartbeat=heartbeat), nothing, 0)
     [changing] = port.ask(changes, nothing, 0)
     [numbering] = port.ask(AllocateProducerIds(broker_id=1, broker_epoch=5), nothing, 0)
-    for each in (beating, changing, numbering):
+    for each in (session_kept, changing, numbering):
         assert isinstance(each, Send)
-    assert beating.channel not in (changing.channel, numbering.channel)
+    assert session_kept.channel not in (changing.channel, numbering.channel)

@@ -44,7 +44,7 @@ class TierAdapter:
 
     def on_leading(self, partition: Partition, now_ms: int) -> Effects:
         """This node leads the partition in a new epoch."""
-        effects = self._tell(partition, now_ms)
+        effects = self._update_leadership(partition, now_ms)
         topic, index = partition.topic_partition
         if topic == REMOTE_LOG_METADATA_TOPIC:
             effects += self._put_on_disk(partition, now_ms)
@@ -97,13 +97,13 @@ class TierAdapter:
 
     def on_updated(self, partition: Partition, now_ms: int) -> Effects:
         """The partition's leader, epoch or replicas have changed in the metadata."""
-        return [] if partition.is_leader else self._tell(partition, now_ms)
+        return [] if partition.is_leader else self._update_leadership(partition, now_ms)
 
     def on_configured(self, partition: Partition, now_ms: int) -> Effects:
         """The topic has become tiered, or is not tiered any more."""
-        return self._tell(partition, now_ms)
+        return self._update_leadership(partition, now_ms)
 
-    def _tell(self, partition: Partition, now_ms: int) -> Effects:
+    def _update_leadership(self, partition: Partition, now_ms: int) -> Effects:
         return self.tier.on_leadership(
             partition.log,
             is_leader=partition.is_leader,

@@ -88,14 +88,14 @@ Leader = tuple[int, int]  # node id, leader epoch
 class _Mirror:
     """The state of a metadata partition that another broker leads.
 
-    end           the committed end when `leader` was asked; None while unknown
+    end             the committed end in the last response of `leader`; None while unknown
     unverified_end  the same, before it is known that what was read is part of the leader's history
-    records       the last complete batches that were read, from offset `at` on
-    epoch         of the record before `position`
-    verified      the leader that has confirmed that this is its history
-    fork          the offset at which the leader's history differs
-    is_busy       a request is under way
-    is_again      another request follows it
+    records         the last complete batches that were read, from offset `at` on
+    epoch           of the record before `position`
+    verified        the leader that has confirmed that this is its history
+    fork            the offset at which the leader's history differs
+    is_busy         a request is under way
+    is_again        another request follows it
     """
 
     __slots__ = (
@@ -222,7 +222,7 @@ class MetadataFeed:
             return None
         return found.leader, found.leader_epoch
 
-    # ------------------------------------------------------------------------------ led elsewhere
+    # ------------------------------------------------------------------------ led by other brokers
 
     def catch_up(
         self,
