@@ -59,7 +59,7 @@ TIER = (
     ),
     Mutant(
         "rel-T2: files that go never move the start of a tiered log",
-        "log.log:Log._condemn",
+        "log.log:Log._mark_deleted",
         "if not self.is_tiered:",
         "if not self.is_tiered or self._config.remote_log_copy_disable:",
         tests=(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from firnline.api.context import Connection, RequestContext
 from firnline.api.duplicates import folding
 from firnline.api.fast_path import common_request
-from firnline.base.background import Work, whole
+from firnline.base.background import SlicedTask, whole
 from firnline.base.effects import Effects, Reply
 from firnline.base.errors import Bug, Code, KafkaError, ProtocolError, StorageError
 from firnline.base.limits import ARRAY_ELEMENTS_MAX, ELEMENT_HELD_BYTES
@@ -155,7 +155,9 @@ class Dispatcher:
         work.__qualname__ = f"{work.__qualname__} of API {api.key}"
         return self._node.in_turns.begin(work, now_ms, is_urgent=context.is_urgent)
 
-    def _reading(self, api: Api, context: RequestContext, steps: DecodeSteps, size: int) -> Work:
+    def _reading(
+        self, api: Api, context: RequestContext, steps: DecodeSteps, size: int
+    ) -> SlicedTask:
         """Decode a request. Pause while requests and responses in progress hold too much memory.
 
         As objects a request takes ten times the bytes that it had on the wire, or more.

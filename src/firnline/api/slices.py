@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, S
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from firnline.base.background import HungUp, Pause, Work
+from firnline.base.background import HungUp, Pause, SlicedTask
 from firnline.base.effects import Effects
 from firnline.base.limits import SLICE_HELD_BYTES
 
@@ -219,7 +219,7 @@ def _rest(
     held_bytes: int,
     is_begun: bool,
     to_the_end: bool,
-) -> Work:
+) -> SlicedTask:
     """Run the slices that are left. While responses hold too much memory, stop, and continue later."""
     is_over = True
     try:

@@ -34,7 +34,7 @@ class Pause:
         raise AssertionError("a subclass implements this")
 
 
-class Beside(Pause, Generic[Made]):
+class AwaitThread(Pause, Generic[Made]):
     """A pause until a thread pool has run `work`.
 
     `result` is None before; then what `work` returned or raised, or the KafkaError of a full pool.
@@ -65,7 +65,7 @@ class HungUp(BaseException):
 
 # A task: each `yield` returns the current time, and a return value is a last list of effects. The first yield
 # must have no effects: `begin` runs up to it and drops them.
-Work = Generator[Effects, int, Effects | None]
+SlicedTask = Generator[Effects, int, Effects | None]
 Found = TypeVar("Found")
 
 
@@ -79,7 +79,7 @@ def whole(steps: Generator[object, None, Found]) -> Found:
             return found
 
 
-class Pace:
+class SliceBudget:
     """Decides when a time slice ends, by counting items and bytes instead of reading a clock."""
 
     __slots__ = ("_bytes", "_items")
@@ -122,23 +122,23 @@ class Background:
     def __init__(self, owner: str, *, takes_turns: bool = False) -> None:
         self._timer = (owner, "background")
         self._takes_turns = takes_turns
-        self._urgent: deque[Work] = deque()
-        self._usual: deque[Work] = deque()
+        self._urgent: deque[SlicedTask] = deque()
+        self._usual: deque[SlicedTask] = deque()
         self._urgent_in_a_row = 0
         self._due_ms: int | None = None
-        self._latest: Work | None = None
+        self._latest: SlicedTask | None = None
 
     def step_name(self) -> str:
         """The name of a slow step in the metrics: that of the task that ran."""
         return str(getattr(self._latest, "__qualname__", "no work"))
 
-    def begin(self, work: Work, now_ms: int, *, is_urgent: bool = False) -> Effects:
+    def begin(self, work: SlicedTask, now_ms: int, *, is_urgent: bool = False) -> Effects:
         """Run `work` up to its first yield; its slices run from the next turn on."""
         next(work)
         (self._urgent if is_urgent else self._usual).append(work)
         return self._go_on(now_ms)
 
-    def cancel(self, work: Work) -> None:
+    def cancel(self, work: SlicedTask) -> None:
         """Stop a task. One that has ended already is ignored."""
         work.close()
         for queue in (self._urgent, self._usual):
@@ -168,7 +168,7 @@ class Background:
                 queue.rotate(-1)
         return effects + self._go_on(now_ms)
 
-    def _choose(self) -> deque[Work]:
+    def _choose(self) -> deque[SlicedTask]:
         self._urgent_in_a_row += 1
         if self._takes_turns and self._usual and self._urgent_in_a_row >= _USUAL_EVERY:
             self._urgent_in_a_row = 0

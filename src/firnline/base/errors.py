@@ -265,7 +265,7 @@ class StorageError(FirnlineError):
         return self.facts.get("error") in _NO_DESCRIPTOR
 
 
-class RecordsCut(StorageError):
+class RecordsTruncated(StorageError):
     """The records to be read were truncated in the meantime. The disk has not failed; the client asks again.
 
     The bytes at that position must not be sent: they may belong to other records by now. A log that this
@@ -278,9 +278,9 @@ class RecordsCut(StorageError):
         return True
 
 
-def records_cut(path: str, end: int, cut: int) -> RecordsCut:
+def records_cut(path: str, end: int, cut: int) -> RecordsTruncated:
     """The error of a read up to position `end` from a file that was truncated to `cut` bytes."""
-    return RecordsCut("the records were truncated meanwhile", path=path, end=end, cut=cut)
+    return RecordsTruncated("the records were truncated meanwhile", path=path, end=end, cut=cut)
 
 
 class Bug(FirnlineError):

@@ -62,7 +62,8 @@ class File(Protocol):
     def cut_off(self, size: int) -> None:
         """Forbid reads beyond `size` through this handle: the file is about to be truncated there.
 
-        From now on such a read raises RecordsCut, also one that a thread has begun. Called on the event loop.
+        From now on such a read raises RecordsTruncated, also one that a thread has begun. Called on the event
+        loop.
         """
         ...
 

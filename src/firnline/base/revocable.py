@@ -8,7 +8,7 @@ remove any of them. Files that are open stay open.
 from functools import partial
 from typing import NoReturn, cast
 
-from firnline.base.errors import RecordsCut
+from firnline.base.errors import RecordsTruncated
 from firnline.base.ports import Fs
 
 
@@ -24,7 +24,7 @@ class RevocableFs:
         return getattr(self._fs, name)
 
     def revoke(self) -> None:
-        """From now on every call with a path fails: like a read of truncated records, with RecordsCut."""
+        """From now on every call with a path fails with RecordsTruncated, as a read of truncated records."""
         self._fs = _NO_FILES
 
 
@@ -52,7 +52,7 @@ class _NoFiles:
 def _refuse(name: str, path: str, *args: object, **more: object) -> NoReturn:
     # No failed disk: a client that asks again learns where the partition is now.
     why = "this broker does not serve the log any more"
-    raise RecordsCut(why, path=path, attempted=name, error="EAGAIN")
+    raise RecordsTruncated(why, path=path, attempted=name, error="EAGAIN")
 
 
 _NO_FILES: Fs = cast("Fs", _NoFiles())

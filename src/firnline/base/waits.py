@@ -7,7 +7,7 @@ from typing import NamedTuple
 from firnline.base.effects import Effects, Pool, SetTimer, Submit
 from firnline.base.errors import KafkaError
 
-Done = Callable[[Exception | None, int], Effects]
+WaitCallback = Callable[[Exception | None, int], Effects]
 _FULL_POOL_MS = 100
 
 
@@ -28,7 +28,7 @@ class Wait(NamedTuple):
     """
 
     at_once: Callable[[], object]
-    begin: Callable[[Done, int], Effects]
+    begin: Callable[[WaitCallback, int], Effects]
 
 
 def off_loop(name: str, work: Callable[[], object], *, path: str = "", pool: Pool = "disk") -> Wait:
@@ -37,7 +37,7 @@ def off_loop(name: str, work: Callable[[], object], *, path: str = "", pool: Poo
 
 
 def _submit(
-    name: str, work: Callable[[], object], path: str, pool: Pool, then: Done, now_ms: int
+    name: str, work: Callable[[], object], path: str, pool: Pool, then: WaitCallback, now_ms: int
 ) -> Effects:
     def done(result: object, at_ms: int) -> Effects:
         if isinstance(result, KafkaError):  # the pool is full

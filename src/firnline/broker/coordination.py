@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from firnline.base.effects import Effects, SetTimer, Warn
-from firnline.base.errors import RecordsCut, StorageError
+from firnline.base.errors import RecordsTruncated, StorageError
 from firnline.base.ids import OFFSETS_TOPIC
 from firnline.base.units import KIB
 from firnline.coordinator.groups import GroupCoordinator
@@ -107,7 +107,7 @@ def batches_of(partition: Partition) -> Iterator[bytes]:
                 raise
             built = damage.segment
             # Compaction may have replaced the segment: the next read uses the new one.
-            with suppress(RecordsCut):
+            with suppress(RecordsTruncated):
                 for _ in damage.steps():
                     yield b""
             continue

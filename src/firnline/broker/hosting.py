@@ -24,7 +24,7 @@ from firnline.broker.tier import disabled
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import broker_config, topic_config
 from firnline.config.topic import TopicConfig
-from firnline.log.recovery import told_of_recovery
+from firnline.log.recovery import recovery_warnings
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import (
     EMPTY_IMAGE,
@@ -451,7 +451,7 @@ class Hosting:
             return self._remove(job.key, log, now_ms)
         log.config = self._config_of(found[0].name)
         self._hosted.add(partition)
-        warnings = told_of_recovery(log)
+        warnings = recovery_warnings(log)
         if job.key in self._opening:
             return warnings  # its state changed again: it is opened again in its turn
         return warnings + self._update(partition, found[1], now_ms)

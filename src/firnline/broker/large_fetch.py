@@ -10,7 +10,7 @@ Decision 0018.
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 
-from firnline.base.background import HungUp, Work
+from firnline.base.background import HungUp, SlicedTask
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.broker.fetch import (
@@ -35,7 +35,7 @@ Slices = Generator[Effects, int, Effects]
 Run = Callable[[Slices, int], Effects]
 SlicedAnswer = Callable[[FetchAnswer], Slices]
 # Runs a task in slices to its end, even if the client hangs up.
-RunTask = Callable[[Work, int], Effects]
+RunTask = Callable[[SlicedTask, int], Effects]
 
 
 class LargeFetch(OneFetch):

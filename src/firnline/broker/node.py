@@ -207,7 +207,7 @@ class BrokerNode:
 
         def all_are_open(at_ms: int) -> Effects:
             # With the present image: a topic may have been deleted while the logs were opened.
-            return self.storage.put_strays_aside(
+            return self.storage.rename_strays(
                 lambda found: found in self.image.topics_by_id, self._has_replica_here, at_ms
             )
 

@@ -16,7 +16,7 @@ checked at the append. Source: spec C13; rel-R13; design 'Durable acks'; decisio
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Literal
 
-from firnline.base.background import Beside
+from firnline.base.background import AwaitThread
 from firnline.base.effects import Appended, CancelTimer, Effects, Flush, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, SYSTEM_TOPICS
@@ -47,7 +47,7 @@ Write = tuple[Partition | KafkaError, bytearray | memoryview | None]
 _Job = tuple[int, Partition, Target, BatchLimits]
 ProduceCallback = Callable[[list[Outcome], int], Effects]
 # The compressed batches or their errors: a prefix of the batches that the thread was given.
-Compression = Beside[list[bytearray | KafkaError]]
+Compression = AwaitThread[list[bytearray | KafkaError]]
 
 
 class Producing:
@@ -515,7 +515,7 @@ class Recompression:
                     break
             return made
 
-        return Beside("compress batches", "codec", work)
+        return AwaitThread("compress batches", "codec", work)
 
     def finished(self, done: Compression) -> list[Write]:
         """Return the first writes, with the thread's results. The other writes are for another turn."""

@@ -18,7 +18,7 @@ from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
 from firnline.log.directory import LogDirectory
 from firnline.log.producer_state import ProducerTable
-from firnline.log.recovery import told_of_recovery
+from firnline.log.recovery import recovery_warnings
 from firnline.metadata.delta import QuorumObserver
 from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import ControllerImage, Endpoint
@@ -114,7 +114,7 @@ def open_quorum(
         voters = voters_of(config)
         has_peers = not voters.is_sole(config.node_id)
         log = open_meta_log(fs, config, now_ms=now_ms, directory=directory, has_peers=has_peers)
-        effects += told_of_recovery(log.log) + damage_warnings(log.path, log.damaged)
+        effects += recovery_warnings(log.log) + damage_warnings(log.path, log.damaged)
     except BaseException:
         if own is not None:
             own.abandon()
@@ -142,7 +142,7 @@ def open_quorum(
     return QuorumSetup(quorum, voters, effects, close_files)
 
 
-def open_quorum_beside(
+def open_broker_quorum(
     config: BrokerConfig,
     fs: Fs,
     rng: Rng,

@@ -26,7 +26,7 @@ from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.log.producer_state import ProducerTable
 from firnline.log.truncation import Kept
-from firnline.replica.directories import put_strays_aside, told_of_strays, where_it_lies
+from firnline.replica.directories import rename_strays, stray_warnings, where_it_lies
 from firnline.replica.hosted import HostedPartitions, Permits, Sweep
 from firnline.replica.opening import SLICE, sync_in_pool
 from firnline.replica.partition import Partition
@@ -305,7 +305,7 @@ class Storage:
                 and not any(name.endswith(names.LOG) for name in self._fs.list_dir(path))
             )
             if topic_partition not in directory.logs and (owner == topic_id or is_begun):
-                effects += directory.condemn(topic_partition, now_ms)
+                effects += directory.mark_deleted(topic_partition, now_ms)
         return effects
 
     def keep_log_starts(
@@ -352,7 +352,7 @@ class Storage:
         assert len(found) == 1, "a log is in one directory"
         return found[0]
 
-    def put_strays_aside(
+    def rename_strays(
         self,
         is_known: Callable[[Uuid], bool],
         is_here: Callable[[Uuid, int], bool],
@@ -360,7 +360,7 @@ class Storage:
     ) -> Effects:
         """See `replica/directories`."""
         healthy = [d for d in self.directories if d.path not in self._offline]
-        work = put_strays_aside(self._fs, healthy, self._stays, is_known, is_here)
+        work = rename_strays(self._fs, healthy, self._stays, is_known, is_here)
         return Background("storage: strays").begin(work, now_ms)
 
     def _stays(self, directory: LogDirectory, found: TopicPartition) -> bool:
@@ -561,7 +561,7 @@ class Storage:
         effects: Effects = []
         for directory in self.directories:
             if directory.path not in self._offline and not self._is_settling:
-                effects += directory.checkpoint_later(now_ms) + told_of_strays(directory)
+                effects += directory.checkpoint_later(now_ms) + stray_warnings(directory)
         return effects
 
     def _expire_producers(

@@ -51,9 +51,9 @@ from firnline.broker.quorum_setup import (
     Remote,
     foreign_cluster_problem,
     make_controller,
+    open_broker_quorum,
     open_directories,
     open_quorum,
-    open_quorum_beside,
 )
 from firnline.broker.storage import Storage
 from firnline.config.broker import BrokerConfig
@@ -187,7 +187,7 @@ def _parts(config: BrokerConfig, fs: Fs, rng: Rng, given: _Given, node: BrokerNo
     now_ms, endpoints, controller_endpoints, remote, other_leaders, spi, files, watch = given
     cluster_id = read_cluster_id(fs, config.metadata_directory)
     opened = open_directories(fs, config, rng=rng, cluster_id=cluster_id)
-    setup = open_quorum_beside(
+    setup = open_broker_quorum(
         config, fs, rng, node, cluster_id=cluster_id, opened=opened, now_ms=now_ms
     )
     quorum = setup.quorum

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from firnline.base.background import Work
+from firnline.base.background import SlicedTask
 from firnline.base.effects import Effects
 from firnline.coordinator.membership import Member, SyncResult
 
 # Runs a task in slices, before any other task of the coordinator that begins later.
-Later = Callable[[Work, int], Effects]
+Later = Callable[[SlicedTask, int], Effects]
 # Some 20 us each, with timer and socket.
 MEMBERS_PER_SLICE = 100
 
@@ -36,7 +36,7 @@ def _in_slices(
     members: Sequence[Member],
     do: Callable[[Member, int], Effects],
     then: Callable[[int], Effects] | None,
-) -> Work:
+) -> SlicedTask:
     now_ms = yield []
     for first in range(0, len(members), MEMBERS_PER_SLICE):
         effects: Effects = []

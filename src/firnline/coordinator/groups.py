@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from firnline.base.background import Background, Work
+from firnline.base.background import Background, SlicedTask
 from firnline.base.effects import Effect, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, ProtocolError, StorageError
 from firnline.base.event import event
@@ -93,7 +93,7 @@ class _Load:
 
     __slots__ = ("deleted_topics", "shard", "work")
 
-    def __init__(self, shard: Shard, work: Work) -> None:
+    def __init__(self, shard: Shard, work: SlicedTask) -> None:
         self.shard = shard
         self.work = work
         self.deleted_topics: set[str] = set()

@@ -12,7 +12,7 @@ from itertools import count as counting
 from itertools import pairwise
 from typing import TypeVar
 
-from firnline.base.background import Work, whole
+from firnline.base.background import SlicedTask, whole
 from firnline.base.effects import Append, Appended, Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, TopicPartition
@@ -226,7 +226,7 @@ class Shard:
         steps: Generator[None, None, bytearray],
         is_wanted: Callable[[], bool],
         written: Written,
-    ) -> Work:
+    ) -> SlicedTask:
         yield []
         # It is over: the rebalance or `close` that ended it answers the waiting members.
         while is_wanted() and not self.is_closed:
@@ -286,7 +286,7 @@ class Shard:
         """Whether deleting the group in one step would take too long."""
         return len(self.offsets.partitions(group_id)) > _OFFSETS_PER_SLICE
 
-    def delete_in_slices(self, group_id: str, answer: Callable[[Code], Effects]) -> Work:
+    def delete_in_slices(self, group_id: str, answer: Callable[[Code], Effects]) -> SlicedTask:
         """Like `delete`, some offsets at a time; what is committed meanwhile stays."""
         now_ms = yield []
         left, worst = 1, Code.NONE

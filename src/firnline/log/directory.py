@@ -25,7 +25,7 @@ from firnline.log import checkpoint
 from firnline.log.file_syncs import DirSync
 from firnline.log.log import Log
 from firnline.log.producer_state import ProducerTable
-from firnline.log.recovery import Steps, at_once, making_steps, opening_steps
+from firnline.log.recovery import OpenSteps, at_once, making_steps, opening_steps
 from firnline.log.truncation import Kept
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -187,7 +187,7 @@ class LogDirectory:
 
     def open_steps(
         self, topic_partition: TopicPartition, topic_id: Uuid, config: TopicConfig, now_ms: int
-    ) -> Steps[Log]:
+    ) -> OpenSteps[Log]:
         """Return the log of a partition, recovered if it has to be, made if it is not there.
 
         Yields after each slice of a recovery. To be served only when its `unsynced` files are on disk. A
@@ -299,9 +299,9 @@ class LogDirectory:
     def drop(self, log: Log, now_ms: int) -> Effects:
         """Delete a log: rename its directory now, remove it after file.delete.delay.ms."""
         at_ms = now_ms + log.config.file_delete_delay_ms
-        return self.let_go(log) + self.condemn(log.topic_partition, at_ms)
+        return self.let_go(log) + self.mark_deleted(log.topic_partition, at_ms)
 
-    def condemn(self, topic_partition: TopicPartition, at_ms: int) -> Effects:
+    def mark_deleted(self, topic_partition: TopicPartition, at_ms: int) -> Effects:
         """Rename the directory of a partition that is not open now, and remove it at `at_ms`.
 
         The old name may come back with a power cut: its topic id says then that it is nobody's.

@@ -485,7 +485,7 @@ class Log:
             try:
                 decision = retention.decide(self._retention_view(), self.config, now_ms)
                 if decision.segments:
-                    gone += self._condemn(decision.segments)
+                    gone += self._mark_deleted(decision.segments)
                 if decision.roll_active:
                     self.roll(now_ms)
             except StorageError:
@@ -511,7 +511,7 @@ class Log:
             lambda: self.size_bytes,
         )
 
-    def _condemn(self, count: int) -> list[str]:
+    def _mark_deleted(self, count: int) -> list[str]:
         """Drop the oldest `count` segments from the log and rename their files; return the new paths.
 
         StorageError when a rename failed. If the disk was full, the log is then unchanged.

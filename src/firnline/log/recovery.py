@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from firnline.base.background import Pace
+from firnline.base.background import SliceBudget
 from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC_ID, NO_OFFSET, TopicPartition, Uuid
@@ -63,7 +63,7 @@ class _Contradiction(Exception):
 T = TypeVar("T")
 # Yields None after each slice of some milliseconds, and a Wait for each operation that waits for disk. Its
 # error is thrown into the generator.
-Steps = Generator[Wait | None, None, T]
+OpenSteps = Generator[Wait | None, None, T]
 # Names of a directory, and segments with their files, in one slice.
 _NAMES_PER_SLICE = 1_000
 _SEGMENTS_PER_SLICE = 32
@@ -94,7 +94,7 @@ def at_once(steps: Generator[At | Wait | None, None, T]) -> T:
                 problem = said
 
 
-def making_steps(fs: Fs, path: str, topic_id: Uuid, base_offset: int) -> Steps[None]:
+def making_steps(fs: Fs, path: str, topic_id: Uuid, base_offset: int) -> OpenSteps[None]:
     """Create the directory of a new log and its empty files, off the event loop.
 
     To create a file changes the journal of the file system, which may wait for the disk.
@@ -130,7 +130,7 @@ def opening_steps(
     first_dirty_offset: int = NO_OFFSET,
     is_recovery_point_known: bool = True,
     is_new: bool = False,
-) -> Steps[Log]:
+) -> OpenSteps[Log]:
     """Open the log in directory `path`, which is created if it is missing; the report is `log.recovery`.
 
     Yields after each slice, and returns the log. Nobody else uses the directory meanwhile.
@@ -200,7 +200,7 @@ class _Opening:
         self.found: dict[str, None] = {}  # the names in the directory before anything is opened
         self.snapshots: dict[int, None] = {}  # offsets of the existing producer snapshots
         self.snapshot_offset = NO_OFFSET
-        self.pace = Pace()
+        self.pace = SliceBudget()
 
     def log(
         self,
@@ -210,7 +210,7 @@ class _Opening:
         log_start_offset: int,
         high_watermark: int,
         before_truncation: Callable[[], None] | None,
-    ) -> Steps[Log]:
+    ) -> OpenSteps[Log]:
         yield from self.list()
         if (yield from finish_renames(self.fs, self.path, self.found)):
             self.is_changed = True
@@ -254,7 +254,7 @@ class _Opening:
         )
         return log
 
-    def list(self) -> Steps[None]:
+    def list(self) -> OpenSteps[None]:
         """Read the names in the directory."""
         self.found = {}
         for count, name in enumerate(self.fs.names(self.path), 1):
@@ -262,7 +262,7 @@ class _Opening:
             if count % _NAMES_PER_SLICE == 0:
                 yield None
 
-    def segments(self, log_start_offset: int) -> Steps[Segments]:
+    def segments(self, log_start_offset: int) -> OpenSteps[Segments]:
         """Find the files of the segments; remove indexes without a file of batches."""
         files: list[tuple[int, str]] = []
         bases: dict[int, None] = {}
@@ -315,7 +315,7 @@ class _Opening:
         self.is_changed = True
         return Segment.create(self.fs, self.path, base_offset, rules=self.rules, now_ms=self.now_ms)
 
-    def end_offset(self, segments: Segments) -> Steps[int]:
+    def end_offset(self, segments: Segments) -> OpenSteps[int]:
         """Recover what is needed and make the last segment the active one; return the log end."""
         first_bad = yield from self.first_to_scan(segments)
         if self.epochs.is_damaged or (not self.epochs.entries() and segments.active.size_bytes):
@@ -352,7 +352,7 @@ class _Opening:
             return False
         return last is None or crc_is_right(active.read_batch(last), last._replace(position=0))
 
-    def first_to_scan(self, segments: Segments) -> Steps[Segment | None]:
+    def first_to_scan(self, segments: Segments) -> OpenSteps[Segment | None]:
         """Return the oldest segment that has to be verified, None when there is none."""
         # Include the segment before the recovery point: an earlier recovery, or a failed write, may have
         # truncated it without a sync, and the truncated bytes are back.
@@ -368,7 +368,7 @@ class _Opening:
                 return segment
         return wanted
 
-    def rebuild_epochs(self, segments: Segments) -> Steps[None]:
+    def rebuild_epochs(self, segments: Segments) -> OpenSteps[None]:
         """Read the epochs from the batch headers of all segments; recovery adds the rest."""
         self.epochs.truncate_from_end(0)
         for segment in segments.all():
@@ -385,7 +385,7 @@ class _Opening:
         yield from self.write_epochs()
         self.is_changed = True
 
-    def write_epochs(self) -> Steps[None]:
+    def write_epochs(self) -> OpenSteps[None]:
         entries = self.epochs.entries()
         work = partial(self.epochs.replace_file, entries)
         yield off_loop(f"lineage of {self.path}", work, path=self.path)
@@ -395,7 +395,7 @@ class _Opening:
         if epoch > self.epochs.latest_epoch:
             self.epochs.assign(epoch, offset)
 
-    def load_producers(self, segments: Segments, end_offset: int) -> Steps[None]:
+    def load_producers(self, segments: Segments, end_offset: int) -> OpenSteps[None]:
         """Load the producer state up to `end_offset`: the newest snapshot and the headers after it."""
         latest = latest_snapshot(self.fs, self.path, self.snapshots, upto_offset=end_offset)
         self.snapshot_offset = latest[0] if latest else NO_OFFSET
@@ -403,13 +403,13 @@ class _Opening:
         yield from self.producers.load_steps(latest[1] if latest else (), start)
         yield from segments.replay_steps(self.producers, end_offset)
 
-    def remove_snapshots_after(self, offset: int) -> Steps[None]:
+    def remove_snapshots_after(self, offset: int) -> OpenSteps[None]:
         for found in [each for each in sorted(self.snapshots) if each > offset]:
             self.fs.remove(snapshot_path(self.path, found))
             del self.snapshots[found]
             yield None
 
-    def recover(self, segments: Segments, first: Segment) -> Steps[int]:
+    def recover(self, segments: Segments, first: Segment) -> OpenSteps[int]:
         """Verify and index every segment from `first` on; return the log end."""
         entries = self.epochs.entries()
         while True:
@@ -418,7 +418,7 @@ class _Opening:
             except _Contradiction as found:
                 self.upto = found.offset
 
-    def verify(self, segments: Segments, first: Segment, entries: Epochs) -> Steps[int]:
+    def verify(self, segments: Segments, first: Segment, entries: Epochs) -> OpenSteps[int]:
         """Like `recover`. _Contradiction where the offsets of two batches overlap: either may be damaged.
 
         In a log with gaps a base offset that bit rot made too high shows only by the batch after it, because
@@ -477,7 +477,7 @@ class _Opening:
         self.snapshot_offset = max(self.snapshots, default=NO_OFFSET)
         return end
 
-    def sync_recovered(self) -> Steps[None]:
+    def sync_recovered(self) -> OpenSteps[None]:
         """Sync the segments verified so far, with their snapshots: a list of all would take too long."""
         files = [file for segment in self.unsynced for file in segment.files_to_sync()]
         ends = [*(segment.base_offset for segment in self.unsynced[1:]), max(self.snapshots)]
@@ -488,7 +488,7 @@ class _Opening:
             raise StorageError("a file of a log disappeared before its sync", path=path)
         self.unsynced.clear()
 
-    def scan(self, segment: Segment, expected: int) -> Steps[int]:
+    def scan(self, segment: Segment, expected: int) -> OpenSteps[int]:
         """Verify and index one segment up to its first damaged batch; return its end offset."""
         end = expected
         # A topic that is no longer compacted may still have gaps below its recovery point.
@@ -520,7 +520,7 @@ class _Opening:
                 remedy=DAMAGE_REMEDY,
             )
 
-    def drop_from(self, segments: Segments, offset: int) -> Steps[None]:
+    def drop_from(self, segments: Segments, offset: int) -> OpenSteps[None]:
         """Remove the segments from `offset` on durably, before anything is written at these offsets."""
         gone = segments.drop_after(offset)
         if gone:
@@ -528,7 +528,7 @@ class _Opening:
             work = partial(remove_durably, self.fs, self.path, gone)
             yield off_loop(f"drop segments of {self.path}", work, path=self.path)
 
-    def start_over(self, segments: Segments, offset: int) -> Steps[None]:
+    def start_over(self, segments: Segments, offset: int) -> OpenSteps[None]:
         """All local batches are below the log start offset: restart with an empty log there."""
         work = partial(remove_durably, self.fs, self.path, segments.all())
         yield off_loop(f"drop segments of {self.path}", work, path=self.path)
@@ -545,7 +545,7 @@ def _sync(files: Sequence[File]) -> None:
         file.sync()
 
 
-def told_of_recovery(log: Log) -> Effects:
+def recovery_warnings(log: Log) -> Effects:
     """Return warnings about records that recovery dropped from a log."""
     found = log.recovery
     if not isinstance(found, RecoveryReport):

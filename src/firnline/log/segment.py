@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
-from firnline.base.background import Pace
+from firnline.base.background import SliceBudget
 from firnline.base.cold_pages import ColdSteps, PagesCold, take
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC
@@ -463,7 +463,7 @@ class Segment:
         when the segment is deleted or truncated. StorageError: a batch is damaged, or a file fails.
         """
         new = Segment(self._fs, self._directory, self.base_offset, rules=self.rules, now_ms=0)
-        position, expected, pace, end = 0, self.base_offset, Pace(), -1
+        position, expected, pace, end = 0, self.base_offset, SliceBudget(), -1
         while end != self.size_bytes:
             end = self.size_bytes
             try:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar, overload
 
-from firnline.base.background import Pace
+from firnline.base.background import SliceBudget
 from firnline.base.cold_pages import ColdSteps
-from firnline.base.errors import RecordsCut
+from firnline.base.errors import RecordsTruncated
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import KIB
@@ -268,7 +268,7 @@ class Segments:
     def _rebuild_steps(self, segment: Segment, damaged: OffsetIndex) -> ColdSteps:
         """Like `Segment.rebuild_steps`, unless the indexes were rebuilt meanwhile.
 
-        RecordsCut where the segment is deleted, or the log truncated, before the end.
+        RecordsTruncated where the segment is deleted, or the log truncated, before the end.
         """
         if segment.index is not damaged:
             return
@@ -280,7 +280,7 @@ class Segments:
                 break
             yield place
         else:
-            raise RecordsCut("the segment was deleted or truncated", path=segment.stem_path)
+            raise RecordsTruncated("the segment was deleted or truncated", path=segment.stem_path)
         if segment.is_closed:
             self._touch(segment)
 
@@ -354,7 +354,7 @@ class Segments:
 
     def replay_steps(self, producers: ProducerStates, upto_offset: int) -> Iterator[None]:
         """Like `replay`; yields after slices of about 2 ms."""
-        start, pace = producers.end_offset, Pace()
+        start, pace = producers.end_offset, SliceBudget()
         for segment in self.from_offset(start) if start < upto_offset else []:
             if segment.base_offset >= upto_offset:
                 break

@@ -291,7 +291,7 @@ class IndexDamaged(StorageError):
     def __init__(self, segment: Rebuildable) -> None:
         super().__init__("an index of a segment has to be rebuilt", path=segment.stem_path)
         self.segment = segment
-        # The steps that rebuild it, in slices; they raise RecordsCut once the segment has left the log.
+        # The steps that rebuild it, in slices; they raise RecordsTruncated once the segment has left the log.
         self.steps: Callable[[], ColdSteps] = segment.rebuild_steps
 
     @property

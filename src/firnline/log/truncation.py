@@ -8,7 +8,7 @@ can repair:
   3  remove files, newest first; truncate and sync the last one; remove producer snapshots above the new end
   4  load the producer state again; only then appends are allowed
 
-Steps 1 and 3 run in the disk pool, step 4 in slices. If step 2 finds a damaged index, that is rebuilt in
+OpenSteps 1 and 3 run in the disk pool, step 4 in slices. If step 2 finds a damaged index, that is rebuilt in
 slices first. During a truncation the log accepts no appends and serves no reads; code that wants to change it
 waits with `Log.when_whole`. After an error before step 2 the log is unchanged; after a later one it must not
 be used. Source: docs/decisions/0017.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from firnline.base.effects import Effects, SetTimer, Submit
-from firnline.base.errors import KafkaError, RecordsCut, StorageError
+from firnline.base.errors import KafkaError, RecordsTruncated, StorageError
 from firnline.base.ids import NO_OFFSET
 from firnline.base.ports import Fs
 from firnline.formats.leader_epoch_checkpoint import Epochs
@@ -37,7 +37,7 @@ from firnline.log.segments import Segments, remove_durably
 from firnline.log.sparse_index import IndexDamaged, Rebuildable, at_once
 from firnline.log.sync_ledger import SyncLedger
 
-Done = Callable[[StorageError | None, int], Effects]
+TruncationCallback = Callable[[StorageError | None, int], Effects]
 Kept = Callable[[Exception | None, int], Effects]
 _AGAIN_MS = 100  # where the pool is full, or the process has no descriptor
 
@@ -100,7 +100,7 @@ class Truncation:
         self._cut = cut
         self._waiters: list[Callable[[int], Effects]] = []
         self._when_begun: Callable[[int], Effects] = _not_asked
-        self._then: Done = _nothing
+        self._then: TruncationCallback = _nothing
         self._steps: Iterator[object] = iter(())
         self._then_do: Callable[[int], Effects] = self._end
         self._rebuilt: Rebuildable | None = None
@@ -120,7 +120,11 @@ class Truncation:
             self._log.truncation = None
 
     def run(
-        self, then: Done, now_ms: int, *, when_begun: Callable[[int], Effects] | None = None
+        self,
+        then: TruncationCallback,
+        now_ms: int,
+        *,
+        when_begun: Callable[[int], Effects] | None = None,
     ) -> Effects:
         """Run it off the loop; call `then(problem or None, now_ms)` at the end.
 
@@ -220,7 +224,7 @@ class Truncation:
 
 def _may_come(result: Exception | None) -> bool:
     """Whether the thread had no descriptor: the disk has not failed, and the step can be repeated."""
-    if isinstance(result, RecordsCut):
+    if isinstance(result, RecordsTruncated):
         return False
     return isinstance(result, StorageError) and result.has_lost_nothing
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from firnline.base.background import Background, Work
+from firnline.base.background import Background, SlicedTask
 from firnline.base.effects import Compact, Effects, SetTimer, Warn, with_cause
 from firnline.base.errors import StorageError
 from firnline.base.ids import NO_OFFSET
@@ -26,7 +26,7 @@ from firnline.base.ports import Rng
 from firnline.config.broker import BrokerConfig
 from firnline.log.compaction.cleaner import Damaged
 from firnline.log.compaction.rounds import CleanedGroup, RoundDone
-from firnline.log.compaction.state import Dirt, RoundRules
+from firnline.log.compaction.state import LogToClean, RoundRules
 from firnline.log.compaction.swap import SwapUndone
 from firnline.log.log import Log
 from firnline.log.truncation import Kept
@@ -130,7 +130,7 @@ class Compacting:
         return self._slice(iter(list(self._hosted)), [], now_ms)
 
     def _slice(
-        self, rest: Iterator[Partition], found: list[tuple[Partition, Dirt]], now_ms: int
+        self, rest: Iterator[Partition], found: list[tuple[Partition, LogToClean]], now_ms: int
     ) -> Effects:
         cost = 0
         effects: Effects = []
@@ -140,7 +140,7 @@ class Compacting:
                 log = partition.log
                 cost += _LOOK_COST + log.compaction.segments
                 try:
-                    found.append((partition, log.compaction.dirt(now_ms)))
+                    found.append((partition, log.compaction.log_to_clean(now_ms)))
                 except StorageError as problem:
                     effects += self._failed(partition, log, problem)
             if cost >= _SLICE_COST:
@@ -162,14 +162,16 @@ class Compacting:
     def _is_uncleanable(self, log: Log) -> bool:
         return log in self.facts.uncleanable.get(log.path.rpartition("/")[0], {})
 
-    def _choose(self, found: list[tuple[Partition, Dirt]], now_ms: int) -> Effects:
+    def _choose(self, found: list[tuple[Partition, LogToClean]], now_ms: int) -> Effects:
         facts = self.facts
-        facts.max_dirty_percent = int(100 * max((dirt.ratio for _, dirt in found), default=0.0))
-        facts.max_delay_ms = max((dirt.delay_ms for _, dirt in found), default=0)
+        facts.max_dirty_percent = int(
+            100 * max((log_to_clean.ratio for _, log_to_clean in found), default=0.0)
+        )
+        facts.max_delay_ms = max((log_to_clean.delay_ms for _, log_to_clean in found), default=0)
         due = [
-            (partition, dirt)
-            for partition, dirt in found
-            if self._may_be_compacted(partition) and partition.log.compaction.is_due(dirt)
+            (partition, log_to_clean)
+            for partition, log_to_clean in found
+            if self._may_be_compacted(partition) and partition.log.compaction.is_due(log_to_clean)
         ]
         # A log that fails again and again comes last, so that no other waits for it.
         due.sort(
@@ -215,13 +217,13 @@ class Compacting:
     def _kept(self, running: _Running, problem: Exception | None, now_ms: int) -> Effects:
         """Continue a round once the disk has the recovery point and knows that the log will have gaps."""
         log = running.log
-        dirt = None
+        log_to_clean = None
         try:
             if self._stands(running):
-                dirt = log.compaction.dirt(now_ms, limit_offset=running.kept_offset)
+                log_to_clean = log.compaction.log_to_clean(now_ms, limit_offset=running.kept_offset)
         except StorageError as refused:
             problem = problem or refused
-        if problem is not None or dirt is None or not log.compaction.is_due(dirt):
+        if problem is not None or log_to_clean is None or not log.compaction.is_due(log_to_clean):
             del self._running[log.path]
             if not isinstance(problem, StorageError) or not self._stands(running):
                 return []
@@ -236,14 +238,14 @@ class Compacting:
             / settings.log_cleaner_threads,
             secret=self._rng.uuid(),
         )
-        return self._works.begin(self._give(running, dirt, rules), now_ms)
+        return self._works.begin(self._give(running, log_to_clean, rules), now_ms)
 
-    def _give(self, running: _Running, dirt: Dirt, rules: RoundRules) -> Work:
+    def _give(self, running: _Running, log_to_clean: LogToClean, rules: RoundRules) -> SlicedTask:
         """Put the job together in slices and hand it to the other process."""
         now_ms = yield []
         log = running.log
         running.first_base_offset = log.first_base_offset
-        steps = log.compaction.job_steps(dirt, rules, now_ms)
+        steps = log.compaction.job_steps(log_to_clean, rules, now_ms)
         try:
             while self._stands(running):
                 next(steps)

@@ -14,7 +14,7 @@ So a difference is sent until a request succeeds or the image has it. Source: KI
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from firnline.base.background import Work
+from firnline.base.background import SlicedTask
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import (
@@ -228,13 +228,13 @@ def _had_records(fs: Fs, path: str) -> bool:
     return any(name != first or fs.open(f"{path}/{name}").size() for name in logs)
 
 
-def put_strays_aside(
+def rename_strays(
     fs: Fs,
     directories: Sequence[LogDirectory],
     stays: Callable[[LogDirectory, TopicPartition], bool],
     is_known: Callable[[Uuid], bool],
     is_here: Callable[[Uuid, int], bool],
-) -> Work:
+) -> SlicedTask:
     """Rename stray partitions and warn; nothing is deleted. In slices.
 
     A stray's topic was deleted, or its replica moved, while this broker was down; or it is a second copy.
@@ -290,7 +290,7 @@ def _put_aside(
         aside = directory.put_aside(found)
     except StorageError:
         return []  # nothing is served from it; the operator finds it under its old name
-    return told_of_strays(directory, {aside: said})
+    return stray_warnings(directory, {aside: said})
 
 
 def _is_open(
@@ -303,7 +303,7 @@ def _is_open(
     return any(log is not None and topic_id in (None, log.topic_id) for log in logs)
 
 
-def told_of_strays(directory: LogDirectory, said: Mapping[str, str] | None = None) -> Effects:
+def stray_warnings(directory: LogDirectory, said: Mapping[str, str] | None = None) -> Effects:
     """Warn, once, of each stray of a directory: the operator has to look at it."""
     aside, directory.put_aside_as = directory.put_aside_as, []
     return [Warn(line=(said or {}).get(path, _STRAY).format(path=path)) for path in aside]

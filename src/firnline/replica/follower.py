@@ -16,7 +16,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from firnline.base.background import Background, Work
+from firnline.base.background import Background, SlicedTask
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, PartitionKey, TopicPartition
@@ -336,7 +336,7 @@ class Fetcher:
             return cast(Effects, done.value)
         return effects + self._applying.begin(self._apply_rest(slices), now_ms)
 
-    def _apply_rest(self, slices: Work) -> Work:
+    def _apply_rest(self, slices: SlicedTask) -> SlicedTask:
         now_ms = yield []
         try:
             while True:
@@ -346,7 +346,7 @@ class Fetcher:
 
     def _apply_in_slices(
         self, asked: dict[PartitionKey, Position], parts: Collection[Fetched]
-    ) -> Work:
+    ) -> SlicedTask:
         """Apply the response in slices; then send the next Fetch.
 
         A partition may change between slices, so each is looked up when its turn comes.

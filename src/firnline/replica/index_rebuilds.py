@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from firnline.base.background import Background, Work
+from firnline.base.background import Background, SlicedTask
 from firnline.base.cold_pages import ColdPages, ColdSteps, PageRangeKey
 from firnline.base.effects import Effects, SetTimer, Warn
-from firnline.base.errors import RecordsCut, StorageError
+from firnline.base.errors import RecordsTruncated, StorageError
 
 if TYPE_CHECKING:
     from firnline.log.segment import Segment
@@ -95,7 +95,7 @@ class IndexRebuilds:
         self._is_building = True
         return self._building.begin(self._build_all(), now_ms)
 
-    def _build_all(self) -> Work:
+    def _build_all(self) -> SlicedTask:
         now_ms = yield []
         while (segment := self._next()) is not None:
             partition, begin = self._wanted[segment]
@@ -122,7 +122,7 @@ class IndexRebuilds:
                 continue
             self._forget(segment)
             # If the segment or partition is gone, readers find out by themselves.
-            if self._is_still_hosted(partition) and not isinstance(problem, RecordsCut):
+            if self._is_still_hosted(partition) and not isinstance(problem, RecordsTruncated):
                 if problem is not None:
                     self._failed[segment] = _Failed(problem, now_ms + _FAILED_MS)
                 now_ms = yield _result(partition, segment, problem, now_ms)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Submit
-from firnline.base.errors import KafkaError, RecordsCut, StorageError
+from firnline.base.errors import KafkaError, RecordsTruncated, StorageError
 from firnline.base.ids import PartitionKey
 from firnline.base.ports import File
 from firnline.base.waits import At, Wait
@@ -457,7 +457,7 @@ def _may_come(problem: StorageError) -> bool:
 
     A deleted log never gets one again. Logs synced with it must not wait: some are the only copy.
     """
-    return problem.has_lost_nothing and not isinstance(problem, RecordsCut)
+    return problem.has_lost_nothing and not isinstance(problem, RecordsTruncated)
 
 
 def _sync_all(files: Sequence[File]) -> StorageError | None:

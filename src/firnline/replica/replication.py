@@ -9,7 +9,7 @@ KIP-595, KIP-903; spec I18-I24.
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from firnline.base.background import Background, Work
+from firnline.base.background import Background, SlicedTask
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import PartitionKey, TopicPartition
@@ -119,7 +119,7 @@ class Replication:
     def _look(self, now_ms: int) -> Effects:
         return [] if self._is_stopped else self._looking.begin(self._look_at_all(), now_ms)
 
-    def _look_at_all(self) -> Work:
+    def _look_at_all(self) -> SlicedTask:
         now_ms = yield []
         effects: Effects = []
         unanswered: dict[TopicPartition, Partition] = {}

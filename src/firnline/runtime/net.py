@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVarTuple
 
 from firnline.base.effects import Effects
-from firnline.base.errors import Bug, CannotGoOn, ProtocolError, RecordsCut, StorageError
+from firnline.base.errors import Bug, CannotGoOn, ProtocolError, RecordsTruncated, StorageError
 from firnline.base.limits import JOIN_BYTES_MAX, LARGE_REQUEST_BYTES, OPEN_REQUESTS_MAX
 from firnline.base.ports import Buffer
 from firnline.base.slices import FileSlice, held_bytes, joined, read_part
@@ -420,7 +420,7 @@ class Connection:
 
         runtime/failed_requests states the rule.
         """
-        if isinstance(problem, RecordsCut):
+        if isinstance(problem, RecordsTruncated):
             self.close()
         elif isinstance(problem, (Bug, CannotGoOn, StorageError)):
             self._runtime.fail(problem)
@@ -548,7 +548,7 @@ class Connection:
 
     def _cannot_send(self, problem: Exception) -> None:
         """Close the connection: the peer or the records are gone, or, with a warning, a read failed."""
-        if isinstance(problem, StorageError) and not isinstance(problem, RecordsCut):
+        if isinstance(problem, StorageError) and not isinstance(problem, RecordsTruncated):
             line = (
                 f"closed a connection from {self.peer_host}: records could not be read: {problem}"
             )
@@ -575,8 +575,8 @@ class Connection:
         """Send what the socket takes, up to the limit of a step; True when nothing is left.
 
         After an error the caller closes the connection, because half of a frame may have been sent; the
-        client asks again. OSError: the peer has disconnected. RecordsCut: the records were truncated, and
-        others may be in their place. Any other StorageError: the file cannot be read.
+        client asks again. OSError: the peer has disconnected. RecordsTruncated: the records were truncated,
+        and others may be in their place. Any other StorageError: the file cannot be read.
         """
         out = self._out
         left = _PARTS_PER_STEP
@@ -626,7 +626,7 @@ class Connection:
         """Send file bytes with sendfile; BlockingIOError when the socket takes none now."""
         fd = part.file.fileno()
         if fd < 0:
-            self._out[0] = part.read()  # RecordsCut where it was truncated
+            self._out[0] = part.read()  # RecordsTruncated where it was truncated
             return
         step = min(part.size_bytes, _SENDFILE_STEP_BYTES)
         if not self._pages.are_here(part, step, self._runtime.execute, self._pages_are_here):

@@ -18,7 +18,7 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 
-from firnline.base.background import Work
+from firnline.base.background import SlicedTask
 from firnline.base.effects import Effects, SetTimer, Submit, Warn
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition
@@ -438,7 +438,7 @@ class Copier:
         return self._finish(error, now_ms)
 
 
-def _others(steps: Generator[None, None, None]) -> Work:
+def _others(steps: Generator[None, None, None]) -> SlicedTask:
     while True:
         yield []
         try:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from firnline.base.background import Work
+from firnline.base.background import SlicedTask
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.log.log import Log
@@ -287,7 +287,7 @@ class SegmentRemoval:
             return self._done(self._error, now_ms)
         return self._between(self._ready, now_ms)
 
-    def _go_on_marking(self) -> Work:
+    def _go_on_marking(self) -> SlicedTask:
         now_ms = yield []
         return self.begin(now_ms)
 
@@ -439,7 +439,7 @@ class Expiry:
                 yield
         return Decision(due, max(log.log_start_offset, log.local_log_start_offset))
 
-    def _other_steps(self, steps: Steps) -> Work:
+    def _other_steps(self, steps: Steps) -> SlicedTask:
         """Continue the decision, one step a turn; act on it in the last one."""
         was_tiered = self._hosted.is_tiered
         while True:

@@ -8,7 +8,7 @@ import pytest
 
 from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, a_step_a_slice, in_slices
-from firnline.base.background import Background, Work
+from firnline.base.background import Background, SlicedTask
 from firnline.base.effects import CloseConnection, Effects
 from tests.worlds.slices import sliced
 
@@ -73,7 +73,7 @@ def test_work_goes_on_though_the_timer_of_one_was_lost_with_a_request_that_faile
 def test_a_work_that_fails_is_not_passed_over_in_silence() -> None:
     """It ends the node (`runtime.loop`): one that goes on without its expiry would not say so."""
 
-    def work() -> Work:
+    def work() -> SlicedTask:
         yield []
         raise KeyError("a bug")
 

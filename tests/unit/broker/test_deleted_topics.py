@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.errors import RecordsCut, StorageError
+from firnline.base.errors import RecordsTruncated, StorageError
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from firnline.runtime.disk import RealFs
 from tests.worlds.chance import SeededRng
@@ -127,14 +127,14 @@ def test_who_still_holds_a_deleted_log_never_sees_its_namesake(node: Harness) ->
     delete(node, "twice")
     node.create_topic("twice")
     node.produced("new", topic="twice")
-    with pytest.raises(RecordsCut):
+    with pytest.raises(RecordsTruncated):
         log.read_batches(0, max_bytes=1000)
-    with pytest.raises(RecordsCut):
+    with pytest.raises(RecordsTruncated):
         offset_at_time(log, 0)
     log.log_end_offset += 1
-    with pytest.raises(RecordsCut):
+    with pytest.raises(RecordsTruncated):
         log.dirty_files()
-    with pytest.raises(RecordsCut):
+    with pytest.raises(RecordsTruncated):
         log.roll(node.now_ms)
     assert node.values(topic="twice") == ["new"]
     assert removed_but_open(Path(node.config.directories[0])) == []

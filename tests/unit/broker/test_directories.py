@@ -469,7 +469,7 @@ def strays_in(fs: Any, path: str) -> list[str]:
 
 def look_for_strays(rig: Rig, node_id: int, **facts: Any) -> None:
     known = {"is_known": lambda _: True, "is_here": lambda *_: True} | facts
-    rig[node_id].run(rig[node_id].broker.storage.put_strays_aside(**known, now_ms=rig.now_ms))
+    rig[node_id].run(rig[node_id].broker.storage.rename_strays(**known, now_ms=rig.now_ms))
     rig.pass_time(10)
 
 
@@ -484,7 +484,7 @@ def test_strays_are_looked_for_in_slices_and_each_is_told_of(
         fs.make_dir(f"/one/gone-{number}")
         write_partition_metadata(fs, f"/one/gone-{number}", GONE)
     slices = list(
-        directories.put_strays_aside(
+        directories.rename_strays(
             fs, storage.directories, lambda *_: False, lambda found: found != GONE, lambda *_: True
         )
     )
@@ -501,7 +501,7 @@ def test_strays_are_looked_for_in_slices_and_each_is_told_of(
     monkeypatch.setattr(CrashableFs, "names", noted)
     for number in range(1500):
         fs.make_dir(f"/one/other-{number}")
-    for _ in directories.put_strays_aside(
+    for _ in directories.rename_strays(
         fs, storage.directories, lambda *_: True, lambda _: False, lambda *_: False
     ):
         seen.append(0)
@@ -526,7 +526,7 @@ def test_no_stray_is_made_of_what_is_being_opened_or_fails_while_they_are_looked
     partition = replica_of(rig, node_id, index_in(rig, node_id, "/two"))
     fs.make_dir("/two/late-0")
     write_partition_metadata(fs, "/two/late-0", GONE)
-    effects = storage.put_strays_aside(lambda _: False, lambda *_: False, rig.now_ms)
+    effects = storage.rename_strays(lambda _: False, lambda *_: False, rig.now_ms)
     rig[node_id].run(storage.on_failure(rig[node_id].broker.hosted, partition, rig.now_ms))
     rig[node_id].run(effects)
     rig.pass_time(10)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Flush
-from firnline.base.errors import Code, RecordsCut, StorageError
+from firnline.base.errors import Code, RecordsTruncated, StorageError
 from firnline.base.ids import TopicPartition
 from firnline.base.ports import EnoughFiles
 from firnline.base.waits import At, Wait
@@ -533,7 +533,7 @@ def test_two_directories_that_fail_at_once_both_have_nothing_open() -> None:
     harness.send(ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics), 9)
     harness.pass_time(10)
     for partition in lost:
-        with pytest.raises(RecordsCut):
+        with pytest.raises(RecordsTruncated):
             partition.log.dirty_files()
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from firnline.api.context import RequestContext
-from firnline.base.background import Background, Work
+from firnline.base.background import Background, SlicedTask
 from firnline.base.effects import Effects, SetTimer
 from firnline.protocol.messages.k01_fetch import (
     FetchPartition,
@@ -90,7 +90,7 @@ def test_what_brokers_ask_of_controllers_goes_before_what_clients_ask() -> None:
     assert urgent == {56, 62, 63, 67, 73}
 
 
-def work(name: str, slices: int, done: list[str]) -> Work:
+def work(name: str, slices: int, done: list[str]) -> SlicedTask:
     yield []
     for _ in range(slices):
         done.append(name)

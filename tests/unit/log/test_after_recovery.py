@@ -8,7 +8,7 @@ from firnline.base.effects import Warn
 from firnline.base.errors import StorageError
 from firnline.formats import names
 from firnline.log import recovery
-from firnline.log.recovery import told_of_recovery
+from firnline.log.recovery import recovery_warnings
 from firnline.log.segments import OPEN_SEGMENTS_MAX
 from firnline.sim.disk import CrashableFs
 from tests.worlds.chance import SeededRng
@@ -142,10 +142,10 @@ def test_an_operator_is_told_of_what_recovery_cut_off_and_of_nothing_else() -> N
     fs = CrashableFs()
     filled(fs)
     fs.open(segment_files(fs, ".log")[-1]).append(b"garbage")
-    (told,) = told_of_recovery(opened(fs))
+    (told,) = recovery_warnings(opened(fs))
     assert isinstance(told, Warn)
     assert "t-0 ends at offset 40: 7 bytes and 0 segments behind it were not whole" in told.line
-    assert told_of_recovery(opened(fs)) == []
+    assert recovery_warnings(opened(fs)) == []
 
 
 def test_an_index_that_was_built_again_survives_a_power_cut_after_the_next_clean_stop() -> None:

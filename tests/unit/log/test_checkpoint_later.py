@@ -17,7 +17,7 @@ from firnline.log.checkpoint import (
 )
 from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
-from firnline.log.recovery import Steps
+from firnline.log.recovery import OpenSteps
 from firnline.sim.disk import CrashableFs
 from tests.worlds.chance import SeededRng
 from tests.worlds.effects import World, carried_out
@@ -566,7 +566,7 @@ def test_a_topic_made_again_waits_for_no_disk_and_no_checkpoint_speaks_of_the_ol
     assert names_of_waits(again) == ["make /data/t-77"], "nothing of it is in a checkpoint"
 
 
-def names_of_waits(steps: Steps[Log]) -> list[str]:
+def names_of_waits(steps: OpenSteps[Log]) -> list[str]:
     """Open a log to the end; return what it had done by threads."""
     found = []
     for wait in steps:

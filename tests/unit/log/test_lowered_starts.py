@@ -9,7 +9,7 @@ from firnline.base.errors import StorageError
 from firnline.log.checkpoint import HIGH_WATERMARKS, LOG_STARTS, format_directory, read_offsets
 from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
-from firnline.log.recovery import told_of_recovery
+from firnline.log.recovery import recovery_warnings
 from firnline.sim.disk import CrashableFs
 from tests.worlds.chance import SeededRng
 from tests.worlds.effects import carried_out
@@ -127,7 +127,7 @@ def test_a_log_that_begins_empty_at_its_start_says_what_its_files_held() -> None
     found.checkpoint()
     again = opened(started(fs.crash(SeededRng(), keep="none")))
     assert (again.log_start_offset, again.log_end_offset) == (35, 35)
-    [said] = told_of_recovery(again)
+    [said] = recovery_warnings(again)
     line = "t-0 begins empty at offset 35, its log start: all that its files held ends at 30"
     assert line in str(said)
 

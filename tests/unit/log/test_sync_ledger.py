@@ -2,7 +2,7 @@
 
 import pytest
 
-from firnline.base.errors import Bug, RecordsCut, StorageError
+from firnline.base.errors import Bug, RecordsTruncated, StorageError
 from firnline.base.ports import File
 from firnline.base.revocable import revocable
 from firnline.log.epochs import LeaderEpochs
@@ -192,5 +192,5 @@ def test_a_log_that_was_taken_away_is_not_taken_for_synced() -> None:
     fill(log, 30)
     [file, *_] = [file for file in unsynced(log) if file.path == f"{PATH}/{0:020d}.log"]
     log.give_up()
-    with pytest.raises(RecordsCut):
+    with pytest.raises(RecordsTruncated):
         file.sync()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Effects, SetTimer
-from firnline.base.errors import Code, KafkaError, RecordsCut, StorageError
+from firnline.base.errors import Code, KafkaError, RecordsTruncated, StorageError
 from firnline.base.revocable import revocable
 from firnline.formats import names
 from firnline.formats.producer_snapshot import SnapshotEntry, SnapshotRows, encode_snapshot
@@ -259,7 +259,7 @@ def test_nothing_is_written_for_a_log_that_is_given_up_while_an_index_of_it_is_b
             return super().call(then, *results)
 
     (problem,) = GivenUp(log, log.truncation_to(1_900)).outcome
-    assert isinstance(problem, RecordsCut)
+    assert isinstance(problem, RecordsTruncated)
     assert not fs.exists(path)
 
 
@@ -340,7 +340,7 @@ def test_a_cut_of_a_log_that_was_taken_away_meanwhile_ends() -> None:
     log = written(CrashableFs())
     run = Run(log, log.truncation_to(5))
     submit = run.work.pop()
-    gone = RecordsCut("the log was given up", path=PATH)
+    gone = RecordsTruncated("the log was given up", path=PATH)
     run.carry_out(submit.then(gone, NOW))
     assert run.outcome == [gone]
     assert not run.work

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.errors import Code, KafkaError, RecordsCut, StorageError
+from firnline.base.errors import Code, KafkaError, RecordsTruncated, StorageError
 from firnline.base.replicas import IsrAnswer
 from firnline.replica.opening import SLICE
 from firnline.replica.partition import ACKS_ALL, FsyncRule, Partition
@@ -30,7 +30,7 @@ class Disk:
         if not self.has_descriptor:
             raise StorageError("cannot open", path=self.path, error="EMFILE")
         if self.is_given_up:
-            raise RecordsCut(
+            raise RecordsTruncated(
                 "this broker does not serve the log any more", path=self.path, error="EAGAIN"
             )
 

@@ -12,7 +12,7 @@ import pytest
 
 from firnline.base.cold_pages import ColdPages, PagesCold
 from firnline.base.effects import Effects, Submit
-from firnline.base.errors import Code, KafkaError, RecordsCut, StorageError
+from firnline.base.errors import Code, KafkaError, RecordsTruncated, StorageError
 from firnline.base.slices import FileSlice
 from firnline.base.units import MIB
 from firnline.log.log import Log
@@ -192,7 +192,7 @@ def test_the_end_of_a_file_is_not_taken_for_pages_that_are_missing(tmp_path: Pat
 def test_what_was_cut_off_is_not_read_by_who_does_not_wait(tmp_path: Path) -> None:
     part = part_of(tmp_path / "file")
     part.file.cut_off(100)
-    with pytest.raises(RecordsCut):
+    with pytest.raises(RecordsTruncated):
         part.file.read_ready(50, 100)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from firnline.base.errors import RecordsCut, StorageError
+from firnline.base.errors import RecordsTruncated, StorageError
 from firnline.base.ports import Fs
 from firnline.base.slices import FileSlice
 from firnline.log.log import Log
@@ -179,7 +179,7 @@ def test_a_read_of_what_was_cut_is_an_error_also_after_the_file_is_filled(
     log.truncate_to(2)
     fill(log, "b", 2)
     assert first.read() == slices(log, 0, 1)[0].read()
-    with pytest.raises(RecordsCut):
+    with pytest.raises(RecordsTruncated):
         last.read()
     assert last.file.fileno() == -1, "no shorter way to its bytes"
     assert slices(log, 3, 1)[0].read()

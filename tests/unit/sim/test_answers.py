@@ -2,7 +2,7 @@
 
 import pytest
 
-from firnline.base.errors import RecordsCut
+from firnline.base.errors import RecordsTruncated
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.protocol.messages.k01_fetch import (
     FetchablePartitionResponse,
@@ -54,5 +54,5 @@ def test_an_answer_whose_bytes_are_gone_is_no_answer() -> None:
     file = file_of(b"0123456789")
     answer = PendingResponse(answer_of(file, (4, 8)), socket_bytes=0)
     file.truncate(6)
-    with pytest.raises(RecordsCut):
+    with pytest.raises(RecordsTruncated):
         answer.finish()

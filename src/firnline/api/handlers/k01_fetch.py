@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from firnline.api.context import Connection, RequestContext
 from firnline.api.fast_path import Fields
 from firnline.api.slices import Slices, a_step_a_slice, cut, in_slices, naming_any
-from firnline.base.background import Work
+from firnline.base.background import SlicedTask
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_BROKER_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
@@ -213,7 +213,9 @@ def _large(
     return LargeFetch(run, run_task, sliced, fetching, ask, fetch_context, answer)
 
 
-def _begin_aside(node: "BrokerNode", context: RequestContext, work: Work, now_ms: int) -> Effects:
+def _begin_aside(
+    node: "BrokerNode", context: RequestContext, work: SlicedTask, now_ms: int
+) -> Effects:
     return node.in_turns.begin(work, now_ms, is_urgent=context.is_urgent)
 
 

@@ -97,11 +97,11 @@ class RoundDone(NamedTuple):
 
 
 Compaction = Compact[CompactionJob, CleanedGroup, RoundDone]
-Pace = Callable[[int], None]
+SliceBudget = Callable[[int], None]
 Round = Generator[CleanedGroup, None, RoundDone]
 
 
-def compact(fs: Fs, job: CompactionJob, pace: Pace = lambda size_bytes: None) -> Round:
+def compact(fs: Fs, job: CompactionJob, pace: SliceBudget = lambda size_bytes: None) -> Round:
     """Do one round: yield each group when its files are synced, return what was done.
 
     pace  is told of bytes that were read or written, and may wait
@@ -150,8 +150,8 @@ def compact(fs: Fs, job: CompactionJob, pace: Pace = lambda size_bytes: None) ->
 def remove_leftovers(fs: Fs, path: str) -> None:
     """Remove what a round that was given up had begun to write.
 
-    To a start it says that no swap above it was decided. Beside a swap that failed half-way it stays: the
-    next start needs it to undo that swap.
+    To a start it says that no swap above it was decided. After a swap that failed half-way it stays:
+    the next start needs it to undo that swap.
     """
     found = fs.list_dir(path)
     if any(name.endswith(names.SWAP) for name in found):
@@ -216,7 +216,7 @@ def slots_for(job: CompactionJob) -> int:
     return max(2, min(wanted, job.map_bytes // SLOT_BYTES))
 
 
-def _mapped(fs: Fs, job: CompactionJob, aborted: list[AbortedTxn], pace: Pace) -> OffsetMap:
+def _mapped(fs: Fs, job: CompactionJob, aborted: list[AbortedTxn], pace: SliceBudget) -> OffsetMap:
     """Build the table of the last offsets from the first dirty offset on."""
     offsets = OffsetMap(slots_for(job), job.secret)
     keys_max = min(int(offsets.slots * job.load_factor), offsets.slots - 1)
@@ -312,7 +312,7 @@ def _clean(
     job: CompactionJob,
     group: Sequence[SegmentToClean],
     cleaner: BatchCleaner,
-    pace: Pace,
+    pace: SliceBudget,
 ) -> int:
     """Write what survives of a group, and sync it; return the bytes of the new segment."""
     new = _CleanedSegment(fs, job, group[0].base_offset)

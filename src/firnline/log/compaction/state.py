@@ -37,7 +37,7 @@ class RoundRules(NamedTuple):
     secret: bytes
 
 
-class Dirt(NamedTuple):
+class LogToClean(NamedTuple):
     """What there is to compact in a log. Offsets: the round would go over [first dirty, upto).
 
     delay_ms  how much longer than max.compaction.lag.ms something has waited, 0 for not longer
@@ -164,7 +164,7 @@ class Compaction:
 
     # -- what is due -------------------------------------------------------------------------------
 
-    def dirt(self, now_ms: int, *, limit_offset: int = INT64_MAX) -> Dirt:
+    def log_to_clean(self, now_ms: int, *, limit_offset: int = INT64_MAX) -> LogToClean:
         """Say what a round would go over now, if it may go no further than `limit_offset`."""
         log, segments = self._log, self._segments
         start = max(self.first_dirty_offset, log.log_start_offset)
@@ -183,7 +183,7 @@ class Compaction:
                 clean += segment.size_bytes
             if first_dirty_base <= segment.base_offset < upto:
                 cleanable += segment.size_bytes
-        return Dirt(start, max(start, upto), clean, cleanable, self._delay_ms(dirty, now_ms))
+        return LogToClean(start, max(start, upto), clean, cleanable, self._delay_ms(dirty, now_ms))
 
     def _is_younger(self, segment: Segment, time_ms: int) -> bool:
         try:
@@ -199,15 +199,21 @@ class Compaction:
         oldest = min((time for time in times if time > 0), default=INT64_MAX)
         return max(0, now_ms - lag_ms - oldest)
 
-    def is_due(self, dirt: Dirt) -> bool:
+    def is_due(self, log_to_clean: LogToClean) -> bool:
         """True when a round is worth its cost, or may wait no longer."""
-        if not dirt.cleanable_bytes or dirt.upto_offset <= dirt.first_dirty_offset:
+        if (
+            not log_to_clean.cleanable_bytes
+            or log_to_clean.upto_offset <= log_to_clean.first_dirty_offset
+        ):
             return False
-        return dirt.delay_ms > 0 or dirt.ratio > self._log.config.min_cleanable_dirty_ratio
+        return (
+            log_to_clean.delay_ms > 0
+            or log_to_clean.ratio > self._log.config.min_cleanable_dirty_ratio
+        )
 
-    def job(self, dirt: Dirt, rules: RoundRules, now_ms: int) -> CompactionJob:
+    def job(self, log_to_clean: LogToClean, rules: RoundRules, now_ms: int) -> CompactionJob:
         """`job_steps`, all at once."""
-        steps = self.job_steps(dirt, rules, now_ms)
+        steps = self.job_steps(log_to_clean, rules, now_ms)
         while True:
             try:
                 next(steps)
@@ -215,9 +221,9 @@ class Compaction:
                 return end.value  # type: ignore[no-any-return]
 
     def job_steps(
-        self, dirt: Dirt, rules: RoundRules, now_ms: int
+        self, log_to_clean: LogToClean, rules: RoundRules, now_ms: int
     ) -> Generator[None, None, CompactionJob]:
-        """Return the round over `dirt`, which was taken just now; yields after some producers at a time.
+        """Return the round over `log_to_clean`, which was taken just now; yields after some producers at a time.
 
         What they write meanwhile is not in the round. StorageError where files do not say what was aborted:
         those records would pass for committed.
@@ -230,11 +236,11 @@ class Compaction:
             segments=tuple(
                 SegmentToClean(segment.base_offset, end, segment.size_bytes)
                 for segment, end in self._segments.closed()
-                if segment.base_offset < dirt.upto_offset
+                if segment.base_offset < log_to_clean.upto_offset
             ),
-            later_bases=tuple(base for base in bases if base >= dirt.upto_offset),
-            first_dirty_offset=dirt.first_dirty_offset,
-            upto_offset=dirt.upto_offset,
+            later_bases=tuple(base for base in bases if base >= log_to_clean.upto_offset),
+            first_dirty_offset=log_to_clean.first_dirty_offset,
+            upto_offset=log_to_clean.upto_offset,
             segment_bytes=config.segment_bytes,
             segment_index_bytes=config.segment_index_bytes,
             index_interval_bytes=config.index_interval_bytes,
@@ -249,7 +255,7 @@ class Compaction:
         last_batches = []
         for count, producer in enumerate(log.producers.known(), 1):
             last_offset = producer.last_offset
-            if last_offset < dirt.upto_offset:
+            if last_offset < log_to_clean.upto_offset:
                 last_batches.append((producer.producer_id, last_offset, producer.producer_epoch))
             if count % _PRODUCERS_PER_STEP == 0:
                 yield

@@ -12,7 +12,7 @@ that lie beyond it stay until the next round: what is in them is no newer than w
 
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 
-from firnline.base.background import Pace
+from firnline.base.background import SliceBudget
 from firnline.base.errors import StorageError
 from firnline.base.ports import Fs
 from firnline.formats import names
@@ -149,7 +149,7 @@ def _remove_replaced(
     """Remove the segments that the compacted one at `base_offset` stands for, oldest first."""
     file = fs.open(f"{path}/{names.stem(base_offset)}{names.LOG}{names.SWAP}")
     end = base_offset + 1
-    pace = Pace()
+    pace = SliceBudget()
     for batch in good_batches(file, base_offset):
         end = batch.header.next_offset
         if pace.is_over(batch.header.size_bytes):

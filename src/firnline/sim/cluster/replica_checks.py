@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from firnline.base.errors import RecordsCut
+from firnline.base.errors import RecordsTruncated
 from firnline.base.ids import NO_BROKER_EPOCH, NO_EPOCH
 from firnline.records.batch import headers
 from firnline.replica.partition import Partition
@@ -671,6 +671,6 @@ def _unless_out_of_use(node: Any, partition: Partition) -> Iterator[None]:
     """Ignore errors of a failed directory, or of logs that a stopping node has closed: nobody is served."""
     try:
         yield
-    except RecordsCut:
+    except RecordsTruncated:
         if not (partition.is_offline or node.storage.is_settling):
             raise

@@ -6,7 +6,7 @@ has taken those. What is sent is what the file holds at that time. Source: `runt
 
 from typing import Any, NamedTuple
 
-from firnline.base.errors import RecordsCut
+from firnline.base.errors import RecordsTruncated
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.protocol.messages.k01_fetch import FetchResponse
 from firnline.protocol.schema import Message
@@ -60,7 +60,7 @@ class PendingResponse:
         return not self._unread
 
     def finish(self) -> None:
-        """Read the rest, as the files are now. Raises RecordsCut if they do not have it any more."""
+        """Read the rest, as the files are now. Raises RecordsTruncated if they do not have it any more."""
         unread, self._unread = self._unread, []
         for row, taken, rest in unread:
             row.records = taken + b"".join(map(_read, rest))
@@ -75,5 +75,5 @@ def _slices(records: Any) -> list[FileSlice] | None:
 def _read(part: FileSlice) -> bytes:
     found = part.read()
     if len(found) < part.size_bytes:
-        raise RecordsCut("a file is shorter than an answer has it", path=part.file.path)
+        raise RecordsTruncated("a file is shorter than an answer has it", path=part.file.path)
     return found
