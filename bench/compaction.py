@@ -136,7 +136,7 @@ def main(size_bytes: int) -> None:
     directory = Path(tempfile.mkdtemp(prefix="firnline-bench-"))
     try:
         log = written(directory, size_bytes)
-        job = log.compaction.job(log.compaction.dirt(NOW), RULES, NOW)
+        job = log.compaction.job(log.compaction.log_to_clean(NOW), RULES, NOW)
         _, first = round_s(job)
         raw = min(raw_s(directory, first.bytes_written) for _ in range(3))
         took, done = min(round_s(job) for _ in range(3))

@@ -10,7 +10,7 @@ _NODE = "tests/unit/replica/test_compacting.py::"
 COMPACTION = (
     Mutant(
         "rel-C10, in a cluster: nothing above the last stable offset is compacted",
-        "log.compaction.state:Compaction.dirt",
+        "log.compaction.state:Compaction.log_to_clean",
         "log.last_stable_offset",
         "log.log_end_offset",
         seeds=SEEDS,
@@ -27,7 +27,7 @@ COMPACTION = (
     ),
     Mutant(
         "compaction: nothing is touched that the checkpoint does not vouch for",
-        "log.compaction.state:Compaction.dirt",
+        "log.compaction.state:Compaction.log_to_clean",
         "log.recovery_start",
         "log.recovery_point",
         tests=(_LOG + "test_what_a_checkpoint_does_not_vouch_for_is_not_compacted",),

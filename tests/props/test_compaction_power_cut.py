@@ -101,10 +101,10 @@ class Story:
         self.settle()
         self.now_ms += 10
         log = self.log
-        dirt = log.compaction.dirt(self.now_ms)
-        if not log.compaction.is_due(dirt):
+        due = log.compaction.log_to_clean(self.now_ms)
+        if not log.compaction.is_due(due):
             return
-        job, cuts = log.compaction.job(dirt, RULES, self.now_ms), log.compaction.cuts
+        job, cuts = log.compaction.job(due, RULES, self.now_ms), log.compaction.cuts
         running = compact(self.fs, job)
         while True:
             try:

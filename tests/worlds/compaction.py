@@ -38,10 +38,10 @@ def round_of(
     fs: Fs, log: Log, *, now_ms: int = NOW, rules: RoundRules = RULES
 ) -> tuple[RoundDone | None, Effects]:
     """Do a round if one is due, here and now."""
-    dirt = log.compaction.dirt(now_ms)
-    if not log.compaction.is_due(dirt):
+    due = log.compaction.log_to_clean(now_ms)
+    if not log.compaction.is_due(due):
         return None, []
-    job, cuts = log.compaction.job(dirt, rules, now_ms), log.compaction.cuts
+    job, cuts = log.compaction.job(due, rules, now_ms), log.compaction.cuts
     effects: Effects = []
     running = compact(fs, job)
     while True:

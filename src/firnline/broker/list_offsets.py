@@ -86,7 +86,7 @@ Found = TypeVar("Found")
 # Yields effects or a pause, receives the time, returns the last effects.
 Slices = Generator[Effects | Pause, int, Effects]
 # Yields None at the end of a slice, or the pages that must come into memory first; returns the result.
-Steps = Generator[PageRange | None, None, Found]
+SearchSteps = Generator[PageRange | None, None, Found]
 LocalSteps = Generator[None, None, tuple[int, int] | None]
 ListOffsetsCallback = Callable[[list[Outcome], int], Effects]
 
@@ -180,7 +180,7 @@ class ListingOffsets:
                 effects += self._ask_remote(pending, index, now_ms)
         return effects
 
-    def _one(self, ask: OffsetAsk, isolation: int, version: int) -> Steps[Outcome | None]:
+    def _one(self, ask: OffsetAsk, isolation: int, version: int) -> SearchSteps[Outcome | None]:
         """Return the outcome. None: the tier must be searched first."""
         found, timestamp = ask.partition, ask.timestamp
         if isinstance(found, KafkaError):
@@ -232,7 +232,7 @@ def _unless_behind(outcome: Outcome, behind: KafkaError | None) -> Outcome:
 
 def search(
     log: "Log", begin: Callable[[], LocalSteps], isolation: int, pages: ColdPages
-) -> Steps[Outcome]:
+) -> SearchSteps[Outcome]:
     """Search local files. An unreadable batch fails this partition alone.
 
     The search yields cold pages and begins anew when they are in memory: the pages it has already read are in
@@ -263,7 +263,7 @@ def search(
         return KafkaError(problem.code, problem.why, **problem.facts)
 
 
-def _until_cold(steps: Steps[Found]) -> Generator[Effects, int, Found | PageRange]:
+def _until_cold(steps: SearchSteps[Found]) -> Generator[Effects, int, Found | PageRange]:
     """Run the steps, one per slice. Return their result, or the pages that must come into memory first."""
     while True:
         try:
@@ -349,7 +349,7 @@ class _Pending(Pause):
         self.timer = timer
         self.outcomes: list[Outcome] = []
         self.remote: dict[int, OffsetAsk] = {}
-        self.cold: dict[int, tuple[OffsetAsk, Steps[Outcome | None] | None]] = {}
+        self.cold: dict[int, tuple[OffsetAsk, SearchSteps[Outcome | None] | None]] = {}
         self.is_late = self._is_over = False
         self._pages = pages
         self._answer = answer
@@ -365,7 +365,7 @@ class _Pending(Pause):
         return bool(self.remote or self.cold)
 
     def add(
-        self, ask: OffsetAsk, steps: Steps[Outcome | None], found: Outcome | PageRange | None
+        self, ask: OffsetAsk, steps: SearchSteps[Outcome | None], found: Outcome | PageRange | None
     ) -> Effects:
         """Add the next lookup and its outcome. None: the tier must be searched."""
         self.outcomes.append(_HANGS)
@@ -375,7 +375,7 @@ class _Pending(Pause):
         self,
         index: int,
         ask: OffsetAsk,
-        steps: Steps[Outcome | None],
+        steps: SearchSteps[Outcome | None],
         found: Outcome | PageRange | None,
     ) -> Effects:
         """Record what a lookup led to."""
@@ -391,7 +391,7 @@ class _Pending(Pause):
         return []
 
     def _wait(
-        self, index: int, ask: OffsetAsk, steps: Steps[Outcome | None], place: PageRange
+        self, index: int, ask: OffsetAsk, steps: SearchSteps[Outcome | None], place: PageRange
     ) -> Effects:
         directory = _directory_of(place)
         self.cold[index] = ask, steps
@@ -458,7 +458,7 @@ class _Pending(Pause):
         return self._step(partition, steps, index, now_ms)
 
     def _step(
-        self, partition: Partition, steps: Steps[Outcome], index: int, now_ms: int
+        self, partition: Partition, steps: SearchSteps[Outcome], index: int, now_ms: int
     ) -> Effects:
         """Take one step of the search in local files that follows the tier's."""
         self._awaited.pop(index, None)

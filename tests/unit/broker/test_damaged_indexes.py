@@ -161,12 +161,12 @@ def test_a_segment_whose_age_nobody_knows_is_not_compacted_before_its_index_is_b
     log, later_ms = log_of(harness), START_MS + 10**6
     log.advance_high_watermark(log.log_end_offset)
     log.sync_now()
-    sound = log.compaction.dirt(later_ms)
+    sound = log.compaction.log_to_clean(later_ms)
     assert sound.upto_offset == COUNT
     damage(harness, names.TIME_INDEX)
-    assert log.compaction.dirt(later_ms).upto_offset == 0
+    assert log.compaction.log_to_clean(later_ms).upto_offset == 0
     harness.pass_time(1000)
-    assert log.compaction.dirt(later_ms) == sound
+    assert log.compaction.log_to_clean(later_ms) == sound
 
 
 def loading(harness: Harness) -> list[tuple[bytes, int]]:

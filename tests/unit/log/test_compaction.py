@@ -268,9 +268,9 @@ def test_the_table_of_keys_is_built_from_what_is_dirty_alone(fs: CrashableFs) ->
     clean_bytes = log.size_bytes
     put(log, "k", "v")
     settled(log)
-    dirt = log.compaction.dirt(NOW)
+    due = log.compaction.log_to_clean(NOW)
     paced: list[int] = []
-    for _ in compact(fs, log.compaction.job(dirt, RULES, NOW), paced.append):
+    for _ in compact(fs, log.compaction.job(due, RULES, NOW), paced.append):
         pass
     dirty_bytes = log.size_bytes - clean_bytes
     written_bytes = log.size_bytes
@@ -308,7 +308,7 @@ def test_a_log_is_left_alone_until_enough_of_it_is_dirty_or_too_old(fs: Crashabl
     for number in range(20):
         put(log, f"k{number}", "v")
     settled(log)
-    assert log.compaction.dirt(NOW).ratio == 1.0
+    assert log.compaction.log_to_clean(NOW).ratio == 1.0
     round_of(fs, log)
     put(log, "k1", "w")
     settled(log)
@@ -325,7 +325,7 @@ def test_what_has_waited_too_long_is_compacted_after_a_restart_too(fs: Crashable
     settled(log)
     log.close()
     again = opened(fs, compacted(**rules), was_clean=True, high_watermark=1)
-    assert again.compaction.dirt(NOW).delay_ms == 2 * HOUR
+    assert again.compaction.log_to_clean(NOW).delay_ms == 2 * HOUR
 
 
 def test_nothing_above_an_open_transaction_or_the_high_watermark_is_compacted(
@@ -379,7 +379,7 @@ def test_a_table_that_is_too_small_for_all_keys_takes_several_rounds(
     settled(log)
     little = RULES._replace(map_bytes=24 * 12)
     seen = []
-    while log.compaction.is_due(log.compaction.dirt(NOW)):
+    while log.compaction.is_due(log.compaction.log_to_clean(NOW)):
         done, _ = round_of(fs, log, rules=little)
         assert done is not None
         seen.append(done.first_dirty_offset)
@@ -510,7 +510,7 @@ def written_anew(log: Log) -> None:
 
 def cleaned(fs: CrashableFs, log: Log) -> tuple[CleanedGroup, RoundDone]:
     """What a round over the log brings, and nothing of it was put in place."""
-    job = log.compaction.job(log.compaction.dirt(NOW), RULES, NOW)
+    job = log.compaction.job(log.compaction.log_to_clean(NOW), RULES, NOW)
     groups, running = [], compact(fs, job)
     while True:
         try:
@@ -600,7 +600,7 @@ def test_a_round_that_retention_overtook_is_void(fs: CrashableFs) -> None:
     for number in range(12):
         put(log, f"k{number}", "v", time_ms=NOW - (2 * HOUR if number < 6 else 0))
     settled(log)
-    job = log.compaction.job(log.compaction.dirt(NOW), RULES, NOW)
+    job = log.compaction.job(log.compaction.log_to_clean(NOW), RULES, NOW)
     group = next(compact(fs, job))
     assert log.delete_due_segments(NOW)
     assert log.compaction.put(group, log.compaction.cuts, NOW) is None
@@ -629,7 +629,7 @@ def test_a_swap_changes_the_names_of_so_many_segments_at_most(
         put(log, f"k{number}", "v")
         log.roll(NOW)
     settled(log)
-    job = log.compaction.job(log.compaction.dirt(NOW), RULES, NOW)
+    job = log.compaction.job(log.compaction.log_to_clean(NOW), RULES, NOW)
     assert [len(group.bases) for group in compact(fs, job)] == [3, 3, 2]
 
 

@@ -146,10 +146,10 @@ class Life:
         if not self.carry_out(self.directory.keep_for_compaction(log, lambda *_: []), 0.995):
             self.power_cut()
             return
-        dirt = log.compaction.dirt(self.now_ms, limit_offset=kept)
-        if log.compaction.is_due(dirt):
+        due = log.compaction.log_to_clean(self.now_ms, limit_offset=kept)
+        if log.compaction.is_due(due):
             slots = self.dice.choice([5, 20, 2000])
-            job = log.compaction.job(dirt, RULES._replace(map_bytes=24 * slots), self.now_ms)
+            job = log.compaction.job(due, RULES._replace(map_bytes=24 * slots), self.now_ms)
             self.round = compact(self.fs, job), log.compaction.cuts
 
     def go_on(self) -> None:

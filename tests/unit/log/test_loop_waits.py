@@ -189,7 +189,7 @@ def swap(loop: Loop) -> None:
         log.append_as_leader(data, leader_epoch=0, now_ms=NOW)
     log.advance_high_watermark(log.log_end_offset)
     log.sync_now()
-    job = log.compaction.job(log.compaction.dirt(NOW), RULES, NOW)
+    job = log.compaction.job(log.compaction.log_to_clean(NOW), RULES, NOW)
     cuts = log.compaction.cuts
     running = compact(loop.fs, job)  # type: ignore[arg-type]
     group = next(running)

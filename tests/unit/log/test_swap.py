@@ -27,7 +27,10 @@ STEM = f"{0:020d}"
 
 def swapped(fs: CrashableFs, log: Log, now_ms: int, renames: int) -> bool:
     """Do a round whose swap ends after so many changes of names; True when it came to its end."""
-    job, cuts = log.compaction.job(log.compaction.dirt(now_ms), RULES, now_ms), log.compaction.cuts
+    job, cuts = (
+        log.compaction.job(log.compaction.log_to_clean(now_ms), RULES, now_ms),
+        log.compaction.cuts,
+    )
     fs.fail("rename", PATH, "EIO", skip=renames, times=1000)
     try:
         for group in compact(fs, job):
@@ -156,7 +159,10 @@ def test_nothing_is_given_up_for_a_segment_that_is_not_there(how: str) -> None:
         put(log, f"k{number}", "v")
     settled(log)
     before = directory(fs)
-    job, cuts = log.compaction.job(log.compaction.dirt(NOW), RULES, NOW), log.compaction.cuts
+    job, cuts = (
+        log.compaction.job(log.compaction.log_to_clean(NOW), RULES, NOW),
+        log.compaction.cuts,
+    )
     running = compact(fs, job)
     group = next(running)
     place = f"{PATH}/{STEM}.log.cleaned"

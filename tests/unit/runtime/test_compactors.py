@@ -84,7 +84,7 @@ def log(tmp_path: Path) -> Log:
 
 
 def job_of(log: Log) -> CompactionJob:
-    return log.compaction.job(log.compaction.dirt(NOW), RULES, NOW)
+    return log.compaction.job(log.compaction.log_to_clean(NOW), RULES, NOW)
 
 
 def test_a_process_compacts_a_log_and_the_loop_swaps_it_in(ground: Ground, log: Log) -> None:

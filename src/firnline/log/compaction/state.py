@@ -223,7 +223,7 @@ class Compaction:
     def job_steps(
         self, log_to_clean: LogToClean, rules: RoundRules, now_ms: int
     ) -> Generator[None, None, CompactionJob]:
-        """Return the round over `log_to_clean`, which was taken just now; yields after some producers at a time.
+        """Return the round over `log_to_clean`, which is of this moment; yields after some producers.
 
         What they write meanwhile is not in the round. StorageError where files do not say what was aborted:
         those records would pass for committed.
