@@ -38,7 +38,7 @@ CLUSTERS = (
         "        return self._was_not_registered(now_ms)",
         "elif self.stage is Stage.REGISTERED:\n"
         "        self.stage = Stage.FENCED\n"
-        "        return self._observer.broker_registered(self._taken, now_ms)",
+        "        return self._observer.broker_registered(self._applied, now_ms)",
         seeds=SEEDS,
         seconds=25,
         profile="r4",

@@ -200,7 +200,7 @@ RACES = (
         "        return self._was_not_registered(now_ms)",
         "elif self.stage is Stage.REGISTERED:\n"
         "        self.stage = Stage.FENCED\n"
-        "        return self._observer.broker_registered(self._taken, now_ms)",
+        "        return self._observer.broker_registered(self._applied, now_ms)",
         tests=(_CLUSTER + "test_nothing_is_hosted_before_the_image_has_the_registration",),
     ),
     Mutant(
