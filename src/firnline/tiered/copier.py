@@ -2,11 +2,11 @@
 
 Theory of operation. For each segment the task
 
-1. verifies every batch and makes the remote objects, in a worker thread (objects/verified); 2. publishes
-COPY_STARTED in the metadata, before the first byte leaves (rel-T4); 3. puts the objects, in a worker thread;
+1. verifies every batch and makes the remote objects, in a worker thread (objects/verified);
+2. publishes COPY_STARTED in the metadata, before the first byte leaves (rel-T4);
+3. puts the objects, in a worker thread;
 4. publishes COPY_FINISHED, after the store has all of them (rel-T5). From then on the tier serves the
-segment, and
-   the local one may be deleted.
+   segment, and the local one may be deleted.
 
 Every attempt has a segment id of its own (rel-T12). The objects of a failed attempt are deleted at once, or
 later by `expiry`. Nothing at or above the last stable offset is copied (X30). After a loss of the leadership

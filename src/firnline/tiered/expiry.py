@@ -2,9 +2,8 @@
 
 Theory of operation. The order of a run (rel-T2, X33):
 
-1. decide which segments to delete, and the new log start offset (`decide`, which depends only on the log and
-the
-   metadata);
+1. decide which segments to delete, and the new log start offset (`decide`, which depends only on the log
+   and the metadata);
 2. raise the log start offset, so that no consumer reads them any more;
 3. publish DELETE_STARTED for each;
 4. write the catalog without them;
@@ -161,8 +160,7 @@ class _Walk:
     def is_valid(self) -> bool:
         """Whether the result so far is still valid.
 
-        It is not after a segment was removed, or added before others; those added after all others do not
-        matter.
+        It is not if a segment was removed, or added before others. One added after all others is no reason.
         """
         if self._retained.moves != self._moves or self._log.config is not self._config:
             return False
@@ -235,10 +233,8 @@ class _Walk:
                 return
             try:
                 largest_time_ms = local.largest_time_ms()
-            except (
-                StorageError
-            ):  # an index of it is being rebuilt, or cannot be: retry in the next run
-                return
+            except StorageError:
+                return  # an index of it is being rebuilt, or cannot be: retry in the next run
             if not self._is_in_breach(largest_time_ms, local.size_bytes, local.end_offset):
                 return
 
@@ -262,12 +258,16 @@ class SegmentRemoval:
         is_final: bool = True,
     ) -> None:
         self._services = services
+        # Segments that have not been checked yet. Nothing is deleted before it is empty: readers and the
+        # catalog must not have any of the segments by then (rel-T2).
         self._to_mark = deque(segments)
+        # Segments whose DELETE_STARTED is committed, and whose objects have not been deleted yet.
         self._to_delete: deque[RemoteSegment] = deque()
         self._may_go_on = may_go_on
         self._between = between
         self._done = done
         self._is_final = is_final
+        # The first error. It does not stop the run, and is reported at its end (F21).
         self._error: FirnlineError | None = None
 
     def begin(self, now_ms: int) -> Effects:
@@ -365,8 +365,11 @@ class Expiry:
         self._hosted = hosted
         self._catalog = catalog
         self._retained = Retained(services.metadata, hosted.where, hosted.log)
+        # The continuation of the run in progress; None: no run. There is one run at a time.
         self._done: TaskCallback | None = None
-        self._limited_ms = 0  # the last time that the limits were applied
+        # The last time that the limits were applied. A run between two intervals only deletes segments below
+        # the log start, and finishes deletions that have begun.
+        self._limited_ms = 0
 
     @property
     def is_running(self) -> bool:

@@ -57,7 +57,7 @@ class Counters:
 
 
 class ByteRate:
-    """A limit of bytes per second over sliding windows: call `note`, then `excess_ms`. T48."""
+    """A limit of bytes per second over sliding windows: call `note`, and ask `is_exceeded`. T48."""
 
     def __init__(self, bytes_per_second: int, windows: int, window_ms: int) -> None:
         self._limit = bytes_per_second
@@ -132,8 +132,7 @@ class Services:
     in_turns: Background = field(default_factory=lambda: Background("tier", takes_turns=True))
     # Called for a damaged local segment, so that another replica leads.
     on_damaged: Callable[[TopicIdPartition, FirnlineError, int], Effects] = _nobody
-    # By damaged segment: the last time that another replica was asked to lead, and the interval until the
-    # next.
+    # By damaged segment: the time of the last hand-over, and the interval until the next one.
     handed_over: dict[tuple[TopicIdPartition, int], tuple[int, int]] = field(default_factory=dict)
     copy_rate: ByteRate = field(init=False)
     fetch_rate: ByteRate = field(init=False)

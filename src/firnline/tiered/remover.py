@@ -33,13 +33,22 @@ class Remover:
     def __init__(self, services: Services, topic_exists: Callable[[Uuid], bool]) -> None:
         self._services = services
         self._topic_exists = topic_exists
-        # (topic, whether it was tiered, remaining scans) of deleted topics that are not marked yet. A topic
-        # is marked only after some scans, because an image that is behind does not have new topics yet.
+        # (topic, whether it was tiered, remaining scans) of partitions to mark. They are marked as soon as
+        # this node is their remover and has all their metadata. An entry that is not is dropped after some
+        # scans, because another node removes the partition.
         self._to_mark: dict[TopicIdPartition, tuple[str, bool, int]] = {}
+        # Partitions with segments whose topic the image does not have, and the number of consecutive scans
+        # that found them so. One scan is not enough: an image that is behind does not have new topics yet.
         self._missing: dict[TopicIdPartition, int] = {}
+        # A partition is being removed; there is one at a time. The worker threads are those of expiration.
         self._is_running = False
+        # Grows with each failure, and is 0 once no deletion remains. It determines the backoff. A partition
+        # that is skipped because of a copy in progress makes it at least 1.
         self._failures = 0
+        # The remaining partitions of this pass. A partition that fails is not in it again before the next
+        # pass, so that it does not block the others.
         self._queue: list[PartitionDelete] = []
+        # The latest error, for the operator; None once no deletion remains.
         self.problem: str | None = None
 
     @property
