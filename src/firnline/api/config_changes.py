@@ -32,8 +32,7 @@ class Shape(NamedTuple):
     """The classes of one of the two messages, and the controller's function for it.
 
     decide(node, resources, validate_only)  decides the changes; its response has an outcome for each
-    resource,
-                                            in the same order
+                                            resource, in the same order
     """
 
     request: type[Any]

@@ -91,8 +91,7 @@ def common_request_python(data: memoryview, size: int, *, walks: bool = False) -
     Produce  (key and version, correlation id, topic, partition, acks, timeout, view of the records,
              `common_batch`)
     Fetch    (key and version, correlation id, topic, partition, offset, maximum bytes of the partition, of
-    the
-             response, minimum bytes, leader epoch, session id, session epoch), of a consumer that reads
+             the response, minimum bytes, leader epoch, session id, session epoch), of a consumer that reads
              uncommitted. Without a session (0, -1); or in a session with at most one changed partition, and
              then the topic is None if there is none
     ApiVersions  (key and version, correlation id, name and version of the client's software)

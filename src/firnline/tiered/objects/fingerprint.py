@@ -41,9 +41,9 @@ class Fingerprint(NamedTuple):
 
     may_have_gaps  compaction may have removed offsets; False: the batches follow one another without a gap,
                    from the segment's first offset to its last
-    first_crc      the CRC of the first batch, which distinguishes segments of the same shape heads_crc
-    CRC-32C over the first `HEADS_BYTES` of all batches: with it and the batches' own CRCs every
-                   byte of the log object is covered
+    first_crc      the CRC of the first batch, which distinguishes segments of the same shape
+    heads_crc      CRC-32C over the first `HEADS_BYTES` of all batches: with it and the batches' own CRCs
+                   every byte of the log object is covered
     sums           length and CRC of each object, by suffix
     """
 
