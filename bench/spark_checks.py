@@ -21,9 +21,9 @@ from firnline.spark.integrity import Continuity
 from firnline.spark.plan import Piece, Task
 from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.schema import COLUMNS
+from firnline.stores.memory import MemoryStore
 from firnline.tiered.catalog import CatalogSegment
 from firnline.tiered.objects.fingerprint import Fingerprint
-from firnline.tiered.objects.memory import MemoryStore
 
 ROUNDS, TARGET = 30, 1.03
 

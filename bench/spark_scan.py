@@ -20,10 +20,10 @@ from firnline.base.units import KIB, MIB
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import NAMES, NONE, ZSTD
 from firnline.spark.session import session
+from firnline.stores.directory import DirectoryStore
 from firnline.tiered.catalog import CatalogHead, CatalogSegment, encode_head
 from firnline.tiered.catalog_writer import begin_catalog
 from firnline.tiered.objects.layout import LOG, HeadName, head_key, segment_stem
-from firnline.tiered.objects.local_dir import DirectoryStore
 from tests.spark.written_tier import fingerprint_of
 
 SEGMENTS = 3

@@ -10,10 +10,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, uuid_text
 from firnline.client.connection import Connection
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from firnline.stores.directory import PUTTING
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.metadata.changes import from_record
 from firnline.tiered.metadata.records import decode
-from firnline.tiered.objects.local_dir import PUTTING
 from firnline.tiered.spi import RemoteSegment, SegmentUpdate
 from tests.chaos.workload import PATIENCE_S, SILENT, Positions
 from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, QUICK, Cluster, Node

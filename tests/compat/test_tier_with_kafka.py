@@ -9,11 +9,11 @@ import pytest
 
 from firnline.base.ids import TopicIdPartition, uuid_text
 from firnline.records.build import NewRecord, build_batch
+from firnline.stores.directory import DirectoryStore
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.metadata.changes import from_record
 from firnline.tiered.metadata.partitioner import metadata_partition_of
 from firnline.tiered.metadata.records import decode
-from firnline.tiered.objects.local_dir import DirectoryStore
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import DeleteState, PartitionDelete, RemoteSegment, SegmentState
 from tests.peers import kafka

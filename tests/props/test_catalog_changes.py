@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicIdPartition
+from firnline.stores.memory import MemoryStore
 from firnline.tiered import catalog_writer
 from firnline.tiered.catalog_writer import CatalogKeeper, CatalogState, CatalogWriter, apply_update
 from firnline.tiered.metadata import cache as cache_module
 from firnline.tiered.metadata.cache import MetadataCache
-from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
 from tests.worlds.effects import World
 

@@ -3,11 +3,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firnline.stores.memory import MemoryStore
+from firnline.stores.port import ObjectMissing
 from firnline.tiered.catalog import read_catalog
 from firnline.tiered.catalog_writer import CatalogState, CatalogUpdate, CatalogWriter
 from firnline.tiered.objects.layout import HeadName
-from firnline.tiered.objects.memory import MemoryStore
-from firnline.tiered.spi import ObjectMissing, RemoteSegment, SegmentState
+from firnline.tiered.spi import RemoteSegment, SegmentState
 
 TOPIC = bytes(15) + b"\x07"
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import LZ4
-from firnline.tiered.objects.local_dir import DirectoryStore
+from firnline.stores.directory import DirectoryStore
 from tests.spark.written_tier import WrittenPartition
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights"

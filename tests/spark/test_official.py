@@ -13,6 +13,7 @@ pytest.importorskip("confluent_kafka", reason="NOT RUN: confluent-kafka is not i
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from firnline.stores.directory import DirectoryStore
 from firnline.tiered.objects.layout import (
     LOG,
     OFFSET_INDEX,
@@ -20,7 +21,6 @@ from firnline.tiered.objects.layout import (
     TIME_INDEX,
     TXN_INDEX,
 )
-from firnline.tiered.objects.local_dir import DirectoryStore
 from tests.peers import kafka
 from tests.spark.written_tier import T0, WrittenPartition
 

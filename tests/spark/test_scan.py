@@ -14,6 +14,8 @@ from firnline.spark.options import parse_options
 from firnline.spark.read import DataLoss, ReadSettings, read_task
 from firnline.spark.scan import plan_scan
 from firnline.spark.schema import CorruptSegment
+from firnline.stores.memory import MemoryStore
+from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog import CatalogCorrupt
 from firnline.tiered.objects.layout import (
     LOG,
@@ -22,8 +24,6 @@ from firnline.tiered.objects.layout import (
     TIME_INDEX,
     TXN_INDEX,
 )
-from firnline.tiered.objects.memory import MemoryStore
-from firnline.tiered.spi import ObjectStore
 from tests.spark.written_tier import T0, WrittenPartition, batch, batches
 
 
@@ -296,7 +296,7 @@ class Flaky(MemoryStore):
 
     @staticmethod
     def missing(key: str) -> StorageError:
-        from firnline.tiered.spi import ObjectMissing
+        from firnline.stores.port import ObjectMissing
 
         return ObjectMissing("no such object", key=key)
 

@@ -24,7 +24,7 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.spark.schema import ALL_COLUMNS, COLUMNS, arrow_schema
 from firnline.spark.session import java_home
 from firnline.spark.source import FirnlineSource, columns_of
-from firnline.tiered.objects.local_dir import DirectoryStore
+from firnline.stores.directory import DirectoryStore
 
 OFFICIAL = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"

@@ -10,6 +10,7 @@ from firnline.formats.producer_snapshot import SnapshotEntry, encode_snapshot
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.walk import BatchWalk, Slot
+from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog import CatalogHead, CatalogSegment, encode_head
 from firnline.tiered.catalog_writer import begin_catalog
 from firnline.tiered.lineage import segment_epochs
@@ -24,7 +25,6 @@ from firnline.tiered.objects.layout import (
     head_key,
     segment_stem,
 )
-from firnline.tiered.spi import ObjectStore
 
 T0 = 1_700_000_000_000
 

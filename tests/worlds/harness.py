@@ -40,8 +40,8 @@ from firnline.protocol.messages.k19_create_topics import (
 from firnline.protocol.schema import Message, Part
 from firnline.records.build import NewRecord, build_batch
 from firnline.sim.disk import CrashableFs
+from firnline.stores.port import ObjectStore
 from firnline.tiered.objects.storage import ObjectStorage
-from firnline.tiered.spi import ObjectStore
 from tests.worlds.chance import SeededRng
 from tests.worlds.effects import World
 from tests.worlds.whole import all_records

@@ -26,21 +26,15 @@ from firnline.records.batch import headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
 from firnline.sim.disk import CrashableFs
+from firnline.stores.memory import MemoryStore
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.metadata.changes import from_record
 from firnline.tiered.metadata.records import decode
 from firnline.tiered.objects.layout import DATA_FOLDER
-from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.remote_log import RemoteLog
 from firnline.tiered.settings import TierSettings
-from firnline.tiered.spi import (
-    IndexKind,
-    RemoteSegment,
-    SegmentData,
-    SegmentState,
-    SegmentUpdate,
-)
+from firnline.tiered.spi import IndexKind, RemoteSegment, SegmentData, SegmentState, SegmentUpdate
 from tests.worlds.chance import CountingRng, SeededRng
 from tests.worlds.clock import FakeClock
 from tests.worlds.effects import World

@@ -29,11 +29,12 @@ from firnline.log.checkpoint import (
     read_partition_metadata,
 )
 from firnline.runtime.disk import RealFs
+from firnline.stores.directory import DirectoryStore
+from firnline.stores.port import ObjectMissing, ObjectStore
+from firnline.stores.registry import path_of
 from firnline.tiered.catalog import CatalogCorrupt, PartitionCatalog, list_topics, read_catalog
 from firnline.tiered.metadata.log import UNREADABLE
 from firnline.tiered.objects.layout import LOG, segment_folder
-from firnline.tiered.objects.local_dir import DirectoryStore, path_of
-from firnline.tiered.spi import ObjectMissing, ObjectStore
 
 SOMETHING_IS_WRONG = 3
 _NEWEST = 10_000

@@ -15,8 +15,8 @@ from firnline.records.walk import HEADS_BYTES
 from firnline.spark.frames import Frames, Ints, Mask
 from firnline.spark.plan import Piece
 from firnline.spark.schema import CorruptSegment
+from firnline.stores.port import ObjectMissing, ObjectStore
 from firnline.tiered.catalog import CatalogSegment
-from firnline.tiered.spi import ObjectMissing, ObjectStore
 
 _log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from firnline.spark.frames import Frames, check_crcs, find_frames
 from firnline.spark.integrity import Continuity
 from firnline.spark.plan import Piece, Task
 from firnline.spark.schema import CHUNK_BYTES, CorruptSegment, Wanted
+from firnline.stores.port import ObjectMissing, ObjectStore
 from firnline.tiered.catalog import read_catalog
-from firnline.tiered.spi import ObjectMissing, ObjectStore
 
 _log = logging.getLogger(__name__)
 

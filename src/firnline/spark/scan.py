@@ -31,6 +31,7 @@ from firnline.spark.read import DataLoss, located
 from firnline.spark.schema import CorruptSegment
 from firnline.spark.timestamps import first_offset_at
 from firnline.spark.transactions import aborted_in, stable_end
+from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog import (
     CatalogSegment,
     CatalogTopic,
@@ -40,7 +41,6 @@ from firnline.tiered.catalog import (
     resolve_topic,
 )
 from firnline.tiered.objects.layout import OFFSET_INDEX
-from firnline.tiered.spi import ObjectStore
 
 _SPLIT_BYTES_MIN = 64 * KIB
 _log = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from firnline.spark.plan import Task
 from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.scan import plan_scan
 from firnline.spark.schema import ALL_COLUMNS, COLUMNS
-from firnline.tiered.objects.storage import open_store
+from firnline.stores.registry import open_store
 
 _TYPES: dict[str, DataType] = {
     "key": BinaryType(),

@@ -14,9 +14,9 @@ from firnline.formats.transaction_index import ENTRY_BYTES, AbortedTxn, decode_w
 from firnline.spark.integrity import load_needed
 from firnline.spark.plan import Range
 from firnline.spark.schema import CorruptSegment
+from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog import CatalogSegment
 from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT, TXN_INDEX
-from firnline.tiered.spi import ObjectStore
 
 
 def parse_transaction_index(data: bytes, segment: CatalogSegment) -> list[AbortedTxn]:

@@ -17,6 +17,7 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import NO_OFFSET, Uuid, uuid_from_text, uuid_text
 from firnline.base.units import INT64_MAX, MIB
 from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.stores.port import ObjectMissing, ObjectStore
 from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum
 from firnline.tiered.objects.layout import (
     CATALOG_FOLDER,
@@ -33,7 +34,6 @@ from firnline.tiered.objects.layout import (
     parts_folder,
     topic_catalog_folder,
 )
-from firnline.tiered.spi import ObjectMissing, ObjectStore
 
 VERSION = 1
 # With 32 references each, that is more segments than there are offsets.

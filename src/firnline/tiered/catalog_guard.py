@@ -13,17 +13,11 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.errors import StorageError
 from firnline.base.ids import Uuid
+from firnline.stores.port import ObjectMissing, ObjectStore
 from firnline.tiered.catalog import CatalogCorrupt, CatalogSegment, list_heads, read_version
 from firnline.tiered.hosted import Hosted
 from firnline.tiered.objects.layout import LOG, segment_stem
-from firnline.tiered.spi import (
-    Everything,
-    ObjectMissing,
-    ObjectStore,
-    RemoteLogMetadata,
-    RemoteSegment,
-    SegmentState,
-)
+from firnline.tiered.spi import Everything, RemoteLogMetadata, RemoteSegment, SegmentState
 
 _REMEDY = (
     "bring the lost records of __remote_log_metadata back: from another replica of it, or from a backup."

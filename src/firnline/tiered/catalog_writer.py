@@ -16,6 +16,7 @@ from firnline.base.effects import Effects, Submit, Warn
 from firnline.base.errors import FirnlineError, KafkaError, StorageError
 from firnline.base.ids import Uuid
 from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog import (
     CatalogHead,
     CatalogSegment,
@@ -55,7 +56,7 @@ from firnline.tiered.objects.layout import (
     segment_stem,
 )
 from firnline.tiered.objects.names import register_name
-from firnline.tiered.spi import Look, Mark, ObjectStore, RemoteSegment
+from firnline.tiered.spi import Look, Mark, RemoteSegment
 
 # Rows in a head, and references for each level: both bound the bytes that one new segment puts.
 TAIL_ROWS = 32

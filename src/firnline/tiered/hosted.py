@@ -20,9 +20,10 @@ from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.log.log import Log
 from firnline.log.retention import is_tiered
 from firnline.log.segments import ClosedSegment
+from firnline.stores.port import ObjectStore
 from firnline.tiered.lineage import highest_remote, ranges, segment_epochs
 from firnline.tiered.settings import TierSettings
-from firnline.tiered.spi import Mark, ObjectStore, RemoteLogMetadata, RemoteSegment, RemoteStorage
+from firnline.tiered.spi import Mark, RemoteLogMetadata, RemoteSegment, RemoteStorage
 
 TaskCallback = Callable[[FirnlineError | None, int], Effects]
 

@@ -19,17 +19,12 @@ from firnline.base.units import MIB
 from firnline.formats import offset_index, time_index, transaction_index
 from firnline.records.batch import HEADER_BYTES, headers, parse_header
 from firnline.records.walk import WHY, BatchWalk, Slot
+from firnline.stores.port import ObjectMissing
 from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.hosted import Services
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import OFFSET_INDEX, TIME_INDEX, TXN_INDEX
-from firnline.tiered.spi import (
-    DamagedObject,
-    IndexKind,
-    ObjectMissing,
-    RemoteSegment,
-    RemoteStorage,
-)
+from firnline.tiered.spi import DamagedObject, IndexKind, RemoteSegment, RemoteStorage
 
 FOLDER = "remote-log-index-cache"
 MEMORY_BYTES = 64 * MIB

@@ -35,6 +35,7 @@ from firnline.records.batch import (
     parse_header,
 )
 from firnline.records.times import first_at_time
+from firnline.stores.port import ObjectMissing
 from firnline.tiered.aborted_search import AbortedSearch, OpenTransactions
 from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.hosted import Hosted, Services
@@ -42,13 +43,7 @@ from firnline.tiered.index_cache import IndexCache, SearchStart, SegmentIndexes
 from firnline.tiered.lineage import epoch_at, ranges, segment_epochs, shared_end
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import LEADER_EPOCHS, PRODUCER_SNAPSHOT
-from firnline.tiered.spi import (
-    DamagedObject,
-    IndexKind,
-    ObjectMissing,
-    RemoteSegment,
-    RemoteStorage,
-)
+from firnline.tiered.spi import DamagedObject, IndexKind, RemoteSegment, RemoteStorage
 
 READ_COMMITTED = 1
 _TOLD_MAX = 1024

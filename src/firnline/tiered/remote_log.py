@@ -15,6 +15,7 @@ from firnline.base.ids import TopicIdPartition, TopicPartition, Uuid
 from firnline.base.ports import Fs, Rng
 from firnline.base.units import SECOND_MS
 from firnline.log.log import Log
+from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog_writer import CatalogKeeper
 from firnline.tiered.copier import Copier, task_key
 from firnline.tiered.expiry import Expiry
@@ -26,7 +27,7 @@ from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.reader import Built, Read, RemoteReader, TimestampCallback
 from firnline.tiered.remover import Remover
 from firnline.tiered.settings import TierSettings
-from firnline.tiered.spi import ObjectStore, RemoteLogMetadata, RemoteStorage
+from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
 from firnline.tiered.unconfirmed_copies import UnconfirmedCopies
 
 # The interval of polls of the metadata topic without any notification.

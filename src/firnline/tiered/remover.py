@@ -12,12 +12,13 @@ from functools import partial
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition, Uuid
+from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.expiry import SegmentRemoval
 from firnline.tiered.hosted import Services, TaskCallback
 from firnline.tiered.objects.layout import segment_folder
 from firnline.tiered.objects.names import mark_deleted, remove_catalog
-from firnline.tiered.spi import DeleteState, ObjectStore, PartitionDelete
+from firnline.tiered.spi import DeleteState, PartitionDelete
 
 _TIMER = ("tier", "remover")
 # Consecutive scans in which a topic must be unknown before its remote segments are deleted.

@@ -1,7 +1,7 @@
-"""The interfaces for plug-ins of the tier: ObjectStore, RemoteStorage, RemoteLogMetadata. PURE.
+"""The interfaces for plug-ins of the tier: RemoteStorage, RemoteLogMetadata. PURE.
 
-Methods that use a store block, and are called only from worker threads (`Submit`). Those of the metadata
-protocol are called on the thread of the event loop, and call back with their results. Source: KIP-405 'Public
+Methods of RemoteStorage block, and are called only from worker threads (`Submit`). Those of RemoteLogMetadata
+are called on the thread of the event loop, and call back with their results. Source: KIP-405 'Public
 Interfaces'; spec 3.9, 3.10, T53, T56.
 """
 
@@ -16,14 +16,6 @@ from firnline.base.ports import Buffer
 from firnline.formats.leader_epoch_checkpoint import Epochs
 
 
-class ObjectMissing(StorageError):
-    """There is no object with that key. Distinct from a store that does not answer (spec 3.9)."""
-
-
-class RemoteStorageError(StorageError):
-    """The store refused, failed or could not be reached; a retry may succeed."""
-
-
 class DamagedObject(StorageError):
     """An object of the tier does not have the bytes that were put: fail closed (rel-T20)."""
 
@@ -34,49 +26,6 @@ class DamagedSegment(StorageError):
 
 class CustomMetadataTooLarge(StorageError):
     """A plug-in returned more custom metadata than the limit: its copy task stops (spec T10, 3.4-7)."""
-
-
-# ------------------------------------------------------------------------------------ object stores
-
-
-class ObjectInfo(NamedTuple):
-    """One listed object."""
-
-    key: str
-    size_bytes: int
-
-
-class ObjectStore(Protocol):
-    """A flat name space of immutable byte strings: a directory, S3, GCS, Azure, HDFS.
-
-    Keys have '/' between folders. Atomic preconditions are not required, and `list_prefix` may be behind
-    `put` and `delete`: no decision of a broker depends on either (ecosystem 1.2). Errors: ObjectMissing,
-    RemoteStorageError. Must be usable from several threads at once.
-    """
-
-    def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
-        """Store the concatenation of `chunks`, visible only when complete and durable.
-
-        `size_bytes` is their total size; otherwise RemoteStorageError, and nothing is visible. A repeated put
-        of the same bytes with the same key is allowed.
-        """
-        ...
-
-    def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
-        """Return `size_bytes` from `position` on, fewer only at the end of the object; None: all the rest."""
-        ...
-
-    def list_prefix(self, prefix: str) -> list[ObjectInfo]:
-        """Return every object below the folder `prefix` (which ends with '/'), sorted by key."""
-        ...
-
-    def delete(self, key: str) -> None:
-        """Delete the object; succeeds if there is none."""
-        ...
-
-    def close(self) -> None:
-        """Close connections."""
-        ...
 
 
 # ---------------------------------------------------------------------------------- remote segments

@@ -29,7 +29,7 @@ from firnline.protocol.messages.k19_create_topics import CreateTopicsRequest
 from firnline.protocol.schema import Message
 from firnline.replica.partition import Partition
 from firnline.runtime.bounds.answers import Answers
-from firnline.tiered.objects.memory import MemoryStore
+from firnline.stores.memory import MemoryStore
 from tests.unit.runtime.test_answers import Loop, World
 from tests.worlds.harness import Connection, batch
 

@@ -10,7 +10,7 @@ from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorReque
 from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
-from firnline.tiered.objects.memory import MemoryStore
+from firnline.stores.memory import MemoryStore
 from tests.raw_batches import GZIP, raw_batch
 from tests.unit.server.test_metrics import scrape, shown
 from tests.worlds.harness import Harness

@@ -19,7 +19,7 @@ from firnline.protocol.messages.k37_create_partitions import (
     CreatePartitionsTopic,
 )
 from firnline.records.build import NewRecord, build_batch
-from firnline.tiered.objects.memory import MemoryStore
+from firnline.stores.memory import MemoryStore
 from tests.unit.broker.test_tier_metadata_topic import changed
 from tests.unit.broker.test_tier_replicas import World
 from tests.worlds.harness import SETTINGS, Harness

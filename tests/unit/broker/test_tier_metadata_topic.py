@@ -15,7 +15,7 @@ from firnline.protocol.messages.k19_create_topics import (
     CreateTopicsRequest,
 )
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
-from firnline.tiered.objects.memory import MemoryStore
+from firnline.stores.memory import MemoryStore
 from tests.worlds.harness import Harness
 
 DAY_MS = 86_400_000

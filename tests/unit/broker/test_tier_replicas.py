@@ -21,10 +21,11 @@ from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, De
 from firnline.protocol.messages.k32001_tier_status import TierStatusRequest
 from firnline.protocol.messages.k32002_tier_flush import TierFlushRequest, TierFlushTopic
 from firnline.replica.partition import Partition
+from firnline.stores.memory import MemoryStore
+from firnline.stores.port import RemoteStorageError
 from firnline.tiered.metadata.partitioner import metadata_partition_of
-from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.objects.storage import ObjectStorage
-from firnline.tiered.spi import RemoteSegment, RemoteStorageError, SegmentState
+from firnline.tiered.spi import RemoteSegment, SegmentState
 from tests.worlds.cluster import Rig
 from tests.worlds.harness import TIER_SETTINGS, batch, values_of
 from tests.worlds.tier import FaultyStorage

@@ -7,7 +7,7 @@ import pytest
 from firnline.base.errors import Code
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
-from firnline.tiered.objects.memory import MemoryStore
+from firnline.stores.memory import MemoryStore
 from tests.worlds.harness import START_MS, Harness, batch, values_of
 
 SIZE = 400_000

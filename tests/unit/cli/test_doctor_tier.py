@@ -24,11 +24,11 @@ from firnline.protocol.messages.k32001_tier_status import (
     TierStatusResponse,
     TierStatusTopic,
 )
+from firnline.stores.memory import MemoryStore
+from firnline.stores.port import ObjectInfo
 from firnline.tiered.catalog import decode_head, encode_head, list_topics
 from firnline.tiered.metadata.log import UNREADABLE
 from firnline.tiered.objects.layout import DATA_FOLDER, LOG, HeadName, head_key
-from firnline.tiered.objects.memory import MemoryStore
-from firnline.tiered.spi import ObjectInfo
 from tests.unit.cli.fake_broker import FakeBroker
 from tests.worlds.tier import Cluster, Node, topic_config
 

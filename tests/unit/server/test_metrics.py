@@ -24,7 +24,7 @@ from firnline.runtime.poll import PollLoop
 from firnline.runtime.steps import SlowSteps
 from firnline.server import metrics, metrics_port, replica_metrics
 from firnline.server.metrics import Exporter
-from firnline.tiered.objects.memory import MemoryStore
+from firnline.stores.memory import MemoryStore
 from tests.worlds.harness import Harness
 
 pytestmark = pytest.mark.slow

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Effects
+from firnline.stores.directory import DirectoryStore
+from firnline.stores.memory import MemoryStore
 from firnline.tiered.expiry import Decision
 from firnline.tiered.metadata import partitioner
 from firnline.tiered.metadata.changes import segment_record
 from firnline.tiered.metadata.records import TYPES, encode
-from firnline.tiered.objects.local_dir import DirectoryStore
-from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import SegmentState, SegmentUpdate
 from tests.worlds.tier import WHERE, Cluster, Node

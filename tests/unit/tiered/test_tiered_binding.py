@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
+from firnline.stores.directory import DirectoryStore
+from firnline.stores.memory import MemoryStore
+from firnline.stores.port import CLUSTER_KEY, RemoteStorageError
 from firnline.tiered.objects.binding import Binding, WrongTier, bind, binding_text, check_bound
-from firnline.tiered.objects.layout import CLUSTER_KEY
-from firnline.tiered.objects.local_dir import DirectoryStore
-from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.objects.storage import CLUSTER_ID, URI, ObjectStorage
-from firnline.tiered.spi import RemoteStorageError
 from tests.worlds.tier import Cluster, Node
 
 OURS = Binding("ours", is_in_use=False, uri="/tier")

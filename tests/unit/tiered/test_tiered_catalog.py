@@ -8,6 +8,8 @@ import pytest
 from crc32c import crc32c
 
 from firnline.base.ids import uuid_text
+from firnline.stores.memory import MemoryStore
+from firnline.stores.port import ObjectMissing, RemoteStorageError
 from firnline.tiered import catalog as catalog_module
 from firnline.tiered.catalog import (
     OBJECT_BYTES_MAX,
@@ -33,9 +35,8 @@ from firnline.tiered.catalog_writer import (
     begin_catalog,
 )
 from firnline.tiered.objects.layout import HeadName, head_key, heads_folder, parts_folder
-from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.objects.names import mark_deleted, remove_catalog
-from firnline.tiered.spi import ObjectMissing, RemoteSegment, RemoteStorageError, SegmentState
+from firnline.tiered.spi import RemoteSegment, SegmentState
 
 TOPIC = bytes(15) + b"\x07"
 OTHER = bytes(15) + b"\x08"

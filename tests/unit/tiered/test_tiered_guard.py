@@ -10,6 +10,8 @@ from firnline.base.ids import TopicIdPartition
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
+from firnline.stores.memory import MemoryStore
+from firnline.stores.port import RemoteStorageError
 from firnline.tiered import lineage
 from firnline.tiered.catalog import (
     CatalogHead,
@@ -22,8 +24,7 @@ from firnline.tiered.catalog_guard import NAMED_MAX, still_there
 from firnline.tiered.metadata.changes import from_record, segment_record
 from firnline.tiered.metadata.records import decode, encode
 from firnline.tiered.objects.layout import LOG, HeadName, head_key, heads_folder, segment_stem
-from firnline.tiered.objects.memory import MemoryStore
-from firnline.tiered.spi import RemoteSegment, RemoteStorageError, SegmentState, SegmentUpdate
+from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
 from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Node, topic_config
 
 RETENTION_MS = 100_000

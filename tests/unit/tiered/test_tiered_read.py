@@ -10,6 +10,7 @@ from firnline.base.ids import uuid_text
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
+from firnline.stores.port import ObjectMissing
 from firnline.tiered import reader
 from firnline.tiered.index_cache import (
     SearchStart,
@@ -23,7 +24,7 @@ from firnline.tiered.reader import (
     RemoteOffset,
     read_batches,
 )
-from firnline.tiered.spi import ObjectMissing, RemoteSegment
+from firnline.tiered.spi import RemoteSegment
 from tests.raw_batches import raw_batch
 from tests.worlds.tier import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
 from tests.worlds.whole import all_records

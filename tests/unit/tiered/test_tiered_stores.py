@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from firnline.base.errors import ConfigError
+from firnline.stores.directory import MARK, PUTTING, DirectoryStore
+from firnline.stores.port import ObjectMissing, RemoteStorageError
+from firnline.stores.registry import open_store, path_of
 from firnline.tiered.objects.layout import (
     HeadName,
     TopicName,
@@ -23,16 +26,8 @@ from firnline.tiered.objects.layout import (
     parse_written_epoch,
     part_key,
 )
-from firnline.tiered.objects.local_dir import MARK, PUTTING, DirectoryStore, path_of
-from firnline.tiered.objects.storage import ObjectStorage, open_store
-from firnline.tiered.spi import (
-    IndexKind,
-    ObjectMissing,
-    RemoteSegment,
-    RemoteStorageError,
-    SegmentData,
-    bytes_source,
-)
+from firnline.tiered.objects.storage import ObjectStorage
+from firnline.tiered.spi import IndexKind, RemoteSegment, SegmentData, bytes_source
 
 TOPIC = bytes(15) + b"\x07"
 
@@ -195,7 +190,7 @@ def test_a_folder_that_a_delete_next_door_took_away_is_made_again_or_the_put_fai
             raise FileNotFoundError(2, "No such file or directory", new)
         replace(old, new, **folders)
 
-    monkeypatch.setattr("firnline.tiered.objects.local_dir.os.replace", beaten)
+    monkeypatch.setattr("firnline.stores.directory.os.replace", beaten)
     if times == 1:
         store.put("t/x", iter((b"2", b"3")), size_bytes=2)
         assert store.get("t/x") == b"23"
@@ -216,7 +211,7 @@ def test_a_full_disk_says_so_and_leaves_nothing(
             return write(file, data[:4])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("firnline.tiered.objects.local_dir.os.write", full)
+    monkeypatch.setattr("firnline.stores.directory.os.write", full)
     with pytest.raises(RemoteStorageError, match="No space left on device"):
         put(store, "t/x", b"0123456")
     monkeypatch.undo()
@@ -240,8 +235,8 @@ def test_an_object_is_synced_before_its_name_and_its_name_before_the_answer(
         done.append("rename")
         replace(old, new, **folders)
 
-    monkeypatch.setattr("firnline.tiered.objects.local_dir.os.fsync", noting_fsync)
-    monkeypatch.setattr("firnline.tiered.objects.local_dir.os.replace", noting_replace)
+    monkeypatch.setattr("firnline.stores.directory.os.fsync", noting_fsync)
+    monkeypatch.setattr("firnline.stores.directory.os.replace", noting_replace)
     put(store, "a/b/x", b"1")
     assert done == ["sync folder", "sync folder", "sync file", "rename", "sync folder"]
 
@@ -296,7 +291,7 @@ def test_a_node_that_runs_for_long_looks_again(
     put(store, "t/x", b"1")
     assert temporaries(store) == ["elsewhere@1-0.tmp"]
     later_s = time.time() + 3700
-    monkeypatch.setattr("firnline.tiered.objects.local_dir.time.time", lambda: later_s)
+    monkeypatch.setattr("firnline.stores.directory.time.time", lambda: later_s)
     put(store, "t/x", b"1")
     assert temporaries(store) == []
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Effect, Submit
-from firnline.tiered.spi import RemoteStorageError, SegmentState
+from firnline.stores.port import RemoteStorageError
+from firnline.tiered.spi import SegmentState
 from tests.worlds.tier import SETTINGS, WHERE, Cluster, Node
 
 DANGLING_MS = SETTINGS["dangling_after_ms"]

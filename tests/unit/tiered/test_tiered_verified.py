@@ -11,13 +11,14 @@ from firnline.base.effects import Effects
 from firnline.records.batch import HEADER_BYTES, headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
+from firnline.stores.memory import MemoryStore
+from firnline.stores.port import RemoteStorageError
 from firnline.tiered.catalog import CatalogSegment, read_catalog
 from firnline.tiered.objects import storage
 from firnline.tiered.objects.fingerprint import ObjectSum, decode_fingerprint, encode_fingerprint
 from firnline.tiered.objects.layout import LOG, OFFSET_INDEX, SUFFIXES, TIME_INDEX, TXN_INDEX
-from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.objects.verified import ToCopy, VerifiedSegment, read_verified
-from firnline.tiered.spi import DamagedSegment, RemoteStorageError
+from firnline.tiered.spi import DamagedSegment
 from tests.worlds.tier import TOPIC_ID, TP, Cluster, Node
 
 LIMIT_BYTES = 128  # remote.log.metadata.custom.metadata.max.bytes, as Kafka has it

@@ -9,8 +9,8 @@ import json
 from typing import NamedTuple
 
 from firnline.base.errors import StorageError
-from firnline.tiered.objects.layout import CATALOG_FOLDER, CLUSTER_KEY, DATA_FOLDER, NAMES_FOLDER
-from firnline.tiered.spi import ObjectMissing, ObjectStore, RemoteStorageError
+from firnline.stores.port import CLUSTER_KEY, ObjectMissing, ObjectStore, RemoteStorageError
+from firnline.tiered.objects.layout import CATALOG_FOLDER, DATA_FOLDER, NAMES_FOLDER
 
 VERSION = 1
 

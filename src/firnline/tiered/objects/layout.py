@@ -24,8 +24,6 @@ LEADER_EPOCHS = ".leader_epoch_checkpoint"
 # In the order in which they are put: the log last, so that a segment with a log has all objects.
 SUFFIXES = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX, PRODUCER_SNAPSHOT, LEADER_EPOCHS, LOG)
 
-# The object that names the cluster of the tier.
-CLUSTER_KEY = "cluster.json"
 NAMES_FOLDER = "names/"
 CATALOG_FOLDER = "catalog/"
 DATA_FOLDER = "data/"

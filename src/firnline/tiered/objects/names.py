@@ -6,6 +6,7 @@ All functions block, and run in workers. Source: spec T62; docs/formats/catalog.
 import json
 
 from firnline.base.ids import Uuid, uuid_text
+from firnline.stores.port import ObjectStore
 from firnline.tiered.objects.layout import (
     TopicName,
     catalog_folder,
@@ -14,7 +15,6 @@ from firnline.tiered.objects.layout import (
     parse_name,
     topic_catalog_folder,
 )
-from firnline.tiered.spi import ObjectStore
 
 
 def register_name(store: ObjectStore, *, topic: str, topic_id: Uuid, now_ms: int) -> None:

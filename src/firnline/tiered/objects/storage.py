@@ -11,6 +11,8 @@ from crc32c import crc32c
 
 from firnline.base.errors import ConfigError
 from firnline.base.units import MIB
+from firnline.stores.port import ObjectStore, RemoteStorageError
+from firnline.stores.registry import open_store
 from firnline.tiered.objects.binding import Binding, bind, check_bound
 from firnline.tiered.objects.fingerprint import ObjectSum, decode_fingerprint
 from firnline.tiered.objects.layout import (
@@ -23,16 +25,7 @@ from firnline.tiered.objects.layout import (
     TXN_INDEX,
     segment_stem,
 )
-from firnline.tiered.objects.local_dir import DirectoryStore, path_of
-from firnline.tiered.spi import (
-    DamagedObject,
-    IndexKind,
-    ObjectStore,
-    RemoteSegment,
-    RemoteStorageError,
-    SegmentData,
-    Source,
-)
+from firnline.tiered.spi import DamagedObject, IndexKind, RemoteSegment, SegmentData, Source
 
 READ_BACK_BYTES = 4 * MIB
 URI = "uri"
@@ -174,20 +167,3 @@ def _stem(segment: RemoteSegment) -> str:
         base_offset=segment.base_offset,
         segment_id=segment.segment_id,
     )
-
-
-def open_store(uri: str, *, is_writer: bool = True, is_new: bool = True) -> ObjectStore:
-    """Open the object store of `uri`: a plain path, or file:///path. Raises ConfigError.
-
-    Readers outside the cluster pass `is_writer=False`. `is_new` False: the cluster has used the store before,
-    so it has to exist; RemoteStorageError if it does not.
-    """
-    path = path_of(uri)
-    if path is None:
-        scheme = uri.partition("://")[0]
-        raise ConfigError(
-            f"no store for {scheme}:// is built in: use a directory, or name a class of your own "
-            "with remote.log.storage.manager.class.name",
-            uri=uri,
-        )
-    return DirectoryStore(path, is_writer=is_writer, is_new=is_new)

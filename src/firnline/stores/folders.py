@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 
-from firnline.tiered.spi import RemoteStorageError
+from firnline.stores.port import RemoteStorageError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NO_LINK = _FOLDER | os.O_NOFOLLOW

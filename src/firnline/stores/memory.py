@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from firnline.base.ports import Buffer
-from firnline.tiered.spi import ObjectInfo, ObjectMissing, RemoteStorageError
+from firnline.stores.port import ObjectInfo, ObjectMissing, RemoteStorageError
 
 
 class MemoryStore:

@@ -3,7 +3,7 @@
 An object is a file below the root, and its key the relative path. A file is renamed to that path only when it
 is complete and synced, and then its directory is synced: after a power cut it is complete or absent. A mark
 file in the root distinguishes the tier's directory from an empty mount point. Symbolic links below the root
-are not followed, but are an error (`objects/folders`). Source: ecosystem 1.1; F4-F6.
+are not followed, but are an error (`stores/folders`). Source: ecosystem 1.1; F4-F6.
 """
 
 import contextlib
@@ -13,12 +13,10 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 from itertools import count
-from pathlib import Path
 
 from firnline.base.ports import Buffer
-from firnline.tiered.objects.folders import SymbolicLink, open_file, opened, walk
-from firnline.tiered.objects.layout import CLUSTER_KEY
-from firnline.tiered.spi import ObjectInfo, ObjectMissing, RemoteStorageError
+from firnline.stores.folders import SymbolicLink, open_file, opened, walk
+from firnline.stores.port import CLUSTER_KEY, ObjectInfo, ObjectMissing, RemoteStorageError
 
 MARK = ".firnline-tier"
 _MARK_TEXT = "This directory is the remote tier of a Firnline cluster. docs/formats/tier.md\n"
@@ -339,16 +337,3 @@ def _read(file: int, size_bytes: int | None) -> bytes:
         parts.append(part)
         size_bytes -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def path_of(uri: str) -> str | None:
-    """Return the directory of `file:///path` or of a plain path; None for another scheme."""
-    if uri.startswith("file:"):
-        rest = uri.removeprefix("file:")
-        if rest.startswith("//"):
-            host, _, path = rest[2:].partition("/")
-            if host not in ("", "localhost"):
-                raise RemoteStorageError("a file URI names a path of this machine", uri=uri)
-            rest = "/" + path
-        return str(Path(rest))
-    return None if "://" in uri else str(Path(uri).expanduser())
