@@ -250,7 +250,7 @@ def test_what_a_killed_process_was_putting_goes_with_the_next_start(store: Direc
     """As large as a segment, and no listing shows it."""
     program = (
         "import sys, time\n"
-        "from firnline.tiered.objects.local_dir import DirectoryStore\n"
+        "from firnline.stores.directory import DirectoryStore\n"
         "def chunks():\n"
         "    yield b'x' * 1000\n"
         "    print('half', flush=True)\n"
