@@ -98,7 +98,10 @@ With --nodes 3 also, and as many replicas for the tier's topic:
     "--dir", "--data-dir", "directory", type=click.Path(file_okay=False, path_type=Path),
     help="Directory of the data; it is kept.",
 )  # fmt: skip
-@click.option("--tier", metavar="URI", help="Remote tier: a directory, or file:///path.")
+@click.option(
+    "--tier", metavar="URI",
+    help="Remote tier: a directory, or the URI of a store such as s3://bucket/prefix.",
+)  # fmt: skip
 @click.option("-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a broker's key.")
 @click.option(
     "--log-level", type=click.Choice(LOG_LEVELS),

@@ -26,7 +26,7 @@ COMMANDS = {
         "firnline.cli.quorum",
         "Show the metadata quorum: its leader and the lag of each member.",
     ),
-    "tier": ("firnline.cli.tier", "Show what is in the remote tier, and copy what still waits."),
+    "tier": ("firnline.cli.tier.command", "Show what is in the remote tier; check a store."),
     "doctor": ("firnline.cli.doctor", "Look for old damage, and say how to repair it."),
     "sim": ("firnline.cli.sim", "Simulate a quorum, or a whole cluster, from a seed."),
     "dump": ("firnline.cli.dump", "Print the files of a log as text."),

@@ -11,12 +11,19 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from firnline.base.ports import Buffer
 from firnline.stores.folders import SymbolicLink, open_file, opened, walk
-from firnline.stores.port import CLUSTER_KEY, ObjectInfo, ObjectMissing, RemoteStorageError
+from firnline.stores.port import (
+    CLUSTER_KEY,
+    ObjectInfo,
+    ObjectMissing,
+    ObjectStat,
+    RemoteStorageError,
+    in_pages,
+)
 
 MARK = ".firnline-tier"
 _MARK_TEXT = "This directory is the remote tier of a Firnline cluster. docs/formats/tier.md\n"
@@ -108,9 +115,13 @@ class DirectoryStore:
         Examines one folder, however large the tier is; repeatedly, because other machines write there.
         """
         now_s = time.time()
-        if now_s - self._swept_s < _DEAD_S:
-            return
-        self._swept_s = now_s
+        if now_s - self._swept_s >= _DEAD_S:
+            self._swept_s = now_s
+            self.abort_unfinished(_DEAD_S)
+
+    def abort_unfinished(self, older_than_s: float) -> int:
+        """See `ObjectStore`. Those of dead processes of this machine go at once."""
+        now_s, count = time.time(), 0
         with (
             contextlib.suppress(OSError),
             opened(self.root, (PUTTING,)) as putting,
@@ -119,8 +130,10 @@ class DirectoryStore:
             for entry in found:
                 with contextlib.suppress(OSError):
                     age_s = now_s - entry.stat(follow_symlinks=False).st_mtime
-                    if _is_dead(entry.name, age_s):
+                    if _is_dead(entry.name, age_s, older_than_s):
                         os.unlink(entry.name, dir_fd=putting)
+                        count += 1
+        return count
 
     def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
         """See `ObjectStore`. After a full disk no part of the object remains."""
@@ -147,6 +160,9 @@ class DirectoryStore:
                                 raise RemoteStorageError(
                                     "the tier's directory vanished", path=path
                                 ) from None
+                except BaseException:
+                    self._remove_empty(folders)
+                    raise
                 finally:
                     _remove_left(temporary, putting)
         except OSError as problem:
@@ -173,6 +189,30 @@ class DirectoryStore:
                 f"cannot read from the tier: {problem.strerror}", path=path
             ) from None
 
+    def stat(self, key: str) -> ObjectStat:
+        """See `ObjectStore`."""
+        *folders, name = pieces = _pieces(key)
+        path = os.path.join(self.root, *pieces)
+        try:
+            with opened(self.root, folders) as folder:
+                file = open_file(folder, name, path)
+            try:
+                found = os.fstat(file)
+                return ObjectStat(found.st_size, found.st_mtime_ns // 1_000_000, None)
+            finally:
+                os.close(file)
+        except (FileNotFoundError, NotADirectoryError):
+            self._check_root()
+            raise ObjectMissing("no such object in the tier", key=key) from None
+        except OSError as problem:
+            raise RemoteStorageError(
+                f"cannot read from the tier: {problem.strerror}", path=path
+            ) from None
+
+    def pages(self, folder: str, after: str = "") -> Iterator[list[ObjectInfo]]:
+        """See `ObjectStore`. A directory has no order: the first page costs the complete listing."""
+        yield from in_pages(self.list_prefix(folder), after)
+
     def list_prefix(self, prefix: str) -> list[ObjectInfo]:
         """See `ObjectStore`."""
         assert prefix.endswith("/"), "a prefix is a folder"
@@ -194,21 +234,46 @@ class DirectoryStore:
         return sorted(found)
 
     def delete(self, key: str) -> None:
-        """See `ObjectStore`. Empty folders are deleted, too."""
-        *folders, name = pieces = _pieces(key)
+        """See `ObjectStore`. Folders that are empty then are deleted, too."""
+        self.delete_many((key,))
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """See `ObjectStore`. Each folder is synced once."""
         self._check_root()
+        names: dict[tuple[str, ...], list[str]] = {}
+        for key in keys:
+            *folders, name = _pieces(key)
+            names.setdefault(tuple(folders), []).append(name)
+        failure: RemoteStorageError | None = None
+        for where, inside in names.items():
+            failure = self._delete_in(list(where), inside) or failure
+        if failure is not None:
+            raise failure
+
+    def _delete_in(self, folders: list[str], names: list[str]) -> RemoteStorageError | None:
+        """Delete files of one folder, and those folders that are empty then; return a failure."""
+        failure = None
+        path = os.path.join(self.root, *folders)
         try:
             with opened(self.root, folders) as folder:
-                os.unlink(name, dir_fd=folder)
+                for name in names:
+                    try:
+                        os.unlink(name, dir_fd=folder)
+                    except FileNotFoundError:
+                        continue
+                    except OSError as problem:
+                        failure = _not_deleted(problem, os.path.join(path, name))
                 with contextlib.suppress(OSError):
                     os.fsync(folder)
         except (FileNotFoundError, NotADirectoryError):
-            return
+            return None
         except OSError as problem:
-            raise RemoteStorageError(
-                f"cannot delete from the tier: {problem.strerror}",
-                path=os.path.join(self.root, *pieces),
-            ) from None
+            return _not_deleted(problem, path)
+        self._remove_empty(folders)
+        return failure
+
+    def _remove_empty(self, folders: list[str]) -> None:
+        """Delete a folder of objects and those above it, as far as they are empty."""
         with contextlib.suppress(OSError):
             while folders:
                 empty = folders.pop()
@@ -244,6 +309,10 @@ def _pieces(key: str) -> list[str]:
     return pieces
 
 
+def _not_deleted(problem: OSError, path: str) -> RemoteStorageError:
+    return RemoteStorageError(f"cannot delete from the tier: {problem.strerror}", path=path)
+
+
 def _not_written(problem: OSError, path: str) -> RemoteStorageError:
     if problem.errno == errno.EXDEV:
         return RemoteStorageError(
@@ -254,13 +323,13 @@ def _not_written(problem: OSError, path: str) -> RemoteStorageError:
     return RemoteStorageError(f"cannot write to the tier: {problem.strerror}", path=path)
 
 
-def _is_dead(name: str, age_s: float) -> bool:
+def _is_dead(name: str, age_s: float, dead_s: float) -> bool:
     """Whether the process that wrote the temporary file `name` is dead."""
     host, _, rest = name.removesuffix(_TEMPORARY).rpartition("@")
     pid = rest.partition("-")[0]
     if not name.endswith(_TEMPORARY) or not pid.isdecimal():
         return False  # not a temporary file of a tier
-    if age_s >= _DEAD_S:
+    if age_s >= dead_s:
         return True
     if host != _host() or int(pid) == os.getpid():
         return False

@@ -1,9 +1,16 @@
 """A tier in memory, for the simulator and for tests: immediate, or with stale listings. PURE."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from firnline.base.ports import Buffer
-from firnline.stores.port import ObjectInfo, ObjectMissing, RemoteStorageError
+from firnline.stores.port import (
+    ObjectInfo,
+    ObjectMissing,
+    ObjectStat,
+    RemoteStorageError,
+    delete_each,
+    in_pages,
+)
 
 
 class MemoryStore:
@@ -28,6 +35,12 @@ class MemoryStore:
             raise ObjectMissing("no such object", key=key)
         return data[position:] if size_bytes is None else data[position : position + size_bytes]
 
+    def stat(self, key: str) -> ObjectStat:
+        return ObjectStat(len(self.get(key)), 0, None)
+
+    def pages(self, folder: str, after: str = "") -> Iterator[list[ObjectInfo]]:
+        yield from in_pages(self.list_prefix(folder), after)
+
     def list_prefix(self, prefix: str) -> list[ObjectInfo]:
         assert prefix.endswith("/"), "a prefix is a folder (ecosystem 1.2)"
         return [ObjectInfo(k, self.listed[k]) for k in sorted(self.listed) if k.startswith(prefix)]
@@ -36,6 +49,12 @@ class MemoryStore:
         self.objects.pop(key, None)
         if not self.is_late:
             self.listed.pop(key, None)
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        delete_each(self.delete, keys)
+
+    def abort_unfinished(self, older_than_s: float) -> int:
+        return 0
 
     def show(self) -> None:
         """Bring the listing up to date."""

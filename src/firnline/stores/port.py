@@ -3,7 +3,7 @@
 Its methods block, and are called only from worker threads. Source: spec 3.9; ecosystem 1.2.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from firnline.base.errors import StorageError
@@ -21,6 +21,25 @@ class RemoteStorageError(StorageError):
     """The store refused, failed or could not be reached; a retry may succeed."""
 
 
+class StoreRefused(RemoteStorageError):
+    """The store answered, and refused: credentials, rights, a bucket that is not there, a clock that is off.
+
+    The operator has to act; a retry succeeds only after that.
+    """
+
+
+class ObjectStat(NamedTuple):
+    """What a store knows about an object without reading it.
+
+    modified_ms  when the store took it, by the store's clock, in ms since 1970
+    checksum     what the store calls it (S3: ETag); None if it has none. Only for comparing with itself.
+    """
+
+    size_bytes: int
+    modified_ms: int
+    checksum: str | None
+
+
 class ObjectInfo(NamedTuple):
     """One listed object."""
 
@@ -28,12 +47,17 @@ class ObjectInfo(NamedTuple):
     size_bytes: int
 
 
-class ObjectStore(Protocol):
-    """A flat name space of immutable byte strings: a directory, S3, GCS, Azure, HDFS.
+# How many objects a page of a listing has at most, and how many one request deletes: S3's limit for both.
+PAGE_OBJECTS = 1000
 
-    Keys have '/' between folders. Atomic preconditions are not required, and `list_prefix` may be behind
-    `put` and `delete`: no decision of a broker depends on either (ecosystem 1.2). Errors: ObjectMissing,
-    RemoteStorageError. Must be usable from several threads at once.
+
+class ObjectStore(Protocol):
+    """A flat name space of immutable byte strings: a directory, S3, Google Cloud, Azure, HDFS.
+
+    Keys have '/' between folders, and no key is another one with '/' and more behind it, because some stores
+    refuse that. Atomic preconditions are not required, and listings may be behind `put` and `delete`: no
+    decision of a broker depends on either (ecosystem 1.2). Each request has a deadline, which the store's
+    settings name. Errors: ObjectMissing, RemoteStorageError. Must be usable from several threads at once.
     """
 
     def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
@@ -48,6 +72,17 @@ class ObjectStore(Protocol):
         """Return `size_bytes` from `position` on, fewer only at the end of the object; None: all the rest."""
         ...
 
+    def stat(self, key: str) -> ObjectStat:
+        """Return length and age of the object, without reading it."""
+        ...
+
+    def pages(self, folder: str, after: str = "") -> Iterator[list[ObjectInfo]]:
+        """Yield the objects below `folder` (which ends with '/') in pages of at most PAGE_OBJECTS, by key.
+
+        after  begin behind this key; it need not exist
+        """
+        ...
+
     def list_prefix(self, prefix: str) -> list[ObjectInfo]:
         """Return every object below the folder `prefix` (which ends with '/'), sorted by key."""
         ...
@@ -56,6 +91,36 @@ class ObjectStore(Protocol):
         """Delete the object; succeeds if there is none."""
         ...
 
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """Delete objects in as few requests as the store allows; succeeds for those that do not exist.
+
+        If some cannot be deleted it tries the others all the same, and raises then.
+        """
+        ...
+
+    def abort_unfinished(self, older_than_s: float) -> int:
+        """Remove what puts that never ended have left, if nothing was added for so long; return how many."""
+        ...
+
     def close(self) -> None:
         """Close connections."""
         ...
+
+
+def in_pages(found: Sequence[ObjectInfo], after: str) -> Iterator[list[ObjectInfo]]:
+    """Yield the pages of a listing that is in memory and sorted; see `ObjectStore.pages`."""
+    rest = [info for info in found if info.key > after]
+    for start in range(0, len(rest), PAGE_OBJECTS):
+        yield rest[start : start + PAGE_OBJECTS]
+
+
+def delete_each(delete: Callable[[str], None], keys: Sequence[str]) -> None:
+    """Delete keys one by one; raise the first failure after the last of them."""
+    failure: RemoteStorageError | None = None
+    for key in keys:
+        try:
+            delete(key)
+        except RemoteStorageError as problem:
+            failure = failure or problem
+    if failure is not None:
+        raise failure

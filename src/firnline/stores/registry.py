@@ -1,27 +1,67 @@
-"""Opens the object store of a URI. WORLD."""
+"""Opens the object store of a URI. WORLD.
 
+Libraries of stores are loaded only for the store that needs one.
+"""
+
+from collections.abc import Mapping
 from pathlib import Path
 
 from firnline.base.errors import ConfigError
 from firnline.stores.directory import DirectoryStore
 from firnline.stores.port import ObjectStore, RemoteStorageError
 
+# The settings of a tier that are the store's begin with this; `rsm.config.` stands before it.
+STORE_PREFIX = "store."
+_CLOUD = ("s3", "gs", "az")
+URI_FORMS = (
+    "a directory, file:///path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix,"
+    " hdfs://host:port/path"
+)
 
-def open_store(uri: str, *, is_writer: bool = True, is_new: bool = True) -> ObjectStore:
-    """Open the object store of `uri`: a plain path, or file:///path. Raises ConfigError.
+
+def open_store(
+    uri: str,
+    settings: Mapping[str, str] | None = None,
+    *,
+    is_writer: bool = True,
+    is_new: bool = True,
+) -> ObjectStore:
+    """Open the object store of `uri`, one of URI_FORMS. Raises ConfigError.
 
     Readers outside the cluster pass `is_writer=False`. `is_new` False: the cluster has used the store before,
-    so it has to exist; RemoteStorageError if it does not.
+    so that a directory has to exist; RemoteStorageError if it does not.
+
+    settings  for the store's client library, without `rsm.config.store.`
     """
     path = path_of(uri)
-    if path is None:
-        scheme = uri.partition("://")[0]
-        raise ConfigError(
-            f"no store for {scheme}:// is built in: use a directory, or name a class of your own "
-            "with remote.log.storage.manager.class.name",
-            uri=uri,
-        )
-    return DirectoryStore(path, is_writer=is_writer, is_new=is_new)
+    if path is not None:
+        if settings:
+            raise ConfigError(
+                "a directory has no settings of a store", found=", ".join(sorted(settings))
+            )
+        return DirectoryStore(path, is_writer=is_writer, is_new=is_new)
+    scheme = uri.partition("://")[0]
+    if scheme in _CLOUD:
+        from firnline.stores.cloud import CloudStore
+
+        return CloudStore(uri, settings or {})
+    if scheme == "hdfs":
+        from firnline.stores.hdfs import HdfsStore
+
+        return HdfsStore(uri, settings or {})
+    raise ConfigError(
+        f"no store for {scheme}:// is built in",
+        remedy=f"use {URI_FORMS}; or name a class of your own with remote.log.storage.manager.class.name",
+    )
+
+
+def store_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of the store among those of a tier, without their prefix."""
+    return {
+        key.removeprefix(STORE_PREFIX): value
+        for key, value in settings.items()
+        if key.startswith(STORE_PREFIX)
+    }
 
 
 def path_of(uri: str) -> str | None:

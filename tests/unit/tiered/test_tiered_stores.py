@@ -157,7 +157,7 @@ def test_a_put_that_is_shorter_than_told_leaves_nothing(store: DirectoryStore) -
     with pytest.raises(RemoteStorageError, match="another length"):
         store.put("t/x", (b"abc",), size_bytes=4)
     assert store.list_prefix("t/") == []
-    assert os.listdir(os.path.join(store.root, "t")) == []
+    assert not os.path.exists(os.path.join(store.root, "t"))
 
 
 def test_a_put_that_fails_half_way_leaves_nothing_and_the_old_object_stays(
@@ -216,7 +216,7 @@ def test_a_full_disk_says_so_and_leaves_nothing(
         put(store, "t/x", b"0123456")
     monkeypatch.undo()
     assert store.list_prefix("t/") == []
-    assert os.listdir(os.path.join(store.root, "t")) == []
+    assert not os.path.exists(os.path.join(store.root, "t"))
 
 
 def test_an_object_is_synced_before_its_name_and_its_name_before_the_answer(
@@ -393,8 +393,14 @@ def test_a_place_is_a_path_or_a_file_uri(uri: str, path: str | None) -> None:
 
 
 def test_other_places_are_refused_with_what_would_do(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no store for s3://"):
-        open_store("s3://bucket/x")
+    with pytest.raises(ConfigError, match="no store for ftp://"):
+        open_store("ftp://host/x")
+    with pytest.raises(ConfigError, match="no settings of a store"):
+        open_store(str(tmp_path), {"region": "x"})
+    for uri in ("s3://", "s3://key:secret-word@bucket/x", "hdfs://host:8020", "hdfs:///x"):
+        with pytest.raises(ConfigError, match=r"a tier .*is written") as refused:
+            open_store(uri)
+        assert "secret-word" not in str(refused.value)
     with pytest.raises(RemoteStorageError, match="path of this machine"):
         open_store("file://elsewhere/tier")
     with pytest.raises(ConfigError, match="needs a location"):

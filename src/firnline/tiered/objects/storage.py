@@ -12,7 +12,7 @@ from crc32c import crc32c
 from firnline.base.errors import ConfigError
 from firnline.base.units import MIB
 from firnline.stores.port import ObjectStore, RemoteStorageError
-from firnline.stores.registry import open_store
+from firnline.stores.registry import URI_FORMS, open_store, store_settings
 from firnline.tiered.objects.binding import Binding, bind, check_bound
 from firnline.tiered.objects.fingerprint import ObjectSum, decode_fingerprint
 from firnline.tiered.objects.layout import (
@@ -65,10 +65,10 @@ class ObjectStorage:
             uri = settings.get(URI)
             if not uri:
                 raise ConfigError(
-                    "the tier needs a location: a directory, or file:///path",
+                    f"the tier needs a location: {URI_FORMS}",
                     key=f"rsm.config.{URI}",
                 )
-            self._store = open_store(uri, is_new=IN_USE not in settings)
+            self._store = open_store(uri, store_settings(settings), is_new=IN_USE not in settings)
         cluster_id = settings.get(CLUSTER_ID)
         if cluster_id:
             self._binding = Binding(cluster_id, IN_USE in settings, settings.get(URI, ""))
@@ -132,8 +132,8 @@ class ObjectStorage:
     def delete_segment(self, segment: RemoteSegment) -> None:
         """See `RemoteStorage`. The log is deleted first: a segment with a log has all objects."""
         stem = _stem(segment)
-        for suffix in reversed(SUFFIXES):
-            self.store.delete(stem + suffix)
+        self.store.delete(stem + LOG)
+        self.store.delete_many([stem + suffix for suffix in SUFFIXES if suffix != LOG])
 
     def close(self) -> None:
         """Close the store."""

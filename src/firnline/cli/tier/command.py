@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from firnline.cli.show import broker_options, rows, size_of
+from firnline.cli.tier.check import check
 from firnline.client.admin import Admin
 
 
@@ -63,3 +64,6 @@ def flush(
     with Admin(bootstrap) as admin:
         found = admin.tier_flush(topic, partitions, timeout_s=timeout_s)
     rows(found, style, empty="no partitions")
+
+
+command.add_command(check)

@@ -1,0 +1,83 @@
+"""`firnline tier check`: whether a store does what a tier needs. WORLD."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import click
+
+from firnline.base.errors import ConfigError
+from firnline.cli.show import rows
+from firnline.config.load import read_overrides
+from firnline.config.properties import parse_properties
+from firnline.stores.conformance import Outcome, StoreCheck
+from firnline.stores.port import ObjectStore
+from firnline.stores.registry import open_store, store_settings
+
+_PREFIX = "rsm.config."
+_URI = "uri"
+# A setting with one of these at its end is a secret that can be wrong.
+_SECRETS = ("secret_access_key", "account_key", "access_key")
+
+
+@click.command()
+@click.argument("uri", required=False)
+@click.option("-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set rsm.config.store.*.")
+@click.option(
+    "--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Take rsm.config.* from this server.properties.",
+)  # fmt: skip
+@click.option(
+    "--output", "-o", "style", type=click.Choice(("table", "json", "tsv")), default="table",
+    show_default=True,
+)  # fmt: skip
+def check(uri: str | None, overrides: tuple[str, ...], file: Path | None, style: str) -> None:
+    """Check that a store does what a tier needs: a directory, or a store that the tier can use.
+
+    It puts about 1,100 objects of 21 MiB in all below a folder of its own, and deletes them again. The exit
+    status is 1 if the store does not do what it must.
+    """
+    stated = parse_properties(file.read_text()) if file is not None else {}
+    stated |= read_overrides(overrides)
+    settings = {k.removeprefix(_PREFIX): v for k, v in stated.items() if k.startswith(_PREFIX)}
+    uri = uri or settings.get(_URI)
+    if not uri:
+        raise ConfigError(
+            "name the store: firnline tier check URI, or --config with rsm.config.uri"
+        )
+    given = store_settings(settings)
+    store = open_store(uri, given)
+    outcomes = list(StoreCheck(store, _wrong(uri, given)).run())
+    rows(list(_rows(outcomes)), style, empty="nothing was checked")
+    if any(outcome.problem for outcome in outcomes):
+        sys.exit(1)
+
+
+class _Wrong:
+    """Opens the same store with another secret."""
+
+    def __init__(self, uri: str, settings: Mapping[str, str]) -> None:
+        self._uri = uri
+        self._settings = settings
+
+    def __call__(self) -> ObjectStore:
+        return open_store(self._uri, self._settings)
+
+
+def _wrong(uri: str, given: Mapping[str, str]) -> _Wrong | None:
+    """Return what opens the store with a wrong secret, if a setting names the right one."""
+    for key, value in given.items():
+        if key.replace(".", "_").endswith(_SECRETS):
+            # The same length and alphabet: the store, not the client, has to refuse it.
+            return _Wrong(uri, {**given, key: value.swapcase()[::-1]})
+    return None
+
+
+def _rows(outcomes: list[Outcome]) -> Iterator[dict[str, object]]:
+    for outcome in outcomes:
+        yield {
+            "check": outcome.name,
+            "result": "ok" if outcome.problem is None else "FAILED",
+            "ms": outcome.took_ms,
+            "remark": outcome.problem or outcome.note,
+        }
