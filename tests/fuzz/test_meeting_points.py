@@ -169,7 +169,7 @@ class Whole:
                 (room.held_bytes, room.waiting)
                 for room in (runtime.admission.clients, runtime.admission.brokers)
             ],
-            "slices": len(self.node.in_turns._usual) + len(self.node.in_turns._urgent),
+            "slices": len(self.node.sliced_tasks._usual) + len(self.node.sliced_tasks._urgent),
             "encodings": len(runtime._encoding._usual) + len(runtime._encoding._urgent),
             "work": [runtime._pools[name]._unfinished for name in ("codec", "pages")],
         }

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.ids import TopicIdPartition
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.tiered import expiry, retained
@@ -252,7 +252,7 @@ def test_what_changed_gives_the_decision_that_all_segments_give(
         for what, number, is_asked in [*moves, ("append", 1, True)]:
             world.step(what, number)
             if is_asked:
-                decision = whole(world.steps())
+                decision = run_to_completion(world.steps())
                 assert (tuple(decision.segments), decision.log_start_offset) == world.at_once()
 
 
@@ -273,7 +273,7 @@ def test_what_changes_between_two_steps_has_nothing_expire_that_would_stay(
         for what, number, _ in before:
             world.step(what, number)
         if not before:  # all is known, and the limits are what takes its time
-            whole(world.retained.bring_up_to_date())
+            run_to_completion(world.retained.bring_up_to_date())
         waiting, steps = iter(during), world.steps()
         while (decision := _one_step(steps)) is None:
             for what, number, goes_on in waiting:
@@ -291,7 +291,7 @@ def many() -> Iterator[World]:
     """Thirty segments are known, and half of them are due; two are judged in a step."""
     with short_steps():
         world = of_thirty(45, retention_ms=30)
-        whole(world.retained.bring_up_to_date())
+        run_to_completion(world.retained.bring_up_to_date())
         yield world
 
 
@@ -343,7 +343,7 @@ def test_a_decision_that_was_given_up_half_way_leaves_nothing_half_known(many: W
     for _ in range(3):
         assert _one_step(steps) is None
     steps.close()
-    decision = whole(many.steps())
+    decision = run_to_completion(many.steps())
     assert isinstance(decision, Decision)
     assert (tuple(decision.segments), decision.log_start_offset) == many.at_once()
     for number in range(12):
@@ -353,7 +353,7 @@ def test_a_decision_that_was_given_up_half_way_leaves_nothing_half_known(many: W
     assert _one_step(steps) is None
     steps.close()
     many.log.config = topic_config(retention_bytes=0)
-    decision = whole(many.steps())
+    decision = run_to_completion(many.steps())
     assert isinstance(decision, Decision)
     assert (tuple(decision.segments), decision.log_start_offset) == many.at_once()
 
@@ -367,7 +367,7 @@ def test_where_nothing_changed_no_segment_is_looked_at(
     many.full_looks = 0
     for start in (0, 5, 9):
         many.log.raise_start(start)  # within the epoch: who belongs to it stays the same
-        decision = whole(many.steps())
+        decision = run_to_completion(many.steps())
         assert isinstance(decision, Decision)
         assert (list(decision.segments), decision.log_start_offset) == ([], start)
     assert many.full_looks == 0
@@ -385,7 +385,7 @@ def test_one_more_segment_is_compared_and_no_other(
 
     monkeypatch.setattr(Lineage, "holds", counted)
     many.copy_next(1)
-    whole(many.steps())
+    run_to_completion(many.steps())
     assert len(compared) == 1
 
 

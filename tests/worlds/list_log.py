@@ -161,7 +161,7 @@ class ListLog:
         data = found.read()
         return FileSlice(Bytes(data), 0, len(data)) if data else None  # type: ignore[arg-type]
 
-    def when_whole(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+    def after_truncation(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
         assert self.truncation is not None
         self.waiters.append(then)
         return []

@@ -8,7 +8,7 @@ controller that loses its leadership before that sends none. Source: KIP-500, KI
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ProducerIdBlock, Uuid
 from firnline.base.ports import Rng
@@ -77,7 +77,7 @@ class Controller:
         self, wanted: Sequence[NewTopic], *, validate_only: bool = False
     ) -> ControllerResult[list[CreatedTopic | KafkaError]]:
         """Create topics; answers in the order of `wanted`."""
-        return whole(self.create_topics_steps(wanted, validate_only=validate_only))
+        return run_to_completion(self.create_topics_steps(wanted, validate_only=validate_only))
 
     def create_topics_steps(
         self, wanted: Sequence[NewTopic], *, validate_only: bool
@@ -113,7 +113,7 @@ class Controller:
         partitions_before: int = 0,
     ) -> ControllerResult[list[KafkaError | None]]:
         """Add partitions to topics; answers in the order of `wanted`."""
-        return whole(
+        return run_to_completion(
             self.create_partitions_steps(
                 wanted, validate_only=validate_only, partitions_before=partitions_before
             )

@@ -127,7 +127,7 @@ class LogDirectory:
     def _read_marker(self) -> None:
         """See whether the last run stopped cleanly, and forget it before anything can be appended."""
         path = f"{self.path}/{CLEAN_SHUTDOWN}"
-        data = checkpoint.read_whole(self._fs, path)
+        data = checkpoint.read_file(self._fs, path)
         self.was_clean = data is not None
         if data is None:
             return

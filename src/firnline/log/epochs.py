@@ -22,7 +22,7 @@ from firnline.base.ports import File, Fs
 from firnline.base.units import INT64_MAX
 from firnline.formats import leader_epoch_checkpoint
 from firnline.formats.leader_epoch_checkpoint import Epochs
-from firnline.log.checkpoint import read_whole, write_durably
+from firnline.log.checkpoint import read_file, write_durably
 
 # The temporary file that waits for its sync; opening removes one that a crash left.
 _ASIDE = ".aside.tmp"
@@ -42,8 +42,8 @@ class LeaderEpochs:
         "_aside",
         "_epochs",
         "_fs",
-        "_kept",
         "_keeps_start",
+        "_kept",
         "_path",
         "_placed",
         "_starts",
@@ -67,7 +67,7 @@ class LeaderEpochs:
         self._kept = self.entries()
 
     def _load(self) -> None:
-        data = read_whole(self._fs, self._path)
+        data = read_file(self._fs, self._path)
         if data is None:
             return
         try:

@@ -579,7 +579,7 @@ class Log:
         )
         return Truncation(self, self._ledger, cut)
 
-    def when_whole(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+    def after_truncation(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
         """Call `then(now_ms)` now, or after the truncation that is under way."""
         if self.truncation is None:
             return then(now_ms)

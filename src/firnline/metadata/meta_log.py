@@ -26,7 +26,7 @@ from firnline.formats import names
 from firnline.log.checkpoint import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
-    read_whole,
+    read_file,
     write_durably,
     write_partition_metadata,
 )
@@ -159,7 +159,7 @@ class QuorumStateFile:
 
     def load(self) -> ElectionState | None:
         """Return the saved state; None before the first election of this directory."""
-        data = read_whole(self._fs, self._path)
+        data = read_file(self._fs, self._path)
         if data is None:
             return None
         # A process that was killed, or whose disk failed, may have renamed the file and not synced the name

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.effects import CancelTimer, Effect, Effects, Note, Peer, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch, Uuid
@@ -629,7 +629,7 @@ class MetadataQuorum:
     ) -> Effects | KafkaError:
         assert self._active_epoch is not None
         if prepared is None or prepared.image is not self.newest:
-            prepared = whole(self._prepared(records))
+            prepared = run_to_completion(self._prepared(records))
         _, values, body, replay = prepared
         size_before = self._log.size_bytes
         outcome = self.raft.propose(values, epoch=self._active_epoch, now_ms=now_ms, body=body)

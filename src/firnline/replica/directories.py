@@ -112,7 +112,7 @@ class DirectoryAssignments:
         self._waiting[assignment[:2]] = assignment
         return self._later(now_ms)
 
-    def when_mended(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+    def when_repaired(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
         """Run `then(now_ms)` once the controller knows that all lost replicas are back, or after ten seconds.
 
         A broker that is unfenced earlier would not lead them: Kafka's controller elects when it unfences a

@@ -184,9 +184,9 @@ class Replication:
         fetcher.add(partition)
         return effects + fetcher.go(now_ms)
 
-    def when_mended(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+    def when_repaired(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
         """See `DirectoryAssignments`."""
-        return self._assignments.when_mended(then, now_ms)
+        return self._assignments.when_repaired(then, now_ms)
 
     def on_lost(self, key: PartitionKey, now_ms: int) -> Effects:
         """Report that a replica of this node cannot be served."""

@@ -17,7 +17,7 @@ from firnline.api.handlers import (
     k44_incremental_alter_configs,
     k60_describe_cluster,
 )
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import LOST_DIRECTORY, MIGRATING_DIRECTORY, ZERO_UUID
@@ -81,7 +81,7 @@ class Node:
         data = request.write(version)
         read, end = type(request).read(data, version)
         assert end == len(data)
-        whole(folding(request.key, read))
+        run_to_completion(folding(request.key, read))
         asker = Context(request.key, version)
         asker.connection.listener = context.get("listener", "PLAINTEXT")
         answers: list[Any] = []

@@ -13,7 +13,7 @@ from firnline.api.handlers import (
     k23_offset_for_leader_epoch,
     k32002_tier_flush,
 )
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.errors import Code
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
@@ -177,7 +177,7 @@ def test_a_topic_that_is_flushed_many_times_in_one_request_is_answered_once() ->
     """Each repeat was answered, after a look at all names: 20 s of a busy loop for 120 KB."""
     node: Any = SimpleNamespace(image=SimpleNamespace(topic=lambda name: None), tier=None)
     request = TierFlushRequest(topics=[TierFlushTopic(name="t")] * 10_000)
-    whole(folding(request.key, request))
+    run_to_completion(folding(request.key, request))
     [answer] = k32002_tier_flush.handle(node, Context(32002, 0), request, 0)
     [topic] = answer.message.topics
     assert topic.partitions[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION

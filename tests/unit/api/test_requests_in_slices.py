@@ -31,7 +31,7 @@ class Asked(SliceRunner):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
-        self.in_turns = Background("requests", takes_turns=True)
+        self.sliced_tasks = Background("requests", is_round_robin=True)
         self.dispatcher = Dispatcher(self, SERVED)
         self.requests: list[Any] = []
         self.ended = 0
@@ -58,7 +58,7 @@ class Asked(SliceRunner):
         frame = memoryview(bytearray(data))
         self.take(self.dispatcher.on_frame(self.connection, frame, 0))
         frame[:] = bytes(len(frame))  # the next one comes into the same memory
-        context = self.dispatcher.in_turns
+        context = self.dispatcher.sliced_request
         if context is not None:
             context.on_end = self._on_end
 

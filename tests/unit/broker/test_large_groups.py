@@ -96,7 +96,7 @@ def test_an_assignment_of_very_many_members_is_taken_out_of_its_request_in_slice
 
     others = [small.begin(sync(each), 3) for each in ids[1:]]
     leader = small.begin(sync(ids[0], *rows), 3)
-    while not small.node.in_turns.step_name().startswith("_sync_many"):
+    while not small.node.sliced_tasks.step_name().startswith("_sync_many"):
         assert small.one_more()
     assert leader.answers == []
     if goes == "a member":

@@ -143,7 +143,7 @@ def test_its_connection_takes_up_no_other_request_until_it_is_done(node: Harness
     frame = bytearray(request(of()).write(VERSION))
     header = bytes([0, 0, 0, VERSION, 0, 0, 0, 1, 0, 0, 0])
     node.run(node.dispatcher.on_frame(connection, memoryview(header + frame), node.now_ms))  # type: ignore[arg-type]
-    context = node.dispatcher.in_turns
+    context = node.dispatcher.sliced_request
     assert context is not None
     ended: list[int] = []
     context.on_end = lambda: ended.append(len(connection.answers))

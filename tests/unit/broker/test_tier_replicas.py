@@ -412,7 +412,7 @@ def test_the_status_of_a_large_tier_is_told_in_slices(monkeypatch: pytest.Monkey
     world.rig.pass_time(1_000)
     request = TierStatusRequest(topics=["t", "none"])
     before = world.rig.ask(world.leader, request, 0)  # type: ignore[arg-type]
-    turns = world.rig[world.leader].broker.in_turns  # type: ignore[index]
+    turns = world.rig[world.leader].broker.sliced_tasks  # type: ignore[index]
     assert "32001" not in turns.step_name()
     monkeypatch.setattr("firnline.tiered.remote_log.SEGMENTS_PER_LOOK", 1)
     assert world.rig.ask(world.leader, request, 0) == before  # type: ignore[arg-type]

@@ -168,7 +168,7 @@ def test_very_many_settings_that_are_asked_for_by_name_are_looked_for_in_slices(
     node.begin(request, 4)
     searched = 0
     while node.one_more():
-        searched += node.node.in_turns.step_name().startswith("_answer")
+        searched += node.node.sliced_tasks.step_name().startswith("_answer")
     assert searched >= MANY // 5_000
     [result] = ask(node, request, 4).results
     expected = "retention.ms" if kind == TOPIC else "log.retention.ms"

@@ -5,7 +5,7 @@ import random
 import pytest
 from immutables import Map
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.errors import Code, KafkaError
 from firnline.controller.brokers import Heartbeat
 from firnline.metadata.image import EMPTY_IMAGE, PartitionImage, TopicImage
@@ -178,7 +178,7 @@ def test_an_index_is_in_the_same_order_in_every_process() -> None:
         partition_epoch=0,
     )  # fmt: skip
     topics = {each: TopicImage(each.hex(), each, Map({0: partition})) for each in ids}
-    index = whole(PartitionIndex.of(EMPTY_IMAGE._replace(topics_by_id=Map(topics))))
+    index = run_to_completion(PartitionIndex.of(EMPTY_IMAGE._replace(topics_by_id=Map(topics))))
     assert list(index.topics_of(1)) == sorted(ids)
 
 

@@ -112,7 +112,7 @@ class Wire:
             return []
 
         self.node: Any = SimpleNamespace(
-            in_turns=Background("requests", takes_turns=True),
+            sliced_tasks=Background("requests", is_round_robin=True),
             image=cluster(topic_image("t", T_ID, 2), topic_image(OFFSETS_TOPIC, OFFSETS_ID, 1)),
             groups=self.world.groups,
             producer_ids=ProducerIds(allocate),

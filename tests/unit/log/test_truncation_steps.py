@@ -156,7 +156,7 @@ def test_a_log_that_is_being_cut_takes_nothing_and_is_not_closed() -> None:
     log.advance_high_watermark(log.log_end_offset)
     run = Run(log, log.truncation_to(5))
     told: list[int] = []
-    assert log.when_whole(lambda now_ms: told.append(now_ms) or [], NOW) == []  # type: ignore[func-returns-value]
+    assert log.after_truncation(lambda now_ms: told.append(now_ms) or [], NOW) == []  # type: ignore[func-returns-value]
     assert not log.roll(NOW)
     assert log.dirty_files() == []
     assert log.delete_due_segments(NOW + (1 << 40)) == []
@@ -174,7 +174,7 @@ def test_a_log_that_is_being_cut_takes_nothing_and_is_not_closed() -> None:
 def test_who_wants_to_change_a_whole_log_does_not_wait() -> None:
     log = opened(CrashableFs())
     told: Effects = [SetTimer(key=("told",), at_ms=NOW, then=lambda now_ms: [])]
-    assert log.when_whole(lambda now_ms: told if now_ms == NOW else [], NOW) is told
+    assert log.after_truncation(lambda now_ms: told if now_ms == NOW else [], NOW) is told
 
 
 def test_a_long_segment_is_read_again_in_slices() -> None:

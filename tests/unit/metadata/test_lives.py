@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.ids import OffsetAndEpoch
 from firnline.controller.topics import NewTopic
 from firnline.metadata.image import ClusterImage
@@ -126,7 +126,7 @@ def test_what_metrics_say_of_the_cluster_is_true_after_every_change(seed: int) -
             counts.apply(delta)
             told = (counts.partitions, counts.offline, counts.imbalanced)
             assert told == counted(delta.after)
-    again = whole(counts.recount(loader.image()))
+    again = run_to_completion(counts.recount(loader.image()))
     assert told == (again.partitions, again.offline, again.imbalanced)
     assert again.unclean_elections == counts.unclean_elections > 0
 
@@ -197,9 +197,11 @@ def test_an_index_that_follows_an_image_forth_and_back_says_what_a_look_at_it_sa
                 undone += 1
             if deltas:
                 before = deltas[0].before
-                assert told(index, before) == told(whole(PartitionIndex.of(before)), before)
+                assert told(index, before) == told(
+                    run_to_completion(PartitionIndex.of(before)), before
+                )
             for delta in deltas:
                 index.apply(delta)
         image = loader.image()
-        assert told(index, image) == told(whole(PartitionIndex.of(image)), image)
+        assert told(index, image) == told(run_to_completion(PartitionIndex.of(image)), image)
     assert undone > 10, seed

@@ -34,7 +34,7 @@ def receive(frames: FrameSplitter, piece: bytes) -> list[bytes]:
                 frame.release()
                 frames.release()
             continue
-        end = frames.whole(data)
+        end = frames.first_frame_end(data)
         if not end:
             frames.keep(data)
             break

@@ -195,7 +195,7 @@ def mending(desk: Desk, *numbers: int) -> list[int]:
     told: list[int] = []
     desk.said = dict.fromkeys(numbers, LOST)
     desk.look(*numbers)
-    desk.run(desk.assignments.when_mended(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
+    desk.run(desk.assignments.when_repaired(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
     return told
 
 
@@ -219,7 +219,7 @@ def test_who_asks_while_the_controller_is_told_waits_too() -> None:
     desk.look(0)
     desk.fire_all()
     told: list[int] = []
-    desk.run(desk.assignments.when_mended(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
+    desk.run(desk.assignments.when_repaired(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
     assert told == []
     desk.answer()
     assert told == [0]
@@ -252,7 +252,7 @@ def test_nobody_waits_for_other_news() -> None:
     desk.fire_all()
     desk.said = {1: LOST}  # it knows before it answers
     told: list[int] = []
-    desk.run(desk.assignments.when_mended(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
+    desk.run(desk.assignments.when_repaired(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
     assert told == [0]
 
 

@@ -11,7 +11,7 @@ import pytest
 from firnline.api.context import RequestContext
 from firnline.base.units import MIB
 from firnline.protocol.schema import Message, Struct, f
-from firnline.runtime.bounds.freeing import LOOKS_MAX, ROWS_PER_PORTION, Freeing
+from firnline.runtime.bounds.freeing import CHECKS_MAX, ROWS_PER_PORTION, Freeing
 from tests.unit.runtime.test_answers import Loop, World
 
 MANY = 10 * ROWS_PER_PORTION
@@ -146,7 +146,7 @@ def test_the_rows_that_somebody_has_are_whole(node: Node) -> None:
 def test_what_is_held_for_ever_is_let_go_of_in_the_end(node: Node) -> None:
     rows = node.leaves(MANY)
     over(node, rows)
-    for _ in range(LOOKS_MAX + 2):
+    for _ in range(CHECKS_MAX + 2):
         node.turns()
         node.loop.seconds(1)
     assert not node.freeing.is_busy

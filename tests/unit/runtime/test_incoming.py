@@ -81,7 +81,7 @@ def came_bytes(node: Running) -> int:
 def look(node: Running, times: int) -> None:
     """Let so many seconds pass, as far as slow senders are concerned."""
     for _ in range(times):
-        node.on_loop(node.runtime.incoming._look)
+        node.on_loop(node.runtime.incoming._check)
 
 
 def echoes(sock: socket.socket, body: bytes = b"e-small-one") -> bool:

@@ -175,7 +175,7 @@ def test_damage_is_told_once_and_what_was_told_does_not_fill_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Told again is better than told of a million segments, all of them in memory."""
-    monkeypatch.setattr(reader, "_TOLD_MAX", 2)
+    monkeypatch.setattr(reader, "_WARNED_MAX", 2)
     cluster = Cluster()
     node = tiered(cluster)
     for segment in node.segments():

@@ -216,7 +216,7 @@ def _large(
 def _begin_aside(
     node: "BrokerNode", context: RequestContext, work: SlicedTask, now_ms: int
 ) -> Effects:
-    return node.in_turns.begin(work, now_ms, is_urgent=context.is_urgent)
+    return node.sliced_tasks.begin(work, now_ms, is_urgent=context.is_urgent)
 
 
 def at_once(
