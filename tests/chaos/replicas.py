@@ -30,7 +30,7 @@ from tests.peers.nodes import (
     bytes_in,
     eventually,
 )
-from tests.peers.topics import await_partitions, cluster_of, is_whole
+from tests.peers.topics import await_partitions, cluster_of, is_complete
 
 TOPIC, PARTITIONS, REPLICAS = "copied", 3, 3
 SETTINGS = {
@@ -233,7 +233,7 @@ def _victims(cluster: Cluster, rng: random.Random) -> list[Node]:
 def await_in_sync(admin: AdminClient) -> None:
     """Wait until all replicas of all partitions are in sync."""
 
-    await_partitions(admin, TOPIC, PARTITIONS, is_whole)
+    await_partitions(admin, TOPIC, PARTITIONS, is_complete)
 
 
 def differences(nodes: list[Node]) -> list[str]:

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos.workload import PATIENCE_S, SILENT
 from tests.peers.nodes import BROKER, COMBINED, KAFKA, QUICK, Cluster, eventually
-from tests.peers.topics import await_partitions, is_whole
+from tests.peers.topics import await_partitions, is_complete
 
 pytestmark = pytest.mark.peer
 PARTITIONS, RECORDS = 2, 7
@@ -38,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(directory, [(KAFKA, COMBINED), (KAFKA, BROKER)], QUICK) as made:
         admin = AdminClient({"bootstrap.servers": made.bootstrap, **SILENT})
         admin.create_topics([NewTopic("t", PARTITIONS, 2)])["t"].result(PATIENCE_S)
-        await_partitions(admin, "t", PARTITIONS, is_whole)
+        await_partitions(admin, "t", PARTITIONS, is_complete)
         producer = Producer({"bootstrap.servers": made.bootstrap, "acks": "all", **SILENT})
         for number in range(RECORDS):
             producer.produce("t", b"%d" % number, partition=0)

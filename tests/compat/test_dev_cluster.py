@@ -150,11 +150,11 @@ def test_a_leader_is_killed_in_mid_produce_while_a_consumer_keeps_reading(
     cluster.await_in_sync()
     ends = {number: ([1, 2, 3], len(values)) for number, values in writer.acked.items()}
 
-    def is_whole() -> bool:
+    def is_complete() -> bool:
         parts = json_of(cluster, "topic", "describe", "orders")["partitions"]
         return {p["partition"]: (sorted(p["isr"]), p["high_watermark"]) for p in parts} == ends
 
-    eventually("all is committed on all", is_whole, within_s=PATIENCE_S)
+    eventually("all is committed on all", is_complete, within_s=PATIENCE_S)
     reader.is_over.set()
     reader.join(PATIENCE_S)
     in_order = {part: [mine[at] for at in sorted(mine)] for part, mine in reader.seen.items()}

@@ -69,6 +69,6 @@ def is_led(partition: PartitionMetadata) -> bool:
     return bool(partition.leader >= 0)
 
 
-def is_whole(partition: PartitionMetadata) -> bool:
+def is_complete(partition: PartitionMetadata) -> bool:
     """Whether somebody leads it, and every replica is in its ISR."""
     return is_led(partition) and set(partition.isrs) == set(partition.replicas)

@@ -46,7 +46,7 @@ class World:
         ] = {}  # what is in the log, by broker and life
         self.epochs: dict[tuple[int, int], int] = {}  # newest epoch led, by broker and life
         self.sent = 0
-        self.is_whole = True  # all replicas have been in sync since one lost something
+        self.is_complete = True  # all replicas have been in sync since one lost something
 
     # ---- what is there
 
@@ -107,10 +107,10 @@ class World:
         member = self.rig[node_id]
         if member.node is None:
             return
-        may_lose = self.is_whole and self.isr() == BROKERS and len(self.replicas()) == 3
+        may_lose = self.is_complete and self.isr() == BROKERS and len(self.replicas()) == 3
         member.kill()
         if may_lose and self.random.random() < 0.6:
-            self.is_whole = False
+            self.is_complete = False
             if self.random.random() < 0.4:
                 member.format(directory_id=member.directory_id)
             else:
@@ -137,7 +137,7 @@ class World:
             self.check()
         self.rig.now_ms = until_ms
         if self.isr() == BROKERS and len(self.replicas()) == 3:
-            self.is_whole = True
+            self.is_complete = True
 
     # ---- what must hold
 

@@ -166,7 +166,7 @@ class ListLog:
         self.waiters.append(then)
         return []
 
-    def is_whole(self) -> Effects:
+    def end_truncation(self) -> Effects:
         """The truncation is over."""
         self.truncation = None
         waiters, self.waiters = self.waiters, []

@@ -49,7 +49,7 @@ class MemoryLog:
 
     path = "/data/__cluster_metadata-0"
     forgotten: OffsetAndEpoch | None = None
-    set_aside: Sequence[OffsetAndEpoch] = ()
+    damaged_ids: Sequence[OffsetAndEpoch] = ()
 
     def __init__(self, bootstrap: Sequence[Message] = BOOTSTRAP) -> None:
         self.batches: list[bytes] = []

@@ -104,9 +104,9 @@ class Background:
     only one request or one partition.
 
     owner        the name of the part, unique within a node
-    is_round_robin  after a slice the next task runs, so that a short task does not wait for the end of a long
-                    one, nor any task for ever for urgent ones. Else tasks run one after the other, in the order
-                    they came
+    is_round_robin  after a slice the next task runs, so that a short task does not wait for the end of a
+                    long one, nor any task for ever for urgent ones. Else tasks run one after the other, in
+                    the order they came
     """
 
     __slots__ = (

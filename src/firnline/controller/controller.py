@@ -275,11 +275,11 @@ class Controller:
         return self._brokers.unregister(self._metadata.newest, broker_id)
 
     def heartbeat(
-        self, beat: Heartbeat, now_ms: int
+        self, heartbeat: Heartbeat, now_ms: int
     ) -> ControllerResult[HeartbeatAnswer | KafkaError]:
         """Handle a heartbeat; the answer tells the broker its state."""
         return self._brokers.heartbeat(
-            self._metadata.newest, self._metadata.next_offset, beat, now_ms
+            self._metadata.newest, self._metadata.next_offset, heartbeat, now_ms
         )
 
     def fence_stale(self, now_ms: int) -> ControllerResult[int | None]:

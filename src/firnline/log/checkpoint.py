@@ -27,7 +27,7 @@ DAMAGE_REMEDY = (
     " anew), else put a whole copy of it back, and start the broker"
 )
 _NO_EPOCH = -1
-_WHOLE_FILE = 1 << 31
+_FILE_BYTES_MAX = 1 << 31
 
 
 def write_durably(fs: Fs, path: str, data: bytes) -> None:
@@ -63,7 +63,7 @@ def read_file(fs: Fs, path: str) -> bytes | None:
         return None
     file = fs.open(path)
     try:
-        return file.read(0, min(file.size(), _WHOLE_FILE))
+        return file.read(0, min(file.size(), _FILE_BYTES_MAX))
     finally:
         file.close()
 

@@ -629,7 +629,7 @@ class Log:
             files += [file for segment in ledger.unsynced for file in segment.files_to_sync()]
             snapshots = self._segments.snapshots_after(ledger.unsynced, self.path)
             files += [PathSync(self._fs, path) for path in snapshots if self._fs.exists(path)]
-        lineage = self.epochs.write_aside() if is_behind else None
+        lineage = self.epochs.write_temporary() if is_behind else None
         files += [lineage] if lineage else []
         if ledger.is_dir_dirty:
             files.append(DirSync(self._fs, self.path))

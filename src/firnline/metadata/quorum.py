@@ -81,7 +81,7 @@ class MetadataLog(ReplicatedLog, SnapshotLog, Protocol):
         ...
 
     @property
-    def set_aside(self) -> Sequence[OffsetAndEpoch]:
+    def damaged_ids(self) -> Sequence[OffsetAndEpoch]:
         """Damaged snapshots that are kept and not used."""
         ...
 
@@ -232,7 +232,7 @@ class MetadataQuorum:
         log = self._log
         return SnapshotState(
             snapshots=log.snapshot_sizes(),
-            set_aside=log.set_aside,
+            damaged_ids=log.damaged_ids,
             forgotten=log.forgotten,
             fetching=self.raft.fetching_snapshot,
             log_start_offset=log.start_offset,

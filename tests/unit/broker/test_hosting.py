@@ -445,7 +445,7 @@ def test_who_comes_to_lead_while_its_log_is_cut_leads_when_that_is_over() -> Non
     assert not partition.is_leader
     assert (partition.leader_epoch, node.told) == (0, [])
     log.log_end_offset = 4
-    node.run(log.is_whole())
+    node.run(log.end_truncation())
     assert partition.is_leader
     assert (partition.leader_epoch, partition.isr) == (1, (NODE_ID,))
     assert partition.epoch_start_offset == 4
@@ -457,7 +457,7 @@ def test_a_topic_that_is_deleted_while_its_log_is_cut_goes_when_that_is_over() -
     node, partition = being_cut()
     node.commit(r.RemoveTopicRecord(topic_id=ID))
     assert node.store.dropped == []
-    node.run(log_of(partition).is_whole())
+    node.run(log_of(partition).end_truncation())
     assert node.store.dropped == [TopicPartition("t", 0)]
     assert isinstance(node.hosted.find("t", 0), KafkaError)
 
@@ -467,7 +467,7 @@ def test_a_topic_made_again_while_the_log_of_the_old_one_is_cut_is_opened_after_
     node.commit(r.RemoveTopicRecord(topic_id=ID))
     node.commit(topic(topic_id=OTHER_ID), placed(topic_id=OTHER_ID))
     assert [topic_id for _, topic_id in node.store.opened] == [ID]
-    node.run(log_of(partition).is_whole())
+    node.run(log_of(partition).end_truncation())
     assert node.store.dropped == [TopicPartition("t", 0)]
     assert [topic_id for _, topic_id in node.store.opened] == [ID, OTHER_ID]
     assert node.partition().topic_id == OTHER_ID
@@ -478,7 +478,7 @@ def test_a_partition_that_moves_away_while_its_log_is_cut_is_given_up_after_it()
     node, partition = being_cut()
     node.commit(moved(replicas=[2], isr=[2]))
     assert node.store.dropped == []
-    node.run(log_of(partition).is_whole())
+    node.run(log_of(partition).end_truncation())
     assert node.store.dropped == [TopicPartition("t", 0)]
 
 

@@ -225,8 +225,8 @@ def test_a_new_active_controller_finishes_with_a_failed_directory_by_itself(
 ) -> None:
     """As soon as it hears of it; the directory is written down already, by the one before."""
     monkeypatch.setattr(sweeps, "CHANGES_PER_PART_MAX", 2)
-    monkeypatch.setattr(sweeps, "LOOKS_PER_PART_MAX", 2)
-    monkeypatch.setattr(sweeps, "_LOOKS_PER_STEP", 2)
+    monkeypatch.setattr(sweeps, "CHECKS_PER_PART_MAX", 2)
+    monkeypatch.setattr(sweeps, "_CHECKS_PER_STEP", 2)
     rig = stage(**(SILENCE if is_found_at_once else {"broker.session.timeout.ms": "9000"}))
     good, bad = b"G" * 16, b"B" * 16
     put(rig, r.BrokerRegistrationChangeRecord(broker_id=4, broker_epoch=1, log_dirs=(good,)))

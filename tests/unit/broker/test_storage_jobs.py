@@ -227,7 +227,7 @@ def test_what_is_put_aside_while_the_node_runs_is_named_once() -> None:
     (directory,) = storage.directories
     log = harness.node.hosted.by_name[TopicPartition("t", 0)].log
     directory.let_go(log)
-    path = directory.put_aside(log.topic_partition)
+    path = directory.rename_to_stray(log.topic_partition)
     told = [line for effect in storage._checkpoint(harness.now_ms) for line in said(effect)]
     assert len([line for line in told if path in line]) == 1
     assert [line for effect in storage._checkpoint(harness.now_ms) for line in said(effect)] == []

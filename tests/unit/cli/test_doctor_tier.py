@@ -115,8 +115,8 @@ def test_lost_metadata_of_the_last_segment_is_told_from_a_copy_under_way(
     store, _ = busy()
     base = forget_the_last(store)
     assert kinds(store) == [], "without brokers nobody can know"
-    assert kinds(store, Starts(log=0, local=base, told_s=time.monotonic())) == []
-    assert kinds(store, Starts(log=0, local=base + 1, told_s=time.monotonic())) == [
+    assert kinds(store, Starts(log=0, local=base, reported_s=time.monotonic())) == []
+    assert kinds(store, Starts(log=0, local=base + 1, reported_s=time.monotonic())) == [
         "catalog-explains-less"
     ]
 
@@ -127,7 +127,7 @@ def test_a_catalog_that_comes_late_is_no_damage(monkeypatch: pytest.MonkeyPatch)
     late = max(key for key in store.objects if "/heads/" in key)
 
     monkeypatch.setattr("firnline.cli.doctor.time.sleep", lambda _: store.delete(late))
-    assert kinds(store, Starts(log=0, local=base + 1, told_s=time.monotonic())) == []
+    assert kinds(store, Starts(log=0, local=base + 1, reported_s=time.monotonic())) == []
 
 
 def test_a_tier_of_many_such_partitions_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,8 +136,10 @@ def test_a_tier_of_many_such_partitions_is_waited_for_once(monkeypatch: pytest.M
     base = forget_the_last(store)
     waits: list[float] = []
     monkeypatch.setattr("firnline.cli.doctor.time.sleep", waits.append)
-    told_s = time.monotonic() - doctor._CATALOG_S
-    assert kinds(store, Starts(log=0, local=base + 1, told_s=told_s)) == ["catalog-explains-less"]
+    reported_s = time.monotonic() - doctor._CATALOG_S
+    assert kinds(store, Starts(log=0, local=base + 1, reported_s=reported_s)) == [
+        "catalog-explains-less"
+    ]
     assert waits == []
 
 

@@ -112,7 +112,7 @@ def test_what_was_said_is_said_again_with_every_heartbeat_and_done_once(
 ) -> None:
     assert disks.fail(WORSE) == 1 + PART
     disks.sweep_all()
-    for name in ("LOOKS_PER_PART_MAX", "_LOOKS_PER_STEP"):
+    for name in ("CHECKS_PER_PART_MAX", "_CHECKS_PER_STEP"):
         monkeypatch.setattr(sweeps, name, 1)  # another search would be seen
     assert disks.fail(WORSE) == 0
     assert not disks.controller.is_sweeping

@@ -278,8 +278,8 @@ def test_looking_in_vain_takes_its_time_in_parts_too(
 ) -> None:
     world.cluster.beat(1, want_fence=True)
     world.sweep_all()
-    monkeypatch.setattr(sweeps, "LOOKS_PER_PART_MAX", PARTITIONS)
-    monkeypatch.setattr(sweeps, "_LOOKS_PER_STEP", PARTITIONS)
+    monkeypatch.setattr(sweeps, "CHECKS_PER_PART_MAX", PARTITIONS)
+    monkeypatch.setattr(sweeps, "_CHECKS_PER_STEP", PARTITIONS)
     world.fails_over()
     assert world.sweep_all() == 3, "two topics in vain, and the end"
 
@@ -335,8 +335,8 @@ def test_many_small_topics_without_a_leader_are_looked_at_in_large_parts(
         world.cluster.write(world.controller.create_topics([topic]))
     world.cluster.beat(1, want_fence=True)
     world.sweep_all()
-    monkeypatch.setattr(sweeps, "LOOKS_PER_PART_MAX", 4 * PARTITIONS)
-    monkeypatch.setattr(sweeps, "_LOOKS_PER_STEP", 2 * PARTITIONS)
+    monkeypatch.setattr(sweeps, "CHECKS_PER_PART_MAX", 4 * PARTITIONS)
+    monkeypatch.setattr(sweeps, "_CHECKS_PER_STEP", 2 * PARTITIONS)
     world.fails_over()
     assert world.sweep_all() == 5
 

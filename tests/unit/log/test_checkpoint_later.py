@@ -628,7 +628,7 @@ def test_a_topic_of_the_name_of_another_does_not_begin_where_that_one_began() ->
     again.start()
     new = again.open(TP, bytes(15) + b"9", TopicConfig(), NOW)
     assert (new.log_start_offset, new.log_end_offset) == (0, 0)
-    assert len(again.put_aside_as) == 1
+    assert len(again.stray_paths) == 1
 
 
 def test_a_thread_without_a_descriptor_keeps_no_log_from_being_made() -> None:

@@ -37,12 +37,12 @@ def test_an_assignment_waits_for_no_disk_and_is_kept_once_it_was_synced(fs: Cras
     for epoch, start in ((2, 5), (4, 11), (7, 20)):
         assert epochs.assign(epoch, start)
     assert (fs.syncs, epochs.unkept_from) == (before, 5)
-    file = epochs.write_aside()
+    file = epochs.write_temporary()
     assert file is not None
-    assert epochs.write_aside() is file, "the same lineage is written once"
+    assert epochs.write_temporary() is file, "the same lineage is written once"
     file.sync()
     assert epochs.place(file)
-    assert epochs.write_aside() is None
+    assert epochs.write_temporary() is None
     assert epochs.unkept_from == 5, "the new name is not on disk"
     fs.sync_dir("/e")
     epochs.placed_is_kept()
@@ -57,9 +57,9 @@ def test_a_lineage_that_changed_meanwhile_does_not_take_the_name(
 ) -> None:
     epochs.write()
     epochs.assign(9, 30)
-    old = epochs.write_aside()
+    old = epochs.write_temporary()
     epochs.assign(11, 40)
-    new = epochs.write_aside()
+    new = epochs.write_temporary()
     assert old is not None
     assert new is not None
     assert new is not old

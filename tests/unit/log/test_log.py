@@ -397,7 +397,7 @@ def test_who_reads_on_after_so_many_bytes_searches_neither_index_nor_file() -> N
     segment = log._segments.active
     [_, _, third, *_] = [header.position for header in segment.headers(0)]
     segment._forget_places()
-    assert segment.last_whole(0, third + 10) == third
+    assert segment.last_batch_end(0, third + 10) == third
     assert segment._hints == {2: third}
 
 

@@ -140,7 +140,7 @@ def test_snapshots_that_were_taken_failed_or_are_damaged_are_counted() -> None:
     names = ("firnline_metadata_snapshots_damaged", "firnline_metadata_lacks_promised_records")
     assert [found[name] for name in names] == [0, 0]
     log: Any = quorum.raft.log
-    log.set_aside, log.forgotten = [OffsetAndEpoch(3, 1)], OffsetAndEpoch(9, 1)
+    log.damaged_ids, log.forgotten = [OffsetAndEpoch(3, 1)], OffsetAndEpoch(9, 1)
     found = values(list(QuorumFamilies().families(look(quorum, 1))))
     assert [found[name] for name in names] == [1, 1]
 

@@ -34,7 +34,7 @@ def told(answer: PendingResponse) -> bytes:
 def test_what_fits_the_socket_is_read_at_once() -> None:
     file = file_of(b"0123456789")
     answer = PendingResponse(answer_of(file, (0, 4), (6, 8)), socket_bytes=6)
-    assert answer.is_whole
+    assert answer.is_complete
     file.truncate(0)
     assert told(answer) == b"012367"
 
@@ -42,11 +42,11 @@ def test_what_fits_the_socket_is_read_at_once() -> None:
 def test_the_rest_is_what_the_file_holds_when_the_socket_takes_it() -> None:
     file = file_of(b"0123456789")
     answer = PendingResponse(answer_of(file, (0, 4), (6, 8)), socket_bytes=2)
-    assert not answer.is_whole
+    assert not answer.is_complete
     file.truncate(0)
     file.append(b"abcdefghij")
     answer.finish()
-    assert answer.is_whole
+    assert answer.is_complete
     assert told(answer) == b"01cdgh"
 
 

@@ -139,8 +139,8 @@ class WrappedContext(RequestContext):
 
     def failed(self, problem: Exception) -> CloseConnection[RequestContext]:
         """Answer the broker with the error; the connection stays open for the requests of other clients."""
-        told = self.refuse(Code.UNKNOWN_SERVER_ERROR)
-        return CloseConnection(context=self, problem=problem, instead=told)
+        refusal = self.refuse(Code.UNKNOWN_SERVER_ERROR)
+        return CloseConnection(context=self, problem=problem, instead=refusal)
 
 
 def _outer(data: bytearray) -> EnvelopeResponse:
