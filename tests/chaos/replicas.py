@@ -44,7 +44,7 @@ APART: Sequence[tuple[str, str]] = [(FIRNLINE, CONTROLLER)] * 3 + [(FIRNLINE, BR
 TOGETHER: Sequence[tuple[str, str]] = [(FIRNLINE, COMBINED)] * REPLICAS
 Step = Callable[[Cluster, Workload], None]
 _LONG_SESSION_S = 60
-_HEARD_S = _LONG_SESSION_S / 3  # much longer than anybody needs to hear of a change
+_LEARNT_WITHIN_S = _LONG_SESSION_S / 3  # much longer than anybody needs to hear of a change
 
 
 def run_cluster_kills(
@@ -218,7 +218,7 @@ def _still_counts_on(cluster: Cluster, gone: Node) -> list[str]:
         return not faults
 
     with contextlib.suppress(AssertionError):
-        eventually(f"nobody counts on {gone}", nobody_does, within_s=_HEARD_S)
+        eventually(f"nobody counts on {gone}", nobody_does, within_s=_LEARNT_WITHIN_S)
     return faults
 
 

@@ -32,7 +32,7 @@ _CONFIG = {"min.insync.replicas": "2"}
 @pytest.mark.parametrize(
     "controller", [FIRNLINE, pytest.param(KAFKA, marks=pytest.mark.peer)], ids=str
 )
-def test_a_damaged_replica_is_led_by_others_and_comes_back_mended(
+def test_a_damaged_replica_is_led_by_others_and_comes_back_repaired(
     tmp_path: Path, controller: str
 ) -> None:
     """Each of these brokers has one log directory: Kafka's controller takes LOST from it all the same.

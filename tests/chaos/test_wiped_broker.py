@@ -62,7 +62,7 @@ class Stage:
         members = [(FIRNLINE, CONTROLLER)] * 3 + [(FIRNLINE, BROKER)] * 2
         self.cluster = Cluster(directory, members, SETTINGS)
         self.proxies = {n: Proxy(self.cluster[n].address) for n in (*CONTROLLERS, A)}
-        self.cluster.told_ports |= {n: proxy.port for n, proxy in self.proxies.items()}
+        self.cluster.advertised_ports |= {n: proxy.port for n, proxy in self.proxies.items()}
 
     def ask(self, node_id: int, request: Any, version: int) -> Any:
         """Ask a node itself."""

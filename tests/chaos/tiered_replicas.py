@@ -18,7 +18,7 @@ from firnline.tiered.spi import RemoteSegment, SegmentUpdate
 from tests.chaos.workload import PATIENCE_S, SILENT, Positions
 from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, QUICK, Cluster, Node
 from tests.peers.topics import await_partitions, is_complete
-from tests.worlds.whole import all_records
+from tests.worlds.decoded import all_records
 
 TOPIC, PARTITIONS, REPLICAS = "cold", 2, 3
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

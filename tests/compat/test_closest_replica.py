@@ -49,7 +49,7 @@ class RackCluster:
         for node in self.cluster.brokers:
             node.settings["broker.rack"] = f"r{node.node_id}"
             self.proxies[node.node_id] = proxy = stack.enter_context(Proxy(node.address))
-            self.cluster.told_ports[node.node_id] = proxy.port
+            self.cluster.advertised_ports[node.node_id] = proxy.port
         stack.enter_context(self.cluster)
         self.bootstrap = ",".join(f"127.0.0.1:{p.port}" for p in self.proxies.values())
         self.leader = self._make_topic()

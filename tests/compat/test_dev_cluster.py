@@ -130,10 +130,10 @@ def test_a_leader_is_killed_in_mid_produce_while_a_consumer_keeps_reading(
     eventually("all is read", lambda: reader.count >= MESSAGES, within_s=PATIENCE_S)
 
     def is_degraded() -> bool:
-        told = json_of(cluster, "cluster", "status", code=3)
-        states = {row["broker_id"]: row["state"] for row in told["brokers"]}
+        reported = json_of(cluster, "cluster", "status", code=3)
+        states = {row["broker_id"]: row["state"] for row in reported["brokers"]}
         others = dict.fromkeys(set(cluster.node_ids) - {leader}, "alive")
-        return states == {leader: "fenced", **others} and told["under_replicated"] >= 3
+        return states == {leader: "fenced", **others} and reported["under_replicated"] >= 3
 
     def is_thin() -> bool:
         thin = json_of(cluster, "topic", "describe", "orders", "--under-replicated", code=3)

@@ -52,8 +52,8 @@ def await_partitions(
     try:
         eventually(what, is_so, within_s=_PATIENCE_S)
     except AssertionError as problem:
-        told = {n: (each.leader, each.isrs) for n, each in last.items()}
-        raise AssertionError(f"{problem}; told are (leader, ISR) {told}") from None
+        reported = {n: (each.leader, each.isrs) for n, each in last.items()}
+        raise AssertionError(f"{problem}; told are (leader, ISR) {reported}") from None
     return last
 
 

@@ -86,13 +86,13 @@ class World:
         )  # of a history that an unclean election threw away
         self.retained = Retained(self, WHERE, self.log)
         self.covered = -1
-        self.full_looks = 0
+        self.full_checks = 0
 
     # what `decide` asks
 
     def look(self, _where: TopicIdPartition, since: Any) -> Look:
         look = self.cache.look(since)
-        self.full_looks += look.everything is not None
+        self.full_checks += look.everything is not None
         return look
 
     def unfinished(self) -> list[RemoteSegment]:
@@ -306,7 +306,7 @@ def _decide_with(world: World, happens: Callable[[], object], after: int = 4) ->
     return decision
 
 
-def test_a_late_copy_among_those_that_were_judged_has_it_decided_anew(many: World) -> None:
+def test_a_late_copy_among_those_that_were_checked_has_it_decided_anew(many: World) -> None:
     decision = _decide_with(
         many, lambda: many.copy(25, 3, many.log.history, is_finished=True, age=1)
     )
@@ -314,7 +314,7 @@ def test_a_late_copy_among_those_that_were_judged_has_it_decided_anew(many: Worl
     assert decision.log_start_offset == 30
 
 
-def test_a_deletion_among_those_that_were_judged_has_it_decided_anew(many: World) -> None:
+def test_a_deletion_among_those_that_were_checked_has_it_decided_anew(many: World) -> None:
     first = many.ids[0]
     decision = _decide_with(many, lambda: [many.change(first, s) for s in (DELETING, DELETED)], 7)
     assert (tuple(decision.segments), decision.log_start_offset) == many.at_once()
@@ -364,13 +364,13 @@ def test_where_nothing_changed_no_segment_is_looked_at(
     """Each half a minute, of each partition: 165 ms of the loop, where there were 60,000."""
     many.log.config = topic_config(retention_bytes=10**6)
     monkeypatch.setattr(Lineage, "holds", None)
-    many.full_looks = 0
+    many.full_checks = 0
     for start in (0, 5, 9):
         many.log.raise_start(start)  # within the epoch: who belongs to it stays the same
         decision = run_to_completion(many.steps())
         assert isinstance(decision, Decision)
         assert (list(decision.segments), decision.log_start_offset) == ([], start)
-    assert many.full_looks == 0
+    assert many.full_checks == 0
 
 
 def test_one_more_segment_is_compared_and_no_other(
@@ -389,7 +389,7 @@ def test_one_more_segment_is_compared_and_no_other(
     assert len(compared) == 1
 
 
-def test_no_step_looks_at_very_many(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_step_checks_very_many(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """All are due at once, those of a lost history too, and others are left from before."""
     looked_at: list[int] = [0]
     holds, goes = Lineage.holds, expiry._Walk._goes
@@ -398,12 +398,12 @@ def test_no_step_looks_at_very_many(many: World, monkeypatch: pytest.MonkeyPatch
         looked_at[-1] += 1
         return holds(*args)
 
-    def judged(*args: Any) -> bool:
+    def checked(*args: Any) -> bool:
         looked_at[-1] += 1
         return goes(*args)
 
     monkeypatch.setattr(Lineage, "holds", compared)
-    monkeypatch.setattr(expiry._Walk, "_goes", judged)
+    monkeypatch.setattr(expiry._Walk, "_goes", checked)
     for number in range(9):
         many.copy(number, 2, many.lost, is_finished=True, age=1)
     for segment_id in many.ids[3:12]:

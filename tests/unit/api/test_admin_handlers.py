@@ -330,8 +330,8 @@ def test_a_topic_has_the_33_keys_of_kafka_and_documentation_only_when_asked() ->
     plain = described(node, TOPIC, "t").configs
     assert len(plain) == 33
     assert all(c.documentation is None and not c.synonyms for c in plain)
-    told = described(node, TOPIC, "t", include_documentation=True).configs
-    assert all(c.documentation for c in told)
+    reported = described(node, TOPIC, "t", include_documentation=True).configs
+    assert all(c.documentation for c in reported)
 
 
 def test_secrets_are_never_shown() -> None:
@@ -624,9 +624,9 @@ def test_a_topic_named_twice_is_answered_once() -> None:
 def test_a_partition_without_leader_says_so_and_names_who_is_down() -> None:
     node = Node()
     node.cluster.register(2)
-    node.cluster.beat(2)
+    node.cluster.heartbeat(2)
     node.create(NewTopic("a", assignments={0: (2,)}))
-    node.cluster.beat(2, want_fence=True)
+    node.cluster.heartbeat(2, want_fence=True)
     (partition,) = metadata(node, 12, "a").topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (Code.LEADER_NOT_AVAILABLE, -1)
     assert (list(partition.replica_nodes), list(partition.offline_replicas)) == ([2], [2])
@@ -636,7 +636,7 @@ def test_a_partition_without_leader_says_so_and_names_who_is_down() -> None:
 def test_a_replica_that_was_lost_is_named_though_its_broker_is_up() -> None:
     node = Node()
     node.cluster.register(2)
-    node.cluster.beat(2)
+    node.cluster.heartbeat(2)
     node.create(NewTopic("a", assignments={0: (1, 2)}))
     topic_id = node.cluster.quorum.image.topics_by_name["a"].topic_id
     lost = r.PartitionChangeRecord(

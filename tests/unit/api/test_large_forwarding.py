@@ -240,7 +240,7 @@ def test_a_large_answer_is_put_into_its_envelope_in_slices(rig: Rig) -> None:
     turns = at_controller(rig, sent).until()
     [reply] = turns.found
     assert isinstance(reply, Reply)
-    whole = b"".join(map(bytes, turns.line.dispatcher.encode(reply)))  # type: ignore[arg-type]
+    complete = b"".join(map(bytes, turns.line.dispatcher.encode(reply)))  # type: ignore[arg-type]
     again = at_controller(rig, sent).until()
     [reply] = again.found
     assert isinstance(reply, Reply)
@@ -259,5 +259,5 @@ def test_a_large_answer_is_put_into_its_envelope_in_slices(rig: Rig) -> None:
         is_over = next(steps, _END) is _END
         most_bytes.append(tracemalloc.get_traced_memory()[1] - before)
     tracemalloc.stop()
-    assert b"".join(map(bytes, parts)) == whole
-    assert max(most_bytes) < len(whole) // 2
+    assert b"".join(map(bytes, parts)) == complete
+    assert max(most_bytes) < len(complete) // 2

@@ -85,7 +85,7 @@ def test_a_partition_named_twice_is_refused_once_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_records_are_deleted_and_the_low_watermark_told(version: int) -> None:
+def test_records_are_deleted_and_the_low_watermark_reported(version: int) -> None:
     p = filled()
     asked = [("t", 4), ("__consumer_offsets", 1), ("elsewhere", 0), ("no", 0)]
     asked.append(("__cluster_metadata", 1))
@@ -123,7 +123,7 @@ def test_records_are_deleted_and_the_low_watermark_told(version: int) -> None:
         (3, 4, (Code.UNKNOWN_LEADER_EPOCH, -1, -1)),
     ],
 )
-def test_where_an_epoch_ends_is_told(
+def test_where_an_epoch_ends_is_reported(
     version: int, asked: int, current: int, expected: tuple[int, int, int]
 ) -> None:
     part = OffsetForLeaderPartition(partition=0, leader_epoch=asked, current_leader_epoch=current)
@@ -145,10 +145,10 @@ def ask_versions(version: int, name: str = "firn-test", release: str = "1.0.0") 
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_what_is_served_is_what_is_told(version: int) -> None:
+def test_what_is_served_is_what_is_reported(version: int) -> None:
     response = ask_versions(version)
-    told = [(a.api_key, a.min_version, a.max_version) for a in response.api_keys]
-    assert told == [(row.key, row.advertised_min, row.advertised_max) for row in SERVED]
+    reported = [(a.api_key, a.min_version, a.max_version) for a in response.api_keys]
+    assert reported == [(row.key, row.advertised_min, row.advertised_max) for row in SERVED]
     features = [(f.name, f.max_version_level) for f in response.finalized_features]
     assert features == ([("metadata.version", 30)] if version >= 3 else [])
     assert response.finalized_features_epoch == (99 if version >= 3 else -1)

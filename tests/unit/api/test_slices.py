@@ -32,7 +32,7 @@ def steps(count: int, problem: Exception | None = None) -> Slices:
 
 
 @pytest.mark.parametrize("case", ["done", "failed", "gone", "gone, to the end"])
-def test_the_end_of_the_slices_is_told_once(case: str) -> None:
+def test_the_end_of_the_slices_is_reported_once(case: str) -> None:
     node, context, ends = Node(), asking(), []
     problem = KeyError("a bug") if case == "failed" else None
     to_the_end = case.endswith("end")
@@ -41,14 +41,14 @@ def test_the_end_of_the_slices_is_told_once(case: str) -> None:
     context.on_end = lambda: ends.append(1)
     if case.startswith("gone"):
         context.connection.closed = True  # type: ignore[attr-defined]
-    told = sliced(effects)
+    reported = sliced(effects)
     assert ends == [1]
-    assert [type(each) for each in told] == ([CloseConnection] if problem else [])
+    assert [type(each) for each in reported] == ([CloseConnection] if problem else [])
     sliced(in_slices(node, context, steps(3), 0))  # type: ignore[arg-type]
     assert ends == [1], "an answer in slices, too, holds nothing"
 
 
-def test_what_is_done_in_its_first_slice_is_no_request_in_turns() -> None:
+def test_what_is_done_in_its_first_slice_is_no_request_in_slices() -> None:
     context = asking()
     assert in_slices(Node(), context, steps(0), 0) == []  # type: ignore[arg-type]
     assert not context.has_slices_left

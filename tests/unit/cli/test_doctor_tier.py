@@ -106,7 +106,7 @@ def test_a_copy_that_is_read_back_is_no_damage() -> None:
     node.release()
 
 
-def test_lost_metadata_of_the_last_segment_is_told_from_a_copy_under_way(
+def test_lost_metadata_of_the_last_segment_is_distinguished_from_a_copy_under_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The leader has its records no more: it was copied, and nobody copies it again."""
@@ -143,7 +143,7 @@ def test_a_tier_of_many_such_partitions_is_waited_for_once(monkeypatch: pytest.M
     assert waits == []
 
 
-def test_what_stays_wrong_is_told() -> None:
+def test_what_stays_wrong_is_reported() -> None:
     store, _ = busy()
     [first, *_] = [key for key in store.objects if key.endswith(LOG)]
     data = store.objects[first]
@@ -177,10 +177,10 @@ def test_a_broker_that_cannot_say_hides_nothing_of_what_others_say() -> None:
     """One without a tier, or one that fails, kept the question from all that came after it."""
     part = TierStatusPartition(partition=3, state="failing", problem=f"{UNREADABLE}: because")
     topic = TierStatusTopic(name="t", topic_id=bytes(16), partitions=[part])
-    told = TierStatusResponse(topics=[topic])
+    reported = TierStatusResponse(topics=[topic])
     without = TierStatusResponse(error_code=Code.INVALID_CONFIG, error_message="no tier")
     failed = TierStatusResponse(error_code=Code.KAFKA_STORAGE_ERROR)
     unreadable = ("tier-metadata-unreadable", "t-3")
     assert found_at(without) == []
-    assert found_at(without, told) == [unreadable]
-    assert found_at(failed, told, without) == [("not-asked", "broker 0"), unreadable]
+    assert found_at(without, reported) == [unreadable]
+    assert found_at(failed, reported, without) == [("not-asked", "broker 0"), unreadable]

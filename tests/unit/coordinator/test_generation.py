@@ -63,7 +63,7 @@ def read(value: bytes) -> Generation:
             return found
 
 
-def told(found: Generation) -> tuple[Any, ...]:
+def reported(found: Generation) -> tuple[Any, ...]:
     return (
         found.generation,
         found.protocol_type,
@@ -114,7 +114,7 @@ def test_a_generation_is_read_as_its_schema_says(row: GroupMetadataValue, versio
     value = encode_value(row, version)
     row_again = decode_value(KEY, value)
     assert isinstance(row_again, GroupMetadataValue)
-    assert told(read(value)) == said(row_again)
+    assert reported(read(value)) == said(row_again)
 
 
 @given(ROW)
@@ -172,7 +172,7 @@ def test_damaged_bytes_are_refused_where_the_schema_refuses_them(
             read(bytes(value))
         return
     assert isinstance(row_again, GroupMetadataValue)
-    assert told(read(bytes(value))) == said(row_again)
+    assert reported(read(bytes(value))) == said(row_again)
 
 
 def test_a_large_generation_is_read_in_slices() -> None:

@@ -591,10 +591,10 @@ def checkpoint_off_the_loop(directory: LogDirectory, log: Log) -> None:
 
 
 def compact_another(directory: LogDirectory, log: Log) -> None:
-    told: list[Exception | None] = []
-    then = lambda problem, now_ms: told.append(problem) or []  # type: ignore[func-returns-value]  # noqa: E731
+    notified: list[Exception | None] = []
+    then = lambda problem, now_ms: notified.append(problem) or []  # type: ignore[func-returns-value]  # noqa: E731
     carried_out(directory.keep_for_compaction(log, then), 0)
-    assert told == [None]
+    assert notified == [None]
 
 
 def stop(directory: LogDirectory, log: Log) -> None:

@@ -166,7 +166,7 @@ def test_truncation_from_the_end_drops_what_begins_there(
     assert epochs.unkept_from == min(gone, default=INT64_MAX), "recovery begins there"
 
 
-def test_a_whole_lineage_is_taken_over(fs: CrashableFs, epochs: LeaderEpochs) -> None:
+def test_a_complete_lineage_is_taken_over(fs: CrashableFs, epochs: LeaderEpochs) -> None:
     write = epochs.take_over(((1, 0), (9, 40), (10, 50)), 50)
     assert epochs.entries() == ((1, 0), (9, 40))
     assert write is not None

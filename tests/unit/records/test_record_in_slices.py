@@ -10,7 +10,7 @@ from firnline.records.build import NewRecord, build_batch, build_record_in_slice
 
 
 @given(st.binary(max_size=200), st.lists(st.binary(max_size=200)), st.integers(-1, 2**62))
-def test_a_record_in_parts_is_the_batch_of_the_whole(
+def test_a_record_in_parts_is_the_batch_of_the_complete_record(
     key: bytes, parts: list[bytes], time_ms: int
 ) -> None:
     batch = run_to_completion(build_record_in_slices(key, deque(parts), time_ms))

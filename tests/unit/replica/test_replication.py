@@ -72,7 +72,7 @@ def behind(index: int) -> Partition:
     return p
 
 
-def test_the_operator_hears_once_of_a_request_that_holds_up_commits_and_of_each_new_one() -> None:
+def test_the_operator_learns_once_of_a_request_that_holds_up_commits_and_of_each_new_one() -> None:
     """What was answered between two looks is no news; what lasts is said, and said anew if it comes back."""
     held_up = lost_and_refused().p
     node = Node(held_up, brokers=held_up.brokers)

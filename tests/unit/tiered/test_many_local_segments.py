@@ -74,18 +74,18 @@ def test_a_look_at_the_limits_of_a_covered_log_asks_none_of_its_segments(
     node.pass_time(1000)
     node.log.config = replace(node.log.config, retention_bytes=1 << 40)
     described.clear()
-    from_offset, looks = Segments.from_offset, list[int]()
+    from_offset, checks = Segments.from_offset, list[int]()
 
     def counted(self: Segments, offset: int) -> list[Segment]:
         found = from_offset(self, offset)
-        looks.append(len(found))
+        checks.append(len(found))
         return found
 
     monkeypatch.setattr(Segments, "from_offset", counted)
     node.pass_time(100_000)
-    assert looks
-    assert max(looks) <= 2
-    assert described["closed"] < OF_A_COPY * len(looks)
+    assert checks
+    assert max(checks) <= 2
+    assert described["closed"] < OF_A_COPY * len(checks)
 
 
 def test_what_waits_for_the_tier_is_counted_in_slices(
