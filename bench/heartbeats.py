@@ -9,7 +9,8 @@ a line:
     speak ID     it begins again
 
 A heartbeat counts from the moment it was due, and those that could not be sent because one was on its way
-count too, each from its own moment: a controller that does not answer for a second is not measured by one of them.
+count too, each from its own moment: a controller that does not answer for a second is not measured by one of
+them.
 """
 
 import heapq

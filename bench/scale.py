@@ -2,9 +2,9 @@
 
 The brokers are stubs that register and send heartbeats (bench/heartbeats.py), twice a second each, from the
 first to the last moment: their answer times stand beside everything the controller does. What is created and
-fenced goes over sockets and into the log; loading and memory are taken in processes of their own on the files that
-this leaves. Baselines, in the same run: appending the same bytes in the same batches, reading the same bytes
-with CRC, a dict of tuples with the same fields.
+fenced goes over sockets and into the log; loading and memory are taken in processes of their own on the files
+that this leaves. Baselines, in the same run: appending the same bytes in the same batches, reading the same
+bytes with CRC, a dict of tuples with the same fields.
 
     python -m bench.scale                       a tenth of it
     python -m bench.scale --topics 100000       all of it: some minutes

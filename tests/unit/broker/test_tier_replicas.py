@@ -414,7 +414,7 @@ def test_the_status_of_a_large_tier_is_reported_in_slices(monkeypatch: pytest.Mo
     before = world.rig.ask(world.leader, request, 0)  # type: ignore[arg-type]
     turns = world.rig[world.leader].broker.sliced_tasks  # type: ignore[index]
     assert "32001" not in turns.step_name()
-    monkeypatch.setattr("firnline.tiered.remote_log.SEGMENTS_PER_LOOK", 1)
+    monkeypatch.setattr("firnline.tiered.remote_log.SEGMENTS_PER_SLICE", 1)
     assert world.rig.ask(world.leader, request, 0) == before  # type: ignore[arg-type]
     assert "32001" in turns.step_name()
 

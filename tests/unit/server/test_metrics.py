@@ -245,8 +245,8 @@ def test_full_tables_and_who_made_room_are_shown() -> None:
 
 
 def test_a_look_at_many_partitions_is_taken_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_metrics, "PARTITIONS_PER_LOOK", 10)
-    monkeypatch.setattr(metrics, "PARTITIONS_PER_LOOK", 10)
+    monkeypatch.setattr(replica_metrics, "PARTITIONS_PER_SLICE", 10)
+    monkeypatch.setattr(metrics, "PARTITIONS_PER_SLICE", 10)
     harness = Harness()
     harness.create_topic(partitions=95)
     asked: list[object] = []

@@ -612,7 +612,7 @@ def test_a_new_leader_writes_all_history_off_the_loop(monkeypatch: pytest.Monkey
 
 def test_a_look_at_the_status_gives_the_loop_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The metrics page asks for it every few seconds, and costs follow the segments."""
-    monkeypatch.setattr(remote_log, "SEGMENTS_PER_LOOK", 1)
+    monkeypatch.setattr(remote_log, "SEGMENTS_PER_SLICE", 1)
     node = Node(Cluster()).start().lead(0)
     node.produce(0, "a")
     node.pass_time(1000)
