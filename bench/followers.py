@@ -49,7 +49,7 @@ class Leader:
             on_follower=lambda partition, now_ms: [],
         )
         self.now_ms, self.epoch, self.session_id = 1, 0, 0
-        self.told: list[FetchAnswer] = []
+        self.reported: list[FetchAnswer] = []
         self.ends = [0] * count
         self.fetch(range(count))
         # Twice: the second Fetch says that it has what the first one told.
@@ -79,7 +79,7 @@ class Leader:
     def _answer(self, answer: FetchAnswer) -> Effects:
         assert answer.error is None, answer.error
         self.session_id = answer.session_id
-        self.told.append(answer)
+        self.reported.append(answer)
         return []
 
     def read_all(self) -> None:
@@ -93,7 +93,7 @@ class Leader:
         for effect in later:
             if isinstance(effect, SetTimer):
                 effect.then(self.now_ms)
-        assert self.told.pop().outcomes == []
+        assert self.reported.pop().outcomes == []
 
     def busy(self) -> None:
         """A batch comes to the first partition; the follower says with its next Fetch that it has it."""
@@ -105,14 +105,14 @@ class Leader:
         size = len(data)
         high = partition.log.high_watermark
         partition.grown(size, high, high, self.now_ms)
-        assert len(self.told.pop().outcomes) == 1
+        assert len(self.reported.pop().outcomes) == 1
         self.ends[0] = end + 1
         # The watermark that moves with it is news of its own.
         later = self.fetch((0,))
         for effect in later:
             if isinstance(effect, SetTimer):
                 effect.then(self.now_ms)
-        assert len(self.told.pop().outcomes) == 1
+        assert len(self.reported.pop().outcomes) == 1
         assert partition.log.high_watermark == end + 1
 
 

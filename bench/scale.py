@@ -1,10 +1,10 @@
 """KIP-630's own example: 100,000 topics of 10 partitions, 3 replicas, 100 brokers, one real controller.
 
-The brokers are stubs that register and send heartbeats (bench/beats.py), twice a second each, from the first
-to the last moment: their answer times stand beside everything the controller does. What is created and fenced
-goes over sockets and into the log; loading and memory are taken in processes of their own on the files that
-this leaves. Baselines, in the same run: appending the same bytes in the same batches, reading the same bytes
-with CRC, a dict of tuples with the same fields.
+The brokers are stubs that register and send heartbeats (bench/heartbeats.py), twice a second each, from the
+first to the last moment: their answer times stand beside everything the controller does. What is created and
+fenced goes over sockets and into the log; loading and memory are taken in processes of their own on the files
+that this leaves. Baselines, in the same run: appending the same bytes in the same batches, reading the same
+bytes with CRC, a dict of tuples with the same fields.
 
     python -m bench.scale                       a tenth of it
     python -m bench.scale --topics 100000       all of it: some minutes
@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.beats import FIRST_ID
+from bench.heartbeats import FIRST_ID
 from bench.measure import cpu_s, report
 from bench.metadata import OnDisk, pieces, read_and_check
 from bench.metadata import cpu_s as least_cpu_s
@@ -41,7 +41,7 @@ SESSION_MS = 9000
 BAR_MS = SESSION_MS / 2
 # A record of the seed for one partition and for one broker, and what Apache Kafka 4.3.1 writes a partition.
 SEED_ISR_CHANGE_BYTES, SEED_FENCE_BYTES, KAFKA_BYTES = 40, 8, 45
-BEATS_EVERY_MS = 500
+HEARTBEAT_INTERVAL_MS = 500
 TOPICS_PER_REQUEST = 100
 LARGEST_REQUEST_PARTITIONS = 10_000
 _QUIET_S = 1.0
@@ -72,9 +72,9 @@ class Company:
 @contextmanager
 def company(node: Node, brokers: int) -> Iterator[Company]:
     """Run the stubs until they may all serve."""
-    words = [str(node.port), node.cluster.cluster_id, str(brokers), str(BEATS_EVERY_MS)]
+    words = [str(node.port), node.cluster.cluster_id, str(brokers), str(HEARTBEAT_INTERVAL_MS)]
     with subprocess.Popen(
-        [sys.executable, "-m", "bench.beats", *words],
+        [sys.executable, "-m", "bench.heartbeats", *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -95,13 +95,13 @@ class Watched:
     def __init__(self, node: Node) -> None:
         self.node = node
 
-    def beat_cpu_s(self, stubs: Company) -> float:
+    def heartbeat_cpu_s(self, stubs: Company) -> float:
         """CPU seconds of one heartbeat while nothing else happens: taken off what anything else takes."""
         stubs.times()
         before = cpu_s(self.node.pid)
         time.sleep(QUIET_S)
         after = cpu_s(self.node.pid)
-        return (after - before) / max(stubs.times()["beats"], 1)
+        return (after - before) / max(stubs.times()["heartbeats"], 1)
 
     def log_bytes(self) -> int:
         return sum(path.stat().st_size for path in self.node.metadata.glob("*.log"))
@@ -177,7 +177,7 @@ def created(watched: Watched, stubs: Company, options: argparse.Namespace) -> li
         (f"create {largest:,} topics in a request", largest, largest),
     ]
     done = 0
-    a_beat_s = watched.beat_cpu_s(stubs)
+    a_heartbeat_s = watched.heartbeat_cpu_s(stubs)
     with Connection("127.0.0.1", watched.node.port) as asking:
         for name, count, each in plan:
             stubs.times()
@@ -189,7 +189,7 @@ def created(watched: Watched, stubs: Company, options: argparse.Namespace) -> li
                 took_s.append(time.monotonic() - began)
             done += count
             times = stubs.times()
-            cpu = cpu_s(watched.node.pid) - cpu_before - times["beats"] * a_beat_s
+            cpu = cpu_s(watched.node.pid) - cpu_before - times["heartbeats"] * a_heartbeat_s
             after = watched.log_bytes()
             base = append_s(watched.batches(before, after))
             rows.append(
@@ -375,13 +375,13 @@ ALONE = {"load": load_alone, "crc": crc_alone, "tuples": tuples_alone}
 def loaded(directory: Path) -> list[Row]:
     """What is on the disk, as the loader and the baselines take it."""
     snapshot = max(directory.glob("*.checkpoint"))
-    whole = directory / "all.joined"
-    with whole.open("wb") as file:
+    complete = directory / "all.joined"
+    with complete.open("wb") as file:
         for path in sorted(directory.glob("*.log")):
             file.write(path.read_bytes())
     tuples = alone("tuples", snapshot)["bytes a partition"]
     rows = []
-    for name, path in (("the snapshot", snapshot), ("the log", whole)):
+    for name, path in (("the snapshot", snapshot), ("the log", complete)):
         base, ours = alone("crc", path)["CPU s"], alone("load", path)
         rows.append(
             {

@@ -154,12 +154,14 @@ class Load:
             for topic, partition in self._targets:
                 if self._is_over.is_set():
                     break
-                self._producer.produce(topic, VALUE, partition=partition, on_delivery=self._told)
+                self._producer.produce(
+                    topic, VALUE, partition=partition, on_delivery=self._reported
+                )
                 self._producer.poll(0)
                 time.sleep(0.0005)
         self._producer.flush(60)
 
-    def _told(self, problem: object, _: object) -> None:
+    def _reported(self, problem: object, _: object) -> None:
         if problem is None:
             self.acknowledged += 1
         else:
@@ -294,7 +296,7 @@ class Run:
             made = self._admin.create_topics(new, operation_timeout=60, request_timeout=60)
             for each in made.values():
                 each.result()
-            until("replicas are in sync", self._is_whole)
+            until("replicas are in sync", self._is_complete)
         bootstrap = self._cluster.bootstrap
         with self.phase("produce to all, acks=all"):
             produce_all(bootstrap, self._topics, self._partitions, 3)
@@ -340,7 +342,7 @@ class Run:
                 time.sleep(5)
             with self.phase("it comes back, ISRs are whole"):
                 self._cluster.start_node(victim)
-                until("replicas are in sync", self._is_whole)
+                until("replicas are in sync", self._is_complete)
         print(f"meanwhile acknowledged {load.acknowledged}, refused {load.refused}")
         with self.phase("preferred leaders"):
             self._elect()
@@ -355,7 +357,7 @@ class Run:
                 time.sleep(3)
             with self.phase("it starts again, ISRs are whole"):
                 self._cluster.start_node(victim)
-                until("replicas are in sync", self._is_whole)
+                until("replicas are in sync", self._is_complete)
         with self.phase("preferred leaders again"):
             self._elect()
 
@@ -368,7 +370,7 @@ class Run:
         found = self._admin.list_topics(timeout=30).topics
         return {len(part.isrs) for name in self._topics for part in found[name].partitions.values()}
 
-    def _is_whole(self) -> bool:
+    def _is_complete(self) -> bool:
         return self._replicas_in_sync() == {3}
 
 

@@ -34,9 +34,9 @@ class PaperLog:
 
 
 # Epoch 2 wrote 0-9, epoch 4 wrote 10-29, epoch 7 wrote 30-39.
-WHOLE = PaperLog(((2, 0), (4, 10), (7, 30)), 40)
+COMPLETE = PaperLog(((2, 0), (4, 10), (7, 30)), 40)
 OLD, NEW = OffsetAndEpoch(20, 4), OffsetAndEpoch(35, 7)
-COVERED = PaperLog(WHOLE.epochs, 40, 0, (OLD, NEW))
+COVERED = PaperLog(COMPLETE.epochs, 40, 0, (OLD, NEW))
 CLEANED = PaperLog(((4, 20), (7, 30)), 40, 20, (OLD, NEW))
 # Nothing but a snapshot, as right after a download.
 INSTALLED = PaperLog((), 35, 35, (NEW,))

@@ -141,13 +141,13 @@ def test_every_make_target_named_is_there(path: Path) -> None:
     assert [name for name in TARGET.findall(path.read_text()) if name not in targets] == []
 
 
-def test_every_path_that_contributors_are_told_is_there() -> None:
+def test_every_path_in_the_contributors_guide_is_there() -> None:
     named = PATH.findall((ROOT / "CONTRIBUTING.md").read_text())
     assert len(named) > 40
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_every_command_that_contributors_are_told_is_there() -> None:
+def test_every_command_in_the_contributors_guide_is_there() -> None:
     commands = [
         shlex.split(line) for line in COMMAND.findall((ROOT / "CONTRIBUTING.md").read_text())
     ]

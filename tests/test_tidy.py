@@ -176,6 +176,12 @@ def test_a_word_that_is_gone_is_found(code: str) -> None:
     assert len(retired_names("log/votes.py", code + "\n", {"tally"})) == 1
     assert retired_names("log/votes.py", "total = totally = 1\n", {"tally"}) == []
     assert len(retired_names("log/tally.py", "", {"tally"})) == 1
+    assert len(retired_names("log/votes.py", "def tell() -> None: ...\n", {"tell"})) == 1
+    assert (
+        retired_names("log/votes.py", "end = file.tell()\nwholesale = 1\n", {"tell", "whole"}) == []
+    )
+    assert len(retired_names("log/votes.py", "x.runInTurns = 1\n", {"in_turns"})) == 1
+    assert retired_names("log/votes.py", "turns = in_time = 1\n", {"in_turns"}) == []
 
 
 PLANTED = {

@@ -53,6 +53,8 @@ ORDER_FREE = {"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "
 ORDER_SHOWS = {"dict", "enumerate", "filter", "iter", "list", "map", "next", "tuple", "zip"}
 # Decorators that hand a function to a command line or to pytest.
 REGISTERING = {"command", "group", "fixture"}
+# Methods that Python itself named: of files.
+PYTHONS_OWN = {"tell"}
 # The words of an identifier, in snake case or camel case.
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 LEFTOVERS = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b|NotImplemented" + r"Error")
@@ -217,18 +219,26 @@ def _explained_elsewhere(
 
 
 def retired_names(path: str, source: str, retired: set[str]) -> list[str]:
-    """Return one line per module name or identifier that has one of these words as a part of it."""
+    """Return one line per module name or identifier that has one of these words as a part of it.
+
+    A word of several parts, `take_turns`, is one only where its parts stand together.
+    """
+    marked = [f"_{word}_" for word in sorted(retired)]
     names = dict.fromkeys(path.removesuffix(".py").split("/"), 1)
     for node in ast.walk(_parsed(source)):
         for attribute in ("name", "id", "attr", "arg", "asname"):
             name = getattr(node, attribute, None)
-            if isinstance(name, str):
+            if isinstance(name, str) and not (attribute == "attr" and name in PYTHONS_OWN):
                 names.setdefault(name, getattr(node, "lineno", 1))
     return [
         f"{path}:{line}: {name} has a word that is gone (docs/GLOSSARY.md)"
         for name, line in names.items()
-        if retired.intersection(word.lower() for word in WORD.findall(name))
+        if any(word in _in_words(name) for word in marked)
     ]
+
+
+def _in_words(name: str) -> str:
+    return f"_{'_'.join(WORD.findall(name))}_".lower()
 
 
 def _purity_faults(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:

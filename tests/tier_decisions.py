@@ -6,7 +6,7 @@ The model looks at every segment each time. The product decides from what change
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.ids import TopicIdPartition
 from firnline.log.log import Log
 from firnline.tiered.expiry import Decision, decide
@@ -48,7 +48,7 @@ class Listed:
 def decided(log: Any, tier: Listed, **options: Any) -> Decision:
     """Return what is decided on these segments, all steps at once."""
     where = TopicIdPartition(bytes(16), 0)
-    decision = whole(decide(log, Retained(tier, where, log), tier, **options))
+    decision = run_to_completion(decide(log, Retained(tier, where, log), tier, **options))
     assert isinstance(decision, Decision)
     return decision
 

@@ -122,10 +122,10 @@ def firnline(*arguments: str) -> str:
 
 def tier_status(bootstrap: str) -> list[dict[str, Any]]:
     """Return one row per partition of the topic: which offsets lie where."""
-    told = json.loads(
+    reported = json.loads(
         firnline("tier", "status", TOPIC, "--bootstrap-server", bootstrap, "--format", "json")
     )
-    return [row for row in told if row["topic"] == TOPIC]
+    return [row for row in reported if row["topic"] == TOPIC]
 
 
 @contextmanager

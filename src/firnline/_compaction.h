@@ -175,7 +175,7 @@ static int read_some(struct gathered *g, const struct body *b, const struct offs
     return g->count;
 }
 /* Whether all records were read, and were what the header says. */
-static int is_whole(const struct gathered *g) { return !g->is_bad && g->all.at == g->all.end; }
+static int is_complete(const struct gathered *g) { return !g->is_bad && g->all.at == g->all.end; }
 
 /* 1 all put, 0 the table is full, -1 not what the header says. */
 static int put_keys(const struct body *b, struct offsets *o, int64_t start_offset, int64_t keys_max) {
@@ -195,7 +195,7 @@ static int put_keys(const struct body *b, struct offsets *o, int64_t start_offse
             }
             put_le64(slot + 16, (uint64_t)k->offset + 1);
         }
-    return is_whole(&g) ? 1 : -1;
+    return is_complete(&g) ? 1 : -1;
 }
 
 static int survives(const struct keyed *k, const struct offsets *o, int drops_tombstones) {
@@ -252,7 +252,7 @@ static int put_survivors(const struct body *b, const struct offsets *o, int drop
             left->run = r->end;
             left->is_same = 0;
         }
-    if (!is_whole(&g)) return 0;
+    if (!is_complete(&g)) return 0;
     if (!shift && !left->is_same) put_bytes(left, left->run, g.all.end);
     if (!left->count) left->max_delta = 0;
     return 1;

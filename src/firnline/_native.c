@@ -102,10 +102,10 @@ static uint32_t any_crc_on(uint32_t before, const uint8_t *at, size_t size) {
 /* Whether owner[start:end], which are the bytes at `at`, have the CRC; -1 with an exception. */
 static int has_crc(PyObject *owner, Py_ssize_t start, Py_ssize_t end, const uint8_t *at, uint32_t wanted) {
     if (HAS_OWN_CRC && end - start <= OWN_CRC_BYTES_MAX) return crc_on(0, at, (size_t)(end - start)) == wanted;
-    PyObject *whole = PyMemoryView_FromObject(owner);
-    PyObject *part = whole ? PySequence_GetSlice(whole, start, end) : NULL;
+    PyObject *view = PyMemoryView_FromObject(owner);
+    PyObject *part = view ? PySequence_GetSlice(view, start, end) : NULL;
     PyObject *found = part ? PyObject_CallOneArg(crc32c, part) : NULL;
-    Py_XDECREF(whole);
+    Py_XDECREF(view);
     Py_XDECREF(part);
     if (!found) return -1;
     unsigned long crc = PyLong_AsUnsignedLong(found);

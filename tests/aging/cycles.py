@@ -220,8 +220,8 @@ class Life:
         mine = m14.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"a")
         sync = m14.SyncGroupRequest(generation_id=joined.generation_id, assignments=[mine], **who)
         assert line.ask(sync, 3).error_code == 0
-        beat = m12.HeartbeatRequest(generation_id=joined.generation_id, **who)
-        assert line.ask(beat, 3).error_code == 0
+        heartbeat = m12.HeartbeatRequest(generation_id=joined.generation_id, **who)
+        assert line.ask(heartbeat, 3).error_code == 0
         row = m08.OffsetCommitRequestPartition(partition_index=0, committed_offset=self._cycle)
         line.ask(
             m08.OffsetCommitRequest(

@@ -80,8 +80,8 @@ def produce(broker: Broker, topic: str, count: int) -> int:
         {"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "batch.num.messages": 1}
     )
     for number in range(count):
-        told = [lambda problem, message: acknowledged.append(message) if not problem else None]
-        producer.produce(topic, bytes(500), partition=number % PARTITIONS, callback=told[0])
+        reported = [lambda problem, message: acknowledged.append(message) if not problem else None]
+        producer.produce(topic, bytes(500), partition=number % PARTITIONS, callback=reported[0])
     assert producer.flush(WAIT_S) == 0
     return len(acknowledged)
 

@@ -46,7 +46,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def looks(port: int) -> dict[str, float]:
+def collections(port: int) -> dict[str, float]:
     """How often Python's collector of cycles has run, by its generation."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         lines = answer.read().decode().splitlines()
@@ -83,7 +83,7 @@ def test_the_collector_of_cycles_runs_in_a_single_node(tmp_path: Path) -> None:
     broker = Broker(tmp_path / "data", options=["-X", f"firnline.metrics.port={port}"])
     broker.start()
     try:
-        before = looks(port)
-        wait_until(lambda: looks(port)["1"] >= before["1"] + 3)  # one in two seconds
+        before = collections(port)
+        wait_until(lambda: collections(port)["1"] >= before["1"] + 3)  # one in two seconds
     finally:
         assert broker.stop() == 0

@@ -23,7 +23,7 @@ from tests.chaos.kill import OPTIONS, Report, probe
 from tests.chaos.workload import (
     PATIENCE_S,
     SILENT,
-    Judge,
+    Checker,
     Workload,
     make_topic,
     read_all,
@@ -110,7 +110,7 @@ def run_power_cuts(directory: Path, cuts: int, seed: int) -> Report:
         make_topic(broker.bootstrap, TOPIC, PARTITIONS, internal_segment_bytes="65536")
         make_topic(broker.bootstrap, "probe", 1)
         work = stack.enter_context(Workload(broker.bootstrap, TOPIC, PARTITIONS, value_bytes=20))
-        judge = Judge(TOPIC, PARTITIONS)
+        checker = Checker(TOPIC, PARTITIONS)
         with Clerk(broker.bootstrap) as clerk:
             for _ in range(cuts):
                 work.await_acks(100)
@@ -126,7 +126,7 @@ def run_power_cuts(directory: Path, cuts: int, seed: int) -> Report:
                 probe(broker)
                 report.back_ms.append((time.monotonic() - started) * 1000)
                 with work.paused():
-                    faults = violations(acked, judge.read(broker.bootstrap))
+                    faults = violations(acked, checker.read(broker.bootstrap))
                     faults += check_metadata(broker.bootstrap, topics, committed)
                 report.violations += [f"cut {report.faults}: {fault}" for fault in faults]
         work.finish()

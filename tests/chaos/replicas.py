@@ -30,7 +30,7 @@ from tests.peers.nodes import (
     bytes_in,
     eventually,
 )
-from tests.peers.topics import await_partitions, cluster_of, is_whole
+from tests.peers.topics import await_partitions, cluster_of, is_complete
 
 TOPIC, PARTITIONS, REPLICAS = "copied", 3, 3
 SETTINGS = {
@@ -44,7 +44,7 @@ APART: Sequence[tuple[str, str]] = [(FIRNLINE, CONTROLLER)] * 3 + [(FIRNLINE, BR
 TOGETHER: Sequence[tuple[str, str]] = [(FIRNLINE, COMBINED)] * REPLICAS
 Step = Callable[[Cluster, Workload], None]
 _LONG_SESSION_S = 60
-_HEARD_S = _LONG_SESSION_S / 3  # much longer than anybody needs to hear of a change
+_LEARNT_WITHIN_S = _LONG_SESSION_S / 3  # much longer than anybody needs to hear of a change
 
 
 def run_cluster_kills(
@@ -218,7 +218,7 @@ def _still_counts_on(cluster: Cluster, gone: Node) -> list[str]:
         return not faults
 
     with contextlib.suppress(AssertionError):
-        eventually(f"nobody counts on {gone}", nobody_does, within_s=_HEARD_S)
+        eventually(f"nobody counts on {gone}", nobody_does, within_s=_LEARNT_WITHIN_S)
     return faults
 
 
@@ -233,7 +233,7 @@ def _victims(cluster: Cluster, rng: random.Random) -> list[Node]:
 def await_in_sync(admin: AdminClient) -> None:
     """Wait until all replicas of all partitions are in sync."""
 
-    await_partitions(admin, TOPIC, PARTITIONS, is_whole)
+    await_partitions(admin, TOPIC, PARTITIONS, is_complete)
 
 
 def differences(nodes: list[Node]) -> list[str]:

@@ -119,10 +119,10 @@ def test_a_start_is_refused_with_what_is_wrong_and_what_to_do(
     # Not by way of `start`, which would format what is not formatted.
     node.launch()
     eventually("an end of the process", lambda: not node.is_running)
-    told = node.log_text()[before:]
-    assert "Traceback" not in told
+    reported = node.log_text()[before:]
+    assert "Traceback" not in reported
     for words in (str(node.data), *said):
-        assert words in told, told
+        assert words in reported, reported
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def _damage_snapshots_and_lose_the_first_segment(node: Node) -> None:
     ],
     ids=["flipped", "cut", "zeros", "and the log does not begin at 0"],
 )
-def test_a_damaged_snapshot_is_set_aside_and_the_rest_comes_from_log_or_leader(
+def test_a_damaged_snapshot_is_renamed_and_the_rest_comes_from_log_or_leader(
     victim: Victim, harm: Callable[[Node], object], said: str
 ) -> None:
     node = victim.damage(lambda n: (os.chmod(_newest(n), 0o644), harm(n)))
@@ -172,9 +172,9 @@ def test_a_damaged_snapshot_is_set_aside_and_the_rest_comes_from_log_or_leader(
     node.start()
     view = await_caught_up(victim.cluster)
     assert view.ends[node.node_id] >= view.high_watermark
-    told = node.log_text()[before:]
-    assert said in told, told
-    assert str(node.metadata) in told
+    reported = node.log_text()[before:]
+    assert said in reported, reported
+    assert str(node.metadata) in reported
     damaged = list(node.metadata.glob("*.checkpoint.damaged"))
     assert damaged
     (row,) = snapshots_of([QuorumMember(node.node_id, "follower", f"127.0.0.1:{node.port}")])
@@ -200,7 +200,7 @@ def test_the_directory_of_another_cluster_is_refused_by_its_voters(victim: Victi
     before = len(node.log_text())
     node.launch()
     eventually("an end of the process", lambda: not node.is_running)
-    told = node.log_text()[before:]
-    assert "cluster" in told
-    assert other in told or "INCONSISTENT_CLUSTER_ID" in told, told
-    assert "Traceback" not in told
+    reported = node.log_text()[before:]
+    assert "cluster" in reported
+    assert other in reported or "INCONSISTENT_CLUSTER_ID" in reported, reported
+    assert "Traceback" not in reported

@@ -20,17 +20,17 @@ def test_ten_kills_lose_double_and_reorder_nothing(
 ) -> None:
     """The session of the killed broker lasts ten minutes here: only a broker that knows its own earlier
     incarnation dead is back before that."""
-    _judge(tmp_path, CYCLES, 1, capsys)
+    _check(tmp_path, CYCLES, 1, capsys)
 
 
 @pytest.mark.soak
 def test_fifty_kills_lose_double_and_reorder_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _judge(tmp_path, SOAK_CYCLES, 2, capsys)
+    _check(tmp_path, SOAK_CYCLES, 2, capsys)
 
 
-def _judge(tmp_path: Path, cycles: int, seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+def _check(tmp_path: Path, cycles: int, seed: int, capsys: pytest.CaptureFixture[str]) -> None:
     report = run_kills(tmp_path / "data", cycles, seed)
     with capsys.disabled():
         print(f"\nkill -9: {report}")
@@ -56,6 +56,6 @@ GOOD: Positions = {0: [(0, 0), (1, 1), (2, 2), (3, 3)]}
         ([(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)], "5 of 4 records sent"),
     ],
 )
-def test_the_judge_sees(found: list[tuple[int, int]], said: str) -> None:
+def test_the_checker_sees(found: list[tuple[int, int]], said: str) -> None:
     assert violations(GOOD, GOOD, {0: 4}) == []
     assert any(said in fault for fault in violations(GOOD, {0: found}, {0: 4}))

@@ -20,7 +20,7 @@ from tests.peers.nodes import (
     Node,
     eventually,
 )
-from tests.peers.topics import await_partition, is_led, is_whole
+from tests.peers.topics import await_partition, is_complete, is_led
 from tests.wire.line import Line
 
 TOPIC, ALONE = "damaged", "alone"
@@ -32,7 +32,7 @@ _CONFIG = {"min.insync.replicas": "2"}
 @pytest.mark.parametrize(
     "controller", [FIRNLINE, pytest.param(KAFKA, marks=pytest.mark.peer)], ids=str
 )
-def test_a_damaged_replica_is_led_by_others_and_comes_back_mended(
+def test_a_damaged_replica_is_led_by_others_and_comes_back_repaired(
     tmp_path: Path, controller: str
 ) -> None:
     """Each of these brokers has one log directory: Kafka's controller takes LOST from it all the same.
@@ -73,7 +73,7 @@ def test_a_damaged_replica_is_led_by_others_and_comes_back_mended(
             (damaged.data / f"{TOPIC}-0").rename(tmp_path / "away")
             flip_a_byte(damaged, ALONE)
             damaged.start()
-            await_partition(admin, TOPIC, is_whole)
+            await_partition(admin, TOPIC, is_complete)
             await_partition(admin, ALONE, is_led)
             for name in (TOPIC, ALONE):
                 await_offline(cluster, name, [])

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.chaos.replicas import SETTINGS
 from tests.chaos.workload import PATIENCE_S, SILENT, Workload, read_all, violations
 from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, Cluster, eventually
-from tests.peers.topics import await_partition, is_whole, partitions_of
+from tests.peers.topics import await_partition, is_complete, partitions_of
 
 TOPIC = "wiped"
 BROKERS = (2, 3, 4)
@@ -32,7 +32,7 @@ def test_a_broker_on_a_new_disk_leads_again(tmp_path: Path) -> None:
             await_partition(admin, TOPIC, lambda it: BROKERS[0] not in it.isrs)
             wiped.wipe()
             wiped.start()
-            await_partition(admin, TOPIC, is_whole)
+            await_partition(admin, TOPIC, is_complete)
             eventually("it leads again", lambda: _elected(admin), within_s=PATIENCE_S)
             work.await_acks(500)
             work.finish()

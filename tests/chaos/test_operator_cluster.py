@@ -187,7 +187,7 @@ def move(cluster: Cluster, topic: str, replicas: list[int]) -> None:
     assert all(p.error_code == 0 for t in answer.responses for p in t.partitions), answer
 
 
-def test_a_replica_that_differs_is_found_and_mended_as_the_doctor_says(cluster: Cluster) -> None:
+def test_a_replica_that_differs_is_found_and_repaired_as_the_doctor_says(cluster: Cluster) -> None:
     """Damage of before: another record of the right length and checksum, below what is committed."""
     topic, node_id = "forked", 4
     with Admin(cluster.bootstrap) as admin:

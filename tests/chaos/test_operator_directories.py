@@ -149,21 +149,21 @@ def test_old_metadata_beside_newer_logs_costs_no_record(base: Path) -> None:
     broker = node(base)
     with running(broker):
         assert {topic: numbers(broker, topic) for topic in TOPICS} == dict.fromkeys(TOPICS, ALL)
-    aside = sorted(path.name for path in (base / "b").glob("n*-stray"))
-    assert [name.partition(".")[0] for name in aside] == strays
+    renamed = sorted(path.name for path in (base / "b").glob("n*-stray"))
+    assert [name.partition(".")[0] for name in renamed] == strays
     assert all(
         f"{base / 'b' / name}: these records belong to no topic" in broker.log_text()
-        for name in aside
+        for name in renamed
     )
     code, found = doctor("--data-dir", base / "a", "--data-dir", base / "b")
     assert code == 3
     assert [(each["kind"], Path(each["where"]).name) for each in found["findings"]] == [
-        ("kept-aside", name) for name in aside
+        ("kept-aside", name) for name in renamed
     ]
     # The newer copy comes back, and each directory under its name: all is as it was.
     shutil.rmtree(base / "a")
     new.rename(base / "a")
-    for name in aside:
+    for name in renamed:
         (base / "b" / name).rename(base / "b" / name.partition(".")[0])
     with running(node(base)) as broker:
         assert {topic: numbers(broker, topic) for topic in newer} == dict.fromkeys(newer, ALL)

@@ -381,9 +381,9 @@ def test_a_full_disk_refuses_what_does_not_fit_and_loses_nothing(small_disk: Pat
         assert acked > 20
         assert refused_count > 20
         assert numbers(broker) == list(range(acked))
-        told = [line for line in broker.log_text().splitlines() if NO_SPACE in line]
-        assert 1 <= len(told) <= 5
-        assert f"{small_disk}/data/{TOPIC}-0" in told[0]
+        reported = [line for line in broker.log_text().splitlines() if NO_SPACE in line]
+        assert 1 <= len(reported) <= 5
+        assert f"{small_disk}/data/{TOPIC}-0" in reported[0]
         assert "Traceback" not in broker.log_text()
         broker.kill()
         grown = ["mount", "-o", "remount,size=64m", str(small_disk)]

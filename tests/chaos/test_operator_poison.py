@@ -104,7 +104,7 @@ def test_garbage_in_the_nodes_own_metadata_stops_it_in_words(filled: Path, tmp_p
     )
     poison(data, METADATA)
     broker = Broker(data, tier=tier)
-    with pytest.raises(Exception, match="what this release cannot act on") as told:
+    with pytest.raises(Exception, match="what this release cannot act on") as raised:
         broker.start()
-    assert "Traceback" not in str(told.value)
+    assert "Traceback" not in str(raised.value)
     assert "Traceback" not in broker.log_text()

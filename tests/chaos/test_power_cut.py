@@ -47,7 +47,7 @@ def test_a_hundred_power_cuts_lose_nothing_acknowledged(tmp_path: Path) -> None:
     assert report.violations == []
 
 
-def test_without_sync_a_power_cut_may_lose_and_the_judge_would_see_it(
+def test_without_sync_a_power_cut_may_lose_and_the_checker_would_see_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """firnline.acks.fsync=never is Kafka's promise: a copy on another broker. Here there is none, so a loss

@@ -89,12 +89,14 @@ def test_no_piece_is_begun_when_time_is_up(tmp_path: Path) -> None:
     assert calls == []
 
 
-def test_a_ledger_tells_nothing_of_the_machine(tmp_path: Path) -> None:
+def test_a_ledger_reports_nothing_of_the_machine(tmp_path: Path) -> None:
     """A violation brought the traceback of a node with it."""
     ledger = tmp_path / "soak.jsonl"
     files = [ROOT / "src/loop.py", Path(sys.prefix) / "json.py", Path("/else/where.py")]
-    told = [f'  File "{file}", line 3, in f\n' for file in files]
-    append(ledger, {"commit": "abc", "violations": [*told, f"{tempfile.gettempdir()}/run-3/log"]})
+    reported = [f'  File "{file}", line 3, in f\n' for file in files]
+    append(
+        ledger, {"commit": "abc", "violations": [*reported, f"{tempfile.gettempdir()}/run-3/log"]}
+    )
     [row] = read_ledger(ledger, "abc")
     names = ["src/loop.py", "json.py", "where.py"]
     assert row["violations"] == [

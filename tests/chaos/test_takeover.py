@@ -113,7 +113,7 @@ def leave_to(leader: Node, taker: Node) -> tuple[int, int]:
         Connection(*taker.address, timeout_s=PATIENCE_S) as groups,
         Connection(*taker.address, timeout_s=PATIENCE_S) as others,
     ):
-        beat = HeartbeatRequest(group_id="g0", generation_id=1, member_id="m")
+        heartbeat = HeartbeatRequest(group_id="g0", generation_id=1, member_id="m")
         stopping = threading.Thread(target=leader.stop)
         stopping.start()
         deadline = time.monotonic() + PATIENCE_S
@@ -122,7 +122,7 @@ def leave_to(leader: Node, taker: Node) -> tuple[int, int]:
             code, _ = fetched(groups, "g0")
             if code == Code.COORDINATOR_LOAD_IN_PROGRESS:
                 # No session runs meanwhile; once the groups are there, nobody knows this member.
-                beaten = others.ask(beat).error_code
+                beaten = others.ask(heartbeat).error_code
                 assert beaten in (Code.NONE, Code.UNKNOWN_MEMBER_ID)
                 others.ask(MetadataRequest(topics=None))
                 rounds += beaten == Code.NONE

@@ -31,7 +31,7 @@ def test_an_upgrade_under_load_gives_followers_their_epochs_and_costs_no_isr(
     cluster = Cluster(tmp_path, APART[2:], settings)
     with contextlib.ExitStack() as stack:
         proxies = {n: stack.enter_context(Proxy(node.address)) for n, node in cluster.nodes.items()}
-        cluster.told_ports |= {n: proxy.port for n, proxy in proxies.items()}
+        cluster.advertised_ports |= {n: proxy.port for n, proxy in proxies.items()}
         for node in cluster.nodes.values():
             assert isinstance(node, FirnlineNode)
             node.format_at = BEFORE
@@ -79,5 +79,7 @@ def fetches(proxies: dict[int, Proxy]) -> list[tuple[int, int, int]]:
 
 def epochs(proxies: dict[int, Proxy]) -> dict[int, int]:
     """Broker epochs, as heartbeats say them."""
-    beats = [p.request for p in list(proxies[1].seen)]
-    return {b.broker_id: b.broker_epoch for b in beats if isinstance(b, BrokerHeartbeatRequest)}
+    heartbeats = [p.request for p in list(proxies[1].seen)]
+    return {
+        b.broker_id: b.broker_epoch for b in heartbeats if isinstance(b, BrokerHeartbeatRequest)
+    }

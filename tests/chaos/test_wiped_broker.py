@@ -62,7 +62,7 @@ class Stage:
         members = [(FIRNLINE, CONTROLLER)] * 3 + [(FIRNLINE, BROKER)] * 2
         self.cluster = Cluster(directory, members, SETTINGS)
         self.proxies = {n: Proxy(self.cluster[n].address) for n in (*CONTROLLERS, A)}
-        self.cluster.told_ports |= {n: proxy.port for n, proxy in self.proxies.items()}
+        self.cluster.advertised_ports |= {n: proxy.port for n, proxy in self.proxies.items()}
 
     def ask(self, node_id: int, request: Any, version: int) -> Any:
         """Ask a node itself."""
@@ -260,7 +260,7 @@ class Race:
         assert self.proposed(taken) == {A: self.a_epoch, B: epoch}
         # No other change was written down since the first request was made.
         assert self.row(taken).partition_epoch == self.row(self.request).partition_epoch
-        self.is_whole()
+        self.check_complete()
 
     def _taken(self) -> list[Passing]:
         """Requests for this topic that the controller granted."""
@@ -268,7 +268,7 @@ class Race:
         answered = [(p, p.answer) for p in seen if isinstance(p.answer, AlterPartitionResponse)]
         return [p for p, answer in answered if not answer.error_code and not self.code_of(answer)]
 
-    def is_whole(self) -> None:
+    def check_complete(self) -> None:
         self.work.await_acks(40)
         self.work.finish()
         found = read_all(self.stage.cluster.bootstrap, self.topic, 1)

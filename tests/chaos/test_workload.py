@@ -3,7 +3,7 @@
 import pytest
 
 from tests.chaos import workload
-from tests.chaos.workload import Judge, Positions, violations
+from tests.chaos.workload import Checker, Positions, violations
 
 Bounds = dict[int, tuple[int, int]]
 
@@ -35,10 +35,10 @@ def test_a_long_chain_of_cuts_does_not_read_all_of_a_growing_log_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(workload, "OVERLAP", 20)
-    topic, judge = Topic(monkeypatch), Judge("cut", 1)
+    topic, checker = Topic(monkeypatch), Checker("cut", 1)
     for _ in range(20):
         topic.grow(100)
-        assert violations(topic.acked(), judge.read("")) == []
+        assert violations(topic.acked(), checker.read("")) == []
     assert max(topic.reads) == 1100
     assert [size for size in topic.reads if size > 200] == [1100]
 
@@ -49,37 +49,37 @@ def test_a_log_that_lost_what_was_read_before_is_found_out(
     monkeypatch: pytest.MonkeyPatch, rounds: int, overlap: int
 ) -> None:
     monkeypatch.setattr(workload, "OVERLAP", overlap)
-    topic, judge = Topic(monkeypatch), Judge("cut", 1)
+    topic, checker = Topic(monkeypatch), Checker("cut", 1)
     for _ in range(rounds):
         topic.grow(100)
-        judge.read("")
+        checker.read("")
     acked = topic.acked()
     del topic.rows[-7:]
-    [fault] = violations(acked, judge.read(""))
+    [fault] = violations(acked, checker.read(""))
     assert "7 acknowledged records lost" in fault
 
 
 def test_records_in_the_place_of_lost_ones_do_not_hide_the_loss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    topic, judge = Topic(monkeypatch), Judge("cut", 1)
+    topic, checker = Topic(monkeypatch), Checker("cut", 1)
     topic.grow(100)
-    judge.read("")
+    checker.read("")
     acked = topic.acked()
     topic.rows[-7:] = [(offset, offset + 1000) for offset in range(93, 100)]
-    [fault, *_] = violations(acked, judge.read(""))
+    [fault, *_] = violations(acked, checker.read(""))
     assert "7 acknowledged records lost" in fault
 
 
-def test_a_hole_in_what_was_read_before_is_found_out_by_the_next_whole_reading(
+def test_a_hole_in_what_was_read_before_is_found_out_by_the_next_full_reading(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(workload, "OVERLAP", 20)
-    topic, judge = Topic(monkeypatch), Judge("cut", 1, whole_every=3)
+    topic, checker = Topic(monkeypatch), Checker("cut", 1, complete_every=3)
     topic.grow(100)
-    judge.read("")
+    checker.read("")
     acked = topic.acked()
     del topic.rows[50]
-    found = [violations(acked, judge.read("")) for _ in range(3)]
+    found = [violations(acked, checker.read("")) for _ in range(3)]
     assert found[:2] == [[], []]
     assert "1 acknowledged records lost" in found[2][0]

@@ -17,8 +17,8 @@ from firnline.tiered.metadata.records import decode
 from firnline.tiered.spi import RemoteSegment, SegmentUpdate
 from tests.chaos.workload import PATIENCE_S, SILENT, Positions
 from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, QUICK, Cluster, Node
-from tests.peers.topics import await_partitions, is_whole
-from tests.worlds.whole import all_records
+from tests.peers.topics import await_partitions, is_complete
+from tests.worlds.decoded import all_records
 
 TOPIC, PARTITIONS, REPLICAS = "cold", 2, 3
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -75,7 +75,7 @@ def leaders(admin: AdminClient) -> dict[int, int]:
 
 def await_all_in_sync(admin: AdminClient) -> None:
     """Wait until every replica is in the ISR of its partition."""
-    await_partitions(admin, TOPIC, PARTITIONS, is_whole)
+    await_partitions(admin, TOPIC, PARTITIONS, is_complete)
 
 
 def local_start(node: Node, partition: int) -> int:

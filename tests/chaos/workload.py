@@ -240,22 +240,22 @@ class Reader:
         return faults
 
 
-class Judge:
+class Checker:
     """Reads a topic back after each fault: what is new since the last time, and now and then everything.
 
     A producer goes on meanwhile, so to read everything each time is to read ever more of it: the log grew by
     the time that reading took, until no reading ended.
     """
 
-    def __init__(self, topic: str, partitions: int, *, whole_every: int = 10) -> None:
+    def __init__(self, topic: str, partitions: int, *, complete_every: int = 10) -> None:
         self._topic = topic
-        self._whole_every = whole_every
+        self._complete_every = complete_every
         self._rounds = 0
         self._known: Positions = {partition: [] for partition in range(partitions)}
 
     def read(self, bootstrap: str) -> Positions:
         """Return what is in every partition now, read up to its high watermark."""
-        if self._rounds % self._whole_every == 0:
+        if self._rounds % self._complete_every == 0:
             self._known = {partition: [] for partition in self._known}
         self._rounds += 1
         after = {p: max(0, rows[-1][0] - OVERLAP) for p, rows in self._known.items() if rows}
@@ -331,11 +331,11 @@ def violations(acked: Positions, found: Positions, sent: dict[int, int] | None =
         at = dict(rows)
         there = set(numbers)
         name = f"partition {partition}"
-        told = acked.get(partition, [])
-        lost = [n for _, n in told if n not in there]
+        reported = acked.get(partition, [])
+        lost = [n for _, n in reported if n not in there]
         if lost:
             faults.append(f"{name}: {len(lost)} acknowledged records lost, first {min(lost)}")
-        moved = [n for offset, n in told if n in there and at.get(offset) != n]
+        moved = [n for offset, n in reported if n in there and at.get(offset) != n]
         if moved:
             faults.append(f"{name}: {len(moved)} records not at their offset, first {min(moved)}")
         if len(there) != len(numbers):

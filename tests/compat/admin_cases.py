@@ -28,11 +28,11 @@ from firnline.protocol.messages import k73_assign_replicas_to_dirs as m73
 from firnline.protocol.schema import Message, Struct
 
 CONTROLLER_NODE, BROKER_NODE = 1, 2
-NOBODY, STRANGER = (
+NOBODY, UNKNOWN_ID = (
     99,
     77,
 )  # a broker that is not there, and one that registered and does nothing more
-STRANGER_DIR, OTHER_ID = b"stranger dir id.", b"another topic id"
+UNKNOWN_DIR, OTHER_ID = b"stranger dir id.", b"another topic id"
 MOST = 2**31 - 1
 TOPIC, PARTITIONS = "t", 2
 SOON_MS = 30_000
@@ -46,7 +46,7 @@ class World:
     cluster_id: str
     topic_id: bytes
     leader_epoch: int
-    stranger_epoch: int
+    unknown_epoch: int
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def codes(message: Any) -> Iterator[str]:
                     yield from codes(item)
 
 
-def told(answer: Any) -> str:
+def reported(answer: Any) -> str:
     """Say what an answer tells, as words."""
     words = [(word, len(list(same))) for word, same in groupby(codes(answer))]
     return " ".join(word if count == 1 else f"{word}*{count}" for word, count in words)
@@ -89,8 +89,8 @@ def register(w_cluster_id: str) -> Message:
         name="metadata.version", min_supported_version=7, max_supported_version=30
     )
     return m62.BrokerRegistrationRequest(
-        broker_id=STRANGER, cluster_id=w_cluster_id, incarnation_id=OTHER_ID,
-        listeners=[listener], features=[feature], log_dirs=[STRANGER_DIR],
+        broker_id=UNKNOWN_ID, cluster_id=w_cluster_id, incarnation_id=OTHER_ID,
+        listeners=[listener], features=[feature], log_dirs=[UNKNOWN_DIR],
     )  # fmt: skip
 
 
@@ -180,8 +180,8 @@ def propose(w: World, **changes: Any) -> Message:
     """AlterPartition by broker 77, rightly but for what `changes` say."""
     topic_id = changes.pop("topic_id", w.topic_id)
     body = {
-        "broker_id": changes.pop("broker_id", STRANGER),
-        "broker_epoch": changes.pop("broker_epoch", w.stranger_epoch),
+        "broker_id": changes.pop("broker_id", UNKNOWN_ID),
+        "broker_epoch": changes.pop("broker_epoch", w.unknown_epoch),
     }
     isr = changes.pop("isr", [BROKER_NODE])
     row = {
@@ -195,11 +195,11 @@ def propose(w: World, **changes: Any) -> Message:
     return m56.AlterPartitionRequest(topics=[topic], **body)
 
 
-def beat(w: World, **changes: Any) -> Message:
+def heartbeat(w: World, **changes: Any) -> Message:
     """A heartbeat of broker 77 that stays fenced."""
     body = {
-        "broker_id": STRANGER,
-        "broker_epoch": w.stranger_epoch,
+        "broker_id": UNKNOWN_ID,
+        "broker_epoch": w.unknown_epoch,
         "current_metadata_offset": 0,
         "want_fence": True,
     } | changes
@@ -208,12 +208,12 @@ def beat(w: World, **changes: Any) -> Message:
 
 def place(w: World, **changes: Any) -> Message:
     """AssignReplicasToDirs by broker 77, which has no replica."""
-    body = {"broker_id": STRANGER, "broker_epoch": w.stranger_epoch} | {
+    body = {"broker_id": UNKNOWN_ID, "broker_epoch": w.unknown_epoch} | {
         name: changes.pop(name) for name in ("broker_id", "broker_epoch") if name in changes
     }
     row = m73.AssignedPartition(partition_index=changes.get("partition", 0))
     topic = m73.AssignedTopic(topic_id=changes.get("topic_id", w.topic_id), partitions=[row])
-    directory = m73.AssignedDirectory(id=changes.get("directory", STRANGER_DIR), topics=[topic])
+    directory = m73.AssignedDirectory(id=changes.get("directory", UNKNOWN_DIR), topics=[topic])
     return m73.AssignReplicasToDirsRequest(directories=[directory], **body)
 
 
@@ -269,10 +269,10 @@ TOPICS = (
     _b("on a broker below zero", lambda w: assigned([-1]), 7),
     _b("twice on a broker", lambda w: assigned([BROKER_NODE, BROKER_NODE]), 7),
     _b("on no broker", lambda w: assigned([]), 7),
-    _b("on a fenced broker alone", lambda w: assigned([STRANGER]), 7),
+    _b("on a fenced broker alone", lambda w: assigned([UNKNOWN_ID]), 7),
     _b("partitions from 1 on", lambda w: assigned([BROKER_NODE], first=1), 7),
     _b("partitions from -1 on", lambda w: assigned([BROKER_NODE], [BROKER_NODE], first=-1), 7),
-    _b("unequal replicas", lambda w: assigned([BROKER_NODE], [BROKER_NODE, STRANGER]), 7),
+    _b("unequal replicas", lambda w: assigned([BROKER_NODE], [BROKER_NODE, UNKNOWN_ID]), 7),
     _b("counts beside replicas", lambda w: assigned([BROKER_NODE], num_partitions=1), 7),
     _b("an unknown setting", lambda w: configured("what.ever", "1"), 7),
     _b("a setting of null", lambda w: configured("retention.ms", None), 7),
@@ -295,8 +295,8 @@ PARTITIONS_CASES = (
     _b("grow what climbs", lambda w: grow("../../etc", 3), 3),
     _b("grow onto nobody", lambda w: grow(TOPIC, 3, [NOBODY]), 3),
     _b("grow by fewer than assigned", lambda w: grow(TOPIC, 3, [BROKER_NODE], [BROKER_NODE]), 3),
-    _b("grow with other factors", lambda w: grow(TOPIC, 3, [BROKER_NODE, STRANGER]), 3),
-    _b("grow onto a fenced broker", lambda w: grow(TOPIC, 3, [STRANGER]), 3),
+    _b("grow with other factors", lambda w: grow(TOPIC, 3, [BROKER_NODE, UNKNOWN_ID]), 3),
+    _b("grow onto a fenced broker", lambda w: grow(TOPIC, 3, [UNKNOWN_ID]), 3),
     _b("grow twice", lambda w: grow(TOPIC, 3, times=2), 3),
     _b("move to nobody", lambda w: move([NOBODY]), 1),
     _b("move to one below zero", lambda w: move([-1]), 1),
@@ -345,8 +345,8 @@ CONFIGS = (
 )
 BROKERS = (
     _c("propose as nobody", lambda w: propose(w, broker_id=NOBODY), 3),
-    _c("propose in a later epoch", lambda w: propose(w, broker_epoch=w.stranger_epoch + 1), 3),
-    _c("propose in an earlier epoch", lambda w: propose(w, broker_epoch=w.stranger_epoch - 1), 3),
+    _c("propose in a later epoch", lambda w: propose(w, broker_epoch=w.unknown_epoch + 1), 3),
+    _c("propose in an earlier epoch", lambda w: propose(w, broker_epoch=w.unknown_epoch - 1), 3),
     _c("propose in no epoch", lambda w: propose(w, broker_epoch=-1), 3),
     _c("propose for an unknown id", lambda w: propose(w, topic_id=OTHER_ID), 3),
     _c("propose for an unknown id, v2", lambda w: propose(w, topic_id=OTHER_ID), 2),
@@ -358,17 +358,21 @@ BROKERS = (
     _c("propose without leading", propose, 3),
     _c("propose without leading, v2", propose, 2),
     _c("propose nobody", lambda w: propose(w, isr=[]), 3),
-    _c("beat as nobody", lambda w: beat(w, broker_id=NOBODY), 1),
-    _c("beat in a later epoch", lambda w: beat(w, broker_epoch=w.stranger_epoch + 1), 1),
-    _c("beat in an earlier epoch", lambda w: beat(w, broker_epoch=w.stranger_epoch - 1), 1),
-    _c("beat in no epoch", lambda w: beat(w, broker_epoch=-1), 1),
-    _c("beat rightly", beat, 1),
-    _c("beat from the future", lambda w: beat(w, current_metadata_offset=1 << 60), 1),
-    _c("beat with a strange directory failed", lambda w: beat(w, offline_log_dirs=[OTHER_ID]), 1),
-    _c("beat to shut down", lambda w: beat(w, want_shut_down=True), 1),
+    _c("beat as nobody", lambda w: heartbeat(w, broker_id=NOBODY), 1),
+    _c("beat in a later epoch", lambda w: heartbeat(w, broker_epoch=w.unknown_epoch + 1), 1),
+    _c("beat in an earlier epoch", lambda w: heartbeat(w, broker_epoch=w.unknown_epoch - 1), 1),
+    _c("beat in no epoch", lambda w: heartbeat(w, broker_epoch=-1), 1),
+    _c("beat rightly", heartbeat, 1),
+    _c("beat from the future", lambda w: heartbeat(w, current_metadata_offset=1 << 60), 1),
+    _c(
+        "beat with a strange directory failed",
+        lambda w: heartbeat(w, offline_log_dirs=[OTHER_ID]),
+        1,
+    ),
+    _c("beat to shut down", lambda w: heartbeat(w, want_shut_down=True), 1),
     _c("place as nobody", lambda w: place(w, broker_id=NOBODY), 0),
-    _c("place in a later epoch", lambda w: place(w, broker_epoch=w.stranger_epoch + 1), 0),
-    _c("place in an earlier epoch", lambda w: place(w, broker_epoch=w.stranger_epoch - 1), 0),
+    _c("place in a later epoch", lambda w: place(w, broker_epoch=w.unknown_epoch + 1), 0),
+    _c("place in an earlier epoch", lambda w: place(w, broker_epoch=w.unknown_epoch - 1), 0),
     _c("place an unknown id", lambda w: place(w, topic_id=OTHER_ID), 0),
     _c("place an unknown partition", lambda w: place(w, partition=MOST), 0),
     _c("place what others have", place, 0),

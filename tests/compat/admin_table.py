@@ -131,7 +131,7 @@ place in a strange directory | NONE NOT_LEADER_OR_FOLLOWER
 forget nobody | BROKER_ID_NOT_REGISTERED
 forget one below zero | BROKER_ID_NOT_REGISTERED
 """
-TOLD: dict[str, str] = {
+REPORTED: dict[str, str] = {
     name.strip(): codes.strip()
     for name, codes in (row.rsplit("|", 1) for row in _TABLE.strip().splitlines())
 }

@@ -1,7 +1,8 @@
 """Batches of every codec into topics of every compression.type. WORLD.
 
-What Apache Kafka 4.3.1 answers and stores stands in `TOLD`, asked on 2026-11-23; `test_compression_type.py`
-asks both. Records are compared decoded: how well a library compresses is its own affair.
+What Apache Kafka 4.3.1 answers and stores stands in `REPORTED`, asked on 2026-11-23;
+`test_compression_type.py` asks both. Records are compared decoded: how well a library compresses is its own
+affair.
 """
 
 import struct
@@ -202,7 +203,7 @@ def _stored(case: Case) -> str:
     return said + (" as sent" if codec == sent else "")
 
 
-TOLD = {case.name: _stored(case) for case in CASES if " to-" in case.name} | {
+REPORTED = {case.name: _stored(case) for case in CASES if " to-" in case.name} | {
     "log append time": "zstd 0x8 -1 -1 -1 1000 now now now x5",
     "log append time, same codec": "zstd 0x8 -1 -1 -1 1000 now now now x5 as sent",
     "keys": f"zstd 0x0 {_AS_KEYED}",
@@ -238,7 +239,7 @@ OURS = dict.fromkeys(("garbage", "cut off", "a codec nobody knows"), "INVALID_RE
 SAME_ROWS = {case.name for case in CASES if " to-" in case.name} | {"keys", "log append time"}
 
 
-def told(target: Target, case: Case, asked_ms: int) -> str:
+def reported(target: Target, case: Case, asked_ms: int) -> str:
     """Produce the batch; return its error code, or what is stored of it: codec, other attributes, producer,
     base time, times of records, greatest time, records; and whether its body is as it was sent.
     """

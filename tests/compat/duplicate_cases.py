@@ -1,6 +1,6 @@
 """Requests that name the same topic, partition, group or resource twice. WORLD.
 
-What Apache Kafka 4.3.1 answers stands in `TOLD`, asked on 2026-11-23; `test_duplicates.py` asks both.
+What Apache Kafka 4.3.1 answers stands in `REPORTED`, asked on 2026-11-23; `test_duplicates.py` asks both.
 An answer is compared as the names and error codes in it, in no order: Kafka's own comes of its hash tables.
 """
 
@@ -86,7 +86,7 @@ def _rows(value: Any, ids: dict[bytes, str]) -> str:
     return ":".join(word for word in words if word)
 
 
-def told(answer: Any, world: World) -> str:
+def reported(answer: Any, world: World) -> str:
     """Say what an answer names, as words."""
     return _rows(answer, {topic_id: f"id-{name}" for name, topic_id in world.topic_ids.items()})
 
@@ -394,7 +394,7 @@ the quorum twice | (@:(0:UNKNOWN 0:UNKNOWN))
 the quorum's topic twice | (@:(0:UNKNOWN) @:(0:UNKNOWN))
 raise a feature twice | INVALID_UPDATE_VERSION
 """
-TOLD: dict[str, str] = {
+REPORTED: dict[str, str] = {
     name.strip(): words.strip()
     for name, words in (row.split("|", 1) for row in _TABLE.strip("\n").splitlines())
 }

@@ -1,7 +1,7 @@
 """Requests to a controller, good and bad, and what Apache Kafka 4.3.1 answers to each. WORLD.
 
 The table is the arbiter's word: `test_quorum_requests.py` asks Kafka and us the same questions. An answer is
-compared as a line of words (`told`), in which ids, epochs and offsets of this run have names.
+compared as a line of words (`reported`), in which ids, epochs and offsets of this run have names.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ from firnline.protocol.messages import (
 from firnline.protocol.schema import Message, Struct
 
 LEADER, FOLLOWER = "leader", "follower"
-STRANGER = 77  # no voter, no broker
+UNKNOWN_ID = 77  # no voter, no broker
 OTHER_ID = b"another dir id.."
 HUGE = 1 << 40
 
@@ -196,7 +196,7 @@ def register(w: World, **changes: Any) -> Message:
         for name, (low, high) in features.items()
     ]
     body = {
-        "broker_id": STRANGER,
+        "broker_id": UNKNOWN_ID,
         "cluster_id": w.cluster_id,
         "incarnation_id": OTHER_ID,
         "listeners": [
@@ -209,9 +209,9 @@ def register(w: World, **changes: Any) -> Message:
     return k62_broker_registration.BrokerRegistrationRequest(features=rows, **body)
 
 
-def beat(w: World, **changes: Any) -> Message:
+def heartbeat(w: World, **changes: Any) -> Message:
     """A heartbeat of a broker that is not there."""
-    body = {"broker_id": STRANGER, "broker_epoch": 5, "current_metadata_offset": 1} | changes
+    body = {"broker_id": UNKNOWN_ID, "broker_epoch": 5, "current_metadata_offset": 1} | changes
     return k63_broker_heartbeat.BrokerHeartbeatRequest(**body)
 
 
@@ -224,13 +224,13 @@ def register_controller(w: World, **changes: Any) -> Message:
         )
         for name, (low, high) in features.items()
     ]
-    body = {"controller_id": STRANGER, "incarnation_id": OTHER_ID} | changes
+    body = {"controller_id": UNKNOWN_ID, "incarnation_id": OTHER_ID} | changes
     return k70_controller_registration.ControllerRegistrationRequest(features=rows, **body)
 
 
 def producer_ids(w: World, **changes: Any) -> Message:
     """AllocateProducerIds for a broker that is not there."""
-    body = {"broker_id": STRANGER, "broker_epoch": 5} | changes
+    body = {"broker_id": UNKNOWN_ID, "broker_epoch": 5} | changes
     return k67_allocate_producer_ids.AllocateProducerIdsRequest(**body)
 
 
@@ -273,12 +273,12 @@ def in_envelope(request: Message, version: int, *, cut: int = 0, **rest: Any) ->
 # ------------------------------------------------------------------------------------------ answers
 
 
-def told(answer: Any, w: World) -> str:
+def reported(answer: Any, w: World) -> str:
     """Say what an answer tells, with names for what differs between runs."""
     words = list(_codes(answer))
     row = _partition_row(answer)
     if row is not None:
-        words += list(_told_of(row, w))
+        words += list(_reported_of(row, w))
     endpoints = getattr(answer, "node_endpoints", None) or ()
     words += [f"at:{_node(e.node_id, w)}" for e in endpoints]
     return " ".join(words)
@@ -305,7 +305,7 @@ def _partition_row(answer: Any) -> Any:
     return None
 
 
-def _told_of(row: Any, w: World) -> Iterator[str]:
+def _reported_of(row: Any, w: World) -> Iterator[str]:
     leader = getattr(row, "current_leader", row)
     if hasattr(leader, "leader_id"):
         yield f"leader:{_node(leader.leader_id, w)}@{_epoch(leader.leader_epoch, w)}"

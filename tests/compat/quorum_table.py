@@ -11,9 +11,8 @@ from tests.compat.quorum_cases import (
     HUGE,
     LEADER,
     OTHER_ID,
-    STRANGER,
+    UNKNOWN_ID,
     Case,
-    beat,
     begin,
     create_topic,
     delete_topic,
@@ -22,6 +21,7 @@ from tests.compat.quorum_cases import (
     end,
     envelope,
     fetch,
+    heartbeat,
     in_envelope,
     producer_ids,
     register,
@@ -119,7 +119,7 @@ FETCHES = (
         lambda w: fetch(w, max_bytes=0, p_fetch_offset=w.end_offset - 1), _RECORDS,
     ),
     Case("a nobody", LEADER, 18, lambda w: fetch(w, replica_id=-1), _OK),
-    Case("a stranger", LEADER, 18, lambda w: fetch(w, replica_id=STRANGER), _OK),
+    Case("a stranger", LEADER, 18, lambda w: fetch(w, replica_id=UNKNOWN_ID), _OK),
     Case("a session", LEADER, 18, lambda w: fetch(w, session_id=5, session_epoch=3), _OK),
 )  # fmt: skip
 
@@ -263,7 +263,7 @@ VOTES = (
         _vote_error("INVALID_VOTER_KEY"),
     ),
     Case(
-        "meant for a stranger", LEADER, 2, lambda w: vote(w, voter_id=STRANGER),
+        "meant for a stranger", LEADER, 2, lambda w: vote(w, voter_id=UNKNOWN_ID),
         _vote_error("INVALID_VOTER_KEY"),
     ),
     Case("meant for nobody", LEADER, 2, lambda w: vote(w, voter_id=-1), _REFUSED),
@@ -292,7 +292,7 @@ VOTES = (
     ),
     Case(
         "by a stranger", FOLLOWER, 2,
-        lambda w: vote(w, voter_id=w.follower, replica_id=STRANGER), _REFUSED,
+        lambda w: vote(w, voter_id=w.follower, replica_id=UNKNOWN_ID), _REFUSED,
     ),
     Case("by the one that is asked", LEADER, 2, lambda w: vote(w, replica_id=w.leader), _REFUSED),
     Case("another topic", LEADER, 2, lambda w: vote(w, name="foo"), "INVALID_REQUEST"),
@@ -438,8 +438,8 @@ REGISTRATIONS = (
         "INVALID_REGISTRATION",
     ),
     Case("broker, to a follower", FOLLOWER, 4, register, "NOT_CONTROLLER"),
-    Case("heartbeat, unknown", LEADER, 2, beat, "STALE_BROKER_EPOCH"),
-    Case("heartbeat, to a follower", FOLLOWER, 2, beat, "NOT_CONTROLLER"),
+    Case("heartbeat, unknown", LEADER, 2, heartbeat, "STALE_BROKER_EPOCH"),
+    Case("heartbeat, to a follower", FOLLOWER, 2, heartbeat, "NOT_CONTROLLER"),
     Case("producer ids, unknown", LEADER, 0, producer_ids, "STALE_BROKER_EPOCH"),
     Case("producer ids, of a follower", FOLLOWER, 0, producer_ids, "NOT_CONTROLLER"),
     Case("controller, to a follower", FOLLOWER, 0, register_controller, "NOT_CONTROLLER"),
@@ -507,7 +507,7 @@ DISTURBING = (
     Case(
         "vote of a stranger, long log", FOLLOWER, 2,
         lambda w: vote(
-            w, voter_id=w.follower, replica_id=STRANGER, replica_epoch=w.epoch + 1,
+            w, voter_id=w.follower, replica_id=UNKNOWN_ID, replica_epoch=w.epoch + 1,
             pre_vote=False, last_offset=HUGE,
         ),
         "NONE NONE leader:none@next granted",

@@ -12,15 +12,15 @@ from tests.compat.admin_cases import (
     CONTROLLER_NODE,
     PARTITIONS,
     PARTS,
-    STRANGER,
     TOPIC,
+    UNKNOWN_ID,
     Case,
     World,
     create,
     register,
-    told,
+    reported,
 )
-from tests.compat.admin_table import NOT_ASKED, OURS, TOLD
+from tests.compat.admin_table import NOT_ASKED, OURS, REPORTED
 from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, KAFKA, Cluster, eventually
 from tests.peers.nodes import QUICK as SETTINGS
 from tests.wire.line import Line
@@ -34,11 +34,11 @@ class Asked:
     def __init__(self, cluster: Cluster, kind: str) -> None:
         self.cluster, self.kind = cluster, kind
         made = self.ask(BROKER_NODE, create(TOPIC, num_partitions=PARTITIONS), 7)
-        assert told(made) == "NONE", made
+        assert reported(made) == "NONE", made
         eventually("the topic is there and led", self._is_led)
         registered = self.ask(CONTROLLER_NODE, register(cluster.cluster_id), 4)
         assert registered.error_code == 0
-        assert STRANGER > BROKER_NODE
+        assert UNKNOWN_ID > BROKER_NODE
         row = self.ask(BROKER_NODE, MetadataRequest(topics=None), 12).topics[0]
         epoch = row.partitions[0].leader_epoch
         self.world = World(cluster.cluster_id, row.topic_id, epoch, registered.broker_epoch)
@@ -67,7 +67,7 @@ class Asked:
     def answer(self, case: Case) -> str:
         """Ask and say what was told, or that the connection was closed."""
         try:
-            return told(self.ask(case.to, case.ask(self.world), case.version))
+            return reported(self.ask(case.to, case.ask(self.world), case.version))
         except (AssertionError, OSError) as problem:
             return str(problem)
 
@@ -97,7 +97,7 @@ def test_a_bad_request_gets_the_code_that_kafka_gives_and_changes_nothing(
     """One test a part of the table, so that all wrong answers are seen at once."""
     wrong = []
     for case in PARTS[part]:
-        wanted = TOLD[case.name]
+        wanted = REPORTED[case.name]
         if asked.kind == FIRNLINE:
             wanted = OURS.get(case.name, wanted)
         elif case.name in NOT_ASKED:

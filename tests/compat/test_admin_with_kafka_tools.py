@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.mixed.copies import told_by
+from tests.mixed.copies import reported_by
 from tests.peers import kafka
 from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, QUICK, Cluster, Node, eventually
 from tests.peers.tools import ToolFailed, Tools
@@ -62,8 +62,8 @@ class Shop:
         placed = [sorted(map(int, each.split(":"))) for each in replicas.split(",")]
 
         def is_known(node: Node) -> bool:
-            told = told_by(node, [topic])
-            isrs = [sorted(isr) for _, (leader, _, isr) in sorted(told.items()) if leader >= 0]
+            reported = reported_by(node, [topic])
+            isrs = [sorted(isr) for _, (leader, _, isr) in sorted(reported.items()) if leader >= 0]
             return isrs == placed
 
         for node in self.cluster.brokers:
@@ -84,19 +84,19 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield Shop(cluster, tools)
 
 
-def test_the_tool_for_moves_plans_moves_looks_and_lifts_its_throttle(shop: Shop) -> None:
+def test_the_tool_for_moves_plans_moves_verifies_and_lifts_its_throttle(shop: Shop) -> None:
     topics = shop.cluster.directory / "topics.json"
     topics.write_text(json.dumps({"version": 1, "topics": [{"topic": "moved"}]}))
-    told = shop.use(
+    reported = shop.use(
         "reassign", "--generate", "--topics-to-move-json-file", str(topics),
         "--broker-list", "2,3,4",
     )  # fmt: skip
-    assert str(shop.cluster[2].data) in told, "it says in which directory each replica is"
+    assert str(shop.cluster[2].data) in reported, "it says in which directory each replica is"
     there = {"topic": "moved", "partition": 0, "replicas": [4, 3]}
     elsewhere = {"topic": "moved", "partition": 1, "replicas": [2, 4]}
     plan = shop.plan("plan", there, elsewhere)
-    told = shop.use("reassign", "--execute", *plan, "--throttle", "100000000")
-    assert "Successfully started partition reassignments for moved-0,moved-1" in told
+    reported = shop.use("reassign", "--execute", *plan, "--throttle", "100000000")
+    assert "Successfully started partition reassignments for moved-0,moved-1" in reported
     rates = ("configs", "--entity-type", "brokers", "--entity-name", "2", "--describe")
     shop.until(lambda said: "leader.replication.throttled.rate=100000000" in said, *rates)
     shop.until(
@@ -132,8 +132,8 @@ def test_a_move_to_a_broker_that_is_down_is_called_off(shop: Shop) -> None:
     # There is none, and the tool would ask the broker that is down to lift it.
     plan = (*plan, "--preserve-throttles")
     shop.until(lambda said: "is still in progress" in said, "reassign", "--verify", *plan)
-    told = shop.use("reassign", "--cancel", *plan)
-    assert "Successfully cancelled partition reassignment for: stuck-0" in told
+    reported = shop.use("reassign", "--cancel", *plan)
+    assert "Successfully cancelled partition reassignment for: stuck-0" in reported
     shop.cluster[4].start()
     shop.until(lambda said: "Replicas: 2,3" in said, "topics", "--describe", "--topic", "stuck")
 
@@ -146,21 +146,21 @@ def test_leaders_are_elected_and_unknown_partitions_named(shop: Shop) -> None:
     shop.cluster[2].stop()
     shop.cluster[2].start()
     shop.until(lambda said: _isr(said) == [2, 3, 4] and "Leader: 2" not in said, *look)
-    told = shop.use("leader-election", *one)
-    assert "Successfully completed leader election (PREFERRED) for partitions led-0" in told
+    reported = shop.use("leader-election", *one)
+    assert "Successfully completed leader election (PREFERRED) for partitions led-0" in reported
     shop.until(lambda said: "Leader: 2" in said, *look)
     wrong = ("--election-type", "unclean", "--topic", "nope", "--partition", "0")
     assert "UnknownTopicOrPartitionException" in shop.fails("leader-election", *wrong)
 
 
-def _isr(told: str) -> list[int]:
-    words = told.split("Isr: ")[1].split()[0]
+def _isr(reported: str) -> list[int]:
+    words = reported.split("Isr: ")[1].split()[0]
     return sorted(int(word) for word in words.split(","))
 
 
 def test_directories_are_described_and_a_plan_may_name_them(shop: Shop) -> None:
-    told = shop.use("log-dirs", "--describe", "--topic-list", "led")
-    found = json.loads(told[told.index("{") :])
+    reported = shop.use("log-dirs", "--describe", "--topic-list", "led")
+    found = json.loads(reported[reported.index("{") :])
     rows = {row["broker"]: row["logDirs"] for row in found["brokers"]}
     assert sorted(rows) == list(BROKERS)
     for broker, directories in rows.items():
@@ -197,16 +197,18 @@ def test_settings_are_altered_and_described_at_every_level(shop: Shop) -> None:
     assert "what.ever" in shop.fails(*topic, "--alter", "--add-config", "what.ever=1")
 
 
-def test_feature_levels_are_told_and_moved_where_all_nodes_act_on_them(shop: Shop) -> None:
+def test_feature_levels_are_reported_and_moved_where_all_nodes_act_on_them(shop: Shop) -> None:
     """A release version asks for every feature of it, those we lack as well: refused, with the way out."""
-    told = shop.use("features", "describe")
-    assert "FinalizedVersionLevel: 4.3-IV0" in told
+    reported = shop.use("features", "describe")
+    assert "FinalizedVersionLevel: 4.3-IV0" in reported
     level = ("--feature", "metadata.version=30")
     assert "metadata.version was upgraded to 30" in shop.use("features", "upgrade", *level)
     lowered = shop.use("features", "downgrade", "--feature", "group.version=0")
     assert "group.version was downgraded to 0" in lowered
-    told = shop.fails("features", "upgrade", "--release-version", "4.3")
-    assert "this controller supports levels 0 to 0; where a release version asks for all" in told
+    reported = shop.fails("features", "upgrade", "--release-version", "4.3")
+    assert (
+        "this controller supports levels 0 to 0; where a release version asks for all" in reported
+    )
     assert "FinalizedVersionLevel: 4.3-IV0" in shop.use("features", "describe")
 
 
@@ -232,8 +234,8 @@ def test_a_broker_that_left_is_forgotten_and_one_that_never_was_is_not(shop: Sho
     at = ("--bootstrap-server", shop.cluster.bootstrap)
     tools = shop.tools
     assert shop.cluster.cluster_id in tools.use("cluster", "cluster-id", *at)
-    told = tools.use("cluster", "list-endpoints", *at)
-    assert all(str(node.port) in told for node in shop.cluster.brokers)
+    reported = tools.use("cluster", "list-endpoints", *at)
+    assert all(str(node.port) in reported for node in shop.cluster.brokers)
     with pytest.raises(ToolFailed, match="BrokerIdNotRegistered"):
         tools.use("cluster", "unregister", *at, "--id", "77")
     gone = shop.cluster[4]

@@ -33,7 +33,7 @@ from tests.peers.nodes import (
     eventually,
 )
 from tests.peers.proxy import Proxy
-from tests.peers.topics import await_partition, is_led, is_whole
+from tests.peers.topics import await_partition, is_complete, is_led
 
 TOPIC, RECORDS = "near", 300
 
@@ -49,7 +49,7 @@ class RackCluster:
         for node in self.cluster.brokers:
             node.settings["broker.rack"] = f"r{node.node_id}"
             self.proxies[node.node_id] = proxy = stack.enter_context(Proxy(node.address))
-            self.cluster.told_ports[node.node_id] = proxy.port
+            self.cluster.advertised_ports[node.node_id] = proxy.port
         stack.enter_context(self.cluster)
         self.bootstrap = ",".join(f"127.0.0.1:{p.port}" for p in self.proxies.values())
         self.leader = self._make_topic()
@@ -58,7 +58,7 @@ class RackCluster:
     def _make_topic(self) -> int:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **SILENT})
         admin.create_topics([NewTopic(TOPIC, 1, 2)])[TOPIC].result(PATIENCE_S)
-        await_partition(admin, TOPIC, is_whole)
+        await_partition(admin, TOPIC, is_complete)
         producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", **SILENT})
         for number in range(RECORDS):
             producer.produce(TOPIC, b"%d" % number)
@@ -165,7 +165,7 @@ def questions(kind: str, directory: Path) -> dict[str, object]:
     with cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **SILENT})
         admin.create_topics([NewTopic(TOPIC, 1, 2)])[TOPIC].result(PATIENCE_S)
-        await_partition(admin, TOPIC, is_whole)
+        await_partition(admin, TOPIC, is_complete)
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", **SILENT})
         producer.produce(TOPIC, b"a")
         assert producer.flush(PATIENCE_S) == 0

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos.workload import PATIENCE_S, SILENT
 from tests.peers.nodes import BROKER, COMBINED, KAFKA, QUICK, Cluster, eventually
-from tests.peers.topics import await_partitions, is_whole
+from tests.peers.topics import await_partitions, is_complete
 
 pytestmark = pytest.mark.peer
 PARTITIONS, RECORDS = 2, 7
@@ -38,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(directory, [(KAFKA, COMBINED), (KAFKA, BROKER)], QUICK) as made:
         admin = AdminClient({"bootstrap.servers": made.bootstrap, **SILENT})
         admin.create_topics([NewTopic("t", PARTITIONS, 2)])["t"].result(PATIENCE_S)
-        await_partitions(admin, "t", PARTITIONS, is_whole)
+        await_partitions(admin, "t", PARTITIONS, is_complete)
         producer = Producer({"bootstrap.servers": made.bootstrap, "acks": "all", **SILENT})
         for number in range(RECORDS):
             producer.produce("t", b"%d" % number, partition=0)
@@ -47,34 +47,34 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made.kill()  # Kafka's broker does not stop without its controller
 
 
-def test_the_status_of_a_whole_cluster_is_told_without_what_only_ours_tell(
+def test_the_status_of_a_cluster_is_reported_without_what_only_ours_report(
     cluster: Cluster,
 ) -> None:
     def is_well() -> Any:
-        code, told = ask(cluster, "cluster", "status", "--brokers", "2")
-        return told if code == WELL else None
+        code, reported = ask(cluster, "cluster", "status", "--brokers", "2")
+        return reported if code == WELL else None
 
-    told: Any = eventually("all is well", is_well, within_s=PATIENCE_S)
-    assert told["cluster_id"] == cluster.cluster_id
-    assert (told["topics"], told["partitions"], told["problems"]) == (1, PARTITIONS, [])
-    rows = [(r["broker_id"], r["state"], r["broker_epoch"]) for r in told["brokers"]]
+    reported: Any = eventually("all is well", is_well, within_s=PATIENCE_S)
+    assert reported["cluster_id"] == cluster.cluster_id
+    assert (reported["topics"], reported["partitions"], reported["problems"]) == (1, PARTITIONS, [])
+    rows = [(r["broker_id"], r["state"], r["broker_epoch"]) for r in reported["brokers"]]
     assert rows == [(1, "alive", -1), (2, "alive", -1)]
-    assert [(r["replicas"], r["in_sync"]) for r in told["brokers"]] == [
+    assert [(r["replicas"], r["in_sync"]) for r in reported["brokers"]] == [
         (PARTITIONS, PARTITIONS)
     ] * 2
-    assert sum(row["leads"] for row in told["brokers"]) == PARTITIONS
-    assert told["quorum"]["leader_id"] == 1
-    assert told["features"]["metadata.version"] == 30
+    assert sum(row["leads"] for row in reported["brokers"]) == PARTITIONS
+    assert reported["quorum"]["leader_id"] == 1
+    assert reported["features"]["metadata.version"] == 30
 
 
-def test_topics_are_described_with_what_any_broker_tells(cluster: Cluster) -> None:
+def test_topics_are_described_with_what_any_broker_reports(cluster: Cluster) -> None:
     def is_committed() -> Any:
-        _, told = ask(cluster, "topic", "describe", "t")
-        found = [part["high_watermark"] for part in told["partitions"]]
-        return told if found == [RECORDS, 0] else None
+        _, reported = ask(cluster, "topic", "describe", "t")
+        found = [part["high_watermark"] for part in reported["partitions"]]
+        return reported if found == [RECORDS, 0] else None
 
-    told: Any = eventually("the records are committed", is_committed, within_s=PATIENCE_S)
-    for part in told["partitions"]:
+    reported: Any = eventually("the records are committed", is_committed, within_s=PATIENCE_S)
+    for part in reported["partitions"]:
         assert sorted(part["isr"]) == sorted(part["replicas"]) == [1, 2]
         assert part["leader"] in (1, 2)
         assert (part["log_start_offset"], part["followers"]) == (0, [])
@@ -83,27 +83,31 @@ def test_topics_are_described_with_what_any_broker_tells(cluster: Cluster) -> No
         assert [part[name] for name in unknown] == [-1] * 3
 
 
-def test_the_quorum_is_told(cluster: Cluster) -> None:
+def test_the_quorum_is_reported(cluster: Cluster) -> None:
     def look() -> bool:
-        code, told = ask(cluster, "quorum", "status")
-        facts = (told["leader_id"], told["voters"], told["observers"])
+        code, reported = ask(cluster, "quorum", "status")
+        facts = (reported["leader_id"], reported["voters"], reported["observers"])
         return code == WELL and facts == (1, [1], [2])
 
     eventually("the quorum is told", look, within_s=PATIENCE_S)
 
 
-def test_a_broker_that_died_is_told_and_the_exit_code_says_so(cluster: Cluster) -> None:
+def test_a_broker_that_died_is_reported_and_the_exit_code_says_so(cluster: Cluster) -> None:
     """The last test of the file: the broker does not come back."""
     cluster[2].kill()
 
-    def is_told() -> bool:
-        code, told = ask(cluster, "cluster", "status")
-        states = [row["state"] for row in told["brokers"]]
-        return (code, states, told["under_replicated"]) == (WRONG, ["alive", "fenced"], PARTITIONS)
+    def is_reported() -> bool:
+        code, reported = ask(cluster, "cluster", "status")
+        states = [row["state"] for row in reported["brokers"]]
+        return (code, states, reported["under_replicated"]) == (
+            WRONG,
+            ["alive", "fenced"],
+            PARTITIONS,
+        )
 
-    eventually("broker 2 is fenced", is_told, within_s=PATIENCE_S)
-    _, told = ask(cluster, "cluster", "status")
-    assert "broker 2 is fenced" in told["problems"]
+    eventually("broker 2 is fenced", is_reported, within_s=PATIENCE_S)
+    _, reported = ask(cluster, "cluster", "status")
+    assert "broker 2 is fenced" in reported["problems"]
     code, thin = ask(cluster, "topic", "describe", "t", "--under-replicated")
     assert code == WRONG
     assert [(part["leader"], part["isr"]) for part in thin] == [(1, [1])] * PARTITIONS

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 from firnline.records.batch import parse_header
 from firnline.records.compression import NAMES, ZSTD
 from firnline.testing.plugin import Broker
-from tests.compat.compression_cases import CASES, OURS, TOLD, TOPICS, fetch, told
+from tests.compat.compression_cases import CASES, OURS, REPORTED, TOPICS, fetch, reported
 from tests.compat.one_server import KINDS, one_server
 from tests.peers import kafka
 from tests.wire.line import Target
@@ -51,10 +51,10 @@ def test_batches_are_stored_in_the_codec_of_their_topic_as_kafka_stores_them(
     wrong = []
     now_ms = int(time.time() * 1000) - 1_000
     for case in CASES:
-        wanted = TOLD[case.name]
+        wanted = REPORTED[case.name]
         if target.is_firnline:
             wanted = OURS.get(case.name, wanted)
-        found = told(target, case, now_ms)
+        found = reported(target, case, now_ms)
         if found != wanted:
             wrong.append(f"{case.name}\n  {found}\n  {wanted}")
     assert not wrong, "told and wanted:\n" + "\n".join(wrong)

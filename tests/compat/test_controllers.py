@@ -105,7 +105,7 @@ def test_a_wiped_controller_comes_back_over_a_snapshot(cluster: Cluster) -> None
     assert first in {int(name.split("-")[0]) for name in snapshots(cluster[wiped])}
 
 
-def test_the_status_of_the_quorum_is_told_by_brokers_and_controllers(cluster: Cluster) -> None:
+def test_the_status_of_the_quorum_is_reported_by_brokers_and_controllers(cluster: Cluster) -> None:
     await_caught_up(cluster)
     controllers = ",".join(f"127.0.0.1:{node.port}" for node in cluster.controllers)
     said = firnline("quorum", "status", "--bootstrap-controller", controllers)
@@ -119,7 +119,7 @@ def test_the_status_of_the_quorum_is_told_by_brokers_and_controllers(cluster: Cl
     assert "an address of a controller" in wrong.stderr
 
 
-def test_every_node_tells_its_snapshots_and_takes_one_when_it_is_asked(cluster: Cluster) -> None:
+def test_every_node_reports_its_snapshots_and_takes_one_when_it_is_asked(cluster: Cluster) -> None:
     """Voters and the broker; by way of brokers, or of controllers, who do not know where brokers listen."""
     await_caught_up(cluster)
     eventually("the broker observes", lambda: status(cluster)["observers"] == [4])
@@ -129,9 +129,9 @@ def test_every_node_tells_its_snapshots_and_takes_one_when_it_is_asked(cluster: 
     assert [line.partition(":")[0] for line in taken.stdout.splitlines()] == [
         f"node {n}" for n in (1, 2, 3, 4)
     ]
-    told = firnline("quorum", "snapshots", *where, "--format", "json")
-    assert told.returncode == 0, told.stdout + told.stderr
-    for row in json.loads(told.stdout):
+    reported = firnline("quorum", "snapshots", *where, "--format", "json")
+    assert reported.returncode == 0, reported.stdout + reported.stderr
+    for row in json.loads(reported.stdout):
         node = cluster[row["node_id"]]
         newest = row["snapshots"][-1]
         path = node.metadata / f"{newest['end_offset']:020d}-{newest['epoch']:010d}.checkpoint"

@@ -130,10 +130,10 @@ def test_a_leader_is_killed_in_mid_produce_while_a_consumer_keeps_reading(
     eventually("all is read", lambda: reader.count >= MESSAGES, within_s=PATIENCE_S)
 
     def is_degraded() -> bool:
-        told = json_of(cluster, "cluster", "status", code=3)
-        states = {row["broker_id"]: row["state"] for row in told["brokers"]}
+        reported = json_of(cluster, "cluster", "status", code=3)
+        states = {row["broker_id"]: row["state"] for row in reported["brokers"]}
         others = dict.fromkeys(set(cluster.node_ids) - {leader}, "alive")
-        return states == {leader: "fenced", **others} and told["under_replicated"] >= 3
+        return states == {leader: "fenced", **others} and reported["under_replicated"] >= 3
 
     def is_thin() -> bool:
         thin = json_of(cluster, "topic", "describe", "orders", "--under-replicated", code=3)
@@ -150,11 +150,11 @@ def test_a_leader_is_killed_in_mid_produce_while_a_consumer_keeps_reading(
     cluster.await_in_sync()
     ends = {number: ([1, 2, 3], len(values)) for number, values in writer.acked.items()}
 
-    def is_whole() -> bool:
+    def is_complete() -> bool:
         parts = json_of(cluster, "topic", "describe", "orders")["partitions"]
         return {p["partition"]: (sorted(p["isr"]), p["high_watermark"]) for p in parts} == ends
 
-    eventually("all is committed on all", is_whole, within_s=PATIENCE_S)
+    eventually("all is committed on all", is_complete, within_s=PATIENCE_S)
     reader.is_over.set()
     reader.join(PATIENCE_S)
     in_order = {part: [mine[at] for at in sorted(mine)] for part, mine in reader.seen.items()}

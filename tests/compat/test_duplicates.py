@@ -12,12 +12,12 @@ from tests.compat.duplicate_cases import (
     CASES,
     GROUPS,
     OURS,
+    REPORTED,
     SILENCE,
-    TOLD,
     TOPICS,
     Case,
     World,
-    told,
+    reported,
 )
 from tests.compat.one_server import KINDS, one_server
 from tests.wire.line import Line, Target
@@ -66,7 +66,7 @@ def asked(
 def _answer(asked: Asked, case: Case) -> str:
     try:
         with Line(asked.target.address, timeout_s=_ANSWER_S) as line:
-            return told(line.ask(case.ask(asked.world), case.version), asked.world)
+            return reported(line.ask(case.ask(asked.world), case.version), asked.world)
     except TimeoutError:
         return SILENCE
     except AssertionError as problem:
@@ -76,7 +76,7 @@ def _answer(asked: Asked, case: Case) -> str:
 def test_what_is_named_twice_is_answered_as_kafka_does(asked: Asked) -> None:
     wrong = []
     for case in CASES:
-        wanted = TOLD[case.name]
+        wanted = REPORTED[case.name]
         if asked.target.is_firnline:
             wanted = OURS.get(case.name, wanted)
         found = _answer(asked, case)

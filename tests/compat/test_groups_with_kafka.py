@@ -214,7 +214,7 @@ def _is_empty(admin: AdminClient, group: str) -> bool:
     return bool(found.state is ConsumerGroupState.EMPTY)
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """Kafka's answers, and where its files are now that it has stopped."""
 
     said: Said
@@ -225,18 +225,18 @@ class Told(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, Path]:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reported, Path]:
     base = tmp_path_factory.mktemp("groups")
     with kafka.start(base, settings=SETTINGS) as cluster:
         said, members = use(cluster.bootstrap)
         kafka.stop(base, at_once=True)
         del members
-    return Told(said, cluster.data()), base
+    return Reported(said, cluster.data()), base
 
 
-def test_kafkas_offsets_topic_loads_into_our_coordinator(told: tuple[Told, Path]) -> None:
+def test_kafkas_offsets_topic_loads_into_our_coordinator(reported: tuple[Reported, Path]) -> None:
     """Goal: a user moves in with all groups. Method: load each partition's log, ask both the same."""
-    kafkas, _ = told
+    kafkas, _ = reported
     ours = GroupCoordinator(Settings(offsets_topic_num_partitions=PARTITIONS), CountingRng())
     for number in range(PARTITIONS):
         logs = sorted(kafkas.partition(number).glob("*.log"))
@@ -294,9 +294,11 @@ def test_kafkas_dump_tool_decodes_every_record_we_write(tmp_path: Path, kafka_ja
     assert [m["groupInstanceId"] for m in stable["members"]] == [None, "static"]
 
 
-def test_kafka_loads_our_offsets_topic_and_says_what_we_say(told: tuple[Told, Path]) -> None:
+def test_kafka_loads_our_offsets_topic_and_says_what_we_say(
+    reported: tuple[Reported, Path],
+) -> None:
     """Goal: a user moves out again. Method: our log in Kafka's directory, Kafka started on it."""
-    kafkas, base = told
+    kafkas, base = reported
     world = lived_in()
     for number in range(PARTITIONS):
         for file in kafkas.partition(number).iterdir():

@@ -305,10 +305,10 @@ def test_kafka_answers_the_same_codes_to_the_same_bytes(kafka_peer: kafka.Cluste
     admin = AdminClient({"bootstrap.servers": kafka_peer.bootstrap})
     new = NewTopic("judged", 1, 1, config={"max.message.bytes": "10000"})
     admin.create_topics([new])["judged"].result()
-    judged = cases(now_ms(), leeway_ms=60_000)
+    checked = cases(now_ms(), leeway_ms=60_000)
     # A topic is created before its leader knows: ask until it does, as every client would.
     unknown = (Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_TOPIC_OR_PARTITION)
-    first = judged[0][1]
+    first = checked[0][1]
     eventually("it leads", lambda: produce_raw(kafka_peer, "judged", first) not in unknown)
-    found = {name: produce_raw(kafka_peer, "judged", data) for name, data, _ in judged}
-    assert found == {name: DIFFERENT.get(name, int(code)) for name, _, code in judged}
+    found = {name: produce_raw(kafka_peer, "judged", data) for name, data, _ in checked}
+    assert found == {name: DIFFERENT.get(name, int(code)) for name, _, code in checked}

@@ -42,9 +42,9 @@ from tests.peers import kafka
 from tests.peers.nodes import eventually
 from tests.peers.ports import free_ports
 from tests.worlds.chance import CountingRng
+from tests.worlds.decoded import image_records
 from tests.worlds.effects import kept
 from tests.worlds.quorum import Loop, broker_config, snapshot_bytes
-from tests.worlds.whole import image_records
 
 pytestmark = pytest.mark.peer
 KINDS = {re.sub("(?<!^)(?=[A-Z])", "_", kind.__name__).upper(): kind for kind in r.TYPES.values()}
@@ -85,10 +85,10 @@ class Ours:
         self.sync()
         return answers[0]
 
-    def beat(self, **wants: Any) -> Any:
+    def heartbeat(self, **wants: Any) -> Any:
         image = self.quorum.image
-        beat = Heartbeat(1, image.brokers[1].epoch, image.offset, **wants)
-        return self.write(self.controller.heartbeat(beat, self.loop.now_ms))
+        heartbeat = Heartbeat(1, image.brokers[1].epoch, image.offset, **wants)
+        return self.write(self.controller.heartbeat(heartbeat, self.loop.now_ms))
 
     def join(self, **options: bool) -> None:
         """Register broker 1 and let it serve."""
@@ -104,7 +104,7 @@ class Ours:
         )
         registered = self.controller.register_broker(wanted, self.loop.now_ms, **options)
         assert isinstance(self.write(registered), int)
-        assert not self.beat().is_fenced
+        assert not self.heartbeat().is_fenced
 
     def live(self) -> None:
         """Every kind of decision there is, written."""
@@ -133,7 +133,7 @@ class Ours:
         self.loop.fire(("metadata", "idle"))
         self.loop.fire(("metadata", "idle"))
         self.sync()
-        while not self.beat(want_shut_down=True).should_shut_down:
+        while not self.heartbeat(want_shut_down=True).should_shut_down:
             pass
 
     def close(self) -> None:
@@ -279,9 +279,9 @@ def test_kafkas_storage_tool_knows_our_directory_as_formatted(tmp_path: Path) ->
         "log.dirs": str(tmp_path / "data"),
     }
     properties.write_text("".join(f"{key}={value}\n" for key, value in rows.items()))
-    told = kafka.tool("storage", "info", "-c", str(properties))
-    assert f"cluster.id={CLUSTER}" in told.replace(" ", "") or CLUSTER in told
-    assert "problem" not in told.lower()
+    reported = kafka.tool("storage", "info", "-c", str(properties))
+    assert f"cluster.id={CLUSTER}" in reported.replace(" ", "") or CLUSTER in reported
+    assert "problem" not in reported.lower()
     again = kafka.tool(
         "storage", "format", "-t", CLUSTER, "-c", str(properties), "--ignore-formatted"
     )
@@ -331,8 +331,8 @@ def describe_when_led(*at: str) -> str:
     """Return what Kafka's tool says of all topics when each partition has a leader."""
 
     def look() -> str:
-        told = kafka.tool("topics", "--describe", *at)
-        return told if "Topic: " in told and "Leader: none" not in told else ""
+        reported = kafka.tool("topics", "--describe", *at)
+        return reported if "Topic: " in reported and "Leader: none" not in reported else ""
 
     return str(eventually("all partitions are led", look, within_s=90))
 
@@ -343,10 +343,10 @@ def test_a_cluster_moves_to_kafka_and_back(tmp_path: Path) -> None:
     peer, config = a_peer_on_our_data(tmp_path)
     with peer:
         at = ("--bootstrap-server", peer.bootstrap)
-        told = describe_when_led(*at)
-        assert re.search(r"Topic: moved\b.*PartitionCount: 3\b", told)
-        assert re.search(r"Topic: grown\b.*PartitionCount: 4\b", told)
-        assert "Topic: gone" not in told
+        reported = describe_when_led(*at)
+        assert re.search(r"Topic: moved\b.*PartitionCount: 3\b", reported)
+        assert re.search(r"Topic: grown\b.*PartitionCount: 4\b", reported)
+        assert "Topic: gone" not in reported
         shown = kafka.tool("configs", "--describe", "--topic", "moved", *at)
         assert "retention.ms=1000" in shown
         assert "cleanup.policy=compact,delete" in shown

@@ -69,8 +69,10 @@ def test_the_leader_is_killed_and_wiped_and_comes_back_over_a_snapshot(example: 
         example.firnline("topic", "create", name, "-p", "4", "--bootstrap-server", one)
 
     def is_complete() -> Any:
-        told = example.status()
-        return told if (told["voters"], told["observers"]) == ([1, 2, 3], [4, 5]) else None
+        reported = example.status()
+        return (
+            reported if (reported["voters"], reported["observers"]) == ([1, 2, 3], [4, 5]) else None
+        )
 
     before: Any = eventually("all nodes are there", is_complete, within_s=60)
     gone = before["leader_id"]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.compat.quorum_cases import Case, World, told
+from tests.compat.quorum_cases import Case, World, reported
 from tests.compat.quorum_table import TABLE
 from tests.peers.nodes import CONTROLLER, FIRNLINE, KAFKA, QUICK, Cluster, Node, eventually
 from tests.peers.quorum import await_caught_up, await_leader
@@ -79,7 +79,7 @@ class Asked:
         node: Node = self.cluster[getattr(world, case.to)]
         try:
             with Line(node.address) as line:
-                return told(line.ask(case.ask(world), case.version), world)
+                return reported(line.ask(case.ask(world), case.version), world)
         except (AssertionError, OSError) as problem:
             return str(problem)
 

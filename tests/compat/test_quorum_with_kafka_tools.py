@@ -13,7 +13,7 @@ import pytest
 from tests.chaos.controllers import TopicMaker
 from tests.peers import kafka
 from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, KAFKA, Cluster, Node, eventually
-from tests.peers.quorum import View, await_caught_up, told_by_shell
+from tests.peers.quorum import View, await_caught_up, shell_output
 
 pytestmark = pytest.mark.peer
 COMPLAINTS = ("isvalid: false", "Error", "error", "Could not", "corrupt", "Exception", "mismatch")
@@ -63,23 +63,23 @@ def test_kafkas_quorum_tool_describes_ours(lived: Lived) -> None:
 
 def _is_described(lived: Lived, way: tuple[str, str]) -> bool:
     view = await_caught_up(lived.cluster)
-    told = kafka.tool("metadata-quorum", *way, "describe", "--status")
-    assert value(told, "ClusterId") == lived.cluster.cluster_id
-    voters = json.loads(value(told, "CurrentVoters"))
+    reported = kafka.tool("metadata-quorum", *way, "describe", "--status")
+    assert value(reported, "ClusterId") == lived.cluster.cluster_id
+    voters = json.loads(value(reported, "CurrentVoters"))
     assert [voter["id"] for voter in voters] == [1, 2, 3]
     ports = [re.findall(r"\d+$", voter["endpoints"][0])[0] for voter in voters]
     assert ports == [str(node.port) for node in lived.cluster.controllers]
-    assert int(value(told, "HighWatermark")) >= lived.view.high_watermark
-    observers = [seen["id"] for seen in json.loads(value(told, "CurrentObservers"))]
-    leads = value(told, "LeaderId"), value(told, "LeaderEpoch")
+    assert int(value(reported, "HighWatermark")) >= lived.view.high_watermark
+    observers = [seen["id"] for seen in json.loads(value(reported, "CurrentObservers"))]
+    leads = value(reported, "LeaderId"), value(reported, "LeaderEpoch")
     return (*leads, observers) == (str(view.leader), str(view.epoch), [4])
 
 
 def _stands(lived: Lived) -> bool:
     leader = await_caught_up(lived.cluster).leader
     at = ("--bootstrap-server", lived.cluster.bootstrap)
-    told = kafka.tool("metadata-quorum", *at, "describe", "--replication")
-    rows = [line.split() for line in told.splitlines()[1:] if line.strip()]
+    reported = kafka.tool("metadata-quorum", *at, "describe", "--replication")
+    rows = [line.split() for line in reported.splitlines()[1:] if line.strip()]
     standing = {int(row[0]): row[-1] for row in rows}
     followers = {n: "Follower" for n in (1, 2, 3) if n != leader}
     return standing == {leader: "Leader", 4: "Observer"} | followers and all(
@@ -135,11 +135,11 @@ def test_kafkas_metadata_shell_loads_our_snapshot(lived: Lived, tmp_path: Path) 
         *("cat /image/cluster/brokers/4", "cat /image/features/metadataVersion"),
     )
 
-    def is_told() -> bool:
+    def is_reported() -> bool:
         # An older one lacks topics; in one of a bad moment the broker is fenced, and in the next it is not.
-        told = told_by_shell(newest_snapshot(lived.cluster[4], tmp_path), *questions)
-        print(told)
-        topics, controllers, brokers, broker, level = told
+        reported = shell_output(newest_snapshot(lived.cluster[4], tmp_path), *questions)
+        print(reported)
+        topics, controllers, brokers, broker, level = reported
         return (
             set(topics.split()) >= set(lived.made)
             and set(controllers.split()) >= {"1", "2", "3"}
@@ -148,7 +148,7 @@ def test_kafkas_metadata_shell_loads_our_snapshot(lived: Lived, tmp_path: Path) 
             and "4.3-IV0" in level
         )
 
-    eventually("a snapshot with all topics and a broker that serves", is_told, within_s=90)
+    eventually("a snapshot with all topics and a broker that serves", is_reported, within_s=90)
 
 
 def test_firnline_dump_prints_kafkas_files_as_its_own(tmp_path: Path) -> None:

@@ -25,10 +25,10 @@ from tests.compat.test_metadata_with_kafka import (
 from tests.peers import kafka
 from tests.peers.nodes import eventually
 from tests.peers.ports import free_ports
-from tests.peers.quorum import told_by_shell
+from tests.peers.quorum import shell_output
+from tests.worlds.decoded import image_records
 from tests.worlds.effects import carried_out
 from tests.worlds.quorum import broker_config
-from tests.worlds.whole import image_records
 
 pytestmark = pytest.mark.peer
 PARTITION = "__cluster_metadata-0"
@@ -81,7 +81,7 @@ def test_kafkas_dump_reads_every_record_of_our_snapshot(
 
 def test_kafkas_shell_loads_our_snapshot(a_snapshot: tuple[Path, ClusterImage]) -> None:
     path, image = a_snapshot
-    listed, moved = told_by_shell(
+    listed, moved = shell_output(
         path, "ls /image/topics/byName", "cat /image/topics/byName/moved/0"
     )
     assert sorted(listed.split()) == sorted(image.topics_by_name)
@@ -106,9 +106,9 @@ def test_kafka_runs_on_a_log_of_ours_that_begins_at_a_snapshot(tmp_path: Path) -
     known = {"cluster_id": CLUSTER, "ports": [ports], "pids": []}
     (tmp_path / "peer.json").write_text(json.dumps(known))
     with kafka.start(tmp_path) as peer:
-        told = describe_when_led("--bootstrap-server", peer.bootstrap)
-        assert re.search(r"Topic: moved\b.*PartitionCount: 3\b", told)
-        assert re.search(r"Topic: grown\b.*PartitionCount: 4\b", told)
+        reported = describe_when_led("--bootstrap-server", peer.bootstrap)
+        assert re.search(r"Topic: moved\b.*PartitionCount: 3\b", reported)
+        assert re.search(r"Topic: grown\b.*PartitionCount: 4\b", reported)
 
 
 def loaded(log: MetaLog, snapshot_id: OffsetAndEpoch) -> ClusterImage:

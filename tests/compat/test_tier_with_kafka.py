@@ -17,8 +17,8 @@ from firnline.tiered.metadata.records import decode
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import DeleteState, PartitionDelete, RemoteSegment, SegmentState
 from tests.peers import kafka
+from tests.worlds.decoded import all_records
 from tests.worlds.tier import TOPIC_ID, Cluster, Node
-from tests.worlds.whole import all_records
 
 pytestmark = pytest.mark.peer
 

@@ -136,7 +136,7 @@ def _message_seeds() -> list[bytes]:
             max(row.advertised_min, messages_of(row.key)[0].valid.first),
         }:
             step = version - max(row.advertised_min, messages_of(row.key)[0].valid.first)
-            body = Drawer(Random(place), Known(), row.key, version).body().whole()
+            body = Drawer(Random(place), Known(), row.key, version).body().joined()
             out.append(bytes((place, 0, step)) + body)
             answer = messages_of(row.key)[1]()
             out.append(bytes((place, 1, step)) + bytes(answer.write(version)))
@@ -151,7 +151,7 @@ def _common_request(data: bytes) -> None:
 def _frames() -> list[bytes]:
     out = []
     for key, version in ((0, 9), (0, 13), (1, 12), (1, 17), (3, 12), (12, 4)):
-        body = Drawer(Random(key), Known(), key, version).body().whole()
+        body = Drawer(Random(key), Known(), key, version).body().joined()
         frame = request_head(key, version, 1, "c") + body
         out.append(struct.pack(">i", len(frame)) + frame)
     return out
@@ -192,7 +192,7 @@ def _batches(data: bytes) -> None:
             raise Found(f"{opened} bytes of records in {data.hex()[:2000]}")
 
 
-def _judged(data: bytes) -> None:
+def _checked(data: bytes) -> None:
     data = resealed(data)
     check_client_batch(data, _LIMITS, _NOW_MS)
     check_client_batch(data, _LIMITS._replace(is_compacted=True), _NOW_MS)
@@ -214,10 +214,10 @@ def _same(
     """Both say the same of the same bytes, the first of what is given."""
     found, expected = in_c(*given), in_python(*given)
     if found != expected:
-        told = "{}{}: in C {!r:.500}, in Python {!r:.500}, of {}"
+        reported = "{}{}: in C {!r:.500}, in Python {!r:.500}, of {}"
         data = given[0]
         assert isinstance(data, bytes)
-        raise Found(told.format(name, given[1:], found, expected, data.hex()[:2000]))
+        raise Found(reported.format(name, given[1:], found, expected, data.hex()[:2000]))
 
 
 def _recompressed(data: bytes) -> None:
@@ -227,9 +227,9 @@ def _recompressed(data: bytes) -> None:
         found = recompress(data, Target(codec), _LIMITS, _NOW_MS, opened_bytes_max=OPENED_BYTES_MAX)
         if isinstance(found, KafkaError):
             continue
-        judged = check_client_batch(found, _LIMITS, _NOW_MS)
-        if isinstance(judged, KafkaError) and judged.code is not Code.INVALID_TIMESTAMP:
-            raise Found(f"codec {codec}: {judged} of {data.hex()[:2000]}")
+        checked = check_client_batch(found, _LIMITS, _NOW_MS)
+        if isinstance(checked, KafkaError) and checked.code is not Code.INVALID_TIMESTAMP:
+            raise Found(f"codec {codec}: {checked} of {data.hex()[:2000]}")
 
 
 def _batch_seeds() -> list[bytes]:
@@ -468,10 +468,10 @@ def _group_seeds() -> list[bytes]:
 
 
 def _snapshot_seeds() -> list[bytes]:
-    whole = snapshot_file.snapshot_batches(
+    joined = snapshot_file.snapshot_batches(
         [metadata_records.TYPES[12]()], epoch=1, metadata_version=25, last_contained_ms=1, now_ms=2
     )
-    return [b"".join(whole), *_batch_seeds()]
+    return [b"".join(joined), *_batch_seeds()]
 
 
 def _control_seeds() -> list[bytes]:
@@ -493,7 +493,7 @@ DECODERS: dict[str, Decoder] = {
     "answers": Decoder(_answer, _some(struct.pack(">ihii", 7, 0, 1, 0), bytes(20))),
     "principal": Decoder(decode_principal, _some(b"\0\0\5User\4abc\0\0")),
     "batches": Decoder(_batches, _batch_seeds),
-    "judged": Decoder(_judged, _batch_seeds),
+    "judged": Decoder(_checked, _batch_seeds),
     "recompressed": Decoder(_recompressed, _batch_seeds),
     "codecs": Decoder(
         _opened, lambda: [bytes((n,)) + one[HEADER_BYTES:] for n, one in enumerate(_batch_seeds()[:5])]

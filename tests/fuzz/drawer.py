@@ -63,7 +63,7 @@ class Body:
         self._packed = packed
         self._places = [place for place, kind in enumerate(self.kinds) if kind]
 
-    def whole(self) -> bytes:
+    def joined(self) -> bytes:
         return b"".join(self._data)
 
     def sibling(self, rng: Random) -> bytes:
@@ -292,9 +292,11 @@ class Drawer:
             claimed = count = rng.choice((0, -1, 2, 30, 500))
             if rng.random() < 0.3:
                 claimed = rng.choice((-2, 1000, 1 << 20, (1 << 31) - 1))
-        told = quorum.count(rng, self._key, name) if self._is_controllers and count >= 0 else None
-        if told is not None and not is_wild:
-            count = claimed = told
+        reported = (
+            quorum.count(rng, self._key, name) if self._is_controllers and count >= 0 else None
+        )
+        if reported is not None and not is_wild:
+            count = claimed = reported
         bare = field._replace(nullable=field.nullable._replace(first=1, last=0))
         pieces, place = self._pieces, len(self._pieces)
         self._put(b"")
@@ -328,21 +330,21 @@ class Drawer:
         rng, known = self._rng, self._known
         letter, size = FIXED[kind]
         if kind == "uuid":
-            told = quorum.uuid(known.quorum, rng, name) if self._is_controllers else None
-            if told is not None and not is_wild:
-                return told
+            reported = quorum.uuid(known.quorum, rng, name) if self._is_controllers else None
+            if reported is not None and not is_wild:
+                return reported
             if name == "topic_id" and not is_wild:
                 return known.topic_id(self._topic) if self._is_by_id else self._id_or_none()
             return rng.choice((ZERO_UUID, rng.randbytes(16), bytes(15) + b"\1"))
         if kind == "bool":
             return rng.choice((b"\0", b"\1")) if not is_wild else b"\xff"
-        told = None
+        reported = None
         if self._is_controllers:
-            told = quorum.number(known.quorum, rng, self._key, name, self.focus)
+            reported = quorum.number(known.quorum, rng, self._key, name, self.focus)
         if is_wild:
             number = self._wild_number()
-        elif told is not None:
-            number = told
+        elif reported is not None:
+            number = reported
         elif name in self.focus and name != "resource_type":
             number = self.focus[name]
         elif name in values.OFFSET_FIELDS:
@@ -351,7 +353,7 @@ class Drawer:
             number = rng.choice((-1, -1, rng.choice(known.epochs)))
         else:
             number = rng.choice(values.NUMBER_FIELDS.get(name, values.INTS))
-        if name == "broker_id" and number == NODE_ID and (is_wild or told is None):
+        if name == "broker_id" and number == NODE_ID and (is_wild or reported is None):
             number = OTHER_NODE_ID  # whoever unregisters the only broker ends it, as was asked
         if name == "resource_type":
             self.focus["resource_type"] = number
@@ -370,9 +372,9 @@ class Drawer:
         if is_wild:
             return rng.choice((None, *values.TEXTS)) if self._left > 0 else ""
         kind = cls.__name__
-        told = quorum.text(rng, self._key, kind, name) if self._is_controllers else None
-        if told is not None:
-            return told
+        reported = quorum.text(rng, self._key, kind, name) if self._is_controllers else None
+        if reported is not None:
+            return reported
         if name in ("name", "topic", "topics", "topic_name", "topic_names"):
             if "Config" in kind:
                 self._config = rng.choice(values.CONFIGS)
@@ -416,7 +418,7 @@ class Drawer:
         row = rng.choice(_FORWARDED if rng.random() < 0.9 else CONTROLLER_SERVED)
         version = rng.randint(row.advertised_min, row.advertised_max)
         inner = Drawer(rng, self._known, row.key, version, is_controllers=True)
-        data = request_head(row.key, version, 7, rng.choice(CLIENT_IDS)) + inner.body().whole()
+        data = request_head(row.key, version, 7, rng.choice(CLIENT_IDS)) + inner.body().joined()
         self.may_be_spoilt = row.key not in quorum.OF_OTHER_BROKERS
         return spoil(rng, data) if self.may_be_spoilt and rng.random() < 0.1 else data
 

@@ -159,7 +159,7 @@ class _Request:
 
     def first(self, number: int) -> tuple[bytes, Asked]:
         """Return what was drawn, sometimes with spoilt bytes."""
-        rng, body = self._rng, self._body.whole()
+        rng, body = self._rng, self._body.joined()
         if self._drawer.may_be_spoilt and rng.random() < 0.12:
             body = spoil(rng, body)
         head, spoilt = self._start + struct.pack(">i", number) + self._rest, False

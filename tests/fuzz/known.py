@@ -100,9 +100,9 @@ class Known:
             gone = (focus["group_id"], focus["member_id"])
             for member in [one for one in self.members if one[:2] == gone]:
                 self.members.remove(member)
-        told = _LEARN.get(key)
-        if told is not None:
-            told(self, focus, answer)
+        reported = _LEARN.get(key)
+        if reported is not None:
+            reported(self, focus, answer)
 
     def topic_id(self, name: str) -> bytes:
         return self.topic_ids.get(name, ZERO_UUID)

@@ -65,7 +65,7 @@ TOPIC, LED, COLD = "told", "led", "cold"
 SECONDS = 20.0
 BACK_S = 60.0
 SHARE = 0.3
-_TOLD_MIN = 20
+_REPORTED_MIN = 20
 _SETTINGS = {
     "replica.fetch.wait.max.ms": 50,
     "replica.lag.time.max.ms": 2000,
@@ -129,9 +129,9 @@ def lie(rng: Random, key: int, version: int, body: bytes) -> tuple[bytes, str]:
     response = messages_of(key)[1]
     answer, _ = response.read(body, version, 0)
     if rng.random() < 0.15:
-        told = spoil(rng, body)
-        if not _is_believed(response, version, answer, told):
-            return told, "bytes"
+        reported = spoil(rng, body)
+        if not _is_believed(response, version, answer, reported):
+            return reported, "bytes"
     known = [leaf for leaf in leaves(answer) if leaf.name not in _BELIEVED]
     for _ in range(10):
         leaf = rng.choice(known)
@@ -141,20 +141,20 @@ def lie(rng: Random, key: int, version: int, body: bytes) -> tuple[bytes, str]:
         with contextlib.suppress(
             FirnlineError, struct.error, TypeError, ValueError, AttributeError
         ):
-            told = bytes(_written(answer, version))
-            if told != body:
+            reported = bytes(_written(answer, version))
+            if reported != body:
                 return (
-                    told,
+                    reported,
                     f"{type(leaf.owner).__name__}.{leaf.name} {before!r:.80} -> {after!r:.80}",
                 )
         setattr(leaf.owner, leaf.name, before)
     return body, ""
 
 
-def _is_believed(response: type[Message], version: int, answer: Any, told: bytes) -> bool:
+def _is_believed(response: type[Message], version: int, answer: Any, reported: bytes) -> bool:
     """Would nothing show that spoilt bytes are not the truth: a later start, a newer epoch?"""
     try:
-        spoilt, _ = response.read(told, version, 0)
+        spoilt, _ = response.read(reported, version, 0)
     except (FirnlineError, struct.error, ValueError):
         return False
     before, after = (
@@ -339,7 +339,7 @@ class Stage:
             node: Liar(self.cluster[node].address, Random(f"{seed}.{node}"), who)
             for node in (CONTROLLING, LEADING)
         }
-        self.cluster.told_ports |= {node: liar.port for node, liar in self.liars.items()}
+        self.cluster.advertised_ports |= {node: liar.port for node, liar in self.liars.items()}
         self.kept: dict[str, dict[int, bytes]] = {TOPIC: {}, COLD: {}}
         self._rss_bytes = 0
 
@@ -376,7 +376,7 @@ class Stage:
         starts_anew = time.monotonic() + seconds / 2
         self._leave_an_isr()
         with Line(self.cluster[LEADING].address) as line:
-            while time.monotonic() < ends or self._has_told_too_little(ends):
+            while time.monotonic() < ends or self._has_reported_too_little(ends):
                 for topic in self.kept:
                     self._produce(line, topic)
                 with contextlib.suppress(*_TROUBLE):
@@ -414,10 +414,13 @@ class Stage:
             finally:
                 os.kill(self.cluster[LEADING].pid, signal.SIGCONT)
 
-    def _has_told_too_little(self, ends: float) -> bool:
+    def _has_reported_too_little(self, ends: float) -> bool:
         """A busy machine gets more time."""
-        told = sum(len(liar.lies) for liar in self.liars.values())
-        return min(told, len(self.kept[TOPIC])) < _TOLD_MIN and time.monotonic() < ends + BACK_S
+        reported = sum(len(liar.lies) for liar in self.liars.values())
+        return (
+            min(reported, len(self.kept[TOPIC])) < _REPORTED_MIN
+            and time.monotonic() < ends + BACK_S
+        )
 
     def _fill_the_tier(self) -> None:
         """Produce until the leader has deleted what the tier holds: nobody is lied to yet."""
@@ -456,11 +459,11 @@ class Stage:
         for word in ("Traceback", "failed inside", "out of use", "registered by another process"):
             place = said.find(word)
             if place >= 0:
-                raise Finding(self._told(said[max(0, place - 500) : place + 3000]))
+                raise Finding(self._reported(said[max(0, place - 500) : place + 3000]))
         if not self.follower.is_running:
-            raise Finding(self._told(f"it ended: {said[-2000:]}"))
+            raise Finding(self._reported(f"it ended: {said[-2000:]}"))
 
-    def _told(self, what: str) -> str:
+    def _reported(self, what: str) -> str:
         last = "\n".join(str(each) for liar in self.liars.values() for each in liar.lies[-6:])
         return f"{what}\nlast lies:\n{last}"
 
@@ -477,11 +480,11 @@ class Stage:
                     names = [MetadataRequestTopic(name=name) for name in wanted]
                     topics = line.ask(MetadataRequest(topics=names), 12).topics
                 last = parts = [part for topic in topics for part in topic.partitions]
-                are_whole = [set(part.isr_nodes) == {LEADING, FOLLOWING} for part in parts]
-                if all(are_whole) and len(are_whole) == len(self.kept) + _TIER_PARTITIONS:
+                are_complete = [set(part.isr_nodes) == {LEADING, FOLLOWING} for part in parts]
+                if all(are_complete) and len(are_complete) == len(self.kept) + _TIER_PARTITIONS:
                     return
             time.sleep(0.2)
-        raise Finding(self._told(f"not in sync within {BACK_S:.0f} s: {last}"))
+        raise Finding(self._reported(f"not in sync within {BACK_S:.0f} s: {last}"))
 
     def _all_are_at_the_follower(self, topic: str) -> None:
         kept = self.kept[topic]
@@ -500,12 +503,12 @@ class Stage:
                 offset = max(offset, head.next_offset)
             if time.monotonic() > deadline:
                 raise Finding(
-                    self._told(f"at {offset} of {end} of {topic} the follower says {part}")
+                    self._reported(f"at {offset} of {end} of {topic} the follower says {part}")
                 )
         wrong = [at for at, key in kept.items() if key not in found.get(at, b"")]
         if wrong:
             lost = f"{len(wrong)} of {len(kept)} acknowledged batches of {topic} are lost"
-            raise Finding(self._told(f"{lost}: {wrong[:5]}"))
+            raise Finding(self._reported(f"{lost}: {wrong[:5]}"))
 
 
 def _topic(name: str, *brokers: int) -> CreatableTopic:
@@ -534,8 +537,8 @@ def play(base: Path, seed: int, seconds: float) -> tuple[str, Counter[int], int]
             stage.play(seconds)
         except Finding as finding:
             found = str(finding)
-        told = Counter(each.key for liar in stage.liars.values() for each in liar.lies)
-        return found, told, sum(map(len, stage.kept.values()))
+        reported = Counter(each.key for liar in stage.liars.values() for each in liar.lies)
+        return found, reported, sum(map(len, stage.kept.values()))
 
 
 def main() -> int:
@@ -545,9 +548,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="firnline-lies-") as directory:
-        found, told, kept = play(Path(directory), given.seed, given.seconds)
+        found, reported, kept = play(Path(directory), given.seed, given.seconds)
     print(
-        f"{sum(told.values())} altered answers, of APIs {dict(sorted(told.items()))}; {kept} batches"
+        f"{sum(reported.values())} altered answers, of APIs {dict(sorted(reported.items()))}; {kept} batches"
     )
     print(found, end="\n" if found else "")
     return 1 if found else 0

@@ -29,14 +29,14 @@ def soak(seeds: int, *, ledger: Path, at: str, until_s: float, one: Play = play)
     while time.monotonic() < until_s and len(_rows(ledger, at)) < seeds:
         seed = max([FIRST_SEED, *(row["seed"] + 1 for row in _rows(ledger, at))])
         with tempfile.TemporaryDirectory(prefix="firnline-lies-") as directory:
-            found, told, kept = one(Path(directory), seed, SECONDS)
+            found, reported, kept = one(Path(directory), seed, SECONDS)
         again = f"python -m tests.fuzz.lies --seed {seed} --seconds {SECONDS:.0f}"
         violations = [f"{found[:1500]} [{again}]"] if found else []
         row = {
             "commit": at,
             "form": FORM,
             "seed": seed,
-            "altered": sum(told.values()),
+            "altered": sum(reported.values()),
             "batches": kept,
         }
         append(ledger, row | {"violations": violations})

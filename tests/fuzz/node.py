@@ -106,16 +106,16 @@ class Node:
 
     def __init__(self, base: Path) -> None:
         self._port, self._controllers_port = free_ports(2)
-        told = f"127.0.0.1:{self._controllers_port}"
+        reported = f"127.0.0.1:{self._controllers_port}"
         settings = _OPTIONS | {
-            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://{told}",
-            "controller.quorum.voters": f"{NODE_ID}@{told}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://{reported}",
+            "controller.quorum.voters": f"{NODE_ID}@{reported}",
         }
         options = [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
         (base / "tier").mkdir(parents=True)
         self.broker = Broker(base / "data", tier=base / "tier", options=options)
         self.kept: dict[int, bytes] = {}  # offset -> key
-        self._told = 0  # of its log, how much was looked at
+        self._reported = 0  # of its log, how much was looked at
         self._before = (0, 0)
 
     def __enter__(self) -> Self:
@@ -182,13 +182,13 @@ class Node:
         assert process is not None
         log = self.broker.directory.with_name(self.broker.directory.name + ".log")
         with log.open("rb") as text:
-            text.seek(self._told)
+            text.seek(self._reported)
             said = text.read()
-        self._told += len(said)
+        self._reported += len(said)
         for word in (b"Traceback", b"failed inside", b"the node stops", b"out of use"):
             place = said.find(word)
             if place >= 0:
-                place += self._told - len(said)
+                place += self._reported - len(said)
                 said = log.read_bytes()  # what led to it may have been said some looks before
                 raise Finding(said[max(0, place - 2000) : place + 4000].decode(errors="replace"))
         if process.poll() is not None:
@@ -350,8 +350,8 @@ class Others(threading.Thread):
             time.sleep(0.02)
         if part.error_code:
             asked = MetadataRequest(topics=[MetadataRequestTopic(name=KEPT)])
-            told = line.ask(asked, 12)
-            raise Finding(f"an ordinary record was refused: error {part.error_code}; {told}")
+            reported = line.ask(asked, 12)
+            raise Finding(f"an ordinary record was refused: error {part.error_code}; {reported}")
         self._node.kept[part.base_offset] = key
 
     def end(self) -> None:

@@ -67,7 +67,7 @@ class Lane:
         self.asked: deque[Asked] = deque()
         self.pieces: deque[memoryview] = deque()
         self.received = bytearray()
-        self.heard_at = 0.0
+        self.received_at = 0.0
         self.closes = False
         self.is_last = False
 
@@ -139,7 +139,7 @@ class Player:
         self.tally.requests += one.is_last
         lane.asked.extend(one.asked)
         lane.pieces.extend(memoryview(piece) for piece in one.pieces)
-        lane.closes, lane.is_last, lane.heard_at = one.closes, one.is_last, now
+        lane.closes, lane.is_last, lane.received_at = one.closes, one.is_last, now
         if not one.is_last:  # its answer says that all before it were answered
             number = -1 - one.number
             lane.asked.append(Asked(_API_VERSIONS, 0, number, {}))
@@ -163,7 +163,7 @@ class Player:
             return
         self._patient_until = now + _PATIENCE_LOOK_S
         for lane in list(self._lanes):
-            if lane.is_busy and now - lane.heard_at > PATIENCE_S:
+            if lane.is_busy and now - lane.received_at > PATIENCE_S:
                 self._leave(lane, parked=True)
                 self.tally.left_waiting += 1
                 self.tally.requests += 1
@@ -199,7 +199,7 @@ class Player:
                 self.tally.requests += 1
             self._leave(lane, parked=False)
             return
-        lane.heard_at = time.monotonic()
+        lane.received_at = time.monotonic()
         received = lane.received
         received += data
         place = 0

@@ -30,7 +30,7 @@ from tests.fuzz.known import (
 
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = bytes(15) + b"\1"
-STRANGER_ID = 2  # nobody knows it
+UNKNOWN_ID = 2  # nobody knows it
 INCARNATIONS = (b"\xaa" * 16, b"\xbb" * 16)
 DIRECTORIES = (b"\xcc" * 16, b"\xdd" * 16)
 RAFT = frozenset(
@@ -49,12 +49,12 @@ _OFFSETS = {
 _NUMBERS: dict[str, tuple[int, ...]] = {
     "partition_index": (0, 0, 0, 0, 1),
     "partition": (0, 0, 0, 0, 1),
-    "voter_id": (NODE_ID, NODE_ID, NODE_ID, -1, STRANGER_ID),
-    "controller_id": (NODE_ID, STRANGER_ID, OTHER_NODE_ID),
-    "replica_id": (OTHER_NODE_ID, STRANGER_ID, NODE_ID, -1),
-    "candidate_id": (NODE_ID, STRANGER_ID, OTHER_NODE_ID),
-    "preferred_successors": (NODE_ID, STRANGER_ID),
-    "leader_id": (NODE_ID, NODE_ID, STRANGER_ID, OTHER_NODE_ID, -1),
+    "voter_id": (NODE_ID, NODE_ID, NODE_ID, -1, UNKNOWN_ID),
+    "controller_id": (NODE_ID, UNKNOWN_ID, OTHER_NODE_ID),
+    "replica_id": (OTHER_NODE_ID, UNKNOWN_ID, NODE_ID, -1),
+    "candidate_id": (NODE_ID, UNKNOWN_ID, OTHER_NODE_ID),
+    "preferred_successors": (NODE_ID, UNKNOWN_ID),
+    "leader_id": (NODE_ID, NODE_ID, UNKNOWN_ID, OTHER_NODE_ID, -1),
     "new_isr": (NODE_ID, NODE_ID, OTHER_NODE_ID),
     "partition_epoch": (0, 0, 1, 2, 3),
     "leader_recovery_state": (0, 0, 1),

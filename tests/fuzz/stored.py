@@ -75,7 +75,7 @@ _LEFT_OUT = {".lock", "data.log"}
 Written = dict[tuple[str, int], tuple[bytes | None, bytes | None]]
 
 
-class Whole(NamedTuple):
+class Intact(NamedTuple):
     """A stopped node, and what was written to it: (topic, offset) -> (key, value)."""
 
     base: Path
@@ -99,7 +99,7 @@ def _broker(base: Path) -> Broker:
     return Broker(base / "data", tier=base / "tier", options=options)
 
 
-def build(base: Path, *, is_clean: bool = True) -> Whole:
+def build(base: Path, *, is_clean: bool = True) -> Intact:
     """Fill a node with topics, a tier, groups, producers and a snapshot, and stop or kill it."""
     (base / "tier").mkdir(parents=True)
     written: Written = {}
@@ -122,7 +122,7 @@ def build(base: Path, *, is_clean: bool = True) -> Whole:
         assert broker.stop() == 0
     else:
         broker.kill()
-    return Whole(base, written, committed)
+    return Intact(base, written, committed)
 
 
 def _fill(line: Line, name: str, written: Written) -> None:
@@ -196,9 +196,9 @@ def damage(rng: Random, base: Path) -> str:
         if path.is_file() and path.name not in _LEFT_OUT:
             kinds.setdefault(kind_of(path, base), []).append(path)
     path = rng.choice(kinds[rng.choice(sorted(kinds))])
-    whole = path.read_bytes()
+    intact = path.read_bytes()
     how = rng.choice(HOW)
-    out = bytearray(whole)
+    out = bytearray(intact)
     if how in ("flip", "flips"):
         for _ in range(1 if how == "flip" else rng.randint(2, 9)):
             if out:
@@ -231,9 +231,9 @@ def damage(rng: Random, base: Path) -> str:
 # -------------------------------------------------------------------------------------------- checks
 
 
-def run(whole: Whole, base: Path, seed: int) -> Case:
+def run(intact: Intact, base: Path, seed: int) -> Case:
     """Damage a copy of a node by seed, start it, and read all of it. Raises Wrong."""
-    shutil.copytree(whole.base, base, symlinks=True)
+    shutil.copytree(intact.base, base, symlinks=True)
     what = damage(Random(seed), base)
     broker = _broker(base)
     try:
@@ -246,7 +246,7 @@ def run(whole: Whole, base: Path, seed: int) -> Case:
             raise Wrong(f"seed {seed}, {what}: it does not say where: {said[-1500:]}") from None
         return Case(what, "refused")
     try:
-        served = _read_all(broker, whole)
+        served = _read_all(broker, intact)
         code = broker.stop()
     except (FirnlineError, AssertionError, OSError) as problem:
         raise Wrong(f"seed {seed}, {what}: {problem!r}: {broker.log_text()[-3000:]}") from None
@@ -261,18 +261,18 @@ def run(whole: Whole, base: Path, seed: int) -> Case:
             raise Wrong(f"seed {seed}, {what}: {said[max(0, said.find(word) - 300) :][:4000]}")
     if code != 0 and str(base) not in said:
         raise Wrong(f"seed {seed}, {what}: it stopped with {code}: {said[-1500:]}")
-    lost = len(whole.written) - served
+    lost = len(intact.written) - served
     return Case(what, "whole" if lost == 0 else "some lost")
 
 
-def _read_all(broker: Broker, whole: Whole) -> int:
+def _read_all(broker: Broker, intact: Intact) -> int:
     """Read every topic and group; return how many records were there."""
     served = 0
     with Line(("127.0.0.1", broker.port)) as line:
         for name in TOPICS:
-            served += sum(1 for _ in _read(line, name, whole.written))
+            served += sum(1 for _ in _read(line, name, intact.written))
         for group in GROUPS:
-            _read_group(line, group, whole.committed[group])
+            _read_group(line, group, intact.committed[group])
     return served
 
 
@@ -340,11 +340,11 @@ def main() -> int:
     outcomes: Counter[tuple[str, str]] = Counter()
     found = 0
     with tempfile.TemporaryDirectory(prefix="firnline-stored-") as directory:
-        whole = build(Path(directory) / "whole", is_clean=not given.killed)
+        intact = build(Path(directory) / "whole", is_clean=not given.killed)
         for seed in range(given.seed, given.seed + given.cases):
             base = Path(directory) / "copy"
             try:
-                case = run(whole, base, seed)
+                case = run(intact, base, seed)
                 outcomes[case.what.partition(" ")[0], case.outcome] += 1
                 print(f"{seed}: {case.outcome}: {case.what}", flush=True)
             except Wrong as problem:

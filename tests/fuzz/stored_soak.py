@@ -50,12 +50,12 @@ def run_piece(seeds: range, until_s: float, *, is_clean: bool) -> dict[str, Any]
     violations: list[str] = []
     last = seeds[0]
     with tempfile.TemporaryDirectory(prefix="firnline-stored-") as directory:
-        whole = build(Path(directory) / "whole", is_clean=is_clean)
+        intact = build(Path(directory) / "whole", is_clean=is_clean)
         for seed in seeds:
             last = seed
             with tempfile.TemporaryDirectory(dir=directory) as copy:
                 try:
-                    outcomes[run(whole, Path(copy) / "copy", seed).outcome] += 1
+                    outcomes[run(intact, Path(copy) / "copy", seed).outcome] += 1
                 except Wrong as problem:
                     again = f"--seed {seed}" + ("" if is_clean else " --killed")
                     violations.append(f"{str(problem)[:1500]} [tests.fuzz.stored {again}]")

@@ -104,10 +104,10 @@ def broker_epoch(cluster: Cluster, broker_id: int) -> int:
     for node in cluster.nodes.values():
         with line_to(node) as line:
             for epoch in range(EPOCHS_GUESSED):
-                beat = BrokerHeartbeatRequest(
+                heartbeat = BrokerHeartbeatRequest(
                     broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=1 << 40
                 )
-                code = line.ask(beat, 1).error_code
+                code = line.ask(heartbeat, 1).error_code
                 if code == 0:
                     return epoch
                 if code == 41:  # NOT_CONTROLLER
@@ -123,7 +123,7 @@ def plans(cluster: Cluster, row: ServedApi, epoch: int) -> Iterator[Plan]:
         ("partition_index", 0),
         ("partition", 0),
     )
-    told = (("voter_id", -1), ("leader_id", 77), ("replica_id", 77))
+    reported = (("voter_id", -1), ("leader_id", 77), ("replica_id", 77))
     # The last test unregisters brokers.
     broker_id = 77 if row.key == UnregisterBrokerRequest.key else 2
     broker = (("cluster_id", cluster.cluster_id), ("broker_id", broker_id), ("broker_epoch", epoch))
@@ -132,7 +132,7 @@ def plans(cluster: Cluster, row: ServedApi, epoch: int) -> Iterator[Plan]:
         yield Plan("null", None, number=number)
         yield Plan("known topic", "before", number=number)
         yield Plan("the quorum's", "CONTROLLER", number=number, named=quorum)
-        yield Plan("the quorum's, of a stranger", "x", number=number, named=(*quorum, *told))
+        yield Plan("the quorum's, of a stranger", "x", number=number, named=(*quorum, *reported))
         yield Plan("a broker's", "before", number=number, named=broker)
         yield Plan("a broker's, null", None, number=number, named=broker)
     yield Plan("counts of -1", count=-1, number=-1, named=broker)
@@ -234,11 +234,11 @@ def test_brokers_that_are_made_up_end_nobody(cluster: Cluster) -> None:
     assert len(made_up) >= 4
     for offset in (-(2**63), 2**63 - 1):
         for broker_id, epoch in made_up:
-            beat = BrokerHeartbeatRequest(
+            heartbeat = BrokerHeartbeatRequest(
                 broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=offset
             )
             with line_to(node) as line:
-                assert line.ask(beat, 1).error_code == 0
+                assert line.ask(heartbeat, 1).error_code == 0
     for replicas in (1, 2, 3):
         creates(cluster, f"on-{replicas}", replicas)
     for each in cluster.nodes.values():
@@ -286,11 +286,11 @@ def test_a_forged_wish_to_shut_down_ends_no_broker(
 ) -> None:
     """It is shut out of ISRs until it is started again, as in Apache Kafka 4.3.1 (asked)."""
     assert epochs[2] > 0
-    beat: dict[str, Any] = {"broker_id": 2, "broker_epoch": epochs[2], "want_shut_down": True}
+    heartbeat: dict[str, Any] = {"broker_id": 2, "broker_epoch": epochs[2], "want_shut_down": True}
     for node in cluster.nodes.values():
         for offset in (-(2**63), 0, 2**63 - 1):
             with line_to(node) as line:
-                line.ask(BrokerHeartbeatRequest(**beat, current_metadata_offset=offset), 1)
+                line.ask(BrokerHeartbeatRequest(**heartbeat, current_metadata_offset=offset), 1)
     unharmed(cluster)
 
 

@@ -86,7 +86,7 @@ def test_a_member_that_is_unknown_now_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("recent", [[], list(range(30, 50))])
-def test_a_finding_is_told_with_the_bursts_that_it_takes(
+def test_a_finding_is_reported_with_the_bursts_that_it_takes(
     monkeypatch: pytest.MonkeyPatch, recent: list[int]
 ) -> None:
     guilty = {33, 41}

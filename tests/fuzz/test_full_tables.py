@@ -126,10 +126,10 @@ def test_a_flood_of_new_groups_locks_no_new_group_out(broker: Broker) -> None:
             for _ in range(100):
                 assert flood.frame() is not None
     with LineFrom(broker, "127.0.0.3") as friend:
-        told = friend.ask(join("a new group"), 4)
-        assert told.error_code == MEMBER_ID_REQUIRED
-        told = friend.ask(join("a new group", member_id=told.member_id), 4)
-        assert told.error_code == 0
+        reported = friend.ask(join("a new group"), 4)
+        assert reported.error_code == MEMBER_ID_REQUIRED
+        reported = friend.ask(join("a new group", member_id=reported.member_id), 4)
+        assert reported.error_code == 0
     assert f"most were handed out to /{FLOOD}" in broker.log_text()
 
 

@@ -33,25 +33,25 @@ def test_a_follower_that_is_lied_to_goes_on_and_has_all_that_was_acknowledged(
     tmp_path: Path,
 ) -> None:
     seed = int(time.time())
-    found, told, kept = play(tmp_path / "stage", seed, SECONDS)
+    found, reported, kept = play(tmp_path / "stage", seed, SECONDS)
     assert not found, f"{found} [python -m tests.fuzz.lies --seed {seed} --seconds {SECONDS}]"
-    assert sum(told.values()) > 10
+    assert sum(reported.values()) > 10
     assert kept > 10
 
 
 def test_a_lie_is_an_answer_that_can_be_read_in_most_cases_and_is_a_function_of_its_seed() -> None:
     body = answer()
-    told = [lie(Random(seed), 1, 17, body) for seed in range(300)]
-    assert told == [lie(Random(seed), 1, 17, body) for seed in range(300)]
+    reported = [lie(Random(seed), 1, 17, body) for seed in range(300)]
+    assert reported == [lie(Random(seed), 1, 17, body) for seed in range(300)]
     response = messages_of(1)[1]
     read = 0
-    for data, what in told:
+    for data, what in reported:
         if what != "bytes":
             assert data != body, what
             response.read(data, 17, 0)
             read += 1
     assert read > 200
-    fields = {what.partition(" ")[0] for _, what in told}
+    fields = {what.partition(" ")[0] for _, what in reported}
     assert len(fields) > 15, fields  # those in tags, too
 
 

@@ -109,7 +109,7 @@ REQUESTS = (
 )
 
 
-class Whole:
+class Intact:
     """A node, its runtime and one listener, on a thread of their own."""
 
     def __init__(self, directory: Path) -> None:
@@ -169,7 +169,7 @@ class Whole:
                 (room.held_bytes, room.waiting)
                 for room in (runtime.admission.clients, runtime.admission.brokers)
             ],
-            "slices": len(self.node.in_turns._usual) + len(self.node.in_turns._urgent),
+            "slices": len(self.node.sliced_tasks._usual) + len(self.node.sliced_tasks._urgent),
             "encodings": len(runtime._encoding._usual) + len(runtime._encoding._urgent),
             "work": [runtime._pools[name]._unfinished for name in ("codec", "pages")],
         }
@@ -183,10 +183,10 @@ class Whole:
 
 
 @pytest.fixture
-def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Whole]:
+def intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Intact]:
     chance = random.Random(0)
     monkeypatch.setattr(disk, "in_memory", lambda fd, position, size: chance.random() < 0.3)
-    made = Whole(tmp_path / "data")
+    made = Intact(tmp_path / "data")
     zstd = [CreatableTopicConfig(name="compression.type", value="zstd")]
     topics = [
         CreatableTopic(name=KEPT, num_partitions=1, replication_factor=1),
@@ -236,12 +236,12 @@ def open_sockets() -> int:
 
 
 def test_whatever_meets_when_connections_end_all_that_is_counted_comes_back_to_nothing(
-    whole: Whole,
+    intact: Intact,
 ) -> None:
-    before, sockets = whole.on_loop(whole.counts), open_sockets()
+    before, sockets = intact.on_loop(intact.counts), open_sockets()
     until_s = time.monotonic() + ATTACK_S
     attackers = [
-        threading.Thread(target=attack, args=(whole.address, number, until_s))
+        threading.Thread(target=attack, args=(intact.address, number, until_s))
         for number in range(3)
     ]
     for thread in attackers:
@@ -249,22 +249,22 @@ def test_whatever_meets_when_connections_end_all_that_is_counted_comes_back_to_n
     idle = []
     while time.monotonic() < until_s:
         with contextlib.suppress(OSError):
-            idle.append(socket.create_connection(whole.address, 5))
+            idle.append(socket.create_connection(intact.address, 5))
             time.sleep(0.02)
     for thread in attackers:
         thread.join(20)
     for sock in idle:
         sock.close()
     deadline = time.monotonic() + 30
-    while (left := whole.on_loop(whole.counts)) != before:
+    while (left := intact.on_loop(intact.counts)) != before:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
     assert open_sockets() <= sockets
-    assert whole.runtime.failure is None
-    assert not whole.runtime.failed_requests.counts
+    assert intact.runtime.failure is None
+    assert not intact.runtime.failed_requests.counts
     # What is to meet was there.
-    assert whole.server.counted.evicted
-    assert all(whole.runtime._pools[name]._threads for name in ("codec", "pages"))
-    with Line(whole.address) as line:
+    assert intact.server.counted.evicted
+    assert all(intact.runtime._pools[name]._threads for name in ("codec", "pages"))
+    with Line(intact.address) as line:
         line.send(fetch(KEPT, 1))
         assert len(line.frame() or b"") > MIB

@@ -86,8 +86,8 @@ def test_siblings_differ_from_a_request_in_a_few_fields_and_are_frames() -> None
     drawer = Drawer(Random(3), Known(), _METADATA, 12)
     body = drawer.body()
     siblings = {body.sibling(Random(number)) for number in range(50)}
-    assert body.whole() not in siblings or len(siblings) > 1
-    assert all(abs(len(one) - len(body.whole())) < 2_000 for one in siblings)
+    assert body.joined() not in siblings or len(siblings) > 1
+    assert all(abs(len(one) - len(body.joined())) < 2_000 for one in siblings)
 
 
 def test_requests_for_controllers_pass_the_first_check(tmp_path: Path) -> None:

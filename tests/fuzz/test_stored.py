@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from tests.fuzz.stored import Whole, Wrong, build, damage, kind_of, run
+from tests.fuzz.stored import Intact, Wrong, build, damage, kind_of, run
 from tests.fuzz.stored_soak import soak
 
 # A file of each of these is chosen as often as of any other.
@@ -34,23 +34,23 @@ SEEDS_S, SEEDS_MIN = 8.0, 3
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Intact:
     return build(tmp_path_factory.mktemp("stored") / "whole", is_clean=int(time.time()) % 2 == 0)
 
 
 def test_a_node_with_a_damaged_file_serves_what_it_can_or_says_what_to_do(
-    whole: Whole, tmp_path: Path
+    intact: Intact, tmp_path: Path
 ) -> None:
     """The first seeds, as many as there is time for; the soak goes on with those that nobody has seen."""
     began, seed = time.monotonic(), 0
     while seed < SEEDS_MIN or time.monotonic() - began < SEEDS_S:
         seed += 1
-        run(whole, tmp_path / str(seed), seed)
+        run(intact, tmp_path / str(seed), seed)
 
 
-def test_files_of_every_kind_are_damaged(whole: Whole) -> None:
-    files = [path for path in whole.base.rglob("*") if path.is_file()]
-    assert {kind_of(path, whole.base) for path in files} >= KINDS
+def test_files_of_every_kind_are_damaged(intact: Intact) -> None:
+    files = [path for path in intact.base.rglob("*") if path.is_file()]
+    assert {kind_of(path, intact.base) for path in files} >= KINDS
 
 
 def test_a_damage_is_a_function_of_its_seed(tmp_path: Path) -> None:
@@ -63,18 +63,18 @@ def test_a_damage_is_a_function_of_its_seed(tmp_path: Path) -> None:
     assert said[0] == said[1]
 
 
-def test_a_record_that_nobody_wrote_is_found(whole: Whole, tmp_path: Path) -> None:
+def test_a_record_that_nobody_wrote_is_found(intact: Intact, tmp_path: Path) -> None:
     """The check itself: what was written is said to be something else."""
-    key, _ = whole.written["plain", 3]
-    other = whole._replace(written=whole.written | {("plain", 3): (key, b"other")})
+    key, _ = intact.written["plain", 3]
+    other = intact._replace(written=intact.written | {("plain", 3): (key, b"other")})
     with pytest.raises(Wrong, match="plain at 3"):
         _run_some(other, tmp_path)
 
 
-def _run_some(whole: Whole, base: Path) -> None:
+def _run_some(intact: Intact, base: Path) -> None:
     """Most seeds damage nothing of the one batch that is looked at."""
     for seed in range(5):
-        run(whole, base / str(seed), seed)
+        run(intact, base / str(seed), seed)
 
 
 def test_the_ledger_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ class Story:
         items = [item.split() for item in rest.split(" | ")] if rest else []
         return "\n".join(getattr(self, f"do_{verb.replace('-', '_')}")(items))
 
-    def _told(self, result: ControllerResult[Any]) -> list[str]:
+    def _reported(self, result: ControllerResult[Any]) -> list[str]:
         """The records of a decision, then the answer after the commit."""
         lines = [said(record) for record in result.records]
         answer = self.cluster.write(result)
@@ -60,7 +60,7 @@ class Story:
     def do_register(self, items: Items) -> list[str]:
         """Broker id, incarnation; holding-lock."""
         wanted = registration(*(int(word) for word in items[0] if word.isdecimal()))
-        return self._told(
+        return self._reported(
             self.cluster.controller.register_broker(
                 wanted,
                 self.cluster.loop.now_ms,
@@ -69,7 +69,7 @@ class Story:
         )
 
     def do_unregister(self, items: Items) -> list[str]:
-        return self._told(self.cluster.controller.unregister_broker(int(items[0][0])))
+        return self._reported(self.cluster.controller.unregister_broker(int(items[0][0])))
 
     def do_heartbeat(self, items: Items) -> list[str]:
         """Broker id; behind, stale-epoch, fence, shut-down."""
@@ -77,14 +77,16 @@ class Story:
         image = self.cluster.quorum.image
         registered = image.brokers.get(int(node_id))
         epoch = registered.epoch if registered else -1
-        beat = Heartbeat(
+        heartbeat = Heartbeat(
             int(node_id),
             epoch - 1 if "stale-epoch" in wants else epoch,
             epoch - 1 if "behind" in wants else image.offset,
             want_fence="fence" in wants,
             want_shut_down="shut-down" in wants,
         )
-        return self._told(self.cluster.controller.heartbeat(beat, self.cluster.loop.now_ms))
+        return self._reported(
+            self.cluster.controller.heartbeat(heartbeat, self.cluster.loop.now_ms)
+        )
 
     def do_wait(self, items: Items) -> list[str]:
         self.cluster.loop.now_ms += int(items[0][0])
@@ -99,7 +101,7 @@ class Story:
         return [f"active at {self.cluster.loop.now_ms}"]
 
     def do_fence_stale(self, items: Items) -> list[str]:
-        return self._told(self.cluster.controller.fence_stale(self.cluster.loop.now_ms))
+        return self._reported(self.cluster.controller.fence_stale(self.cluster.loop.now_ms))
 
     def do_create(self, items: Items) -> list[str]:
         """Topics: name, partitions=, replicas=, assign=0:1,2;1:2,3, key=value."""
@@ -111,13 +113,13 @@ class Story:
 
     def _created(self, items: Items, *, validate_only: bool) -> list[str]:
         topics = [_new_topic(words) for words in items]
-        return self._told(
+        return self._reported(
             self.cluster.controller.create_topics(topics, validate_only=validate_only)
         )
 
     def do_delete(self, items: Items) -> list[str]:
         refs = [int(w[3:]).to_bytes(16, "big") if w.startswith("id=") else w for w in items[0]]
-        return self._told(self.cluster.controller.delete_topics(refs))
+        return self._reported(self.cluster.controller.delete_topics(refs))
 
     def do_grow(self, items: Items) -> list[str]:
         """Topics: name, total, replicas of the new partitions as 1,2;2,3."""
@@ -125,7 +127,7 @@ class Story:
         for name, total, *chosen in items:
             lists = [[int(n) for n in ids.split(",") if n] for c in chosen for ids in c.split(";")]
             wanted.append(NewPartitions(name, int(total), lists or None))
-        return self._told(self.cluster.controller.create_partitions(wanted))
+        return self._reported(self.cluster.controller.create_partitions(wanted))
 
     def do_alter(self, items: Items) -> list[str]:
         """topic|broker|group NAME, then for each key: =key value, +key value, -key value, !key."""
@@ -134,11 +136,11 @@ class Story:
             Alteration(key[1:], OPS[key[0]], value[0] if value else None) for key, *value in keys
         ]
         wanted = [(ConfigResource(KINDS[kind], name.replace("*", "")), changes)]
-        return self._told(self.cluster.controller.incremental_alter_configs(wanted))
+        return self._reported(self.cluster.controller.incremental_alter_configs(wanted))
 
     def do_producer_ids(self, items: Items) -> list[str]:
         broker_id, epoch = map(int, items[0])
-        return self._told(
+        return self._reported(
             self.cluster.controller.allocate_producer_ids(broker_id=broker_id, broker_epoch=epoch)
         )
 
@@ -165,12 +167,12 @@ class Story:
             )
             return []
 
-        self.cluster.told.publishers.append(note)
+        self.cluster.reported.publishers.append(note)
         return []
 
     def do_seen(self, items: Items) -> list[str]:
-        told, self.seen = self.seen, []
-        return told
+        reported, self.seen = self.seen, []
+        return reported
 
 
 def _new_topic(words: list[str]) -> NewTopic:

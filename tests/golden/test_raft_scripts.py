@@ -1,7 +1,7 @@
 """The quorum as text: each script in `raft/` is a story of replicas, what they hear and what they do.
 
 Lines that a replica prints begin with its id: `save` is quorum-state on its disk, `->` a request that leaves,
-`<-` an answer that leaves, `sync` asks the disk, `timer` a moment from now in ms, `heard` is the listener.
+`<-` an answer that leaves, `sync` asks the disk, `timer` a moment from now in ms, `received` is the listener.
 """
 
 from collections.abc import Callable
@@ -33,76 +33,76 @@ def test_there_are_stories() -> None:
     assert len(SCRIPTS) >= 12
 
 
-class TellingDisk(Disk):
+class RecordingDisk(Disk):
     """Says what is written to it."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, report: Callable[[str], None]) -> None:
         super().__init__()
-        self.tell = tell
+        self.report = report
 
     def save(self, state: ElectionState, then: Any = None, now_ms: int = 0) -> Effects:
-        self.tell(f"save {said_state(state)}")
+        self.report(f"save {said_state(state)}")
         return super().save(state, then, now_ms)
 
     def truncate_to(self, offset: int, then: Any, now_ms: int) -> Effects:
-        self.tell(f"cut to {offset}")
+        self.report(f"cut to {offset}")
         return super().truncate_to(offset, then, now_ms)
 
     def append_fetched(self, data: bytes, *, now_ms: int) -> Any:
         problem = super().append_fetched(data, now_ms=now_ms)
-        self.tell(f"append to {self.end_offset}" if problem is None else "refuse the records")
+        self.report(f"append to {self.end_offset}" if problem is None else "refuse the records")
         return problem
 
     def append(self, batch: bytearray, *, epoch: int, now_ms: int) -> int:
         offset = super().append(batch, epoch=epoch, now_ms=now_ms)
-        self.tell(f"write {offset} in epoch {epoch}")
+        self.report(f"write {offset} in epoch {epoch}")
         return offset
 
     def install(self, part: Any, begun: Any, then: Any, now_ms: int) -> Effects:
-        self.tell(f"install {part.snapshot_id.offset}-{part.snapshot_id.epoch}")
+        self.report(f"install {part.snapshot_id.offset}-{part.snapshot_id.epoch}")
         return super().install(part, begun, then, now_ms)
 
 
-class TellingMember(Member):
+class RecordingMember(Member):
     """Says what its replica wants done, then does it."""
 
     story: "Story"
 
-    def tell(self, what: str) -> None:
+    def report(self, what: str) -> None:
         self.story.lines.append(f"{self.node_id}: {what}")
 
     def on_send(self, effect: Send[Any]) -> None:
-        self.tell(f"-> {effect.peer.node_id} {said_request(effect.request)}")
+        self.report(f"-> {effect.peer.node_id} {said_request(effect.request)}")
         super().on_send(effect)
 
     def on_reply(self, effect: Reply[Any]) -> None:
-        stranger = isinstance(effect.context, list)
-        asker = "" if stranger else f"{effect.context.sender.node_id} "
-        self.tell(f"<- {asker}{said_response(effect.message)}")
+        unknown = isinstance(effect.context, list)
+        asker = "" if unknown else f"{effect.context.sender.node_id} "
+        self.report(f"<- {asker}{said_response(effect.message)}")
         super().on_reply(effect)
 
     def on_flush(self, effect: Flush) -> None:
-        self.tell("sync")
+        self.report("sync")
         super().on_flush(effect)
 
     def on_set_timer(self, effect: SetTimer) -> None:
         _, name, *_ = cast(tuple[str, ...], effect.key)
-        self.tell(f"timer {name} {effect.at_ms - self.net.now_ms}")
+        self.report(f"timer {name} {effect.at_ms - self.net.now_ms}")
         super().on_set_timer(effect)
 
     def on_warn(self, effect: Warn) -> None:
-        self.tell(f"warn {effect.line.partition(': ')[2]}")
+        self.report(f"warn {effect.line.partition(': ')[2]}")
         super().on_warn(effect)
 
 
-class TellingListener(Listener):
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        class Heard(list[str]):
+class RecordingListener(Listener):
+    def __init__(self, report: Callable[[str], None]) -> None:
+        class Received(list[str]):
             def append(self, what: str) -> None:
-                tell(f"heard {what}")
+                report(f"heard {what}")
                 super().append(what)
 
-        self.heard = Heard()
+        self.received = Received()
 
 
 class Story:
@@ -133,11 +133,11 @@ class Story:
         settings = QuorumSettings(**numbers)
         self.net = Net(voters, observers, settings=settings)
         for node_id in (*voters, *observers):
-            member = TellingMember(
+            member = RecordingMember(
                 self.net, node_id, raft_rig.directory(node_id), rng=CountingRng(1_001)
             )
             member.story = self
-            member.disk = TellingDisk(member.tell)
+            member.disk = RecordingDisk(member.report)
             member.holds_flushes = True
             self.net.members[node_id] = member
 
@@ -151,7 +151,7 @@ class Story:
                     saved["epoch"], saved.get("leader", -1), saved.get("voted", -1)
                 )
                 member.disk.saved.append(state)
-            member.listener = TellingListener(member.tell)  # type: ignore[attr-defined]
+            member.listener = RecordingListener(member.report)  # type: ignore[attr-defined]
             start_with(member)
             self.do_show([str(node_id)])
 
@@ -185,8 +185,8 @@ class Story:
         """Ids of nodes that are down: their disks are replaced by empty ones."""
         for node_id in map(int, words):
             member = self.net[node_id]
-            assert isinstance(member, TellingMember)
-            member.disk = TellingDisk(member.tell)
+            assert isinstance(member, RecordingMember)
+            member.disk = RecordingDisk(member.report)
 
     def do_speak(self, words: list[str]) -> None:
         """API key and version: nobody knows a newer one."""

@@ -53,8 +53,8 @@ class Story:
         verb, *words = text.split()
         named = dict(word.split("=", 1) for word in words if "=" in word)
         plain = [word for word in words if "=" not in word]
-        told = getattr(self, f"do_{verb}")(plain, named)
-        return told if isinstance(told, str) else self.state()
+        reported = getattr(self, f"do_{verb}")(plain, named)
+        return reported if isinstance(reported, str) else self.state()
 
     def state(self) -> str:
         p = self.p

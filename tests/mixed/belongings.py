@@ -239,12 +239,12 @@ class Home:
         asker = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group, **SILENT})
         try:
             asked = [TopicPartition(t, p) for t, p in places]
-            told = asker.committed(asked, timeout=PATIENCE_S)
+            reported = asker.committed(asked, timeout=PATIENCE_S)
         finally:
             asker.close()
         return {
             f"{group} in {t.topic}-{t.partition}": (t.offset, t.metadata or "")
-            for t in told
+            for t in reported
             if t.offset >= 0
         }
 
@@ -253,11 +253,11 @@ class Home:
             *(ConfigResource(ResourceType.TOPIC, name) for name in topics),
             ConfigResource(ResourceType.BROKER, "1"),
         ]
-        told = self._admin.describe_configs(asked)
+        reported = self._admin.describe_configs(asked)
         return {
             resource.name: {
                 entry.name: (entry.value, entry.source)
-                for entry in told[resource].result(PATIENCE_S).values()
+                for entry in reported[resource].result(PATIENCE_S).values()
                 if entry.source in _DYNAMIC
             }
             for resource in asked
@@ -305,14 +305,14 @@ class Home:
             answer = line.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
         (done,) = answer.responses
         assert done.error_code == 0, done
-        eventually(f"{key} is told", lambda: self._tells(kind, name, key, value))
+        eventually(f"{key} is told", lambda: self._reports(kind, name, key, value))
 
-    def _tells(self, kind: ResourceType, name: str, key: str, value: str) -> bool:
+    def _reports(self, kind: ResourceType, name: str, key: str, value: str) -> bool:
         """Whether the node acts on a setting, which it may hear of later than its controller said so."""
         # What holds for all brokers each of them tells of itself.
         resource = ConfigResource(kind, name or "1")
-        told = self._admin.describe_configs([resource])[resource].result(PATIENCE_S)
-        return bool(told[key].value == value)
+        reported = self._admin.describe_configs([resource])[resource].result(PATIENCE_S)
+        return bool(reported[key].value == value)
 
 
 def _row(m: Message) -> Row:

@@ -90,9 +90,9 @@ def _bad(node: Node, partition: str) -> Iterator[str]:
     if sorted(epochs) != list(epochs):
         yield f"epochs not in order: {epochs}"
     # Kafka writes an epoch down before there is a batch of it.
-    told = {epoch: at for epoch, at in epoch_starts(node, partition) if at < next_offset}
-    if told != epochs:
-        yield f"the checkpoint says {told}, the batches {epochs}"
+    reported = {epoch: at for epoch, at in epoch_starts(node, partition) if at < next_offset}
+    if reported != epochs:
+        yield f"the checkpoint says {reported}, the batches {epochs}"
 
 
 def dumps_differ(nodes: Sequence[Node], partition: str) -> list[str]:
@@ -111,7 +111,7 @@ def dumps_differ(nodes: Sequence[Node], partition: str) -> list[str]:
     ]
 
 
-def told_by(node: Node, topics: Sequence[str]) -> dict[str, State]:
+def reported_by(node: Node, topics: Sequence[str]) -> dict[str, State]:
     """Return what a broker tells clients of the partitions."""
     asked = MetadataRequest(
         topics=[MetadataRequestTopic(name=name) for name in topics],
@@ -143,7 +143,7 @@ def views_differ(cluster: Cluster, topics: Sequence[str]) -> list[str]:
     """Compare what each broker tells with what its own metadata log says; a view of both kinds."""
     views: dict[str, Mapping[str, State]] = {}
     for node in cluster.brokers:
-        views[str(node)] = told_by(node, topics)
+        views[str(node)] = reported_by(node, topics)
         disk = read_disk(str(node), node.metadata, is_cut=True)
         views[f"the metadata of {node}"] = in_image(disk.image_at(disk.end[1]), topics)
     first, *others = views

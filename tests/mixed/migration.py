@@ -87,8 +87,10 @@ class Migration:
 
     def check_settings(self) -> None:
         """Ask about the quorum's kind, and our command about each node's file; that changes nothing."""
-        told = self.replicas.ask("features", "describe")
-        (row,) = [line for line in told.splitlines() if line.startswith("Feature: kraft.version")]
+        reported = self.replicas.ask("features", "describe")
+        (row,) = [
+            line for line in reported.splitlines() if line.startswith("Feature: kraft.version")
+        ]
         assert "FinalizedVersionLevel: 0" in row, row
         for node in self.cluster.nodes.values():
             words = ("format", "--ignore-formatted", "-t", self.cluster.cluster_id)

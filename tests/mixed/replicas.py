@@ -121,8 +121,8 @@ class Replicas:
                     self.await_in_sync()
                     self._await_cleaned()
                     yield
-                    self._judge_records()
-                self._judge_copies()
+                    self._check_records()
+                self._check_copies()
                 self.cluster.kill()
         finally:
             self.cluster.kill()
@@ -321,7 +321,7 @@ class Replicas:
         eventually(
             "the topics are known everywhere",
             lambda: all(
-                len(copies.told_by(node, names)) == partitions for node in self.cluster.brokers
+                len(copies.reported_by(node, names)) == partitions for node in self.cluster.brokers
             ),
         )
         self._write_compacted()
@@ -356,20 +356,20 @@ class Replicas:
 
     # ----------------------------------------------------------------------------------- at last
 
-    def _judge_records(self) -> None:
+    def _check_records(self) -> None:
         self._work.finish()
         self._beside.finish()
         acked = self._work.acked()
         self._reader.await_all(dict(self._work.sent))
         self.report.group = self._reader.faults(acked)
         for topic, work in ((COPIED, self._work), (PAIR, self._beside)):
-            told = work.acked()
-            self.report.acked += sum(map(len, told.values()))
+            reported = work.acked()
+            self.report.acked += sum(map(len, reported.values()))
             found = read_all(self.cluster.bootstrap, topic, PARTITIONS)
-            self.report.records += [f"{topic} {v}" for v in violations(told, found, work.sent)]
-        self.report.tidy = self._judge_compacted()
+            self.report.records += [f"{topic} {v}" for v in violations(reported, found, work.sent)]
+        self.report.tidy = self._check_compacted()
 
-    def _judge_compacted(self) -> list[str]:
+    def _check_compacted(self) -> list[str]:
         """Read the compacted topic from its first offset: the newest value of each key is there."""
         newest = {b"%d" % key: b"%d of round %d" % (key, _ROUNDS - 1) for key in range(_KEYS)}
         faults = []
@@ -381,7 +381,7 @@ class Replicas:
                 faults.append(f"{place} reads as {found}")
         return faults
 
-    def _judge_copies(self) -> None:
+    def _check_copies(self) -> None:
         brokers, report = self.cluster.brokers, self.report
         names = [f"{t}-{n}" for t in (COPIED, PAIR, TAIL) for n in range(PARTITIONS)]
         report.logs = _settled(lambda: copies.differing(brokers, names))
@@ -437,12 +437,12 @@ def _producer(node: Node) -> Producer:
 def _append(producer: Producer, partition: str) -> None:
     """Have the leader append one batch."""
     topic, number = partition.rsplit("-", 1)
-    told: list[object] = []
+    reported: list[object] = []
     producer.produce(
-        topic, b"x", partition=int(number), on_delivery=lambda error, _: told.append(error)
+        topic, b"x", partition=int(number), on_delivery=lambda error, _: reported.append(error)
     )
     assert producer.flush(PATIENCE_S) == 0
-    assert told == [None], told
+    assert reported == [None], reported
 
 
 @contextlib.contextmanager

@@ -132,8 +132,10 @@ def differences(disks: Sequence[Disk], end_offset: int) -> list[str]:
     images = {disk.name: disk.image_at(end_offset) for disk in disks}
     names = list(images)
     for name in names[1:]:
-        told = _different_fields(images[names[0]], images[name])
-        faults += [f"images of {names[0]} and {name} at {end_offset}: {field}" for field in told]
+        reported = _different_fields(images[names[0]], images[name])
+        faults += [
+            f"images of {names[0]} and {name} at {end_offset}: {field}" for field in reported
+        ]
     faults += _different_snapshots(disks, end_offset)
     return faults
 
@@ -151,16 +153,16 @@ def _different_batches(disks: Sequence[Disk], end_offset: int) -> Iterator[str]:
 
 def _different_snapshots(disks: Sequence[Disk], end_offset: int) -> Iterator[str]:
     """Compare each snapshot with what a log without it gives; a log that begins at 0 is needed."""
-    whole = [disk for disk in disks if disk.start_offset == 0 and disk.batches]
-    for disk in disks if whole else ():
+    complete = [disk for disk in disks if disk.start_offset == 0 and disk.batches]
+    for disk in disks if complete else ():
         for snapshot in disk.snapshots:
             if snapshot.offset > end_offset:
                 continue
-            told = _different_fields(
-                _from_the_log(whole[0], snapshot.offset), disk.image_of(snapshot)
+            reported = _different_fields(
+                _from_the_log(complete[0], snapshot.offset), disk.image_of(snapshot)
             )
-            for field in told:
-                yield f"snapshot {snapshot} of {disk.name} and the log of {whole[0].name}: {field}"
+            for field in reported:
+                yield f"snapshot {snapshot} of {disk.name} and the log of {complete[0].name}: {field}"
 
 
 def _from_the_log(disk: Disk, end_offset: int) -> ClusterImage:

@@ -48,10 +48,10 @@ def test_another_order_of_the_isr_has_a_new_partition_epoch(tmp_path: Path, kind
         def partition() -> PartitionImage:
             return image().topics_by_name["t"].partitions[0]
 
-        def is_whole() -> bool:
+        def is_complete() -> bool:
             return "t" in image().topics_by_name and set(partition().isr) == set(ids)
 
-        eventually("both are in sync", is_whole)
+        eventually("both are in sync", is_complete)
 
         def asks(isr: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
             """Ask in the leader's name, and return (ISR, partition epochs more than before)."""

@@ -74,7 +74,7 @@ def test_a_group_outlives_its_coordinators_of_either_kind(report: Report) -> Non
     assert set(report.coordinated) == {FIRNLINE, KAFKA}
 
 
-def test_brokers_of_both_kinds_tell_the_same_leaders_epochs_and_isr(report: Report) -> None:
+def test_brokers_of_both_kinds_report_the_same_leaders_epochs_and_isr(report: Report) -> None:
     assert report.views == []
 
 

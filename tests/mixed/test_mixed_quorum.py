@@ -22,7 +22,7 @@ def run(directory: Path, kinds: list[str], rounds: int) -> Report:
 
 
 @pytest.mark.soak
-def test_the_judge_finds_nothing_wrong_with_kafka_alone(tmp_path: Path) -> None:
+def test_the_checker_finds_nothing_wrong_with_kafka_alone(tmp_path: Path) -> None:
     """Goal: a difference found in a mixed quorum is ours, and no fault of the comparison."""
     run(tmp_path, [KAFKA, KAFKA, KAFKA], 1)
 

@@ -15,7 +15,7 @@ from firnline.protocol.schema import Message
 from firnline.records.build import NewRecord, build_batch
 from firnline.runtime.disk import RealFs
 from tests.mixed.sameness import Disk, differences, read_disk
-from tests.worlds.whole import image_records
+from tests.worlds.decoded import image_records
 
 LEVEL = 30
 TOPIC = (77).to_bytes(16, "big")

@@ -168,7 +168,7 @@ RACES = (
         "if False:",
         tests=(
             _ISR_CHANGES
-            + "test_a_leader_that_its_reassignment_removed_is_told_so_and_the_change_is_made",
+            + "test_a_leader_that_its_reassignment_removed_is_notified_and_the_change_is_made",
         ),
     ),
     # ---------------------------------------------------------------- registrations and epochs
@@ -241,7 +241,7 @@ RACES = (
     Mutant(
         "X27: a broker is unfenced once it has seen its own registration",
         "controller.brokers:Brokers._next_state",
-        "and beat.metadata_offset >= broker.epoch",
+        "and heartbeat.metadata_offset >= broker.epoch",
         "",
         tests=(_STORY + "[registration]",),
     ),
@@ -255,8 +255,8 @@ RACES = (
     Mutant(
         "X28: the offset that all must have seen is fixed once",
         "controller.brokers:Brokers.heartbeat",
-        "self._shutdown_offsets.setdefault(beat.broker_id, next_offset)",
-        "self._shutdown_offsets[beat.broker_id] = next_offset",
+        "self._shutdown_offsets.setdefault(heartbeat.broker_id, next_offset)",
+        "self._shutdown_offsets[heartbeat.broker_id] = next_offset",
         tests=(_STORY + "[shutdown]",),
     ),
     Mutant(

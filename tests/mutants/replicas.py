@@ -98,7 +98,7 @@ REPLICAS = (
         "replica.alter:AlterPartitions._answered",
         "if not isinstance(outcome, KafkaError):",
         "if True:",
-        tests=(_ALTER + "test_an_error_of_the_whole_request_takes_no_proposal_back",),
+        tests=(_ALTER + "test_an_error_of_the_entire_request_takes_no_proposal_back",),
     ),
     Mutant(
         "rel-R13: acks=all asks for an ISR that is large enough",

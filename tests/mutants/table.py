@@ -439,7 +439,7 @@ MUTANTS = (
     ),
     Mutant(
         "rel-Q4: a log that is begun anew leaves a mark of where it was",
-        "metadata.meta_log:MetaLog._set_aside",
+        "metadata.meta_log:MetaLog._rename_damaged",
         "mark_forgotten(self._fs, path, end)",
         "pass",
         tests=(

@@ -46,9 +46,9 @@ def found_by_tests() -> dict[str, tuple[str, float]]:
         )
         for some in halves
     ]
-    told = [process.communicate(timeout=WITHIN_S * len(names)) for process in running]
-    rows = [line.split("\t") for out, _ in told for line in out.splitlines()]
-    assert len(rows) == len(names), "".join(out[-2000:] + err[-2000:] for out, err in told)
+    reported = [process.communicate(timeout=WITHIN_S * len(names)) for process in running]
+    rows = [line.split("\t") for out, _ in reported for line in out.splitlines()]
+    assert len(rows) == len(names), "".join(out[-2000:] + err[-2000:] for out, err in reported)
     return {name: (word, float(seconds)) for word, seconds, name in rows}
 
 

@@ -32,7 +32,7 @@ TIER = (
         "log.log:Log.note_cut",
         "self.highest_remote_offset = min(self.highest_remote_offset, end - 1)",
         "pass",
-        tests=(_TRUNCATION + "test_a_truncation_takes_back_what_was_told_of_the_tier",),
+        tests=(_TRUNCATION + "test_a_truncation_takes_back_what_was_reported_of_the_tier",),
     ),
     Mutant(
         "T22: an answer from before the question is none",
@@ -55,7 +55,7 @@ TIER = (
         "tiered.remote_log:RemoteLog.aux_state",
         "metadata.lookup(where, epoch=epoch, offset=offset) is not None",
         "True",
-        tests=(_READ + "test_a_follower_looks_again_in_all_that_is_committed_by_now",),
+        tests=(_READ + "test_a_follower_searches_again_in_all_that_is_committed_by_now",),
     ),
     Mutant(
         "rel-T2: files that go never move the start of a tiered log",
@@ -74,7 +74,7 @@ TIER = (
         "pass",
         tests=(
             "tests/unit/broker/test_tier_replicas.py::"
-            "test_a_broker_that_lost_its_tier_refuses_to_start_and_the_log_stays_whole",
+            "test_a_broker_that_lost_its_tier_refuses_to_start_and_the_log_stays_complete",
         ),
     ),
     Mutant(
@@ -134,6 +134,6 @@ TIER = (
         "broker.list_offsets:_behind",
         "partition.epoch_start_offset <= partition.log.high_watermark",
         "True",
-        tests=(_CLOSEST + "test_the_end_of_a_log_is_not_told_before_a_new_leader_knows_it",),
+        tests=(_CLOSEST + "test_the_end_of_a_log_is_not_reported_before_a_new_leader_knows_it",),
     ),
 )

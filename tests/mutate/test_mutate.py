@@ -82,7 +82,7 @@ def test_a_result_counts_while_the_function_is_the_same(tmp_path: Path) -> None:
 
 def test_a_result_counts_whatever_becomes_of_docstrings_comments_and_layout() -> None:
     plain = "def late(a):\n    if a > 1:\n        return 0\n    return a\n"
-    told = """def late(a):
+    reported = """def late(a):
     'Say it.'
     # Why.
     if (a
@@ -90,7 +90,7 @@ def test_a_result_counts_whatever_becomes_of_docstrings_comments_and_layout() ->
         return 0
     return a
 """
-    keys = [[point.key for point in points("log/rows.py", each)] for each in (plain, told)]
+    keys = [[point.key for point in points("log/rows.py", each)] for each in (plain, reported)]
     assert keys[0] == keys[1]
     assert keys[0] != [point.key for point in points("log/rows.py", plain.replace("> 1", "> 2"))]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from tests.oracle.judge import Judge
+from tests.oracle.kafka_oracle import KafkaOracle
 
 settings.register_profile(
     "oracle",
@@ -19,7 +19,7 @@ settings.register_profile(
 
 
 @pytest.fixture(scope="session")
-def judge(kafka_jars: Path) -> Iterator[Judge]:
+def oracle(kafka_jars: Path) -> Iterator[KafkaOracle]:
     """Kafka's classes, waiting for questions."""
-    with Judge() as running:
+    with KafkaOracle() as running:
         yield running

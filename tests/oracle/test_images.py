@@ -17,8 +17,8 @@ from firnline.protocol.primitives import read_uvarint
 from firnline.protocol.schema import Struct
 from firnline.records.build import NewRecord, build_batch
 from tests.metadata_stories import LEVELS, Life
-from tests.oracle.judge import Judge
-from tests.worlds.whole import image_records
+from tests.oracle.kafka_oracle import KafkaOracle
+from tests.worlds.decoded import image_records
 
 pytestmark = pytest.mark.peer
 
@@ -63,27 +63,27 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_our_image_of_every_record_type_is_kafkas(judge: Judge, level: int) -> None:
+def test_our_image_of_every_record_type_is_kafkas(oracle: KafkaOracle, level: int) -> None:
     for seed in range(12):
         life = Life(1000 * level + seed, level).write(150)
         batches = life.encoded()
-        theirs, losses = judge.image_records(batches)
+        theirs, losses = oracle.image_records(batches)
         ours = written(replayed(batches))
         assert facts(ours) == facts(theirs), seed
         assert losses == 0, seed
         # And a snapshot of either is the same state for the other.
-        assert facts(judge.image_records([ours])[0]) == facts(theirs)
+        assert facts(oracle.image_records([ours])[0]) == facts(theirs)
         assert facts(written(replayed([theirs]))) == facts(theirs)
 
 
-def test_a_snapshot_has_eligible_leaders_only_while_the_feature_is_on(judge: Judge) -> None:
+def test_a_snapshot_has_eligible_leaders_only_while_the_feature_is_on(oracle: KafkaOracle) -> None:
     life = Life(5).write(150)
     off = r.FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0)
     life.batches.append([off])
     batches = life.encoded()
     image = replayed(batches)
     assert any(p.elr for topic in image.topics_by_id.values() for p in topic.partitions.values())
-    assert facts(written(image)) == facts(judge.image_records(batches)[0])
+    assert facts(written(image)) == facts(oracle.image_records(batches)[0])
 
 
 def test_the_lives_have_every_type_in_them() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.limits import ARRAY_ELEMENTS_MAX
 from firnline.protocol.compile import slicing_reader
 from firnline.protocol.messages import MODULES, REQUESTS
@@ -57,4 +57,4 @@ def test_kio_reads_what_we_write_and_we_read_what_kio_writes(
     assert out.getvalue() == ours
     assert cls.read(out.getvalue(), version) == (message, len(ours))
     in_slices = slicing_reader(cls, version)(ours, 0, len(ours), [ARRAY_ELEMENTS_MAX])
-    assert whole(in_slices) == (message, len(ours))
+    assert run_to_completion(in_slices) == (message, len(ours))

@@ -10,7 +10,7 @@ from firnline.protocol.messages import MODULES, REQUESTS
 from firnline.protocol.messages.headers import RequestHeader, ResponseHeader
 from firnline.protocol.schema import Message
 from tests.oracle.generate import messages, versions
-from tests.oracle.judge import Judge, as_json, kafka_name
+from tests.oracle.kafka_oracle import KafkaOracle, as_json, kafka_name
 
 pytestmark = pytest.mark.peer
 
@@ -29,15 +29,15 @@ def test_the_walk_did_not_lose_messages() -> None:
 @given(data=st.data())
 @settings(settings.get_profile("oracle"), max_examples=12)
 def test_kafka_reads_what_we_write_and_we_read_what_kafka_writes(
-    judge: Judge, cls: type[Message], version: int, data: st.DataObject
+    oracle: KafkaOracle, cls: type[Message], version: int, data: st.DataObject
 ) -> None:
     """Goal: no field is missing, misplaced or encoded in another way, in either direction.
     Method: Kafka parses our bytes and writes them again; Kafka builds the same message from JSON."""
     message: Any = data.draw(messages(cls, version))
     ours = message.write(version)
-    again, seen = judge.parse(kafka_name(cls), version, ours)
+    again, seen = oracle.parse(kafka_name(cls), version, ours)
     assert again == ours
     assert seen == as_json(message, version, records=False)
-    built = judge.build(kafka_name(cls), version, as_json(message, version, records=True))
+    built = oracle.build(kafka_name(cls), version, as_json(message, version, records=True))
     assert built == ours
     assert cls.read(memoryview(built), version) == (message, len(built))

@@ -15,7 +15,7 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
 from firnline.tiered.metadata import records as remote
 from tests.oracle.generate import messages, versions
-from tests.oracle.judge import Judge, Refused, as_json, kafka_name
+from tests.oracle.kafka_oracle import KafkaOracle, Refused, as_json, kafka_name
 
 pytestmark = pytest.mark.peer
 ORACLE = settings.get_profile("oracle")
@@ -35,14 +35,14 @@ def name_of(value: object) -> str:
 @given(data=st.data())
 @settings(ORACLE, max_examples=20)
 def test_a_metadata_record_is_framed_as_kafka_frames_it(
-    judge: Judge, cls: type[Message], version: int, data: st.DataObject
+    oracle: KafkaOracle, cls: type[Message], version: int, data: st.DataObject
 ) -> None:
     record: Any = data.draw(messages(cls, version))
     ours = metadata.encode(record, version)
-    again, seen = judge.framed("metadata", ours)
+    again, seen = oracle.framed("metadata", ours)
     assert again == ours
     assert seen == as_json(record, version, records=False)
-    built = judge.build(cls.__name__, version, as_json(record, version, records=True))
+    built = oracle.build(cls.__name__, version, as_json(record, version, records=True))
     assert ours.endswith(built)
     assert metadata.decode(ours) == record
 
@@ -51,11 +51,11 @@ def test_a_metadata_record_is_framed_as_kafka_frames_it(
 @given(data=st.data())
 @settings(ORACLE, max_examples=20)
 def test_a_remote_log_record_is_framed_as_kafka_frames_it(
-    judge: Judge, cls: type[Message], data: st.DataObject
+    oracle: KafkaOracle, cls: type[Message], data: st.DataObject
 ) -> None:
     record: Any = data.draw(messages(cls, 0))
     ours = remote.encode(record)
-    again, seen = judge.framed("remote", ours)
+    again, seen = oracle.framed("remote", ours)
     assert again == ours
     assert seen == as_json(record, 0, records=False)
     assert remote.decode(ours) == record
@@ -69,14 +69,14 @@ GROUP_VALUES = at_all_versions([value for _, value in group.TYPES.values()])
 @given(data=st.data())
 @settings(ORACLE, max_examples=20)
 def test_a_group_record_is_what_the_group_coordinator_writes(
-    judge: Judge, cls: Any, version: int, data: st.DataObject
+    oracle: KafkaOracle, cls: Any, version: int, data: st.DataObject
 ) -> None:
     key: Any = data.draw(messages(group.TYPES[cls.key][0], 0))
     value: Any = data.draw(messages(cls, version))
     our_key, our_value = group.encode_key(key), group.encode_value(value, version)
-    assert judge.group_record(our_key, our_value)[:2] == (our_key, our_value)
-    assert judge.group_record(our_key, None)[:2] == (our_key, None)
-    _, seen = judge.parse(cls.__name__, version, our_value[2:])
+    assert oracle.group_record(our_key, our_value)[:2] == (our_key, our_value)
+    assert oracle.group_record(our_key, None)[:2] == (our_key, None)
+    _, seen = oracle.parse(cls.__name__, version, our_value[2:])
     assert seen == as_json(value, version, records=False)
     assert group.decode_key(our_key) == key
     assert group.decode_value(key, our_value) == value
@@ -89,7 +89,7 @@ CONTROL = sorted(control.TYPES)
 @given(data=st.data())
 @settings(ORACLE, max_examples=20)
 def test_a_control_record_means_the_same_to_both(
-    judge: Judge, control_type: int, data: st.DataObject
+    oracle: KafkaOracle, control_type: int, data: st.DataObject
 ) -> None:
     kind = control.TYPES[control_type]
     record: Any = data.draw(messages(kind, 0))
@@ -108,8 +108,8 @@ def test_a_control_record_means_the_same_to_both(
         producer_epoch=3 if is_marker else -1,
     )
     name = control.ControlType(control_type).name
-    assert judge.control_records(bytes(batch)) == [(name, wanted)]
-    theirs = judge.control_batch(kind.__name__, control_type, as_json(record, 0, records=True))
+    assert oracle.control_records(bytes(batch)) == [(name, wanted)]
+    theirs = oracle.control_batch(kind.__name__, control_type, as_json(record, 0, records=True))
     (header,) = headers(theirs)
     (read,) = records(theirs, header)
     assert header.is_control
@@ -126,25 +126,25 @@ LATER = [(control.LeaderChangeMessage, 1)]
 @given(data=st.data())
 @settings(ORACLE, max_examples=20)
 def test_versions_that_kafka_declares_and_does_not_write_yet(
-    judge: Judge, cls: type[Message], version: int, data: st.DataObject
+    oracle: KafkaOracle, cls: type[Message], version: int, data: st.DataObject
 ) -> None:
     record: Any = data.draw(messages(cls, version))
     ours = record.write(version)
-    again, seen = judge.parse(kafka_name(cls), version, ours)
+    again, seen = oracle.parse(kafka_name(cls), version, ours)
     assert again == ours
     assert seen == as_json(record, version, records=False)
 
 
-def test_every_type_of_record_that_the_release_has_is_declared(judge: Judge) -> None:
+def test_every_type_of_record_that_the_release_has_is_declared(oracle: KafkaOracle) -> None:
     """Goal: a record type nobody noticed. Method: ask Kafka's serde for each number."""
-    found = [kind for kind in range(64) if _known(judge, "metadata", kind)]
+    found = [kind for kind in range(64) if _known(oracle, "metadata", kind)]
     assert found == sorted(metadata.TYPES)
-    assert [kind for kind in range(64) if _known(judge, "remote", kind)] == sorted(remote.TYPES)
+    assert [kind for kind in range(64) if _known(oracle, "remote", kind)] == sorted(remote.TYPES)
 
 
-def _known(judge: Judge, serde: str, kind: int) -> bool:
+def _known(oracle: KafkaOracle, serde: str, kind: int) -> bool:
     try:
-        judge.framed(serde, bytes([1, kind, 0]))  # a frame without a message, at version 0
+        oracle.framed(serde, bytes([1, kind, 0]))  # a frame without a message, at version 0
     except Refused as refusal:
         return "Unknown metadata id" not in str(refusal)
     return True

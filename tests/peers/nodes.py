@@ -258,7 +258,7 @@ class Cluster:
             node.port, node.controller_port = port, port
             if node.role == COMBINED:
                 node.controller_port = beside
-        self.told_ports = {number: node.port for number, node in self.nodes.items()}
+        self.advertised_ports = {number: node.port for number, node in self.nodes.items()}
 
     def __enter__(self) -> Self:
         try:
@@ -315,7 +315,7 @@ class Cluster:
             "controller.quorum.voters": ",".join(voters),
             "controller.listener.names": "CONTROLLER",
             "listeners": f"{listener}://127.0.0.1:{node.port}{beside}",
-            "advertised.listeners": f"{listener}://127.0.0.1:{self.told_ports[node.node_id]}",
+            "advertised.listeners": f"{listener}://127.0.0.1:{self.advertised_ports[node.node_id]}",
             "log.dirs": node.data,
             "offsets.topic.num.partitions": 1,
             "offsets.topic.replication.factor": 1,
@@ -337,7 +337,7 @@ class Cluster:
 
     def _voter_port(self, node: Node) -> int:
         combined = node.role == COMBINED
-        return node.controller_port if combined else self.told_ports[node.node_id]
+        return node.controller_port if combined else self.advertised_ports[node.node_id]
 
 
 def bytes_in(directory: Path, pattern: str) -> int:

@@ -140,9 +140,9 @@ class Proxy:
             for one in (client, server):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._open += [client, server]
-            _Pipe(client, server, self._judge)
+            _Pipe(client, server, self._check)
 
-    def _judge(self, frame: bytes) -> Passing:
+    def _check(self, frame: bytes) -> Passing:
         """Note a request, and see whether it may go on."""
         passing = Passing(frame)
         with self._change:
@@ -160,9 +160,9 @@ class _Pipe:
     """A connection of a client, and the one behind it to the node."""
 
     def __init__(
-        self, client: socket.socket, server: socket.socket, judge: Callable[[bytes], Passing]
+        self, client: socket.socket, server: socket.socket, check: Callable[[bytes], Passing]
     ) -> None:
-        self._client, self._server, self._judge = client, server, judge
+        self._client, self._server, self._check = client, server, check
         self._waiting: dict[int, Passing] = {}
         self._change = threading.Condition()
         for work in (self._requests, self._answers):
@@ -171,7 +171,7 @@ class _Pipe:
     def _requests(self) -> None:
         with contextlib.suppress(OSError):
             while (frame := _frame(self._client)) is not None:
-                passing = self._judge(frame[4:])
+                passing = self._check(frame[4:])
                 if not passing.waits():
                     break
                 with self._change:

@@ -106,7 +106,7 @@ def await_caught_up(cluster: Cluster, *, within_s: float = 30.0) -> View:
     return replace(view, high_watermark=first.high_watermark)
 
 
-def told_by_shell(snapshot: Path, *commands: str) -> list[str]:
+def shell_output(snapshot: Path, *commands: str) -> list[str]:
     """Return what Kafka's metadata shell prints about a snapshot, command by command; AssertionError."""
     done = subprocess.run(
         kafka.command(str(_SHELL), str(snapshot), *commands, is_short=True),

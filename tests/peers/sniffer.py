@@ -68,12 +68,12 @@ class Sniffer:
             server.settimeout(None)
             self._open += [client, server]
             waiting: dict[int, Any] = {}
-            for one, other, hear in (
+            for one, other, receive in (
                 (client, server, self._on_request),
                 (server, client, self._on_response),
             ):
                 threading.Thread(
-                    target=_pass_on, args=(one, other, hear, waiting), daemon=True
+                    target=_pass_on, args=(one, other, receive, waiting), daemon=True
                 ).start()
 
     def _on_request(self, frame: bytes, waiting: dict[int, Any]) -> None:
@@ -116,7 +116,7 @@ def read_response(frame: bytes, key: int, version: int) -> Message | bytes:
 def _pass_on(
     one: socket.socket,
     other: socket.socket,
-    hear: Callable[[bytes, dict[int, Any]], None],
+    receive: Callable[[bytes, dict[int, Any]], None],
     waiting: dict[int, Any],
 ) -> None:
     data = b""
@@ -124,7 +124,7 @@ def _pass_on(
         while piece := one.recv(65536):
             data += piece
             while len(data) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:4], "big")):
-                hear(data[4:end], waiting)
+                receive(data[4:end], waiting)
                 other.sendall(data[:end])
                 data = data[end:]
     for end_ in (one, other):

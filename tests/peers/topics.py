@@ -52,8 +52,8 @@ def await_partitions(
     try:
         eventually(what, is_so, within_s=_PATIENCE_S)
     except AssertionError as problem:
-        told = {n: (each.leader, each.isrs) for n, each in last.items()}
-        raise AssertionError(f"{problem}; told are (leader, ISR) {told}") from None
+        reported = {n: (each.leader, each.isrs) for n, each in last.items()}
+        raise AssertionError(f"{problem}; told are (leader, ISR) {reported}") from None
     return last
 
 
@@ -69,6 +69,6 @@ def is_led(partition: PartitionMetadata) -> bool:
     return bool(partition.leader >= 0)
 
 
-def is_whole(partition: PartitionMetadata) -> bool:
+def is_complete(partition: PartitionMetadata) -> bool:
     """Whether somebody leads it, and every replica is in its ISR."""
     return is_led(partition) and set(partition.isrs) == set(partition.replicas)

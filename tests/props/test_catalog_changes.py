@@ -29,12 +29,12 @@ class Metadata:
     def __init__(self) -> None:
         self.cache = MetadataCache()
         self.offset = -1
-        self.full_looks = 0
+        self.full_checks = 0
         self.changes_seen = 0
 
     def look(self, _where: TopicIdPartition, since: Any) -> Any:
         look = self.cache.look(since)
-        self.full_looks += look.everything is not None
+        self.full_checks += look.everything is not None
         self.changes_seen += len(look.changed)
         return look
 
@@ -122,11 +122,11 @@ class Leadership(World):
         self.hosted.metadata_version += 1
         self.now_ms += 1
 
-        def told(error: object, _now_ms: int) -> Effects:
+        def reported(error: object, _now_ms: int) -> Effects:
             self.answers.append(error)
             return []
 
-        self.run(self.keeper.request(told, self.now_ms))
+        self.run(self.keeper.request(reported, self.now_ms))
         self._follow()
 
     def _follow(self) -> None:
@@ -139,8 +139,8 @@ class Leadership(World):
         work: Any = self.work[0].work
         state = work.args[2]
         finished = {s.segment_id: s for s in self.metadata.cache.finished()}
-        whole: CatalogState = state._replace(segments=finished)
-        self.update = self.everything.prepare(whole, work.args[3])
+        complete: CatalogState = state._replace(segments=finished)
+        self.update = self.everything.prepare(complete, work.args[3])
 
     def do_work(self, fails: bool) -> None:
         """Do what waits for a worker; a write that fails has put nothing."""
@@ -260,5 +260,5 @@ def test_one_more_copy_costs_a_leader_no_look_at_all_the_others() -> None:
         assert len(work.args[2].segments.segments) == 1
         leader.finish()
         assert leader.keeper.explains_all()
-    assert leader.metadata.full_looks == 1
+    assert leader.metadata.full_checks == 1
     assert leader.metadata.changes_seen == 100

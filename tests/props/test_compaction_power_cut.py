@@ -115,7 +115,7 @@ class Story:
             assert log.compaction.put(group, cuts, self.now_ms) is not None
         assert ended
 
-    def judge(self, log: Log) -> None:
+    def check_log(self, log: Log) -> None:
         found = rows(log)
         offsets = [row[0] for row in found]
         assert offsets == sorted(set(offsets)), "an offset is there twice"
@@ -170,15 +170,15 @@ def cut_in_the_last_round(
     between._root = fs.crash(SeededRng(rng), keep=keep)._root
     between.left = again_after
     with contextlib.suppress(Cut):
-        story.judge(reopened(between, story, point))
+        story.check_log(reopened(between, story, point))
     between.left = -1
     last = between.crash(SeededRng(rng), keep=keep)
     log = reopened(last, story, point)
-    story.judge(log)
+    story.check_log(log)
     story.log, story.fs = log, last  # type: ignore[assignment]
     log.advance_high_watermark(log.log_end_offset)
     story.compact()
-    story.judge(log)
+    story.check_log(log)
 
 
 @settings(max_examples=150, deadline=None)
@@ -207,7 +207,7 @@ def test_a_lost_file_of_recovery_points_costs_no_compacted_record() -> None:
         first_dirty_offset=story.log.compaction.first_dirty_offset,
         is_recovery_point_known=False,
     )
-    story.judge(log)
+    story.check_log(log)
 
 
 @pytest.mark.parametrize("mutation", ["the old go first", "the new are not synced"])

@@ -17,8 +17,8 @@ from firnline.replica.partition import Partition
 from firnline.replica.read import BelowLocalStart, Diverging, Local
 from firnline.replica.tier_start import TierState
 from firnline.tiered.spi import RemoteSegment
+from tests.worlds.decoded import all_records
 from tests.worlds.tier import WHERE, Cluster, Node
-from tests.worlds.whole import all_records
 
 FENCED = "fenced"
 

@@ -46,7 +46,7 @@ class World:
         ] = {}  # what is in the log, by broker and life
         self.epochs: dict[tuple[int, int], int] = {}  # newest epoch led, by broker and life
         self.sent = 0
-        self.is_whole = True  # all replicas have been in sync since one lost something
+        self.is_complete = True  # all replicas have been in sync since one lost something
 
     # ---- what is there
 
@@ -107,10 +107,10 @@ class World:
         member = self.rig[node_id]
         if member.node is None:
             return
-        may_lose = self.is_whole and self.isr() == BROKERS and len(self.replicas()) == 3
+        may_lose = self.is_complete and self.isr() == BROKERS and len(self.replicas()) == 3
         member.kill()
         if may_lose and self.random.random() < 0.6:
-            self.is_whole = False
+            self.is_complete = False
             if self.random.random() < 0.4:
                 member.format(directory_id=member.directory_id)
             else:
@@ -125,11 +125,11 @@ class World:
         one, other = self.random.sample((1, *BROKERS), 2)
         self.rig.cut.add((one, other))
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         self.rig.cut.clear()
 
     def act(self) -> None:
-        weights = {self.produce: 6, self.kill: 1, self.start: 2, self.cut: 1, self.mend: 2}
+        weights = {self.produce: 6, self.kill: 1, self.start: 2, self.cut: 1, self.repair: 2}
         self.random.choices(list(weights), list(weights.values()))[0]()
         until_ms = self.rig.now_ms + self.random.choice((1, 3, 20, 300, 1500, 5000))
         while self.rig._events and self.rig._events[0][0] <= until_ms:
@@ -137,7 +137,7 @@ class World:
             self.check()
         self.rig.now_ms = until_ms
         if self.isr() == BROKERS and len(self.replicas()) == 3:
-            self.is_whole = True
+            self.is_complete = True
 
     # ---- what must hold
 
@@ -205,17 +205,17 @@ class World:
 
         self.rig.until(is_healed, 60_000)
         one, *others = self.replicas().values()
-        assert all(whole(other) == whole(one) for other in others)
+        assert all(all_bytes(other) == all_bytes(one) for other in others)
         kept = contents(one)
         assert {at: kept.get(at) for at in self.acked} == self.acked
 
 
-def whole(p: Partition) -> bytes:
+def all_bytes(p: Partition) -> bytes:
     return p.log.read_batches(p.log.log_start_offset, max_bytes=1 << 24)
 
 
 def below(p: Partition, offset: int) -> bytes:
-    data = whole(p)
+    data = all_bytes(p)
     end = max(
         (h.position + h.size_bytes for h in headers(data) if h.last_offset < offset), default=0
     )
@@ -224,7 +224,7 @@ def below(p: Partition, offset: int) -> bytes:
 
 def contents(p: Partition) -> dict[int, str]:
     """Offset -> value; each batch holds one record."""
-    data = whole(p)
+    data = all_bytes(p)
     return {
         header.base_offset: next(
             values_of(data[header.position : header.position + header.size_bytes])

@@ -220,7 +220,7 @@ def is_alter(message: Message) -> bool:
     return isinstance(message, AlterPartitionRequest)
 
 
-def is_beat_of(node_id: int) -> Rule:
+def is_heartbeat_of(node_id: int) -> Rule:
     return lambda asker, _, m: asker == node_id and isinstance(m, BrokerHeartbeatRequest)
 
 
@@ -263,7 +263,7 @@ def test_row_2_b_is_dead_and_fenced_when_the_request_comes(race: Race) -> None:
 def test_row_3_b_is_registered_again_and_still_fenced(race: Race) -> None:
     race.dies(B)
     race.is_fenced(B)
-    race.keep_back("beats", is_beat_of(B))
+    race.keep_back("beats", is_heartbeat_of(B))
     race.returns(B, is_wiped=True)
     assert race.broker(B).fenced
     assert race.code() is Code.INELIGIBLE_REPLICA
@@ -369,7 +369,7 @@ def test_row_8_b_is_on_its_way_out(race: Race) -> None:
     race.rig.until(lambda: ("b", 0) in race.rig[B].broker.partitions)
     race.rig[B].run(race.rig[B].broker.shutdown(race.rig.now_ms))
     race.rig.until(lambda: race.broker(B).in_controlled_shutdown)
-    race.keep_back("beats", is_beat_of(B))
+    race.keep_back("beats", is_heartbeat_of(B))
     assert not race.broker(B).fenced
     assert race.code() is Code.INELIGIBLE_REPLICA
     race.is_taken_back()
@@ -494,7 +494,7 @@ def test_row_13_b_is_dead_and_nobody_knows_yet(race: Race) -> None:
 def lost(race: Race) -> None:
     """A's request is on its way for 30 s; B is fenced under its epoch, and A's second copy is refused."""
     race.keep_back("fetches of B", is_replica_fetch_of(B))
-    race.keep_back("beats", is_beat_of(B))
+    race.keep_back("beats", is_heartbeat_of(B))
     race.is_fenced(B)
     race.rig.until(lambda: len([p for p in race.rig.held if is_alter(p.request)]) == 2)
     again = [p for p in race.rig.held if is_alter(p.request)][-1]

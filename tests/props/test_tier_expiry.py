@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.ids import TopicIdPartition
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.tiered import expiry, retained
@@ -86,13 +86,13 @@ class World:
         )  # of a history that an unclean election threw away
         self.retained = Retained(self, WHERE, self.log)
         self.covered = -1
-        self.full_looks = 0
+        self.full_checks = 0
 
     # what `decide` asks
 
     def look(self, _where: TopicIdPartition, since: Any) -> Look:
         look = self.cache.look(since)
-        self.full_looks += look.everything is not None
+        self.full_checks += look.everything is not None
         return look
 
     def unfinished(self) -> list[RemoteSegment]:
@@ -252,7 +252,7 @@ def test_what_changed_gives_the_decision_that_all_segments_give(
         for what, number, is_asked in [*moves, ("append", 1, True)]:
             world.step(what, number)
             if is_asked:
-                decision = whole(world.steps())
+                decision = run_to_completion(world.steps())
                 assert (tuple(decision.segments), decision.log_start_offset) == world.at_once()
 
 
@@ -273,7 +273,7 @@ def test_what_changes_between_two_steps_has_nothing_expire_that_would_stay(
         for what, number, _ in before:
             world.step(what, number)
         if not before:  # all is known, and the limits are what takes its time
-            whole(world.retained.bring_up_to_date())
+            run_to_completion(world.retained.bring_up_to_date())
         waiting, steps = iter(during), world.steps()
         while (decision := _one_step(steps)) is None:
             for what, number, goes_on in waiting:
@@ -291,7 +291,7 @@ def many() -> Iterator[World]:
     """Thirty segments are known, and half of them are due; two are judged in a step."""
     with short_steps():
         world = of_thirty(45, retention_ms=30)
-        whole(world.retained.bring_up_to_date())
+        run_to_completion(world.retained.bring_up_to_date())
         yield world
 
 
@@ -306,7 +306,7 @@ def _decide_with(world: World, happens: Callable[[], object], after: int = 4) ->
     return decision
 
 
-def test_a_late_copy_among_those_that_were_judged_has_it_decided_anew(many: World) -> None:
+def test_a_late_copy_among_those_that_were_checked_has_it_decided_anew(many: World) -> None:
     decision = _decide_with(
         many, lambda: many.copy(25, 3, many.log.history, is_finished=True, age=1)
     )
@@ -314,7 +314,7 @@ def test_a_late_copy_among_those_that_were_judged_has_it_decided_anew(many: Worl
     assert decision.log_start_offset == 30
 
 
-def test_a_deletion_among_those_that_were_judged_has_it_decided_anew(many: World) -> None:
+def test_a_deletion_among_those_that_were_checked_has_it_decided_anew(many: World) -> None:
     first = many.ids[0]
     decision = _decide_with(many, lambda: [many.change(first, s) for s in (DELETING, DELETED)], 7)
     assert (tuple(decision.segments), decision.log_start_offset) == many.at_once()
@@ -343,7 +343,7 @@ def test_a_decision_that_was_given_up_half_way_leaves_nothing_half_known(many: W
     for _ in range(3):
         assert _one_step(steps) is None
     steps.close()
-    decision = whole(many.steps())
+    decision = run_to_completion(many.steps())
     assert isinstance(decision, Decision)
     assert (tuple(decision.segments), decision.log_start_offset) == many.at_once()
     for number in range(12):
@@ -353,7 +353,7 @@ def test_a_decision_that_was_given_up_half_way_leaves_nothing_half_known(many: W
     assert _one_step(steps) is None
     steps.close()
     many.log.config = topic_config(retention_bytes=0)
-    decision = whole(many.steps())
+    decision = run_to_completion(many.steps())
     assert isinstance(decision, Decision)
     assert (tuple(decision.segments), decision.log_start_offset) == many.at_once()
 
@@ -364,13 +364,13 @@ def test_where_nothing_changed_no_segment_is_looked_at(
     """Each half a minute, of each partition: 165 ms of the loop, where there were 60,000."""
     many.log.config = topic_config(retention_bytes=10**6)
     monkeypatch.setattr(Lineage, "holds", None)
-    many.full_looks = 0
+    many.full_checks = 0
     for start in (0, 5, 9):
         many.log.raise_start(start)  # within the epoch: who belongs to it stays the same
-        decision = whole(many.steps())
+        decision = run_to_completion(many.steps())
         assert isinstance(decision, Decision)
         assert (list(decision.segments), decision.log_start_offset) == ([], start)
-    assert many.full_looks == 0
+    assert many.full_checks == 0
 
 
 def test_one_more_segment_is_compared_and_no_other(
@@ -385,11 +385,11 @@ def test_one_more_segment_is_compared_and_no_other(
 
     monkeypatch.setattr(Lineage, "holds", counted)
     many.copy_next(1)
-    whole(many.steps())
+    run_to_completion(many.steps())
     assert len(compared) == 1
 
 
-def test_no_step_looks_at_very_many(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_step_checks_very_many(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """All are due at once, those of a lost history too, and others are left from before."""
     looked_at: list[int] = [0]
     holds, goes = Lineage.holds, expiry._Walk._goes
@@ -398,12 +398,12 @@ def test_no_step_looks_at_very_many(many: World, monkeypatch: pytest.MonkeyPatch
         looked_at[-1] += 1
         return holds(*args)
 
-    def judged(*args: Any) -> bool:
+    def checked(*args: Any) -> bool:
         looked_at[-1] += 1
         return goes(*args)
 
     monkeypatch.setattr(Lineage, "holds", compared)
-    monkeypatch.setattr(expiry._Walk, "_goes", judged)
+    monkeypatch.setattr(expiry._Walk, "_goes", checked)
     for number in range(9):
         many.copy(number, 2, many.lost, is_finished=True, age=1)
     for segment_id in many.ids[3:12]:

@@ -88,7 +88,7 @@ def test_fresh_seeds_of_this_commit(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.timeout(CLUSTERS_S + 120)
-def test_the_first_seeds_of_whole_clusters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_seeds_of_full_clusters(capsys: pytest.CaptureFixture[str]) -> None:
     run_for(CLUSTERS_S, CLUSTER, CLUSTERS_FROM, capsys)
 
 

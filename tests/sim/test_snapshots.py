@@ -63,7 +63,7 @@ def test_bits_that_flip_in_snapshots_cost_no_record_and_elect_nobody_who_forgot(
 
 
 @pytest.mark.parametrize("seed", [17, 18, 22])
-def test_a_voter_that_begins_at_0_again_tells_histories_apart(seed: int) -> None:
+def test_a_voter_that_begins_at_0_again_distinguishes_histories(seed: int) -> None:
     """Its segment was still there when its snapshot was damaged; 17 elects who forgot, without the guard."""
     options = draw_options(seed)._replace(
         voters=3,

@@ -62,7 +62,7 @@ def test_enough_hours_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "1.50 simulated hours at 10.0 times real time a core" in capsys.readouterr().out
 
 
-def test_hours_of_whole_clusters_are_a_form_of_their_own(
+def test_hours_of_full_clusters_are_a_form_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Goal: hours of clusters count by what producers were promised, and apart from those of the quorum."""

@@ -105,9 +105,9 @@ def test_both_sources_give_the_same_rows_under_the_same_options(tmp_path: Path) 
         )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    for name, told in found.items():
-        assert told["schemas"][0] == told["schemas"][1], name
-        assert told["only_official"] == told["only_ours"] == [], (name, told)
-        assert told["rows"][0] == told["rows"][1] > 0, name
+    for name, reported in found.items():
+        assert reported["schemas"][0] == reported["schemas"][1], name
+        assert reported["only_official"] == reported["only_ours"] == [], (name, reported)
+        assert reported["rows"][0] == reported["rows"][1] > 0, name
     assert found["plain"]["rows"][0] == 360
     assert found["committed"]["rows"][0] == 340

@@ -148,7 +148,7 @@ def test_offsets_are_honoured_and_must_name_every_partition(tier: MemoryStore) -
         )  # fmt: skip
 
 
-def test_offsets_that_are_gone_or_not_there_yet_are_data_loss_unless_told_otherwise() -> None:
+def test_offsets_that_are_gone_or_not_there_yet_are_data_loss_unless_set_otherwise() -> None:
     partition = WrittenPartition(MemoryStore(), "t")
     partition.segment(batches(0, 100))
     partition.segment(batches(100, 200))
@@ -336,11 +336,11 @@ def test_a_damaged_index_costs_time_and_no_rows(is_old: bool) -> None:
     assert [len(rows) for rows in sound] == [20, 100, 45]
     for suffix, step in ((OFFSET_INDEX, 5), (TIME_INDEX, 7)):
         key = next(k for k in store.objects if k.endswith(suffix))
-        whole = store.objects[key]
-        for bit in range(0, len(whole) * 8, step):
-            store.objects[key] = flipped(whole, bit)
+        complete = store.objects[key]
+        for bit in range(0, len(complete) * 8, step):
+            store.objects[key] = flipped(complete, bit)
             assert [offsets(store, one) for one in options] == sound, (suffix, bit)
-        store.objects[key] = whole
+        store.objects[key] = complete
 
 
 def flipped(data: bytes, bit: int) -> bytes:
@@ -358,13 +358,13 @@ def test_a_flipped_header_is_an_error_that_names_the_place(is_old: bool, decoder
     partition.segment([batch(o, 3) for o in range(0, 30, 3)], is_old=is_old)
     partition.publish()
     key = next(k for k in store.objects if k.endswith(LOG))
-    whole = store.objects[key]
-    heads = [head.position for head in headers(whole)]
+    complete = store.objects[key]
+    heads = [head.position for head in headers(complete)]
     for at in (heads[0], heads[4], heads[5], heads[-1]):
         # What no CRC covers, and some of what one does.
         covered = range((at + CRC_START) * 8, (at + HEADER_BYTES) * 8, 29)
         for bit in (*range(at * 8, (at + CRC_START) * 8), *covered):
-            store.objects[key] = flipped(whole, bit)
+            store.objects[key] = flipped(complete, bit)
             for more in ({}, {"splitBytes": "600", "windowBytes": "200"}):
                 with pytest.raises(CorruptSegment, match=r"segment=data/.*") as caught:
                     offsets(store, {"decoder": decoder, **more})
@@ -399,10 +399,10 @@ def test_gaps_that_compaction_left_are_read_and_damage_beside_them_is_not() -> N
     assert offsets(store, {"splitBytes": "100"}) == [3, 9, 10, 30, 60, 90]
     assert offsets(store, {"startingTimestamp": str(T0 + 40_000)}) == [60, 90]
     key = next(k for k in store.objects if k.endswith(LOG))
-    whole = bytearray(store.objects[key])
-    head = list(headers(whole))[3]
-    set_offset_and_epoch(whole, head.position, 31, 0)  # between its neighbours, as it should be
-    store.objects[key] = bytes(whole)
+    complete = bytearray(store.objects[key])
+    head = list(headers(complete))[3]
+    set_offset_and_epoch(complete, head.position, 31, 0)  # between its neighbours, as it should be
+    store.objects[key] = bytes(complete)
     for more in ({}, {"splitBytes": "100"}, {"startingTimestamp": str(T0 + 40_000)}):
         with pytest.raises(CorruptSegment, match="not those that were copied"):
             offsets(store, more)
@@ -431,9 +431,9 @@ def test_what_says_which_transactions_were_aborted_is_sound_or_an_error(suffix: 
     committed = {"kafka.isolation.level": "read_committed"}
     assert offsets(store, committed) == [6, 7, 8]
     key = next(k for k in store.objects if k.endswith(suffix))
-    whole = store.objects[key]
-    for bit in range(0, len(whole) * 8, 3):
-        store.objects[key] = flipped(whole, bit)
+    complete = store.objects[key]
+    for bit in range(0, len(complete) * 8, 3):
+        store.objects[key] = flipped(complete, bit)
         with pytest.raises(CorruptSegment, match=f"object=data/.*{suffix}"):
             offsets(store, committed)
 

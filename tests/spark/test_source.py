@@ -215,17 +215,17 @@ def test_damage_is_an_error_in_spark_too_and_a_damaged_index_is_none(
         partition.segment(batches(0, 2000))
         partition.publish()
     log, index = (sorted(tmp_path.glob(f"data/*/0/*{s}"))[0] for s in (".log", ".index"))
-    whole = log.read_bytes()
-    at = list(headers(whole))[100].position
-    log.write_bytes(whole[: at + 7] + bytes([whole[at + 7] ^ 4]) + whole[at + 8 :])
+    complete = log.read_bytes()
+    at = list(headers(complete))[100].position
+    log.write_bytes(complete[: at + 7] + bytes([complete[at + 7] ^ 4]) + complete[at + 8 :])
     for options in ({}, {"splitBytes": "64k", "decoder": "python"}):
         with pytest.raises(Exception, match=r".*") as caught:
             load(spark, tmp_path, **options).collect()
-        told = str(caught.value)
-        assert "CorruptSegment" in told
-        assert "topic=t partition=0" in told
-        assert log.name in told
-    log.write_bytes(whole)
+        reported = str(caught.value)
+        assert "CorruptSegment" in reported
+        assert "topic=t partition=0" in reported
+        assert log.name in reported
+    log.write_bytes(complete)
     index.write_bytes(bytes(len(index.read_bytes())))
     middle = '{"t": {"0": 1234, "1": 2000}}'
     assert load(spark, tmp_path, startingOffsets=middle).count() == 2000 - 1234

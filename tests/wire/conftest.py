@@ -50,7 +50,7 @@ def target(
         broker.start()
     try:
         made = Target("firnline", broker.bootstrap, broker.pid, base / "data.log")
-        made.looks_into_bodies = request.param == "firnline" and HAS_NATIVE
+        made.parses_bodies = request.param == "firnline" and HAS_NATIVE
         yield made
         assert broker.stop() == 0
     finally:

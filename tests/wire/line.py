@@ -101,7 +101,7 @@ class Target:
         self.address = (host, int(port))
         self.process = psutil.Process(pid)
         self.log = log
-        self.looks_into_bodies = True
+        self.parses_bodies = True
         self.fresh_bytes = self._settled_bytes()
 
     def _settled_bytes(self) -> int:

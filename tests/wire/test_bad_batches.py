@@ -179,7 +179,7 @@ def test_a_body_that_is_not_what_its_header_says_is_refused(
     batch, code = opaque(body, 0, count=count), 0 if is_right else INVALID_RECORD
     if what == "a length in six bytes" and not target.is_firnline:
         code = UNKNOWN
-    if not target.looks_into_bodies:
+    if not target.parses_bodies:
         code = 0
     before = end_offset(target, topic)
     assert target.produce(topic, batch).error_code == code

@@ -51,16 +51,16 @@ class Settings:
             setattr(self, name, value)
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """An answer that went out."""
 
     who: str
     result: Any
 
 
-def _told(who: str, result: Any) -> Any:
+def _reported(who: str, result: Any) -> Any:
     """Stand in for the Reply: the world keeps it."""
-    return Told(who, result)
+    return Reported(who, result)
 
 
 def in_one_go(slices: Generator[Effects, int, Effects], now_ms: int) -> Effects:
@@ -117,7 +117,7 @@ class GroupWorld(World):
         self.rng = CountingRng()
         self.log = bytearray()  # committed batches of the one partition
         self.next_offset = 0
-        self.told: list[Told] = []
+        self.reported: list[Reported] = []
         self._begin()
 
     def _begin(self) -> None:
@@ -146,8 +146,8 @@ class GroupWorld(World):
     # ------------------------------------------------------------------------------------- effects
 
     def on_other(self, effect: Effect) -> None:
-        assert isinstance(effect, Told), effect
-        self.told.append(effect)
+        assert isinstance(effect, Reported), effect
+        self.reported.append(effect)
 
     def commit_appends(self, count: int = 1_000_000) -> None:
         """Commit the oldest appends that are held, in order."""
@@ -191,18 +191,18 @@ class GroupWorld(World):
         """Lose everything but the log, and load it: kill -9 and a start."""
         self._begin()
 
-    def take_told(self) -> list[Told]:
-        told, self.told = self.told, []
-        return told
+    def take_reported(self) -> list[Reported]:
+        reported, self.reported = self.reported, []
+        return reported
 
     def answer_to(self, who: str) -> Any:
         """Take the one answer that `who` got; fail when there is none or several."""
-        (mine,) = [t for t in self.told if t.who == who]
-        self.told.remove(mine)
+        (mine,) = [t for t in self.reported if t.who == who]
+        self.reported.remove(mine)
         return mine.result
 
     def is_waiting(self, who: str) -> bool:
-        return not any(t.who == who for t in self.told)
+        return not any(t.who == who for t in self.reported)
 
     # ------------------------------------------------------------------------------------ requests
 
@@ -234,7 +234,7 @@ class GroupWorld(World):
             needs_known_member_id=version >= 4,
             may_skip_assignment=version >= 9,
         )
-        self.run(self.groups.join(request, lambda result: _told(who, result), self.now_ms))
+        self.run(self.groups.join(request, lambda result: _reported(who, result), self.now_ms))
 
     def enter(self, who: str, **options: Any) -> str:
         """Join without an id, take the id that is given, join again with it; return it."""
@@ -266,7 +266,7 @@ class GroupWorld(World):
             assignments=dict(assignments or {}),
             assigned_bytes=sum(map(len, (assignments or {}).values())),
         )
-        self.run(self.groups.sync(request, lambda result: _told(who, result), self.now_ms))
+        self.run(self.groups.sync(request, lambda result: _reported(who, result), self.now_ms))
 
     def heartbeat(
         self, member_id: str, generation: int, *, group: str = GROUP, instance: str | None = None
@@ -277,7 +277,7 @@ class GroupWorld(World):
                 member_id,
                 instance_id=instance,
                 generation_id=generation,
-                answer=lambda code: _told("heartbeat", code),
+                answer=lambda code: _reported("heartbeat", code),
                 now_ms=self.now_ms,
             )
         )
@@ -289,7 +289,7 @@ class GroupWorld(World):
         identities = [MemberIdentity(*leaver) for leaver in leavers]
         left: list[LeaveResult] = []
         slices = self.groups.leave(
-            group, identities, left.extend, lambda code: _told("leave", code), self.now_ms
+            group, identities, left.extend, lambda code: _reported("leave", code), self.now_ms
         )
         self.run(in_one_go(slices, self.now_ms))
         code = self.answer_to("leave")
@@ -316,7 +316,7 @@ class GroupWorld(World):
             commits=[NewCommit(t, p, offset, -1, metadata) for t, p, offset in offsets],
             retention_ms=retention_ms,
         )
-        self.run(self.groups.commit(request, lambda codes: [_told(who, codes)], self.now_ms))
+        self.run(self.groups.commit(request, lambda codes: [_reported(who, codes)], self.now_ms))
 
     def fetched(self, group: str = GROUP) -> dict[tuple[str, int], int]:
         """All committed offsets of a group."""
@@ -342,7 +342,7 @@ class GroupWorld(World):
         def settle(group_id: str, code: Code) -> list[Any]:
             codes[group_id] = code
             answer = [(name, codes[name]) for name in names if name in codes]
-            return [_told("delete", answer)] if len(codes) == len(names) else []
+            return [_reported("delete", answer)] if len(codes) == len(names) else []
 
         for name in names:
             self.run(self.groups.delete_group(name, partial(settle, name), self.now_ms))

@@ -43,8 +43,8 @@ from firnline.sim.disk import CrashableFs
 from firnline.stores.port import ObjectStore
 from firnline.tiered.objects.storage import ObjectStorage
 from tests.worlds.chance import SeededRng
+from tests.worlds.decoded import all_records
 from tests.worlds.effects import World
-from tests.worlds.whole import all_records
 
 DATA = "/data"
 START_MS = 1_700_000_000_000

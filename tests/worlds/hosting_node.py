@@ -124,7 +124,7 @@ class Node(World):
         self.failures: list[StorageError] = []
         self.lost: list[Any] = []
         self.work: list[Any] = []  # timers too: what they do is work for the disk
-        self.told: list[tuple[str, TopicPartition]] = []
+        self.reported: list[tuple[str, TopicPartition]] = []
 
     def disk_failed(self, said: StorageError, now_ms: int) -> Effects:
         self.failures.append(said)
@@ -138,19 +138,19 @@ class Node(World):
         return []
 
     def leadership_began(self, partition: Partition, now_ms: int) -> Effects:
-        return self._told("leadership_began", partition)
+        return self._reported("leadership_began", partition)
 
     def leadership_ended(self, partition: Partition, now_ms: int) -> Effects:
-        return self._told("leadership_ended", partition)
+        return self._reported("leadership_ended", partition)
 
     def partition_dropped(self, partition: Partition, now_ms: int) -> Effects:
-        return self._told("partition_dropped", partition)
+        return self._reported("partition_dropped", partition)
 
     def partition_configured(self, partition: Partition, now_ms: int) -> Effects:
-        return self._told("partition_configured", partition)
+        return self._reported("partition_configured", partition)
 
-    def _told(self, name: str, partition: Partition) -> Effects:
-        self.told.append((name, partition.topic_partition))
+    def _reported(self, name: str, partition: Partition) -> Effects:
+        self.reported.append((name, partition.topic_partition))
         return []
 
     def commit(self, *records: Message) -> None:

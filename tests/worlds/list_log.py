@@ -161,12 +161,12 @@ class ListLog:
         data = found.read()
         return FileSlice(Bytes(data), 0, len(data)) if data else None  # type: ignore[arg-type]
 
-    def when_whole(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+    def after_truncation(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
         assert self.truncation is not None
         self.waiters.append(then)
         return []
 
-    def is_whole(self) -> Effects:
+    def end_truncation(self) -> Effects:
         """The truncation is over."""
         self.truncation = None
         waiters, self.waiters = self.waiters, []

@@ -6,7 +6,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.effects import Appended
 from firnline.base.errors import KafkaError
 from firnline.base.ids import TopicPartition
@@ -157,9 +157,9 @@ def flush(log: Log) -> None:
 
 def offset_at_time(log: Log, timestamp_ms: int) -> tuple[int, int] | None:
     """Return (offset, timestamp) of the first local record with at least that timestamp."""
-    return whole(log.time_steps(timestamp_ms))
+    return run_to_completion(log.time_steps(timestamp_ms))
 
 
 def greatest_time(log: Log) -> tuple[int, int] | None:
     """Return (offset, timestamp) of the first local record with the greatest timestamp."""
-    return whole(log.greatest_time_steps())
+    return run_to_completion(log.greatest_time_steps())

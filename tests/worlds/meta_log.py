@@ -148,7 +148,7 @@ def retire(log: MetaLog, offset: int) -> World:
 
 def install(log: MetaLog, snapshot_id: OffsetAndEpoch) -> None:
     """Install to the end of what is done now."""
-    carried_out(log.install(part_of(log, snapshot_id), _unheard, _unhurt, NOW), NOW)
+    carried_out(log.install(part_of(log, snapshot_id), _do_nothing, _unhurt, NOW), NOW)
 
 
 def truncate(log: MetaLog, offset: int) -> None:
@@ -157,7 +157,7 @@ def truncate(log: MetaLog, offset: int) -> None:
     assert (world.timers, world.notes) == ({}, [])
 
 
-def _unheard(now_ms: int) -> Effects:
+def _do_nothing(now_ms: int) -> Effects:
     return []
 
 

@@ -49,7 +49,7 @@ class MemoryLog:
 
     path = "/data/__cluster_metadata-0"
     forgotten: OffsetAndEpoch | None = None
-    set_aside: Sequence[OffsetAndEpoch] = ()
+    damaged_ids: Sequence[OffsetAndEpoch] = ()
 
     def __init__(self, bootstrap: Sequence[Message] = BOOTSTRAP) -> None:
         self.batches: list[bytes] = []
@@ -183,7 +183,7 @@ class Loop(World):
             self.flush(problem)
 
 
-class Told(Unobserved):
+class RecordingObserver(Unobserved):
     """The observer of a quorum in tests: it tells whoever they name."""
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ class Told(Unobserved):
         self.on_inactive: Callable[[int], Effects] = super().became_inactive
 
     def image_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
-        return [effect for told in self.publishers for effect in told(delta, image, now_ms)]
+        return [effect for reported in self.publishers for effect in reported(delta, image, now_ms)]
 
     def became_active(self, now_ms: int) -> Effects:
         return self.on_active(now_ms)
@@ -208,8 +208,8 @@ class Cluster:
         self.log = log or MemoryLog()
         self.loop = Loop()
         self.config = config or broker_config()
-        self.told = Told()
-        self.quorum = make_quorum(self.log, observer=self.told)
+        self.reported = RecordingObserver()
+        self.quorum = make_quorum(self.log, observer=self.reported)
         self.controller = Controller(
             config=self.config, rng=CountingRng(1_001), metadata=self.quorum
         )
@@ -221,7 +221,7 @@ class Cluster:
             self.controller.activate(now_ms)
             return []
 
-        self.told.on_active = ready
+        self.reported.on_active = ready
         self.loop.run(self.quorum.start(self.loop.now_ms))
         self.loop.sync()
         assert self.is_ready
@@ -239,11 +239,11 @@ class Cluster:
         wanted = registration(node_id, incarnation)
         return self.write(self.controller.register_broker(wanted, self.loop.now_ms, **options))
 
-    def beat(self, node_id: int, **wants: Any) -> HeartbeatAnswer:
+    def heartbeat(self, node_id: int, **wants: Any) -> HeartbeatAnswer:
         broker = self.quorum.image.brokers[node_id]
         offset = self.quorum.image.offset
-        beat = Heartbeat(node_id, broker.epoch, offset, **wants)
-        answer = self.write(self.controller.heartbeat(beat, self.loop.now_ms))
+        heartbeat = Heartbeat(node_id, broker.epoch, offset, **wants)
+        answer = self.write(self.controller.heartbeat(heartbeat, self.loop.now_ms))
         assert isinstance(answer, HeartbeatAnswer)
         return answer
 
@@ -252,7 +252,7 @@ class Cluster:
         self.start()
         for node_id in node_ids:
             self.register(node_id)
-            self.beat(node_id)
+            self.heartbeat(node_id)
         return self
 
 

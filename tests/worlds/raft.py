@@ -38,28 +38,28 @@ class Listener:
     """Writes down what it hears, in words."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
     def on_snapshot(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
-        self.heard.append(f"snapshot {snapshot_id.offset}-{snapshot_id.epoch}")
+        self.received.append(f"snapshot {snapshot_id.offset}-{snapshot_id.epoch}")
         return []
 
     def on_committed(self, end_offset: int, now_ms: int) -> Effects:
-        self.heard.append(f"committed {end_offset}")
+        self.received.append(f"committed {end_offset}")
         return []
 
     def on_leader(self, epoch: int, now_ms: int) -> Effects:
-        self.heard.append(f"leads {epoch}")
+        self.received.append(f"leads {epoch}")
         return []
 
     def on_useless_snapshot(
         self, snapshot_id: OffsetAndEpoch, replica_id: int, now_ms: int
     ) -> Effects:
-        self.heard.append(f"useless {snapshot_id.offset}-{snapshot_id.epoch} to {replica_id}")
+        self.received.append(f"useless {snapshot_id.offset}-{snapshot_id.epoch} to {replica_id}")
         return []
 
     def on_leader_change(self, leader_id: int, epoch: int, now_ms: int) -> Effects:
-        self.heard.append(f"leader {leader_id} of {epoch}")
+        self.received.append(f"leader {leader_id} of {epoch}")
         return []
 
 

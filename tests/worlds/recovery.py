@@ -18,7 +18,7 @@ def filled(fs: CrashableFs, count: int = 40) -> Log:
     return log
 
 
-def whole(fs: CrashableFs, path: str) -> bytes:
+def read_file(fs: CrashableFs, path: str) -> bytes:
     file = fs.open(path)
     return file.read(0, file.size())
 

@@ -30,18 +30,18 @@ class Story:
     """Continuations that say when they are called and with what."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
 
     def submit(self, name: str, *after: Any, work: Callable[[], Any] = lambda: None) -> Submit:
         def then(result: Any, now_ms: int) -> Effects:
-            self.told.append((name, result))
+            self.reported.append((name, result))
             return list(after)
 
         return Submit(name=name, pool="read", work=work, then=then)
 
     def timer(self, key: str, at_ms: int, *after: Any) -> SetTimer:
         def then(now_ms: int) -> Effects:
-            self.told.append((key, now_ms))
+            self.reported.append((key, now_ms))
             return list(after)
 
         return SetTimer(key=key, at_ms=at_ms, then=then)
@@ -50,7 +50,7 @@ class Story:
 def test_no_continuation_is_called_before_its_list_is_carried_out() -> None:
     """As in the runtime: what a step asks for is under way, all of it, when the first answer comes."""
     story, world = Story(), World()
-    story.told = world.warnings  # one list, so that it shows the order of both
+    story.reported = world.warnings  # one list, so that it shows the order of both
     second = story.submit("second", story.submit("follows"))
     world.run([story.submit("first", second), story.submit("beside"), Warn(line="told")])
     assert world.warnings == [
@@ -69,24 +69,24 @@ def test_what_work_raises_is_its_result() -> None:
         raise problem
 
     World().run([story.submit("fails", work=fail)])
-    assert story.told == [("fails", problem)]
+    assert story.reported == [("fails", problem)]
 
 
 def test_work_is_held_back_by_kind_or_one_by_one() -> None:
     story, world = Story(), World()
     world.holds_work = True
     world.run([story.submit("a"), story.submit("b"), Note(line="n")])
-    assert (story.told, world.notes) == ([], ["n"])
+    assert (story.reported, world.notes) == ([], ["n"])
     world.work_once()
-    assert story.told == [("a", None)]
+    assert story.reported == [("a", None)]
     world.complete_with(world.work.pop(), "an error")
-    assert story.told == [("a", None), ("b", "an error")]
+    assert story.reported == [("a", None), ("b", "an error")]
     world.holds_work = False
     world.held = lambda effect: effect.name == "c"
     world.run([story.submit("c"), story.submit("d")])
-    assert story.told[2:] == [("d", None)]
+    assert story.reported[2:] == [("d", None)]
     world.release()
-    assert story.told[3:] == [("c", None)]
+    assert story.reported[3:] == [("c", None)]
     assert not world.on_hold
 
 
@@ -95,7 +95,7 @@ def test_an_order_that_is_drawn_is_some_order_of_what_is_ready() -> None:
     for seed in range(20):
         story, world = Story(), World(order=SeededRng(seed))
         world.run([story.submit(name) for name in "abc"])
-        seen.add("".join(name for name, _ in story.told))
+        seen.add("".join(name for name, _ in story.reported))
     assert len(seen) > 3
     assert {"".join(sorted(each)) for each in seen} == {"abc"}
 
@@ -129,12 +129,12 @@ def test_timers_fire_in_their_order_and_the_newest_of_a_key_counts() -> None:
     world.run([story.timer("late", 1_020), story.timer("a", 1_010, again), story.timer("b", 1_010)])
     world.run([story.timer("a", 1_010, again), story.timer("gone", 1_000), CancelTimer(key="gone")])
     world.pass_time(15)
-    assert story.told == [("b", 1_010), ("a", 1_010), ("again", 1_010)]
+    assert story.reported == [("b", 1_010), ("a", 1_010), ("again", 1_010)]
     assert world.now_ms == 1_015
     world.fire("late")
     assert (world.now_ms, world.timers) == (1_020, {})
     world.carry_out([story.timer("due", 0), story.timer("next", 1_021)])
-    assert [key for key, _ in story.told[3:]] == ["late", "due"]
+    assert [key for key, _ in story.reported[3:]] == ["late", "due"]
 
 
 def test_worlds_of_one_clock_share_their_time() -> None:

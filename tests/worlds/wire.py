@@ -112,7 +112,7 @@ class Wire:
         for p in partitions:
             hosted.add(p)
         self.node = SimpleNamespace(
-            in_turns=Background("requests", takes_turns=True),
+            sliced_tasks=Background("requests", is_round_robin=True),
             endpoint_type=1,
             image=image(),
             supported_features={"metadata.version": FeatureRange(7, 30), "x": FeatureRange(0, 1)},

@@ -54,7 +54,7 @@ class RequestContext:
     turn         its number among the requests of the connection: responses are sent in this order
     is_large     it took more than one slice (api/slices), or its response is long: the response is encoded
                  in slices
-    is_in_turns  it has slices left after the first
+    has_slices_left  it has slices left after the first
     owns_bytes   its bytes are its own, not a buffer that the next request is received into
     is_change    it changes something, so it runs to its end even if the client disconnects (api/slices)
     is_urgent    its slices run before those of other requests. Fetches of replicas and requests of brokers
@@ -70,8 +70,8 @@ class RequestContext:
         "client_id",
         "connection",
         "correlation_id",
+        "has_slices_left",
         "is_change",
-        "is_in_turns",
         "is_large",
         "is_urgent",
         "on_end",
@@ -96,7 +96,7 @@ class RequestContext:
         self.client_id = client_id
         self.received_ms = received_ms
         self.turn: int = getattr(connection, "turn", 0)
-        self.is_large = self.is_in_turns = self.is_change = self.owns_bytes = False
+        self.is_large = self.has_slices_left = self.is_change = self.owns_bytes = False
         self.is_urgent = api_key in OF_BROKERS
 
     @property

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from firnline.api.context import Connection, RequestContext
 from firnline.api.duplicates import folding
 from firnline.api.fast_path import common_request
-from firnline.base.background import SlicedTask, whole
+from firnline.base.background import SlicedTask, run_to_completion
 from firnline.base.effects import Effects, Reply
 from firnline.base.errors import Bug, Code, KafkaError, ProtocolError, StorageError
 from firnline.base.limits import ARRAY_ELEMENTS_MAX, ELEMENT_HELD_BYTES
@@ -75,7 +75,7 @@ class Dispatcher:
         self._apis: dict[int, Api] = {}
         self._latest: Api | None = None
         # The request of the last `on_frame`, if it has slices left.
-        self.in_turns: RequestContext | None = None
+        self.sliced_request: RequestContext | None = None
 
     @property
     def latest_name(self) -> str:
@@ -97,7 +97,7 @@ class Dispatcher:
 
         Raises ProtocolError: the caller closes the connection.
         """
-        self.in_turns = None
+        self.sliced_request = None
         try:
             key_and_version, correlation_id, client_length = _unpack_start(frame)
         except struct.error:
@@ -121,7 +121,7 @@ class Dispatcher:
         try:
             request = read_request(api, data, position, ELEMENTS_AT_ONCE)
         except TooManyElements:
-            return self._read_in_turns(api, context, data, position)
+            return self._read_in_slices(api, context, data, position)
         api.requests += 1
         api.in_bytes += size
         try:
@@ -130,19 +130,19 @@ class Dispatcher:
             raise
         except Exception as problem:  # noqa: BLE001 - `failed` names the request
             effects = [context.failed(problem)]
-        if context.is_in_turns:
-            self.in_turns = context
+        if context.has_slices_left:
+            self.sliced_request = context
         return effects
 
-    def _read_in_turns(
+    def _read_in_slices(
         self, api: Api, context: RequestContext, data: Buffer, position: int
     ) -> Effects:
         """Decode a request in slices, then handle it."""
         if api.key == _PRODUCE_KEY and not context.owns_bytes:
             data = memoryview(bytearray(data))  # it outlives the frame, and is stamped in place
-        context.is_large = context.is_in_turns = context.owns_bytes = True
+        context.is_large = context.has_slices_left = context.owns_bytes = True
         context.is_urgent |= api.key == _FETCH_KEY  # it may be a follower's
-        self.in_turns = context
+        self.sliced_request = context
         steps = read_in_slices(api, data, position)
         return self._read_on(api, context, steps, len(data), context.received_ms)
 
@@ -153,7 +153,7 @@ class Dispatcher:
         work: Any = self._reading(api, context, steps, size)
         # The name of a slow slice in the metrics.
         work.__qualname__ = f"{work.__qualname__} of API {api.key}"
-        return self._node.in_turns.begin(work, now_ms, is_urgent=context.is_urgent)
+        return self._node.sliced_tasks.begin(work, now_ms, is_urgent=context.is_urgent)
 
     def _reading(
         self, api: Api, context: RequestContext, steps: DecodeSteps, size: int
@@ -178,14 +178,14 @@ class Dispatcher:
                 context.hold(_SLICE_READ_BYTES)
                 now_ms = yield []
         except StopIteration as done:
-            context.is_in_turns = False  # unless its handler runs in slices
+            context.has_slices_left = False  # unless its handler runs in slices
             api.requests += 1
             api.in_bytes += size
             try:
                 effects = api.handle(self._node, context, done.value, now_ms)
             except Exception as problem:  # noqa: BLE001 - the runtime decides (failed_requests)
                 effects = [context.failed(problem)]
-            is_over = not context.is_in_turns
+            is_over = not context.has_slices_left
         except ProtocolError as problem:
             # A new error: the traceback of `problem` refers to this frame, and would keep the request in
             # memory until the next garbage collection.
@@ -305,7 +305,7 @@ def read_request(
     except BAD_BYTES as problem:
         raise _no_request(api, problem) from None
     _check_end(api, size, position, end)
-    whole(folding(api.key, request))
+    run_to_completion(folding(api.key, request))
     return request
 
 

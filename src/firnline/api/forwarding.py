@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, a_step_a_slice, in_slices
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.effects import Effects, Send, SetTimer, Unanswered
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ports import Buffer
@@ -201,7 +201,7 @@ class _Forwarded:
         if not isinstance(response, Generator):
             return [context.reply(response)]
         if not context.is_large:
-            return [context.reply(whole(response))]
+            return [context.reply(run_to_completion(response))]
         return in_slices(self._node, context, self._replied(response, now_ms), now_ms)
 
     def _replied(self, steps: MessageSteps, now_ms: int) -> Slices:

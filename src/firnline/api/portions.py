@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from firnline.api.slices import Outstanding, Slices, a_step_a_slice
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.metadata.quorum import MetadataQuorum, R, WriteCallback
@@ -96,7 +96,7 @@ def on_newest(quorum: MetadataQuorum, decide: Callable[[], DecisionSteps[R]]) ->
                     return done.value  # type: ignore[no-any-return]
                 is_prepared, steps = True, quorum.prepare(done.value)
             yield
-    return whole(decide())
+    return run_to_completion(decide())
 
 
 def grouped(

@@ -35,10 +35,10 @@ Found = TypeVar("Found")
 
 
 class Busy(Protocol):
-    """A node: `in_turns` runs one slice in each turn of the event loop, the requests in turn."""
+    """A node: `sliced_tasks` runs one slice in each turn of the event loop, the requests in turn."""
 
     @property
-    def in_turns(self) -> "Background": ...
+    def sliced_tasks(self) -> "Background": ...
 
 
 class Outstanding:
@@ -78,7 +78,7 @@ def in_slices(
         context.is_change = True
     memory = context.response_memory
     if memory is not None and memory.must_wait_to_begin():
-        context.is_large = context.is_in_turns = True
+        context.is_large = context.has_slices_left = True
         again = partial(_go_on, node, context, slices, memory, held_bytes, is_begun=False)
         memory.wait(again, to_begin=True)
         return []
@@ -91,7 +91,7 @@ def in_slices(
         return found
     except Exception as problem:  # noqa: BLE001 - the runtime decides (failed_requests)
         return [context.failed(problem)]
-    context.is_large = context.is_in_turns = True
+    context.is_large = context.has_slices_left = True
     go_on = partial(_go_on, node, context, slices, memory, held_bytes, to_the_end=to_the_end)
     if isinstance(effects, Pause):
         return _pause(effects, go_on, context)
@@ -119,7 +119,7 @@ def _go_on(
     rest: Any = _rest(node, context, slices, memory, held_bytes, is_begun, to_the_end)
     # The name of a slow slice in the metrics.
     rest.__qualname__ = f"{getattr(slices, '__qualname__', 'slices')} of API {context.api_key}"
-    return node.in_turns.begin(rest, now_ms, is_urgent=context.is_urgent)
+    return node.sliced_tasks.begin(rest, now_ms, is_urgent=context.is_urgent)
 
 
 def cut(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:

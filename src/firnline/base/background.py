@@ -69,7 +69,7 @@ SlicedTask = Generator[Effects, int, Effects | None]
 Found = TypeVar("Found")
 
 
-def whole(steps: Generator[object, None, Found]) -> Found:
+def run_to_completion(steps: Generator[object, None, Found]) -> Found:
     """Run all steps at once; return their result."""
     while True:
         try:
@@ -104,24 +104,24 @@ class Background:
     only one request or one partition.
 
     owner        the name of the part, unique within a node
-    takes_turns  round robin: after a slice the next task runs, so that a short task does not wait for the end
-                 of a long one, nor any task for ever for urgent ones. Else tasks run one after the other, in
-                 the order they came
+    is_round_robin  after a slice the next task runs, so that a short task does not wait for the end of a
+                    long one, nor any task for ever for urgent ones. Else tasks run one after the other, in
+                    the order they came
     """
 
     __slots__ = (
         "_due_ms",
+        "_is_round_robin",
         "_latest",
-        "_takes_turns",
         "_timer",
         "_urgent",
         "_urgent_in_a_row",
         "_usual",
     )
 
-    def __init__(self, owner: str, *, takes_turns: bool = False) -> None:
+    def __init__(self, owner: str, *, is_round_robin: bool = False) -> None:
         self._timer = (owner, "background")
-        self._takes_turns = takes_turns
+        self._is_round_robin = is_round_robin
         self._urgent: deque[SlicedTask] = deque()
         self._usual: deque[SlicedTask] = deque()
         self._urgent_in_a_row = 0
@@ -164,13 +164,13 @@ class Background:
             queue.popleft()
             effects = done.value or []
         else:
-            if self._takes_turns:
+            if self._is_round_robin:
                 queue.rotate(-1)
         return effects + self._go_on(now_ms)
 
     def _choose(self) -> deque[SlicedTask]:
         self._urgent_in_a_row += 1
-        if self._takes_turns and self._usual and self._urgent_in_a_row >= _USUAL_EVERY:
+        if self._is_round_robin and self._usual and self._urgent_in_a_row >= _USUAL_EVERY:
             self._urgent_in_a_row = 0
             return self._usual
         return self._urgent or self._usual

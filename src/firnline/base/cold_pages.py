@@ -30,7 +30,7 @@ _POOL: Pool = "pages"
 _KEPT_MS = 10_000
 _KEPT_MAX = 1_000
 # How many callbacks for the same pages run in one turn: each retries its read, which takes 20 us or more.
-_TOLD_AT_ONCE = 20
+_CALLBACKS_PER_TURN = 20
 PagesReadCallback = Callable[[int], Effects]
 PageRangeKey = tuple[str, int, int]
 
@@ -140,15 +140,15 @@ class ColdPages:
 
     def _came(self, key: PageRangeKey, result: object, now_ms: int) -> Effects:
         self._note(key, result, now_ms)
-        return self._tell(deque(self._under_way.pop(key).values()), now_ms)
+        return self._call_back(deque(self._under_way.pop(key).values()), now_ms)
 
-    def _tell(self, waiting: deque[PagesReadCallback], now_ms: int) -> Effects:
+    def _call_back(self, waiting: deque[PagesReadCallback], now_ms: int) -> Effects:
         effects: Effects = []
-        for _ in range(min(len(waiting), _TOLD_AT_ONCE)):
+        for _ in range(min(len(waiting), _CALLBACKS_PER_TURN)):
             effects += waiting.popleft()(now_ms)
         if waiting:
             self._serial += 1
-            rest = partial(self._tell, waiting)
+            rest = partial(self._call_back, waiting)
             effects.append(SetTimer(key=("pages", self._serial), at_ms=now_ms, then=rest))
         return effects
 

@@ -63,9 +63,9 @@ HALF_CLOSED_MS = 30_000
 SENDER_GRACE_MS = 30_000
 SENDER_BYTES_PER_S = 4 * KIB
 # Where the memory for responses is used up, a peer that reads fewer bytes a second is too slow.
-READER_BYTES_PER_LOOK = 64 * KIB
+READER_BYTES_PER_CHECK = 64 * KIB
 # Where the memory for requests is used up, a peer that sends fewer bytes a second is too slow.
-SENDER_BYTES_PER_LOOK = 64 * KIB
+SENDER_BYTES_PER_CHECK = 64 * KIB
 # Unanswered requests on one connection to another node.
 LINK_REQUESTS_MAX = 10_000
 

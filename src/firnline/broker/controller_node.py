@@ -110,7 +110,7 @@ class ControllerNode:
     ) -> None:
         parts = make_parts(self)
         quorum, controller = parts.quorum, parts.controller
-        self.in_turns = Background("controller requests", takes_turns=True)
+        self.sliced_tasks = Background("controller requests", is_round_robin=True)
         self.config = config
         self.node_id: int = config.node_id
         self.cluster_id = cluster_id

@@ -611,7 +611,7 @@ class Hosting:
         if partition.topic_partition in self._being_truncated:
             return []
         self._being_truncated[partition.topic_partition] = None
-        return partition.log.when_whole(partial(self._truncated, partition), now_ms)
+        return partition.log.after_truncation(partial(self._truncated, partition), now_ms)
 
     def _truncated(self, partition: Partition, now_ms: int) -> Effects:
         name = partition.topic_partition

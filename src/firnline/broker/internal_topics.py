@@ -31,7 +31,7 @@ Create = Callable[[str, TopicCreatedCallback, int], Effects]
 class InternalTopics:
     """Creates each topic of `names` once, on demand."""
 
-    __slots__ = ("_create", "_exists", "_names", "_last_warning", "_waiting")
+    __slots__ = ("_create", "_exists", "_last_warning", "_names", "_waiting")
 
     def __init__(
         self, *, names: Sequence[str], exists: Callable[[str], bool], create: Create

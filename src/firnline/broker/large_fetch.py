@@ -49,7 +49,7 @@ class LargeFetch(OneFetch):
     answer_in_slices  answers a large request; `answer` answers one that fits into one slice
     """
 
-    __slots__ = ("_answer_in_slices", "_run_task", "_is_due", "_run")
+    __slots__ = ("_answer_in_slices", "_is_due", "_run", "_run_task")
 
     def __init__(
         self,

@@ -106,7 +106,7 @@ class BrokerNode:
     def __init__(self, make_parts: Callable[["BrokerNode"], Parts], owner: NodeOwner) -> None:
         self._owner = owner
         self.parts = parts = make_parts(self)
-        self.in_turns = Background("requests", takes_turns=True)
+        self.sliced_tasks = Background("requests", is_round_robin=True)
         self.config = parts.config
         self.rng = parts.rng
         self.node_id: int = parts.config.node_id
@@ -212,7 +212,7 @@ class BrokerNode:
             )
 
         def taken(at_ms: int) -> Effects:
-            return self.groups.start(at_ms) + replication.when_mended(then, at_ms)
+            return self.groups.start(at_ms) + replication.when_repaired(then, at_ms)
 
         replication = self.parts.replication
         effects = replication.start(now_ms)

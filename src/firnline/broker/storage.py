@@ -582,7 +582,7 @@ class Storage:
         for directory in self.directories:
             for log in directory.logs.values():
                 if log.truncation is not None and directory.path not in self._offline:
-                    return log.when_whole(partial(self.settle, then), now_ms)
+                    return log.after_truncation(partial(self.settle, then), now_ms)
         logs = [
             (directory, log)
             for directory in self.directories

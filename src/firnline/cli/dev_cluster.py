@@ -401,11 +401,11 @@ class _Keeper:
         A second signal is passed on too, and ends them at once.
         """
         self._report_dead()  # a node that died before did not fail to stop
-        told, deadline = -1, time.monotonic() + _STOP_S
+        notified, deadline = -1, time.monotonic() + _STOP_S
         codes = []
         while self._alive and time.monotonic() < deadline:
-            if told < self._signals:
-                told = self._signals
+            if notified < self._signals:
+                notified = self._signals
                 for process in self._alive.values():
                     process.send_signal(signal.SIGTERM)
             codes += [code for code in map(self._poll, self._members) if code is not None]

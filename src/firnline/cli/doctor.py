@@ -55,10 +55,10 @@ class Finding(NamedTuple):
 
 
 class Status(NamedTuple):
-    """What leaders say of tiered partitions. told_s: when they said it, on the monotonic clock."""
+    """What leaders say of tiered partitions. reported_s: when they said it, on the monotonic clock."""
 
     rows: list[dict[str, Any]]
-    told_s: float
+    reported_s: float
 
 
 class _Report:
@@ -250,19 +250,19 @@ def _described(batch: BatchSummary | None) -> str:
 class Starts(NamedTuple):
     """Where a log begins, in all and in local files of its leader; 0 if unknown.
 
-    told_s  when the leader said so, on the monotonic clock
+    reported_s  when the leader said so, on the monotonic clock
     """
 
     log: int
     local: int
-    told_s: float
+    reported_s: float
 
 
 def _log_starts(status: Status) -> dict[tuple[str, int], Starts]:
     """Return the start of each tiered partition, by topic id and partition."""
     return {
         (row["topic_id"], row["partition"]): Starts(
-            row["log_start_offset"], row["local_log_start_offset"], status.told_s
+            row["log_start_offset"], row["local_log_start_offset"], status.reported_s
         )
         for row in status.rows
     }
@@ -356,7 +356,7 @@ def _may_be_a_copy(store: ObjectStore, catalog: PartitionCatalog, starts: Starts
             return False
         if newest is None or newest.highest_offset >= base:
             return True
-        if time.monotonic() > starts.told_s + _CATALOG_S:
+        if time.monotonic() > starts.reported_s + _CATALOG_S:
             return False
         time.sleep(_LOOK_S)
 

@@ -29,7 +29,7 @@ from firnline.records import compression, control
 from firnline.records.batch import BatchHeader, crc_is_right, headers
 from firnline.records.record import Record, records
 
-WHOLE, NOT_WHOLE = "whole", "not whole"
+INTACT, DAMAGED = "whole", "not whole"
 # Files that are no longer used, or not yet.
 _OUT_OF_USE = (names.DELETED, names.SWAP, names.CLEANED, ".part", ".damaged", ".forgotten", ".lock")
 Decode = Callable[[Record], Any]
@@ -48,20 +48,20 @@ def command(files: tuple[Path, ...], batches: bool, style: str) -> None:
     printed. A directory is checked recursively: one line for each file and a verdict at the end, by the
     checks that a node makes when it starts. A file that a running node is writing may look truncated.
     """
-    is_whole = True
+    is_complete = True
     for path in files:
         if path.is_dir():
             for fact in verdicts(path):
                 _print(fact, style)
-                is_whole &= fact["verdict"] != NOT_WHOLE
+                is_complete &= fact["verdict"] != DAMAGED
             continue
         if len(files) > 1 and style != "json":
             click.echo(f"# {path}")
         for fact in facts_of(path, with_records=not batches):
-            is_whole &= "damage" not in fact
+            is_complete &= "damage" not in fact
             is_one_of_many = len(files) > 1 and style == "json"
             _print({"file": str(path), **fact} if is_one_of_many else fact, style)
-    if not is_whole:
+    if not is_complete:
         raise StorageError("damage was found; see above")
 
 
@@ -127,14 +127,14 @@ def verdicts(directory: Path) -> Iterator[Fact]:
             verdict = _verdict(path)
         except ConfigError:
             verdict = {"verdict": "not looked at"}
-        damaged += verdict["verdict"] == NOT_WHOLE
+        damaged += verdict["verdict"] == DAMAGED
         yield {"file": name, "size_bytes": path.stat().st_size} | verdict
     for path in sorted([directory, *directory.rglob("*")]):
         problem = _lost_beginning(path) if path.is_dir() else None
         if problem is not None:
             damaged += 1
-            yield {"file": str(path), "verdict": NOT_WHOLE, "damage": problem}
-    yield {"directory": str(directory), "verdict": NOT_WHOLE if damaged else WHOLE}
+            yield {"file": str(path), "verdict": DAMAGED, "damage": problem}
+    yield {"directory": str(directory), "verdict": DAMAGED if damaged else INTACT}
 
 
 def _verdict(path: Path) -> dict[str, Any]:
@@ -142,8 +142,8 @@ def _verdict(path: Path) -> dict[str, Any]:
         return {"verdict": "not in use"}
     found = [fact for fact in facts_of(path, with_records=False) if "damage" in fact]
     if not found:
-        return {"verdict": WHOLE}
-    return {"verdict": NOT_WHOLE, "damage": found[0]["damage"]}
+        return {"verdict": INTACT}
+    return {"verdict": DAMAGED, "damage": found[0]["damage"]}
 
 
 def _lost_beginning(path: Path) -> str | None:
@@ -215,17 +215,17 @@ def _snapshot(path: Path, *, with_records: bool) -> Iterator[Fact]:
     snapshot_id = parse_snapshot_name(path.name)
     if snapshot_id is not None:
         yield {"snapshot": path.name, "end_offset": snapshot_id.offset, "epoch": snapshot_id.epoch}
-    is_told = False
+    has_damage = False
     for fact in _log(path, with_records=with_records):
-        is_told |= "damage" in fact
+        has_damage |= "damage" in fact
         yield fact
-    judged = check_snapshot(RealFs(), str(path), snapshot_id or OffsetAndEpoch(0, 0))
-    if not isinstance(judged, KafkaError):
-        yield {"verdict": WHOLE}
-    elif is_told:
-        yield {"verdict": NOT_WHOLE}
+    checked = check_snapshot(RealFs(), str(path), snapshot_id or OffsetAndEpoch(0, 0))
+    if not isinstance(checked, KafkaError):
+        yield {"verdict": INTACT}
+    elif has_damage:
+        yield {"verdict": DAMAGED}
     else:
-        yield {"verdict": NOT_WHOLE, "damage": str(judged)}
+        yield {"verdict": DAMAGED, "damage": str(checked)}
 
 
 def _batch(header: BatchHeader) -> dict[str, Any]:

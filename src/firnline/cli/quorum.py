@@ -117,12 +117,12 @@ def snapshots(
     if context.invoked_subcommand is not None:
         context.obj = servers, controllers, timeout_s
         return
-    told = snapshots_of(_members(servers, controllers, timeout_s))
+    answers = snapshots_of(_members(servers, controllers, timeout_s))
     if style == "json":
-        as_json([_for_programs(node) for node in told])
+        as_json([_for_programs(node) for node in answers])
     else:
-        rows([row for node in told for row in _of_node(node)], style, empty="nobody")
-    if any(node.found is None or _alarm(node.found) for node in told):
+        rows([row for node in answers for row in _of_node(node)], style, empty="nobody")
+    if any(node.found is None or _alarm(node.found) for node in answers):
         sys.exit(SOMETHING_IS_WRONG)
 
 
@@ -208,8 +208,8 @@ def _alarm(found: Any) -> list[str]:
 
 def _alarms(found: list[QuorumMember]) -> dict[int, list[str]]:
     """Return the problems with snapshots, by node. A node that is silent, or Kafka's, reports none."""
-    told = snapshots_of([each for each in found if each.address], timeout_s=_GLANCE_S)
-    wrong = {each.member.node_id: _alarm(each.found) for each in told if each.found is not None}
+    answers = snapshots_of([each for each in found if each.address], timeout_s=_GLANCE_S)
+    wrong = {each.member.node_id: _alarm(each.found) for each in answers if each.found is not None}
     return {node_id: words for node_id, words in wrong.items() if words}
 
 

@@ -92,7 +92,7 @@ def _explain(outcome: Outcome, shrink_seconds: float, *, err: bool) -> None:
     for each in small.outcome.faults:
         click.echo(f"  {each.at_us / 1e6:>10.6f} fault {each.number}: {each.text}", err=err)
     click.echo(f"shrunk: {report.replay_command(small.outcome, small.numbers)}", err=err)
-    told = run(
+    rerun = run(
         outcome.seed,
         seconds=small.outcome.options.chaos_s,
         mask=frozenset(small.numbers),
@@ -100,7 +100,7 @@ def _explain(outcome: Outcome, shrink_seconds: float, *, err: bool) -> None:
         keep_story=True,
         form=outcome.form,
     )
-    for line in report.story(told.story, told.options.node_ids):
+    for line in report.story(rerun.story, rerun.options.node_ids):
         click.echo(line, err=err)
 
 
@@ -111,7 +111,7 @@ def _explain(outcome: Outcome, shrink_seconds: float, *, err: bool) -> None:
 @click.option("--seconds", type=click.IntRange(1), help="Simulated seconds in which faults happen.")
 @click.option("--mask", metavar="NUMBERS", help=_MASK)
 @click.option("--mode", type=click.Choice([BUDGET, BROKEN]), default=BUDGET, show_default=True)
-@click.option("--all", "whole", is_flag=True, help="Every event, not only the last ones.")
+@click.option("--all", "every_event", is_flag=True, help="Every event, not only the last ones.")
 def replay_command(
     seed: int,
     is_cluster: bool,
@@ -119,12 +119,12 @@ def replay_command(
     seconds: int | None,
     mask: str | None,
     mode: str,
-    whole: bool,
+    every_event: bool,
 ) -> None:
     """Replay a run and print its trace: one line per event, one column per node."""
     form = _kind(is_cluster, profile)
     outcome = run(seed, seconds=seconds, mask=_mask(mask), mode=mode, keep_story=True, form=form)
-    tail = None if whole else 200
+    tail = None if every_event else 200
     for line in report.story(outcome.story, outcome.options.node_ids, tail=tail):
         click.echo(line)
     for line in report.summary(outcome):

@@ -168,7 +168,7 @@ def _show_some(topics: Sequence[TopicState], style: str, *, only_dead: bool) -> 
         part
         for topic in topics
         for part in topic.partitions
-        if (part.leader < 0 if only_dead else not part.is_whole)
+        if (part.leader < 0 if only_dead else not part.is_complete)
     ]
     if style == "json":
         as_json([_part_for_programs(part) for part in found])

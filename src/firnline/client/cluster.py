@@ -26,7 +26,7 @@ ALIVE, FENCED, LEAVING = "alive", "fenced", "controlled-shutdown"
 # A controller fetches at least every half second.
 _SILENT_MS = 10_000
 _ASKED_AT_ONCE = 32
-_SET_ASIDE_TIMEOUT_S = 2.0
+_UNREADABLE_TIMEOUT_S = 2.0
 
 
 class FollowerStatus(NamedTuple):
@@ -58,7 +58,7 @@ class PartitionState(NamedTuple):
     followers: tuple[FollowerStatus, ...]
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Does every replica have everything that is committed?"""
         return self.leader >= 0 and len(self.isr) >= len(self.replicas)
 
@@ -115,14 +115,14 @@ def describe_topics(admin: Admin, names: Sequence[str] | None) -> list[TopicStat
     for topic in answer.topics:
         refuse(topic.error_code, None, f"topic {topic.name}")
     topics = sorted(answer.topics, key=lambda topic: str(topic.name))
-    told = _told_by_leaders(admin, answer, topics)
+    reported = _reported_by_leaders(admin, answer, topics)
     return [
         TopicState(
             topic.name,
             uuid_text(topic.topic_id),
             topic.is_internal,
             [
-                _partition(topic.name, part, told.get((topic.name, part.partition_index)))
+                _partition(topic.name, part, reported.get((topic.name, part.partition_index)))
                 for part in sorted(topic.partitions, key=lambda part: int(part.partition_index))
             ],
         )
@@ -130,7 +130,7 @@ def describe_topics(admin: Admin, names: Sequence[str] | None) -> list[TopicStat
     ]
 
 
-def _told_by_leaders(
+def _reported_by_leaders(
     admin: Admin, answer: Any, topics: Iterable[Any]
 ) -> dict[tuple[str, int], dict[str, Any]]:
     """Return what each leader reports of its partitions, from ClusterStatus or else from ListOffsets."""
@@ -140,17 +140,17 @@ def _told_by_leaders(
             led.setdefault(part.leader_id, {}).setdefault(topic.name, []).append(
                 part.partition_index
             )
-    told: dict[tuple[str, int], dict[str, Any]] = {}
+    reported: dict[tuple[str, int], dict[str, Any]] = {}
     for broker in answer.brokers:
         mine = led.get(broker.node_id, {})
         if not mine:
             continue
         node = admin.node(broker.node_id, broker.host, broker.port)
         try:
-            told |= _status_of(node, sorted(mine))
+            reported |= _status_of(node, sorted(mine))
         except FirnlineError:
-            told |= _offsets_of(admin, node, mine)
-    return told
+            reported |= _offsets_of(admin, node, mine)
+    return reported
 
 
 def _status_of(node: Connection, names: Sequence[str]) -> dict[tuple[str, int], dict[str, Any]]:
@@ -179,22 +179,22 @@ def _offsets_of(
     admin: Admin, node: Connection, mine: dict[str, list[int]]
 ) -> dict[tuple[str, int], dict[str, Any]]:
     """Return what any broker reports; nothing for one that does not answer."""
-    told: dict[tuple[str, int], dict[str, Any]] = {}
+    reported: dict[tuple[str, int], dict[str, Any]] = {}
     try:
         for name, partitions in sorted(mine.items()):
             starts = admin.offsets(node, name, partitions, EARLIEST)
             ends = admin.offsets(node, name, partitions, LATEST)
             for index in partitions:
-                told[name, index] = {
+                reported[name, index] = {
                     "log_start_offset": starts.get(index, -1),
                     "high_watermark": ends.get(index, -1),
                 }
     except Unreachable:
         pass
-    return told
+    return reported
 
 
-def _partition(topic: str, part: Any, told: dict[str, Any] | None) -> PartitionState:
+def _partition(topic: str, part: Any, reported: dict[str, Any] | None) -> PartitionState:
     found = {
         "partition_epoch": -1,
         "log_start_offset": -1,
@@ -202,7 +202,7 @@ def _partition(topic: str, part: Any, told: dict[str, Any] | None) -> PartitionS
         "log_end_offset": -1,
         "min_insync_replicas": -1,
         "followers": (),
-        **(told or {}),
+        **(reported or {}),
     }
     replicas, isr = tuple(part.replica_nodes), tuple(part.isr_nodes)
     if part.leader_id < 0:
@@ -309,16 +309,16 @@ def _unreadable(cluster: Any) -> list[tuple[int, str, int]]:
     """
     rows = [row for row in cluster.brokers if not row.is_fenced]
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
-        return sorted(chain.from_iterable(pool.map(_set_aside, rows)))
+        return sorted(chain.from_iterable(pool.map(_unreadable_records, rows)))
 
 
-def _set_aside(row: Any) -> list[tuple[int, str, int]]:
+def _unreadable_records(row: Any) -> list[tuple[int, str, int]]:
     try:
-        with Connection(row.host, row.port, timeout_s=_SET_ASIDE_TIMEOUT_S) as node:
-            told = node.ask(ClusterStatusRequest(topics=[])).unreadable
+        with Connection(row.host, row.port, timeout_s=_UNREADABLE_TIMEOUT_S) as node:
+            reported = node.ask(ClusterStatusRequest(topics=[])).unreadable
     except FirnlineError:
         return []
-    return [(int(row.broker_id), str(each.topic), int(each.records)) for each in told]
+    return [(int(row.broker_id), str(each.topic), int(each.records)) for each in reported]
 
 
 def _broker_state(row: Any, known: Any) -> str:

@@ -79,14 +79,14 @@ def snapshots_of(
     found: Sequence[QuorumMember], *, timeout_s: float = _ANSWER_S
 ) -> list[NodeSnapshots]:
     """Ask each node for its snapshots; one that does not answer costs `timeout_s`."""
-    told = []
+    answers = []
     for member in found:
         try:
             answer = _ask(member, MetadataSnapshotsRequest(), timeout_s)
-            told.append(NodeSnapshots(member, answer))
+            answers.append(NodeSnapshots(member, answer))
         except FirnlineError as problem:
-            told.append(NodeSnapshots(member, None, str(problem)))
-    return told
+            answers.append(NodeSnapshots(member, None, str(problem)))
+    return answers
 
 
 def take_snapshots(found: Sequence[QuorumMember], node_ids: Collection[int] | None) -> list[Taken]:
@@ -94,17 +94,17 @@ def take_snapshots(found: Sequence[QuorumMember], node_ids: Collection[int] | No
     unknown = set(node_ids or ()) - {member.node_id for member in found}
     if unknown:
         raise Unreachable(f"the quorum knows no node {', '.join(map(str, sorted(unknown)))}")
-    told = []
+    answers = []
     for member in found:
         if node_ids is not None and member.node_id not in node_ids:
             continue
         try:
             answer = _ask(member, TakeSnapshotRequest(), _TAKE_S)
             refuse(answer.error_code, answer.error_message, f"node {member.node_id}")
-            told.append(Taken(member, answer.end_offset, answer.epoch))
+            answers.append(Taken(member, answer.end_offset, answer.epoch))
         except FirnlineError as problem:
-            told.append(Taken(member, -1, -1, str(problem)))
-    return told
+            answers.append(Taken(member, -1, -1, str(problem)))
+    return answers
 
 
 def _ask(member: QuorumMember, request: Any, timeout_s: float) -> Any:

@@ -15,7 +15,7 @@ from firnline.config.define import ConfigKey, Value
 Check = Callable[[Any], str | None]
 
 _INT_BITS = {"SHORT": 16, "INT": 32, "LONG": 64}
-_WHOLE = re.compile(r"[+-]?[0-9]+\Z")
+_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _REAL = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?\Z"
 )
@@ -53,7 +53,7 @@ def _parse_type(key: ConfigKey, text: str) -> Value:
         return float(text.rstrip("fFdD") if text.strip("+-") not in ("NaN", "Infinity") else text)
     if key.type in _INT_BITS:
         bound = 1 << (_INT_BITS[key.type] - 1)
-        if not _WHOLE.match(text) or not -bound <= int(text) < bound:
+        if not _INTEGER.match(text) or not -bound <= int(text) < bound:
             raise ConfigError(
                 f"{key.name}={text}: expected a whole number of {_INT_BITS[key.type]} bits"
             )

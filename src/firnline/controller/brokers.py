@@ -277,37 +277,40 @@ class Brokers:
     # ---------------------------------------------------------------------------- sessions
 
     def heartbeat(
-        self, image: ClusterImage, next_offset: int, beat: Heartbeat, now_ms: int
+        self, image: ClusterImage, next_offset: int, heartbeat: Heartbeat, now_ms: int
     ) -> ControllerResult[HeartbeatAnswer | KafkaError]:
         """Renew the session, and move the broker to the state that it wants and may have."""
-        problem = epoch_problem(image, broker_id=beat.broker_id, broker_epoch=beat.broker_epoch)
+        problem = epoch_problem(
+            image, broker_id=heartbeat.broker_id, broker_epoch=heartbeat.broker_epoch
+        )
         if problem is not None:
             why = problem.why
             return ControllerResult([], KafkaError(Code.STALE_BROKER_EPOCH, why))
-        broker = image.brokers[beat.broker_id]
-        self._contact_ms[beat.broker_id] = now_ms
-        self._metadata_offsets[beat.broker_id] = beat.metadata_offset
+        broker = image.brokers[heartbeat.broker_id]
+        self._contact_ms[heartbeat.broker_id] = now_ms
+        self._metadata_offsets[heartbeat.broker_id] = heartbeat.metadata_offset
         state = _state_of(broker)
-        if state is State.CONTROLLED_SHUTDOWN and not self._sweeps.leaves(beat.broker_id):
+        if state is State.CONTROLLED_SHUTDOWN and not self._sweeps.leaves(heartbeat.broker_id):
             # The shutdown began under another controller, which kept its offset in memory, or it took
             # several parts. The present end is late enough: a broker that has applied less might still
             # follow the one that stops (X28).
-            self._shutdown_offsets.setdefault(beat.broker_id, next_offset)
-        wanted = self._next_state(image, broker, beat)
+            self._shutdown_offsets.setdefault(heartbeat.broker_id, next_offset)
+        wanted = self._next_state(image, broker, heartbeat)
         records = self._transition(broker, state, wanted)
         if not records:
             # Each heartbeat repeats the directories, so a change of state can go first, alone.
-            records = self._directories_changed(image, broker, beat)
+            records = self._directories_changed(image, broker, heartbeat)
         if wanted is State.CONTROLLED_SHUTDOWN and state is State.UNFENCED:
-            self._shutdown_offsets.pop(beat.broker_id, None)
-            if not self._sweeps.leaves(beat.broker_id):
-                self._shutdown_offsets[beat.broker_id] = next_offset + len(records)
-        self._waits_for[beat.broker_id] = next_offset + len(records)
+            self._shutdown_offsets.pop(heartbeat.broker_id, None)
+            if not self._sweeps.leaves(heartbeat.broker_id):
+                self._shutdown_offsets[heartbeat.broker_id] = next_offset + len(records)
+        self._waits_for[heartbeat.broker_id] = next_offset + len(records)
         if wanted is State.SHUTDOWN_NOW:
-            self._contact_ms.pop(beat.broker_id)  # the next incarnation need not wait for this one
-            self._waits_for.pop(beat.broker_id)
+            # The next incarnation need not wait for this one.
+            self._contact_ms.pop(heartbeat.broker_id)
+            self._waits_for.pop(heartbeat.broker_id)
         answer = HeartbeatAnswer(
-            is_caught_up=beat.metadata_offset >= broker.epoch,
+            is_caught_up=heartbeat.metadata_offset >= broker.epoch,
             is_fenced=wanted in (State.FENCED, State.SHUTDOWN_NOW),
             should_shut_down=wanted is State.SHUTDOWN_NOW,
         )
@@ -343,17 +346,17 @@ class Brokers:
             contact_ms is not None and now_ms - contact_ms < self._config.broker_session_timeout_ms
         )
 
-    def _next_state(self, image: ClusterImage, broker: BrokerImage, beat: Heartbeat) -> State:
+    def _next_state(self, image: ClusterImage, broker: BrokerImage, heartbeat: Heartbeat) -> State:
         state = _state_of(broker)
         if state is State.FENCED:
-            if beat.want_shut_down:
+            if heartbeat.want_shut_down:
                 return State.SHUTDOWN_NOW
-            may_serve = not beat.want_fence and beat.metadata_offset >= broker.epoch
+            may_serve = not heartbeat.want_fence and heartbeat.metadata_offset >= broker.epoch
             return State.UNFENCED if may_serve else State.FENCED
         if state is State.UNFENCED:
-            if beat.want_fence:
-                return State.SHUTDOWN_NOW if beat.want_shut_down else State.FENCED
-            if not beat.want_shut_down:
+            if heartbeat.want_fence:
+                return State.SHUTDOWN_NOW if heartbeat.want_shut_down else State.FENCED
+            if not heartbeat.want_shut_down:
                 return State.UNFENCED
             leads = self._newest().lookup.leads_any(broker.broker_id)
             return State.CONTROLLED_SHUTDOWN if leads else State.SHUTDOWN_NOW
@@ -420,7 +423,7 @@ class Brokers:
         return changes.records
 
     def _directories_changed(
-        self, image: ClusterImage, broker: BrokerImage, beat: Heartbeat
+        self, image: ClusterImage, broker: BrokerImage, heartbeat: Heartbeat
     ) -> list[Message]:
         """Record failed directories, with new leaders, and cordoned directories.
 
@@ -430,17 +433,19 @@ class Brokers:
         change = r.BrokerRegistrationChangeRecord(
             broker_id=broker.broker_id, broker_epoch=broker.epoch
         )
-        left = tuple(each for each in broker.log_dirs if each not in beat.offline_log_dirs)
+        left = tuple(each for each in broker.log_dirs if each not in heartbeat.offline_log_dirs)
         if left and left != broker.log_dirs:  # a broker without directories shuts down
             change.log_dirs = left
             broker = broker._replace(log_dirs=left)
-        cordoned = beat.cordoned_log_dirs
+        cordoned = heartbeat.cordoned_log_dirs
         is_known = image.metadata_version >= CORDONED_SINCE
         if cordoned is not None and is_known and cordoned != broker.cordoned_log_dirs:
             change.cordoned_log_dirs = cordoned
         is_changed = bool(change.log_dirs) or change.cordoned_log_dirs is not None
         records: list[Message] = [change] if is_changed else []
-        failed = frozenset(each for each in beat.offline_log_dirs if not broker.has_online(each))
+        failed = frozenset(
+            each for each in heartbeat.offline_log_dirs if not broker.has_online(each)
+        )
         if broker.log_dirs and self._sweeps.lose_directories(broker.broker_id, failed):
             records += self._sweeps.part([broker])
         return records

@@ -8,7 +8,7 @@ controller that loses its leadership before that sends none. Source: KIP-500, KI
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ProducerIdBlock, Uuid
 from firnline.base.ports import Rng
@@ -77,7 +77,7 @@ class Controller:
         self, wanted: Sequence[NewTopic], *, validate_only: bool = False
     ) -> ControllerResult[list[CreatedTopic | KafkaError]]:
         """Create topics; answers in the order of `wanted`."""
-        return whole(self.create_topics_steps(wanted, validate_only=validate_only))
+        return run_to_completion(self.create_topics_steps(wanted, validate_only=validate_only))
 
     def create_topics_steps(
         self, wanted: Sequence[NewTopic], *, validate_only: bool
@@ -113,7 +113,7 @@ class Controller:
         partitions_before: int = 0,
     ) -> ControllerResult[list[KafkaError | None]]:
         """Add partitions to topics; answers in the order of `wanted`."""
-        return whole(
+        return run_to_completion(
             self.create_partitions_steps(
                 wanted, validate_only=validate_only, partitions_before=partitions_before
             )
@@ -275,11 +275,11 @@ class Controller:
         return self._brokers.unregister(self._metadata.newest, broker_id)
 
     def heartbeat(
-        self, beat: Heartbeat, now_ms: int
+        self, heartbeat: Heartbeat, now_ms: int
     ) -> ControllerResult[HeartbeatAnswer | KafkaError]:
         """Handle a heartbeat; the answer tells the broker its state."""
         return self._brokers.heartbeat(
-            self._metadata.newest, self._metadata.next_offset, beat, now_ms
+            self._metadata.newest, self._metadata.next_offset, heartbeat, now_ms
         )
 
     def fence_stale(self, now_ms: int) -> ControllerResult[int | None]:

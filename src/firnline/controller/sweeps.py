@@ -26,8 +26,8 @@ from firnline.protocol.schema import Message
 
 # The bounds of one part, 2 ms with its write: records made, and partitions checked.
 CHANGES_PER_PART_MAX = 100
-LOOKS_PER_PART_MAX = 5_000
-_LOOKS_PER_STEP = 1_000
+CHECKS_PER_PART_MAX = 5_000
+_CHECKS_PER_STEP = 1_000
 
 # (topic id, partition), or None after a number of partitions without a match.
 PartitionSteps = Iterator[PartitionKey | None]
@@ -137,14 +137,14 @@ class Sweeps:
         image, _ = self._newest()
         for broker in changed:
             image = image._replace(brokers=image.brokers.set(broker.broker_id, broker))
-        changes, looks = PartitionChanges(image, self._config), 0
+        changes, checks = PartitionChanges(image, self._config), 0
         while self._sweeps:
             sweep = self._sweeps[0]
             for place in sweep.places:
-                looks += _LOOKS_PER_STEP if place is None else 1
+                checks += _CHECKS_PER_STEP if place is None else 1
                 if place is not None:
                     _change(changes, sweep, *place)
-                if len(changes.records) >= CHANGES_PER_PART_MAX or looks >= LOOKS_PER_PART_MAX:
+                if len(changes.records) >= CHANGES_PER_PART_MAX or checks >= CHECKS_PER_PART_MAX:
                     return changes.records
             self._sweeps.remove(sweep)
         return changes.records
@@ -166,7 +166,7 @@ class Sweeps:
                 ):
                     yield topic_id, number
             looked += len(topic.partitions)
-            if looked >= _LOOKS_PER_STEP:
+            if looked >= _CHECKS_PER_STEP:
                 looked = 0
                 yield None
 
@@ -180,7 +180,7 @@ class Sweeps:
                 if partition.leader == NO_LEADER:
                     yield topic_id, number
             looked += len(topic.partitions)
-            if looked >= _LOOKS_PER_STEP:
+            if looked >= _CHECKS_PER_STEP:
                 looked = 0
                 yield None
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
 from firnline.base.limits import PARTITIONS_PER_REQUEST_MAX, RECORDS_PER_REQUEST_MAX
@@ -81,7 +81,7 @@ def create_topics(
 
     metric_names  metric name -> topic, for those topics of the image that could collide
     """
-    return whole(
+    return run_to_completion(
         create_topics_steps(image, metric_names, config, rng, wanted, validate_only=validate_only)
     )
 

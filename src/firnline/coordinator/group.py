@@ -594,8 +594,8 @@ class Group:
         return self._answer_all_syncs(Code.NONE, now_ms)
 
     def _answer_all_syncs(self, code: Code, now_ms: int) -> Effects:
-        tell = partial(self._answer_sync_of, self.generation, code)
-        return for_each(list(self.members.by_id.values()), tell, self._later, now_ms)
+        notify = partial(self._answer_sync_of, self.generation, code)
+        return for_each(list(self.members.by_id.values()), notify, self._later, now_ms)
 
     def _answer_sync_of(self, generation: int, code: Code, member: Member, now_ms: int) -> Effects:
         """Answer a member's waiting sync of that generation, and start its session."""

@@ -232,8 +232,8 @@ class GroupCoordinator:
         assert partition not in self._shards, "a shard is closed before the next one is served"
         del self._not_ready[partition]
         self._shards[partition] = shard
-        told = shard.unreadable.take_warnings()
-        yield told + then(None, now_ms) + self._forget(shard, load.deleted_topics, now_ms)
+        warnings = shard.unreadable.take_warnings()
+        yield warnings + then(None, now_ms) + self._forget(shard, load.deleted_topics, now_ms)
 
     def unload_partition(self, partition: int, now_ms: int) -> Effects:
         """Forget a partition that another node leads now; waiting requests are answered NOT_COORDINATOR."""
@@ -297,8 +297,8 @@ class GroupCoordinator:
 
     def _evict_pending_members(self, shard: Shard, request: JoinRequest, now_ms: int) -> Effects:
         """Forget the oldest pending members if there are too many, so that new ones are not locked out."""
-        is_stranger = request.member_id == UNKNOWN_MEMBER and request.instance_id is None
-        if not (is_stranger and request.needs_known_member_id):
+        is_unknown = request.member_id == UNKNOWN_MEMBER and request.instance_id is None
+        if not (is_unknown and request.needs_known_member_id):
             return []
         policy = self.policy
         group = shard.groups.get(request.group_id)
@@ -382,11 +382,11 @@ class GroupCoordinator:
         self,
         group_id: str,
         leavers: Iterable[MemberIdentity],
-        tell: Callable[[list[LeaveResult]], None],
+        on_left: Callable[[list[LeaveResult]], None],
         answer: Callable[[Code], Effect],
         now_ms: int,
     ) -> Generator[Effects, int, Effects]:
-        """Remove members in slices of a hundred. `tell` gets each result, `answer` the code of the request.
+        """Remove members in slices of a hundred. `on_left` gets each result, `answer` the request's code.
 
         The first slice begins a rebalance, which waits for the members of later slices: one rebalance for
         all. If this node stops being the coordinator meanwhile, all get that error: the next coordinator
@@ -401,10 +401,10 @@ class GroupCoordinator:
             group = shard.groups.get(group_id)
             effects: Effects = []
             if group is None:
-                tell([LeaveResult(who, Code.UNKNOWN_MEMBER_ID) for who in portion])
+                on_left([LeaveResult(who, Code.UNKNOWN_MEMBER_ID) for who in portion])
             else:
                 results, effects = group.leave(portion, now_ms)
-                tell(results)
+                on_left(results)
             portion = list(islice(who_is_left, _LEAVERS_PER_SLICE))
             if not portion:
                 return [answer(Code.NONE), *effects]
@@ -429,8 +429,8 @@ class GroupCoordinator:
         is_new = not shard.keeps(request.group_id)
         if is_new:
             if not self._may_make_a_group(host):
-                told = self._member_counts.refuse(host, now_ms)
-                return answer([Code.COORDINATOR_NOT_AVAILABLE] * count) + told
+                warnings = self._member_counts.refuse(host, now_ms)
+                return answer([Code.COORDINATOR_NOT_AVAILABLE] * count) + warnings
             self._note_made(host, 1)
 
         def done(code: Code) -> Effects:

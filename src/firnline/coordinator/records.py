@@ -109,12 +109,12 @@ def decode_key(data: Buffer) -> GroupRecordKey | None:
     types = TYPES.get(_prefix(data))
     if types is None:
         return None
-    return _whole(types[0], data, 0)
+    return _decode_strict(types[0], data, 0)
 
 
 def decode_value(key: GroupRecordKey, data: Buffer) -> GroupRecordValue:
     """Decode the value that belongs to `key`; ProtocolError for an unknown version or malformed bytes."""
-    return _whole(TYPES[key.key][1], data, _prefix(data))
+    return _decode_strict(TYPES[key.key][1], data, _prefix(data))
 
 
 def _prefix(data: Buffer) -> int:
@@ -124,7 +124,7 @@ def _prefix(data: Buffer) -> int:
     return prefix
 
 
-def _whole(kind: type[M], data: Buffer, version: int) -> M:
+def _decode_strict(kind: type[M], data: Buffer, version: int) -> M:
     if version not in kind.valid:
         raise ProtocolError(
             "unknown version of a group record", type=kind.__name__, version=version

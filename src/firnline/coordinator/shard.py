@@ -12,7 +12,7 @@ from itertools import count as counting
 from itertools import pairwise
 from typing import TypeVar
 
-from firnline.base.background import SlicedTask, whole
+from firnline.base.background import SlicedTask, run_to_completion
 from firnline.base.effects import Append, Appended, Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, TopicPartition
@@ -543,7 +543,7 @@ class Shard:
                     state_since_ms=group.state_since_ms,
                     members=[],
                 )
-                whole(steps)
+                run_to_completion(steps)
 
     # ------------------------------------------------------------------------- to and from memory
 

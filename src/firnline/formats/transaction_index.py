@@ -47,7 +47,7 @@ def decode(data: Buffer) -> list[AbortedTxn]:
     return found
 
 
-def decode_whole(data: Buffer, base_offset: int, end_offset: int) -> list[AbortedTxn] | None:
+def decode_strict(data: Buffer, base_offset: int, end_offset: int) -> list[AbortedTxn] | None:
     """Return the entries of the index of a segment, whose offsets are from base to end, inclusive.
 
     None where one is damaged, or has its marker in another segment.

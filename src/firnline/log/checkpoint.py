@@ -27,7 +27,7 @@ DAMAGE_REMEDY = (
     " anew), else put a whole copy of it back, and start the broker"
 )
 _NO_EPOCH = -1
-_WHOLE_FILE = 1 << 31
+_FILE_BYTES_MAX = 1 << 31
 
 
 def write_durably(fs: Fs, path: str, data: bytes) -> None:
@@ -57,13 +57,13 @@ def make_dir_durably(fs: Fs, path: str) -> None:
         fs.sync_dir(place.rpartition("/")[0] or "/")
 
 
-def read_whole(fs: Fs, path: str) -> bytes | None:
+def read_file(fs: Fs, path: str) -> bytes | None:
     """Return the bytes of a small file, or None when there is none."""
     if not fs.exists(path):
         return None
     file = fs.open(path)
     try:
-        return file.read(0, min(file.size(), _WHOLE_FILE))
+        return file.read(0, min(file.size(), _FILE_BYTES_MAX))
     finally:
         file.close()
 
@@ -79,7 +79,7 @@ def read_offsets(fs: Fs, path: str) -> dict[TopicPartition, int]:
     Empty is the safe answer for each of these files: recover everything, start at the first segment,
     ask the leader for the high watermark (reliability d 93). Negative offsets are left out.
     """
-    data = read_whole(fs, path)
+    data = read_file(fs, path)
     if data is None:
         return {}
     try:
@@ -124,7 +124,7 @@ def parse_clean_shutdown(data: bytes) -> int:
 
 def has_offsets(fs: Fs, path: str) -> bool:
     """True when the per-partition offset checkpoint exists and is not damaged."""
-    data = read_whole(fs, path)
+    data = read_file(fs, path)
     try:
         return (
             data is not None and checkpoint.decode(data, len(checkpoint.OFFSET_COLUMNS)) is not None
@@ -167,7 +167,7 @@ def read_partition_metadata(fs: Fs, directory: str) -> Uuid | None:
     Raises StorageError when the file is damaged: guessing would mix two topics of one name.
     """
     path = f"{directory}/{PARTITION_METADATA}"
-    data = read_whole(fs, path)
+    data = read_file(fs, path)
     if data is None:
         return None
     try:
@@ -263,7 +263,7 @@ def format_directory(
 
 def read_meta_properties(fs: Fs, path: str) -> dict[str, str] | None:
     """Return the `meta.properties` of the directory `path`, None when it is not formatted."""
-    data = read_whole(fs, f"{path}/{META_PROPERTIES}")
+    data = read_file(fs, f"{path}/{META_PROPERTIES}")
     if data is None:
         return None
     try:

@@ -33,7 +33,7 @@ LOCK = ".lock"
 _LATER = ".later"
 _KEPT = ".kept"
 # Who waited for a checkpoint and goes on in one step: a log that is cut then takes some 0.2 ms.
-_TOLD = 16
+_CALLBACKS_PER_TURN = 16
 _FULL_POOL_MS = 100
 # Logs that are looked at for a checkpoint in one go: about 1 ms of the loop.
 _NOTED = 500
@@ -70,10 +70,10 @@ class LogDirectory:
         self._release: Callable[[], None] | None = None
         self._is_checkpointing = False
         self._refusal: StorageError | None = None  # of a name, in the checkpoint under way
-        self._told: str | None = None  # of the last one that was refused
+        self._reported: str | None = None  # of the last one that was refused
         self._writes: Counter[str] = Counter()  # by checkpoint: how often it was replaced
         self._said: dict[str, dict[TopicPartition, int]] = {}  # by checkpoint: what it says on disk
-        self.put_aside_as: list[str] = []  # paths, in this run
+        self.stray_paths: list[str] = []  # paths, in this run
         self._here: dict[TopicPartition, None] = {}  # what had a directory when that could be read
         self._let_go: dict[TopicPartition, None] = {}  # of it: opened in this run, and not closed
         self._guest: Log | None = None
@@ -127,7 +127,7 @@ class LogDirectory:
     def _read_marker(self) -> None:
         """See whether the last run stopped cleanly, and forget it before anything can be appended."""
         path = f"{self.path}/{CLEAN_SHUTDOWN}"
-        data = checkpoint.read_whole(self._fs, path)
+        data = checkpoint.read_file(self._fs, path)
         self.was_clean = data is not None
         if data is None:
             return
@@ -200,7 +200,7 @@ class LogDirectory:
         path = self.partition_path(topic_partition)
         found = self.owner(path)
         if found is not None and found != topic_id:
-            self.put_aside(topic_partition)
+            self.rename_to_stray(topic_partition)
         log_start = self._log_starts.get(topic_partition, 0)
         is_new = found != topic_id and not self._fs.exists(path)
         if is_new:
@@ -284,7 +284,7 @@ class LogDirectory:
         del self.logs[log.topic_partition]
         return closing(log.path, log.give_up())
 
-    def put_aside(self, topic_partition: TopicPartition) -> str:
+    def rename_to_stray(self, topic_partition: TopicPartition) -> str:
         """Rename the directory of a partition that is nobody's here, and return its path; it is kept.
 
         The topic may have been deleted while this node was away; or the metadata is older than the logs,
@@ -293,7 +293,7 @@ class LogDirectory:
         path = f"{self.path}/{names.stray_dir(topic_partition, self._unique())}"
         self._fs.rename(self.partition_path(topic_partition), path)
         self._forget(topic_partition)
-        self.put_aside_as.append(path)
+        self.stray_paths.append(path)
         return path
 
     def drop(self, log: Log, now_ms: int) -> Effects:
@@ -421,9 +421,9 @@ class LogDirectory:
         for name, offsets in contents.items():
             if name != checkpoint.CLEANER_OFFSETS and not isinstance(result, Exception):
                 self._place(name, writes[name], offsets)
-        refusal, told = self._refusal, self._told
-        self._refusal, self._told = None, None if refusal is None else str(refusal)
-        is_news = refusal is not None and self._told != told
+        refusal, reported = self._refusal, self._reported
+        self._refusal, self._reported = None, None if refusal is None else str(refusal)
+        is_news = refusal is not None and self._reported != reported
         return [Warn(line=f"a checkpoint is tried again later: {refusal}")] if is_news else []
 
     def _place(self, name: str, writes: int, offsets: dict[TopicPartition, int]) -> bool:
@@ -584,16 +584,16 @@ class LogDirectory:
         """A checkpoint is kept, or cannot be: tell who waited, and begin for those who came later."""
         more, key = self._keeping.pop(name), (name, self._writes[name])
         effects = self._begin_keeping(name, more) if more else []
-        return self._tell(key, waiters, problem, now_ms) + effects
+        return self._call_back(key, waiters, problem, now_ms) + effects
 
-    def _tell(
+    def _call_back(
         self, key: tuple[str, int], rest: list[Kept], problem: Exception | None, now_ms: int
     ) -> Effects:
         effects: Effects = []
-        for then in rest[:_TOLD]:
+        for then in rest[:_CALLBACKS_PER_TURN]:
             effects += then(problem, now_ms)
-        if len(rest) > _TOLD:
-            go_on = partial(self._tell, key, rest[_TOLD:], problem)
+        if len(rest) > _CALLBACKS_PER_TURN:
+            go_on = partial(self._call_back, key, rest[_CALLBACKS_PER_TURN:], problem)
             effects.append(SetTimer(key=("tell", self.path, *key), at_ms=now_ms, then=go_on))
         return effects
 

@@ -4,7 +4,7 @@ The layout of the file: `formats/leader_epoch_checkpoint`. Epochs and offsets as
 disk; the next sync of the log writes the file, too:
 1. `assign` or a truncation changes the cache. `unkept_from` is the first offset at which cache and file
    differ: recovery begins there at the latest, and reads the epochs from the batches again (rel-P5).
-2. `write_aside` writes a temporary file, which the log's Flush syncs.
+2. `write_temporary` writes a temporary file, which the log's Flush syncs.
 3. `place` renames it; `placed_is_kept` is called once the directory is synced.
 So an epoch without a batch is never written, which saves ten thousand idle partitions a sync each at every
 leader change. Opening truncates the entries to the log end (rel-P13). Source: KIP-101, KIP-279; spec T46.
@@ -22,13 +22,13 @@ from firnline.base.ports import File, Fs
 from firnline.base.units import INT64_MAX
 from firnline.formats import leader_epoch_checkpoint
 from firnline.formats.leader_epoch_checkpoint import Epochs
-from firnline.log.checkpoint import read_whole, write_durably
+from firnline.log.checkpoint import read_file, write_durably
 
 # The temporary file that waits for its sync; opening removes one that a crash left.
-_ASIDE = ".aside.tmp"
+_TEMPORARY = ".aside.tmp"
 
 
-class _Aside(NamedTuple):
+class _Temporary(NamedTuple):
     """The temporary file and its entries."""
 
     file: File
@@ -39,11 +39,11 @@ class LeaderEpochs:
     """The epochs of one partition and their start offsets: two ascending lists of the same length."""
 
     __slots__ = (
-        "_aside",
+        "_temporary",
         "_epochs",
         "_fs",
-        "_kept",
         "_keeps_start",
+        "_kept",
         "_path",
         "_placed",
         "_starts",
@@ -57,7 +57,7 @@ class LeaderEpochs:
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self._kept: Epochs = ()  # the durable content of the file
-        self._aside: _Aside | None = None
+        self._temporary: _Temporary | None = None
         self._keeps_start = False  # the next sync is to write the file after `truncate_from_start`
         self._placed: Epochs | None = None  # renamed, but the directory is not synced yet
         self.is_damaged = False  # the file could not be read: recovery has to read the batches
@@ -67,7 +67,7 @@ class LeaderEpochs:
         self._kept = self.entries()
 
     def _load(self) -> None:
-        data = read_whole(self._fs, self._path)
+        data = read_file(self._fs, self._path)
         if data is None:
             return
         try:
@@ -116,8 +116,8 @@ class LeaderEpochs:
         Returns the function that replaces the file durably, on any thread, or None where the file needs no
         change. The caller runs it and then calls `taken_over`.
         """
-        is_known = bool(self._epochs or self._kept or self._placed or self._aside)
-        self._aside = self._placed = (
+        is_known = bool(self._epochs or self._kept or self._placed or self._temporary)
+        self._temporary = self._placed = (
             None  # a file that waits for its sync must not be renamed any more
         )
         self._epochs.clear()
@@ -131,7 +131,7 @@ class LeaderEpochs:
 
     def taken_over(self, entries: Epochs) -> None:
         """The file was replaced by these entries."""
-        self._aside = self._placed = None  # older than this
+        self._temporary = self._placed = None  # older than this
         self._kept, self.is_damaged = entries, False
         self._compare()
 
@@ -196,28 +196,28 @@ class LeaderEpochs:
         """Replace the file durably, on any thread; call `taken_over` afterwards."""
         write_durably(self._fs, self._path, leader_epoch_checkpoint.encode(entries))
 
-    def write_aside(self) -> File | None:
+    def write_temporary(self) -> File | None:
         """Write the lineage beside the file: synced, it may `place`. None where it has taken the name."""
         entries = self.entries()
         if self._placed == entries:
             return None
-        if self._aside is None or self._aside.entries != entries:
+        if self._temporary is None or self._temporary.entries != entries:
             # A new file: the sync of an older one may be under way.
-            self._fs.remove(self._path + _ASIDE)
-            file = self._fs.open(self._path + _ASIDE, create=True)
+            self._fs.remove(self._path + _TEMPORARY)
+            file = self._fs.open(self._path + _TEMPORARY, create=True)
             file.append(leader_epoch_checkpoint.encode(entries))
-            self._aside = _Aside(file, entries)
-        return self._aside.file
+            self._temporary = _Temporary(file, entries)
+        return self._temporary.file
 
     def place(self, file: File) -> bool:
         """`file` is synced: rename it, unless it is outdated; True when it was renamed.
 
         The caller syncs the directory next, and then calls `placed_is_kept`.
         """
-        if self._aside is None or self._aside.file is not file:
+        if self._temporary is None or self._temporary.file is not file:
             return False
-        self._fs.rename(self._path + _ASIDE, self._path)
-        self._placed, self._aside = self._aside.entries, None
+        self._fs.rename(self._path + _TEMPORARY, self._path)
+        self._placed, self._temporary = self._temporary.entries, None
         return True
 
     def placed_is_kept(self) -> None:

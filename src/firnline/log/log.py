@@ -579,7 +579,7 @@ class Log:
         )
         return Truncation(self, self._ledger, cut)
 
-    def when_whole(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+    def after_truncation(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
         """Call `then(now_ms)` now, or after the truncation that is under way."""
         if self.truncation is None:
             return then(now_ms)
@@ -629,7 +629,7 @@ class Log:
             files += [file for segment in ledger.unsynced for file in segment.files_to_sync()]
             snapshots = self._segments.snapshots_after(ledger.unsynced, self.path)
             files += [PathSync(self._fs, path) for path in snapshots if self._fs.exists(path)]
-        lineage = self.epochs.write_aside() if is_behind else None
+        lineage = self.epochs.write_temporary() if is_behind else None
         files += [lineage] if lineage else []
         if ledger.is_dir_dirty:
             files.append(DirSync(self._fs, self.path))

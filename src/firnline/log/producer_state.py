@@ -30,7 +30,7 @@ from firnline.formats.producer_snapshot import (
     snapshot_entries,
 )
 from firnline.formats.transaction_index import AbortedTxn
-from firnline.log.checkpoint import read_whole
+from firnline.log.checkpoint import read_file
 from firnline.records.batch import BatchHeader
 from firnline.records.record import records
 
@@ -539,7 +539,7 @@ def latest_snapshot(
     for offset in sorted((each for each in offsets if each <= upto_offset), reverse=True):
         path = snapshot_path(directory, offset)
         try:
-            return offset, snapshot_entries(read_whole(fs, path) or b"", path=path)
+            return offset, snapshot_entries(read_file(fs, path) or b"", path=path)
         except StorageError as problem:
             if not problem.has_lost_nothing:  # else the file may be undamaged: keep it
                 fs.remove(path)

@@ -30,7 +30,7 @@ from firnline.log.indexes import OffsetIndex, TimeIndex
 from firnline.log.sparse_index import EntriesDamaged, IndexDamaged
 from firnline.log.transaction_index import TransactionIndex
 from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, PEEK, BatchHeader, parse_header
-from firnline.records.file_scan import FoundBatch, good_batches, whole_batches
+from firnline.records.file_scan import FoundBatch, complete_batches, good_batches
 
 _METADATA_DIR = f"/{METADATA_TOPIC}-0"
 WALK_BYTES = 4096
@@ -80,7 +80,7 @@ class Segment:
         "_max_time_offset",
         "_older_files",
         "_unindexed_bytes",
-        "_whole_ends",
+        "_batch_ends",
         "base_offset",
         "created_ms",
         "file",
@@ -122,7 +122,7 @@ class Segment:
         self._is_indexed = False
         self._is_index_due = False  # enough entries wait: the next append writes them
         self._hints: dict[int, int] = {}  # offset -> where the batch that holds it begins
-        self._whole_ends: dict[int, int] = {}  # position -> end of the last batch that ends by it
+        self._batch_ends: dict[int, int] = {}  # position -> end of the last batch that ends by it
 
     @classmethod
     def create(
@@ -287,7 +287,7 @@ class Segment:
         if position is None or end is None or self.file is None:
             return None
         if end - position > max_bytes:
-            end = self._whole_ends.get(position + max_bytes, -1)
+            end = self._batch_ends.get(position + max_bytes, -1)
         found = (self.file, position, end - position)
         return _new_tuple(FileSlice, found) if end > position else None
 
@@ -349,12 +349,12 @@ class Segment:
         found: tuple[int, int, int] = PEEK.unpack_from(data)
         return found
 
-    def last_whole(self, position: int, limit: int) -> int:
+    def last_batch_end(self, position: int, limit: int) -> int:
         """Return the end of the last complete batch from `position` on that ends at or before `limit`.
 
         A batch begins at `position`; `limit` is at most the size of the segment.
         """
-        known = self._whole_ends.get(limit, -1)
+        known = self._batch_ends.get(limit, -1)
         if known >= 0:
             return known
         self.ensure_indexed()
@@ -363,14 +363,14 @@ class Segment:
         if next_offset >= 0:
             self.hint(next_offset, end)
         # Consumers of other groups soon read the same bytes with the same limits.
-        if len(self._whole_ends) >= _HINTS_MAX:
-            self._whole_ends.clear()
-        self._whole_ends[limit] = end
+        if len(self._batch_ends) >= _HINTS_MAX:
+            self._batch_ends.clear()
+        self._batch_ends[limit] = end
         return end
 
     def _forget_places(self) -> None:
         self._hints.clear()
-        self._whole_ends.clear()
+        self._batch_ends.clear()
 
     def hint(self, offset: int, position: int) -> None:
         """Remember the position of `offset` for the next read of the same consumer."""
@@ -629,7 +629,7 @@ class Segment:
 
     def after_good(self) -> BatchHeader | None:
         """Return the header of a complete batch after the last good one: valid, but with a wrong offset."""
-        found = next(whole_batches(self._opened(), self.size_bytes), None)
+        found = next(complete_batches(self._opened(), self.size_bytes), None)
         return None if found is None else found.header
 
     def file_size(self) -> int:

@@ -323,7 +323,7 @@ class Segments:
                 end, is_last = segment.locate(upto_offset), True
             if end > position + left:
                 is_last = True
-                end = segment.last_whole(position, position + left)
+                end = segment.last_batch_end(position, position + left)
                 if end == position and min_one_batch and not slices:
                     end = self._end_of_first(segment, position)
             if end > position:

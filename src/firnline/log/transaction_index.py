@@ -8,7 +8,7 @@ from firnline.base.errors import StorageError
 from firnline.base.ports import Fs
 from firnline.formats import transaction_index
 from firnline.formats.transaction_index import ENTRY_BYTES, AbortedTxn
-from firnline.log.checkpoint import read_whole, write_durably
+from firnline.log.checkpoint import read_file, write_durably
 
 
 class TransactionIndex:
@@ -101,7 +101,7 @@ class TransactionIndex:
         data = transaction_index.encode(self.entries)
         if not data:
             self._fs.remove(self.path)
-        elif read_whole(self._fs, self.path) != data:
+        elif read_file(self._fs, self.path) != data:
             write_durably(self._fs, self.path, data)
         self._written = len(self.entries)
 

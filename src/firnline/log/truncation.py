@@ -8,10 +8,10 @@ can repair:
   3  remove files, newest first; truncate and sync the last one; remove producer snapshots above the new end
   4  load the producer state again; only then appends are allowed
 
-OpenSteps 1 and 3 run in the disk pool, step 4 in slices. If step 2 finds a damaged index, that is rebuilt in
+Steps 1 and 3 run in the disk pool, step 4 in slices. If step 2 finds a damaged index, that is rebuilt in
 slices first. During a truncation the log accepts no appends and serves no reads; code that wants to change it
-waits with `Log.when_whole`. After an error before step 2 the log is unchanged; after a later one it must not
-be used. Source: docs/decisions/0017.
+waits with `Log.after_truncation`. After an error before step 2 the log is unchanged; after a later one it
+must not be used. Source: docs/decisions/0017.
 """
 
 from collections.abc import Callable, Iterable, Iterator

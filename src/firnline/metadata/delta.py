@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from immutables import Map
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.effects import Effects
 from firnline.base.errors import StorageError
 from firnline.base.ids import MIGRATING_DIRECTORY, Uuid
@@ -97,7 +97,7 @@ class Replay:
 
     def finish(self, *, offset: int, epoch: int) -> ClusterDelta:
         """Return the delta; `offset` and `epoch` are those of the last record applied."""
-        return whole(self.finish_steps(offset=offset, epoch=epoch))
+        return run_to_completion(self.finish_steps(offset=offset, epoch=epoch))
 
     def finish_steps(self, *, offset: int, epoch: int) -> Generator[None, None, ClusterDelta]:
         """Return the delta; yields after some topics at a time. The caller applies nothing meanwhile."""

@@ -73,7 +73,7 @@ def format_storage(
             f"a cluster id is a word, such as firnline makes one, and not {cluster_id!r}"
         )
     for path in formatted:
-        _refuse_stranger(path, found[path] or {}, cluster_id, config.node_id)
+        _refuse_foreign(path, found[path] or {}, cluster_id, config.node_id)
     fresh = [path for path in directories if found[path] is None]
     for path in fresh:
         _refuse_logs(fs, path, config.node_id)
@@ -150,7 +150,7 @@ def _refuse_lost_metadata(fs: Fs, config: BrokerConfig, formatted: Sequence[str]
             )
 
 
-def _refuse_stranger(path: str, identity: Mapping[str, str], cluster_id: str, node_id: int) -> None:
+def _refuse_foreign(path: str, identity: Mapping[str, str], cluster_id: str, node_id: int) -> None:
     if identity["cluster.id"] != cluster_id:
         raise ConfigError(
             f"{path} belongs to the cluster {identity['cluster.id']}, and not to {cluster_id}"

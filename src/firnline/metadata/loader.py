@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.errors import ConfigError, KafkaError, ProtocolError, StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as r
@@ -168,7 +168,7 @@ class Loader:
             self._replay = None
 
     def _settle(self) -> None:
-        whole(self._settle_steps())
+        run_to_completion(self._settle_steps())
 
     def _settle_steps(self) -> Generator[None, None, None]:
         offset, epoch = self._last
@@ -311,7 +311,7 @@ def _batches(file: SnapshotFile) -> Iterator[tuple[bytes, BatchHeader]]:
 
 def difference(before: ClusterImage, after: ClusterImage) -> ClusterDelta:
     """Return the delta between two images; it compares every topic, so it is for loading only."""
-    return whole(difference_steps(before, after))
+    return run_to_completion(difference_steps(before, after))
 
 
 def difference_steps(

@@ -26,7 +26,7 @@ from firnline.formats import names
 from firnline.log.checkpoint import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
-    read_whole,
+    read_file,
     write_durably,
     write_partition_metadata,
 )
@@ -37,13 +37,13 @@ from firnline.log.recovery import open_log
 from firnline.metadata.loader import refuse_dynamic_voters
 from firnline.metadata.snapshot_damage import (
     Examined,
+    damaged_ids,
     examine,
     mark_forgotten,
     once_reached,
+    remove_damaged,
     remove_marks,
-    remove_set_aside,
-    set_aside,
-    set_aside_ids,
+    rename_damaged,
 )
 from firnline.metadata.snapshot_file import BOOTSTRAP, read_snapshot, snapshot_name, stored_names
 from firnline.metadata.snapshot_store import OpenSnapshot, PartFile, SnapshotStore
@@ -159,7 +159,7 @@ class QuorumStateFile:
 
     def load(self) -> ElectionState | None:
         """Return the saved state; None before the first election of this directory."""
-        data = read_whole(self._fs, self._path)
+        data = read_file(self._fs, self._path)
         if data is None:
             return None
         # A process that was killed, or whose disk failed, may have renamed the file and not synced the name
@@ -214,7 +214,7 @@ class MetaLog:
         self._lost_beginning = log.log_start_offset > max(
             (one.offset for one in examined.sound), default=0
         )
-        self._forgotten = self._set_aside(examined.sound, has_peers=has_peers)
+        self._forgotten = self._rename_damaged(examined.sound, has_peers=has_peers)
         self._snapshots = SnapshotStore(
             fs, log.path, examined.sound.values(), delete_delay_ms=delete_delay_ms
         )
@@ -224,10 +224,10 @@ class MetaLog:
         self._snapshots.repair(log.log_start_offset)
         self._clear_forgotten()
         if self._forgotten is None:
-            remove_set_aside(fs, log.path, before_offset=self.start_offset)
-        self.set_aside: Sequence[OffsetAndEpoch] = set_aside_ids(fs, log.path)
+            remove_damaged(fs, log.path, before_offset=self.start_offset)
+        self.damaged_ids: Sequence[OffsetAndEpoch] = damaged_ids(fs, log.path)
 
-    def _set_aside(
+    def _rename_damaged(
         self, sound: Iterable[OffsetAndEpoch], *, has_peers: bool
     ) -> OffsetAndEpoch | None:
         """Set damaged snapshots aside. Return the furthest place that this log once reached, as file names
@@ -246,7 +246,7 @@ class MetaLog:
         if not has_peers and _by_epoch(furthest) > _by_epoch(has):
             _refuse_damage(path, self.damaged or {furthest: None})
         if self.damaged:
-            set_aside(self._fs, path, self.damaged)
+            rename_damaged(self._fs, path, self.damaged)
         return furthest
 
     def _clear_forgotten(self) -> None:
@@ -598,7 +598,7 @@ def refuse_lost_beginning(fs: Fs, path: str, examined: Examined, *, has_peers: b
     newest = max((one.offset for one in examined.sound), default=0)
     if newest >= start_offset:
         return
-    damaged = [*examined.damaged, *set_aside_ids(fs, path)]
+    damaged = [*examined.damaged, *damaged_ids(fs, path)]
     if max((one.offset for one in damaged), default=0) < start_offset:
         raise StorageError(
             "the metadata log starts after 0 and no snapshot holds what was before",

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.effects import CancelTimer, Effect, Effects, Note, Peer, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch, Uuid
@@ -81,7 +81,7 @@ class MetadataLog(ReplicatedLog, SnapshotLog, Protocol):
         ...
 
     @property
-    def set_aside(self) -> Sequence[OffsetAndEpoch]:
+    def damaged_ids(self) -> Sequence[OffsetAndEpoch]:
         """Damaged snapshots that are kept and not used."""
         ...
 
@@ -232,7 +232,7 @@ class MetadataQuorum:
         log = self._log
         return SnapshotState(
             snapshots=log.snapshot_sizes(),
-            set_aside=log.set_aside,
+            damaged_ids=log.damaged_ids,
             forgotten=log.forgotten,
             fetching=self.raft.fetching_snapshot,
             log_start_offset=log.start_offset,
@@ -629,7 +629,7 @@ class MetadataQuorum:
     ) -> Effects | KafkaError:
         assert self._active_epoch is not None
         if prepared is None or prepared.image is not self.newest:
-            prepared = whole(self._prepared(records))
+            prepared = run_to_completion(self._prepared(records))
         _, values, body, replay = prepared
         size_before = self._log.size_bytes
         outcome = self.raft.propose(values, epoch=self._active_epoch, now_ms=now_ms, body=body)

@@ -68,7 +68,7 @@ def check_snapshot(fs: Fs, path: str, snapshot_id: OffsetAndEpoch) -> StoredSnap
     return check.problem() or StoredSnapshot(snapshot_id, size_bytes, check.last_contained_ms)
 
 
-def set_aside(fs: Fs, directory: str, snapshot_ids: Iterable[OffsetAndEpoch]) -> None:
+def rename_damaged(fs: Fs, directory: str, snapshot_ids: Iterable[OffsetAndEpoch]) -> None:
     """Rename damaged snapshots, durably; their names keep the place that was lost."""
     names = stored_names(fs, directory)
     for snapshot_id in snapshot_ids:
@@ -100,11 +100,11 @@ def mark_forgotten(fs: Fs, directory: str, end: OffsetAndEpoch) -> None:
 
 def once_reached(fs: Fs, directory: str) -> OffsetAndEpoch | None:
     """Return the furthest place that the log once had, as the file names say; None for none."""
-    ids = [*set_aside_ids(fs, directory), *_marks(fs, directory)]
+    ids = [*damaged_ids(fs, directory), *_marks(fs, directory)]
     return max(ids, key=lambda one: (one.epoch, one.offset), default=None)
 
 
-def set_aside_ids(fs: Fs, directory: str) -> list[OffsetAndEpoch]:
+def damaged_ids(fs: Fs, directory: str) -> list[OffsetAndEpoch]:
     """Return the ids of the damaged snapshots that were set aside."""
     return _ids(fs, directory, DAMAGED)
 
@@ -115,9 +115,9 @@ def remove_marks(fs: Fs, directory: str) -> None:
         fs.remove(f"{directory}/{_mark(end)}")
 
 
-def remove_set_aside(fs: Fs, directory: str, *, before_offset: int) -> None:
+def remove_damaged(fs: Fs, directory: str, *, before_offset: int) -> None:
     """Remove damaged snapshots that would be retired by now."""
-    for snapshot_id in set_aside_ids(fs, directory):
+    for snapshot_id in damaged_ids(fs, directory):
         if snapshot_id.offset < before_offset:
             fs.remove(f"{directory}/{snapshot_name(snapshot_id)}{DAMAGED}")
 

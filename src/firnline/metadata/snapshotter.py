@@ -86,7 +86,7 @@ class SnapshotState(NamedTuple):
     """The snapshots of a node and its log, at one moment. End offsets are exclusive."""
 
     snapshots: Sequence[tuple[OffsetAndEpoch, int, int]]  # id, bytes, last contained log time in ms
-    set_aside: Sequence[OffsetAndEpoch]  # for damage
+    damaged_ids: Sequence[OffsetAndEpoch]  # for damage
     forgotten: OffsetAndEpoch | None
     fetching: OffsetAndEpoch | None
     log_start_offset: int

@@ -61,7 +61,7 @@ class FrameSplitter:
         self._filled = 0
         self._frame_end = 0  # 0 while the size prefix itself is incomplete
 
-    def whole(self, data: memoryview) -> int:
+    def first_frame_end(self, data: memoryview) -> int:
         """Return the end of the first frame of `data`; 0 if it is incomplete.
 
         Only between frames. Raises ProtocolError for an impossible size or one above the limit.

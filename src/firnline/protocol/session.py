@@ -133,9 +133,9 @@ class Wrapped:
         self._made: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.whole(), name)
+        return getattr(self.outer_message(), name)
 
-    def whole(self) -> Any:
+    def outer_message(self) -> Any:
         """Return the outer message, in one step."""
         if self._made is None:
             for _ in self.steps():

@@ -15,7 +15,7 @@ Source: KIP-595, KIP-630, KIP-836, KIP-1166; spec 1.6, 1.7, Q23-Q29, DescribeQuo
 from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import NamedTuple
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.effects import Effect, Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import METADATA_TOPIC, NO_OFFSET, ZERO_UUID, OffsetAndEpoch, Uuid
@@ -539,7 +539,7 @@ class Leader:
         """Answer DescribeQuorum: how far each replica is (KIP-595, KIP-836 times, KIP-853 addresses)."""
         quorum = self._quorum
         if wire.only_partition(request) is None:
-            return [answer(whole(refusing_to_describe(request)))]
+            return [answer(run_to_completion(refusing_to_describe(request)))]
         if quorum.role is not Role.LEADER:
             error = k55.DescribeQuorumPartitionResult(
                 error_code=Code.NOT_LEADER_OR_FOLLOWER,

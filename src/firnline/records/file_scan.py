@@ -40,7 +40,7 @@ def good_batches(
     is not garbage, and must not be truncated.
     """
     expected, epoch = base_offset, NO_EPOCH
-    for found in whole_batches(file):
+    for found in complete_batches(file):
         header = found.header
         if header.base_offset < expected or header.leader_epoch < epoch:
             return
@@ -50,7 +50,7 @@ def good_batches(
         expected, epoch = header.next_offset, header.leader_epoch
 
 
-def whole_batches(file: File, position: int = 0) -> Iterator[FoundBatch]:
+def complete_batches(file: File, position: int = 0) -> Iterator[FoundBatch]:
     """Iterate over the batches of a file, from `position` on, that have a possible length and the right
     CRC.
     """

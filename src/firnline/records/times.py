@@ -6,7 +6,7 @@ offset of each record, and keeps only one chunk of the decompressed body.
 
 from collections.abc import Generator
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ports import Buffer
 from firnline.base.units import INT64_MAX
@@ -25,7 +25,7 @@ def first_at_time(
     data: Buffer, header: BatchHeader, time_ms: int, start_offset: int
 ) -> OffsetAndTimestamp | None:
     """Like `first_at_time_steps`, in one call."""
-    return whole(first_at_time_steps(data, header, time_ms, start_offset))
+    return run_to_completion(first_at_time_steps(data, header, time_ms, start_offset))
 
 
 def first_at_time_steps(

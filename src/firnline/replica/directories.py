@@ -35,11 +35,11 @@ from firnline.replica.partition import Partition
 # As in Kafka: assignments within this time go in one request, which has at most BATCH_MAX.
 _GATHER_MS, _RETRY_MAX_MS = 100, 10_000
 # How long a starting broker waits until the controller knows that its lost replicas are back.
-_MENDED_MS = 10_000
+_REPAIR_WAIT_MS = 10_000
 BATCH_MAX = 2_250
 # A slice of the search for strays ends at this cost. A name costs 1, a partition that is not open more.
 _SLICE_COST, _STRAY_COST = 500, 25
-_TIMER, _MENDED = ("replica", "assign directories"), ("replica", "mended")
+_TIMER, _REPAIRED = ("replica", "assign directories"), ("replica", "mended")
 _STRAY = (
     "{path}: these records belong to no topic of this cluster, and are kept aside; remove the directory if"
     " the topic was deleted, otherwise the metadata is older than the logs: put back the newer copy of it"
@@ -89,7 +89,7 @@ class DirectoryAssignments:
         self._waiting: dict[PartitionKey, DirectoryAssignment] = {}
         self._asked: Sequence[DirectoryAssignment] = ()
         self._is_timed = self._is_stopped = False
-        self._when_mended: Callable[[int], Effects] | None = None
+        self._when_repaired: Callable[[int], Effects] | None = None
         self._failures = 0
 
     def __len__(self) -> int:
@@ -112,31 +112,31 @@ class DirectoryAssignments:
         self._waiting[assignment[:2]] = assignment
         return self._later(now_ms)
 
-    def when_mended(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+    def when_repaired(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
         """Run `then(now_ms)` once the controller knows that all lost replicas are back, or after ten seconds.
 
         A broker that is unfenced earlier would not lead them: Kafka's controller elects when it unfences a
         broker, and not when it learns of a directory.
         """
-        if not self._is_mending():
+        if not self._is_repairing():
             return then(now_ms)
-        self._when_mended = then
-        return [SetTimer(key=_MENDED, at_ms=now_ms + _MENDED_MS, then=self._tell_mended)]
+        self._when_repaired = then
+        return [SetTimer(key=_REPAIRED, at_ms=now_ms + _REPAIR_WAIT_MS, then=self._on_repaired)]
 
     def stop(self) -> Effects:
         """Send nothing more."""
         self._is_stopped = True
-        return [CancelTimer(key=_TIMER), CancelTimer(key=_MENDED)]
+        return [CancelTimer(key=_TIMER), CancelTimer(key=_REPAIRED)]
 
-    def _is_mending(self) -> bool:
+    def _is_repairing(self) -> bool:
         return any(
             assignment.directory != LOST_DIRECTORY and self._said(*assignment[:2]) == LOST_DIRECTORY
             for assignment in (*self._asked, *self._waiting.values())
         )
 
-    def _tell_mended(self, now_ms: int) -> Effects:
-        then, self._when_mended = self._when_mended, None
-        return [] if then is None else [CancelTimer(key=_MENDED), *then(now_ms)]
+    def _on_repaired(self, now_ms: int) -> Effects:
+        then, self._when_repaired = self._when_repaired, None
+        return [] if then is None else [CancelTimer(key=_REPAIRED), *then(now_ms)]
 
     def _is_news(self, assignment: DirectoryAssignment) -> bool:
         said = self._said(assignment.topic_id, assignment.partition)
@@ -161,7 +161,7 @@ class DirectoryAssignments:
         if self._is_stopped:
             return []
         if not sent:
-            return self._tell_mended(now_ms)
+            return self._on_repaired(now_ms)
         for each in sent:
             del self._waiting[each[:2]]
         self._asked = sent
@@ -184,7 +184,7 @@ class DirectoryAssignments:
             if problem is not None:
                 self._waiting.setdefault(assignment[:2], assignment)
         effects = self._later(now_ms)
-        return effects if self._is_mending() else effects + self._tell_mended(now_ms)
+        return effects if self._is_repairing() else effects + self._on_repaired(now_ms)
 
 
 def where_it_lies(
@@ -253,7 +253,9 @@ def rename_strays(
                     pass
                 elif not stays(directory, found):
                     cost += _STRAY_COST
-                    effects += _put_aside(fs, directories, directory, found, is_known, is_here)
+                    effects += _rename_to_stray(
+                        fs, directories, directory, found, is_known, is_here
+                    )
                 if cost >= _SLICE_COST:
                     yield effects
                     effects, cost = [], 0
@@ -263,7 +265,7 @@ def rename_strays(
     return []
 
 
-def _put_aside(
+def _rename_to_stray(
     fs: Fs,
     directories: Sequence[LogDirectory],
     directory: LogDirectory,
@@ -287,10 +289,10 @@ def _put_aside(
             said = _OLDER
         if not said:
             return []
-        aside = directory.put_aside(found)
+        stray_path = directory.rename_to_stray(found)
     except StorageError:
         return []  # nothing is served from it; the operator finds it under its old name
-    return stray_warnings(directory, {aside: said})
+    return stray_warnings(directory, {stray_path: said})
 
 
 def _is_open(
@@ -305,5 +307,5 @@ def _is_open(
 
 def stray_warnings(directory: LogDirectory, said: Mapping[str, str] | None = None) -> Effects:
     """Warn, once, of each stray of a directory: the operator has to look at it."""
-    aside, directory.put_aside_as = directory.put_aside_as, []
-    return [Warn(line=(said or {}).get(path, _STRAY).format(path=path)) for path in aside]
+    stray_paths, directory.stray_paths = directory.stray_paths, []
+    return [Warn(line=(said or {}).get(path, _STRAY).format(path=path)) for path in stray_paths]

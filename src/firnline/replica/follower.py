@@ -49,7 +49,7 @@ APPLIED_PER_SLICE = 100
 # Batches of one partition, 8 us each. A partition costs as much as two of them, or as 16 KiB.
 BATCHES_PER_SLICE = 200
 _COST_SHIFT = 14
-_LOOKS_PER_FETCH = 200
+_CHECKS_PER_FETCH = 200
 # Truncations at a time. Each costs 0.2 ms of the event loop; together they share one checkpoint write.
 TRUNCATIONS_AT_ONCE = 16
 # Errors that pass by themselves, of the leader or the tier: no warning.
@@ -268,7 +268,7 @@ class Fetcher:
         if now_ms >= self._look_at_all_ms and not self._unlooked:
             self._look_at_all_ms = now_ms + LOOK_AT_ALL_MS
             self._unlooked.extend(self._followed)
-        for _ in range(min(len(self._unlooked), _LOOKS_PER_FETCH)):
+        for _ in range(min(len(self._unlooked), _CHECKS_PER_FETCH)):
             self._changed[self._unlooked.popleft()] = None
         if self._paused:
             over = [key for key, until_ms in self._paused.items() if until_ms <= now_ms]
@@ -362,8 +362,8 @@ class Fetcher:
                 if found is None or position is None:
                     break
                 self._changed[key] = None
-                is_whole = records is part.records
-                some = part if is_whole else part._replace(records=records)
+                is_complete = records is part.records
+                some = part if is_complete else part._replace(records=records)
                 effects += self._apply(position, some, now_ms)
                 end_offset = found.partition.log.log_end_offset
                 cost += 1 + (batches >> 1) + (len(records) >> _COST_SHIFT)

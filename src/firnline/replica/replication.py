@@ -24,7 +24,7 @@ from firnline.replica.tier_start import Tier
 
 _SHRINK_TIMER = ("replica", "shrink")
 # Some 3 us each.
-_LOOKS_PER_SLICE = 300
+_CHECKS_PER_SLICE = 300
 NO_LEADER = -1
 
 
@@ -131,7 +131,7 @@ class Replication:
                     effects += self._alter.propose(partition, now_ms)
                 if partition.unanswered_proposals:
                     unanswered[partition.topic_partition] = partition
-            if count % _LOOKS_PER_SLICE == 0:
+            if count % _CHECKS_PER_SLICE == 0:
                 now_ms = yield effects
                 effects = []
                 if self._is_stopped:
@@ -184,9 +184,9 @@ class Replication:
         fetcher.add(partition)
         return effects + fetcher.go(now_ms)
 
-    def when_mended(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+    def when_repaired(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
         """See `DirectoryAssignments`."""
-        return self._assignments.when_mended(then, now_ms)
+        return self._assignments.when_repaired(then, now_ms)
 
     def on_lost(self, key: PartitionKey, now_ms: int) -> Effects:
         """Report that a replica of this node cannot be served."""

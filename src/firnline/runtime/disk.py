@@ -32,7 +32,7 @@ log = logging.getLogger("firnline.disk")
 
 # A full disk fails every append: log one line for each kind of failure in this time.
 _QUIET_S = 10.0
-_told_at: dict[int, float] = {}
+_logged_at: dict[int, float] = {}
 _GIVEN_BACK = 16  # files to close, of those kept open, if no file can be opened
 _REMEDIES = {
     errno.ENOSPC: "free space on this disk, or shorten retention",
@@ -67,18 +67,18 @@ def storage_error(what: str, path: str, problem: OSError) -> StorageError:
         remedy=_REMEDIES.get(number, os.strerror(number)),
     )
     # Errors that take a directory offline are logged there. A missing file may be no failure.
-    is_told = said.is_passing or (_closing and number != errno.ENOENT)
-    return _tell(said, number) if is_told else said
+    is_logged = said.is_passing or (_closing and number != errno.ENOENT)
+    return _log_failure(said, number) if is_logged else said
 
 
-def _tell(problem: StorageError, number: int) -> StorageError:
+def _log_failure(problem: StorageError, number: int) -> StorageError:
     """Log a failed write or sync that takes no directory offline, at most once in `_QUIET_S`.
 
     The client gets only an error code, or the operation is retried.
     """
     now = time.monotonic()
-    if now - _told_at.get(number, -_QUIET_S) >= _QUIET_S:
-        _told_at[number] = now
+    if now - _logged_at.get(number, -_QUIET_S) >= _QUIET_S:
+        _logged_at[number] = now
         log.error("%s", problem)
     return problem
 
@@ -150,7 +150,7 @@ class RealFile:
             os.ftruncate(self._fd, self._size)
         except OSError:
             self._lost = True
-        return _tell(storage_error(what, self.path, problem), problem.errno or 0)
+        return _log_failure(storage_error(what, self.path, problem), problem.errno or 0)
 
     def read(self, position: int, size: int) -> bytes:
         try:
@@ -254,7 +254,7 @@ class RealFile:
     def _sync_failed(self, problem: OSError) -> StorageError:
         # The kernel marks dirty pages as clean after a failed sync: a second one would succeed wrongly.
         self._lost = True
-        return _tell(storage_error("sync", self.path, problem), problem.errno or 0)
+        return _log_failure(storage_error("sync", self.path, problem), problem.errno or 0)
 
     def fileno(self) -> int:
         return self._fd if self._cut == INT64_MAX else -1

@@ -26,8 +26,8 @@ class FailedRequests:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._told_at: dict[str, float] = {}
-        self._untold: Counter[str] = Counter()
+        self._logged_at: dict[str, float] = {}
+        self._unlogged: Counter[str] = Counter()
 
     def add(
         self,
@@ -42,16 +42,16 @@ class FailedRequests:
         """
         self.counts[api_name] += 1
         now = time.monotonic()
-        if now - self._told_at.get(api_name, -_QUIET_S) < _QUIET_S:
-            self._untold[api_name] += 1
+        if now - self._logged_at.get(api_name, -_QUIET_S) < _QUIET_S:
+            self._unlogged[api_name] += 1
             return
-        self._told_at[api_name] = now
+        self._logged_at[api_name] = now
         version = getattr(context, "api_version", None)
         asked = api_name if version is None else f"{api_name} version {version}"
         client_id = getattr(context, "client_id", None)
         client = "" if client_id is None else f" of client {client_id[:_CLIENT_ID_CHARS_MAX]!r}"
-        untold = self._untold.pop(api_name, 0)
-        more = f" ({untold} more like it)" if untold else ""
+        unlogged = self._unlogged.pop(api_name, 0)
+        more = f" ({unlogged} more like it)" if unlogged else ""
         line = "a request failed inside; its connection is closed: %s%s at %s: %r%s"
         log.error(line, asked, client, peer_host, _short(problem), more, exc_info=problem)
 

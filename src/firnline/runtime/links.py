@@ -155,10 +155,10 @@ class Link:
     def send(self, effect: Send[Any]) -> None:
         now_ms = self._runtime.now_ms()
         if self.stage is Stage.CLOSED and now_ms < self._retry_at_ms:
-            self._tell(effect.then, Unanswered(why=self._why))
+            self._call_back(effect.then, Unanswered(why=self._why))
             return
         if len(self._waiting) + len(self._in_flight) >= LINK_REQUESTS_MAX:
-            self._tell(effect.then, Unanswered(why=f"too much waits for {self._name}"))
+            self._call_back(effect.then, Unanswered(why=f"too much waits for {self._name}"))
             return
         self.last_active_ms = now_ms
         ask = _Ask(effect, self._loop.call_later(effect.timeout_ms / 1000, self._on_timeout))
@@ -181,7 +181,7 @@ class Link:
         except KafkaError as problem:
             ask.timer.cancel()
             why = Unanswered(why=f"{self._name}: {problem}", is_unsupported=True)
-            self._tell(effect.then, why)
+            self._call_back(effect.then, why)
             return
         self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
         self._in_flight[self._correlation_id] = ask
@@ -196,7 +196,7 @@ class Link:
     def _on_timeout(self) -> None:
         self._drop("no answer in time")
 
-    def _tell(self, then: Callable[[Unanswered, int], Effects], answer: Unanswered) -> None:
+    def _call_back(self, then: Callable[[Unanswered, int], Effects], answer: Unanswered) -> None:
         """Call back in the next turn, because the caller has not returned yet."""
         self._loop.call_soon(self._runtime.resume, then, answer)
 
@@ -348,7 +348,7 @@ class Link:
         """Handle the complete frames of `data`, keep the rest. An effect may close the connection."""
         attempt = self._attempt
         frames: list[bytes] = []
-        while end := self._frames.whole(data):
+        while end := self._frames.first_frame_end(data):
             frames.append(bytes(data[SIZE_BYTES:end]))
             data = data[end:]
         self._frames.keep(data)
@@ -369,7 +369,7 @@ class Link:
         if len(frame) > _RECEIVE_BYTES:
             del self._in_flight[correlation_id]
             ask.timer.cancel()
-            self._loop.take_in_turns(self._decoding(ask, correlation_id, frame))
+            self._loop.run_in_slices(self._decoding(ask, correlation_id, frame))
             return
         answer = decode_answer(ask.request, ask.version, frame, correlation_id=correlation_id)
         del self._in_flight[correlation_id]
@@ -430,7 +430,7 @@ class Link:
 
     def _give_up(self, ask: _Ask) -> None:
         ask.timer.cancel()
-        self._tell(ask.effect.then, Unanswered(why=self._why))
+        self._call_back(ask.effect.then, Unanswered(why=self._why))
 
     def close(self) -> None:
         """Close the connection without calling back."""

@@ -89,7 +89,7 @@ class Server:
 
     def sweep(self, now_ms: int) -> None:
         """Close connections that are idle, sent no request in time, or were half-closed long ago."""
-        self.loop.take_in_turns(self._sweeping(now_ms))
+        self.loop.run_in_slices(self._sweeping(now_ms))
 
     def _sweeping(self, now_ms: int) -> Iterator[None]:
         """Examine one connection in each step: thousands that were opened together expire together."""

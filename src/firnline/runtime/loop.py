@@ -104,7 +104,7 @@ class Runtime:
         self.admission = Admission(loop.call_soon)
         self.answers = Answers(loop, self.resume, held_answers_bytes_max)
         self.incoming = Incoming(loop, incoming_bytes_max)
-        self._encoding = Background("answers", takes_turns=True)
+        self._encoding = Background("answers", is_round_robin=True)
         self.failed_requests = FailedRequests()
         self._table: dict[type, Callable[[Any], None]] = {
             Flush: self._flushes.add,

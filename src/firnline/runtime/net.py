@@ -90,12 +90,13 @@ class Connection:
         "_at_once",
         "_backlog",
         "_busy",
+        "_complete_frame",
         "_due",
         "_early",
         "_fd",
         "_frames",
-        "_memory",
         "_loop",
+        "_memory",
         "_out",
         "_pages",
         "_reading",
@@ -107,7 +108,6 @@ class Connection:
         "_sock",
         "_stream",
         "_waits",
-        "_whole",
         "closed",
         "dispatcher",
         "has_ended",
@@ -137,7 +137,7 @@ class Connection:
         )
         self._memory: RequestMemory | None = None  # from the first request that came in pieces on
         self._backlog = b""  # bytes received after the request in progress
-        self._whole: memoryview | None = None  # a complete frame that waits for permits
+        self._complete_frame: memoryview | None = None  # a complete frame that waits for permits
         self._busy = False
         self.turn = 0
         self._due = 0  # number of the oldest request without a response
@@ -320,12 +320,12 @@ class Connection:
             self._memory.ends()
         permits = self._runtime.admission.permits_to_await(frame)
         if permits is not None:
-            self._whole = frame
+            self._complete_frame = frame
             self._await_permits(permits)
         else:
-            self._on_whole(frame)
+            self._on_complete_frame(frame)
 
-    def _on_whole(self, frame: memoryview) -> None:
+    def _on_complete_frame(self, frame: memoryview) -> None:
         """Handle a complete frame that has its own buffer."""
         self._on_frame(frame, len(frame), owns_bytes=self._frames.is_kept)
         frame.release()
@@ -345,10 +345,10 @@ class Connection:
         self._busy = False
         if self._memory is not None:
             self._memory.go_on(self._runtime.now_ms())
-        frame, self._whole = self._whole, None
+        frame, self._complete_frame = self._complete_frame, None
         if frame is not None:
             try:
-                self._on_whole(frame)
+                self._on_complete_frame(frame)
             except ProtocolError as problem:
                 self._server.on_bad_peer(self, problem)
         self._resume()
@@ -359,7 +359,7 @@ class Connection:
             if self._busy:
                 self._keep_behind(data)
                 return
-            end = self._frames.whole(data)
+            end = self._frames.first_frame_end(data)
             if not end:
                 self._keep(data)
                 return
@@ -385,7 +385,7 @@ class Connection:
                 self._busy = True
                 frame = data[SIZE_BYTES:end]
                 answer = self.dispatcher.on_frame(self, frame, now_ms, owns_bytes=owns_bytes)
-                large = self.dispatcher.in_turns
+                large = self.dispatcher.sliced_request
                 if large is not None:
                     self._runtime.admission.hold(large, end)
             self._do(answer)
@@ -674,9 +674,9 @@ class Connection:
         self.response_memory.close()
         self._early.clear()
         self._backlog = b""
-        if self._whole is not None:
-            self._whole.release()
-            self._whole = None
+        if self._complete_frame is not None:
+            self._complete_frame.release()
+            self._complete_frame = None
         self._frames.release()
         if self._memory is not None:
             self._memory.close()

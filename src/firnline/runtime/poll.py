@@ -70,12 +70,12 @@ class PollLoop:
         """Call it once, `delay_s` seconds from now."""
         return self.timers.add(delay_s, call, args)
 
-    def take_in_turns(self, steps: Iterator[object]) -> None:
+    def run_in_slices(self, steps: Iterator[object]) -> None:
         """Run all steps, for some milliseconds now and in each of the next turns."""
         until = time.monotonic() + _STEPS_S
         for _ in steps:
             if time.monotonic() >= until:
-                self.call_soon(self.take_in_turns, steps)
+                self.call_soon(self.run_in_slices, steps)
                 return
 
     def run(self) -> None:

@@ -138,9 +138,9 @@ def name_of(call: Callable[..., Any] | str) -> str:
     while isinstance(call, partial):
         call = call.func
     owner = getattr(call, "__self__", None)
-    told = getattr(owner, "step_name", None)
-    if told is not None:
-        return str(told())
+    step_name = getattr(owner, "step_name", None)
+    if step_name is not None:
+        return str(step_name())
     name = str(getattr(call, "__qualname__", type(call).__name__))
     # For a function inside a function, the outer name says more than <lambda>.
     return name.replace(".<locals>", "").replace(".<lambda>", "")

@@ -218,7 +218,7 @@ class _Process:
             from firnline.outbound.remote_controller import RemoteController
 
             remote = partial(RemoteController, config)
-        controllers = self._told(config.controller_listeners)
+        controllers = self._endpoints(config.controller_listeners)
         if "broker" not in config.process_roles:
             return build_controller(
                 config,
@@ -234,7 +234,7 @@ class _Process:
             fs=self._fs,
             rng=SystemRng(),
             now_ms=now_ms,
-            endpoints=self._told(config.advertised),
+            endpoints=self._endpoints(config.advertised),
             controller_endpoints=controllers,
             remote=remote,
             other_leaders=partial(ReplicaFetch, config),
@@ -243,7 +243,7 @@ class _Process:
             files=LogFiles(descriptors, self._fs.kept),
         )
 
-    def _told(self, listeners: list[Listener]) -> list[Endpoint]:
+    def _endpoints(self, listeners: list[Listener]) -> list[Endpoint]:
         """Return the addresses for other nodes: the bound port for port 0, this machine's name for no
         host.
         """
@@ -311,8 +311,8 @@ class _Process:
         dispatchers = [server.dispatcher for server in runtime.servers]
         name = "firnline-load"
         threading.Thread(target=_load, args=(dispatchers,), name=name, daemon=True).start()
-        told = self._told(config.advertised or config.controller_listeners)[0]
-        self._ready(f"{told.host}:{told.port}")
+        advertised = self._endpoints(config.advertised or config.controller_listeners)[0]
+        self._ready(f"{advertised.host}:{advertised.port}")
 
     def node_stopped(self, now_ms: int) -> None:
         """`NodeOwner`: everything is on disk, and leadership has moved."""

@@ -32,7 +32,7 @@ from firnline.server.compaction_metrics import CompactionFacts
 from firnline.server.loop_metrics import LoopFacts
 from firnline.server.metrics_port import MetricsServer, ScrapeHandler
 from firnline.server.quorum_metrics import QuorumFacts, QuorumFamilies
-from firnline.server.replica_metrics import PARTITIONS_PER_LOOK, ReplicaFacts
+from firnline.server.replica_metrics import PARTITIONS_PER_SLICE, ReplicaFacts
 from firnline.server.table_metrics import TableFacts
 
 _HOST = "127.0.0.1"
@@ -115,8 +115,8 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
         replicas = yield from replica_metrics.look(node)
     partitions: list[PartitionSizes] = []
     if len(hosted) <= PARTITION_SERIES_MAX:
-        for first in range(0, len(hosted), PARTITIONS_PER_LOOK):
-            partitions += map(_sizes, hosted[first : first + PARTITIONS_PER_LOOK])
+        for first in range(0, len(hosted), PARTITIONS_PER_SLICE):
+            partitions += map(_sizes, hosted[first : first + PARTITIONS_PER_SLICE])
             yield
     tier_rows = [] if tier is None else (yield from tier.status_steps())
     return Snapshot(

@@ -83,7 +83,7 @@ def look(quorum: MetadataQuorum, now_ms: int) -> QuorumFacts:
         snapshots=quorum.snapshotter.counters,
         newest_snapshot_bytes=newest_bytes,
         newest_snapshot_end=0 if newest_id is None else newest_id.offset,
-        damaged_snapshots=len(state.set_aside),
+        damaged_snapshots=len(state.damaged_ids),
         lacks_promised=state.forgotten is not None,
         generated_in=_histogram(quorum.snapshotter.latencies),
         loaded_in=_histogram(quorum.load_latencies),
@@ -115,7 +115,7 @@ class QuorumFamilies:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._looks: deque[QuorumFacts] = deque()
+        self._samples: deque[QuorumFacts] = deque()
 
     def families(self, facts: QuorumFacts) -> Iterator[Metric]:
         """Yield all families at one moment."""
@@ -131,10 +131,10 @@ class QuorumFamilies:
 
     def _over_time(self, facts: QuorumFacts) -> Numbers:
         with self._lock:
-            while self._looks and facts.now_ms - self._looks[0].now_ms > _WINDOW_MS:
-                self._looks.popleft()
-            base = self._looks[0] if self._looks else facts
-            self._looks.append(facts)
+            while self._samples and facts.now_ms - self._samples[0].now_ms > _WINDOW_MS:
+                self._samples.popleft()
+            base = self._samples[0] if self._samples else facts
+            self._samples.append(facts)
         elapsed_s = (facts.now_ms - base.now_ms) / 1000
         now, was = facts.raft, base.raft
         is_first = base is facts

@@ -15,7 +15,7 @@ from firnline.replica.alter import IsrCounters
 from firnline.replica.partition import Partition
 
 # Per slice: below a millisecond.
-PARTITIONS_PER_LOOK = 250
+PARTITIONS_PER_SLICE = 250
 _MANAGER = "kafka_server_replicamanager_"
 
 
@@ -41,8 +41,8 @@ def look(node: BrokerNode) -> Generator[None, None, ReplicaFacts]:
         changes=node.parts.replication.isr_counters,
         unassigned_directories=node.parts.replication.unassigned,
     )
-    for first in range(0, len(hosted), PARTITIONS_PER_LOOK):
-        facts = _with(facts, node, hosted[first : first + PARTITIONS_PER_LOOK])
+    for first in range(0, len(hosted), PARTITIONS_PER_SLICE):
+        facts = _with(facts, node, hosted[first : first + PARTITIONS_PER_SLICE])
         yield
     return facts
 

@@ -58,15 +58,16 @@ class _Seen:
         "start_offset",
         "reached",
         "synced_offset",
-        "told",
+        "last_high_watermark",
         "verified_offset",
     )
 
     def __init__(self, start_offset: int, end_offset: int) -> None:
         self.role: Role | None = None
         self.epoch = -1
-        self.high_watermark = -1  # the largest ...
-        self.told: int | None = None  # ... and the last one; None while it is not known
+        self.high_watermark = -1  # the largest one ...
+        # ... and the last one; None while it is not known.
+        self.last_high_watermark: int | None = None
         self.start_offset = start_offset
         self.end_offset = end_offset
         self.synced_offset = -1
@@ -137,7 +138,7 @@ class Checkers:
             self.complain("rel-Q2", f"the epoch fell from {seen.epoch} to {epoch}", node_id)
         if role is Role.LEADER and (seen.role is not Role.LEADER or epoch != seen.epoch):
             self._on_leader(process, machine)
-        self._hear(process, seen)
+        self._follow_high_watermark(process, seen)
         name_changes, newest = process.host.fs.name_changes(LOG), log.newest_snapshot_id
         if (
             name_changes != seen.name_changes
@@ -164,14 +165,14 @@ class Checkers:
         seen = self._seen.get(process.node_id)
         if seen is not None:
             process.host.fs.is_examined = True
-            self._hear(process, seen)
+            self._follow_high_watermark(process, seen)
             process.host.fs.is_examined = False
 
-    def _hear(self, process: Process, seen: _Seen) -> None:
-        told = process.machine.raft.high_watermark
-        if told != seen.told:
-            seen.told = told
-            if told is not None:
+    def _follow_high_watermark(self, process: Process, seen: _Seen) -> None:
+        high_watermark = process.machine.raft.high_watermark
+        if high_watermark != seen.last_high_watermark:
+            seen.last_high_watermark = high_watermark
+            if high_watermark is not None:
                 self._on_high_watermark(process, process.machine, seen)
 
     def ended(self, process: Process) -> None:
@@ -377,7 +378,7 @@ class Checkers:
         if part is not None and seen is not None and not part.error_code and to_id in seen.reached:
             seen.reached[to_id] = max(seen.reached[to_id], part.snapshot_id.end_offset)
 
-    def told(self, process: Process, effect: Send[Any], response: Message) -> None:
+    def on_response(self, process: Process, effect: Send[Any], response: Message) -> None:
         """Nothing to do: the effect of a response is checked after the step."""
 
     def answered(self, process: Process, call: Call, response: Message) -> None:

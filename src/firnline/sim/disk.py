@@ -47,13 +47,13 @@ class Inode:
         for data in (self.data, self.durable):
             data[at] ^= 1 << bit
 
-    def mended(self, data: bytearray, position: int = 0) -> bytes:
+    def repaired(self, data: bytearray, position: int = 0) -> bytes:
         """Return what was written, given what is there from `position` on."""
-        whole = bytearray(data)
+        repaired = bytearray(data)
         for at, mask in self.flipped.items():
-            if position <= at < position + len(whole):
-                whole[at - position] ^= mask
-        return bytes(whole)
+            if position <= at < position + len(repaired):
+                repaired[at - position] ^= mask
+        return bytes(repaired)
 
     def is_in_memory(self, position: int, size: int) -> bool:
         """Whether a read of these bytes does not wait for the disk."""
@@ -150,7 +150,7 @@ class CrashableFile:
             self._inode.bring(position, size)
         found = self._inode.data[position : position + size]
         if self._inode.flipped and self._fs.is_examined and self.path.endswith(LOG):
-            return self._inode.mended(
+            return self._inode.repaired(
                 found, position
             )  # who judges a replica knows what was written
         self._fs.count_read(len(found))

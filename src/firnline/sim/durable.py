@@ -85,7 +85,7 @@ def durable_end(fs: CrashableFs, path: str, *, has_gaps: bool = False) -> int:
         if count and base_offset > end and not has_gaps:
             break
         assert isinstance(inode, Inode)
-        data = inode.mended(inode.durable) if inode.flipped else inode.durable
+        data = inode.repaired(inode.durable) if inode.flipped else inode.durable
         end = max(end, base_offset, walk(data, 0, inode.surviving_bytes)[1])
     return end
 

@@ -228,11 +228,11 @@ class Faults:
         for link in links:
             self._network.cut(*link)
 
-        def mend() -> None:
+        def repair() -> None:
             for link in links:
-                self._network.mend(*link)
+                self._network.repair(*link)
 
-        self._last(duration_us, mend)
+        self._last(duration_us, repair)
 
     def _pair(self, chance: Chance) -> tuple[int, int] | None:
         others = list(self._hosts)

@@ -45,12 +45,12 @@ class _Stream:
 class _Asked:
     """One request in flight, until its response or failure is delivered."""
 
-    __slots__ = ("effect", "is_told", "timer", "version")
+    __slots__ = ("effect", "is_answered", "timer", "version")
 
     def __init__(self, effect: Send[Any]) -> None:
         self.effect = effect
         self.version = 0
-        self.is_told = False
+        self.is_answered = False
         self.timer: Event | None = None
 
 
@@ -152,7 +152,7 @@ class Watcher(Protocol):
 
     def answered(self, process: Process, call: Call, response: Message) -> None: ...
 
-    def told(self, process: Process, effect: Send[Any], response: Message) -> None:
+    def on_response(self, process: Process, effect: Send[Any], response: Message) -> None:
         """The response is about to be delivered to the sender of the request."""
         ...
 
@@ -182,7 +182,9 @@ class Network:
         asked = _Asked(effect)
         server_id = self.node_of(effect.peer)
         if server_id is None:
-            self._world.after(100, process.when_awake, self._tell, process, asked, "no such host")
+            self._world.after(
+                100, process.when_awake, self._report_failure, process, asked, "no such host"
+            )
             return
         version = version_of(effect, self._options, is_controller=effect.peer.port == PORT)
         if version is None:
@@ -196,7 +198,7 @@ class Network:
             failures = self._failures.get(key)
             if failures is not None and failures.retry_at_us > self._world.now_us:
                 why = failures.why
-                self._world.after(1, process.when_awake, self._tell, process, asked, why)
+                self._world.after(1, process.when_awake, self._report_failure, process, asked, why)
                 return
             connection = self._connections[key] = _Connection(process, server_id, key)
             self._transmit(connection.there, self._on_connect, connection)
@@ -221,7 +223,7 @@ class Network:
         connection = call.of
         message: Any = effect.message
         if type(message) is Wrapped:
-            message = message.whole()
+            message = message.outer_message()
         assert message is not None, "every request that is made here is answered"
         try:
             answer = PendingResponse(message, self._options.socket_bytes)
@@ -229,7 +231,7 @@ class Network:
             self._transmit(connection.back, self._on_reset, connection, str(problem))
             return
         self._watcher.answered(process, call, message)
-        if answer.is_whole:
+        if answer.is_complete:
             self._sent(connection)
             self._transmit(connection.back, self._on_response, connection, call, message)
         else:
@@ -275,7 +277,7 @@ class Network:
         """Hold what is sent on a link from now on."""
         self._cuts[(from_id, to_id)] = self._cuts.get((from_id, to_id), 0) + 1
 
-    def mend(self, from_id: int, to_id: int) -> None:
+    def repair(self, from_id: int, to_id: int) -> None:
         """End one cut of a link; held messages leave when the sender retransmits."""
         link = (from_id, to_id)
         self._cuts[link] -= 1
@@ -368,7 +370,7 @@ class Network:
         connection.client.when_awake(self._close, connection, why)
 
     def _on_timeout(self, connection: _Connection, asked: _Asked) -> None:
-        if not asked.is_told:
+        if not asked.is_answered:
             self._close(connection, "no answer in time")
 
     def _close(self, connection: _Connection, why: str) -> None:
@@ -384,10 +386,10 @@ class Network:
         if not connection.there.is_stalled and self._chance.below(2):
             connection.there.held.clear()
         for asked in list(connection.asked):
-            self._tell(connection.client, asked, why)
+            self._report_failure(connection.client, asked, why)
 
-    def _tell(self, process: Process, asked: _Asked, why: str) -> None:
-        if asked.is_told:
+    def _report_failure(self, process: Process, asked: _Asked, why: str) -> None:
+        if asked.is_answered:
             return
         self._forget(asked)
         what = f"{describe(request_of(asked.effect))} to {asked.effect.peer.host}: {why}"
@@ -401,7 +403,7 @@ class Network:
         process.step(what, asked.effect.then, answer)
 
     def _forget(self, asked: _Asked) -> None:
-        asked.is_told = True
+        asked.is_answered = True
         if asked.timer is not None:
             asked.timer.cancel()
 
@@ -473,12 +475,12 @@ class Network:
         connection.client.when_awake(self._response, connection, call.asked, response)
 
     def _response(self, connection: _Connection, asked: _Asked, response: Message) -> None:
-        if connection.is_closed or asked.is_told:
+        if connection.is_closed or asked.is_answered:
             return
         assert connection.asked[0] is asked, "answers come in the order of the requests"
         connection.asked.popleft()
         self._forget(asked)
         self._failures.pop(connection.key, None)
-        self._watcher.told(connection.client, asked.effect, response)
+        self._watcher.on_response(connection.client, asked.effect, response)
         what = f"{describe(response)} from {connection.server_id}"
         connection.client.step(what, asked.effect.then, response)

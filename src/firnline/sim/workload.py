@@ -22,7 +22,7 @@ from firnline.sim.options import Options
 from firnline.sim.world import SECOND, World
 
 BROKERS = (1001, 1002, 1003)
-_BEAT_US = 1_500_000
+_HEARTBEAT_US = 1_500_000
 _NAMES = 90
 _SET = 0
 _PARTITIONS_MAX = 4
@@ -66,7 +66,7 @@ class Workload:
         self._is_on = True
         self._world.after(self._gap_us(), self._operate)
         for number, broker in enumerate(BROKERS):
-            self._world.after(100_000 * (number + 1), self._beat, broker)
+            self._world.after(100_000 * (number + 1), self._heartbeat, broker)
 
     def end(self) -> None:
         """Send no more requests. Brokers still send heartbeats."""
@@ -94,13 +94,13 @@ class Workload:
         if process is not None:
             act(process)
 
-    def _ask(self, process: Process, what: str, decide: Decide, heard: ResultCallback) -> None:
-        """Let the controller decide and write; `heard(response or KafkaError)` when it answers."""
+    def _ask(self, process: Process, what: str, decide: Decide, on_result: ResultCallback) -> None:
+        """Let the controller decide and write; `on_result(response or KafkaError)` when it answers."""
 
         def then(outcome: Any, now_ms: int) -> Effects:
             if not isinstance(outcome, KafkaError):
                 self.acknowledged += 1
-            heard(outcome)
+            on_result(outcome)
             return []
 
         def step(now_ms: int) -> Effects:
@@ -123,7 +123,7 @@ class Workload:
         count = self._chance.between(1, _PARTITIONS_MAX)
         wanted = NewTopic(name, count, self._chance.between(1, 2), configs=self._configs())
 
-        def heard(outcome: Any) -> None:
+        def on_result(outcome: Any) -> None:
             if isinstance(outcome, KafkaError) or isinstance(outcome[0], KafkaError):
                 return
             topic_id = outcome[0].topic_id
@@ -133,7 +133,7 @@ class Workload:
         def decide(controller: Controller, now_ms: int) -> ControllerResult[Any]:
             return controller.create_topics([wanted])
 
-        self._ask(process, f"create {name} with {count}", decide, heard)
+        self._ask(process, f"create {name} with {count}", decide, on_result)
 
     def _configs(self) -> dict[str, str | None]:
         return {"retention.ms": "60000"} if self._chance.happens(30) else {}
@@ -145,7 +145,7 @@ class Workload:
         name = self._made.pop(topic_id)
         self._doubtful[topic_id] = name
 
-        def heard(outcome: Any) -> None:
+        def on_result(outcome: Any) -> None:
             if isinstance(outcome, KafkaError) or isinstance(outcome[0], KafkaError):
                 return
             self._doubtful.pop(topic_id, None)
@@ -154,7 +154,7 @@ class Workload:
         def decide(controller: Controller, now_ms: int) -> ControllerResult[Any]:
             return controller.delete_topics([topic_id])
 
-        self._ask(process, f"delete {name}", decide, heard)
+        self._ask(process, f"delete {name}", decide, on_result)
 
     def _configure(self, process: Process) -> None:
         name = self._some_name()
@@ -164,14 +164,14 @@ class Workload:
     def _meddle(self, process: Process) -> None:
         """rel-Q18: nobody changes the settings of the metadata log."""
 
-        def heard(outcome: Any) -> None:
+        def on_result(outcome: Any) -> None:
             if not isinstance(outcome, KafkaError) and not isinstance(outcome[0], KafkaError):
                 self._complain("rel-Q18", f"a setting of {METADATA_TOPIC} was changed")
 
-        self._alter(process, METADATA_TOPIC, "cleanup.policy", "delete", heard)
+        self._alter(process, METADATA_TOPIC, "cleanup.policy", "delete", on_result)
 
     def _alter(
-        self, process: Process, name: str, key: str, value: str, heard: ResultCallback
+        self, process: Process, name: str, key: str, value: str, on_result: ResultCallback
     ) -> None:
         resource = ConfigResource(ResourceType.TOPIC, name)
 
@@ -179,7 +179,7 @@ class Workload:
             wanted = [(resource, [Alteration(key, _SET, value)])]
             return controller.incremental_alter_configs(wanted)
 
-        self._ask(process, f"set {key} of {name}", decide, heard)
+        self._ask(process, f"set {key} of {name}", decide, on_result)
 
     def _grow(self, process: Process) -> None:
         name = self._some_name()
@@ -193,7 +193,7 @@ class Workload:
     def _allocate(self, process: Process) -> None:
         broker = self._chance.pick(BROKERS)
 
-        def heard(outcome: Any) -> None:
+        def on_result(outcome: Any) -> None:
             if isinstance(outcome, KafkaError):
                 return
             # A controller that was paused may answer late, so blocks come in any order.
@@ -207,15 +207,15 @@ class Workload:
             epoch = -1 if found is None else found.epoch
             return controller.allocate_producer_ids(broker_id=broker, broker_epoch=epoch)
 
-        self._ask(process, f"producer ids for {broker}", decide, heard)
+        self._ask(process, f"producer ids for {broker}", decide, on_result)
 
     def _some_name(self) -> str:
         return self._chance.pick(list(self._made.values())) if self._made else "t0"
 
     # ------------------------------------------------------------------------- brokers
 
-    def _beat(self, broker: int) -> None:
-        self._world.after(_BEAT_US, self._beat, broker)
+    def _heartbeat(self, broker: int) -> None:
+        self._world.after(_HEARTBEAT_US, self._heartbeat, broker)
         process = self._active()
         if process is None:
             return
@@ -225,8 +225,8 @@ class Workload:
             found = image.brokers.get(broker)
             if found is None:
                 return controller.register_broker(self._registration(broker), now_ms)
-            beat = Heartbeat(broker, found.epoch, image.offset)
-            return controller.heartbeat(beat, now_ms)
+            heartbeat = Heartbeat(broker, found.epoch, image.offset)
+            return controller.heartbeat(heartbeat, now_ms)
 
         self._ask(process, f"broker {broker} beats", decide, _ignore)
 

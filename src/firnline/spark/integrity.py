@@ -35,8 +35,8 @@ class Continuity:
         segment = self._segment = piece.segment
         known = segment.fingerprint
         self._may_have_gaps = known is None or known.may_have_gaps
-        self._is_whole = piece.begin_position == 0 and piece.end_position == segment.size_bytes
-        self._sums_heads = known is not None and known.may_have_gaps and self._is_whole
+        self._is_complete = piece.begin_position == 0 and piece.end_position == segment.size_bytes
+        self._sums_heads = known is not None and known.may_have_gaps and self._is_complete
         self._heads_crc = 0
         self._next: int | None = segment.base_offset if piece.begin_position == 0 else None
         self._at = piece.begin_position

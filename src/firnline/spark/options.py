@@ -170,7 +170,7 @@ def _places(options: Mapping[str, str], which: str) -> OffsetSpecs:
     """Read one end of the range; a timestamp overrides timestamps by partition, which override offsets."""
     at = f"{which}Timestamp"
     if at.lower() in options:
-        return ByTimestamp(_whole_number(options[at.lower()], at))
+        return ByTimestamp(_integer(options[at.lower()], at))
     by = f"{which}OffsetsByTimestamp"
     if by.lower() in options:
         return _by_partition(options[by.lower()], by, is_time=True)
@@ -225,7 +225,7 @@ def _one_of(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> 
     return text
 
 
-def _whole_number(text: str, name: str) -> int:
+def _integer(text: str, name: str) -> int:
     if not re.fullmatch(r"\d{1,19}", text.strip()) or int(text) > INT64_MAX:
         raise ConfigError(f"{name} must be a whole number of milliseconds since 1970", given=text)
     return int(text)

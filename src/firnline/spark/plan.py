@@ -154,9 +154,9 @@ def pieces_of(
     """
     segment = one.segment
     known = segment.fingerprint
-    is_whole = one.start_offset <= segment.base_offset and one.end_offset > segment.end_offset
+    is_complete = one.start_offset <= segment.base_offset and one.end_offset > segment.end_offset
     size = segment.size_bytes
-    if (is_whole and size <= split_bytes + split_bytes // 2) or (known and known.may_have_gaps):
+    if (is_complete and size <= split_bytes + split_bytes // 2) or (known and known.may_have_gaps):
         return [Piece(segment, 0, size, one.start_offset, one.end_offset)]
     index = load_index(segment)
     if index is not None:

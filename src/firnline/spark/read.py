@@ -144,8 +144,8 @@ def _read_checked(
             # batch.
             check_crcs(window.data, window.frames, wanted)
         if how.decoder == "python":
-            whole = window.data[: int(window.frames.ends[-1])]
-            yield from decode_python.decode(whole, wanted)
+            complete = window.data[: int(window.frames.ends[-1])]
+            yield from decode_python.decode(complete, wanted)
         else:
             yield from decode.decode_frames(window.data, window.frames, wanted)
         is_past = window.frames.heads["base_offset"][-1] >= piece.end_offset

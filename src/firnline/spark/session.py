@@ -112,12 +112,12 @@ def _system_javas() -> list[str]:
 def _java_version(java: str, *arguments: str) -> int | None:
     """Return the major version that `java -version` prints; None if that fails."""
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             [java, *arguments, "-version"], capture_output=True, text=True, check=True, timeout=60
         ).stderr
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r'version "(\d+)', told)
+    found = re.search(r'version "(\d+)', output)
     return int(found[1]) if found else None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from firnline.base.errors import StorageError
 from firnline.formats.producer_snapshot import decode_snapshot
-from firnline.formats.transaction_index import ENTRY_BYTES, AbortedTxn, decode_whole
+from firnline.formats.transaction_index import ENTRY_BYTES, AbortedTxn, decode_strict
 from firnline.spark.integrity import load_needed
 from firnline.spark.plan import Range
 from firnline.spark.schema import CorruptSegment
@@ -29,7 +29,7 @@ def parse_transaction_index(data: bytes, segment: CatalogSegment) -> list[Aborte
         raise CorruptSegment(
             "a transaction index is truncated", object=key, offset=base_offset, size_bytes=len(data)
         )
-    found = decode_whole(data, base_offset, segment.end_offset)
+    found = decode_strict(data, base_offset, segment.end_offset)
     if found is None:
         raise CorruptSegment("not the segment's transaction index", object=key, offset=base_offset)
     return found

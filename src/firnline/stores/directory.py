@@ -72,7 +72,7 @@ class DirectoryStore:
             mark = os.path.join(self.root, MARK)
             if not os.path.exists(mark):
                 with opened(self.root, ()) as root:
-                    _rename(_write_aside(mark, (_MARK_TEXT.encode(),), root), root, MARK, root)
+                    _rename(_write_temporary(mark, (_MARK_TEXT.encode(),), root), root, MARK, root)
         except OSError as problem:
             raise RemoteStorageError(
                 f"the tier's directory cannot be created or written: {problem.strerror}",
@@ -97,7 +97,7 @@ class DirectoryStore:
                         continue
                     path = os.path.join(entry.path, _TRIAL)
                     with opened(self.root, (entry.name,)) as folder:
-                        temporary = _write_aside(path, (), putting)
+                        temporary = _write_temporary(path, (), putting)
                         try:
                             _rename(temporary, putting, _TRIAL, folder)
                         finally:
@@ -149,7 +149,7 @@ class DirectoryStore:
                         try:
                             with self._made(*folders) as folder:
                                 if temporary is None:
-                                    temporary = _write_aside(path, chunks, putting, size_bytes)
+                                    temporary = _write_temporary(path, chunks, putting, size_bytes)
                                 _rename(temporary, putting, name, folder)
                                 return
                         except FileNotFoundError:
@@ -346,7 +346,7 @@ def _host() -> str:
     return socket.gethostname().replace(os.sep, "_")
 
 
-def _write_aside(
+def _write_temporary(
     path: str, chunks: Iterable[Buffer], putting: int, size_bytes: int | None = None
 ) -> str:
     """Write the object of `path` into the folder `putting`, sync it, check its length; return its name."""

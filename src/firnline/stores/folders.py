@@ -57,7 +57,7 @@ def open_file(folder: int, name: str, path: str) -> int:
     try:
         return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     except OSError as problem:
-        raise _told(problem, folder, name, path) from None
+        raise _open_error(problem, folder, name, path) from None
 
 
 def walk(folder: int, path: str) -> Iterator[tuple[str, int]]:
@@ -97,10 +97,10 @@ def _open_below(folder: int, name: str, path: str) -> int:
     try:
         return os.open(name, _NO_LINK, dir_fd=folder)
     except OSError as problem:
-        raise _told(problem, folder, name, path) from None
+        raise _open_error(problem, folder, name, path) from None
 
 
-def _told(problem: OSError, folder: int, name: str, path: str) -> OSError | SymbolicLink:
+def _open_error(problem: OSError, folder: int, name: str, path: str) -> OSError | SymbolicLink:
     """Return SymbolicLink for a link that was not followed, for which Linux returns ENOTDIR or ELOOP."""
     if problem.errno in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
         with contextlib.suppress(OSError):

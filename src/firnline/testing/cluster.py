@@ -177,7 +177,7 @@ class Cluster:
         def look() -> bool:
             with Admin(self.bootstrap, timeout_s=5.0) as admin:
                 found = describe_topics(admin, topics or None)
-            return all(part.is_whole for topic in found for part in topic.partitions)
+            return all(part.is_complete for topic in found for part in topic.partitions)
 
         _eventually("every replica is in sync", look)
 

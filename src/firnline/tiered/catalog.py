@@ -384,10 +384,10 @@ def _lines(data: bytes, key: str, kind: str) -> list[dict[str, Any]]:
     body_end = data.rfind(b"\n", 0, max(len(data) - 1, 0)) + 1
     try:
         footer = json.loads(data[body_end:])
-        is_whole = data.endswith(b"\n") and footer["crc32c"] == crc32c(data[:body_end])
+        is_complete = data.endswith(b"\n") and footer["crc32c"] == crc32c(data[:body_end])
         lines: list[dict[str, Any]] = (
             [json.loads(line) for line in data[: max(body_end - 1, 0)].split(b"\n")]
-            if is_whole
+            if is_complete
             else []
         )
         if not lines or footer["lines"] != len(lines):

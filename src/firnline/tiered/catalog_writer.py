@@ -350,7 +350,7 @@ class CatalogKeeper:
         # The metadata returns the changes since this mark; None: compare everything.
         self._mark: Mark | None = None
         # After a full comparison: the finished segments at the mark, until a head has them.
-        self._whole: dict[Uuid, RemoteSegment] | None = None
+        self._all_finished: dict[Uuid, RemoteSegment] | None = None
         # The catalog at the start of the leader epoch; None once a head of this leader has at least that.
         self._before: Sequence[Row] | None = None
         # Those of them that are not in the store any more.
@@ -430,14 +430,14 @@ class CatalogKeeper:
             return self._answer(as_error(result), now_ms)
         if result.missing:
             return self._look_for(result.missing[:LOOKED_FOR_MAX])
-        self._mark, self._whole = mark, result.finished
+        self._mark, self._all_finished = mark, result.finished
         return self._write(now_ms)
 
     def _missing(self, look: Look) -> list[Row]:
         """Return segments that were finished at the mark, and would be missing now without a reason."""
         assert self._writer is not None
         hosted, metadata = self._hosted, self._services.metadata
-        known = self._writer.known if self._whole is None else self._whole
+        known = self._writer.known if self._all_finished is None else self._all_finished
         return unexplained(
             [known[i] for i, segment in look.changed.items() if segment is None and i in known],
             (),
@@ -541,8 +541,8 @@ class CatalogKeeper:
     def _state(self, look: Look) -> CatalogState:
         hosted = self._hosted
         changed = Changed(look.changed)
-        if self._whole is not None:
-            changed.bring_up_to_date(self._whole)
+        if self._all_finished is not None:
+            changed.bring_up_to_date(self._all_finished)
             self._mark = look.mark
         partition, offset = self._services.metadata.applied_offset(hosted.where)
         return CatalogState(
@@ -550,7 +550,7 @@ class CatalogKeeper:
             log_start_offset=hosted.log.log_start_offset,
             log_end_offset=hosted.log.log_end_offset,
             epochs=hosted.log.epochs.entries(),
-            segments=changed if self._whole is None else self._whole,
+            segments=changed if self._all_finished is None else self._all_finished,
             metadata_partition=partition,
             metadata_offset=offset,
         )
@@ -574,7 +574,7 @@ class CatalogKeeper:
             self._waiting = waiting + self._waiting
             return self._answer(as_error(problem), now_ms)
         self._writer.committed(update)
-        self._before, self._whole, self._mark = None, None, mark
+        self._before, self._all_finished, self._mark = None, None, mark
         self._gone.clear()
         self._written = signature
         self.is_begun = True

@@ -135,7 +135,7 @@ class Copier:
             next(steps)
         except StopIteration:
             return []
-        return self._services.in_turns.begin(_others(steps), now_ms)
+        return self._services.sliced_tasks.begin(_others(steps), now_ms)
 
     def _adopting(self, segments: Sequence[RemoteSegment]) -> Generator[None, None, None]:
         """Find the first offset that is served, usually in the first segment; again if the log changes."""

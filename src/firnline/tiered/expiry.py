@@ -282,7 +282,7 @@ class SegmentRemoval:
                 then = partial(self._marked, segment)
                 return self._publish(segment, SegmentState.DELETE_STARTED, then, now_ms)
         if self._to_mark:
-            return self._services.in_turns.begin(self._go_on_marking(), now_ms)
+            return self._services.sliced_tasks.begin(self._go_on_marking(), now_ms)
         if not self._to_delete:
             return self._done(self._error, now_ms)
         return self._between(self._ready, now_ms)
@@ -387,7 +387,7 @@ class Expiry:
             next(steps)
         except StopIteration as end:
             return self._act(end.value, now_ms)
-        return self._services.in_turns.begin(self._other_steps(steps), now_ms)
+        return self._services.sliced_tasks.begin(self._other_steps(steps), now_ms)
 
     def _refuse(self, now_ms: int) -> Effects | None:
         """Return None if a decision is possible now; else an error, or a comparison of the catalog."""

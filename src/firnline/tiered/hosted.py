@@ -130,7 +130,9 @@ class Services:
     withheld: Callable[[TopicIdPartition], FirnlineError | None] = _all_known
     copying: Copying = field(default_factory=Copying)
     # Runs tasks of several steps; the partitions take turns.
-    in_turns: Background = field(default_factory=lambda: Background("tier", takes_turns=True))
+    sliced_tasks: Background = field(
+        default_factory=lambda: Background("tier", is_round_robin=True)
+    )
     # Called for a damaged local segment, so that another replica leads.
     on_damaged: Callable[[TopicIdPartition, FirnlineError, int], Effects] = _nobody
     # By damaged segment: the time of the last hand-over, and the interval until the next one.

@@ -107,7 +107,7 @@ class IndexFiles(NamedTuple):
     def aborts_of(self, segment: RemoteSegment) -> bool:
         """Whether the transaction index can be the segment's: its markers are in the segment, in order."""
         base_offset, end_offset = segment.base_offset, segment.end_offset
-        return transaction_index.decode_whole(self.txns, base_offset, end_offset) is not None
+        return transaction_index.decode_strict(self.txns, base_offset, end_offset) is not None
 
 
 Loaded = Callable[[SegmentIndexes | FirnlineError, int], Effects]
@@ -382,7 +382,7 @@ def rebuild_indexes(storage: RemoteStorage, segment: RemoteSegment) -> IndexFile
     largest_relative = 0
     while walk.position < segment.size_bytes:
         start = walk.position
-        for header in headers(_whole_batches(storage, segment, walk)):
+        for header in headers(_complete_batches(storage, segment, walk)):
             relative, position = header.last_offset - segment.base_offset, start + header.position
             if header.max_timestamp > largest_ms:
                 largest_ms, largest_relative = header.max_timestamp, relative
@@ -406,7 +406,9 @@ def rebuild_indexes(storage: RemoteStorage, segment: RemoteSegment) -> IndexFile
     )
 
 
-def _whole_batches(storage: RemoteStorage, segment: RemoteSegment, walk: BatchWalk) -> memoryview:
+def _complete_batches(
+    storage: RemoteStorage, segment: RemoteSegment, walk: BatchWalk
+) -> memoryview:
     """Fetch the next bytes, at least one batch, and walk over the complete batches."""
     position, size_bytes = walk.position, REBUILD_READ_BYTES
     data = storage.fetch_segment(segment, position, size_bytes)

@@ -46,7 +46,7 @@ from firnline.tiered.objects.layout import LEADER_EPOCHS, PRODUCER_SNAPSHOT
 from firnline.tiered.spi import DamagedObject, IndexKind, RemoteSegment, RemoteStorage
 
 READ_COMMITTED = 1
-_TOLD_MAX = 1024
+_WARNED_MAX = 1024
 # Bytes to fetch in addition: the index is sparse, and a header must be complete.
 SLACK_BYTES = 16 * KIB
 SCAN_BYTES = 1024 * KIB
@@ -162,7 +162,7 @@ class RemoteReader:
             return []
         if segment.segment_id in self._warned:
             return []
-        if len(self._warned) >= _TOLD_MAX:
+        if len(self._warned) >= _WARNED_MAX:
             self._warned.clear()
         self._warned[segment.segment_id] = None
         self.services.counters.damaged_segments += 1

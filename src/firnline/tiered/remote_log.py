@@ -35,7 +35,7 @@ POLL_MS = SECOND_MS
 FLUSH_WAIT_MS = 60 * SECOND_MS
 NEWS_WAIT_MS = 10 * SECOND_MS
 # The segments that one slice of the status covers; a row costs as much as this many segments.
-SEGMENTS_PER_LOOK, ROW_SEGMENTS = 500, 10
+SEGMENTS_PER_SLICE, ROW_SEGMENTS = 500, 10
 
 Flushed = Callable[[dict[int, FirnlineError | None], int], Effects]
 
@@ -496,7 +496,7 @@ class RemoteLog:
             row = yield from self._row_steps(tasks)
             rows.append(row)
             seen += ROW_SEGMENTS + row.remote_segments + row.unfinished_segments
-            if seen >= SEGMENTS_PER_LOOK:
+            if seen >= SEGMENTS_PER_SLICE:
                 seen = 0
                 yield
         return sorted(rows, key=lambda row: (row.topic, row.partition))
@@ -512,7 +512,7 @@ class RemoteLog:
         lag_segments = lag_bytes = 0
         for local in tasks.copier.candidates(end - 1) if hosted.leads and hosted.may_copy else ():
             lag_segments, lag_bytes = lag_segments + 1, lag_bytes + local.size_bytes
-            if lag_segments % SEGMENTS_PER_LOOK == 0:
+            if lag_segments % SEGMENTS_PER_SLICE == 0:
                 yield
         history, local_start = log.epochs.entries(), log.local_log_start_offset
         start, served = log.log_start_offset, list[tuple[int, int]]()
@@ -520,7 +520,7 @@ class RemoteLog:
             finished, history, start_offset=start, end_offset=local_start
         ):
             served.append((first, after))
-            if len(served) % SEGMENTS_PER_LOOK == 0:
+            if len(served) % SEGMENTS_PER_SLICE == 0:
                 yield
         withheld = self.services.withheld(hosted.where)
         said = None if withheld is None else str(withheld)

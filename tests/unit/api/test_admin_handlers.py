@@ -17,7 +17,7 @@ from firnline.api.handlers import (
     k44_incremental_alter_configs,
     k60_describe_cluster,
 )
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import LOST_DIRECTORY, MIGRATING_DIRECTORY, ZERO_UUID
@@ -81,7 +81,7 @@ class Node:
         data = request.write(version)
         read, end = type(request).read(data, version)
         assert end == len(data)
-        whole(folding(request.key, read))
+        run_to_completion(folding(request.key, read))
         asker = Context(request.key, version)
         asker.connection.listener = context.get("listener", "PLAINTEXT")
         answers: list[Any] = []
@@ -330,8 +330,8 @@ def test_a_topic_has_the_33_keys_of_kafka_and_documentation_only_when_asked() ->
     plain = described(node, TOPIC, "t").configs
     assert len(plain) == 33
     assert all(c.documentation is None and not c.synonyms for c in plain)
-    told = described(node, TOPIC, "t", include_documentation=True).configs
-    assert all(c.documentation for c in told)
+    reported = described(node, TOPIC, "t", include_documentation=True).configs
+    assert all(c.documentation for c in reported)
 
 
 def test_secrets_are_never_shown() -> None:
@@ -624,9 +624,9 @@ def test_a_topic_named_twice_is_answered_once() -> None:
 def test_a_partition_without_leader_says_so_and_names_who_is_down() -> None:
     node = Node()
     node.cluster.register(2)
-    node.cluster.beat(2)
+    node.cluster.heartbeat(2)
     node.create(NewTopic("a", assignments={0: (2,)}))
-    node.cluster.beat(2, want_fence=True)
+    node.cluster.heartbeat(2, want_fence=True)
     (partition,) = metadata(node, 12, "a").topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (Code.LEADER_NOT_AVAILABLE, -1)
     assert (list(partition.replica_nodes), list(partition.offline_replicas)) == ([2], [2])
@@ -636,7 +636,7 @@ def test_a_partition_without_leader_says_so_and_names_who_is_down() -> None:
 def test_a_replica_that_was_lost_is_named_though_its_broker_is_up() -> None:
     node = Node()
     node.cluster.register(2)
-    node.cluster.beat(2)
+    node.cluster.heartbeat(2)
     node.create(NewTopic("a", assignments={0: (1, 2)}))
     topic_id = node.cluster.quorum.image.topics_by_name["a"].topic_id
     lost = r.PartitionChangeRecord(

@@ -158,9 +158,9 @@ def test_a_refusal_that_cannot_be_made_after_a_wait_for_a_controller_does_not_ei
     while type(effects[0]) is SetTimer:
         now_ms = effects[0].at_ms
         effects = effects[0].then(now_ms)
-    [told] = effects
-    assert isinstance(told, CloseConnection)
-    assert isinstance(told.problem, NoAnswer)
+    [reported] = effects
+    assert isinstance(reported, CloseConnection)
+    assert isinstance(reported.problem, NoAnswer)
     assert now_ms == 100
 
 

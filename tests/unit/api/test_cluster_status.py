@@ -7,7 +7,7 @@ from tests.worlds.cluster import Rig
 NODES = {1: "broker,controller", 2: "broker", 3: "broker"}
 
 
-def test_every_broker_tells_of_all_and_a_leader_of_its_followers() -> None:
+def test_every_broker_reports_all_and_a_leader_its_followers() -> None:
     rig = Rig(NODES).start()
     assert rig.create_topic(1, "t", partitions=3, replicas=2).error_code == 0
     rig.pass_time(2_000)
@@ -54,7 +54,7 @@ def test_only_what_is_led_and_all_topics_on_demand() -> None:
     assert not rig.ask(1, ClusterStatusRequest(topics=[]), 0).topics
 
 
-def test_a_broker_on_its_way_out_is_told_from_one_that_is_fenced() -> None:
+def test_a_broker_on_its_way_out_is_distinguished_from_one_that_is_fenced() -> None:
     rig = Rig(NODES).start()
     rig.create_topic(1, "t", partitions=3, replicas=3)
     rig.pass_time(1_000)

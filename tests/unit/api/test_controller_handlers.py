@@ -100,7 +100,7 @@ def test_what_is_advertised_is_kafkas_range_on_that_kind_of_listener(
         assert theirs[row.key] == (row.advertised_min, row.advertised_max), row.name
 
 
-def test_each_kind_of_listener_tells_what_it_serves(rig: Rig) -> None:
+def test_each_kind_of_listener_reports_what_it_serves(rig: Rig) -> None:
     said = ApiVersionsRequest(client_software_name="t", client_software_version="1")
     controller = {row.api_key for row in at_leader(rig, said, 3).api_keys}
     broker = {row.api_key for row in rig.ask(4, said, 3).api_keys}
@@ -202,7 +202,7 @@ def test_a_controller_that_cannot_be_is_not_written_down(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_a_broker_registers_beats_and_is_forgotten(rig: Rig, version: int) -> None:
+def test_a_broker_registers_sends_heartbeats_and_is_forgotten(rig: Rig, version: int) -> None:
     """Every version of BrokerRegistration; those without directories are refused for that."""
     made = at_leader(rig, registration(), version)
     if version < 2:
@@ -211,15 +211,15 @@ def test_a_broker_registers_beats_and_is_forgotten(rig: Rig, version: int) -> No
     assert made.error_code == 0
     image = rig[leader(rig)].controller.image
     assert image.brokers[9].epoch == made.broker_epoch
-    beat = {"broker_id": 9, "broker_epoch": made.broker_epoch}
-    behind = BrokerHeartbeatRequest(**beat, current_metadata_offset=made.broker_epoch - 1)
+    heartbeat = {"broker_id": 9, "broker_epoch": made.broker_epoch}
+    behind = BrokerHeartbeatRequest(**heartbeat, current_metadata_offset=made.broker_epoch - 1)
     answer = at_leader(rig, behind, min(version, 2))
     assert (answer.is_caught_up, answer.is_fenced) == (False, True)
-    level = BrokerHeartbeatRequest(**beat, current_metadata_offset=made.broker_epoch)
+    level = BrokerHeartbeatRequest(**heartbeat, current_metadata_offset=made.broker_epoch)
     answer = at_leader(rig, level, min(version, 2))
     assert (answer.is_caught_up, answer.is_fenced) == (True, False)
     leaving = BrokerHeartbeatRequest(
-        **beat, current_metadata_offset=made.broker_epoch, want_shut_down=True
+        **heartbeat, current_metadata_offset=made.broker_epoch, want_shut_down=True
     )
     assert at_leader(rig, leaving, 0).should_shut_down
     late = BrokerHeartbeatRequest(broker_id=9, broker_epoch=made.broker_epoch - 1)
@@ -235,8 +235,12 @@ def test_a_directory_that_failed_loses_its_partitions_and_no_other(rig: Rig) -> 
     """KIP-858: a broker of two directories lives on with one; with the last one it goes itself."""
     one, two = b"\x21" * 16, b"\x22" * 16
     made = at_leader(rig, registration(log_dirs=[one, two]), 4)
-    beat = {"broker_id": 9, "broker_epoch": made.broker_epoch, "current_metadata_offset": 10**6}
-    at_leader(rig, BrokerHeartbeatRequest(**beat), 2)
+    heartbeat = {
+        "broker_id": 9,
+        "broker_epoch": made.broker_epoch,
+        "current_metadata_offset": 10**6,
+    }
+    at_leader(rig, BrokerHeartbeatRequest(**heartbeat), 2)
     controller = rig[leader(rig)].controller
     for name, directory in (("in-one", one), ("in-two", two)):
         topic = CreatableTopic(
@@ -259,15 +263,15 @@ def test_a_directory_that_failed_loses_its_partitions_and_no_other(rig: Rig) -> 
         )
         assert at_leader(rig, assigned, 0).error_code == 0
     for _ in range(2):  # it is said again with every heartbeat, and written once
-        at_leader(rig, BrokerHeartbeatRequest(**beat, offline_log_dirs=[two]), 2)
+        at_leader(rig, BrokerHeartbeatRequest(**heartbeat, offline_log_dirs=[two]), 2)
         image = controller.image
         assert image.brokers[9].log_dirs == (one,)
         assert image.topics_by_name["in-one"].partitions[0].leader == 9
         lost = image.topics_by_name["in-two"].partitions[0]
         assert (lost.leader, lost.isr, lost.leader_epoch) == (-1, (9,), 1)
-    at_leader(rig, BrokerHeartbeatRequest(**beat, offline_log_dirs=[one, two]), 2)
+    at_leader(rig, BrokerHeartbeatRequest(**heartbeat, offline_log_dirs=[one, two]), 2)
     assert controller.image.brokers[9].log_dirs == (one,)
-    at_leader(rig, BrokerHeartbeatRequest(**beat, cordoned_log_dirs=[one]), 2)
+    at_leader(rig, BrokerHeartbeatRequest(**heartbeat, cordoned_log_dirs=[one]), 2)
     assert controller.image.brokers[9].cordoned_log_dirs == (one,)
     names = [DeleteTopicState(name=name) for name in ("in-one", "in-two")]
     assert at_leader(rig, DeleteTopicsRequest(topics=names), 6).responses[0].error_code == 0
@@ -367,7 +371,9 @@ def test_an_envelope_brings_the_clients_answer_as_the_client_reads_it(
     assert answer.topics[0].error_code == wanted
 
 
-def test_an_answer_that_cannot_be_written_is_told_to_the_broker_and_costs_no_connection() -> None:
+def test_an_answer_that_cannot_be_written_is_reported_to_the_broker_and_costs_no_connection() -> (
+    None
+):
     """A broker brings what many clients ask: they must not lose theirs for one of them."""
     api = find_api({19: ServedApi(19, 2, 7, "create_topics")}, 19, 5)
     outer = RequestContext(None, 58, 0, 1, "broker 1", 0)
@@ -407,14 +413,14 @@ def test_an_answer_that_cannot_be_written_is_told_to_the_broker_and_costs_no_con
     ],
     ids=["not for others", "versions", "short", "nonsense", "cut", "address", "nobody", *"12345"],
 )
-def test_an_envelope_that_is_none_is_refused_as_a_whole(
+def test_an_envelope_that_is_none_is_refused_entirely(
     rig: Rig, sent: EnvelopeRequest, code: Code
 ) -> None:
     found = at_leader(rig, sent, 0)
     assert (found.error_code, found.response_data) == (code, None)
 
 
-def test_an_envelope_at_a_standby_is_refused_so_that_the_broker_looks_on(rig: Rig) -> None:
+def test_an_envelope_at_a_standby_is_refused_so_that_the_broker_searches_on(rig: Rig) -> None:
     for sent in (envelope(creation("x"), 7), envelope(m55.DescribeQuorumRequest(), 2)):
         found = at_standby(rig, sent, 0)
         assert (found.error_code, found.response_data) == (Code.NOT_CONTROLLER, None)

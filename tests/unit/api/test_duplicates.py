@@ -7,7 +7,7 @@ import pytest
 
 from firnline.api.dispatch import find_api, read_request
 from firnline.api.duplicates import RULES, Rule, folding
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID
 from firnline.protocol.messages import messages_of
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
@@ -94,5 +94,5 @@ def test_a_partition_that_is_fetched_twice_is_fetched_once_as_it_was_asked_for_l
 def test_the_log_of_the_quorum_named_twice_is_for_the_quorum_to_refuse(named: Any) -> None:
     parts = [FetchPartition(partition=0), FetchPartition(partition=0)]
     request = FetchRequest(topics=[FetchTopic(partitions=parts, **named)])
-    whole(folding(_FETCH, request))
+    run_to_completion(folding(_FETCH, request))
     assert request.topics[0].partitions == parts

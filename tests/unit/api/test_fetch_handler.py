@@ -115,7 +115,7 @@ def test_a_session_goes_on_where_it_was(version: int) -> None:
     assert late.responses == []
 
 
-def test_a_session_that_is_not_ours_is_refused_as_a_whole() -> None:
+def test_a_session_that_is_not_ours_is_refused_entirely() -> None:
     [response] = Wire().send(k01_fetch, request(session_id=77, session_epoch=5), 12)
     assert response.error_code == Code.FETCH_SESSION_ID_NOT_FOUND
 
@@ -132,7 +132,7 @@ def test_a_partition_that_moved_names_its_new_leader(version: int) -> None:
     assert places == ([(OTHER_NODE, "host2")] if version >= 16 else [])
 
 
-def test_a_history_that_is_not_ours_is_told_where_it_leaves() -> None:
+def test_a_history_that_is_not_ours_learns_where_it_leaves() -> None:
     p = filled(batches=3)
     p.update(leader_id=1, leader_epoch=5, partition_epoch=1, replicas=[1], isr=[1])
     p.append(batch(), acks=1, now_ms=0)

@@ -39,13 +39,13 @@ class Turns(SliceRunner):
         self.names: list[str] = []  # of the slices
         dispatcher: Dispatcher = rig[node_id].dispatchers[port + node_id][1]
         node = rig[node_id].broker if port == CLIENT_PORT else rig[node_id].controller
-        self._in_turns = node.in_turns
+        self._sliced_tasks = node.sliced_tasks
         self.context: Any = None  # whose bytes count until it ends, if it is done in slices
         self.ended = 0
         frame = encode_request(request, version=version, correlation_id=7, client_id="c")[4:]
         self.line = Line("LISTENER", dispatcher, lambda body: None)
         effects = dispatcher.on_frame(self.line, memoryview(bytearray(frame)), rig.now_ms)
-        self.context = dispatcher.in_turns
+        self.context = dispatcher.sliced_request
         if self.context is not None:
             self.context.on_end = self._on_end
         self.take(effects)
@@ -63,7 +63,7 @@ class Turns(SliceRunner):
     def one_more(self) -> bool:
         if not super().one_more():
             return False
-        self.names.append(self._in_turns.step_name())
+        self.names.append(self._sliced_tasks.step_name())
         return True
 
     def count(self, name: str) -> int:
@@ -240,7 +240,7 @@ def test_a_large_answer_is_put_into_its_envelope_in_slices(rig: Rig) -> None:
     turns = at_controller(rig, sent).until()
     [reply] = turns.found
     assert isinstance(reply, Reply)
-    whole = b"".join(map(bytes, turns.line.dispatcher.encode(reply)))  # type: ignore[arg-type]
+    complete = b"".join(map(bytes, turns.line.dispatcher.encode(reply)))  # type: ignore[arg-type]
     again = at_controller(rig, sent).until()
     [reply] = again.found
     assert isinstance(reply, Reply)
@@ -259,5 +259,5 @@ def test_a_large_answer_is_put_into_its_envelope_in_slices(rig: Rig) -> None:
         is_over = next(steps, _END) is _END
         most_bytes.append(tracemalloc.get_traced_memory()[1] - before)
     tracemalloc.stop()
-    assert b"".join(map(bytes, parts)) == whole
-    assert max(most_bytes) < len(whole) // 2
+    assert b"".join(map(bytes, parts)) == complete
+    assert max(most_bytes) < len(complete) // 2

@@ -13,7 +13,7 @@ from firnline.api.handlers import (
     k23_offset_for_leader_epoch,
     k32002_tier_flush,
 )
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.errors import Code
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
@@ -85,7 +85,7 @@ def test_a_partition_named_twice_is_refused_once_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_records_are_deleted_and_the_low_watermark_told(version: int) -> None:
+def test_records_are_deleted_and_the_low_watermark_reported(version: int) -> None:
     p = filled()
     asked = [("t", 4), ("__consumer_offsets", 1), ("elsewhere", 0), ("no", 0)]
     asked.append(("__cluster_metadata", 1))
@@ -123,7 +123,7 @@ def test_records_are_deleted_and_the_low_watermark_told(version: int) -> None:
         (3, 4, (Code.UNKNOWN_LEADER_EPOCH, -1, -1)),
     ],
 )
-def test_where_an_epoch_ends_is_told(
+def test_where_an_epoch_ends_is_reported(
     version: int, asked: int, current: int, expected: tuple[int, int, int]
 ) -> None:
     part = OffsetForLeaderPartition(partition=0, leader_epoch=asked, current_leader_epoch=current)
@@ -145,10 +145,10 @@ def ask_versions(version: int, name: str = "firn-test", release: str = "1.0.0") 
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_what_is_served_is_what_is_told(version: int) -> None:
+def test_what_is_served_is_what_is_reported(version: int) -> None:
     response = ask_versions(version)
-    told = [(a.api_key, a.min_version, a.max_version) for a in response.api_keys]
-    assert told == [(row.key, row.advertised_min, row.advertised_max) for row in SERVED]
+    reported = [(a.api_key, a.min_version, a.max_version) for a in response.api_keys]
+    assert reported == [(row.key, row.advertised_min, row.advertised_max) for row in SERVED]
     features = [(f.name, f.max_version_level) for f in response.finalized_features]
     assert features == ([("metadata.version", 30)] if version >= 3 else [])
     assert response.finalized_features_epoch == (99 if version >= 3 else -1)
@@ -177,7 +177,7 @@ def test_a_topic_that_is_flushed_many_times_in_one_request_is_answered_once() ->
     """Each repeat was answered, after a look at all names: 20 s of a busy loop for 120 KB."""
     node: Any = SimpleNamespace(image=SimpleNamespace(topic=lambda name: None), tier=None)
     request = TierFlushRequest(topics=[TierFlushTopic(name="t")] * 10_000)
-    whole(folding(request.key, request))
+    run_to_completion(folding(request.key, request))
     [answer] = k32002_tier_flush.handle(node, Context(32002, 0), request, 0)
     [topic] = answer.message.topics
     assert topic.partitions[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION

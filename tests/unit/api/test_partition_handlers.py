@@ -88,7 +88,7 @@ def test_epochs_of_replicas_are_read_from_version_3_on(rig: Rig) -> None:
     assert found.topics[1].partitions[0].error_code == Code.INELIGIBLE_REPLICA
 
 
-def test_a_dead_incarnation_is_refused_as_a_whole(rig: Rig) -> None:
+def test_a_dead_incarnation_is_refused_entirely(rig: Rig) -> None:
     request = alteration(rig, version=3)
     request.broker_epoch -= 1
     found = rig.ask(leader(rig), request, 3, controller=True)
@@ -167,7 +167,7 @@ def test_an_election_for_all_leaves_out_what_needs_none(rig: Rig) -> None:
     assert (found.error_code, list(found.replica_election_results)) == (0, [])
 
 
-def test_an_unknown_election_is_refused_for_each_partition_and_as_a_whole(rig: Rig) -> None:
+def test_an_unknown_election_is_refused_for_each_partition_and_for_the_request(rig: Rig) -> None:
     found = rig.ask(4, election(9, ("t", [0])), 1)
     assert found.error_code == Code.INVALID_REQUEST
     (topic,) = found.replica_election_results

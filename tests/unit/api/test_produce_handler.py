@@ -40,7 +40,7 @@ HERE = ("t", TOPIC_ID, 0)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_batch_is_appended_and_its_place_told(version: int) -> None:
+def test_a_batch_is_appended_and_its_place_reported(version: int) -> None:
     p = partition()
     wire = Wire(p)
     wire.send(k00_produce, request(HERE), version)

@@ -31,7 +31,7 @@ class Asked(SliceRunner):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
-        self.in_turns = Background("requests", takes_turns=True)
+        self.sliced_tasks = Background("requests", is_round_robin=True)
         self.dispatcher = Dispatcher(self, SERVED)
         self.requests: list[Any] = []
         self.ended = 0
@@ -58,7 +58,7 @@ class Asked(SliceRunner):
         frame = memoryview(bytearray(data))
         self.take(self.dispatcher.on_frame(self.connection, frame, 0))
         frame[:] = bytes(len(frame))  # the next one comes into the same memory
-        context = self.dispatcher.in_turns
+        context = self.dispatcher.sliced_request
         if context is not None:
             context.on_end = self._on_end
 
@@ -151,9 +151,9 @@ def test_a_large_request_that_ends_early_costs_its_connection(asked: Asked, size
     except ProtocolError:
         return
     asked.finish()
-    [told] = asked.found
-    assert isinstance(told, CloseConnection)
-    assert isinstance(told.problem, ProtocolError)
+    [reported] = asked.found
+    assert isinstance(reported, CloseConnection)
+    assert isinstance(reported.problem, ProtocolError)
     assert (asked.requests, asked.ended) == ([], 1)
 
 
@@ -163,8 +163,8 @@ def test_more_elements_than_there_may_be_are_refused(
     monkeypatch.setattr(dispatch, "ARRAY_ELEMENTS_MAX", MANY - 1)
     asked.send(MetadataRequest(topics=names(MANY)), 12)
     asked.finish()
-    [told] = asked.found
-    assert isinstance(told.problem, ProtocolError)
+    [reported] = asked.found
+    assert isinstance(reported.problem, ProtocolError)
     assert asked.requests == []
 
 
@@ -175,6 +175,6 @@ def test_a_handler_that_fails_on_a_large_request_costs_its_connection(asked: Ask
     asked._handle = fails  # type: ignore[method-assign]
     asked.send(MetadataRequest(topics=names(MANY)), 12)
     asked.finish()
-    [told] = asked.found
-    assert isinstance(told.problem, ValueError)
+    [reported] = asked.found
+    assert isinstance(reported.problem, ValueError)
     assert asked.ended == 1

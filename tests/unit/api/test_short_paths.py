@@ -191,7 +191,7 @@ def test_the_usual_produce_and_fetch_do_go_the_short_way(
     assert wire.send_common(k01_fetch, fetch(0, 10**6, session_epoch=-1), 12)
 
 
-def test_somebody_who_waits_hears_of_an_append_by_the_short_way_too() -> None:
+def test_somebody_who_waits_learns_of_an_append_by_the_short_way_too() -> None:
     wire = Wire(partition())
     wire.send(k01_fetch, fetch(0, 10**6, session_epoch=-1, max_wait_ms=500), 12)
     assert wire.answers == []
@@ -219,7 +219,7 @@ def test_a_sample_is_cut_only_where_it_is_plain() -> None:
         pieces(b"aaXbbXcc", b"X")
 
 
-def test_new_features_are_told_though_the_answer_before_is_kept() -> None:
+def test_new_features_are_reported_though_the_answer_before_is_kept() -> None:
     request = ApiVersionsRequest(client_software_name="firn", client_software_version="1")
     wire = Wire()
     wire.send(k18_api_versions, request, 3)

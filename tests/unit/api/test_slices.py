@@ -20,7 +20,7 @@ def asking() -> RequestContext:
 
 class Node:
     def __init__(self) -> None:
-        self.in_turns = Background("test", takes_turns=True)
+        self.sliced_tasks = Background("test", is_round_robin=True)
 
 
 def steps(count: int, problem: Exception | None = None) -> Slices:
@@ -32,26 +32,26 @@ def steps(count: int, problem: Exception | None = None) -> Slices:
 
 
 @pytest.mark.parametrize("case", ["done", "failed", "gone", "gone, to the end"])
-def test_the_end_of_the_slices_is_told_once(case: str) -> None:
+def test_the_end_of_the_slices_is_reported_once(case: str) -> None:
     node, context, ends = Node(), asking(), []
     problem = KeyError("a bug") if case == "failed" else None
     to_the_end = case.endswith("end")
     effects = in_slices(node, context, steps(3, problem), 0, to_the_end=to_the_end)  # type: ignore[arg-type]
-    assert context.is_in_turns
+    assert context.has_slices_left
     context.on_end = lambda: ends.append(1)
     if case.startswith("gone"):
         context.connection.closed = True  # type: ignore[attr-defined]
-    told = sliced(effects)
+    reported = sliced(effects)
     assert ends == [1]
-    assert [type(each) for each in told] == ([CloseConnection] if problem else [])
+    assert [type(each) for each in reported] == ([CloseConnection] if problem else [])
     sliced(in_slices(node, context, steps(3), 0))  # type: ignore[arg-type]
     assert ends == [1], "an answer in slices, too, holds nothing"
 
 
-def test_what_is_done_in_its_first_slice_is_no_request_in_turns() -> None:
+def test_what_is_done_in_its_first_slice_is_no_request_in_slices() -> None:
     context = asking()
     assert in_slices(Node(), context, steps(0), 0) == []  # type: ignore[arg-type]
-    assert not context.is_in_turns
+    assert not context.has_slices_left
 
 
 def test_work_goes_on_though_the_timer_of_one_was_lost_with_a_request_that_failed() -> None:

@@ -58,12 +58,12 @@ class LargeNode(Harness):
         self, request: Message, version: int, connection: Connection | None = None
     ) -> None:
         """Send another request. Of those under way no slice is done."""
-        turns = self.node.in_turns
-        self.node.in_turns = Background("others")
+        turns = self.node.sliced_tasks
+        self.node.sliced_tasks = Background("others")
         due = self.timers
         self.timers = {}
         self.send(request, version, connection)
-        self.node.in_turns = turns
+        self.node.sliced_tasks = turns
         self.timers = due | self.timers
 
     def finish(self) -> None:

@@ -173,7 +173,7 @@ class Busy(LargeNode):
             bytes_max,
         )
         self.clients: list[Any] = []
-        self._encoding = Background("answers", takes_turns=True)
+        self._encoding = Background("answers", is_round_robin=True)
 
     def on_close(self, effect: CloseConnection) -> None:
         assert isinstance(effect.problem, ProtocolError), effect.problem
@@ -225,9 +225,9 @@ class Busy(LargeNode):
             client.ended += 1
 
         client.when_gone = when_gone
-        context = self.dispatcher.in_turns
-        client.is_in_turns = context is not None and context.connection is client
-        if client.is_in_turns:
+        context = self.dispatcher.sliced_request
+        client.has_slices_left = context is not None and context.connection is client
+        if client.has_slices_left:
             assert context is not None
             context.on_end = ended
         self.clients.append(client)
@@ -289,4 +289,4 @@ def test_whoever_asks_and_stays_is_answered_once_and_nothing_stays_counted(seed:
     assert waiters.partitions == 0
     hosted = [p for p in node.node.hosted.by_name.values() if isinstance(p, Partition)]
     assert sum(len(p.fetch_waiters) for p in hosted) == 0
-    assert [c.name for c in node.clients if c.is_in_turns and c.ended != 1] == []
+    assert [c.name for c in node.clients if c.has_slices_left and c.ended != 1] == []

@@ -64,9 +64,13 @@ def fetch(rig: Rig, node_id: int, offset: int, *, version: int = 11, **more: Any
 def test_a_consumer_is_sent_to_the_follower_in_its_rack() -> None:
     rig = started()
     near = follower(rig)
-    told = fetch(rig, led(rig), 0, rack=f"r{near}")
-    assert (told.error_code, told.preferred_read_replica, len(told.records)) == (0, near, 0)
-    assert (told.high_watermark, told.log_start_offset) == (1, 0)
+    reported = fetch(rig, led(rig), 0, rack=f"r{near}")
+    assert (reported.error_code, reported.preferred_read_replica, len(reported.records)) == (
+        0,
+        near,
+        0,
+    )
+    assert (reported.high_watermark, reported.log_start_offset) == (1, 0)
     assert list(values_of(fetch(rig, near, 0, rack=f"r{near}").records)) == ["a"]
 
 
@@ -162,7 +166,7 @@ def waited_ms(rig: Rig, node_id: int) -> int:
     return rig.now_ms - begin_ms
 
 
-def test_a_consumer_that_waits_at_a_follower_hears_of_a_record_at_once() -> None:
+def test_a_consumer_that_waits_at_a_follower_learns_of_a_record_at_once() -> None:
     """The leader tells its followers of a high watermark that rose without waiting for more records."""
     rig = started()
     assert waited_ms(rig, follower(rig)) < 50
@@ -198,7 +202,7 @@ def test_a_selector_that_is_not_known_is_refused_by_name() -> None:
         started(replica_selector_class="com.example.Mine")
 
 
-def test_the_end_of_a_log_is_not_told_before_a_new_leader_knows_it() -> None:
+def test_the_end_of_a_log_is_not_reported_before_a_new_leader_knows_it() -> None:
     """A client that believed less would read records twice, or miss what was committed (3.16)."""
     rig = started()
     partition = replica(rig, led(rig))

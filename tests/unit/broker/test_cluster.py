@@ -83,7 +83,7 @@ def test_a_broker_gives_up_when_nobody_registers_it_in_time() -> None:
         rig.pass_time(2_000)
 
 
-def test_a_broker_of_another_cluster_is_told_which_file_to_mend() -> None:
+def test_a_broker_of_another_cluster_learns_which_file_to_repair() -> None:
     rig = Rig({**THREE, 4: "broker"})
     rig[4].format(OTHER_CLUSTER)
     for node_id in THREE:
@@ -132,7 +132,7 @@ def test_an_answer_that_nobody_can_mean_does_not_end_a_broker_that_registers() -
 
 
 @pytest.mark.parametrize("more", [1 << 15, -1, -(1 << 40)])
-def test_a_broker_that_was_told_a_wrong_epoch_goes_by_what_metadata_says(more: int) -> None:
+def test_a_broker_that_got_a_wrong_epoch_goes_by_what_metadata_says(more: int) -> None:
     """It waited for metadata that would never come, or for somebody to start it again."""
     rig = Rig({**THREE, 4: "broker"})
     for node_id in THREE:
@@ -157,7 +157,7 @@ def test_a_broker_that_was_told_a_wrong_epoch_goes_by_what_metadata_says(more: i
 
 
 @pytest.mark.parametrize("epoch", [-1, 0, 1 << 40])
-def test_a_broker_that_was_told_in_vain_that_it_is_registered_asks_again(epoch: int) -> None:
+def test_a_broker_that_was_notified_in_vain_that_it_is_registered_asks_again(epoch: int) -> None:
     """Its last incarnation is still there: it took that for another process in its place."""
     rig = Rig({**THREE, 4: "broker"}).start()
     rig[4].kill()
@@ -169,7 +169,9 @@ def test_a_broker_that_was_told_in_vain_that_it_is_registered_asks_again(epoch: 
     assert not superseded(rig)
 
 
-def test_a_broker_that_was_told_in_vain_for_long_has_all_its_time_to_be_registered_again() -> None:
+def test_a_broker_that_was_notified_in_vain_for_long_has_all_its_time_to_be_registered_again() -> (
+    None
+):
     """The time was that since its start: it was over, and the first refusal ended the process."""
     rig = Rig({**THREE, 4: "broker"}, initial_broker_registration_timeout_ms="10000")
     for node_id in THREE:
@@ -232,8 +234,10 @@ def test_a_broker_whose_place_was_taken_acknowledges_nothing_that_the_other_one_
     rig = silent_and_replaced("t")
     partition = rig[4].broker.partitions["t", 0]
     epoch = rig[active(rig)].controller.image.brokers[4].epoch
-    beat = BrokerHeartbeatRequest(broker_id=4, broker_epoch=epoch, current_metadata_offset=1 << 40)
-    assert not rig.ask(active(rig), beat, 1, controller=True).is_fenced
+    heartbeat = BrokerHeartbeatRequest(
+        broker_id=4, broker_epoch=epoch, current_metadata_offset=1 << 40
+    )
+    assert not rig.ask(active(rig), heartbeat, 1, controller=True).is_fenced
     rig.cut.clear()
     rig.until(lambda: rig[4].broker.image.brokers[4].epoch == epoch)
     rig.pass_time(5_000)
@@ -262,7 +266,7 @@ def test_a_living_broker_that_is_unregistered_stays_up_and_comes_back_with_a_sta
     rig.until(lambda: rig[1].is_running and rig[4].is_running, 3 * SESSION_MS)
 
 
-def test_a_broker_whose_place_was_taken_leaves_when_it_is_told_to() -> None:
+def test_a_broker_whose_place_was_taken_leaves_when_it_is_asked_to() -> None:
     rig = silent_and_replaced()
     rig[4].run(rig[4].broker.shutdown(rig.now_ms))
     rig.cut.clear()
@@ -444,8 +448,8 @@ def test_brokers_that_fell_silent_are_fenced_one_by_one_the_longest_silent_first
         order.extend((n, now_ms) for n in delta.brokers if image.brokers[n].fenced)
         return []
 
-    told = controller.image_published
-    controller.image_published = lambda *news: watch(*news) + told(*news)  # type: ignore[method-assign]
+    reported = controller.image_published
+    controller.image_published = lambda *news: watch(*news) + reported(*news)  # type: ignore[method-assign]
     rig.cut.update({(node_id, n) for n in THREE for node_id in (4, 5)})
     contacts = controller.controller._brokers._contact_ms
     contacts[4], contacts[5] = rig.now_ms - 2 * SESSION_MS, rig.now_ms - 3 * SESSION_MS
@@ -454,7 +458,7 @@ def test_brokers_that_fell_silent_are_fenced_one_by_one_the_longest_silent_first
     assert order[1][1] - order[0][1] < 100, "the next one does not wait for the next look"
 
 
-def test_a_new_controller_gives_every_broker_a_whole_session() -> None:
+def test_a_new_controller_gives_every_broker_a_full_session() -> None:
     """I7: what the last one had heard is not known; nobody is fenced for that."""
     rig = Rig({**THREE, 4: "broker"}).start()
     leader = active(rig)
@@ -481,7 +485,7 @@ def test_a_controller_that_is_no_longer_active_fences_nobody() -> None:
 # -------------------------------------------------------------------------------------- forwarding
 
 
-def test_a_client_waits_for_the_next_controller_and_never_hears_of_it() -> None:
+def test_a_client_waits_for_the_next_controller_and_never_learns_of_it() -> None:
     rig = Rig({**THREE, 4: "broker"}).start()
     rig[active(rig)].kill()
     asked_ms = rig.now_ms
@@ -489,7 +493,7 @@ def test_a_client_waits_for_the_next_controller_and_never_hears_of_it() -> None:
     assert rig.now_ms - asked_ms > 500, "there was an election in between"
 
 
-def test_a_client_is_told_when_nobody_decides_in_its_time() -> None:
+def test_a_client_is_notified_when_nobody_decides_in_its_time() -> None:
     rig = Rig({**THREE, 4: "broker"}).start()
     for node_id in THREE:
         rig[node_id].kill()
@@ -629,7 +633,7 @@ def test_the_last_of_three_combined_nodes_stops_without_the_others() -> None:
     assert rig.until(lambda: rig[last].is_stopped) < 4_500
 
 
-def test_a_broker_told_to_stop_before_it_is_registered_stops_at_once() -> None:
+def test_a_broker_that_shall_stop_before_it_is_registered_stops_at_once() -> None:
     rig = Rig({**THREE, 4: "broker"})
     rig[4].start()
     rig.pass_time(500)
@@ -638,7 +642,7 @@ def test_a_broker_told_to_stop_before_it_is_registered_stops_at_once() -> None:
     rig.pass_time(10_000)
 
 
-def test_an_operator_is_told_once_that_the_controller_is_silent() -> None:
+def test_an_operator_is_notified_once_that_the_controller_is_silent() -> None:
     rig = Rig({**THREE, 4: "broker"}).start()
     rig.cut.update({(4, n) for n in THREE})
     rig.pass_time(20_000)

@@ -101,7 +101,7 @@ def test_a_partition_that_goes_while_its_disk_hangs_is_not_waited_for(comes_late
     assert node.code("good") == Code.NONE
 
 
-def test_a_disk_that_cannot_read_the_segment_is_told_of() -> None:
+def test_a_disk_that_cannot_read_the_segment_is_reported() -> None:
     node = Node("t")
     path = f"{DATA}/t-0/{names.stem(0)}{names.LOG}"
     assert node.code("t") == AGAIN

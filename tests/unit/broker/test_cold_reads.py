@@ -264,11 +264,11 @@ def asked_by_many(node: Cold, count: int) -> tuple[list[Any], list[Callable[[int
         ask = FetchAsk(
             [wanted], max_wait_ms=5_000, min_bytes=1, max_bytes=1 << 20, when_gone=gone.append
         )
-        node.run(node.node.fetching.fetch(ask, lambda told: answers.append(told) or [], 0))  # type: ignore[func-returns-value]
+        node.run(node.node.fetching.fetch(ask, lambda reported: answers.append(reported) or [], 0))  # type: ignore[func-returns-value]
     return answers, gone
 
 
-def test_who_hangs_up_before_he_is_told_hears_nothing(node: Cold) -> None:
+def test_who_hangs_up_before_he_is_answered_receives_nothing(node: Cold) -> None:
     node.chill()
     node.holds_work = True
     answers, gone = asked_by_many(node, 50)
@@ -338,7 +338,7 @@ def test_what_was_brought_in_long_ago_is_not_waited_for_in_a_step(node: Cold) ->
 
 
 @pytest.mark.parametrize("suffix", ["log", "index"])
-def test_a_disk_that_fails_tells_the_reader_so_and_he_is_served_when_it_is_well(
+def test_a_disk_that_fails_is_an_error_for_the_reader_who_is_served_when_it_is_well(
     node: Cold, suffix: str
 ) -> None:
     sound = node.values(7)
@@ -349,7 +349,7 @@ def test_a_disk_that_fails_tells_the_reader_so_and_he_is_served_when_it_is_well(
     assert node.loop_reads == []
 
 
-def test_a_lookup_by_time_is_told_of_a_disk_that_fails(node: Cold) -> None:
+def test_a_lookup_by_time_learns_of_a_disk_that_fails(node: Cold) -> None:
     sound = node.offset(START_MS + 7)
     node.chill()
     node.fs.fail("read", f"{PATH}.timeindex", "EIO", times=1)
@@ -412,7 +412,7 @@ def _compacted(node: Cold) -> None:
     ids=lambda each: getattr(each, "__name__", "codes"),
 )
 @pytest.mark.parametrize("rounds", [0, 1])
-def test_a_reader_hears_what_became_of_a_log_that_changed_while_a_thread_read(
+def test_a_reader_learns_what_became_of_a_log_that_changed_while_a_thread_read(
     node: Cold, change: Callable[[Cold], None], codes: set[Code], rounds: int
 ) -> None:
     node.chill()
@@ -431,7 +431,7 @@ def test_a_reader_hears_what_became_of_a_log_that_changed_while_a_thread_read(
     assert node.node.hosted.pages._under_way == {}
 
 
-def test_a_lookup_hears_that_another_leads_by_the_time_the_disk_has_answered(node: Cold) -> None:
+def test_a_lookup_learns_that_another_leads_by_the_time_the_disk_has_answered(node: Cold) -> None:
     node.chill()
     node.holds_work = True
     part = ListOffsetsPartition(partition_index=0, timestamp=START_MS + 7, current_leader_epoch=-1)

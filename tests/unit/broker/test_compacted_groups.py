@@ -61,7 +61,7 @@ class World:
         self.harness.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
         self.next_offset = 0
         # (group, topic) -> what was committed, and when; until it is gone, or was deleted.
-        self.told: dict[tuple[str, str], tuple[int, int]] = {}
+        self.reported: dict[tuple[str, str], tuple[int, int]] = {}
         self.joined: set[str] = set()
         self.tombstones_gone = 0
 
@@ -98,7 +98,7 @@ class World:
             topics=[OffsetCommitRequestTopic(name=topic, partitions=[part])],
         )
         assert self.harness.ask(request, 8).topics[0].partitions[0].error_code == 0
-        self.told[group, topic] = self.next_offset, self.harness.now_ms
+        self.reported[group, topic] = self.next_offset, self.harness.now_ms
 
     def member(self) -> None:
         """One joins and leaves: the group has records of its own."""
@@ -123,7 +123,7 @@ class World:
         [done] = self.harness.ask(DeleteGroupsRequest(groups_names=[group]), 2).results
         assert (done.error_code == 0) == (group in self.known_groups)
         for topic in TOPICS:
-            self.told.pop((group, topic), None)
+            self.reported.pop((group, topic), None)
 
     def delete_topic(self) -> None:
         """Its offsets go with it; one of the same name has none."""
@@ -134,7 +134,7 @@ class World:
         assert done.error_code == 0
         self.harness.create_topic(topic)
         for group in GROUPS:
-            self.told.pop((group, topic), None)
+            self.reported.pop((group, topic), None)
 
     def compact(self) -> None:
         """Some rounds, some of them beyond delete.retention.ms."""
@@ -179,11 +179,11 @@ class World:
         self.known_groups = self.groups()
         getattr(self, name)()
         known = self.known()
-        for key, (offset, at_ms) in self.told.items():
+        for key, (offset, at_ms) in self.reported.items():
             is_due = self.harness.now_ms >= at_ms + RETENTION_MS
             assert known.get(key) == offset or (is_due and key not in known), "an offset is lost"
-        assert known.keys() <= self.told.keys(), "an offset came back"
-        self.told = {key: self.told[key] for key in known}
+        assert known.keys() <= self.reported.keys(), "an offset came back"
+        self.reported = {key: self.reported[key] for key in known}
         self.joined &= self.groups()
 
 

@@ -71,7 +71,7 @@ def code_of(harness: Harness, offset: int = 500) -> int:
     return int(harness.fetched(offset, max_wait_ms=0).error_code)
 
 
-def test_a_reader_is_told_to_try_again_and_then_has_the_same_records() -> None:
+def test_a_reader_shall_try_again_and_then_has_the_same_records() -> None:
     harness = node()
     sound, files = harness.values(500), index_files(harness)
     assert len(sound) == COUNT - 500 + 1
@@ -84,7 +84,7 @@ def test_a_reader_is_told_to_try_again_and_then_has_the_same_records() -> None:
     assert [line for line in harness.warnings if PATH in line and "it was rebuilt" in line]
 
 
-def test_no_step_of_the_loop_looks_at_more_than_some_batches(
+def test_no_step_of_the_loop_checks_more_than_some_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     harness = node()
@@ -117,9 +117,7 @@ def test_a_consumer_that_waits_is_answered_when_the_index_is_built() -> None:
 
 @pytest.mark.parametrize("timestamp", [START_MS + 500, -3])
 @pytest.mark.parametrize("suffix", [names.INDEX, names.TIME_INDEX])
-def test_a_lookup_by_time_is_told_to_try_again_and_finds_the_same(
-    timestamp: int, suffix: str
-) -> None:
+def test_a_lookup_by_time_shall_try_again_and_finds_the_same(timestamp: int, suffix: str) -> None:
     harness = node()
     sound = harness.offset(timestamp)
     damage(harness, suffix)
@@ -143,7 +141,7 @@ def test_retention_waits_for_a_time_index_and_then_deletes_what_it_would_have() 
     assert log.log_start_offset >= COUNT
 
 
-def test_a_tier_waits_for_a_time_index_and_then_hears_what_it_would_have() -> None:
+def test_a_tier_waits_for_a_time_index_and_then_learns_what_it_would_have() -> None:
     harness = node()
     local = log_of(harness).closed_segments()[0]
     sound = local.largest_time_ms()
@@ -192,12 +190,12 @@ def test_groups_are_loaded_from_a_segment_whose_index_is_built_meanwhile() -> No
     assert b"".join(data for data, _ in slices) == sound
     assert sum(count for _, count in slices) == COUNT
     assert max(count for _, count in slices) <= COUNT // 4
-    looks: list[int] = []
+    checks: list[int] = []
     real = Segment.rebuild_steps
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Segment, "rebuild_steps", lambda s: looks.append(1) or real(s))  # type: ignore[func-returns-value]
+        patched.setattr(Segment, "rebuild_steps", lambda s: checks.append(1) or real(s))  # type: ignore[func-returns-value]
         harness.pass_time(1000)
-    assert not looks, "nobody builds it twice"
+    assert not checks, "nobody builds it twice"
     assert harness.node.hosted.rebuilds._wanted == {}
 
 

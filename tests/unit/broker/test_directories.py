@@ -103,7 +103,7 @@ def test_a_broker_on_a_new_disk_follows_joins_and_leads_again() -> None:
     rig.until(lambda: all_equal(rig))
 
 
-def test_a_controller_that_does_not_answer_is_told_of_the_new_disk_later() -> None:
+def test_a_controller_that_does_not_answer_is_notified_of_the_new_disk_later() -> None:
     rig = started()
     first = state(rig).replicas[0]
     send, asked = rig.send, []
@@ -212,17 +212,17 @@ def test_a_failure_while_a_heartbeat_is_under_way_is_said_in_the_next_one_at_onc
     lost = next(n for n in BROKERS if leads_in(rig, n, "/two"))
     index = index_in(rig, lost, "/two")
     sent = len(rig.sent)
-    rig.until(lambda: any(_is_beat(m) and n == lost for n, _, m in rig.sent[sent:]), 20_000)
+    rig.until(lambda: any(_is_heartbeat(m) and n == lost for n, _, m in rig.sent[sent:]), 20_000)
     node = rig[lost].broker
     rig[lost].run(node.parts.failures.partition_failed(replica_of(rig, lost, index), rig.now_ms))
     assert rig.until(lambda: state(rig, index=index).leader != lost) < 1_000
 
 
-def _is_beat(message: Any) -> bool:
+def _is_heartbeat(message: Any) -> bool:
     return isinstance(message, BrokerHeartbeatRequest)
 
 
-def test_a_broker_that_cannot_tell_of_a_failed_directory_stops_in_the_end() -> None:
+def test_a_broker_that_cannot_report_a_failed_directory_stops_in_the_end() -> None:
     """Then its session ends, and others lead what it can serve no more."""
     rig = two_directories(log_dir_failure_timeout_ms="7000")
     rig.until(lambda: settled(rig))
@@ -391,7 +391,7 @@ def test_an_old_copy_does_not_take_the_place_of_a_replica_whose_directory_failed
         at_once(storage.open_steps(name, topic_id, config, rig.now_ms, directory_id=failed))
 
 
-def test_a_copy_of_which_metadata_was_not_told_takes_the_place_of_no_failed_one() -> None:
+def test_a_copy_of_which_metadata_was_not_reported_takes_the_place_of_no_failed_one() -> None:
     """A replica that could not be made there left it, and the one that was made instead has the records."""
     rig, lost, partition = with_failed_directory()
     storage = rig[lost].broker.storage
@@ -404,7 +404,7 @@ def test_a_copy_of_which_metadata_was_not_told_takes_the_place_of_no_failed_one(
 
 
 @pytest.mark.parametrize("with_records", [(), ("/one",), ("/two",), BOTH.split(",")])
-def test_of_two_copies_of_which_metadata_was_not_told_the_one_with_records_is_served(
+def test_of_two_copies_of_which_metadata_was_not_reported_the_one_with_records_is_served(
     with_records: Sequence[str],
 ) -> None:
     """The other one could not be made, and was never served."""
@@ -443,7 +443,7 @@ def test_a_replica_is_made_elsewhere_only_where_it_never_was_and_the_node_goes_o
     assert not storage.is_unmade(new, said), "the node stops"
 
 
-def test_what_is_left_of_a_replica_that_is_elsewhere_is_put_aside_and_nothing_else() -> None:
+def test_what_is_left_of_a_replica_that_is_elsewhere_is_renamed_to_stray_and_nothing_else() -> None:
     """A directory that does not say whose it is has records, or is the empty one that an operator made."""
     rig = two_directories()
     node_id = BROKERS[0]
@@ -473,7 +473,7 @@ def look_for_strays(rig: Rig, node_id: int, **facts: Any) -> None:
     rig.pass_time(10)
 
 
-def test_strays_are_looked_for_in_slices_and_each_is_told_of(
+def test_strays_are_looked_for_in_slices_and_each_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ten thousand logs took 30 ms of one step."""
@@ -610,7 +610,7 @@ def held(row: Any) -> list[tuple[str, int]]:
     return [(t.name, p.partition_index) for t in row.topics for p in t.partitions]
 
 
-def test_each_directory_is_told_with_what_is_in_it_and_the_room_there_is() -> None:
+def test_each_directory_is_reported_with_what_is_in_it_and_the_room_there_is() -> None:
     rig = two_directories()
     index = index_in(rig, BROKERS[0], "/two")
     write(rig, state(rig, index=index).leader, index)
@@ -625,14 +625,14 @@ def test_each_directory_is_told_with_what_is_in_it_and_the_room_there_is() -> No
     assert not found["/one"].is_cordoned
 
 
-def test_of_a_topic_that_is_not_here_the_directories_are_told_all_the_same() -> None:
+def test_of_a_topic_that_is_not_here_the_directories_are_reported_all_the_same() -> None:
     rig = two_directories()
     assert [held(row) for row in described(rig, "u").values()] == [[], []]
     rows = described(rig, "t").values()
     assert sorted(each for row in rows for each in held(row)) == [("t", 0), ("t", 1)]
 
 
-def test_a_directory_that_failed_or_is_cordoned_is_told_so() -> None:
+def test_a_directory_that_failed_or_is_cordoned_is_reported_so() -> None:
     rig = two_directories()
     lost = BROKERS[0]
     assert alter(rig, str(lost), "cordoned.log.dirs", "/one") == 0

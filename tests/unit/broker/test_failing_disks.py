@@ -73,10 +73,10 @@ def test_one_failed_directory_of_two_takes_down_its_partitions_alone() -> None:
 
 
 @pytest.mark.parametrize("keep", ["none", "all"])
-@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("is_reported", [True, False])
 @pytest.mark.parametrize("operation", ["open", "append", "sync", "sync_dir"])
 def test_a_new_replica_whose_directory_fails_while_it_is_made_is_made_in_another_one(
-    operation: Any, is_told: bool, keep: Any
+    operation: Any, is_reported: bool, keep: Any
 ) -> None:
     """Kafka tries the next directory. It was told as lost, and waited for files that had never been there.
 
@@ -91,7 +91,7 @@ def test_a_new_replica_whose_directory_fails_while_it_is_made_is_made_in_another
     fs.fail(operation, "/two", "EIO", times=1000)
     made = CreatableTopic(name="t", num_partitions=3, replication_factor=1)
     harness.send(CreateTopicsRequest(topics=[made]), 7)
-    harness.pass_time(1_000 if is_told else 0)
+    harness.pass_time(1_000 if is_reported else 0)
     assert len(harness.node.hosted.by_id) == 3
     assert not any(p.log.path.startswith("/two") for p in harness.node.hosted)
     [line] = [line for line in harness.warnings if "out of use" in line]

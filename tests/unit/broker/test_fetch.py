@@ -120,7 +120,7 @@ def test_partitions_are_read_in_the_order_asked() -> None:
     assert consumer.answers == [[(1, ONE), (0, ONE)]]
 
 
-def test_the_first_batch_is_returned_whole_and_the_rest_within_the_limit() -> None:
+def test_the_first_batch_is_returned_in_full_and_the_rest_within_the_limit() -> None:
     consumer = Consumer(filled(0, 3), filled(1, 3))
     consumer.fetch(want(0, max_bytes=1), want(1, max_bytes=1), max_bytes=1)
     assert consumer.answers == [[(0, ONE), (1, 0)]]
@@ -147,7 +147,7 @@ def test_the_limit_of_a_partition_holds_after_its_first_batch() -> None:
 # ----------------------------------------------------------------------------------------- errors
 
 
-def test_unknown_names_unknown_ids_and_foreign_partitions_are_told_apart() -> None:
+def test_unknown_names_unknown_ids_and_foreign_partitions_are_distinguished() -> None:
     consumer = Consumer(filled())
     consumer.fetch(want(9), want(0, topic="elsewhere"))
     by_id: Any = {"topic": None, "uses_ids": True}
@@ -182,7 +182,7 @@ def test_who_claims_to_be_a_replica_reads_nothing() -> None:
     assert consumer.answers == [[(0, Code.NOT_LEADER_OR_FOLLOWER)]]
 
 
-def test_an_unknown_session_is_an_error_of_the_whole_request() -> None:
+def test_an_unknown_session_is_an_error_of_the_entire_request() -> None:
     consumer = Consumer(filled())
     consumer.fetch(session_id=5, session_epoch=3)
     assert consumer.answers == [Code.FETCH_SESSION_ID_NOT_FOUND]
@@ -399,7 +399,7 @@ def test_trouble_in_the_tier_is_one_partitions_trouble() -> None:
     assert consumer.answers == [[(0, Code.REPLICA_NOT_AVAILABLE), (1, ONE)]]
 
 
-def test_a_tier_that_answers_within_the_call_is_heard() -> None:
+def test_the_answer_of_a_tier_within_the_call_counts() -> None:
     consumer = Consumer(tiered(0), tiered(1), tiered=True)
     consumer.tier.full = True
     consumer.fetch(want(0), want(1))
@@ -483,7 +483,7 @@ def test_a_follower_waits_for_records_and_not_for_the_watermark() -> None:
     assert (log_of(p).high_watermark, consumer.answers) == (1, [])
 
 
-def test_a_follower_that_waits_is_told_of_a_batch_whose_header_was_checked_before() -> None:
+def test_a_follower_that_waits_is_notified_of_a_batch_whose_header_was_checked_before() -> None:
     p = led()
     consumer = Consumer(p)
     consumer.fetch(follow(0), replica_id=2, min_bytes=1, max_wait_ms=500)
@@ -533,7 +533,7 @@ def test_a_follower_below_the_local_log_is_sent_to_the_tier_itself() -> None:
     assert (p.followers[2].end_offset, consumer.tier.asked) == (-1, [])
 
 
-def test_whoever_may_ask_for_another_isr_is_told_of_a_follower_that_should_join() -> None:
+def test_whoever_may_ask_for_another_isr_is_notified_of_a_follower_that_should_join() -> None:
     class Brokers(NoBrokers):
         def fact(self, broker_id: int) -> BrokerFact | None:
             return BrokerFact(200, True)
@@ -542,7 +542,9 @@ def test_whoever_may_ask_for_another_isr_is_told_of_a_follower_that_should_join(
     p.brokers = Brokers()
     p.update(leader_id=1, leader_epoch=3, partition_epoch=1, replicas=(1, 2), isr=(1,))
     consumer = Consumer(p)
-    told: list[Any] = []
-    consumer.fetching._on_follower = lambda partition, now_ms: told.append(partition.proposed) or []
+    notified: list[Any] = []
+    consumer.fetching._on_follower = lambda partition, now_ms: (
+        notified.append(partition.proposed) or []
+    )
     consumer.fetch(follow(0), replica_id=2, replica_epoch=200, min_bytes=1, max_wait_ms=500)
-    assert [change.new_isr for change in told] == [((1, -1), (2, 200))]
+    assert [change.new_isr for change in notified] == [((1, -1), (2, 200))]

@@ -72,7 +72,7 @@ def code(found: object) -> Code:
     return found.code
 
 
-def told(context: FetchContext, *outcomes: object) -> list[int]:
+def reported(context: FetchContext, *outcomes: object) -> list[int]:
     answer = context.answer(list(zip(context.wanted, outcomes, strict=True)))  # type: ignore[arg-type]
     assert not isinstance(answer, KafkaError)
     return [wanted.index for wanted, _ in answer]
@@ -86,69 +86,69 @@ def test_a_client_without_sessions_gets_none() -> None:
     assert len(s) == 0
 
 
-def test_a_first_fetch_of_a_session_tells_all_and_names_it() -> None:
+def test_a_first_fetch_of_a_session_reports_all_and_names_it() -> None:
     s = sessions()
     context = ask(s, 0, 0, want(0), want(1))
     assert isinstance(context, Full)
     assert context.session_id == 42
-    assert told(context, read(), read()) == [0, 1]
+    assert reported(context, read(), read()) == [0, 1]
 
 
-def test_only_news_is_told_again() -> None:
+def test_only_news_is_reported_again() -> None:
     s = sessions()
     first = ask(s, 0, 0, want(0), want(1), want(2), want(3))
-    told(first, read(high=5), read(high=5), read(high=5), read(high=5))
+    reported(first, read(high=5), read(high=5), read(high=5), read(high=5))
     again = ask(s, 42, 1)
     assert isinstance(again, Incremental)
     outcomes = (read(high=5), read(high=6), read(b"x", high=5), read(high=5, start=2))
-    assert told(again, *outcomes) == [1, 2, 3]
+    assert reported(again, *outcomes) == [1, 2, 3]
     third = ask(s, 42, 2)
     # Partition 2 brought records, so it is served last now.
     assert [w.index for w in third.wanted] == [0, 1, 3, 2]
     same = (read(high=5), read(high=6), read(high=5, start=2), read(high=5))
-    assert told(third, *same) == []
+    assert reported(third, *same) == []
 
 
-def test_an_error_is_told_each_time_and_the_recovery_too() -> None:
+def test_an_error_is_reported_each_time_and_the_recovery_too() -> None:
     s = sessions()
-    told(ask(s, 0, 0, want(0)), read(high=5))
+    reported(ask(s, 0, 0, want(0)), read(high=5))
     failed = KafkaError(Code.KAFKA_STORAGE_ERROR)
-    assert told(ask(s, 42, 1), failed) == [0]
-    assert told(ask(s, 42, 2), failed) == [0]
-    assert told(ask(s, 42, 3), read(high=5)) == [0]
-    assert told(ask(s, 42, 4), read(high=5)) == []
+    assert reported(ask(s, 42, 1), failed) == [0]
+    assert reported(ask(s, 42, 2), failed) == [0]
+    assert reported(ask(s, 42, 3), read(high=5)) == [0]
+    assert reported(ask(s, 42, 4), read(high=5)) == []
 
 
-def test_a_follower_that_truncates_is_told_the_watermark_once_more() -> None:
+def test_a_follower_that_truncates_gets_the_watermark_once_more() -> None:
     """Its own fell with its log; with nothing new to read it would stay there for good."""
     s = sessions()
-    told(ask(s, 0, 0, want(0, 9)), Diverging(1, 5, 5, 5, 0))
-    assert told(ask(s, 42, 1, want(0, 5)), read(high=5)) == [0]
-    assert told(ask(s, 42, 2), read(high=5)) == []
-    assert told(ask(s, 42, 3), Diverging(1, 4, 5, 5, 0)) == [0]
-    assert told(ask(s, 42, 4, want(0, 4)), read(high=5)) == [0]
+    reported(ask(s, 0, 0, want(0, 9)), Diverging(1, 5, 5, 5, 0))
+    assert reported(ask(s, 42, 1, want(0, 5)), read(high=5)) == [0]
+    assert reported(ask(s, 42, 2), read(high=5)) == []
+    assert reported(ask(s, 42, 3), Diverging(1, 4, 5, 5, 0)) == [0]
+    assert reported(ask(s, 42, 4, want(0, 4)), read(high=5)) == [0]
 
 
-def test_a_follower_is_told_the_watermark_again_in_another_epoch_of_the_same_leader() -> None:
+def test_a_follower_gets_the_watermark_again_in_another_epoch_of_the_same_leader() -> None:
     """It takes no answer of the epoch before; in a partition where nothing happens it would stay behind."""
     s = sessions()
-    told(ask(s, 0, 0, want(0, 5, leader_epoch=2)), read(high=5))
-    assert told(ask(s, 42, 1), read(high=5)) == []
-    assert told(ask(s, 42, 2, want(0, 5, leader_epoch=3)), read(high=5)) == [0]
-    assert told(ask(s, 42, 3), read(high=5)) == []
+    reported(ask(s, 0, 0, want(0, 5, leader_epoch=2)), read(high=5))
+    assert reported(ask(s, 42, 1), read(high=5)) == []
+    assert reported(ask(s, 42, 2, want(0, 5, leader_epoch=3)), read(high=5)) == [0]
+    assert reported(ask(s, 42, 3), read(high=5)) == []
 
 
-def test_a_follower_that_has_not_truncated_yet_is_told_again() -> None:
+def test_a_follower_that_has_not_truncated_yet_is_notified_again() -> None:
     """It cuts some of its logs after each answer."""
     s = sessions()
-    told(ask(s, 0, 0, want(0, 9)), Diverging(1, 5, 5, 5, 0))
+    reported(ask(s, 0, 0, want(0, 9)), Diverging(1, 5, 5, 5, 0))
     for epoch in (1, 2, 3):
-        assert told(ask(s, 42, epoch), Diverging(1, 5, 5, 5, 0)) == [0]
+        assert reported(ask(s, 42, epoch), Diverging(1, 5, 5, 5, 0)) == [0]
 
 
 def test_a_changed_position_is_read_from_and_a_forgotten_partition_is_not() -> None:
     s = sessions()
-    told(ask(s, 0, 0, want(0), want(1)), read(), read())
+    reported(ask(s, 0, 0, want(0), want(1)), read(), read())
     context = ask(s, 42, 1, want(1, offset=7), want(2), forgotten=(("t", 0),))
     assert [(w.index, w.fetch_offset) for w in context.wanted] == [(1, 7), (2, 0)]
 
@@ -195,7 +195,7 @@ def test_a_session_that_forgot_everything_ends() -> None:
     assert len(s) == 0
 
 
-def test_an_answer_overtaken_by_a_later_request_is_not_told() -> None:
+def test_an_answer_overtaken_by_a_later_request_is_not_reported() -> None:
     s = sessions()
     ask(s, 0, 0, want(0))
     slow = ask(s, 42, 1)
@@ -294,7 +294,7 @@ def test_a_session_of_too_many_partitions_is_none(bounded: FetchSessions) -> Non
     assert isinstance(ask(bounded, 0, 0, *many(40)), Full)
 
 
-def test_a_session_that_grows_without_end_is_forgotten_and_its_client_hears_so(
+def test_a_session_that_grows_without_end_is_forgotten_and_its_client_learns_so(
     bounded: FetchSessions,
 ) -> None:
     ask(bounded, 0, 0, *many(10))

@@ -123,7 +123,7 @@ def test_who_hangs_up_while_it_waits_for_its_assignment_is_forgotten_at_once(nod
     assert said(sync(node, member, generation, {})).assignment == b"b"
 
 
-def test_a_member_that_comes_again_while_its_old_request_waits_is_told_on_both(
+def test_a_member_that_comes_again_while_its_old_request_waits_is_notified_on_both(
     node: Harness,
 ) -> None:
     leader = said(join(node)).member_id

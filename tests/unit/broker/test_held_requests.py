@@ -31,13 +31,13 @@ def test_a_small_request_is_not_counted_in_the_name_of_a_large_one(behind: bytea
     known while a large request is in slices; the large one was counted again, and freed once."""
     node = LargeNode(NAMES[:4])
     large = node.begin(MetadataRequest(topics=None), 4)
-    held = node.dispatcher.in_turns
+    held = node.dispatcher.sliced_request
     assert held is not None
     assert held.connection is large
     try:
         node.dispatcher.on_frame(Connection(), memoryview(behind), node.now_ms)
     except ProtocolError:
         assert behind[1] == METADATA
-    assert node.dispatcher.in_turns is None
+    assert node.dispatcher.sliced_request is None
     node.finish()
     assert len(large.answers) == 1

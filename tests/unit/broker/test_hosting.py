@@ -22,14 +22,14 @@ def test_a_topic_placed_here_is_hosted_and_led() -> None:
     node.commit(topic(), placed(0), placed(1, replicas=(2,)))
     assert node.partition().refusal is None
     assert node.store.opened == [(TopicPartition("t", 0), ID)]
-    assert node.told == [("leadership_began", TopicPartition("t", 0))]
+    assert node.reported == [("leadership_began", TopicPartition("t", 0))]
 
 
 def test_a_follower_is_hosted_and_does_not_lead() -> None:
     node = Node()
     node.commit(topic(), placed(replicas=(2, NODE_ID)))
     assert not node.partition().is_leader
-    assert node.told == []
+    assert node.reported == []
 
 
 def test_leadership_comes_and_goes() -> None:
@@ -37,13 +37,13 @@ def test_leadership_comes_and_goes() -> None:
     node.commit(topic(), placed(replicas=(NODE_ID, 2)))
     node.commit(moved(leader=2))
     node.commit(moved(leader=NODE_ID))
-    names = [name for name, _ in node.told]
+    names = [name for name, _ in node.reported]
     assert names == ["leadership_began", "leadership_ended", "leadership_began"]
     assert node.partition().leader_epoch == 2
     assert len(node.store.opened) == 1
 
 
-def test_whoever_waits_on_lost_leadership_is_told_at_once() -> None:
+def test_whoever_waits_on_lost_leadership_is_notified_at_once() -> None:
     node = Node()
     node.commit(topic(), placed(replicas=(NODE_ID, 2)))
     p = node.partition()
@@ -74,8 +74,8 @@ def test_a_deleted_topic_is_refused_at_once_and_its_files_go() -> None:
     assert kept.refusal is not None
     assert kept.refusal.code == Code.NOT_LEADER_OR_FOLLOWER
     assert node.store.dropped == [TopicPartition("t", 0), TopicPartition("t", 1)]
-    assert ("partition_dropped", TopicPartition("t", 0)) in node.told
-    assert ("leadership_ended", TopicPartition("t", 0)) in node.told
+    assert ("partition_dropped", TopicPartition("t", 0)) in node.reported
+    assert ("leadership_ended", TopicPartition("t", 0)) in node.reported
 
 
 def test_a_topic_made_again_under_its_name_is_another_topic() -> None:
@@ -106,12 +106,12 @@ def test_new_settings_of_a_topic_reach_its_logs() -> None:
     setting = r.ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="12345")
     node.commit(setting)
     assert log_of(node.partition()).config.retention_ms == 12345
-    assert node.told[-2:] == [
+    assert node.reported[-2:] == [
         ("partition_configured", TopicPartition("t", 0)),
         ("partition_configured", TopicPartition("t", 1)),
     ]
     node.commit(setting)
-    assert len([name for name, _ in node.told if name == "partition_configured"]) == 2
+    assert len([name for name, _ in node.reported if name == "partition_configured"]) == 2
 
 
 def test_settings_that_come_with_the_topic_are_used_from_its_first_log_on() -> None:
@@ -186,7 +186,7 @@ def test_a_partition_is_not_served_before_it_is_on_disk() -> None:
     node = held()
     assert node.store.opened == [(TopicPartition("t", 0), ID)]
     assert isinstance(node.hosted.find("t", 0), KafkaError)
-    assert node.told == []
+    assert node.reported == []
     node.go_on()
     assert node.partition().refusal is None
 
@@ -242,7 +242,7 @@ def test_leadership_that_was_lost_while_a_log_was_made_is_not_taken() -> None:
     while node.work:
         node.go_on()
     assert not node.partition().is_leader
-    assert node.told == []
+    assert node.reported == []
 
 
 def test_a_disk_that_refuses_while_a_log_is_opened_has_failed() -> None:
@@ -298,7 +298,7 @@ def test_a_log_whose_directory_failed_while_it_was_made_is_not_served() -> None:
 
 
 @pytest.mark.parametrize(("error", "lost"), [(None, [(ID, 0)]), ("EIO", [(ID, 0)]), ("ENOSPC", [])])
-def test_who_tells_the_controller_is_told_of_a_log_that_cannot_be_opened(
+def test_who_notifies_the_controller_learns_of_a_log_that_cannot_be_opened(
     error: str | None, lost: list[Any]
 ) -> None:
     """Others lead it then. One that there is no room for comes back by itself."""
@@ -351,25 +351,25 @@ def test_a_full_pool_is_asked_again() -> None:
     assert node.partition().is_leader
 
 
-def test_whoever_waits_is_told_when_all_before_him_is_open_or_his_time_is_over() -> None:
+def test_whoever_waits_is_notified_when_all_before_him_is_open_or_his_time_is_over() -> None:
     node = held(40)
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
 
     def saying(name: str) -> Any:
-        return lambda now_ms: told.append((name, len(node.hosted))) or []  # type: ignore[func-returns-value]
+        return lambda now_ms: reported.append((name, len(node.hosted))) or []  # type: ignore[func-returns-value]
 
     assert node.hosting.when_settled(saying("patient"), 0) == []
     [timer] = node.hosting.when_settled(saying("hasty"), 0, at_most_ms=1000)
     assert timer.at_ms == 1000
     timer.then(1000)
-    assert told == [("hasty", 0)]
+    assert reported == [("hasty", 0)]
     node.commit(topic("u", OTHER_ID), *(placed(index, topic_id=OTHER_ID) for index in range(40)))
     while node.work:
         node.go_on()
-    assert told == [("hasty", 0), ("patient", 40)]
+    assert reported == [("hasty", 0), ("patient", 40)]
     timer.then(2000)
     node.hosting.when_settled(saying("late"), 0)
-    assert told[2:] == [("late", 80)]
+    assert reported[2:] == [("late", 80)]
 
 
 def test_a_node_that_stopped_opens_nothing_more() -> None:
@@ -406,7 +406,7 @@ def test_a_tiered_partition_that_comes_to_a_broker_without_a_tier_is_not_served(
     assert node.lost == [(ID, 0)], "another replica leads it"
 
 
-def test_one_that_nobody_else_has_is_not_told_to_be_lost() -> None:
+def test_one_that_nobody_else_has_is_not_reported_as_lost() -> None:
     """It was never here: the start with the tier makes it."""
     node = Node()
     node.commit(topic(), tiered(), placed())
@@ -414,7 +414,7 @@ def test_one_that_nobody_else_has_is_not_told_to_be_lost() -> None:
     assert node.lost == []
 
 
-def test_a_topic_that_is_tiered_under_a_broker_without_a_tier_is_told_of() -> None:
+def test_a_topic_that_is_tiered_under_a_broker_without_a_tier_is_reported() -> None:
     node = Node()
     node.commit(topic(), placed())
     node.commit(tiered())
@@ -443,13 +443,13 @@ def test_who_comes_to_lead_while_its_log_is_cut_leads_when_that_is_over() -> Non
     node.commit(moved(leader=NODE_ID))
     node.commit(moved(isr=[NODE_ID]))
     assert not partition.is_leader
-    assert (partition.leader_epoch, node.told) == (0, [])
+    assert (partition.leader_epoch, node.reported) == (0, [])
     log.log_end_offset = 4
-    node.run(log.is_whole())
+    node.run(log.end_truncation())
     assert partition.is_leader
     assert (partition.leader_epoch, partition.isr) == (1, (NODE_ID,))
     assert partition.epoch_start_offset == 4
-    assert node.told == [("leadership_began", TopicPartition("t", 0))]
+    assert node.reported == [("leadership_began", TopicPartition("t", 0))]
 
 
 def test_a_topic_that_is_deleted_while_its_log_is_cut_goes_when_that_is_over() -> None:
@@ -457,7 +457,7 @@ def test_a_topic_that_is_deleted_while_its_log_is_cut_goes_when_that_is_over() -
     node, partition = being_cut()
     node.commit(r.RemoveTopicRecord(topic_id=ID))
     assert node.store.dropped == []
-    node.run(log_of(partition).is_whole())
+    node.run(log_of(partition).end_truncation())
     assert node.store.dropped == [TopicPartition("t", 0)]
     assert isinstance(node.hosted.find("t", 0), KafkaError)
 
@@ -467,7 +467,7 @@ def test_a_topic_made_again_while_the_log_of_the_old_one_is_cut_is_opened_after_
     node.commit(r.RemoveTopicRecord(topic_id=ID))
     node.commit(topic(topic_id=OTHER_ID), placed(topic_id=OTHER_ID))
     assert [topic_id for _, topic_id in node.store.opened] == [ID]
-    node.run(log_of(partition).is_whole())
+    node.run(log_of(partition).end_truncation())
     assert node.store.dropped == [TopicPartition("t", 0)]
     assert [topic_id for _, topic_id in node.store.opened] == [ID, OTHER_ID]
     assert node.partition().topic_id == OTHER_ID
@@ -478,7 +478,7 @@ def test_a_partition_that_moves_away_while_its_log_is_cut_is_given_up_after_it()
     node, partition = being_cut()
     node.commit(moved(replicas=[2], isr=[2]))
     assert node.store.dropped == []
-    node.run(log_of(partition).is_whole())
+    node.run(log_of(partition).end_truncation())
     assert node.store.dropped == [TopicPartition("t", 0)]
 
 
@@ -515,7 +515,7 @@ def test_a_partition_that_a_client_asks_for_is_opened_next() -> None:
     assert len(node.hosted) <= 2 * SLICE
 
 
-def test_whoever_is_told_to_ask_elsewhere_has_the_log_opened_if_it_waits_here() -> None:
+def test_whoever_shall_ask_elsewhere_has_the_log_opened_if_it_waits_here() -> None:
     asked = []
     found = hosted(on_missing=lambda topic, index: asked.append((topic, index)))
     for answer in (found.find(*ELSEWHERE), found.find_by_id(ELSEWHERE_ID, ELSEWHERE[1])):
@@ -570,15 +570,15 @@ def test_a_node_is_counted_in_before_all_is_open_but_not_before_what_was_lost_is
     node.holds_work = True
     node.store.slices = 5
     node.commit(topic(), *[placed(index, directory=directory) for index in range(count)])
-    told: list[int] = []
-    ready = lambda now_ms: told.append(len(node.hosted)) or []  # type: ignore[func-returns-value]  # noqa: E731
+    reported: list[int] = []
+    ready = lambda now_ms: reported.append(len(node.hosted)) or []  # type: ignore[func-returns-value]  # noqa: E731
     effects = node.hosting.when_ready(ready, 0, at_most_ms=500)
     [timer] = [e for e in effects if isinstance(e, SetTimer) and e.at_ms == 500]
     node.run(timer.then(500))
-    assert told == expected
+    assert reported == expected
     while node.work:
         node.go_on()
-    assert told == (expected or [count])
+    assert reported == (expected or [count])
 
 
 # --------------------------------------------------------------- while a log is being recovered

@@ -17,7 +17,7 @@ def with_many(*replicas: int) -> Node:
     node = Node()
     node.commit(topic(), *(placed(index, replicas=replicas or (NODE_ID,)) for index in range(MANY)))
     assert len(node.hosted) == MANY
-    node.told.clear()
+    node.reported.clear()
     return node
 
 
@@ -25,9 +25,9 @@ def by_turns(node: Node) -> list[tuple[int, int]]:
     """Go on turn by turn; return how many were told of something, and dropped, in each."""
     turns = []
     while node.work:
-        before = len(node.told), len(node.store.dropped)
+        before = len(node.reported), len(node.store.dropped)
         node.go_on()
-        turns.append((len(node.told) - before[0], len(node.store.dropped) - before[1]))
+        turns.append((len(node.reported) - before[0], len(node.store.dropped) - before[1]))
     return turns
 
 
@@ -41,7 +41,7 @@ def test_a_topic_of_many_partitions_is_dropped_in_slices_and_refused_at_once() -
     assert len(node.store.dropped) <= AT_ONCE
     assert max(dropped for _, dropped in by_turns(node)) <= AT_ONCE
     assert node.store.dropped == [TopicPartition("t", index) for index in range(MANY)]
-    assert [name for name, _ in node.told].count("leadership_ended") == MANY
+    assert [name for name, _ in node.reported].count("leadership_ended") == MANY
     assert len(node.hosted) == 0
 
 
@@ -49,9 +49,11 @@ def test_leaderships_of_many_partitions_are_taken_in_slices_and_in_order() -> No
     node = with_many(2, NODE_ID)
     node.holds_work = True
     node.commit(*(moved(index, leader=NODE_ID) for index in range(MANY)))
-    assert len(node.told) <= AT_ONCE
-    assert max(told for told, _ in by_turns(node)) <= AT_ONCE
-    assert node.told == [("leadership_began", TopicPartition("t", index)) for index in range(MANY)]
+    assert len(node.reported) <= AT_ONCE
+    assert max(reported for reported, _ in by_turns(node)) <= AT_ONCE
+    assert node.reported == [
+        ("leadership_began", TopicPartition("t", index)) for index in range(MANY)
+    ]
 
 
 def test_settings_of_many_partitions_reach_them_in_slices() -> None:
@@ -60,7 +62,7 @@ def test_settings_of_many_partitions_reach_them_in_slices() -> None:
     node.commit(
         r.ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="12345")
     )
-    assert max(told for told, _ in by_turns(node)) <= AT_ONCE
+    assert max(reported for reported, _ in by_turns(node)) <= AT_ONCE
     logs = [log_of(node.partition(index=index)) for index in range(MANY)]
     assert {log.config.retention_ms for log in logs} == {12345}
 
@@ -75,7 +77,7 @@ def test_a_change_waits_for_the_one_before_it_and_nobody_leads_what_it_has_lost(
     while node.work:
         node.go_on()
     assert (last.leader_epoch, last.is_leader) == (2, False)
-    assert ("leadership_began", TopicPartition("t", MANY - 1)) not in node.told
+    assert ("leadership_began", TopicPartition("t", MANY - 1)) not in node.reported
 
 
 def test_a_topic_made_again_while_the_old_one_is_dropped_is_opened_after_it() -> None:
@@ -122,18 +124,18 @@ def test_what_is_believed_of_brokers_is_no_newer_than_the_partitions() -> None:
     assert node.hosting.acted_on is node.image
 
 
-def test_whoever_waits_for_a_change_of_many_is_told_at_its_end() -> None:
+def test_whoever_waits_for_a_change_of_many_is_notified_at_its_end() -> None:
     node = with_many(2, NODE_ID)
     node.holds_work = True
     node.commit(*(moved(index, leader=NODE_ID) for index in range(MANY)))
     seen: list[int] = []
 
-    def told(now_ms: int) -> Effects:
-        seen.append(len(node.told))
+    def reported(now_ms: int) -> Effects:
+        seen.append(len(node.reported))
         return []
 
-    node.run(node.hosting.when_applied(told, 0))
-    node.run(node.hosting.when_settled(told, 0))
+    node.run(node.hosting.when_applied(reported, 0))
+    node.run(node.hosting.when_settled(reported, 0))
     while node.work:
         node.go_on()
     assert seen == [MANY, MANY]
@@ -146,19 +148,19 @@ def test_a_node_that_stops_drops_first_what_was_deleted_and_lets_others_have_the
     node.commit(topic("u", OTHER_ID), *(placed(index, topic_id=OTHER_ID) for index in range(MANY)))
     while node.work:
         node.go_on()
-    node.told.clear()
+    node.reported.clear()
     node.commit(r.RemoveTopicRecord(topic_id=ID))
     seen: list[int] = []
 
     def left(now_ms: int) -> Effects:
-        seen.append(len(node.told))
+        seen.append(len(node.reported))
         return []
 
     node.run(node.hosting.leave(left, 0))
     node.commit(r.RemoveTopicRecord(topic_id=OTHER_ID))
-    assert max(told for told, _ in by_turns(node)) <= 2 * AT_ONCE
+    assert max(reported for reported, _ in by_turns(node)) <= 2 * AT_ONCE
     assert len(node.store.dropped) == MANY
-    assert [name for name, _ in node.told].count("leadership_ended") == 2 * MANY
+    assert [name for name, _ in node.reported].count("leadership_ended") == 2 * MANY
     assert seen == [3 * MANY]
 
 

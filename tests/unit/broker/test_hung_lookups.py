@@ -180,7 +180,7 @@ def test_those_that_waited_for_others_of_their_directory_have_their_turn() -> No
     assert found(asked) == {HUNG: [(0, 7)] * count}
 
 
-def test_an_end_of_a_log_is_told_though_its_disk_hangs() -> None:
+def test_an_end_of_a_log_is_reported_though_its_disk_hangs() -> None:
     """There is nothing to be read for it."""
     node = Node()
     asked = node.look_up(HUNG, timestamp=LATEST)
@@ -226,7 +226,7 @@ def test_no_other_answer_waits_for_one_that_waits_for_a_disk() -> None:
     assert ways == [node.now_ms]
 
 
-def test_searches_take_turns_by_log_directory() -> None:
+def test_searches_are_round_robin_by_log_directory() -> None:
     """The directory of a place is that of its partition, and not the partition's own."""
     path = f"/data/one/t-0/{names.stem(0)}{names.LOG}"
     assert _directory_of(PageRange(CrashableFs(), path, 0, 1)) == "/data/one"

@@ -13,7 +13,7 @@ class Cluster:
     def __init__(self) -> None:
         self.topics: list[str] = []
         self.creating: list[tuple[str, TopicCreatedCallback]] = []
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
         self.internal = InternalTopics(
             names=["__groups"], exists=lambda name: name in self.topics, create=self._create
         )
@@ -26,7 +26,7 @@ class Cluster:
         self.internal.ensure(name, self._then, 0)
 
     def _then(self, error: KafkaError | None, now_ms: int) -> Effects:
-        self.told.append(None if error is None else error.code)
+        self.reported.append(None if error is None else error.code)
         return []
 
     def finish(self, error: KafkaError | None = None) -> Effects:
@@ -37,7 +37,7 @@ def test_a_topic_that_is_there_is_not_made_again() -> None:
     cluster = Cluster()
     cluster.topics.append("__groups")
     cluster.ensure()
-    assert cluster.told == [None]
+    assert cluster.reported == [None]
     assert cluster.creating == []
 
 
@@ -46,16 +46,16 @@ def test_all_who_ask_meanwhile_wait_for_one_creation() -> None:
     for _ in range(3):
         cluster.ensure()
     assert [name for name, _ in cluster.creating] == ["__groups"]
-    assert cluster.told == []
+    assert cluster.reported == []
     cluster.finish()
-    assert cluster.told == [None] * 3
+    assert cluster.reported == [None] * 3
 
 
-def test_a_failure_is_told_and_the_next_who_asks_tries_again() -> None:
+def test_a_failure_is_reported_and_the_next_who_asks_tries_again() -> None:
     cluster = Cluster()
     cluster.ensure()
     cluster.finish(KafkaError(Code.INVALID_REPLICATION_FACTOR))
-    assert cluster.told == [Code.INVALID_REPLICATION_FACTOR]
+    assert cluster.reported == [Code.INVALID_REPLICATION_FACTOR]
     cluster.ensure()
     assert len(cluster.creating) == 1
 
@@ -64,13 +64,13 @@ def test_a_topic_that_another_node_made_first_is_there() -> None:
     cluster = Cluster()
     cluster.ensure()
     cluster.finish(KafkaError(Code.TOPIC_ALREADY_EXISTS))
-    assert cluster.told == [None]
+    assert cluster.reported == [None]
 
 
 def test_a_name_nobody_planned_is_not_made() -> None:
     cluster = Cluster()
     cluster.ensure("orders")
-    assert cluster.told == [Code.UNKNOWN_TOPIC_OR_PARTITION]
+    assert cluster.reported == [Code.UNKNOWN_TOPIC_OR_PARTITION]
     assert cluster.creating == []
 
 

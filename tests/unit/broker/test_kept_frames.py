@@ -185,9 +185,9 @@ def test_a_member_that_waits_for_its_share_keeps_no_buffer(node: Harness) -> Non
     )
     asked = Owning(node, framed(sync, 2))
     asked.finish()
-    [told] = asked.connection.answers
-    assert (told.error_code, told.assignment) == (0, b"a" * 1000)
-    told.assignment = b""
+    [reported] = asked.connection.answers
+    assert (reported.error_code, reported.assignment) == (0, b"a" * 1000)
+    reported.assignment = b""
     assert asked.is_free
 
 

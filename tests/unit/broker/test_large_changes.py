@@ -141,14 +141,14 @@ def test_elections_of_all_partitions_are_held_in_slices(node: Changed, asks_for_
     answer = node.ask(preferred(None if asks_for_all else [*SOME, "none"]), 2)
     in_bounds(node)
     assert answer.error_code == Code.NONE
-    told = {
+    reported = {
         each.topic: [(row.partition_id, row.error_code) for row in each.partition_result]
         for each in answer.replica_election_results
     }
     rows = [(n, Code.NONE) for n in NUMBERS]
     missing = [(n, Code.UNKNOWN_TOPIC_OR_PARTITION) for n in NUMBERS]
-    assert list(told) == SOME if asks_for_all else [*SOME, "none"]
-    assert told == dict.fromkeys(SOME, rows) | ({} if asks_for_all else {"none": missing})
+    assert list(reported) == SOME if asks_for_all else [*SOME, "none"]
+    assert reported == dict.fromkeys(SOME, rows) | ({} if asks_for_all else {"none": missing})
     assert node.leaders() == {OTHER}
 
 
@@ -177,9 +177,9 @@ def test_partitions_are_moved_and_called_back_in_slices(node: Changed) -> None:
         assert [(t.name, len(t.partitions)) for t in answer.responses] == [
             (name, PARTITIONS) for name in [*SOME, "none"]
         ]
-        told = {t.name: {row.error_code for row in t.partitions} for t in answer.responses}
-        assert told.pop("none") == {Code.UNKNOWN_TOPIC_OR_PARTITION}
-        assert told == {name: {Code.NONE} for name in SOME}
+        reported = {t.name: {row.error_code for row in t.partitions} for t in answer.responses}
+        assert reported.pop("none") == {Code.UNKNOWN_TOPIC_OR_PARTITION}
+        assert reported == {name: {Code.NONE} for name in SOME}
         assert [row.partition_index for row in answer.responses[0].partitions] == list(NUMBERS)
         listed = node.ask(ListPartitionReassignmentsRequest(topics=None), 0)
         in_bounds(node)
@@ -192,11 +192,11 @@ def test_moves_of_one_request_end_at_its_limit_whatever_portion_they_are_in(
 ) -> None:
     monkeypatch.setattr("firnline.controller.reassignments.CHANGES_PER_REQUEST_MAX", 250)
     answer = node.ask(move(SOME, [OTHER, 1]), 1)
-    told = [row.error_code for topic in answer.responses for row in topic.partitions]
-    assert told == [Code.NONE] * 250 + [Code.POLICY_VIOLATION] * 350
+    reported = [row.error_code for topic in answer.responses for row in topic.partitions]
+    assert reported == [Code.NONE] * 250 + [Code.POLICY_VIOLATION] * 350
 
 
-def test_a_controller_that_resigns_between_two_portions_says_so_of_the_whole_request(
+def test_a_controller_that_resigns_between_two_portions_says_so_of_the_entire_request(
     node: Changed,
 ) -> None:
     connection = node.begin(move(SOME[:3], [OTHER, 1]), 1)
@@ -224,8 +224,10 @@ def test_directories_of_all_replicas_are_written_down_in_slices(node: Changed) -
     assert (refused.error_code, list(refused.directories)) == (Code.STALE_BROKER_EPOCH, [])
     answer = node.ask(assigning(1_000, *ids, b"\x55" * 16), 0)
     in_bounds(node)
-    [told] = answer.directories
-    codes = {topic.topic_id: {row.error_code for row in topic.partitions} for topic in told.topics}
+    [reported] = answer.directories
+    codes = {
+        topic.topic_id: {row.error_code for row in topic.partitions} for topic in reported.topics
+    }
     assert codes.pop(b"\x55" * 16) == {Code.UNKNOWN_TOPIC_ID}
     assert codes == {topic_id: {Code.NONE} for topic_id in ids}
     places = {
@@ -258,10 +260,10 @@ def test_many_topics_are_deleted_in_slices(node: Changed) -> None:
     answer = node.ask(request, 6)
     in_bounds(node)
     assert [row.name for row in answer.responses] == ["none", *names, None]
-    told = [row.error_code for row in answer.responses]
-    assert told[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
-    assert told[6] == told[-1] == Code.INVALID_REQUEST
-    assert set(told[1:6] + told[7:-1]) == {Code.NONE}
+    reported = [row.error_code for row in answer.responses]
+    assert reported[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert reported[6] == reported[-1] == Code.INVALID_REQUEST
+    assert set(reported[1:6] + reported[7:-1]) == {Code.NONE}
     assert names[5] in node.node.image.topics_by_name
     assert not set(names) - {names[5]} & set(node.node.image.topics_by_name)
 
@@ -277,29 +279,29 @@ def test_partitions_are_added_to_many_topics_in_slices(node: Changed) -> None:
     while not connection.answers:
         assert node.one_more()
     in_bounds(node)
-    told = {row.name: row.error_code for row in connection.answers[0].results}
-    assert list(told) == [*SOME, "none"]
-    assert told.pop("none") == Code.UNKNOWN_TOPIC_OR_PARTITION
-    assert told.pop(SOME[2]) == Code.INVALID_REQUEST  # it was asked for twice
-    assert set(told.values()) == {Code.NONE}
+    reported = {row.name: row.error_code for row in connection.answers[0].results}
+    assert list(reported) == [*SOME, "none"]
+    assert reported.pop("none") == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert reported.pop(SOME[2]) == Code.INVALID_REQUEST  # it was asked for twice
+    assert set(reported.values()) == {Code.NONE}
     image = node.node.image
     counts = [len(image.topics_by_name[name].partitions) for name in SOME]
     assert counts == [200, 200, 100, 200, 200, 200]
 
 
-@pytest.mark.parametrize("only_looks", [False, True])
+@pytest.mark.parametrize("only_checks", [False, True])
 def test_no_request_adds_more_partitions_than_it_may_whatever_portion_they_are_in(
-    node: Changed, monkeypatch: pytest.MonkeyPatch, only_looks: bool
+    node: Changed, monkeypatch: pytest.MonkeyPatch, only_checks: bool
 ) -> None:
     monkeypatch.setattr("firnline.controller.topics.PARTITIONS_PER_REQUEST_MAX", 250)
     growths = [
         CreatePartitionsTopic(name=name, count=PARTITIONS * 2, assignments=None) for name in SOME
     ]
-    request = CreatePartitionsRequest(topics=growths, timeout_ms=1000, validate_only=only_looks)
+    request = CreatePartitionsRequest(topics=growths, timeout_ms=1000, validate_only=only_checks)
     connection = node.begin(request, 3)
     node.pass_time(2_000)
-    told = [row.error_code for row in connection.answers[0].results]
-    assert told == [Code.NONE] * 2 + [Code.POLICY_VIOLATION] * 4
+    reported = [row.error_code for row in connection.answers[0].results]
+    assert reported == [Code.NONE] * 2 + [Code.POLICY_VIOLATION] * 4
 
 
 def test_a_large_topic_is_decided_on_and_prepared_in_slices(node: Changed) -> None:

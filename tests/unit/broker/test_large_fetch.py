@@ -64,8 +64,8 @@ class SlicingLeader(Leader):
         while self.one_more():
             pass
 
-    def _hear(self, side: Any, answer: FetchAnswer) -> None:
-        super()._hear(side, answer)
+    def _receive(self, side: Any, answer: FetchAnswer) -> None:
+        super()._receive(side, answer)
         for wanted, outcome in answer.outcomes:
             high = getattr(outcome, "high_watermark", None)
             if high is not None:
@@ -79,7 +79,7 @@ def leader(monkeypatch: pytest.MonkeyPatch) -> SlicingLeader:
     return SlicingLeader()
 
 
-def test_a_follower_that_was_told_an_older_high_watermark_does_not_rest_with_it(
+def test_a_follower_that_got_an_older_high_watermark_does_not_rest_with_it(
     leader: SlicingLeader,
 ) -> None:
     """Goal: consumers that read from a follower get the last record too (KIP-392). Method: the other
@@ -104,7 +104,7 @@ def test_a_follower_that_was_told_an_older_high_watermark_does_not_rest_with_it(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_follower_hears_of_every_high_watermark(leader: SlicingLeader, seed: int) -> None:
+def test_every_follower_learns_of_every_high_watermark(leader: SlicingLeader, seed: int) -> None:
     """Whatever the order of appends, Fetches and their slices: in the end each knows what is committed."""
     rng = random.Random(seed)
     for _ in range(150):
@@ -146,7 +146,7 @@ def test_a_follower_does_not_rest_in_a_partition_whose_files_failed_since_it_was
     leader.fetch(2, wait_ms=0)  # partition 0 is read
     leader.fail(0)
     leader.finish()
-    leader.told.clear()
+    leader.reported.clear()
     leader.fetch(2, wait_ms=0)
     leader.finish()
-    assert leader.told == [(2, [(0, Code.KAFKA_STORAGE_ERROR, 0, 0)])]
+    assert leader.reported == [(2, [(0, Code.KAFKA_STORAGE_ERROR, 0, 0)])]

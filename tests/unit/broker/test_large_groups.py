@@ -62,8 +62,8 @@ def test_hundreds_of_members_leave_in_one_request(small: LargeNode, hangs_up: bo
     assert [member.member_id for member in members(small)] == ids[:1]
     if not hangs_up:
         [answer] = connection.answers
-        told = [(row.member_id, row.error_code) for row in answer.members]
-        assert told == [("nobody", Code.UNKNOWN_MEMBER_ID), *((i, Code.NONE) for i in ids[1:])]
+        reported = [(row.member_id, row.error_code) for row in answer.members]
+        assert reported == [("nobody", Code.UNKNOWN_MEMBER_ID), *((i, Code.NONE) for i in ids[1:])]
 
 
 def test_a_coordinator_that_goes_says_of_nobody_that_it_left(small: LargeNode) -> None:
@@ -96,7 +96,7 @@ def test_an_assignment_of_very_many_members_is_taken_out_of_its_request_in_slice
 
     others = [small.begin(sync(each), 3) for each in ids[1:]]
     leader = small.begin(sync(ids[0], *rows), 3)
-    while not small.node.in_turns.step_name().startswith("_sync_many"):
+    while not small.node.sliced_tasks.step_name().startswith("_sync_many"):
         assert small.one_more()
     assert leader.answers == []
     if goes == "a member":
@@ -106,13 +106,13 @@ def test_an_assignment_of_very_many_members_is_taken_out_of_its_request_in_slice
         small.run(groups.unload_partition(groups.partition_for("g"), small.now_ms))
     small.finish()
     assert max(small.steps) < CALLS_MAX, sorted(small.steps)[-5:]
-    told = [connection.answers[0] for connection in (leader, *others) if connection.answers]
+    reported = [connection.answers[0] for connection in (leader, *others) if connection.answers]
     if goes is None:
-        assert [answer.assignment for answer in told] == [each.encode() for each in ids]
+        assert [answer.assignment for answer in reported] == [each.encode() for each in ids]
     elif goes == "a member":
         assert leader.answers[0].error_code == Code.REBALANCE_IN_PROGRESS
     else:
-        assert {answer.error_code for answer in told} == {Code.NOT_COORDINATOR}
+        assert {answer.error_code for answer in reported} == {Code.NOT_COORDINATOR}
 
 
 def test_an_assignment_of_a_thousand_members_is_no_long_step(small: LargeNode) -> None:
@@ -127,13 +127,13 @@ def test_an_assignment_of_a_thousand_members_is_no_long_step(small: LargeNode) -
     leader = small.begin(request, 3)
     small.finish()
     assert max(small.steps) < CALLS_MAX, sorted(small.steps)[-5:]
-    told = [connection.answers[0].assignment for connection in (leader, *others)]
-    assert told == [each.encode() for each in ids]
+    reported = [connection.answers[0].assignment for connection in (leader, *others)]
+    assert reported == [each.encode() for each in ids]
 
 
-@pytest.mark.parametrize("strangers", [0, 2_000])
+@pytest.mark.parametrize("unknown_members", [0, 2_000])
 def test_what_members_may_hold_bounds_what_a_leader_gives_them(
-    small: LargeNode, strangers: int
+    small: LargeNode, unknown_members: int
 ) -> None:
     """Goal: memory is bounded. Of rows of the same member, which holds the last of them, one counts."""
     [leader] = begin_members(small, 1)
@@ -142,7 +142,7 @@ def test_what_members_may_hold_bounds_what_a_leader_gives_them(
     def sync(size: int) -> Code:
         rows = [
             SyncGroupRequestAssignment(member_id=each, assignment=bytes(size))
-            for each in (leader, *([leader] * 20), *(f"nobody-{n}" for n in range(strangers)))
+            for each in (leader, *([leader] * 20), *(f"nobody-{n}" for n in range(unknown_members)))
         ]
         request = SyncGroupRequest(
             group_id="g", generation_id=1, member_id=leader, assignments=rows
@@ -151,11 +151,11 @@ def test_what_members_may_hold_bounds_what_a_leader_gives_them(
 
     room = 400_000
     groups.policy = replace(groups.policy, members_bytes_max=2 * groups.members_held_bytes + room)
-    names = strangers + 1
+    names = unknown_members + 1
     assert sync(room // names + 1) is Code.COORDINATOR_NOT_AVAILABLE
     assert groups.refused_members == 1
     assert sync(room // names) is Code.NONE
-    if not strangers:  # it replaces what it gave: as much again is no more
+    if not unknown_members:  # it replaces what it gave: as much again is no more
         assert sync(room) is Code.NONE
         assert sync(room + 1) is Code.COORDINATOR_NOT_AVAILABLE
 

@@ -280,7 +280,7 @@ def test_who_asks_for_little_does_not_wait_for_one_who_asks_for_much(node: Large
     assert large.answers
 
 
-def test_metadata_tells_of_one_moment_however_long_it_takes(small: LargeNode) -> None:
+def test_metadata_reports_one_moment_however_long_it_takes(small: LargeNode) -> None:
     """Goal: no client believes a cluster that never was. Method: topics come and go in between."""
     large = small.begin(*LARGE["metadata of all topics"])
     small.send_only(DeleteTopicsRequest(topic_names=[NAMES[5]], timeout_ms=1000), 4)
@@ -369,9 +369,9 @@ def test_records_are_deleted_in_slices_though_a_topic_goes_after_its_slice(
     small.finish()
     small.pass_time(1_000)
     [answer] = connection.answers
-    told = codes(answer)
-    assert told.pop(NAMES[0]) <= {Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_TOPIC_OR_PARTITION}
-    assert told == {name: {Code.NONE} for name in NAMES[1:6]}
+    reported = codes(answer)
+    assert reported.pop(NAMES[0]) <= {Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert reported == {name: {Code.NONE} for name in NAMES[1:6]}
     again = Harness(small.cut_power(), now_ms=small.now_ms)
     again.pass_time(1_000)  # its logs are opened in the pool
     assert [again.offset(-2, topic=name) for name in NAMES[1:6]] == [(Code.NONE, 1)] * 5
@@ -412,8 +412,8 @@ def test_many_groups_are_deleted_in_slices(small: LargeNode, hangs_up: bool) -> 
     assert max(small.steps) < CALLS_MAX, small.steps
     assert small.ask(ListGroupsRequest(), 4).groups == []
     if not hangs_up:
-        told = {row.group_id: row.error_code for row in connection.answers[0].results}
-        assert told == {"not-there": Code.GROUP_ID_NOT_FOUND, **dict.fromkeys(names, Code.NONE)}
+        reported = {row.group_id: row.error_code for row in connection.answers[0].results}
+        assert reported == {"not-there": Code.GROUP_ID_NOT_FOUND, **dict.fromkeys(names, Code.NONE)}
 
 
 @pytest.mark.parametrize("hangs_up", [False, True])
@@ -427,10 +427,10 @@ def test_offsets_of_many_partitions_are_all_committed(small: LargeNode, hangs_up
     if not hangs_up:
         assert codes(connection.answers[0]) == {name: {Code.NONE} for name in NAMES[:6]}
     [group] = small.ask(fetch_offsets("g"), 8).groups
-    told = {
+    reported = {
         (t.name, p.partition_index): p.committed_offset for t in group.topics for p in t.partitions
     }
-    assert told == {(name, n): 1 for name in NAMES[:6] for n in range(PARTITIONS)}
+    assert reported == {(name, n): 1 for name in NAMES[:6] for n in range(PARTITIONS)}
     assert [t.name for t in group.topics] == NAMES[:6]
 
 
@@ -462,7 +462,7 @@ def test_a_member_fenced_meanwhile_commits_nothing_more(small: LargeNode) -> Non
     assert set(rows[100:]) == {Code.NOT_COORDINATOR}
 
 
-def test_half_of_the_offsets_are_never_told_as_all(small: LargeNode) -> None:
+def test_half_of_the_offsets_are_never_reported_as_all(small: LargeNode) -> None:
     """Goal: no consumer begins anew where it had an offset. Method: the coordinator goes between slices."""
     begin_groups(small, 0)
     small.ask(commit("g", NAMES[:6]), 8)
@@ -473,8 +473,8 @@ def test_half_of_the_offsets_are_never_told_as_all(small: LargeNode) -> None:
         small.run(groups.unload_partition(groups.partition_for("g"), small.now_ms))
         small.finish()
         [answer] = connection.answers
-        told = answer.groups[0] if version >= 8 else answer
-        assert (told.error_code, told.topics) == (Code.NOT_COORDINATOR, [])
+        reported = answer.groups[0] if version >= 8 else answer
+        assert (reported.error_code, reported.topics) == (Code.NOT_COORDINATOR, [])
         small.run(
             groups.load_partition(groups.partition_for("g"), [], lambda e, t: [], small.now_ms)
         )
@@ -569,9 +569,9 @@ def test_a_large_fetch_that_waits_is_answered_when_records_come(small: LargeNode
     more = FetchRequest(
         session_id=answer.session_id, session_epoch=1, min_bytes=1, max_bytes=1 << 20, topics=[]
     )
-    told = small.ask(more, 12)
-    assert read(told).keys() == {(NAMES[4], 7), (NAMES[5], 8)}  # no new position was sent
-    assert sum(len(topic.partitions) for topic in told.responses) == 2
+    reported = small.ask(more, 12)
+    assert read(reported).keys() == {(NAMES[4], 7), (NAMES[5], 8)}  # no new position was sent
+    assert sum(len(topic.partitions) for topic in reported.responses) == 2
 
 
 def test_a_fetch_of_who_has_hung_up_waits_nowhere(small: LargeNode) -> None:
@@ -595,9 +595,9 @@ def test_a_leader_that_resigns_while_it_reads_says_so_of_what_is_left(small: Lar
     small.finish()
     [answer] = connection.answers
     assert read(answer).keys() == {(NAMES[0], 0)}
-    told = {t.topic: {row.error_code for row in t.partitions} for t in answer.responses}
-    assert told.pop(NAMES[4]) == {Code.NOT_LEADER_OR_FOLLOWER}
-    assert set().union(*told.values()) == {Code.NONE}
+    reported = {t.topic: {row.error_code for row in t.partitions} for t in answer.responses}
+    assert reported.pop(NAMES[4]) == {Code.NOT_LEADER_OR_FOLLOWER}
+    assert set().union(*reported.values()) == {Code.NONE}
 
 
 # ----------------------------------------------------------------------------------- the cluster
@@ -622,10 +622,10 @@ def test_settings_of_many_topics_are_altered_in_slices(small: LargeNode) -> None
     answer = small.ask(altering(*names, names[7], "not-there"), 1)
     assert max(small.steps) < CALLS_MAX, small.steps
     assert [row.resource_name for row in answer.responses] == [*names, names[7], "not-there"]
-    told = [row.error_code for row in answer.responses]
-    assert told[7] == told[200] == Code.INVALID_REQUEST  # it is named twice
-    assert told[201] == Code.UNKNOWN_TOPIC_OR_PARTITION
-    assert set(told[:7] + told[8:200]) == {Code.NONE}
+    reported = [row.error_code for row in answer.responses]
+    assert reported[7] == reported[200] == Code.INVALID_REQUEST  # it is named twice
+    assert reported[201] == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert set(reported[:7] + reported[8:200]) == {Code.NONE}
     image = small.node.image
     assert dict(image.config(2, names[199])) == {"retention.ms": "86400000"}
     assert dict(image.config(2, names[7])) == {}
@@ -638,29 +638,29 @@ def creating(*names: str, partitions: int = 5, **more: Any) -> CreateTopicsReque
     return CreateTopicsRequest(topics=topics, timeout_ms=1000, **more)
 
 
-@pytest.mark.parametrize("only_looks", [False, True])
-def test_many_topics_are_created_in_slices(small: LargeNode, only_looks: bool) -> None:
+@pytest.mark.parametrize("only_checks", [False, True])
+def test_many_topics_are_created_in_slices(small: LargeNode, only_checks: bool) -> None:
     """Goal: the controller serves others meanwhile. Method: count the calls of what is decided and written,
     and of what is answered; topics whose names collide are far apart in the request."""
     small.ask(creating("warm"), 7)
     small.pass_time(1_000)
     names = [f"c{n:03d}" for n in range(120)]
     asked = ["a_b", "warm", *names, "a.b", names[7]]
-    request = creating(*asked, validate_only=only_looks)
+    request = creating(*asked, validate_only=only_checks)
     connection = small.begin(request, 7)
     first = small.steps[0]
     while not connection.answers:
         assert small.one_more()
     [answer] = connection.answers
     assert first < CALLS_MAX
-    told = {row.name: row.error_code for row in answer.topics}
-    assert list(told) == list(dict.fromkeys(asked))
-    assert told.pop("warm") == Code.TOPIC_ALREADY_EXISTS
-    assert told.pop("a.b") == Code.INVALID_TOPIC_EXCEPTION
-    assert told.pop(names[7]) == Code.INVALID_REQUEST  # it was asked for twice
-    assert set(told.values()) == {Code.NONE}
+    reported = {row.name: row.error_code for row in answer.topics}
+    assert list(reported) == list(dict.fromkeys(asked))
+    assert reported.pop("warm") == Code.TOPIC_ALREADY_EXISTS
+    assert reported.pop("a.b") == Code.INVALID_TOPIC_EXCEPTION
+    assert reported.pop(names[7]) == Code.INVALID_REQUEST  # it was asked for twice
+    assert set(reported.values()) == {Code.NONE}
     made = {name for name in small.node.image.topics_by_name if name in asked}
-    assert made == ({"warm"} if only_looks else {"warm", *told})
+    assert made == ({"warm"} if only_checks else {"warm", *reported})
 
 
 @pytest.mark.parametrize("other", ["big", "another"])

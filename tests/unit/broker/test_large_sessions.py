@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID
 from firnline.base.limits import SESSION_PARTITIONS_MAX
@@ -81,7 +81,7 @@ def test_a_large_session_is_begun_changed_and_emptied_in_slices(
 
 
 def begun(s: FetchSessions, count: int = 2_500) -> int:
-    found = whole(in_steps(s, 0, 0, count))
+    found = run_to_completion(in_steps(s, 0, 0, count))
     assert isinstance(found, Full)
     return found.session_id
 
@@ -122,7 +122,7 @@ def test_nobody_goes_on_with_a_session_that_is_being_changed(epoch: int) -> None
     steps = in_steps(s, session_id, 1, 2_500, forgotten=1_000)
     next(steps)
     assert code(other(s, session_id, epoch, want(0))) == Code.INVALID_FETCH_SESSION_EPOCH
-    found = whole(steps)
+    found = run_to_completion(steps)
     assert found.session_id == session_id
     assert [each.index for each in found.wanted] == list(range(1_000, 2_500))
     assert {each.fetch_offset for each in found.wanted} == {7}
@@ -172,21 +172,21 @@ def test_a_session_that_goes_while_it_is_changed_is_not_found(closes: bool, hang
     if hangs_up:
         steps.close()
     else:
-        assert code(whole(steps)) == Code.FETCH_SESSION_ID_NOT_FOUND
+        assert code(run_to_completion(steps)) == Code.FETCH_SESSION_ID_NOT_FOUND
     assert (len(s), s.partitions) == ((0, 0) if closes else (1, 1))
 
 
 def test_what_a_session_may_hold_is_the_same_in_steps() -> None:
     s = sessions()
-    assert isinstance(whole(in_steps(s, 0, 0, SESSION_PARTITIONS_MAX + 1)), Sessionless)
+    assert isinstance(run_to_completion(in_steps(s, 0, 0, SESSION_PARTITIONS_MAX + 1)), Sessionless)
     session_id = begun(s, 10)
-    grown = whole(in_steps(s, session_id, 1, SESSION_PARTITIONS_MAX + 1))
+    grown = run_to_completion(in_steps(s, session_id, 1, SESSION_PARTITIONS_MAX + 1))
     assert code(grown) == Code.FETCH_SESSION_ID_NOT_FOUND
     assert (len(s), s.partitions, s.refused) == (0, 0, 2)
     session_id = begun(s, 10)
     # What is forgotten with it makes room, as in one step.
     more = in_steps(s, session_id, 1, SESSION_PARTITIONS_MAX + 1, forgotten=10)
-    assert whole(more).session_id == session_id
+    assert run_to_completion(more).session_id == session_id
     assert s.partitions == SESSION_PARTITIONS_MAX - 9
 
 
@@ -210,7 +210,9 @@ def test_in_steps_all_is_as_in_one(seed: int, monkeypatch: pytest.MonkeyPatch) -
             if each is one:
                 found.append(each.context(*how, wanted, forgotten, **more))
             else:
-                found.append(whole(each.context_in_steps(*how, wanted, forgotten, **more)))
+                found.append(
+                    run_to_completion(each.context_in_steps(*how, wanted, forgotten, **more))
+                )
         assert seen(found[0]) == seen(found[1])
         assert (len(one), one.partitions, one.refused) == (
             len(steps),

@@ -116,12 +116,12 @@ def test_an_address_that_took_all_the_room_to_wait_in_makes_room_for_another(
 
 def test_a_large_fetch_whose_client_hangs_up_gives_its_room_back(small: LargeNode) -> None:
     connection: Any = small.begin(fetch(COUNT), 12)
-    told: list[Callable[[int], Effects]] = []
-    connection.when_gone = lambda turn, abandon: told.append(abandon)
+    notified: list[Callable[[int], Effects]] = []
+    connection.when_gone = lambda turn, abandon: notified.append(abandon)
     small.finish()
     assert small.node.fetching.large_waiters.partitions == COUNT
     connection.closed = True
-    small.run(told.pop()(small.now_ms))
+    small.run(notified.pop()(small.now_ms))
     assert small.node.fetching.large_waiters.partitions == 0
     small.finish()
     assert waiting(small) == 0

@@ -87,9 +87,9 @@ def test_a_fetch_stops_waiting_at_many_partitions_in_slices(
             assert small.one_more()
         connection.closed = True
     else:
-        told: list[Callable[[int], Effects]] = []
+        notified: list[Callable[[int], Effects]] = []
         connection = small.begin(fetch(-1, NAMES[:6], min_bytes=1, max_wait_ms=500), 12)
-        connection.when_gone = lambda turn, abandon: told.append(abandon)
+        connection.when_gone = lambda turn, abandon: notified.append(abandon)
         while not is_waiting(small):
             assert small.one_more()
         if ends == "records come":
@@ -98,14 +98,14 @@ def test_a_fetch_stops_waiting_at_many_partitions_in_slices(
             small.now_ms += 500
         else:
             connection.closed = True
-            small.run(small._step(told.pop(), small.now_ms))
+            small.run(small._step(notified.pop(), small.now_ms))
     small.finish()
     assert max(left) == AT_ONCE
     assert waiting(small) == small.node.fetching.large_waiters.partitions == 0
     assert len(connection.answers) == (not connection.closed)
 
 
-def test_who_has_stopped_waiting_is_told_of_nothing_more(small: LargeNode) -> None:
+def test_who_has_stopped_waiting_is_notified_of_nothing_more(small: LargeNode) -> None:
     """Goal: one answer to one request. Method: records come, and partitions are led elsewhere or go, before
     they have let go of the Fetch."""
     connection = wait(small)

@@ -121,7 +121,7 @@ def alone(rig: Rig) -> int:
     return last
 
 
-def test_the_last_in_sync_replica_is_waited_for_and_leads_when_it_is_mended() -> None:
+def test_the_last_in_sync_replica_is_waited_for_and_leads_when_it_is_repaired() -> None:
     rig = filled()
     last = alone(rig)
     damaged(rig, last)
@@ -178,19 +178,19 @@ def test_the_last_in_sync_replica_does_not_lead_without_its_files() -> None:
     assert produce(rig, "anew").error_code == 0
 
 
-def test_a_replica_that_cannot_be_opened_and_was_never_told_is_told_as_lost() -> None:
+def test_a_replica_that_cannot_be_opened_and_was_never_reported_is_reported_as_lost() -> None:
     """Metadata has it in no directory, so the heartbeat that tells of the failed one says nothing of it."""
     rig = two_directories()
     lost = BROKERS[0]
     index = index_in(rig, lost, "/two")
     send = rig.send
 
-    def untold(asker: Any, effect: Any) -> None:
+    def unreported(asker: Any, effect: Any) -> None:
         if not isinstance(effect.request, AssignReplicasToDirsRequest):
             send(asker, effect)
 
     rig.until(lambda: LOST_DIRECTORY != directory(rig, lost) != UNASSIGNED_DIRECTORY)
-    rig.send = untold  # type: ignore[method-assign]
+    rig.send = unreported  # type: ignore[method-assign]
     made = rig.create_topic(4, "u", replicas=3, partitions=4)
     assert made.error_code == 0, made
     rig.until(lambda: all(("u", number) in rig[lost].broker.partitions for number in range(4)))
@@ -217,7 +217,7 @@ def strays(rig: Rig, node_id: int) -> list[str]:
     return [name for name in rig[node_id].fs.list_dir(DATA) if name.endswith("-stray")]
 
 
-def test_a_replica_that_was_moved_away_while_its_broker_was_down_is_kept_aside() -> None:
+def test_a_replica_that_was_moved_away_while_its_broker_was_down_is_kept_as_a_stray() -> None:
     """Nothing took it out of use: it filled the disk for ever, and no stop was a clean one any more."""
     rig = filled()
     away = next(n for n in BROKERS if n != leader(rig))
@@ -231,14 +231,14 @@ def test_a_replica_that_was_moved_away_while_its_broker_was_down_is_kept_aside()
     assert rig.ask(others[0], request, 0).error_code == 0
     rig.until(lambda: sorted(state(rig).replicas) == others)
     start(rig, away)
-    [aside] = strays(rig, away)
-    assert aside.startswith("t-0.")
+    [stray_path] = strays(rig, away)
+    assert stray_path.startswith("t-0.")
     assert not rig[away].fs.exists(PATH)
-    [line] = [line for line in rig[away].warnings if aside in line]
+    [line] = [line for line in rig[away].warnings if stray_path in line]
     assert "moved" in line
     start_again(rig, away)
-    assert strays(rig, away) == [aside]
-    assert not [line for line in rig[away].warnings if aside in line], "it is said once"
+    assert strays(rig, away) == [stray_path]
+    assert not [line for line in rig[away].warnings if stray_path in line], "it is said once"
     assert all(strays(rig, n) == [] for n in others)
 
 

@@ -266,16 +266,16 @@ def test_groups_are_loaded_once_while_nobody_else_leads_them() -> None:
     assert len(loaded) == 4
 
 
-def test_an_append_to_a_partition_that_is_not_here_is_told_so() -> None:
+def test_an_append_to_a_partition_that_is_not_here_learns_so() -> None:
     harness = Harness()
-    told: list[object] = []
+    notified: list[object] = []
     effect = Append(
         topic_partition=TopicPartition("__consumer_offsets", 0),
         batch=batch("a"),
-        then=lambda outcome, now: told.append(outcome) or [],  # type: ignore[func-returns-value]
+        then=lambda outcome, now: notified.append(outcome) or [],  # type: ignore[func-returns-value]
     )
     harness.run([effect])
-    assert [outcome.code for outcome in told] == [Code.UNKNOWN_TOPIC_OR_PARTITION]  # type: ignore[attr-defined]
+    assert [outcome.code for outcome in notified] == [Code.UNKNOWN_TOPIC_OR_PARTITION]  # type: ignore[attr-defined]
 
 
 def test_an_effect_nobody_knows_is_our_bug() -> None:
@@ -312,7 +312,7 @@ def test_requests_are_answered_while_a_thousand_partitions_are_made() -> None:
     assert harness.produced("a", topic="big", index=999).error_code == 0
 
 
-def test_a_new_topic_may_be_used_by_whoever_was_told_of_it() -> None:
+def test_a_new_topic_may_be_used_by_whoever_learnt_of_it() -> None:
     harness = Harness()
     harness.holds_work = True
     wanted = CreatableTopic(name="t", num_partitions=3, replication_factor=1)

@@ -70,8 +70,8 @@ def test_a_start_names_what_nobody_can_read_and_serves_all_else(topic: str) -> N
     with shown(fresh) as exporter:
         found = scrape(exporter)
     assert found["firnline_unreadable_records", topic] == len(partitions)
-    told = fresh.ask(ClusterStatusRequest(topics=[]), 0).unreadable
-    assert [(row.topic, row.records) for row in told] == [(topic, len(partitions))]
+    raised = fresh.ask(ClusterStatusRequest(topics=[]), 0).unreadable
+    assert [(row.topic, row.records) for row in raised] == [(topic, len(partitions))]
 
 
 @given(st.sampled_from([GROUPS, TIER]), st.lists(ANY, min_size=1, max_size=4))
@@ -111,6 +111,6 @@ def test_metadata_that_cannot_be_read_stops_its_node_in_words(batch: bytearray) 
     assert count > 0
     file.append(bytes(data))
     file.close()
-    with pytest.raises(StorageError, match="what this release cannot act on") as told:
+    with pytest.raises(StorageError, match="what this release cannot act on") as raised:
         Harness(fs, store=store, now_ms=harness.now_ms)
-    assert f"offset={last.next_offset}" in str(told.value)
+    assert f"offset={last.next_offset}" in str(raised.value)

@@ -172,7 +172,7 @@ def test_a_failed_flush_is_no_success_and_ends_the_partition() -> None:
     assert log_of(p).flushed_to == 0
 
 
-def test_a_failed_write_is_told_to_whoever_keeps_the_directories() -> None:
+def test_a_failed_write_is_reported_to_whoever_keeps_the_directories() -> None:
     p = partition()
     log_of(p).fail_next = True
     producer = Producer()

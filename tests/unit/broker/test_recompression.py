@@ -18,8 +18,8 @@ from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, NONE, ZSTD
 from firnline.replica.partition import Partition
+from tests.worlds.decoded import all_records
 from tests.worlds.harness import Connection, Harness
-from tests.worlds.whole import all_records
 
 SMALL, LARGE = b"v" * 100, bytes(range(256)) * 400
 VERSION = 9
@@ -106,8 +106,10 @@ def test_the_short_way_leaves_alone_what_is_to_be_compressed_again(node: Harness
     for codec, is_taken in ((ZSTD, True), (NONE, False), (GZIP, False)):
         frame = request(of(SMALL, codec)).write(VERSION)
         header = bytes([0, 0, 0, VERSION, 0, 0, 0, 1, 0, 0, 0])
-        whole = bytearray((len(header) + len(frame)).to_bytes(4, "big") + header + frame)
-        answer = node.dispatcher.at_once(Connection(), memoryview(whole), len(whole), node.now_ms)
+        complete = bytearray((len(header) + len(frame)).to_bytes(4, "big") + header + frame)
+        answer = node.dispatcher.at_once(
+            Connection(), memoryview(complete), len(complete), node.now_ms
+        )
         assert (answer is not None) == is_taken, codec
 
 
@@ -143,7 +145,7 @@ def test_its_connection_takes_up_no_other_request_until_it_is_done(node: Harness
     frame = bytearray(request(of()).write(VERSION))
     header = bytes([0, 0, 0, VERSION, 0, 0, 0, 1, 0, 0, 0])
     node.run(node.dispatcher.on_frame(connection, memoryview(header + frame), node.now_ms))  # type: ignore[arg-type]
-    context = node.dispatcher.in_turns
+    context = node.dispatcher.sliced_request
     assert context is not None
     ended: list[int] = []
     context.on_end = lambda: ended.append(len(connection.answers))
@@ -267,7 +269,7 @@ def test_what_comes_after_batches_that_are_compressed_keeps_its_place(node: Harn
     assert stored(node) == [(place, ZSTD, b"%d" % n * 3_000) for place, n in enumerate(kept)]
 
 
-def test_too_many_that_wait_are_told_to_send_it_again(node: Harness) -> None:
+def test_too_many_that_wait_shall_send_it_again(node: Harness) -> None:
     waits = send(node, of())
     submit = node.work.pop()
     node.run(submit.then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED), node.now_ms))
@@ -275,7 +277,7 @@ def test_too_many_that_wait_are_told_to_send_it_again(node: Harness) -> None:
     assert said(waits) == [(Code.REQUEST_TIMED_OUT, -1)]
 
 
-def test_a_bug_in_a_thread_is_told_and_costs_one_connection(node: Harness) -> None:
+def test_a_bug_in_a_thread_is_reported_and_costs_one_connection(node: Harness) -> None:
     send(node, of())
     submit = node.work.pop()
     node.run(submit.then(ZeroDivisionError(), node.now_ms))

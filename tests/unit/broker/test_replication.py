@@ -302,7 +302,7 @@ def test_a_follower_that_is_fenced_is_not_waited_for() -> None:
     assert isr(rig) == (head,)
 
 
-def test_a_deletion_that_waits_is_told_when_the_leader_leads_no_more() -> None:
+def test_a_deletion_that_waits_is_notified_when_the_leader_leads_no_more() -> None:
     rig = three_written()
     head = leader(rig)
     assert head is not None

@@ -81,7 +81,7 @@ class Leader:
             on_follower=self._propose,
         )
         self.followers = {n: Session(n) for n in FOLLOWERS}
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
 
     def _partition(self, index: int) -> Partition:
         log: Any = ListLog("t", index, TOPIC_ID)
@@ -94,7 +94,7 @@ class Leader:
         return made
 
     def _propose(self, partition: Partition, now_ms: int) -> Effects:
-        self.told.append(("proposes", partition.proposed))
+        self.reported.append(("proposes", partition.proposed))
         return []
 
     # ---- what may happen
@@ -129,15 +129,15 @@ class Leader:
         side.epoch += 1
 
         def answer(found: FetchAnswer) -> Effects:
-            self._hear(side, found)
+            self._receive(side, found)
             return []
 
         self.world.run(self.fetching.fetch(ask, answer, self.world.now_ms))
 
-    def _hear(self, side: Session, answer: FetchAnswer) -> None:
+    def _receive(self, side: Session, answer: FetchAnswer) -> None:
         side.is_waiting = False
         if answer.error is not None:
-            self.told.append((side.replica_id, answer.error.code))
+            self.reported.append((side.replica_id, answer.error.code))
             self.begin_anew(side.replica_id)
             return
         side.session_id = answer.session_id
@@ -154,7 +154,7 @@ class Leader:
                 rows.append((wanted.index, code, 0, 0))  # type: ignore[arg-type]
                 side.at[wanted.index] = self.partitions[wanted.index].log.log_end_offset
                 side.news.add(wanted.index)
-        self.told.append((side.replica_id, rows))
+        self.reported.append((side.replica_id, rows))
 
     def begin_anew(self, replica_id: int) -> None:
         side = self.followers[replica_id]
@@ -290,7 +290,7 @@ def test_a_leader_whose_partitions_rest_says_and_knows_what_one_that_reads_them_
         story.append(step)
         for leader in (resting, reading):
             do(leader, *step)
-        assert resting.told == reading.told, story[-12:]
+        assert resting.reported == reading.reported, story[-12:]
         assert resting.state() == reading.state(), story[-12:]
         assert {*resting.world.timers} == {*reading.world.timers}
 
@@ -322,10 +322,10 @@ def test_a_fetch_without_news_reads_no_partition(
     quiet: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = count_reads(monkeypatch)
-    quiet.told.clear()
+    quiet.reported.clear()
     quiet.fetch(2)
     quiet.world.pass_time(WAIT_MS)
-    assert quiet.told == [(2, [])]
+    assert quiet.reported == [(2, [])]
     assert seen == []
 
 
@@ -334,9 +334,9 @@ def test_only_what_grew_is_read_and_it_ends_the_wait(
 ) -> None:
     quiet.fetch(2)
     seen = count_reads(monkeypatch)
-    quiet.told.clear()
+    quiet.reported.clear()
     quiet.append(3)
-    assert [(who, [row[0] for row in rows]) for who, rows in quiet.told] == [(2, [3])]
+    assert [(who, [row[0] for row in rows]) for who, rows in quiet.reported] == [(2, [3])]
     assert seen == [3]
 
 
@@ -366,9 +366,9 @@ def test_a_follower_that_said_nothing_in_a_new_leader_epoch_does_not_rest(quiet:
 
 def test_the_dead_incarnation_of_a_follower_that_rests_is_refused(quiet: Leader) -> None:
     quiet.restart(2)
-    quiet.told.clear()
+    quiet.reported.clear()
     quiet.fetch(2, wait_ms=0)
-    ((_, rows),) = quiet.told
+    ((_, rows),) = quiet.reported
     assert [row[1] for row in rows] == [Code.NOT_LEADER_OR_FOLLOWER] * COUNT
     assert quiet.hosted.by_name[TopicPartition("t", 0)] is quiet.partitions[0]
 

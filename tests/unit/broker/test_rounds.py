@@ -133,7 +133,7 @@ def test_unclean_elections_are_tried_again_by_the_clock() -> None:
     assert partition(rig).leader == 5
 
 
-def test_an_unclean_election_is_told_and_counted_also_while_the_last_one_is_not_over() -> None:
+def test_an_unclean_election_is_reported_and_counted_also_while_the_last_one_is_not_over() -> None:
     """rel-R5: records were given up; an operator has to see which partition, and how often."""
     rig = stage(**SILENCE, **{"unclean.leader.election.interval.ms": "20000"})
     fence(rig, 4)
@@ -157,7 +157,7 @@ def test_an_unclean_election_is_told_and_counted_also_while_the_last_one_is_not_
     assert sum("unclean" in line for line in rig[1].warnings) == 2
 
 
-def test_a_last_replica_that_leads_again_is_told_of_once_for_all_its_partitions() -> None:
+def test_a_last_replica_that_leads_again_is_reported_once_for_all_its_partitions() -> None:
     """rel-R5: if its disk lost anything while it was away, nobody else has it, or will say so."""
     rig = stage(**SILENCE)
     for number in range(7):
@@ -225,8 +225,8 @@ def test_a_new_active_controller_finishes_with_a_failed_directory_by_itself(
 ) -> None:
     """As soon as it hears of it; the directory is written down already, by the one before."""
     monkeypatch.setattr(sweeps, "CHANGES_PER_PART_MAX", 2)
-    monkeypatch.setattr(sweeps, "LOOKS_PER_PART_MAX", 2)
-    monkeypatch.setattr(sweeps, "_LOOKS_PER_STEP", 2)
+    monkeypatch.setattr(sweeps, "CHECKS_PER_PART_MAX", 2)
+    monkeypatch.setattr(sweeps, "_CHECKS_PER_STEP", 2)
     rig = stage(**(SILENCE if is_found_at_once else {"broker.session.timeout.ms": "9000"}))
     good, bad = b"G" * 16, b"B" * 16
     put(rig, r.BrokerRegistrationChangeRecord(broker_id=4, broker_epoch=1, log_dirs=(good,)))
@@ -248,9 +248,9 @@ def test_a_new_active_controller_finishes_with_a_failed_directory_by_itself(
         ]
         put(rig, *where)
     controller = rig[1].controller
-    beat = Heartbeat(4, 1, controller.image.offset, offline_log_dirs=(bad,))
+    heartbeat = Heartbeat(4, 1, controller.image.offset, offline_log_dirs=(bad,))
     before = controller.image
-    decide(rig, controller.controller.heartbeat(beat, rig.now_ms))
+    decide(rig, controller.controller.heartbeat(heartbeat, rig.now_ms))
     assert (controller.image is before) is not is_found_at_once
     rig.pass_time(4_000)
     for topic_id, topic in controller.image.topics_by_id.items():

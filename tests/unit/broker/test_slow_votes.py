@@ -62,7 +62,9 @@ def with_a_vote_that_hangs() -> tuple[Rig, Member, int, list[Any]]:
     return rig, member, index, ask_for_a_vote(rig, member)
 
 
-def test_partitions_are_served_while_a_vote_waits_for_its_disk_and_it_is_told_to_nobody() -> None:
+def test_partitions_are_served_while_a_vote_waits_for_its_disk_and_it_is_reported_to_nobody() -> (
+    None
+):
     rig, member, index, answers = with_a_vote_that_hangs()
     rig.pass_time(1_000)
     assert len(member.on_hold) == 1, "one save, and no second before it is done"

@@ -219,7 +219,7 @@ def test_no_job_writes_to_a_log_that_is_being_closed(monkeypatch: pytest.MonkeyP
     assert asked == []
 
 
-def test_what_is_put_aside_while_the_node_runs_is_named_once() -> None:
+def test_what_is_renamed_to_stray_while_the_node_runs_is_named_once() -> None:
     """The condemned directory of a topic that was made anew, of which the disk refused the name."""
     harness = Harness()
     harness.create_topic()
@@ -227,9 +227,9 @@ def test_what_is_put_aside_while_the_node_runs_is_named_once() -> None:
     (directory,) = storage.directories
     log = harness.node.hosted.by_name[TopicPartition("t", 0)].log
     directory.let_go(log)
-    path = directory.put_aside(log.topic_partition)
-    told = [line for effect in storage._checkpoint(harness.now_ms) for line in said(effect)]
-    assert len([line for line in told if path in line]) == 1
+    path = directory.rename_to_stray(log.topic_partition)
+    reported = [line for effect in storage._checkpoint(harness.now_ms) for line in said(effect)]
+    assert len([line for line in reported if path in line]) == 1
     assert [line for effect in storage._checkpoint(harness.now_ms) for line in said(effect)] == []
 
 

@@ -36,7 +36,7 @@ def test_a_record_that_the_power_can_take_is_not_believed_yet() -> None:
     assert found.read(0, 1, 1 << 20) == log.batches[1][1]
 
 
-def test_nothing_is_told_before_what_earlier_epochs_left_is_on_disk() -> None:
+def test_nothing_is_reported_before_what_earlier_epochs_left_is_on_disk() -> None:
     """Who is told of a part of it takes a finished copy for none, and copies again."""
     found, log = feed("auto")
     log.epochs.pairs = [(1, 0), (3, 2)]
@@ -132,7 +132,7 @@ class Elsewhere:
         self.grown += 1
         return []
 
-    def tell(self, outcome: Any) -> tuple[str, Any]:
+    def report(self, outcome: Any) -> tuple[str, Any]:
         what, asked, then = self.asked.pop(0)
         then(outcome, 0)
         return what, asked
@@ -157,23 +157,23 @@ def test_what_another_broker_leads_is_fetched_from_it() -> None:
     others = Elsewhere()
     others.catch_up()
     assert others.feed.bounds(0) is None
-    assert others.tell({0: 2}) == ("offsets", (2, {0: 5}, -1))
-    assert others.tell((0, some_records(2))) == ("records", (2, 0))
+    assert others.report({0: 2}) == ("offsets", (2, {0: 5}, -1))
+    assert others.report((0, some_records(2))) == ("records", (2, 0))
     assert (others.grown, others.feed.bounds(0)) == (1, (0, 2))
     assert others.feed.read(0, 0, 1 << 20) == some_records(2)
     assert others.feed.read(0, 1, 1 << 20) == some_records(1, 1)
     assert len(others.feed.read(0, 0, 1)) == len(some_records(1)), "a step at a time"
     assert others.asked == []
     others.catch_up(2)
-    others.tell({0: 2})
+    others.report({0: 2})
     assert (others.grown, others.asked) == (2, []), "that there is nothing more is news, too"
 
 
 def test_records_that_were_committed_while_others_were_fetched_are_no_loss() -> None:
     others = Elsewhere()
     others.catch_up()
-    others.tell({0: 1})
-    others.tell((0, some_records(3)))
+    others.report({0: 1})
+    others.report((0, some_records(3)))
     assert others.feed.bounds(0) == (0, 3)
 
 
@@ -182,9 +182,9 @@ def test_an_answer_from_before_the_question_is_none() -> None:
     others = Elsewhere()
     others.catch_up()
     others.catch_up(is_fresh=True)
-    others.tell({0: 0})
+    others.report({0: 0})
     assert (others.feed.bounds(0), others.grown) == (None, 0)
-    others.tell({0: 0})
+    others.report({0: 0})
     assert (others.feed.bounds(0), others.grown) == ((0, 0), 1)
     assert others.asked == []
     others.catch_up()
@@ -196,12 +196,12 @@ def test_an_answer_from_before_the_question_is_none() -> None:
 def test_a_new_leader_is_asked_before_it_is_believed() -> None:
     others = Elsewhere()
     others.catch_up()
-    others.tell({0: 0})
+    others.report({0: 0})
     assert others.feed.bounds(0) == (0, 0)
     others.leader = (3, 6)
     assert others.feed.bounds(0) is None
     others.catch_up()
-    assert others.tell({0: 0}) == ("offsets", (3, {0: 6}, -1))
+    assert others.report({0: 0}) == ("offsets", (3, {0: 6}, -1))
     assert others.feed.bounds(0) == (0, 0)
     others.leader = None
     others.catch_up()
@@ -226,11 +226,11 @@ def test_nobody_waits_for_a_leader_that_is_no_more() -> None:
 def test_an_error_is_asked_about_with_the_next_poll() -> None:
     others = Elsewhere()
     others.catch_up()
-    others.tell({0: KafkaError(Code.OFFSET_NOT_AVAILABLE)})
+    others.report({0: KafkaError(Code.OFFSET_NOT_AVAILABLE)})
     assert (others.feed.bounds(0), others.grown, others.asked) == (None, 0, [])
     others.catch_up()
-    others.tell({0: 1})
-    others.tell(KafkaError(Code.NETWORK_EXCEPTION))
+    others.report({0: 1})
+    others.report(KafkaError(Code.NETWORK_EXCEPTION))
     assert (others.grown, others.asked) == (0, [])
     others.catch_up()
     assert len(others.asked) == 1
@@ -239,9 +239,9 @@ def test_an_error_is_asked_about_with_the_next_poll() -> None:
 def test_what_retention_took_from_the_metadata_is_passed_over() -> None:
     others = Elsewhere()
     others.catch_up()
-    others.tell({0: 9})
-    others.tell(KafkaError(Code.OFFSET_OUT_OF_RANGE))
-    assert others.tell({0: 7}) == ("offsets", (2, {0: 5}, -2))
+    others.report({0: 9})
+    others.report(KafkaError(Code.OFFSET_OUT_OF_RANGE))
+    assert others.report({0: 7}) == ("offsets", (2, {0: 5}, -2))
     assert (others.feed.bounds(0), others.grown) == ((7, 9), 1)
 
 
@@ -252,7 +252,7 @@ def test_a_record_goes_to_the_leader_elsewhere() -> None:
         0, bytearray(b"x"), lambda result, now_ms: got.append(result) or [], 0
     )
     assert sent == []
-    assert others.tell("placed") == ("append", (2, 0))
+    assert others.report("placed") == ("append", (2, 0))
     assert got == ["placed"]
     others.leader = None
     assert others.feed.append(0, bytearray(b"x"), lambda result, now_ms: [], 0) is None
@@ -265,32 +265,32 @@ def test_what_was_read_is_compared_with_each_new_leaders_history() -> None:
     """Also where nothing is new: a partition that lost records may have grown to the same length again."""
     others = Elsewhere()
     others.catch_up(2, epoch=4)
-    others.tell({0: 2})
+    others.report({0: 2})
     assert others.feed.bounds(0) is None, "nobody said yet that the two records are its own"
-    assert others.tell((0, b"")) == ("records", (2, 2))
+    assert others.report((0, b"")) == ("records", (2, 2))
     assert others.epochs == (5, 4)
     assert (others.feed.bounds(0), others.grown) == ((0, 2), 1)
     others.catch_up(2, epoch=4)
-    others.tell({0: 2})
+    others.report({0: 2})
     assert others.asked == [], "the same leader has said so"
     others.leader = (3, 6)
     others.catch_up(2, epoch=4)
-    others.tell({0: 2})
-    assert others.tell((0, b"")) == ("records", (3, 2))
+    others.report({0: 2})
+    assert others.report((0, b"")) == ("records", (3, 2))
     assert others.epochs == (6, 4)
 
 
 def test_a_leader_with_another_history_is_believed_after_all_was_read_again() -> None:
     others = Elsewhere()
     others.catch_up(2, epoch=4)
-    others.tell({0: 3})
-    others.tell(Fork(1))
+    others.report({0: 3})
+    others.report(Fork(1))
     assert others.grown == 1, "whoever reads is told to look"
     assert (others.feed.bounds(0), others.feed.fork(0, 2, 4)) == (None, 1)
     others.catch_up(0, is_fresh=True)
     assert others.feed.fork(0, 0, -1) is None
-    others.tell({0: 3})
-    others.tell((0, some_records(3)))
+    others.report({0: 3})
+    others.report((0, some_records(3)))
     assert others.epochs == (5, -1)
     assert others.feed.bounds(0) == (0, 3)
 
@@ -298,7 +298,7 @@ def test_a_leader_with_another_history_is_believed_after_all_was_read_again() ->
 def test_an_answer_of_a_leader_that_is_none_any_more_says_nothing() -> None:
     others = Elsewhere()
     others.catch_up(2, epoch=4)
-    others.tell({0: 3})
+    others.report({0: 3})
     [(_, _, late)] = others.asked
     others.asked.clear()
     others.leader = (3, 6)
@@ -325,11 +325,11 @@ def test_metadata_that_finds_no_descriptor_to_be_synced_with_is_synced_later() -
     p = partition(REMOTE_LOG_METADATA_TOPIC)
     p.append(batch(), acks=-1, now_ms=0)
     log: Any = log_of(p)
-    told: list[int] = []
+    notified: list[int] = []
     failed: list[Partition] = []
     tier: Any = SimpleNamespace(
         on_leadership=lambda *_, **__: [],
-        on_metadata_leadership=lambda index, now_ms: told.append(log.recovery_point) or [],
+        on_metadata_leadership=lambda index, now_ms: notified.append(log.recovery_point) or [],
     )
     no_feed: Any = None
     ground = TierAdapter(
@@ -354,6 +354,6 @@ def test_metadata_that_finds_no_descriptor_to_be_synced_with_is_synced_later() -
     (flush,) = timer.then(timer.at_ms)
     assert isinstance(flush, Flush)
     assert flush.then(None, timer.at_ms) == []
-    assert told[-1] == log.recovery_point == log.log_end_offset
+    assert notified[-1] == log.recovery_point == log.log_end_offset
     assert not failed
     assert not p.is_offline

@@ -322,7 +322,7 @@ def test_a_follower_tries_again_while_the_store_is_down_and_others_go_on() -> No
     assert world.log(victim).log_end_offset == world.count
 
 
-def test_a_broker_that_lost_its_tier_refuses_to_start_and_the_log_stays_whole() -> None:
+def test_a_broker_that_lost_its_tier_refuses_to_start_and_the_log_stays_complete() -> None:
     """One start that takes the local start for the log's, and all that lies below would expire."""
     world = World()
     world.produce(8)
@@ -385,7 +385,7 @@ def test_a_follower_serves_what_only_the_tier_has(version: int) -> None:
     assert next(iter(values_of(row.records))).startswith("0:")
 
 
-def test_the_tier_is_told_of_by_leaders_alone_and_flushed_by_them() -> None:
+def test_the_tier_is_reported_by_leaders_alone_and_flushed_by_them() -> None:
     """`firnline tier` asks every broker: a partition counts once, and who leads nothing refuses nothing."""
     world = World()
     world.produce(3)
@@ -406,16 +406,16 @@ def test_the_tier_is_told_of_by_leaders_alone_and_flushed_by_them() -> None:
             assert (row.highest_remote_offset, row.state) == (2, "idle")
 
 
-def test_the_status_of_a_large_tier_is_told_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_status_of_a_large_tier_is_reported_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: thousands of partitions do not hold the leader up. Method: a slice for each that it looks at."""
     world = World()
     world.produce(3)
     world.rig.pass_time(1_000)
     request = TierStatusRequest(topics=["t", "none"])
     before = world.rig.ask(world.leader, request, 0)  # type: ignore[arg-type]
-    turns = world.rig[world.leader].broker.in_turns  # type: ignore[index]
+    turns = world.rig[world.leader].broker.sliced_tasks  # type: ignore[index]
     assert "32001" not in turns.step_name()
-    monkeypatch.setattr("firnline.tiered.remote_log.SEGMENTS_PER_LOOK", 1)
+    monkeypatch.setattr("firnline.tiered.remote_log.SEGMENTS_PER_SLICE", 1)
     assert world.rig.ask(world.leader, request, 0) == before  # type: ignore[arg-type]
     assert "32001" in turns.step_name()
 
@@ -569,6 +569,6 @@ def test_a_leader_with_a_damaged_segment_copies_none_of_it_and_another_leads() -
     status = w.rig[rotten].broker.tier
     assert status is not None
     assert status.services.counters.damaged_segments == 1
-    told = [line for line in w.rig[rotten].warnings if "not copied to the tier" in line]
-    assert len(told) == 1
-    assert "t-0" in told[0]
+    reported = [line for line in w.rig[rotten].warnings if "not copied to the tier" in line]
+    assert len(reported) == 1
+    assert "t-0" in reported[0]

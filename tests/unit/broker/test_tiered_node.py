@@ -52,7 +52,7 @@ def test_a_segment_is_in_the_tier_without_waiting_for_a_poll() -> None:
     assert harness.offset(-5)[1] >= COUNT - 3
 
 
-def test_the_marks_of_a_tiered_partition_are_told() -> None:
+def test_the_marks_of_a_tiered_partition_are_reported() -> None:
     harness = tiered(MemoryStore())
     local_start = harness.offset(-4)[1]
     assert harness.offset(-5) == (0, local_start - 1)

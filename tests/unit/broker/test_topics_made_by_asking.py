@@ -40,23 +40,25 @@ def test_topics_that_are_asked_for_are_made_in_slices(small: LargeNode) -> None:
     collide, the later one, in another portion, is told so, as in one decision."""
     answered_later(small, small.begin(asking("warm"), 12))
     names = [f"c{n:03d}" for n in range(600)]
-    told = answered_later(small, small.begin(asking("a_b", "warm", *names, "a.b", "no/name"), 12))
+    reported = answered_later(
+        small, small.begin(asking("a_b", "warm", *names, "a.b", "no/name"), 12)
+    )
     assert max(small.steps) < CALLS_MAX, sorted(small.steps)[-5:]
-    assert told.pop("a.b") == told.pop("no/name") == Code.INVALID_TOPIC_EXCEPTION
-    assert told == dict.fromkeys(["a_b", "warm", *names], Code.NONE)
-    assert set(told) <= set(small.node.image.topics_by_name)
+    assert reported.pop("a.b") == reported.pop("no/name") == Code.INVALID_TOPIC_EXCEPTION
+    assert reported == dict.fromkeys(["a_b", "warm", *names], Code.NONE)
+    assert set(reported) <= set(small.node.image.topics_by_name)
 
 
 def test_more_names_than_may_be_made_at_once_are_looked_up_in_slices(small: LargeNode) -> None:
     names = [f"c{n:05d}" for n in range(10_001)]
     for _ in range(2):  # the first time its classes are compiled
         connection = small.begin(asking(*names, NAMES[0], "no/name", "__cluster_metadata"), 12)
-        told = answered_later(small, connection)
+        reported = answered_later(small, connection)
     assert max(small.steps) < CALLS_MAX, sorted(small.steps)[-5:]
-    assert told.pop(NAMES[0]) == Code.NONE
-    assert told.pop("no/name") == Code.INVALID_TOPIC_EXCEPTION
-    assert told.pop("__cluster_metadata") == Code.UNKNOWN_TOPIC_OR_PARTITION
-    assert set(told.values()) == {Code.POLICY_VIOLATION}
+    assert reported.pop(NAMES[0]) == Code.NONE
+    assert reported.pop("no/name") == Code.INVALID_TOPIC_EXCEPTION
+    assert reported.pop("__cluster_metadata") == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert set(reported.values()) == {Code.POLICY_VIOLATION}
     assert names[0] not in small.node.image.topics_by_name
 
 
@@ -82,9 +84,9 @@ def test_while_no_controller_is_active_nothing_is_asked_again_and_again(
         return then(KafkaError(Code.NOT_CONTROLLER, "nobody"), now_ms)
 
     monkeypatch.setattr(small.node.port, "ask", nobody)
-    told = answered_later(small, small.begin(asking(*[f"c{n:03d}" for n in range(600)]), 12))
+    reported = answered_later(small, small.begin(asking(*[f"c{n:03d}" for n in range(600)]), 12))
     assert len(asked) == 1
-    assert set(told.values()) == {Code.LEADER_NOT_AVAILABLE}
+    assert set(reported.values()) == {Code.LEADER_NOT_AVAILABLE}
 
 
 def test_portions_of_names_that_are_all_refused_are_no_deep_recursion(
@@ -96,6 +98,6 @@ def test_portions_of_names_that_are_all_refused_are_no_deep_recursion(
         return then([KafkaError(Code.POLICY_VIOLATION, "no")] * len(command.topics), now_ms)
 
     monkeypatch.setattr(small.node.port, "ask", refuses)
-    told = answered_later(small, small.begin(asking(*[f"c{n:04d}" for n in range(6_000)]), 12))
-    assert set(told.values()) == {Code.POLICY_VIOLATION}
+    reported = answered_later(small, small.begin(asking(*[f"c{n:04d}" for n in range(6_000)]), 12))
+    assert set(reported.values()) == {Code.POLICY_VIOLATION}
     assert max(small.steps) < CALLS_MAX

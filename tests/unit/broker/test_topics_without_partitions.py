@@ -98,11 +98,11 @@ def assignments(topics: list[Any]) -> Message:
     return k73.AssignReplicasToDirsRequest(broker_id=1, broker_epoch=1, directories=[directory])
 
 
-def told(field: str, name: str = "name") -> Callable[[Any], list[Any]]:
+def reported(field: str, name: str = "name") -> Callable[[Any], list[Any]]:
     return lambda answer: [getattr(row, name) for row in getattr(answer, field)]
 
 
-def told_of_group(name: str) -> Callable[[Any], list[Any]]:
+def reported_of_group(name: str) -> Callable[[Any], list[Any]]:
     return lambda answer: [getattr(row, name) for row in answer.groups[0].topics]
 
 
@@ -117,7 +117,7 @@ CASES = {
             acks=1, topic_data=named(k0.TopicProduceData, names, "partition_data")
         ),
         NONE,
-        told("responses"),
+        reported("responses"),
     ),
     "fetch": (
         12,
@@ -149,7 +149,7 @@ CASES = {
             replica_id=-1, topics=named(k2.ListOffsetsTopic, names)
         ),
         NONE,
-        told("topics"),
+        reported("topics"),
     ),
     "offset_commit": (
         8,
@@ -157,7 +157,7 @@ CASES = {
             group_id="g", topics=named(k8.OffsetCommitRequestTopic, names), **NOBODY
         ),
         NONE,
-        told("topics"),
+        reported("topics"),
     ),
     "offset_fetch": (
         7,
@@ -165,31 +165,31 @@ CASES = {
             group_id="g", topics=named(k9.OffsetFetchRequestTopic, names, "partition_indexes")
         ),
         NONE,
-        told("topics"),
+        reported("topics"),
     ),
     "offset_fetch of groups": (
         8,
         lambda names: fetch_of_group(names, "name"),
         NONE,
-        told_of_group("name"),
+        reported_of_group("name"),
     ),
     "offset_fetch by id": (
         10,
         lambda ids: fetch_of_group(ids, "topic_id"),
         IDS,
-        told_of_group("topic_id"),
+        reported_of_group("topic_id"),
     ),
     "delete_records": (
         2,
         lambda names: k21.DeleteRecordsRequest(topics=named(k21.DeleteRecordsTopic, names)),
         NONE,
-        told("topics"),
+        reported("topics"),
     ),
     "offset_for_leader_epoch": (
         4,
         lambda names: request_of(k23, replica_id=-1, topics=named(k23.OffsetForLeaderTopic, names)),
         NONE,
-        told("topics", "topic"),
+        reported("topics", "topic"),
     ),
     "alter_replica_log_dirs": (
         2,
@@ -226,7 +226,7 @@ CASES = {
         1,
         lambda names: MOVE(topics=named(k45.ReassignableTopic, names)),
         NONE,
-        told("responses"),
+        reported("responses"),
     ),
     "list_partition_reassignments": (
         0,
@@ -246,7 +246,7 @@ CASES = {
         1,
         lambda names: request_of(k55, topics=named(k55.DescribeQuorumTopic, names)),
         NONE,
-        told("topics", "topic_name"),
+        reported("topics", "topic_name"),
     ),
     "alter_partition": (
         3,
@@ -274,13 +274,13 @@ CASES = {
         0,
         lambda names: request_of(k32002, topics=named(k32002.TierFlushTopic, names)),
         NONE,
-        told("topics"),
+        reported("topics"),
     ),
     "cluster_status": (
         0,
         lambda names: request_of(k32003, topics=list(names)),
         NONE,
-        told("topics"),
+        reported("topics"),
     ),
 }
 
@@ -288,7 +288,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_topics_without_partitions_hold_up_nobody(node: LargeNode, name: str) -> None:
     """Goal: who names very many topics, and no partition of them, makes nobody wait. Method: count lines."""
-    version, make, names, tells = CASES[name]
+    version, make, names, reports = CASES[name]
     own = node.dispatcher
     if make(names[:1]).key in ON_CONTROLLERS:
         node.dispatcher = Dispatcher(node.node.controller_node, CONTROLLER_SERVED)
@@ -296,5 +296,5 @@ def test_topics_without_partitions_hold_up_nobody(node: LargeNode, name: str) ->
     answer = node.ask(make(names), version)
     node.dispatcher = own
     assert max(node.steps) < LINES_MAX, sorted(node.steps)[-9:]
-    if tells is not None:
-        assert tells(answer) == names
+    if reports is not None:
+        assert reports(answer) == names

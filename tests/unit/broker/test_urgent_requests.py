@@ -106,7 +106,7 @@ def run(background: Background, effects: Effects) -> None:
         due += timer.then(0)
 
 
-def test_urgent_works_that_take_no_turns_are_all_done_first() -> None:
+def test_urgent_works_that_are_not_round_robin_are_all_done_first() -> None:
     """Groups rely on it: a partition is left before it is loaded again."""
     done: list[str] = []
     background = Background("any")
@@ -116,9 +116,9 @@ def test_urgent_works_that_take_no_turns_are_all_done_first() -> None:
     assert done == ["urgent"] * 9 + ["usual"] * 2
 
 
-def test_where_works_take_turns_urgent_ones_have_most_of_the_slices_and_not_all() -> None:
+def test_where_works_are_round_robin_urgent_ones_have_most_of_the_slices_and_not_all() -> None:
     done: list[str] = []
-    background = Background("any", takes_turns=True)
+    background = Background("any", is_round_robin=True)
     effects = background.begin(work("usual", 3, done), 0)
     background.begin(work("urgent", 12, done), 0, is_urgent=True)
     run(background, effects)

@@ -75,8 +75,8 @@ def test_too_many_topics_are_refused_in_slices(node: LargeNode) -> None:
     topics = [CreatableTopic(name=n, num_partitions=1, replication_factor=1) for n in ASKED]
     rows = ask(node, CreateTopicsRequest(topics=topics, timeout_ms=1000), 7).topics
     assert [row.name for row in rows] == NONE
-    told = {(row.error_code, row.error_message) for row in rows}
-    assert told == {(Code.POLICY_VIOLATION, "more than 10,000 partitions in one request")}
+    reported = {(row.error_code, row.error_message) for row in rows}
+    assert reported == {(Code.POLICY_VIOLATION, "more than 10,000 partitions in one request")}
 
 
 def test_a_topic_of_too_many_partitions_is_refused(node: LargeNode) -> None:
@@ -107,7 +107,7 @@ def test_very_many_topics_are_deleted_in_slices(node: LargeNode, version: int) -
 
 
 @pytest.mark.parametrize("is_one_topic", [False, True])
-def test_directories_of_very_many_partitions_are_told_in_slices(
+def test_directories_of_very_many_partitions_are_reported_in_slices(
     node: LargeNode, is_one_topic: bool
 ) -> None:
     if is_one_topic:
@@ -168,7 +168,7 @@ def test_very_many_settings_that_are_asked_for_by_name_are_looked_for_in_slices(
     node.begin(request, 4)
     searched = 0
     while node.one_more():
-        searched += node.node.in_turns.step_name().startswith("_answer")
+        searched += node.node.sliced_tasks.step_name().startswith("_answer")
     assert searched >= MANY // 5_000
     [result] = ask(node, request, 4).results
     expected = "retention.ms" if kind == TOPIC else "log.retention.ms"
@@ -205,7 +205,7 @@ def _of_one_group() -> OffsetFetchRequest:
     ("version", "request_"),
     [(7, _of_one_group()), (8, _of_groups(name=NONE[0])), (10, _of_groups(topic_id=b"\1" * 16))],
 )
-def test_a_topic_that_is_named_very_often_is_not_told_anew_each_time(
+def test_a_topic_that_is_named_very_often_is_not_reported_anew_each_time(
     node: LargeNode, monkeypatch: pytest.MonkeyPatch, version: int, request_: OffsetFetchRequest
 ) -> None:
     """Method: count the rows of each list that a topic of the answer is given. To copy one calls nothing."""

@@ -43,7 +43,7 @@ from tests.peers.ports import free_ports
 from tests.unit.cli.fake_broker import FakeBroker
 
 NOW_MS = 1_700_000_000_000
-WHOLE = [(0, 1, [1, 2], [1, 2])]
+COMPLETE = [(0, 1, [1, 2], [1, 2])]
 
 
 class World:
@@ -51,7 +51,7 @@ class World:
 
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker
-        self.parts = WHOLE
+        self.parts = COMPLETE
         self.fenced = self.leaving = False
         self.leader_id, self.silent_ms = 1, 100
         self.min_isr = 1
@@ -155,7 +155,7 @@ def json_of(world: World, *words: str, code: int = 0) -> Any:
 # ------------------------------------------------------------------------------------- status
 
 
-def test_a_whole_cluster_is_well_and_says_so(world: World) -> None:
+def test_a_cluster_in_which_all_is_well_says_so(world: World) -> None:
     found = json_of(world, "cluster", "status")
     assert found["problems"] == []
     assert found["brokers"][1] == {
@@ -202,7 +202,9 @@ def test_what_is_wrong_is_named_and_scripts_see_it(
     assert said in json_of(world, "cluster", "status", "--timeout", "0", code=3)["problems"]
 
 
-def test_records_that_a_broker_set_aside_are_shown_and_are_no_reason_to_wait(world: World) -> None:
+def test_records_that_a_broker_could_not_read_are_shown_and_are_no_reason_to_wait(
+    world: World,
+) -> None:
     """They stay for as long as the log has them: scripts that wait for a cluster would wait for ever."""
     assert json_of(world, "cluster", "status")["unreadable"] == []
     world.unreadable = 2
@@ -255,7 +257,7 @@ def test_the_first_address_that_answers_is_asked(world: World) -> None:
 # ----------------------------------------------------------------------------------- describe
 
 
-def test_describe_tells_epochs_ends_and_who_is_behind(world: World) -> None:
+def test_describe_shows_epochs_ends_and_who_is_behind(world: World) -> None:
     (part,) = json_of(world, "topic", "describe", "t")["partitions"]
     assert (part["leader_epoch"], part["partition_epoch"], part["state"]) == (7, 4, "ok")
     assert [part[n] for n in ("log_start_offset", "high_watermark", "log_end_offset")] == [
@@ -267,7 +269,7 @@ def test_describe_tells_epochs_ends_and_who_is_behind(world: World) -> None:
     assert run(world, "topic", "describe", "t").stdout.rstrip().endswith("2:5")
 
 
-def test_only_what_is_less_than_whole_is_shown_on_demand(world: World) -> None:
+def test_only_what_is_less_than_complete_is_shown_on_demand(world: World) -> None:
     world.parts = [(0, 1, [1, 2], [1, 2]), (1, 1, [1, 2], [1]), (2, -1, [2], [2])]
     thin = json_of(world, "topic", "describe", "--under-replicated", code=3)
     assert [(row["partition"], row["state"]) for row in thin] == [
@@ -276,7 +278,7 @@ def test_only_what_is_less_than_whole_is_shown_on_demand(world: World) -> None:
     ]
     dead = json_of(world, "topic", "describe", "--unavailable", code=3)
     assert [(row["topic"], row["partition"]) for row in dead] == [("t", 2)]
-    world.parts = WHOLE
+    world.parts = COMPLETE
     assert json_of(world, "topic", "describe", "--under-replicated") == []
     assert run(world, "topic", "describe", "--unavailable").exit_code == 0
 

@@ -340,9 +340,11 @@ def test_a_coordinator_that_loads_is_asked_again(broker: FakeBroker) -> None:
         ),
     }
     for key, command in ((15, ("describe", "g")), (16, ("list",)), (42, ("delete", "g"))):
-        whole, refused = answers[key]
+        complete, refused = answers[key]
         loading[:] = [Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR]
-        broker.answers[key] = lambda asked, no=refused, yes=whole: (no if loading else yes)(asked)  # type: ignore[misc]
+        broker.answers[key] = lambda asked, no=refused, yes=complete: (no if loading else yes)(
+            asked
+        )  # type: ignore[misc]
         result = run(broker, "group", *command)
         assert (result.exit_code, loading) == (0, []), result.output
 
@@ -351,9 +353,9 @@ def test_a_coordinator_that_loads_for_ever_is_an_error_in_time(broker: FakeBroke
     loading = DescribedGroup(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS)
     group_answers(broker)
     broker.answers[15] = lambda _: DescribeGroupsResponse(groups=[loading])
-    with Admin(broker.address, timeout_s=0.3) as admin, pytest.raises(KafkaError) as told:
+    with Admin(broker.address, timeout_s=0.3) as admin, pytest.raises(KafkaError) as raised:
         describe_group(admin, "g")
-    assert told.value.code == Code.COORDINATOR_LOAD_IN_PROGRESS
+    assert raised.value.code == Code.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_group_list_and_delete(broker: FakeBroker) -> None:

@@ -147,7 +147,7 @@ def test_an_error_code_of_the_future_is_shown_as_a_number() -> None:
 
 
 @pytest.mark.parametrize("address", [("127.0.0.1", 99_999), ("127.0.0.1", -1), ("x" * 70, 9092)])
-def test_an_address_that_cannot_be_is_told_in_words(address: tuple[str, int]) -> None:
+def test_an_address_that_cannot_be_is_reported_in_words(address: tuple[str, int]) -> None:
     """A broker may name one as that of another."""
     with Connection(*address) as connection, pytest.raises(Unreachable, match="cannot reach"):
         connection.ask(MetadataRequest(), version=12)

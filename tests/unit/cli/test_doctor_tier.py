@@ -106,7 +106,7 @@ def test_a_copy_that_is_read_back_is_no_damage() -> None:
     node.release()
 
 
-def test_lost_metadata_of_the_last_segment_is_told_from_a_copy_under_way(
+def test_lost_metadata_of_the_last_segment_is_distinguished_from_a_copy_under_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The leader has its records no more: it was copied, and nobody copies it again."""
@@ -115,8 +115,8 @@ def test_lost_metadata_of_the_last_segment_is_told_from_a_copy_under_way(
     store, _ = busy()
     base = forget_the_last(store)
     assert kinds(store) == [], "without brokers nobody can know"
-    assert kinds(store, Starts(log=0, local=base, told_s=time.monotonic())) == []
-    assert kinds(store, Starts(log=0, local=base + 1, told_s=time.monotonic())) == [
+    assert kinds(store, Starts(log=0, local=base, reported_s=time.monotonic())) == []
+    assert kinds(store, Starts(log=0, local=base + 1, reported_s=time.monotonic())) == [
         "catalog-explains-less"
     ]
 
@@ -127,7 +127,7 @@ def test_a_catalog_that_comes_late_is_no_damage(monkeypatch: pytest.MonkeyPatch)
     late = max(key for key in store.objects if "/heads/" in key)
 
     monkeypatch.setattr("firnline.cli.doctor.time.sleep", lambda _: store.delete(late))
-    assert kinds(store, Starts(log=0, local=base + 1, told_s=time.monotonic())) == []
+    assert kinds(store, Starts(log=0, local=base + 1, reported_s=time.monotonic())) == []
 
 
 def test_a_tier_of_many_such_partitions_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,12 +136,14 @@ def test_a_tier_of_many_such_partitions_is_waited_for_once(monkeypatch: pytest.M
     base = forget_the_last(store)
     waits: list[float] = []
     monkeypatch.setattr("firnline.cli.doctor.time.sleep", waits.append)
-    told_s = time.monotonic() - doctor._CATALOG_S
-    assert kinds(store, Starts(log=0, local=base + 1, told_s=told_s)) == ["catalog-explains-less"]
+    reported_s = time.monotonic() - doctor._CATALOG_S
+    assert kinds(store, Starts(log=0, local=base + 1, reported_s=reported_s)) == [
+        "catalog-explains-less"
+    ]
     assert waits == []
 
 
-def test_what_stays_wrong_is_told() -> None:
+def test_what_stays_wrong_is_reported() -> None:
     store, _ = busy()
     [first, *_] = [key for key in store.objects if key.endswith(LOG)]
     data = store.objects[first]
@@ -175,10 +177,10 @@ def test_a_broker_that_cannot_say_hides_nothing_of_what_others_say() -> None:
     """One without a tier, or one that fails, kept the question from all that came after it."""
     part = TierStatusPartition(partition=3, state="failing", problem=f"{UNREADABLE}: because")
     topic = TierStatusTopic(name="t", topic_id=bytes(16), partitions=[part])
-    told = TierStatusResponse(topics=[topic])
+    reported = TierStatusResponse(topics=[topic])
     without = TierStatusResponse(error_code=Code.INVALID_CONFIG, error_message="no tier")
     failed = TierStatusResponse(error_code=Code.KAFKA_STORAGE_ERROR)
     unreadable = ("tier-metadata-unreadable", "t-3")
     assert found_at(without) == []
-    assert found_at(without, told) == [unreadable]
-    assert found_at(failed, told, without) == [("not-asked", "broker 0"), unreadable]
+    assert found_at(without, reported) == [unreadable]
+    assert found_at(failed, reported, without) == [("not-asked", "broker 0"), unreadable]

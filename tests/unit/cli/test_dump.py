@@ -80,11 +80,11 @@ def test_a_body_that_cannot_be_read_is_damage_and_the_rest_is_still_shown(
 
 
 def test_a_torn_tail_is_named_with_its_place(tmp_path: Path) -> None:
-    whole = batch(b"one")
-    path = segment(tmp_path, whole, whole[:-5])
+    complete = batch(b"one")
+    path = segment(tmp_path, complete, complete[:-5])
     found = facts(path)
-    assert found[-1]["position"] == len(whole)
-    assert f"{len(whole) - 5} bytes after the last complete batch" in found[-1]["damage"]
+    assert found[-1]["position"] == len(complete)
+    assert f"{len(complete) - 5} bytes after the last complete batch" in found[-1]["damage"]
 
 
 def test_bytes_that_are_no_batch_are_damage(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_checkpoint_and_a_catalog_are_facts_for_programs_too(tmp_path: Path) -
     )
 
 
-def test_programs_are_told_which_file_a_fact_is_of(tmp_path: Path) -> None:
+def test_programs_learn_which_file_a_fact_is_of(tmp_path: Path) -> None:
     paths = [segment(tmp_path, batch(b"x"), directory=f"t-{number}") for number in range(2)]
     assert [fact["file"] for fact in facts(*paths, "--batches")] == list(map(str, paths))
 

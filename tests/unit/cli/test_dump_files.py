@@ -47,7 +47,7 @@ def files(data: Path) -> list[Path]:
     return [path for path in sorted(data.rglob("*")) if path.is_file() and path.name != ".lock"]
 
 
-def test_every_file_of_a_directory_is_told_and_left_alone(data: Path) -> None:
+def test_every_file_of_a_directory_is_reported_and_left_alone(data: Path) -> None:
     before = {path: path.read_bytes() for path in files(data)}
     assert len(before) > 12
     for path in before:
@@ -88,7 +88,7 @@ def test_facts_say_what_is_in_the_file(data: Path) -> None:
     assert facts(segments[0].with_suffix(".timeindex"))[-1]["timestamp_ms"] == NOW
 
 
-def test_damage_is_told_after_what_is_good(data: Path) -> None:
+def test_damage_is_reported_after_what_is_good(data: Path) -> None:
     for path in files(data):
         with path.open("ab") as file:
             file.write(b"\xff\xfe{")
@@ -107,7 +107,7 @@ def test_an_index_that_is_in_use_by_kafka_is_not_cut_by_looking_at_it(data: Path
 
 
 @pytest.mark.parametrize("suffix", [".deleted", ".swap", ".cleaned"])
-def test_condemned_files_are_told_by_what_they_were(data: Path, suffix: str) -> None:
+def test_condemned_files_are_reported_by_what_they_were(data: Path, suffix: str) -> None:
     for name in ("00000000000000000000.log", "00000000000000000000.timeindex"):
         path = data / "t-0" / name
         rows = facts(path)
@@ -115,23 +115,23 @@ def test_condemned_files_are_told_by_what_they_were(data: Path, suffix: str) -> 
         assert facts(path.rename(path.with_name(name + suffix))) == rows
 
 
-def judged(path: Path) -> tuple[int, list[dict[str, Any]]]:
+def checked(path: Path) -> tuple[int, list[dict[str, Any]]]:
     result = CliRunner().invoke(cli, ["dump", str(path), "--format", "json"])
     return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def test_a_directory_gets_a_verdict(data: Path) -> None:
     before = {path: path.read_bytes() for path in files(data)}
-    code, rows = judged(data)
+    code, rows = checked(data)
     assert code == 0
     assert rows[-1] == {"directory": str(data), "verdict": "whole"}
-    told = {row["file"]: row["verdict"] for row in rows[:-1]}
-    assert {data / name for name in told} >= set(before)
-    assert set(told.values()) <= {"whole", "not in use", "not looked at"}
+    reported = {row["file"]: row["verdict"] for row in rows[:-1]}
+    assert {data / name for name in reported} >= set(before)
+    assert set(reported.values()) <= {"whole", "not in use", "not looked at"}
     assert {path: path.read_bytes() for path in files(data)} == before
     victim = data / "t-0" / "00000000000000000000.log"
     victim.write_bytes(victim.read_bytes()[:-3])
-    code, rows = judged(data)
+    code, rows = checked(data)
     assert code == 1
     (wrong,) = [row for row in rows[:-1] if row["verdict"] == "not whole"]
     assert wrong["file"] == "t-0/00000000000000000000.log"
@@ -152,21 +152,21 @@ def metadata_directory(tmp_path: Path) -> Path:
     return tmp_path / "__cluster_metadata-0"
 
 
-def test_a_metadata_directory_is_judged_as_the_node_judges_it(tmp_path: Path) -> None:
+def test_a_metadata_directory_is_checked_as_the_node_checks_it(tmp_path: Path) -> None:
     directory = metadata_directory(tmp_path)
-    assert judged(directory)[0] == 0
+    assert checked(directory)[0] == 0
     (snapshot,) = directory.glob("*.checkpoint")
     content = snapshot.read_bytes()
     snapshot.chmod(0o644)
     first = next(headers(content))
     snapshot.write_bytes(content[first.size_bytes :])
-    code, rows = judged(directory)
+    code, rows = checked(directory)
     assert code == 1
     wrong = [row for row in rows if row["verdict"] == "not whole"]
     assert wrong[0]["file"] == snapshot.name
     assert "neither an older one nor the log" in wrong[1]["damage"]
     snapshot.unlink()
-    code, rows = judged(tmp_path)
+    code, rows = checked(tmp_path)
     assert code == 1
     assert "starts after 0 and no snapshot holds what was before" in rows[-2]["damage"]
 
@@ -175,7 +175,7 @@ def test_what_is_not_in_use_is_no_damage(tmp_path: Path) -> None:
     directory = metadata_directory(tmp_path)
     for name in ("x.part", "x.damaged", "x.deleted", "x.forgotten"):
         (directory / f"00000000000000000004-0000000001.checkpoint{name[1:]}").write_bytes(b"?")
-    code, rows = judged(directory)
+    code, rows = checked(directory)
     assert code == 0
     assert [row["verdict"] for row in rows].count("not in use") == 4
 

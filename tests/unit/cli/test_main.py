@@ -20,7 +20,7 @@ def firnline(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_version_is_told_without_loading_the_house() -> None:
+def test_the_version_is_reported_without_loading_the_house() -> None:
     code = (
         "import sys; sys.argv = ['firnline', '--version']\n"
         "import atexit; atexit.register(lambda: print(sorted(sys.modules), file=sys.stderr))\n"

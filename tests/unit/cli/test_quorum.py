@@ -248,7 +248,7 @@ def test_what_is_wrong_with_snapshots_is_said(changes: dict[str, Any], said: str
         ({"failed": 2}, []),  # it is tried again
     ],
 )
-def test_who_looks_at_the_quorum_alone_hears_of_damage(
+def test_who_describes_the_quorum_alone_learns_of_damage(
     changes: dict[str, Any], said: list[str]
 ) -> None:
     with FakeBroker({SNAPSHOTS: snapshots(**changes)}) as broker:
@@ -274,12 +274,12 @@ def test_a_snapshot_is_taken_where_it_was_asked_for_or_everywhere() -> None:
         one = asked_of(broker, "take", "--node", "4")
         everybody = asked_of(broker, "take", "--all")
         nobody = asked_of(broker, "take")
-        stranger = asked_of(broker, "take", "--node", "9")
+        unknown = asked_of(broker, "take", "--node", "9")
     assert (one.exit_code, one.output) == (0, "node 4: offset 80, epoch 7\n")
     assert everybody.exit_code == 3
     assert "node 1: cannot reach" in everybody.output
     assert nobody.exit_code == 2
-    assert isinstance(stranger.exception, FirnlineError)
+    assert isinstance(unknown.exception, FirnlineError)
 
 
 def test_why_no_snapshot_was_taken_is_said() -> None:

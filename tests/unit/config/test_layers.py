@@ -30,7 +30,7 @@ def test_without_settings_a_topic_gets_kafkas_defaults() -> None:
     assert topic_config(BrokerConfig(), {}) == TopicConfig()
 
 
-def test_a_topic_override_beats_the_brokers_synonym() -> None:
+def test_a_topic_override_precedes_the_brokers_synonym() -> None:
     broker = BrokerConfig(log_segment_bytes=2_000_000, log_retention_bytes=7)
     config = topic_config(broker, {"segment.bytes": "3000000"})
     assert (config.segment_bytes, config.retention_bytes) == (3_000_000, 7)
@@ -86,7 +86,7 @@ def test_an_override_of_a_later_release_does_not_stop_a_topic() -> None:
     assert config == TopicConfig()
 
 
-def test_what_was_altered_at_run_time_beats_the_file() -> None:
+def test_what_was_altered_at_run_time_precedes_the_file() -> None:
     broker = BrokerConfig(log_retention_ms=1)
     cluster, node = {"log.retention.ms": "2"}, {"log.retention.ms": "3"}
     assert broker_config(broker, cluster).log_retention_ms == 2
@@ -240,7 +240,7 @@ def test_describe_shows_what_was_altered_of_a_key_that_does_not_act_here() -> No
     assert entries["background.threads"].value == "10"
 
 
-def test_describe_tells_of_the_coarser_units_behind_the_one_that_was_set() -> None:
+def test_describe_shows_the_coarser_units_behind_the_one_that_was_set() -> None:
     broker = load({**NODE, "log.retention.ms": "777777", "log.retention.hours": "24"})
     entries = {e.name: e for e in describe_broker(broker)}
     assert entries["log.retention.ms"].synonyms == (

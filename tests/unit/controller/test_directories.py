@@ -64,7 +64,7 @@ def test_the_same_said_again_writes_nothing() -> None:
     assert world.cluster.quorum.next_offset == offset
 
 
-def test_each_partition_is_judged_on_its_own() -> None:
+def test_each_partition_is_checked_on_its_own() -> None:
     world = World()
     world.set_directories(2, NEW)
     made = world.cluster.controller.create_topics([NewTopic("u", assignments={0: (1, 3)})])
@@ -118,8 +118,8 @@ def test_the_last_of_the_isr_stays_in_it_and_does_not_lead() -> None:
 def test_the_right_directory_makes_a_replica_electable() -> None:
     world = World()
     world.set_directories(1, NEW)
-    beat = Heartbeat(2, world.cluster.quorum.image.brokers[2].epoch, 10**9, want_fence=True)
-    world.cluster.write(world.cluster.controller.heartbeat(beat, 0))
+    heartbeat = Heartbeat(2, world.cluster.quorum.image.brokers[2].epoch, 10**9, want_fence=True)
+    world.cluster.write(world.cluster.controller.heartbeat(heartbeat, 0))
     refused = world.cluster.write(world.cluster.controller.elect_leaders(0, [("t", 0)]))
     assert world.partition.leader != 1, refused
     world.assign(1, world.place())

@@ -44,7 +44,7 @@ class World:
 
     def fence(self, *node_ids: int) -> None:
         for node_id in node_ids:
-            self.cluster.beat(node_id, want_fence=True)
+            self.cluster.heartbeat(node_id, want_fence=True)
 
     def elect(self, kind: int, *wanted: tuple[str, int]) -> Any:
         return self.cluster.write(self.cluster.controller.elect_leaders(kind, wanted or None))
@@ -72,7 +72,7 @@ def world() -> World:
 def test_leadership_does_not_stay_where_a_failure_left_it(world: World) -> None:
     world.fence(1)
     assert world.led() == (2, (2, 3))
-    world.cluster.beat(1)
+    world.cluster.heartbeat(1)
     assert world.code(PREFERRED, "t", 0) == Code.PREFERRED_LEADER_NOT_AVAILABLE, "not in sync yet"
     world.set(isr=[2, 3, 1])
     epoch = world.partition().leader_epoch
@@ -155,7 +155,7 @@ def test_one_partition_named_twice_is_elected_once(world: World) -> None:
     assert second.problem.code == Code.ELECTION_NOT_NEEDED
 
 
-def test_one_request_does_not_change_the_whole_cluster(
+def test_one_request_does_not_change_the_entire_cluster(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(elections, "CHANGES_PER_REQUEST_MAX", 1)
@@ -181,7 +181,7 @@ def test_a_round_gives_leadership_back_to_all_who_may_have_it(world: World) -> N
     assert world.cluster.quorum.next_offset == offset
 
 
-def test_a_round_ends_so_that_others_are_heard_and_the_next_goes_on(
+def test_a_round_ends_so_that_others_are_served_and_the_next_goes_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(elections, "CHANGES_PER_ROUND_MAX", 1)

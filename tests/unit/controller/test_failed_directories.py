@@ -40,7 +40,7 @@ class Disks(World):
     def fail(self, *directories: Uuid) -> int:
         """A heartbeat of broker 1 says so; return how many records follow at once."""
         before = self.cluster.quorum.newest.offset
-        self.cluster.beat(1, offline_log_dirs=directories)
+        self.cluster.heartbeat(1, offline_log_dirs=directories)
         return self.cluster.quorum.newest.offset - before
 
     def led_in(self, directory: Uuid) -> int:
@@ -63,7 +63,7 @@ def test_a_directory_of_many_partitions_is_left_in_parts(disks: Disks) -> None:
     assert WORSE not in disks.cluster.quorum.image.brokers[1].log_dirs
     seen = [PARTITIONS, disks.led_in(WORSE)]
     while disks.controller.is_sweeping:
-        assert not disks.cluster.beat(2).is_fenced
+        assert not disks.cluster.heartbeat(2).is_fenced
         disks.sweep()
         seen.append(disks.led_in(WORSE))
     assert seen[-1] == 0
@@ -112,7 +112,7 @@ def test_what_was_said_is_said_again_with_every_heartbeat_and_done_once(
 ) -> None:
     assert disks.fail(WORSE) == 1 + PART
     disks.sweep_all()
-    for name in ("LOOKS_PER_PART_MAX", "_LOOKS_PER_STEP"):
+    for name in ("CHECKS_PER_PART_MAX", "_CHECKS_PER_STEP"):
         monkeypatch.setattr(sweeps, name, 1)  # another search would be seen
     assert disks.fail(WORSE) == 0
     assert not disks.controller.is_sweeping
@@ -122,7 +122,7 @@ def test_what_was_said_is_said_again_with_every_heartbeat_and_done_once(
     assert disks.led_in(GOOD) == PARTITIONS // 2
 
 
-def test_a_new_controller_finishes_with_a_directory_when_it_is_told_again(disks: Disks) -> None:
+def test_a_new_controller_finishes_with_a_directory_when_it_is_notified_again(disks: Disks) -> None:
     disks.fail(WORSE)
     disks.fails_over()
     disks.sweep_all()
@@ -135,7 +135,7 @@ def test_a_new_controller_finishes_with_a_directory_when_it_is_told_again(disks:
 
 def test_a_broker_that_went_and_came_in_the_middle_leads_nothing_there_either(disks: Disks) -> None:
     disks.fail(WORSE)
-    disks.cluster.beat(1, want_fence=True)
+    disks.cluster.heartbeat(1, want_fence=True)
     disks.fail(WORSE)  # it is unfenced, in the middle of what its going is for
     assert not disks.cluster.quorum.image.brokers[1].fenced
     disks.sweep_all()
@@ -174,7 +174,7 @@ def test_with_the_last_directory_the_broker_itself_goes(disks: Disks) -> None:
     assert disks.knowing(1) == 0
 
 
-def test_a_controller_that_is_active_again_finishes_when_it_is_told_again(disks: Disks) -> None:
+def test_a_controller_that_is_active_again_finishes_when_it_is_notified_again(disks: Disks) -> None:
     """Another was in between, which may have done nothing: what was begun before is forgotten."""
     disks.fail(WORSE)
     disks.controller.deactivate()

@@ -78,7 +78,7 @@ def test_a_level_that_a_controller_cannot_act_on_is_refused() -> None:
     assert world.update((MV, 25, UPGRADE), voters=(1, 2)) is None
 
 
-def test_a_voter_that_nobody_has_heard_of_holds_the_level() -> None:
+def test_a_voter_that_nobody_knows_holds_the_level() -> None:
     world = World(21)
     assert "controller 3" in world.refusal((MV, 22, UPGRADE), voters=(1, 3))
     world.register_controller(3)

@@ -43,7 +43,15 @@ class History:
 
     def step(self) -> None:
         before = self.partitions()
-        acts = (self.beat, self.beat, self.beat, self.restart, self.alter, self.alter, self.alter)
+        acts = (
+            self.heartbeat,
+            self.heartbeat,
+            self.heartbeat,
+            self.restart,
+            self.alter,
+            self.alter,
+            self.alter,
+        )
         act = self.random.choice((*acts, self.silence, self.elect, self.move, self.balance))
         allowed = act()
         for number, after in self.partitions().items():
@@ -51,12 +59,12 @@ class History:
 
     # ------------------------------------------------------------------------------------ steps
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         node_id = self.random.choice(BROKERS)
         broker = self.image.brokers[node_id]
         if broker.fenced and broker.in_controlled_shutdown:
             self.restart(node_id)  # it went: who beats next is another
-        self.cluster.beat(
+        self.cluster.heartbeat(
             node_id,
             want_fence=self.random.random() < 0.1,
             want_shut_down=self.random.random() < 0.1,

@@ -158,9 +158,9 @@ def test_6_two_changes_from_one_state_in_one_request_do_not_both_win(world: Worl
     assert world.partition.isr == (1,)
 
 
-def test_7_no_isr_is_empty_doubled_or_of_strangers(world: World) -> None:
+def test_7_no_isr_is_empty_doubled_or_of_unknown_brokers(world: World) -> None:
     world.cluster.register(4)
-    world.cluster.beat(4)
+    world.cluster.heartbeat(4)
     assert world.refused() == Code.INVALID_REQUEST
     assert world.refused(1, 2, 2) == Code.INVALID_REQUEST
     assert world.refused(1, 2, 4) == Code.INVALID_REQUEST
@@ -190,9 +190,9 @@ def test_9_a_replica_with_the_epoch_of_its_dead_incarnation_never_joins(world: W
     """rel-R1, X19: KAFKA-14139. The disk may be empty by now, whatever the leader saw before."""
     dead = world.member(3)
     world.cluster.loop.now_ms += 60_000
-    world.cluster.beat(1)
+    world.cluster.heartbeat(1)
     world.cluster.register(3, 2)
-    world.cluster.beat(3)
+    world.cluster.heartbeat(3)
     assert world.refused(1, 2, dead) == Code.INELIGIBLE_REPLICA
     ahead = IsrMember(3, world.epoch(3) + 1)
     assert world.refused(1, 2, ahead) == Code.INELIGIBLE_REPLICA
@@ -217,7 +217,7 @@ def test_9_a_broker_that_nobody_registered_never_joins(world: World) -> None:
 def test_9_a_fenced_broker_never_joins_with_or_without_its_epoch(
     world: World, epoch: int | None
 ) -> None:
-    world.cluster.beat(3, want_fence=True)
+    world.cluster.heartbeat(3, want_fence=True)
     member = world.member(3) if epoch is None else IsrMember(3, epoch)
     assert world.refused(1, 2, member) == Code.INELIGIBLE_REPLICA
 
@@ -240,7 +240,7 @@ def test_9_an_epoch_that_an_old_leader_cannot_know_is_not_checked(world: World) 
 def test_the_worst_is_said_first(world: World) -> None:
     """X24: each check is passed over only by those before it, so every pair shows an order."""
     world.set(leader=1)
-    world.cluster.beat(3, want_fence=True)
+    world.cluster.heartbeat(3, want_fence=True)
     now = world.partition
     faults: list[tuple[Code, dict[str, Any]]] = [
         (Code.UNKNOWN_TOPIC_ID, {"topic_id": b"\x77" * 16}),
@@ -320,7 +320,7 @@ def test_each_partition_of_a_request_is_decided_on_its_own(world: World) -> None
     assert world.partition.isr == (1, 2, 3)
 
 
-def test_a_leader_that_its_reassignment_removed_is_told_so_and_the_change_is_made(
+def test_a_leader_that_its_reassignment_removed_is_notified_and_the_change_is_made(
     world: World,
 ) -> None:
     """I8, X29: the only answer that is an error and has an effect."""
@@ -351,7 +351,7 @@ def test_a_reassignment_that_its_leader_survives_is_a_success_with_a_new_leader_
 
 def test_a_reassignment_waits_until_all_its_replicas_are_in_sync(world: World) -> None:
     world.cluster.register(4)
-    world.cluster.beat(4)
+    world.cluster.heartbeat(4)
     world.set(replicas=[3, 4, 1, 2], removing_replicas=[1, 2], adding_replicas=[3, 4])
     answer = world.ask(1, 2, 3)
     after = world.partition
@@ -376,18 +376,18 @@ def test_unclean_election_follows_the_settings_of_the_topic_then_of_the_cluster(
         assert answer == [None]
 
     world.set(isr=[1], leader=1)
-    cluster.beat(1, want_fence=True)
+    cluster.heartbeat(1, want_fence=True)
     assert (world.partition.leader, world.partition.isr) == (-1, (1,))
-    cluster.beat(1)
+    cluster.heartbeat(1)
     alter(4, "", "true")
     alter(2, "t", "false")
-    cluster.beat(1, want_fence=True)
+    cluster.heartbeat(1, want_fence=True)
     assert (world.partition.leader, world.partition.isr) == (-1, (1,))
-    cluster.beat(1)
+    cluster.heartbeat(1)
     assert world.partition.leader == 1
     alter(2, "t", "true")
     alter(4, "", "false")
-    cluster.beat(1, want_fence=True)
+    cluster.heartbeat(1, want_fence=True)
     assert (world.partition.leader, world.partition.isr) == (2, (2,))
     assert world.partition.leader_recovery_state == RECOVERING
 
@@ -399,7 +399,7 @@ def test_unclean_election_follows_what_was_altered_for_brokers(world: World, bro
     wanted = [(ConfigResource(4, broker), change)]
     assert cluster.write(cluster.controller.incremental_alter_configs(wanted)) == [None]
     world.set(isr=[1], leader=1)
-    cluster.beat(1, want_fence=True)
+    cluster.heartbeat(1, want_fence=True)
     assert (world.partition.leader, world.partition.isr) == (2, (2,))
 
 
@@ -409,5 +409,5 @@ def test_a_setting_of_another_broker_allows_nothing(world: World) -> None:
     wanted = [(ConfigResource(4, "2"), change)]
     assert cluster.write(cluster.controller.incremental_alter_configs(wanted)) == [None]
     world.set(isr=[1], leader=1)
-    cluster.beat(1, want_fence=True)
+    cluster.heartbeat(1, want_fence=True)
     assert (world.partition.leader, world.partition.isr) == (-1, (1,))

@@ -28,8 +28,8 @@ class Race:
         self.cluster.write(
             self.cluster.controller.create_topics([NewTopic("t", assignments={0: (A, B)})])
         )
-        self.cluster.beat(B, want_fence=True)
-        self.cluster.beat(B)
+        self.cluster.heartbeat(B, want_fence=True)
+        self.cluster.heartbeat(B)
         assert self.partition.isr == (A,)
         self.epochs = {A: self.epoch(A), B: self.epoch(B)}
         self.wanted = self.proposal((A, self.epochs[A]), (B, self.epochs[B]))
@@ -68,7 +68,7 @@ class Race:
         """Silence, until the controller fences it; the other goes on."""
         for _ in range(4):
             self.cluster.loop.now_ms += SESSION_MS // 3
-            self.cluster.beat(A + B - broker_id)
+            self.cluster.heartbeat(A + B - broker_id)
         result = self.cluster.controller.fence_stale(self.cluster.loop.now_ms)
         assert self.cluster.write(result) == broker_id
 
@@ -114,7 +114,7 @@ def test_row_3_b_is_back_and_still_fenced(race: Race) -> None:
 def test_row_4_b_is_back_with_an_empty_disk_and_unfenced(race: Race, fails_over: bool) -> None:
     race.dies(B)
     race.registers(B)
-    race.cluster.beat(B)
+    race.cluster.heartbeat(B)
     if fails_over:
         race.fails_over()
     assert race.code() == Code.INELIGIBLE_REPLICA
@@ -125,7 +125,7 @@ def test_row_4_b_is_back_with_an_empty_disk_and_unfenced(race: Race, fails_over:
 def test_row_7_b_has_caught_up_again_and_all_know_its_new_epoch(race: Race) -> None:
     race.dies(B)
     race.registers(B)
-    race.cluster.beat(B)
+    race.cluster.heartbeat(B)
     answer = race.send(race.proposal((A, race.epoch(A)), (B, race.epoch(B))))
     assert answer.isr == (A, B)
 
@@ -134,7 +134,7 @@ def test_row_8_b_is_on_its_way_out(race: Race) -> None:
     race.cluster.write(
         race.cluster.controller.create_topics([NewTopic("b", assignments={0: (B, A)})])
     )
-    race.cluster.beat(B, want_shut_down=True)
+    race.cluster.heartbeat(B, want_shut_down=True)
     assert race.cluster.quorum.image.brokers[B].in_controlled_shutdown
     assert race.code() == Code.INELIGIBLE_REPLICA
 
@@ -142,7 +142,7 @@ def test_row_8_b_is_on_its_way_out(race: Race) -> None:
 def test_row_9_a_has_a_new_incarnation_itself(race: Race) -> None:
     race.dies(A)
     race.registers(A)
-    race.cluster.beat(A)
+    race.cluster.heartbeat(A)
     assert (race.partition.leader, race.partition.isr) == (A, (A,))
     assert race.code() == Code.STALE_BROKER_EPOCH
 
@@ -154,7 +154,7 @@ def test_row_10_the_last_member_of_the_isr_stays_in_it_over_an_unclean_restart(r
     assert (race.partition.leader, race.partition.isr) == (-1, (A,))
     race.registers(A)
     assert race.partition.leader == -1, "registered is not yet unfenced"
-    race.cluster.beat(A)
+    race.cluster.heartbeat(A)
     assert (race.partition.leader, race.partition.isr) == (A, (A,))
     assert race.partition.leader_epoch == leader_epoch + 2, "no epoch has two contents"
 
@@ -163,7 +163,7 @@ def test_row_11_a_leads_no_more(race: Race) -> None:
     race.send()
     late = race.proposal((A, race.epochs[A]), (B, race.epochs[B]))
     race.dies(A)
-    race.cluster.beat(A)
+    race.cluster.heartbeat(A)
     assert race.partition.leader == B
     race.wanted = late
     assert race.code() == Code.FENCED_LEADER_EPOCH
@@ -185,10 +185,10 @@ def test_row_13_b_is_dead_and_nobody_knows_yet(race: Race) -> None:
     assert race.send().isr == (A, B)
     for _ in range(4):
         race.cluster.loop.now_ms += SESSION_MS // 3
-        race.cluster.beat(A)
+        race.cluster.heartbeat(A)
     # Its session is over but not yet ended: the registration itself ends it.
     race.registers(B)
     assert race.partition.isr == (A,)
     assert race.cluster.quorum.image.brokers[B].fenced
-    race.cluster.beat(B)
+    race.cluster.heartbeat(B)
     assert (race.partition.isr, race.partition.leader) == ((A,), A)

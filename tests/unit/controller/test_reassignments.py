@@ -21,7 +21,7 @@ class World(Elections):
         super().__init__(**settings)
         for node_id in (4, 5):
             self.cluster.register(node_id)
-            self.cluster.beat(node_id)
+            self.cluster.heartbeat(node_id)
 
     def move(self, replicas: tuple[int, ...] | None, *, number: int = 0, **options: Any) -> Code:
         wanted = [Reassignment("t", number, replicas)]
@@ -125,7 +125,7 @@ def test_what_changes_nothing_is_no_record(world: World) -> None:
     assert world.cluster.quorum.next_offset == offset
 
 
-def test_a_move_to_nowhere_twice_or_to_strangers_is_refused(world: World) -> None:
+def test_a_move_to_nowhere_twice_or_to_unknown_brokers_is_refused(world: World) -> None:
     for replicas in ((), (1, 1), (1, 9), (-1,), (1, 2, -3)):
         assert world.move(replicas) == Code.INVALID_REPLICA_ASSIGNMENT, replicas
     assert world.move((1, 2), number=9) == Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -215,7 +215,7 @@ def listed(image: ClusterImage, wanted: Any) -> list[Moving]:
     return list(chain.from_iterable(list_reassignments(image, wanted)))
 
 
-def test_one_request_does_not_move_the_whole_cluster(
+def test_one_request_does_not_move_the_entire_cluster(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reassignments, "CHANGES_PER_REQUEST_MAX", 1)

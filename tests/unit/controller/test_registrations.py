@@ -5,7 +5,7 @@ import random
 import pytest
 from immutables import Map
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.errors import Code, KafkaError
 from firnline.controller.brokers import Heartbeat
 from firnline.metadata.image import EMPTY_IMAGE, PartitionImage, TopicImage
@@ -37,15 +37,15 @@ def test_the_late_request_of_a_dead_incarnation_does_not_take_the_place_of_the_l
     epoch = cluster.register(1, NEW)
     assert is_duplicate(cluster.register(1, OLD))
     cluster.loop.now_ms += SESSION_MS - 1
-    cluster.beat(1, want_fence=True)
+    cluster.heartbeat(1, want_fence=True)
     cluster.loop.now_ms += SESSION_MS - 1
     assert is_duplicate(cluster.register(1, OLD)), "it opens its logs, and is heard from"
     assert cluster.quorum.image.brokers[1].epoch == epoch
-    assert not cluster.beat(1).is_fenced
+    assert not cluster.heartbeat(1).is_fenced
 
 
 @pytest.mark.parametrize("was_registered", [False, True])
-def test_a_copy_from_before_the_living_one_came_is_refused_also_when_that_is_not_heard(
+def test_a_copy_from_before_the_living_one_came_is_refused_also_when_that_is_not_received(
     cluster: Cluster, was_registered: bool
 ) -> None:
     """Seed 40000396: held up for half a minute, while what the living one says was held up, too."""
@@ -60,7 +60,7 @@ def test_a_copy_from_before_the_living_one_came_is_refused_also_when_that_is_not
     cluster.loop.now_ms += SESSION_MS
     assert is_duplicate(cluster.register(1, OLD))
     assert cluster.quorum.image.brokers[1].epoch == epoch
-    assert not isinstance(cluster.beat(1), KafkaError)
+    assert not isinstance(cluster.heartbeat(1), KafkaError)
     cluster.loop.now_ms += SESSION_MS
     assert isinstance(cluster.register(1, 5), int), "one that starts now is taken"
 
@@ -93,8 +93,8 @@ def test_incarnations_that_left_in_order_are_not_remembered_without_number(
     for incarnation in range(10, 60):
         epoch = cluster.register(1, incarnation)
         assert isinstance(epoch, int)
-        cluster.beat(1)
-        assert cluster.beat(1, want_shut_down=True).should_shut_down
+        cluster.heartbeat(1)
+        assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
     asked = cluster.controller._brokers._incarnations[1]
     assert len(asked) <= 16
 
@@ -109,8 +109,8 @@ def test_an_incarnation_that_died_before_it_was_counted_in_holds_nobody_up_for_l
 
 def test_the_next_incarnation_need_not_wait_for_one_that_left(cluster: Cluster) -> None:
     cluster.register(1, OLD)
-    cluster.beat(1)
-    assert cluster.beat(1, want_shut_down=True).should_shut_down
+    cluster.heartbeat(1)
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
     assert isinstance(cluster.register(1, NEW), int)
 
 
@@ -121,17 +121,17 @@ def test_nor_for_one_that_left_when_another_controller_decided(
     """That it left is written down, also where there was nothing to hand over, and nothing to take back."""
     cluster.register(1, OLD)
     if is_counted_in:
-        cluster.beat(1)
-    assert cluster.beat(1, want_shut_down=True).should_shut_down
+        cluster.heartbeat(1)
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
     broker = cluster.quorum.image.brokers[1]
     assert (broker.fenced, broker.in_controlled_shutdown) == (True, True)
     offset = cluster.quorum.next_offset
-    assert cluster.beat(1, want_shut_down=True).should_shut_down, "it did not hear the answer"
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down, "it did not hear the answer"
     assert cluster.quorum.next_offset == offset, "that it leaves is written down once"
     cluster.controller.activate(cluster.loop.now_ms)
     assert isinstance(cluster.register(1, NEW), int)
     assert not cluster.quorum.image.brokers[1].in_controlled_shutdown
-    assert not cluster.beat(1).is_fenced
+    assert not cluster.heartbeat(1).is_fenced
 
 
 def test_the_living_keeps_its_place_over_a_change_of_the_controller_fenced_as_it_is(
@@ -143,7 +143,7 @@ def test_the_living_keeps_its_place_over_a_change_of_the_controller_fenced_as_it
     cluster.loop.now_ms += SESSION_MS - 1
     assert is_duplicate(cluster.register(1, OLD)), "its request was held up on its way"
     assert cluster.quorum.image.brokers[1].epoch == epoch
-    assert not cluster.beat(1).is_fenced
+    assert not cluster.heartbeat(1).is_fenced
 
 
 def test_one_that_died_fenced_is_waited_for_one_session_of_a_new_controller(
@@ -178,19 +178,19 @@ def test_an_index_is_in_the_same_order_in_every_process() -> None:
         partition_epoch=0,
     )  # fmt: skip
     topics = {each: TopicImage(each.hex(), each, Map({0: partition})) for each in ids}
-    index = whole(PartitionIndex.of(EMPTY_IMAGE._replace(topics_by_id=Map(topics))))
+    index = run_to_completion(PartitionIndex.of(EMPTY_IMAGE._replace(topics_by_id=Map(topics))))
     assert list(index.topics_of(1)) == sorted(ids)
 
 
 def test_a_broker_that_waits_for_our_answer_is_not_silent(cluster: Cluster) -> None:
     """Its beat stands behind a write that our disk takes long over; it says nothing before it is answered."""
     cluster.register(1, NEW)
-    cluster.beat(1)
+    cluster.heartbeat(1)
     controller, now_ms = cluster.controller, cluster.loop.now_ms
     brokers = controller._brokers
     image, end = cluster.quorum.newest, cluster.quorum.next_offset
-    beat = Heartbeat(1, image.brokers[1].epoch, image.offset)
-    brokers.heartbeat(image, end + 1, beat, now_ms)  # a write before it is under way
+    heartbeat = Heartbeat(1, image.brokers[1].epoch, image.offset)
+    brokers.heartbeat(image, end + 1, heartbeat, now_ms)  # a write before it is under way
     for _ in range(5):
         now_ms += SESSION_MS - 1
         assert brokers.fence_stale(image, end, now_ms).response is None
@@ -205,11 +205,11 @@ def test_a_broker_that_waited_for_an_answer_of_an_earlier_reign_is_not_alive_for
 ) -> None:
     """What it waited for was lost with the reign, and will never be committed."""
     cluster.register(1, NEW)
-    cluster.beat(1)
+    cluster.heartbeat(1)
     controller, now_ms = cluster.controller, cluster.loop.now_ms
     image, end = cluster.quorum.newest, cluster.quorum.next_offset
-    beat = Heartbeat(1, image.brokers[1].epoch, image.offset)
-    controller._brokers.heartbeat(image, end + 9, beat, now_ms)
+    heartbeat = Heartbeat(1, image.brokers[1].epoch, image.offset)
+    controller._brokers.heartbeat(image, end + 9, heartbeat, now_ms)
     controller.deactivate()
     controller.activate(now_ms)
     assert controller._brokers.fence_stale(image, end, now_ms + SESSION_MS).response == 1

@@ -13,8 +13,8 @@ from firnline.metadata.image import NO_LEADER, PartitionImage
 from firnline.metadata.records import PartitionChangeRecord, decode
 from firnline.metadata.result import ControllerResult
 from tests.worlds.chance import CountingRng
+from tests.worlds.decoded import all_records
 from tests.worlds.quorum import Cluster, broker_config
-from tests.worlds.whole import all_records
 
 PARTITIONS = 10
 PART = 3
@@ -61,7 +61,7 @@ class World:
         for _ in range(4):
             self.cluster.loop.now_ms += SESSION_MS // 3
             for node_id in alive:
-                self.cluster.beat(node_id)
+                self.cluster.heartbeat(node_id)
 
     def fence_stale(self) -> int | None:
         result = self.controller.fence_stale(self.cluster.loop.now_ms)
@@ -83,12 +83,12 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World()
 
 
-def test_fencing_a_broker_of_many_partitions_lets_others_be_heard(world: World) -> None:
+def test_fencing_a_broker_of_many_partitions_lets_others_be_served(world: World) -> None:
     world.silence(2, 3)
     assert world.fence_stale() == 1
     seen = [world.knowing(1)]
     while world.controller.is_sweeping:
-        assert not world.cluster.beat(2).is_fenced
+        assert not world.cluster.heartbeat(2).is_fenced
         world.sweep()
         seen.append(world.knowing(1))
     assert seen[0] == PART
@@ -106,7 +106,7 @@ def test_every_controller_writes_the_same_records_in_the_same_order(world: World
         )
     )
     before = len(world.cluster.log.batches)
-    world.cluster.beat(1, want_fence=True)
+    world.cluster.heartbeat(1, want_fence=True)
     world.sweep_all()
     records = [
         decode(row.value or b"")
@@ -124,7 +124,7 @@ def test_every_controller_writes_the_same_records_in_the_same_order(world: World
 
 def test_no_batch_of_a_sweep_has_more_than_a_part(world: World) -> None:
     before = len(world.cluster.log.batches)
-    world.cluster.beat(1, want_fence=True)
+    world.cluster.heartbeat(1, want_fence=True)
     world.sweep_all()
     counts = [
         sum(isinstance(decode(row.value or b""), PartitionChangeRecord) for row in all_records(b))
@@ -147,8 +147,8 @@ def test_the_next_silent_broker_waits_until_all_is_done_for_the_one_before(world
 
 
 def test_a_broker_that_asks_to_go_in_the_middle_of_a_sweep_waits_its_turn(world: World) -> None:
-    world.cluster.beat(1, want_fence=True)
-    world.cluster.beat(2, want_fence=True)
+    world.cluster.heartbeat(1, want_fence=True)
+    world.cluster.heartbeat(2, want_fence=True)
     assert world.knowing(1) == 2 * PART
     assert world.knowing(2) < world.knowing(1)
     world.sweep_all()
@@ -156,7 +156,7 @@ def test_a_broker_that_asks_to_go_in_the_middle_of_a_sweep_waits_its_turn(world:
 
 
 def test_a_new_controller_finishes_what_a_dead_one_left(world: World) -> None:
-    world.cluster.beat(1, want_fence=True)
+    world.cluster.heartbeat(1, want_fence=True)
     assert 0 < world.knowing(1) < 2 * PARTITIONS
     world.fails_over()
     assert world.controller.is_sweeping
@@ -166,10 +166,10 @@ def test_a_new_controller_finishes_what_a_dead_one_left(world: World) -> None:
 
 def test_a_new_controller_finishes_elections_that_a_dead_one_left(world: World) -> None:
     for node_id in (1, 2, 3):
-        world.cluster.beat(node_id, want_fence=True)
+        world.cluster.heartbeat(node_id, want_fence=True)
         world.sweep_all()
     assert {p.leader for p in world.partitions()} == {NO_LEADER}
-    world.cluster.beat(3)
+    world.cluster.heartbeat(3)
     led = [p.leader for p in world.partitions()]
     assert 0 < led.count(3) < 2 * PARTITIONS
     world.fails_over()
@@ -178,31 +178,33 @@ def test_a_new_controller_finishes_elections_that_a_dead_one_left(world: World) 
 
 
 def test_nobody_is_let_go_while_partitions_do_not_know_that_it_goes(world: World) -> None:
-    assert not world.cluster.beat(1, want_shut_down=True).should_shut_down
+    assert not world.cluster.heartbeat(1, want_shut_down=True).should_shut_down
     while world.controller.is_sweeping:
-        assert not world.cluster.beat(1, want_shut_down=True).should_shut_down
+        assert not world.cluster.heartbeat(1, want_shut_down=True).should_shut_down
         for other in (2, 3):
-            world.cluster.beat(other)
+            world.cluster.heartbeat(other)
         world.sweep()
     assert world.knowing(1) == 2 * PARTITIONS
     # The others have not seen the last part yet.
-    assert not world.cluster.beat(1, want_shut_down=True).should_shut_down
+    assert not world.cluster.heartbeat(1, want_shut_down=True).should_shut_down
     for other in (2, 3):
-        world.cluster.beat(other)
-    assert world.cluster.beat(1, want_shut_down=True).should_shut_down
+        world.cluster.heartbeat(other)
+    assert world.cluster.heartbeat(1, want_shut_down=True).should_shut_down
 
 
 def test_nobody_is_let_go_by_what_others_had_seen_in_an_earlier_reign(world: World) -> None:
-    world.cluster.beat(1, want_shut_down=True)
+    world.cluster.heartbeat(1, want_shut_down=True)
     world.sweep_all()
-    world.cluster.beat(1, want_shut_down=True)
+    world.cluster.heartbeat(1, want_shut_down=True)
     for other in (2, 3):
-        world.cluster.beat(other)
+        world.cluster.heartbeat(other)
     seen = world.cluster.quorum.image.offset
     world.controller.deactivate()
     world.controller.activate(world.cluster.loop.now_ms)
     world.sweep_all()
-    assert not world.cluster.beat(1, want_shut_down=True).should_shut_down, "nobody said anything"
+    assert not world.cluster.heartbeat(1, want_shut_down=True).should_shut_down, (
+        "nobody said anything"
+    )
     world.controller.activate(world.cluster.loop.now_ms)
     assert world.controller.is_sweeping
     world.controller.deactivate()
@@ -213,9 +215,9 @@ def test_nobody_is_let_go_by_what_others_had_seen_in_an_earlier_reign(world: Wor
     for offset, is_known in ((seen, False), (world.cluster.quorum.image.offset, True)):
         for other in (2, 3):
             epoch = world.cluster.quorum.image.brokers[other].epoch
-            beat = Heartbeat(other, epoch, offset)
-            world.cluster.write(world.controller.heartbeat(beat, world.cluster.loop.now_ms))
-        assert world.cluster.beat(1, want_shut_down=True).should_shut_down is is_known
+            heartbeat = Heartbeat(other, epoch, offset)
+            world.cluster.write(world.controller.heartbeat(heartbeat, world.cluster.loop.now_ms))
+        assert world.cluster.heartbeat(1, want_shut_down=True).should_shut_down is is_known
 
 
 def test_nobody_is_let_go_while_it_is_in_isrs_though_it_leads_nothing(world: World) -> None:
@@ -223,14 +225,14 @@ def test_nobody_is_let_go_while_it_is_in_isrs_though_it_leads_nothing(world: Wor
     world.cluster.write(world.controller.create_topics([topic]))
     world.fails_over()
     world.sweep_all()
-    first = world.cluster.beat(2, want_shut_down=True)
+    first = world.cluster.heartbeat(2, want_shut_down=True)
     while world.controller.is_sweeping:
         assert not first.should_shut_down
         for other in (1, 3):
-            world.cluster.beat(other)
+            world.cluster.heartbeat(other)
         if "0" in world.cluster.quorum.image.topics_by_name:
             world.cluster.write(world.controller.delete_topics(["0"]))  # it leads nothing now
-        first = world.cluster.beat(2, want_shut_down=True)
+        first = world.cluster.heartbeat(2, want_shut_down=True)
         world.sweep()
     assert world.knowing(2) == 2 * PARTITIONS
 
@@ -239,7 +241,7 @@ def test_the_next_incarnation_does_not_lead_what_the_dead_one_did_not_lose_yet(
     world: World,
 ) -> None:
     """One record number and epoch for two records would be the end of it."""
-    world.cluster.beat(1, want_fence=True)
+    world.cluster.heartbeat(1, want_fence=True)
     assert world.knowing(1) < 2 * PARTITIONS
     world.cluster.loop.now_ms += SESSION_MS
     while isinstance(world.cluster.register(1, 2), KafkaError):
@@ -250,23 +252,23 @@ def test_the_next_incarnation_does_not_lead_what_the_dead_one_did_not_lose_yet(
 
 
 def test_a_broker_that_comes_back_in_time_keeps_what_it_has_not_lost(world: World) -> None:
-    world.cluster.beat(1, want_fence=True)
+    world.cluster.heartbeat(1, want_fence=True)
     kept = 2 * PARTITIONS - world.knowing(1)
-    assert not world.cluster.beat(1).is_fenced
+    assert not world.cluster.heartbeat(1).is_fenced
     world.sweep_all()
     assert 2 * PARTITIONS - world.knowing(1) == kept
     assert {p.leader for p in world.partitions()} == {1, 2}
 
 
 def test_a_broker_that_is_forgotten_leaves_no_work(world: World) -> None:
-    world.cluster.beat(1, want_fence=True)
+    world.cluster.heartbeat(1, want_fence=True)
     assert world.cluster.write(world.controller.unregister_broker(1)) is None
     assert world.knowing(1) == 2 * PARTITIONS
     assert not world.controller.is_sweeping
 
 
 def test_topics_that_go_in_the_middle_of_a_sweep_are_no_trouble(world: World) -> None:
-    world.cluster.beat(1, want_fence=True)
+    world.cluster.heartbeat(1, want_fence=True)
     world.cluster.write(world.controller.delete_topics(["a"]))
     world.sweep_all()
     topic = world.cluster.quorum.image.topics_by_name["b"]
@@ -276,10 +278,10 @@ def test_topics_that_go_in_the_middle_of_a_sweep_are_no_trouble(world: World) ->
 def test_looking_in_vain_takes_its_time_in_parts_too(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.cluster.beat(1, want_fence=True)
+    world.cluster.heartbeat(1, want_fence=True)
     world.sweep_all()
-    monkeypatch.setattr(sweeps, "LOOKS_PER_PART_MAX", PARTITIONS)
-    monkeypatch.setattr(sweeps, "_LOOKS_PER_STEP", PARTITIONS)
+    monkeypatch.setattr(sweeps, "CHECKS_PER_PART_MAX", PARTITIONS)
+    monkeypatch.setattr(sweeps, "_CHECKS_PER_STEP", PARTITIONS)
     world.fails_over()
     assert world.sweep_all() == 3, "two topics in vain, and the end"
 
@@ -294,7 +296,7 @@ STEP_MAX = 200
 
 
 def test_no_part_is_longer_than_others_can_wait(large: World) -> None:
-    large.cluster.beat(1, want_fence=True)
+    large.cluster.heartbeat(1, want_fence=True)
     parts = 0
     while large.controller.is_sweeping:
         result = large.controller.sweep()
@@ -307,9 +309,9 @@ def test_no_part_is_longer_than_others_can_wait(large: World) -> None:
 
 def test_leaders_are_balanced_again_in_parts_that_are_as_short(large: World) -> None:
     """A broker that comes back is given its leaderships minutes later, all of them at once."""
-    large.cluster.beat(1, want_fence=True)
+    large.cluster.heartbeat(1, want_fence=True)
     large.sweep_all()
-    large.cluster.beat(1)
+    large.cluster.heartbeat(1)
     for topic in list(large.cluster.quorum.image.topics_by_name.values()):
         changes = [
             PartitionChangeRecord(partition_id=n, topic_id=topic.topic_id, isr=[1, 2, 3])
@@ -333,10 +335,10 @@ def test_many_small_topics_without_a_leader_are_looked_at_in_large_parts(
         assignments = {0: (1,)} | dict.fromkeys(range(1, PARTITIONS), (2,))
         topic = NewTopic(f"t{number}", assignments=assignments)
         world.cluster.write(world.controller.create_topics([topic]))
-    world.cluster.beat(1, want_fence=True)
+    world.cluster.heartbeat(1, want_fence=True)
     world.sweep_all()
-    monkeypatch.setattr(sweeps, "LOOKS_PER_PART_MAX", 4 * PARTITIONS)
-    monkeypatch.setattr(sweeps, "_LOOKS_PER_STEP", 2 * PARTITIONS)
+    monkeypatch.setattr(sweeps, "CHECKS_PER_PART_MAX", 4 * PARTITIONS)
+    monkeypatch.setattr(sweeps, "_CHECKS_PER_STEP", 2 * PARTITIONS)
     world.fails_over()
     assert world.sweep_all() == 5
 

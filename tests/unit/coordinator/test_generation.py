@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.errors import ProtocolError
 from firnline.base.units import MIB
 from firnline.coordinator.generation import (
@@ -63,7 +63,7 @@ def read(value: bytes) -> Generation:
             return found
 
 
-def told(found: Generation) -> tuple[Any, ...]:
+def reported(found: Generation) -> tuple[Any, ...]:
     return (
         found.generation,
         found.protocol_type,
@@ -114,7 +114,7 @@ def test_a_generation_is_read_as_its_schema_says(row: GroupMetadataValue, versio
     value = encode_value(row, version)
     row_again = decode_value(KEY, value)
     assert isinstance(row_again, GroupMetadataValue)
-    assert told(read(value)) == said(row_again)
+    assert reported(read(value)) == said(row_again)
 
 
 @given(ROW)
@@ -152,7 +152,7 @@ def test_a_generation_is_written_as_its_schema_says(row: GroupMetadataValue) -> 
         row.generation, row.protocol_type, row.protocol, row.leader, row.current_state_timestamp
     )
     steps = generation_value_in_slices(front, row.protocol, len(members), iter(members))
-    assert b"".join(whole(steps)) == value
+    assert b"".join(run_to_completion(steps)) == value
 
 
 @given(ROW, st.data())
@@ -172,7 +172,7 @@ def test_damaged_bytes_are_refused_where_the_schema_refuses_them(
             read(bytes(value))
         return
     assert isinstance(row_again, GroupMetadataValue)
-    assert told(read(bytes(value))) == said(row_again)
+    assert reported(read(bytes(value))) == said(row_again)
 
 
 def test_a_large_generation_is_read_in_slices() -> None:
@@ -209,6 +209,6 @@ def test_a_large_generation_is_written_in_parts_of_a_megabyte() -> None:
         )
         for n in range(100)
     ]
-    parts = whole(generation_value_in_slices(b"", "range", 100, members))
+    parts = run_to_completion(generation_value_in_slices(b"", "range", 100, members))
     assert len(parts) > 9
     assert max(map(len, parts)) < 1.2 * MIB

@@ -16,8 +16,8 @@ from firnline.coordinator.records import (
     decode_value,
 )
 from tests.datadriven import run_script
+from tests.worlds.decoded import all_records
 from tests.worlds.groups import GROUP, GroupWorld, check_counts
-from tests.worlds.whole import all_records
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "golden" / "coordinator").glob("*.txt"))
 _ID = re.compile(r"00000000-0000-0000-0000-0*([0-9a-f]+)")
@@ -50,13 +50,13 @@ class Story:
         names = [w for w in words if "=" not in w]
         printed = getattr(self, f"_{verb}")(names, options) or []
         check_counts(self.world.groups)
-        lines = [*printed, *self.written, *self._told()]
+        lines = [*printed, *self.written, *self._reported()]
         self.written.clear()
         return "\n".join(_ID.sub(r"\1", text) for text in lines)
 
-    def _told(self) -> list[str]:
+    def _reported(self) -> list[str]:
         lines = []
-        for who, result in self.world.take_told():
+        for who, result in self.world.take_reported():
             if isinstance(result, JoinResult):
                 lines.append(f"{who}: {self._joined(who, result)}")
             elif isinstance(result, SyncResult):

@@ -112,7 +112,7 @@ class Wire:
             return []
 
         self.node: Any = SimpleNamespace(
-            in_turns=Background("requests", takes_turns=True),
+            sliced_tasks=Background("requests", is_round_robin=True),
             image=cluster(topic_image("t", T_ID, 2), topic_image(OFFSETS_TOPIC, OFFSETS_ID, 1)),
             groups=self.world.groups,
             producer_ids=ProducerIds(allocate),
@@ -356,11 +356,11 @@ def test_a_topic_that_goes_while_its_offsets_are_fetched_is_named_unknown(
 def test_a_large_group_is_described_some_members_at_a_time(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    notified: list[str] = []
     of_wire = k15_describe_groups._wire_member
 
     def noted(member: DescribedMember) -> Any:
-        told.append(member.member_id)
+        notified.append(member.member_id)
         return of_wire(member)
 
     names = [f"m{n}" for n in range(1_000)]
@@ -369,10 +369,10 @@ def test_a_large_group_is_described_some_members_at_a_time(
     monkeypatch.setattr(wire.node.groups, "describe", lambda group_id: large)
     monkeypatch.setattr(k15_describe_groups, "_wire_member", noted)
     wire.send(k15_describe_groups, DescribeGroupsRequest(groups=["g", "h"]), 5)
-    counts = [len(told)]
+    counts = [len(notified)]
     while not wire.answers:
         wire.world.one_slice()
-        counts.append(len(told))
+        counts.append(len(notified))
     assert max(after - before for before, after in pairwise([0, *counts])) <= 300
     found = [[m.member_id for m in group.members] for group in wire.answer().groups]
     assert found == [names, names]
@@ -406,7 +406,7 @@ def test_the_coordinator_is_the_leader_of_the_groups_partition(wire: Wire, versi
 
 @pytest.mark.parametrize("version", range(7))
 def test_the_first_to_ask_has_the_topic_made(wire: Wire, version: int) -> None:
-    whole, wire.node.image = wire.node.image, cluster()
+    complete, wire.node.image = wire.node.image, cluster()
     wire.send(k10_find_coordinator, find(version, "g"), version)
     (asked,) = wire.world.asked_topics
     assert asked.name == OFFSETS_TOPIC
@@ -414,7 +414,7 @@ def test_the_first_to_ask_has_the_topic_made(wire: Wire, version: int) -> None:
     wire.world.run(asked.then(KafkaError(Code.INVALID_REPLICATION_FACTOR, "too few brokers"), 0))
     refused = wire.answer()
     assert found(refused, version) == [NOWHERE]
-    wire.node.image = whole
+    wire.node.image = complete
     wire.world.run(asked.then(None, 0))
     assert found(wire.answer(), version) == [(0, 1, "broker-1", 9092)]
 
@@ -480,7 +480,7 @@ def test_groups_are_listed_in_every_version(wire: Wire, version: int) -> None:
 @pytest.mark.parametrize("version", range(3))
 def test_groups_are_deleted_in_every_version(wire: Wire, version: int) -> None:
     wire.world.commit("c", ("t", 0, 1))
-    wire.world.take_told()
+    wire.world.take_reported()
     request = DeleteGroupsRequest(groups_names=["g", "none"])
     answer = wire.ask(k42_delete_groups, request, version)
     assert [(r.group_id, r.error_code) for r in answer.results] == [

@@ -8,8 +8,8 @@ from firnline.base.errors import Code
 from firnline.coordinator import generation
 from firnline.coordinator.group_members import GroupMembers
 from firnline.coordinator.records import GroupMetadataValue, decode_key, decode_value
+from tests.worlds.decoded import all_records
 from tests.worlds.groups import GROUP, GroupWorld
-from tests.worlds.whole import all_records
 
 COUNT = 1_000
 LEADER, LAST = "c0", f"c{COUNT - 1}"
@@ -24,7 +24,7 @@ class LargeGroup(GroupWorld):
         self.join(LAST, instance="static")
         self.pass_time(0)
         self.ids[LAST] = self.answer_to(LAST).member_id
-        self.take_told()
+        self.take_reported()
 
     def ask(self, who: str, generation: int = 1) -> None:
         instance = "static" if who == LAST else None
@@ -49,7 +49,7 @@ class LargeGroup(GroupWorld):
         return due is not None
 
     def codes(self) -> set[Code]:
-        return {each.result.code for each in self.take_told()}
+        return {each.result.code for each in self.take_reported()}
 
 
 @pytest.fixture
@@ -74,18 +74,18 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_no_step_has_more_than_some_hundred_members(world: LargeGroup, given: list[str]) -> None:
     """Goal: nobody waits for it. Method: count whom each step gives a part, and whom it tells."""
     world.ask_all()
-    assert (given, world.told) == ([], [])
-    steps, told = [], []
+    assert (given, world.reported) == ([], [])
+    steps, reported = [], []
     seen = 0
     while world.background():
-        some = world.take_told()
+        some = world.take_reported()
         steps.append((len(given) - seen, len(some)))
-        seen, told = len(given), told + some
+        seen, reported = len(given), reported + some
     assert given == list(world.ids.values())
     assert max(steps)[0] == 250
     assert max(count for _, count in steps) == 100
-    assert [each.who for each in told] == list(world.ids)
-    assert [each.result.assignment for each in told] == world.parts()
+    assert [each.who for each in reported] == list(world.ids)
+    assert [each.result.assignment for each in reported] == world.parts()
     assert world.state() == "Stable"
 
 
@@ -133,14 +133,14 @@ def test_a_generation_that_is_over_meanwhile_is_not_written(
         world.ask(who)
     for _ in range(slices):
         world.background()
-    assert (len(world.log), world.told) == (size, [])
+    assert (len(world.log), world.reported) == (size, [])
     changes(world)
     while world.background():
         pass
     assert len(world.log) == size
-    told = {each.who: each.result.code for each in world.take_told() if each.who in asked}
+    reported = {each.who: each.result.code for each in world.take_reported() if each.who in asked}
     fenced = {LAST: Code.FENCED_INSTANCE_ID} if changes is comes_back else {}
-    assert told == dict.fromkeys(asked, Code.REBALANCE_IN_PROGRESS) | fenced
+    assert reported == dict.fromkeys(asked, Code.REBALANCE_IN_PROGRESS) | fenced
     assert world.state() == "PreparingRebalance"
 
 
@@ -170,7 +170,7 @@ def test_a_coordinator_that_goes_meanwhile_writes_nothing(world: LargeGroup, sli
         world.background()
     world.unload()
     assert len(world.log) == size
-    assert len(world.told) == COUNT
+    assert len(world.reported) == COUNT
     assert world.codes() == {Code.NOT_COORDINATOR}
     assert {key for key in world.timers if key[:2] == ("group", GROUP)} == set()
 
@@ -197,7 +197,9 @@ def test_a_leader_that_asks_again_meanwhile_is_answered_and_nothing_is_written_t
     assert world.codes() == {Code.NONE}
 
 
-def test_who_asks_while_others_are_given_their_parts_is_told_with_them(world: LargeGroup) -> None:
+def test_who_asks_while_others_are_given_their_parts_is_notified_with_them(
+    world: LargeGroup,
+) -> None:
     world.ask(LEADER)
     world.background()
     world.background()
@@ -215,16 +217,16 @@ def test_an_assignment_that_cannot_be_written_is_nobodys(world: LargeGroup) -> N
     world.holds_appends = True
     while world.background():
         pass
-    assert world.told == []
+    assert world.reported == []
     world.fail_appends(Code.NOT_ENOUGH_REPLICAS)
     while world.background():
         pass
-    assert len(world.told) == COUNT
+    assert len(world.reported) == COUNT
     assert world.codes() == {Code.COORDINATOR_NOT_AVAILABLE}
     assert world.state() == "PreparingRebalance"
 
 
-def test_who_is_not_told_yet_when_the_next_generation_begins_hears_nothing_of_its_parts(
+def test_who_is_not_notified_yet_when_the_next_generation_begins_learns_nothing_of_its_parts(
     world: LargeGroup,
 ) -> None:
     """A static member stays, though it does not join: its sync of before is no wish for the part of after."""
@@ -233,7 +235,7 @@ def test_who_is_not_told_yet_when_the_next_generation_begins_hears_nothing_of_it
         world.background()
     for who, member_id in list(world.ids.items())[:-1]:
         world.join(f"{who} again", member_id)
-    assert world.told == []
+    assert world.reported == []
     due = world.timers.pop(("group", GROUP, "join", ""))
     world.run(due.then(due.at_ms))
     assert (world.state(), world.generation()) == ("CompletingRebalance", 2)
@@ -241,18 +243,18 @@ def test_who_is_not_told_yet_when_the_next_generation_begins_hears_nothing_of_it
     world.ask(LAST, 2)
     while world.background():
         pass
-    told = {each.who: each.result for each in world.take_told()}
-    synced = {who: told.pop(who).code for who in world.ids if who in told}
+    reported = {each.who: each.result for each in world.take_reported()}
+    synced = {who: reported.pop(who).code for who in world.ids if who in reported}
     assert synced == dict.fromkeys(world.ids, Code.REBALANCE_IN_PROGRESS)
-    assert {each.generation_id for each in told.values()} == {2}
-    assert len(told) == COUNT - 1
+    assert {each.generation_id for each in reported.values()} == {2}
+    assert len(reported) == COUNT - 1
     world.sync(LEADER, world.ids[LEADER], 2, assignments={world.ids[LAST]: b"new"})
     while world.background():
         pass
     assert world.answer_to(LAST).assignment == b"new"
 
 
-def test_who_leaves_before_it_is_told_of_its_part_has_no_session(world: LargeGroup) -> None:
+def test_who_leaves_before_it_is_notified_of_its_part_has_no_session(world: LargeGroup) -> None:
     world.ask_all()
     while world.state() != "Stable":
         world.background()
@@ -260,7 +262,7 @@ def test_who_leaves_before_it_is_told_of_its_part_has_no_session(world: LargeGro
     assert world.answer_to("c500").code is Code.UNKNOWN_MEMBER_ID
     while world.background():
         pass
-    assert len(world.told) == COUNT - 1
+    assert len(world.reported) == COUNT - 1
     assert world.codes() == {Code.NONE}
     assert ("group", GROUP, "member", world.ids["c500"]) not in world.timers
     assert ("group", GROUP, "member", world.ids["c501"]) in world.timers
@@ -283,12 +285,12 @@ def all_static(world: GroupWorld, count: int = COUNT) -> dict[str, str]:
     for n in range(count):
         world.join(f"c{n}", instance=f"i{n}")
     world.pass_time(0)
-    ids = {each.who: each.result.member_id for each in world.take_told()}
+    ids = {each.who: each.result.member_id for each in world.take_reported()}
     for who in reversed(ids):
         parts = {member_id: name.encode() for name, member_id in ids.items()}
         world.sync(who, ids[who], 1, assignments=parts)
     world.pass_time(0)
-    assert {each.result.code for each in world.take_told()} == {Code.NONE}
+    assert {each.result.code for each in world.take_reported()} == {Code.NONE}
     assert world.state() == "Stable"
     return ids
 
@@ -326,7 +328,7 @@ def test_a_static_member_that_returns_is_written_with_some_hundred_others_at_a_t
     monkeypatch.setattr(generation, "_write_members", counted)
     size = len(static.log)
     static.join("c5 again", instance="i5")
-    assert (counts, static.told, len(static.log)) == ([], [], size)
+    assert (counts, static.reported, len(static.log)) == ([], [], size)
     static.one_slice()
     assert counts == [250]
     static.pass_time(0)
@@ -369,7 +371,7 @@ def test_two_static_members_that_return_at_about_the_same_time_are_both_written(
 
 
 @pytest.mark.parametrize("slices", [0, 2])
-def test_a_static_member_whose_record_is_not_needed_any_more_hears_of_the_next_generation(
+def test_a_static_member_whose_record_is_not_needed_any_more_learns_of_the_next_generation(
     static: GroupWorld, slices: int
 ) -> None:
     ids = all_static(static)
@@ -387,18 +389,18 @@ def test_a_static_member_whose_record_is_not_needed_any_more_hears_of_the_next_g
     assert (answer.code, answer.generation_id) == (Code.NONE, 2)
 
 
-def test_a_static_member_hears_that_its_record_could_not_be_written(static: GroupWorld) -> None:
+def test_a_static_member_learns_that_its_record_could_not_be_written(static: GroupWorld) -> None:
     all_static(static)
     static.join("again", instance="i5")
     static.holds_appends = True
     static.pass_time(0)
-    assert static.told == []
+    assert static.reported == []
     static.fail_appends(Code.NOT_ENOUGH_REPLICAS)
     assert static.answer_to("again").code is Code.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize("slices", [0, 2])
-def test_a_static_member_of_a_coordinator_that_goes_hears_so(
+def test_a_static_member_of_a_coordinator_that_goes_learns_so(
     static: GroupWorld, slices: int
 ) -> None:
     all_static(static)

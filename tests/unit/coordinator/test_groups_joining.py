@@ -107,7 +107,7 @@ def test_ids_of_thirty_kilobytes_each_hold_no_more_than_the_bound(world: GroupWo
     bound(world, "pending_bytes_max", 1_000_000)
     for number in range(100):
         world.join("x" * 32_000, group=f"{number}")
-        world.take_told()
+        world.take_reported()
     assert 20 < world.groups.pending_members < 32
 
 
@@ -415,7 +415,7 @@ def test_followers_wait_for_the_leader_and_members_without_a_part_get_none(
 ) -> None:
     a, b = world.enter("a"), world.enter("b")
     world.pass_time(20_000)
-    world.take_told()
+    world.take_reported()
     world.sync("b", b, 1)
     assert world.is_waiting("b")
     world.sync("a", a, 1, assignments={a: b"all", "stranger": b"x"})
@@ -423,10 +423,10 @@ def test_followers_wait_for_the_leader_and_members_without_a_part_get_none(
     assert world.answer_to("b").assignment == b""
 
 
-def test_nobody_hears_of_an_assignment_before_it_is_committed(world: GroupWorld) -> None:
+def test_nobody_learns_of_an_assignment_before_it_is_committed(world: GroupWorld) -> None:
     a = world.enter("a")
     world.pass_time(3_000)
-    world.take_told()
+    world.take_reported()
     world.holds_appends = True
     world.sync("a", a, 1, assignments={a: b"all"})
     assert world.is_waiting("a")
@@ -440,7 +440,7 @@ def test_a_leader_that_syncs_again_while_it_is_written_writes_once(world: GroupW
     """Goal: log and memory never hold two plans of one generation. Method: two plans in a row."""
     a = world.enter("a")
     world.pass_time(3_000)
-    world.take_told()
+    world.take_reported()
     world.holds_appends = True
     world.sync("a", a, 1, assignments={a: b"first"})
     world.sync("a again", a, 1, assignments={a: b"second"})
@@ -453,7 +453,7 @@ def test_a_leader_that_syncs_again_while_it_is_written_writes_once(world: GroupW
 def test_an_assignment_that_cannot_be_written_leads_to_a_new_generation(world: GroupWorld) -> None:
     a, b = world.enter("a"), world.enter("b")
     world.pass_time(20_000)
-    world.take_told()
+    world.take_reported()
     world.holds_appends = True
     world.sync("b", b, 1)
     world.sync("a", a, 1, assignments={a: b"", b: b""})
@@ -468,7 +468,7 @@ def test_an_assignment_committed_after_a_rebalance_began_changes_nothing(
 ) -> None:
     a = world.enter("a")
     world.pass_time(3_000)
-    world.take_told()
+    world.take_reported()
     world.holds_appends = True
     world.sync("a", a, 1, assignments={a: b"old"})
     world.enter("b")
@@ -482,11 +482,11 @@ def test_an_assignment_of_an_older_generation_is_not_taken_for_the_running_one(
 ) -> None:
     a = world.enter("a")
     world.pass_time(3_000)
-    world.take_told()
+    world.take_reported()
     world.holds_appends = True
     world.sync("a", a, 1, assignments={a: b"old"})
     world.enter("b")
-    world.take_told()
+    world.take_reported()
     world.join("a", a)
     assert (world.state(), world.generation()) == ("CompletingRebalance", 2)
     world.commit_appends()
@@ -498,7 +498,7 @@ def test_members_that_join_and_never_sync_are_out_after_the_rebalance_timeout(
 ) -> None:
     a, b = (world.enter(n, session_ms=300_000) for n in "ab")
     world.pass_time(6_000)
-    world.take_told()
+    world.take_reported()
     world.sync("a", a, 1, assignments={a: b"", b: b""})
     assert world.answer_to("a").code is Code.NONE
     world.pass_time(59_999)

@@ -27,8 +27,8 @@ from firnline.coordinator.rows import commit_row
 from firnline.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from tests.raw_batches import GZIP, misplaced_batch, raw_batch
-from tests.worlds.groups import GroupWorld, Settings, Told, load_into
-from tests.worlds.whole import all_records
+from tests.worlds.decoded import all_records
+from tests.worlds.groups import GroupWorld, Reported, Settings, load_into
 
 KAFKA_LOG = (
     Path(__file__).parents[2] / "golden" / "coordinator" / "kafka-4.3.1-consumer-offsets.log"
@@ -119,7 +119,7 @@ def test_whoever_waits_is_sent_on_when_the_partition_moves(world: GroupWorld) ->
     world = GroupWorld()
     a, b = world.enter("a"), world.enter("b")
     world.pass_time(6_000)
-    world.take_told()
+    world.take_reported()
     world.sync("b", b, 1)
     world.holds_appends = True
     world.sync("a", a, 1)
@@ -426,6 +426,6 @@ def test_two_partitions_are_two_worlds() -> None:
     load_into(groups, 0)
     codes = {}
     for group in ("a", "b"):
-        answers: list[Told] = groups.delete_group(group, lambda code: [Told("d", code)], 0)  # type: ignore[list-item]
+        answers: list[Reported] = groups.delete_group(group, lambda code: [Reported("d", code)], 0)  # type: ignore[list-item]
         codes[groups.partition_for(group)] = answers[0].result
     assert codes == {0: Code.GROUP_ID_NOT_FOUND, 1: Code.NOT_COORDINATOR}

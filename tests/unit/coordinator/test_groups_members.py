@@ -44,7 +44,7 @@ def test_a_member_that_waits_for_us_cannot_heartbeat_and_is_not_thrown_out(
     assert len(world.answer_to("a").members) == 2
 
 
-def test_a_new_member_that_never_hears_of_a_generation_is_given_up(world: GroupWorld) -> None:
+def test_a_new_member_that_never_learns_of_a_generation_is_given_up(world: GroupWorld) -> None:
     """Goal: defunct joins do not pile up. Method: a rebalance that cannot end for ten minutes."""
     world.stable("a", session_ms=1_800_000, rebalance_ms=1_200_000)
     b = world.enter("b")
@@ -63,7 +63,7 @@ def test_a_new_member_that_never_hears_of_a_generation_is_given_up(world: GroupW
         ("a", 1, "i", Code.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_heartbeats_of_strangers_are_refused(
+def test_heartbeats_of_unknown_brokers_are_refused(
     world: GroupWorld, member: str, generation: int, instance: str | None, code: Code
 ) -> None:
     ids = world.stable("a")
@@ -88,7 +88,7 @@ def test_a_leaver_starts_a_rebalance_and_the_last_one_empties_the_group(world: G
     assert (world.state(), world.generation()) == ("Empty", 2)
 
 
-def test_a_batch_of_leavers_is_judged_one_by_one_and_rebalances_once(world: GroupWorld) -> None:
+def test_a_batch_of_leavers_is_checked_one_by_one_and_rebalances_once(world: GroupWorld) -> None:
     ids = world.stable("a", "b", "c")
     codes = world.leave((ids["a"], None), ("nobody", None), (ids["b"], None))
     assert codes == [Code.NONE, Code.UNKNOWN_MEMBER_ID, Code.NONE]
@@ -193,7 +193,7 @@ def test_a_restarted_static_member_must_still_sync_in_time(world: GroupWorld) ->
         world.join(name, instance=name, session_ms=300_000)
     world.pass_time(6_000)
     a = world.answer_to("a").member_id
-    world.take_told()
+    world.take_reported()
     world.sync("a", a, 1, instance="a")
     world.join("b", instance="b", session_ms=300_000)
     back = world.answer_to("b").member_id
@@ -213,7 +213,7 @@ def test_a_new_id_that_cannot_be_written_is_not_handed_out(world: GroupWorld) ->
     assert world.answer_to("a").code is Code.NONE
 
 
-def test_a_restarted_leader_is_told_to_skip_the_assignment_or_that_another_leads(
+def test_a_restarted_leader_shall_skip_the_assignment_or_learns_that_another_leads(
     world: GroupWorld,
 ) -> None:
     """Goal: no second plan for one generation. Method: the leader restarts, with v9 and with v8."""
@@ -256,7 +256,7 @@ def test_a_restart_with_another_protocol_rebalances(world: GroupWorld) -> None:
     world.pass_time(3_000)
     a = world.answer_to("a").member_id
     world.sync("a", a, 1, instance="a", assignments={})
-    world.take_told()
+    world.take_reported()
     world.join("a", instance="a", protocols=("sticky", "range"))
     assert world.answer_to("a").generation_id == 2
 
@@ -303,10 +303,10 @@ def test_when_no_static_member_comes_the_join_phase_goes_on(world: GroupWorld) -
     d = world.enter("d", session_ms=300_000)
     world.pass_time(20_000)
     s = world.answer_to("s").member_id
-    world.take_told()
+    world.take_reported()
     world.sync("d", d, 1)
     world.sync("s", s, 1, instance="s", assignments={})
-    world.take_told()
+    world.take_reported()
     world.leave((d, None))
     world.pass_time(60_000)
     assert (world.state(), world.generation()) == ("PreparingRebalance", 1)

@@ -489,7 +489,7 @@ def test_subscriptions_to_thousands_of_topics_are_read_in_slices_when_offsets_ex
             "a", ("t", 0, 5), ("u", 0, 6), member_id=ids[group], generation=1, group=group,
             retention_ms=1,
         )  # fmt: skip
-        world.take_told()
+        world.take_reported()
     due = world.timers["group", "expiry"]
     world.now_ms = due.at_ms
     world.run(due.then(world.now_ms))
@@ -544,7 +544,7 @@ def test_an_address_that_joins_and_leaves_new_groups_without_end_leaves_room_for
         for member in world.groups.describe(name).members:
             world.leave((member.member_id, None), group=name)
         world.pass_time(12_000 if number == 199 else 0)
-    codes = [told.result.code for told in world.take_told()]
+    codes = [reported.result.code for reported in world.take_reported()]
     assert codes.count(Code.COORDINATOR_NOT_AVAILABLE) == 150
     assert world.groups.group_count == 50
     world.commit("friend", ("t", 0, 1), group="new", host="/10.0.0.2")
@@ -558,12 +558,12 @@ def test_an_address_that_joins_and_leaves_new_groups_without_end_leaves_room_for
     assert world.answer_to("flood").generation_id == 1
 
 
-def test_commits_for_groups_that_were_only_told_to_come_count_too() -> None:
+def test_commits_for_groups_that_were_only_announced_count_too() -> None:
     world = GroupWorld(firnline_groups_max=100)
     codes = []
     for number in range(200):
         world.join("flood", group=f"flood {number}", host="/10.0.0.1")
-        world.take_told()
+        world.take_reported()
         world.commit("flood", ("t", 0, 1), group=f"flood {number}", host="/10.0.0.1")
         codes += world.answer_to("flood")
     assert codes.count(Code.NONE) <= 50

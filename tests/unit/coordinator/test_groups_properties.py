@@ -73,7 +73,7 @@ class Life(RuleBasedStateMachine):
                 protocols=ASSIGNORS[self.serial % 7 // 5],
                 rebalance_ms=60_000 - self.serial % 5 // 4 * 15_000,
             )
-            self.hear()
+            self.receive()
 
     @rule(name=NAMES, is_late=st.booleans())
     def sync(self, name: str, is_late: bool) -> None:
@@ -89,7 +89,7 @@ class Life(RuleBasedStateMachine):
             instance=client.instance,
             assignments=self.plan(),
         )
-        self.hear()
+        self.receive()
 
     def plan(self) -> dict[str, bytes]:
         members = [m.member_id for m in self.world.groups.describe(GROUP).members]
@@ -121,7 +121,7 @@ class Life(RuleBasedStateMachine):
         if client.member_id:
             self.world.leave((client.member_id, client.instance))
             client.forget()
-            self.hear()
+            self.receive()
 
     @rule(name=NAMES)
     def restart(self, name: str) -> None:
@@ -129,7 +129,7 @@ class Life(RuleBasedStateMachine):
         client = self.clients[name]
         client.forget()
         client.is_asking = False
-        self.world.told = [t for t in self.world.told if t.who != name]
+        self.world.reported = [t for t in self.world.reported if t.who != name]
 
     @rule(name=NAMES, partition=st.integers(0, PARTITIONS - 1), group=st.sampled_from([GROUP, "s"]))
     def commit(self, name: str, partition: int, group: str) -> None:
@@ -148,7 +148,7 @@ class Life(RuleBasedStateMachine):
             group=group,
             instance=client.instance if generation >= 0 else None,
         )
-        self.hear()
+        self.receive()
 
     @rule(group=st.sampled_from([GROUP, "s"]))
     def delete(self, group: str) -> None:
@@ -166,7 +166,7 @@ class Life(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 3, 10, 31, 61]))
     def wait(self, seconds: int) -> None:
         self.world.pass_time(seconds * 1000)
-        self.hear()
+        self.receive()
 
     @rule()
     def one_slice(self) -> None:
@@ -174,7 +174,7 @@ class Life(RuleBasedStateMachine):
         due = self.world.timers.pop(("group", "background"), None)
         if due is not None:
             self.world.run(due.then(self.world.now_ms))
-            self.hear()
+            self.receive()
 
     @rule()
     def hold(self) -> None:
@@ -183,19 +183,19 @@ class Life(RuleBasedStateMachine):
     @rule(count=st.integers(1, 3))
     def commit_some(self, count: int) -> None:
         self.world.commit_appends(count)
-        self.hear()
+        self.receive()
 
     @rule()
     def release(self) -> None:
         self.world.holds_appends = False
         self.world.commit_appends()
-        self.hear()
+        self.receive()
 
     @rule(code=st.sampled_from(FAILURES))
     def fail(self, code: Code) -> None:
         self.has_failed |= bool(self.world.appends)
         self.world.fail_appends(code)
-        self.hear()
+        self.receive()
 
     @rule(written=st.integers(0, 3))
     def crash(self, written: int) -> None:
@@ -204,18 +204,18 @@ class Life(RuleBasedStateMachine):
         self.world.crash()
         self.world.holds_appends = False
         self.has_failed = False
-        self.world.told.clear()
+        self.world.reported.clear()
         for client in self.clients.values():
             client.is_asking = False
 
     # -------------------------------------------------------------------------------------- book
 
-    def hear(self) -> None:
-        for told in self.world.take_told():
-            if told.who.startswith("commit "):
-                self._on_commit(told.who, told.result)
-            elif told.who in self.clients:
-                self._on_answer(self.clients[told.who], told.result)
+    def receive(self) -> None:
+        for reported in self.world.take_reported():
+            if reported.who.startswith("commit "):
+                self._on_commit(reported.who, reported.result)
+            elif reported.who in self.clients:
+                self._on_answer(self.clients[reported.who], reported.result)
 
     def _on_commit(self, who: str, codes: list[Code]) -> None:
         _, group, partition, serial = who.split()

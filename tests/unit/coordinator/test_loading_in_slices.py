@@ -164,7 +164,7 @@ def test_sessions_run_from_the_end_of_the_load(world: Watched) -> None:
     assert world.timers["group", "s", "member", "m0"].at_ms == world.now_ms + 6_000
 
 
-def test_a_partition_that_moves_away_while_it_is_loaded_is_not_served_nor_told_of(
+def test_a_partition_that_moves_away_while_it_is_loaded_is_not_served_nor_reported(
     world: Watched,
 ) -> None:
     world.begin_load(batches(iter([generation("s", members=1), *commits(2_000)])))

@@ -80,7 +80,7 @@ def test_any_generation_loads_and_its_group_is_served(
 
 
 @pytest.mark.parametrize("ids", [("m", None), ("n", "i")], ids=["id", "instance id"])
-def test_a_generation_with_two_members_of_one_name_is_set_aside(
+def test_a_generation_with_two_members_of_one_name_is_unreadable(
     ids: tuple[str, str | None],
 ) -> None:
     """The group would not have been whole, which stops a node; and the next that leads the partition."""

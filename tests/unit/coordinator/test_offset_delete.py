@@ -10,8 +10,8 @@ from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.base.ids import TopicPartition
 from firnline.coordinator.records import OffsetCommitKey, encode_key
-from tests.worlds.groups import GROUP, GroupWorld, Told, subscription
-from tests.worlds.whole import all_records
+from tests.worlds.decoded import all_records
+from tests.worlds.groups import GROUP, GroupWorld, Reported, subscription
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def forget(
     meanwhile: Callable[[], Any] | None = None,
 ) -> None:
     def answer(code: Code, codes: Sequence[Code]) -> Effects:
-        return [Told("forget", (code, list(codes)))]  # type: ignore[list-item]
+        return [Reported("forget", (code, list(codes)))]  # type: ignore[list-item]
 
     partitions = [TopicPartition(*place) for place in places]
     topics = {topic for topic, _ in places}
@@ -100,13 +100,13 @@ def test_what_cannot_be_written_is_said_and_stays(world: GroupWorld) -> None:
 def test_in_every_state_with_members_their_topics_stay(world: GroupWorld, state: str) -> None:
     ids = world.stable("a", metadata=subscription("t"))
     world.commit("a", ("t", 0, 5), ("u", 0, 6), member_id=ids["a"], generation=1)
-    world.take_told()
+    world.take_reported()
     if state != "Stable":
         world.enter("b", metadata=subscription("t"))
     if state == "CompletingRebalance":
         world.join("a", ids["a"], metadata=subscription("t"))
     assert world.state() == state
-    world.take_told()
+    world.take_reported()
     forget(world, ("t", 0), ("u", 0))
     assert world.answer_to("forget") == (
         Code.NONE,

@@ -15,7 +15,7 @@ class Blocks:
 
     def __init__(self) -> None:
         self.asked: list[Allocated] = []
-        self.told: list[NewProducer | KafkaError] = []
+        self.reported: list[NewProducer | KafkaError] = []
         self.ids = ProducerIds(self._allocate)
 
     def _allocate(self, then: Allocated) -> Effects:
@@ -26,14 +26,14 @@ class Blocks:
         def answer(result: NewProducer | KafkaError) -> Effect:
             return result  # type: ignore[return-value]  # seen by the test
 
-        self.told += self.ids.init(
+        self.reported += self.ids.init(
             producer_id=producer_id, producer_epoch=producer_epoch, answer=answer
         )
 
     def give(self, block: ProducerIdBlock | KafkaError) -> None:
         (then,) = self.asked
         self.asked.clear()
-        self.told += then(block, 0)
+        self.reported += then(block, 0)
 
 
 def test_who_asks_while_a_block_is_on_its_way_waits_for_that_block() -> None:
@@ -41,9 +41,9 @@ def test_who_asks_while_a_block_is_on_its_way_waits_for_that_block() -> None:
     for _ in range(3):
         blocks.ask()
     assert len(blocks.asked) == 1
-    assert blocks.told == []
+    assert blocks.reported == []
     blocks.give(ProducerIdBlock(5000, 1000))
-    assert blocks.told == [NewProducer(5000, 0), NewProducer(5001, 0), NewProducer(5002, 0)]
+    assert blocks.reported == [NewProducer(5000, 0), NewProducer(5001, 0), NewProducer(5002, 0)]
 
 
 def test_a_block_is_used_to_its_end_before_the_next_is_asked_for() -> None:
@@ -52,11 +52,11 @@ def test_a_block_is_used_to_its_end_before_the_next_is_asked_for() -> None:
     blocks.give(ProducerIdBlock(0, 1000))
     for _ in range(999):
         blocks.ask()
-    assert blocks.told == [NewProducer(n, 0) for n in range(1000)]
+    assert blocks.reported == [NewProducer(n, 0) for n in range(1000)]
     assert blocks.asked == []
     blocks.ask()
     blocks.give(ProducerIdBlock(7000, 1000))
-    assert blocks.told[-1] == NewProducer(7000, 0)
+    assert blocks.reported[-1] == NewProducer(7000, 0)
 
 
 def test_more_waiters_than_ids_take_two_blocks() -> None:
@@ -65,7 +65,7 @@ def test_more_waiters_than_ids_take_two_blocks() -> None:
         blocks.ask()
     blocks.give(ProducerIdBlock(0, 2))
     blocks.give(ProducerIdBlock(10, 2))
-    assert blocks.told == [NewProducer(0, 0), NewProducer(1, 0), NewProducer(10, 0)]
+    assert blocks.reported == [NewProducer(0, 0), NewProducer(1, 0), NewProducer(10, 0)]
 
 
 def test_without_a_block_all_who_wait_are_to_try_again() -> None:
@@ -73,22 +73,24 @@ def test_without_a_block_all_who_wait_are_to_try_again() -> None:
     blocks.ask()
     blocks.ask()
     blocks.give(KafkaError(Code.NOT_CONTROLLER))
-    codes = [t.code for t in blocks.told if isinstance(t, KafkaError)]
+    codes = [t.code for t in blocks.reported if isinstance(t, KafkaError)]
     assert codes == [Code.COORDINATOR_LOAD_IN_PROGRESS] * 2
     blocks.ask()
     blocks.give(ProducerIdBlock(3, 1))
-    assert blocks.told[-1] == NewProducer(3, 0)
+    assert blocks.reported[-1] == NewProducer(3, 0)
 
 
 def test_a_producer_that_had_an_id_gets_a_new_one_never_the_old_with_another_epoch() -> None:
     blocks = Blocks()
     blocks.ask(producer_id=77, producer_epoch=3)
     blocks.give(ProducerIdBlock(1000, 1000))
-    assert blocks.told == [NewProducer(1000, 0)]
+    assert blocks.reported == [NewProducer(1000, 0)]
 
 
 def test_an_id_without_an_epoch_is_refused() -> None:
     blocks = Blocks()
     blocks.ask(producer_id=77)
     blocks.ask(producer_epoch=3)
-    assert [t.code for t in blocks.told if isinstance(t, KafkaError)] == [Code.INVALID_REQUEST] * 2
+    assert [t.code for t in blocks.reported if isinstance(t, KafkaError)] == [
+        Code.INVALID_REQUEST
+    ] * 2

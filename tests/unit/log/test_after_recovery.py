@@ -24,7 +24,7 @@ from tests.worlds.log import (
     opened,
     small,
 )
-from tests.worlds.recovery import filled, overwrite, report, segment_files, whole
+from tests.worlds.recovery import filled, overwrite, read_file, report, segment_files
 
 
 def on_disk(fs: CrashableFs) -> None:
@@ -48,7 +48,7 @@ def lines(fs: CrashableFs) -> dict[str, bytes]:
     """What is in the files of the log, but for indexes of the active segment, which no flush syncs."""
     found = [name for name in fs.list_dir(PATH) if name[0] == "0"]
     active = [f"{max(found)[:20]}{suffix}" for suffix in (names.INDEX, names.TIME_INDEX)]
-    return {name: whole(fs, f"{PATH}/{name}") for name in found if name not in active}
+    return {name: read_file(fs, f"{PATH}/{name}") for name in found if name not in active}
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 1000])
@@ -120,7 +120,7 @@ def test_segments_behind_a_damaged_one_do_not_come_back_after_what_is_written_in
     flush(log)  # the name of the lineage's file, too: recovery is to have nothing else to sync
     on_disk(fs)
     damaged, later = log.closed_segments()[1], log.closed_segments()[2:]
-    data = bytearray(whole(fs, damaged.stem_path + ".log"))
+    data = bytearray(read_file(fs, damaged.stem_path + ".log"))
     data[-1] ^= 1
     overwrite(fs, damaged.stem_path + ".log", bytes(data))
     assert report(opened(fs)).segments_dropped == len(later) + 1
@@ -138,13 +138,13 @@ def test_the_flush_after_a_recovery_syncs_no_index_of_the_segment_that_became_ac
     assert [file.path for file in log.dirty_files()].count(first.stem_path + ".index") == 0
 
 
-def test_an_operator_is_told_of_what_recovery_cut_off_and_of_nothing_else() -> None:
+def test_an_operator_is_notified_of_what_recovery_cut_off_and_of_nothing_else() -> None:
     fs = CrashableFs()
     filled(fs)
     fs.open(segment_files(fs, ".log")[-1]).append(b"garbage")
-    (told,) = recovery_warnings(opened(fs))
-    assert isinstance(told, Warn)
-    assert "t-0 ends at offset 40: 7 bytes and 0 segments behind it were not whole" in told.line
+    (reported,) = recovery_warnings(opened(fs))
+    assert isinstance(reported, Warn)
+    assert "t-0 ends at offset 40: 7 bytes and 0 segments behind it were not whole" in reported.line
     assert recovery_warnings(opened(fs)) == []
 
 
@@ -153,13 +153,13 @@ def test_an_index_that_was_built_again_survives_a_power_cut_after_the_next_clean
     fs = CrashableFs()
     filled(fs, 60).close()
     path = segment_files(fs, ".index")[-1]
-    good = whole(fs, path)
+    good = read_file(fs, path)
     assert good
     overwrite(fs, path, b"\xfe" * len(good))
     fs.open(path).sync()
     on_disk(fs)
     opened(fs, was_clean=True).close()
-    assert whole(fs.crash(SeededRng(), keep="none"), path) == good
+    assert read_file(fs.crash(SeededRng(), keep="none"), path) == good
 
 
 @pytest.mark.parametrize("was_clean", [True, False])
@@ -190,7 +190,7 @@ def test_a_recovery_that_has_to_begin_again_lists_no_segment_twice() -> None:
         append(log, batch(f"{number}"))
         log.roll(NOW)
     path = log.closed_segments()[3].stem_path + ".log"
-    data = bytearray(whole(fs, path))
+    data = bytearray(read_file(fs, path))
     data[7] = 4  # its only batch says that it is at 4, where the next segment begins
     overwrite(fs, path, bytes(data))
     again = opened(fs, config)

@@ -410,10 +410,10 @@ def test_a_full_pool_delays_what_has_to_be_kept_and_stops_nobody() -> None:
     """After ten thousand partitions were deleted a log that was to be cut took the node down."""
     found = directory()
     log = found.logs[TP]
-    told: list[object] = []
+    notified: list[object] = []
 
     def over(problem: object, now_ms: int) -> Effects:
-        told.append(problem)
+        notified.append(problem)
         return []
 
     truncation = log.truncation_to(0)
@@ -423,7 +423,7 @@ def test_a_full_pool_delays_what_has_to_be_kept_and_stops_nobody() -> None:
     [timer] = submit.then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "full"), NOW)
     assert isinstance(timer, SetTimer)
     assert timer.at_ms > NOW
-    assert not told
+    assert not notified
     again = only(timer.then(timer.at_ms))
     again.work()
     again.then(None, NOW)
@@ -517,7 +517,7 @@ def test_a_truncation_of_one_log_hides_the_first_gap_of_no_other() -> None:
     assert gaps(found) == {other: 0}
 
 
-def test_who_waits_for_recovery_points_hears_of_a_cleaner_checkpoint_that_fails() -> None:
+def test_who_waits_for_recovery_points_learns_of_a_cleaner_checkpoint_that_fails() -> None:
     """And who came later has a try of its own: nobody waits for ever."""
     found = directory()
     found.checkpoint()
@@ -552,12 +552,12 @@ def test_a_topic_made_again_waits_for_no_disk_and_no_checkpoint_speaks_of_the_ol
     steps = found.open_steps(TP, bytes(15) + b"9", TopicConfig(), NOW)
     wait = next(steps)
     assert wait is not None
-    told: list[Exception | None] = []
-    effects = wait.begin(lambda problem, now_ms: told.append(problem) or [], NOW)  # type: ignore[func-returns-value]
+    notified: list[Exception | None] = []
+    effects = wait.begin(lambda problem, now_ms: notified.append(problem) or [], NOW)  # type: ignore[func-returns-value]
     assert points(found) == {TP: 1}, "nothing is written on the loop"
-    assert told == []
+    assert notified == []
     carried_out(effects, NOW)
-    assert told == [None]
+    assert notified == [None]
     assert points(found) == {}
     carried_out(stale, NOW)
     assert points(found) == {}, "what was being written when it was dropped takes no name any more"
@@ -601,7 +601,7 @@ def test_a_cut_that_has_to_write_no_point_lets_none_that_says_more_come_later() 
     assert points(found) == {TP: 1}, "what was written in the pool says 4"
 
 
-def test_a_topic_made_again_hears_nothing_of_the_old_one_that_was_only_being_written() -> None:
+def test_a_topic_made_again_receives_nothing_of_the_old_one_that_was_only_being_written() -> None:
     found = directory()
     found.checkpoint()
     other = TopicPartition("t", 1)
@@ -628,7 +628,7 @@ def test_a_topic_of_the_name_of_another_does_not_begin_where_that_one_began() ->
     again.start()
     new = again.open(TP, bytes(15) + b"9", TopicConfig(), NOW)
     assert (new.log_start_offset, new.log_end_offset) == (0, 0)
-    assert len(again.put_aside_as) == 1
+    assert len(again.stray_paths) == 1
 
 
 def test_a_thread_without_a_descriptor_keeps_no_log_from_being_made() -> None:

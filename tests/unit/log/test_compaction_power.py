@@ -103,23 +103,23 @@ class EveryOrder:
     def __init__(self, gap_offset: int) -> None:
         self.gap_offset = gap_offset
         self.fs = CrashableFs()
-        self.judged = 0
+        self.checked = 0
         for name in ("rename", "remove", "sync_dir"):
-            setattr(self.fs, name, self._judging(getattr(self.fs, name)))
+            setattr(self.fs, name, self._checking(getattr(self.fs, name)))
 
-    def _judging(self, change: Callable[..., None]) -> Callable[..., None]:
+    def _checking(self, change: Callable[..., None]) -> Callable[..., None]:
         def changed(*arguments: str) -> None:
             change(*arguments)
-            self.judge()
+            self.check()
 
         return changed
 
-    def judge(self) -> None:
+    def check(self) -> None:
         for files in left_by_a_power_cut(self.fs):
             point = offsets(files, RECOVERY_POINTS).get(TP, 0)
             gaps = offsets(files, CLEANER_OFFSETS)
             assert point <= self.gap_offset or TP in gaps, "a gap that nobody expects"
-            self.judged += 1
+            self.checked += 1
 
 
 def with_a_first_gap() -> tuple[EveryOrder, LogDirectory, Log]:
@@ -133,7 +133,7 @@ def with_a_first_gap() -> tuple[EveryOrder, LogDirectory, Log]:
     for _ in range(2):
         log.append_as_follower(batch("b", base_offset=7), leader_epoch=0, now_ms=NOW)
     log.sync_now()
-    world.judged = 0
+    world.checked = 0
     return world, directory, log
 
 
@@ -172,4 +172,4 @@ def test_no_order_of_names_on_disk_hides_a_gap_below_a_recovery_point(
     left = left_by_a_power_cut(world.fs)[-1]
     assert offsets(left, RECOVERY_POINTS)[TP] == 8
     assert offsets(left, CLEANER_OFFSETS) == expected == directory._said[CLEANER_OFFSETS]
-    assert world.judged > 4
+    assert world.checked > 4

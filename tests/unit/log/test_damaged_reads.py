@@ -137,13 +137,13 @@ def test_a_flipped_base_offset_is_an_error_and_the_rest_is_served(
             return flipped(data, at * 8 + bit)
 
         damage(fs, names.LOG, change)
-        for one, whole in zip(READS, reads, strict=True):
+        for one, complete in zip(READS, reads, strict=True):
             try:
                 found = read(log, *one)
             except StorageError:
                 continue
             # A longer read hands the file's bytes on as they are: its first batch is the wanted one.
-            assert found[0] == whole[0], (bit, one)
+            assert found[0] == complete[0], (bit, one)
 
 
 def test_an_index_that_is_damaged_whenever_it_was_built_is_not_built_for_ever(

@@ -454,7 +454,7 @@ def test_a_topic_recreated_while_we_were_away_does_not_inherit_data(fs: Crashabl
     assert log.log_end_offset == 0
     again.close()
     (left,) = [name for name in fs.list_dir("/data") if name.endswith("-stray")]
-    assert [f"/data/{left}"] == again.put_aside_as
+    assert [f"/data/{left}"] == again.stray_paths
     assert [n for n in fs.list_dir(f"/data/{left}") if n.endswith(".log")], (
         "as Kafka: nothing is deleted"
     )
@@ -591,10 +591,10 @@ def checkpoint_off_the_loop(directory: LogDirectory, log: Log) -> None:
 
 
 def compact_another(directory: LogDirectory, log: Log) -> None:
-    told: list[Exception | None] = []
-    then = lambda problem, now_ms: told.append(problem) or []  # type: ignore[func-returns-value]  # noqa: E731
+    notified: list[Exception | None] = []
+    then = lambda problem, now_ms: notified.append(problem) or []  # type: ignore[func-returns-value]  # noqa: E731
     carried_out(directory.keep_for_compaction(log, then), 0)
-    assert told == [None]
+    assert notified == [None]
 
 
 def stop(directory: LogDirectory, log: Log) -> None:

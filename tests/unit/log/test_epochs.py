@@ -37,12 +37,12 @@ def test_an_assignment_waits_for_no_disk_and_is_kept_once_it_was_synced(fs: Cras
     for epoch, start in ((2, 5), (4, 11), (7, 20)):
         assert epochs.assign(epoch, start)
     assert (fs.syncs, epochs.unkept_from) == (before, 5)
-    file = epochs.write_aside()
+    file = epochs.write_temporary()
     assert file is not None
-    assert epochs.write_aside() is file, "the same lineage is written once"
+    assert epochs.write_temporary() is file, "the same lineage is written once"
     file.sync()
     assert epochs.place(file)
-    assert epochs.write_aside() is None
+    assert epochs.write_temporary() is None
     assert epochs.unkept_from == 5, "the new name is not on disk"
     fs.sync_dir("/e")
     epochs.placed_is_kept()
@@ -57,9 +57,9 @@ def test_a_lineage_that_changed_meanwhile_does_not_take_the_name(
 ) -> None:
     epochs.write()
     epochs.assign(9, 30)
-    old = epochs.write_aside()
+    old = epochs.write_temporary()
     epochs.assign(11, 40)
-    new = epochs.write_aside()
+    new = epochs.write_temporary()
     assert old is not None
     assert new is not None
     assert new is not old
@@ -166,7 +166,7 @@ def test_truncation_from_the_end_drops_what_begins_there(
     assert epochs.unkept_from == min(gone, default=INT64_MAX), "recovery begins there"
 
 
-def test_a_whole_lineage_is_taken_over(fs: CrashableFs, epochs: LeaderEpochs) -> None:
+def test_a_complete_lineage_is_taken_over(fs: CrashableFs, epochs: LeaderEpochs) -> None:
     write = epochs.take_over(((1, 0), (9, 40), (10, 50)), 50)
     assert epochs.entries() == ((1, 0), (9, 40))
     assert write is not None

@@ -68,13 +68,13 @@ def test_an_aborted_transaction_is_left_out_though_its_index_had_no_room(
     fs.fail(operation, ".txnindex", error)  # type: ignore[arg-type]
     _follow(log, _of_a_leader(marker(7, ABORT), 1), _of_a_leader(batch("z"), 2))
     assert isinstance(_follow(log, _of_a_leader(batch("y"), 3)), Appended)
-    told = log.aborted_transactions(0, 4)
-    assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in told] == [(7, 0, 1)]
+    reported = log.aborted_transactions(0, 4)
+    assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in reported] == [(7, 0, 1)]
     log.close()
-    assert opened(fs, was_clean=True).aborted_transactions(0, 4) == told
+    assert opened(fs, was_clean=True).aborted_transactions(0, 4) == reported
 
 
-def test_a_segment_is_not_closed_before_its_index_of_transactions_is_whole() -> None:
+def test_a_segment_is_not_closed_before_its_index_of_transactions_is_complete() -> None:
     fs = CrashableFs()
     log = opened(fs)
     _follow(log, _of_a_leader(batch("a", pid=7, seq=0, is_transactional=True), 0))
@@ -92,7 +92,7 @@ def _retain(log: Log) -> Effects:
 
 
 @pytest.mark.parametrize("skip", [0, 1, 4])
-def test_retention_that_has_no_room_for_a_name_leaves_the_log_whole(skip: int) -> None:
+def test_retention_that_has_no_room_for_a_name_leaves_the_log_complete(skip: int) -> None:
     """Half of a segment's files had their new names, and where the log begins was nobody's."""
     fs = CrashableFs()
     log = opened(fs)
@@ -180,13 +180,13 @@ def test_a_lineage_is_not_cut_short_because_there_was_no_descriptor() -> None:
     for epoch in range(5):
         fill(log, 10, epoch=epoch)
     log.close()
-    whole = log.epochs.entries()
+    complete = log.epochs.entries()
     fs.remove(f"{PATH}/leader-epoch-checkpoint")
     segment = log.closed_segments()[2].stem_path
     fs.fail("read", f"{segment}.log", "EIO")
     with pytest.raises(StorageError):
         opened(fs, was_clean=True)
-    assert opened(fs, was_clean=True).epochs.entries() == whole
+    assert opened(fs, was_clean=True).epochs.entries() == complete
 
 
 def test_a_lineage_that_cannot_be_written_opens_no_log() -> None:
@@ -210,11 +210,11 @@ def test_a_compacted_segment_without_room_for_its_aborted_transactions_is_not_pu
     end_txn(log, 7, ABORT)
     append(log, batch("good", key=b"j", pid=7, seq=1))
     settled(log)
-    told = log.aborted_transactions(0, 3)
+    reported = log.aborted_transactions(0, 3)
     fs.fail("append", ".txnindex.cleaned", "ENOSPC", times=2)
     with pytest.raises(StorageError):
         round_of(fs, log)
-    assert log.aborted_transactions(0, 3) == told
+    assert log.aborted_transactions(0, 3) == reported
     fs.forgive()
     round_of(fs, log)
     markers = [header for header in found_headers(log) if header.is_control]

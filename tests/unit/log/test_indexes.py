@@ -276,15 +276,15 @@ def answers(index: AnyIndex, wanted: int) -> list[tuple[int, int]]:
 def test_an_index_that_is_read_again_says_what_the_one_in_memory_says(
     made: Callable[[CrashableFs], AnyIndex], fs: CrashableFs
 ) -> None:
-    whole, rng = made(fs), random.Random(1)
-    whole.write()
-    again = loaded(type(whole), fs)
+    complete, rng = made(fs), random.Random(1)
+    complete.write()
+    again = loaded(type(complete), fs)
     assert again is not None
     edges = [1024 * 10 * block + about for block in range(11) for about in range(-25, 35)]
     for wanted in [*edges, *[rng.randrange(MANY * 11) for _ in range(500)]]:
-        assert answers(again, wanted) == answers(whole, wanted)
-    assert len(again) == len(whole) == MANY
-    assert again.entries() == whole.entries()
+        assert answers(again, wanted) == answers(complete, wanted)
+    assert len(again) == len(complete) == MANY
+    assert again.entries() == complete.entries()
     assert again.encoded() == raw(fs, "/i/x")
 
 
@@ -318,26 +318,26 @@ def test_an_index_that_was_read_again_is_cut_and_grows_as_any(
     made: Callable[[CrashableFs], AnyIndex], fs: CrashableFs
 ) -> None:
     for keep in (MANY, MANY - 3, 8 * 1024 + 1, 8 * 1024, 5 * 1024 + 1, 5 * 1024, 1023, 1, 0):
-        whole = made(fs)
-        whole.write()
-        again = loaded(type(whole), fs)
+        complete = made(fs)
+        complete.write()
+        again = loaded(type(complete), fs)
         assert again is not None
-        first = whole.entries()[keep] if keep < MANY else (0, 0)
-        offset = first[0] if isinstance(whole, OffsetIndex) else first[1]
+        first = complete.entries()[keep] if keep < MANY else (0, 0)
+        offset = first[0] if isinstance(complete, OffsetIndex) else first[1]
         offset = offset if keep < MANY else BASE + MANY * 10
-        assert again.truncate_to(offset) == whole.truncate_to(offset)
+        assert again.truncate_to(offset) == complete.truncate_to(offset)
         file = fs.open("/i/x")
-        file.truncate(len(whole) * whole.entry_bytes)
-        for index in (whole, again):
+        file.truncate(len(complete) * complete.entry_bytes)
+        for index in (complete, again):
             for number in range(2000):
                 if isinstance(index, OffsetIndex):
                     index.add(BASE + MANY * 11 + number, MANY * 1001 + number)
                 else:
                     index.maybe_add(MANY * 11 + number, BASE + MANY + number)
         for wanted in (0, 5 * 10240, MANY * 10, MANY * 11 + 5):
-            assert answers(again, wanted) == answers(whole, wanted)
+            assert answers(again, wanted) == answers(complete, wanted)
         again.write()
-        assert raw(fs, "/i/x") == whole.encoded() == again.encoded()
+        assert raw(fs, "/i/x") == complete.encoded() == again.encoded()
 
 
 @pytest.mark.parametrize("made", [many_offsets, many_times])
@@ -345,32 +345,32 @@ def test_a_wrong_entry_leads_nobody_astray(
     made: Callable[[CrashableFs], AnyIndex], fs: CrashableFs
 ) -> None:
     """Whoever looks is told that the index is damaged, or to begin at most a block before the place."""
-    whole, rng = made(fs), random.Random(5)
-    whole.write()
-    sound, width = raw(fs, "/i/x"), whole.entry_bytes
-    rows = [row[::-1] for row in whole.entries()] if width == 8 else whole.entries()
+    complete, rng = made(fs), random.Random(5)
+    complete.write()
+    sound, width = raw(fs, "/i/x"), complete.entry_bytes
+    rows = [row[::-1] for row in complete.entries()] if width == 8 else complete.entries()
     places = {row: number for number, row in enumerate(rows)}
-    told = 0
+    reported = 0
     blocks = [1024 * block + about for block in range(1, 8) for about in (-1, 0, 1)]
     for bad in [*blocks, *[rng.randrange(MANY) for _ in range(60)]]:
         data = bytearray(sound)
         at = bad * width + rng.randrange(width)
         data[at] ^= 1 << rng.randrange(8)
         rewrite(fs, "/i/x", bytes(data))
-        again = loaded(type(whole), fs)
+        again = loaded(type(complete), fs)
         for wanted in [
             10 * bad + 10 * about for about in (-3000, -1100, -2, -1, 0, 1, 2, 1100, 3000)
         ]:
             try:
                 found = [] if again is None else answers(again, max(0, wanted))
             except EntriesDamaged:
-                told += 1
+                reported += 1
                 continue
-            for one, right in zip(found, answers(whole, max(0, wanted)), strict=False):
+            for one, right in zip(found, answers(complete, max(0, wanted)), strict=False):
                 slot = places.get(one, -1 if one in ((0, -1), (-1, BASE)) else None)
                 # One that is nowhere in the segment is found out by what it names: see `Segment`.
                 assert slot is None or places.get(right, -1) - 1025 <= slot <= places.get(right, -1)
-    assert told
+    assert reported
 
 
 def test_no_entry_is_kept_of_those_that_cannot_be_where_an_index_is_cut(fs: CrashableFs) -> None:
@@ -391,16 +391,16 @@ def test_no_entry_is_kept_that_is_too_low_for_its_place_where_an_index_is_cut(
     made: Callable[[CrashableFs], AnyIndex], block: int, fs: CrashableFs
 ) -> None:
     """The log would have a greatest timestamp that none of its batches has; block 8 is in memory."""
-    whole = made(fs)
-    whole.write()
-    slot, is_times = 1024 * block, isinstance(whole, TimeIndex)
+    complete = made(fs)
+    complete.write()
+    slot, is_times = 1024 * block, isinstance(complete, TimeIndex)
     data = bytearray(raw(fs, "/i/x"))
-    at = slot * whole.entry_bytes + (8 if is_times else 0)
+    at = slot * complete.entry_bytes + (8 if is_times else 0)
     data[at : at + 4] = struct.pack(">i", 2)
     rewrite(fs, "/i/x", bytes(data))
-    index = loaded(type(whole), fs)
+    index = loaded(type(complete), fs)
     assert index is not None
-    entry = whole.entries()[slot - 20]
+    entry = complete.entries()[slot - 20]
     with pytest.raises(EntriesDamaged):
         index.truncate_to(entry[1] if is_times else entry[0])
     assert len(index) == MANY, "nothing of it was dropped"

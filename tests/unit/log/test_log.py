@@ -186,7 +186,7 @@ def test_a_follower_refuses_what_it_already_has_and_damaged_bytes(log: Log) -> N
     assert follower.log_end_offset == 1
 
 
-def test_a_follower_takes_the_whole_batches_before_a_partial_one(log: Log) -> None:
+def test_a_follower_takes_the_complete_batches_before_a_partial_one(log: Log) -> None:
     append(log, batch("a"))
     append(log, batch("b"))
     follower = opened(CrashableFs())
@@ -252,7 +252,7 @@ def test_a_first_batch_that_reaches_beyond_the_bound_is_not_given_away(log: Log)
     assert log.read(1, max_bytes=1, upto_offset=3, min_one_batch=True).read() == b""
 
 
-def test_a_first_batch_larger_than_the_limit_comes_whole_or_not_at_all(log: Log) -> None:
+def test_a_first_batch_larger_than_the_limit_comes_in_full_or_not_at_all(log: Log) -> None:
     append(log, batch(b"x" * 500))
     append(log, batch("y"))
     assert len(list(headers(log.read(0, max_bytes=10, upto_offset=2).read()))) == 1
@@ -397,7 +397,7 @@ def test_who_reads_on_after_so_many_bytes_searches_neither_index_nor_file() -> N
     segment = log._segments.active
     [_, _, third, *_] = [header.position for header in segment.headers(0)]
     segment._forget_places()
-    assert segment.last_whole(0, third + 10) == third
+    assert segment.last_batch_end(0, third + 10) == third
     assert segment._hints == {2: third}
 
 
@@ -503,7 +503,7 @@ def test_a_base_offset_that_was_damaged_on_the_way_is_not_taken_for_a_gap(log: L
     assert log.log_end_offset == 4
 
 
-def test_a_gap_that_the_leader_tells_twice_is_one(log: Log) -> None:
+def test_a_gap_that_the_leader_reports_twice_is_one(log: Log) -> None:
     """As of a topic that is not compacted any more."""
     append(log, batch("a"))
     for expected in (1, 12):

@@ -315,11 +315,11 @@ def test_coordinators_write_several_batches_at_once_and_no_sequences(log: Log) -
 
 def test_a_snapshot_that_counts_other_entries_than_it_has_is_not_believed() -> None:
     """Whoever wrote it gave it the right CRC: half of the producers would begin anew, unnoticed."""
-    whole = encode_snapshot([SnapshotEntry(pid, 0, 4, 9, 0, NOW, -1, -1) for pid in (7, 8)])
-    assert len(decode_snapshot(whole)) == 2
-    body = (3).to_bytes(4, "big") + whole[10:]
+    complete = encode_snapshot([SnapshotEntry(pid, 0, 4, 9, 0, NOW, -1, -1) for pid in (7, 8)])
+    assert len(decode_snapshot(complete)) == 2
+    body = (3).to_bytes(4, "big") + complete[10:]
     with pytest.raises(StorageError, match="does not fit its entries"):
-        decode_snapshot(whole[:2] + crc32c(body).to_bytes(4, "big") + body)
+        decode_snapshot(complete[:2] + crc32c(body).to_bytes(4, "big") + body)
 
 
 def test_a_snapshot_says_what_each_producer_did_last_whenever_it_is_taken(log: Log) -> None:

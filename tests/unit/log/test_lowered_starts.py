@@ -187,7 +187,7 @@ def test_one_write_lowers_the_watermarks_of_all_logs_that_a_power_cut_has_shorte
     assert (after.log_end_offset, after.high_watermark <= 4) == (7, True)
 
 
-def test_two_logs_that_are_opened_in_turns_both_have_their_watermark_lowered() -> None:
+def test_two_logs_that_are_opened_alternately_both_have_their_watermark_lowered() -> None:
     """One of them is gone: its recovery point says more than it has."""
     fs = CrashableFs()
     format_directory(fs, "/data", cluster_id="c", node_id=1, directory_id=SeededRng(2).uuid())

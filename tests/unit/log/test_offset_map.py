@@ -50,7 +50,7 @@ def test_a_small_table_is_filled_to_its_last_slot_but_one(slots: int) -> None:
         assert found == [*range(slots - 1), -1]
 
 
-def test_a_table_that_does_not_fit_into_memory_is_told_as_such(
+def test_a_table_that_does_not_fit_into_memory_is_reported_as_such(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refused(*_args: int, **_more: int) -> None:

@@ -31,7 +31,7 @@ from tests.worlds.log import (
     opened,
     small,
 )
-from tests.worlds.recovery import filled, overwrite, report, segment_files, whole
+from tests.worlds.recovery import filled, overwrite, read_file, report, segment_files
 
 
 def test_a_killed_process_loses_nothing() -> None:
@@ -95,7 +95,7 @@ def test_a_flipped_byte_ends_the_log_before_it(byte: int) -> None:
     log = filled(fs)
     closed = log.closed_segments()[1]
     path = closed.stem_path + ".log"
-    data = bytearray(whole(fs, path))
+    data = bytearray(read_file(fs, path))
     size = found_headers(log)[0].size_bytes
     data[size * 2 + byte] ^= 0x80
     overwrite(fs, path, bytes(data))
@@ -113,7 +113,7 @@ def cleaned(fs: CrashableFs) -> int:
     log = filled(fs)
     closed = log.closed_segments()[1]
     path, size = closed.stem_path + ".log", found_headers(log)[0].size_bytes
-    data = whole(fs, path)
+    data = read_file(fs, path)
     overwrite(fs, path, data[: size * 2] + data[size * 3 :])
     return closed.base_offset + 2
 
@@ -137,7 +137,7 @@ def test_a_base_offset_that_flipped_where_offsets_may_be_missing_is_no_log_end(
     log = opened(fs, config)
     segment = log.closed_segments()[1]
     path = segment.stem_path + ".log"
-    data = bytearray(whole(fs, path))
+    data = bytearray(read_file(fs, path))
     bad = list(headers(bytes(data)))[which]
     data[bad.position + 5] ^= 1
     overwrite(fs, path, bytes(data))
@@ -161,7 +161,7 @@ def test_a_batch_that_recovery_believed_at_first_is_held_against_no_producer(fli
     append(log, batch("b", pid=9, seq=0))
     append(log, batch("c"))
     (path,) = segment_files(fs, ".log")
-    data = bytearray(whole(fs, path))
+    data = bytearray(read_file(fs, path))
     data[list(headers(bytes(data)))[flipped].position + 5] ^= 1
     overwrite(fs, path, bytes(data))
     again = opened(fs.kill(), config)
@@ -229,7 +229,7 @@ def test_an_offset_that_compaction_took_away_below_an_empty_segment_is_not_given
     log.roll(NOW)
     path = log.closed_segments()[0].stem_path + ".log"
     last = found_headers(log)[-1]
-    overwrite(fs, path, whole(fs, path)[: last.position])
+    overwrite(fs, path, read_file(fs, path)[: last.position])
     again = opened(fs.kill(), small(cleanup_policy=("compact",)), recovery_point=5)
     assert again.log_end_offset == 5
     assert append(again, batch("a")).base_offset == 5
@@ -252,7 +252,7 @@ def test_what_is_torn_above_the_recovery_point_does_not_stop_the_replay_of_produ
     third, last = log.closed_segments()[2], log.closed_segments()[-1]
     for path in [*segment_files(fs, ".snapshot"), last.stem_path + ".index"]:
         fs.remove(path)
-    overwrite(fs, last.stem_path + ".log", whole(fs, last.stem_path + ".log")[:-1])
+    overwrite(fs, last.stem_path + ".log", read_file(fs, last.stem_path + ".log")[:-1])
     again = opened(fs, recovery_point=third.base_offset + 1)
     assert again.log_end_offset == last.end_offset
     assert [p.last_sequence for p in again.producers.all()] == [last.end_offset - 1]
@@ -263,12 +263,12 @@ def test_damage_below_the_recovery_point_is_not_cut_off() -> None:
     fs = CrashableFs()
     log = filled(fs)
     path = log.closed_segments()[1].stem_path + ".log"
-    data = bytearray(whole(fs, path))
+    data = bytearray(read_file(fs, path))
     data[200] ^= 1
     overwrite(fs, path, bytes(data))
     with pytest.raises(StorageError, match="below its recovery point"):
         opened(fs, recovery_point=log.closed_segments()[1].end_offset + 1 - 1)
-    assert whole(fs, path) == bytes(data), "nothing was cut"
+    assert read_file(fs, path) == bytes(data), "nothing was cut"
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
@@ -283,7 +283,7 @@ def test_a_bad_index_is_built_again(suffix: str, damage: str) -> None:
     wanted, late = found_records(log), offset_at_time(log, NOW + 33)
     log.close()
     paths = segment_files(fs, suffix)
-    good = {path: whole(fs, path) for path in paths}
+    good = {path: read_file(fs, path) for path in paths}
     for path, other in zip(paths, paths[1:] + paths[:1]):
         data = good[path]
         if damage == "missing":
@@ -316,11 +316,11 @@ def test_a_damaged_index_does_not_stop_a_start_after_a_crash(which: int) -> None
     fs = CrashableFs()
     filled(fs).close()
     path = segment_files(fs, ".index")[which]
-    good = whole(fs, path)
+    good = read_file(fs, path)
     overwrite(fs, path, good[:-1] + bytes([good[-1] ^ 1]))
     killed = fs.kill()
     assert opened(killed).log_end_offset == 40
-    assert whole(killed, path) == good
+    assert read_file(killed, path) == good
 
 
 def test_a_recovered_segment_is_as_young_as_its_newest_record_after_the_next_start_too() -> None:
@@ -341,12 +341,12 @@ def test_indexes_are_equal_whether_written_or_built_again() -> None:
     fs = CrashableFs()
     filled(fs, 60).close()
     paths = segment_files(fs, "index")
-    written = {path: whole(fs, path) for path in paths}
+    written = {path: read_file(fs, path) for path in paths}
     for path in paths:
         fs.remove(path)
     log = opened(fs)
     log.close()
-    assert {path: whole(fs, path) for path in paths} == written
+    assert {path: read_file(fs, path) for path in paths} == written
 
 
 def test_a_preallocated_index_with_a_tail_of_zeros_is_trimmed() -> None:
@@ -354,11 +354,11 @@ def test_a_preallocated_index_with_a_tail_of_zeros_is_trimmed() -> None:
     fs = CrashableFs()
     filled(fs, 60).close()
     path = segment_files(fs, ".index")[0]
-    good = whole(fs, path)
+    good = read_file(fs, path)
     overwrite(fs, path, good + bytes(4096))
     log = opened(fs, was_clean=True)
     assert len(found_records(log)) == 60
-    assert whole(fs, path) == good
+    assert read_file(fs, path) == good
 
 
 def test_missing_producer_snapshots_are_replayed_from_the_log() -> None:
@@ -376,7 +376,7 @@ def test_a_damaged_producer_snapshot_gives_way_to_an_older_one() -> None:
     before = filled(fs)
     before.close()
     for path in segment_files(fs, ".snapshot")[-2:]:
-        overwrite(fs, path, whole(fs, path)[:-1] + b"\xff")
+        overwrite(fs, path, read_file(fs, path)[:-1] + b"\xff")
     log = opened(fs, was_clean=True)
     assert [p.entry() for p in log.producers.all()] == [p.entry() for p in before.producers.all()]
 
@@ -385,7 +385,7 @@ def test_a_snapshot_beyond_the_recovered_end_is_not_believed() -> None:
     fs = CrashableFs()
     log = filled(fs)
     closed = log.closed_segments()[-1]
-    overwrite(fs, closed.stem_path + ".log", whole(fs, closed.stem_path + ".log")[:-1])
+    overwrite(fs, closed.stem_path + ".log", read_file(fs, closed.stem_path + ".log")[:-1])
     again = opened(fs)
     end = again.log_end_offset
     assert end == closed.end_offset
@@ -425,7 +425,7 @@ def test_a_damaged_transaction_index_is_built_again_after_a_clean_stop() -> None
     wanted = log.aborted_transactions(0, 60)
     log.close()
     path = segment_files(fs, ".txnindex")[2]
-    overwrite(fs, path, whole(fs, path)[:-5])
+    overwrite(fs, path, read_file(fs, path)[:-5])
     again = opened(fs, was_clean=True, recovery_point=40)
     assert again.aborted_transactions(0, 60) == wanted
     assert not report(again).was_clean
@@ -508,8 +508,8 @@ def test_a_compaction_that_was_decided_is_completed() -> None:
     closed = log.closed_segments()
     first, second = closed[0], closed[1]
     log.close()
-    kept = whole(fs, first.stem_path + ".log")[:-1][: found_headers(log)[0].size_bytes]
-    kept += whole(fs, second.stem_path + ".log")
+    kept = read_file(fs, first.stem_path + ".log")[:-1][: found_headers(log)[0].size_bytes]
+    kept += read_file(fs, second.stem_path + ".log")
     for suffix in (".log", ".index", ".timeindex"):
         overwrite(fs, first.stem_path + suffix + ".swap", kept if suffix == ".log" else b"")
     again = opened(fs, was_clean=True)

@@ -40,8 +40,8 @@ def view(*ages_ms: int, size: int = 100, **changes: Any) -> LogView:
         SegmentAge(number * 10, number * 10 + 10, size, partial(int, NOW - age))
         for number, age in enumerate(ages_ms)
     ]
-    whole = LogView(segments, 0, 0, len(ages_ms) * 10, -1, False, lambda: size * len(segments))
-    return whole._replace(**changes)
+    complete = LogView(segments, 0, 0, len(ages_ms) * 10, -1, False, lambda: size * len(segments))
+    return complete._replace(**changes)
 
 
 def test_age_is_breached_when_it_is_greater_than_the_limit_not_at_it() -> None:
@@ -68,8 +68,8 @@ def test_the_times_of_segments_that_stay_anyway_are_not_read() -> None:
     segments = [
         SegmentAge(number, number + 1, 100, partial(time_of, number)) for number in range(9)
     ]
-    whole = LogView(segments, 0, 0, 9, -1, False, lambda: 900)
-    assert decide(whole, config(retention_ms=HOUR), NOW) == Decision(2, "age")
+    complete = LogView(segments, 0, 0, 9, -1, False, lambda: 900)
+    assert decide(complete, config(retention_ms=HOUR), NOW) == Decision(2, "age")
     assert asked == [0, 1, 2]
 
 
@@ -195,7 +195,7 @@ def test_when_the_remote_log_counts_as_enabled() -> None:
         assert not is_tiered(topic, on)
 
 
-def test_no_more_segments_are_judged_than_may_go_in_one_step() -> None:
+def test_no_more_segments_are_checked_than_may_go_in_one_step() -> None:
     """The time of each may be a read of its index: a log of 20,000 that are all over is 360 ms."""
     ages = [HOUR * 2] * (SEGMENTS_AT_ONCE * 3)
     assert decide(view(*ages, 0), config(retention_ms=HOUR), NOW) == Decision(
@@ -223,20 +223,20 @@ def test_a_log_of_very_many_segments_costs_a_look_those_that_go(
     fill(log, SEGMENTS_AT_ONCE * 6)
     log.advance_high_watermark(log.log_end_offset)
     assert len(log.closed_segments()) > SEGMENTS_AT_ONCE * 4
-    judged: list[int] = []
+    checked: list[int] = []
 
     def counted(*args: Any) -> SegmentAge:
-        judged.append(args[0])
+        checked.append(args[0])
         return SegmentAge(*args)
 
     monkeypatch.setattr(segments, "SegmentAge", counted)
     assert log.delete_due_segments(NOW) == []
-    assert len(judged) <= 3, "nothing is due: the first one of each rule"
+    assert len(checked) <= 3, "nothing is due: the first one of each rule"
     log.config = replace(log.config, retention_bytes=0)
     while log.closed_segments():
-        judged.clear()
+        checked.clear()
         assert log.delete_due_segments(NOW)
-        assert len(judged) <= SEGMENTS_AT_ONCE * 3
+        assert len(checked) <= SEGMENTS_AT_ONCE * 3
     assert log.log_start_offset == log.log_end_offset
 
 

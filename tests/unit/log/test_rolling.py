@@ -66,7 +66,7 @@ def test_a_segment_rolls_when_an_index_is_full() -> None:
     assert len(log.closed_segments()) == 9
 
 
-def test_a_segment_rolls_when_an_offset_cannot_be_told_from_its_base() -> None:
+def test_a_segment_rolls_when_an_offset_cannot_be_distinguished_from_its_base() -> None:
     log = opened(CrashableFs(), small(cleanup_policy="compact"))
     far = batch("b")
     struct.pack_into(">q", far, 0, 2**31)
@@ -344,11 +344,11 @@ def test_an_empty_index_beside_a_large_segment_is_not_believed(is_closed: bool) 
     if is_closed:
         log.roll(NOW)
     log.close()
-    whole = index_bytes(fs)
+    complete = index_bytes(fs)
     fs.open(f"{PATH}/{names.stem(0)}.index").truncate(0)
     again = opened(fs, one_entry(), was_clean=True, recovery_point=20)
     assert [each.base_offset for each in found_headers(again, 15)] == [15, 16, 17, 18, 19]
-    assert index_bytes(fs) == whole
+    assert index_bytes(fs) == complete
 
 
 def test_the_empty_index_of_a_segment_that_needs_none_is_left_alone() -> None:

@@ -133,7 +133,7 @@ def test_a_file_that_somebody_removed_is_not_taken_for_synced(name: str) -> None
     assert log.recovery_point == 0
 
 
-def test_two_rounds_that_are_synced_in_one_run_both_hear_of_a_lost_file() -> None:
+def test_two_rounds_that_are_synced_in_one_run_both_learn_of_a_lost_file() -> None:
     """A run syncs each path once, with the `File` that was listed last."""
     fs = CrashableFs()
     log = opened(fs)

@@ -63,7 +63,7 @@ def test_truncation_takes_back_what_producers_had_done_beyond_it(log: Log) -> No
     assert refused(log, batch("b", pid=8, seq=6)).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_truncation_inside_a_batch_drops_it_whole(log: Log) -> None:
+def test_truncation_inside_a_batch_drops_it_entirely(log: Log) -> None:
     append(log, batch("a"))
     append(log, batch("b", "c", "d"))
     log.truncate_to(2)
@@ -202,7 +202,7 @@ def test_a_flush_that_began_before_a_truncation_vouches_for_nothing_after_it(log
     assert log.recovery_point == 6
 
 
-def test_a_truncation_takes_back_what_was_told_of_the_tier() -> None:
+def test_a_truncation_takes_back_what_was_reported_of_the_tier() -> None:
     """T1, T2: what comes in place of the records is not in the tier, and must not go because they were."""
     log = opened(CrashableFs(), small(remote_storage_enable=True))
     fill(log, 10)

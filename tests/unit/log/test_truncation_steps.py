@@ -155,8 +155,8 @@ def test_a_log_that_is_being_cut_takes_nothing_and_is_not_closed() -> None:
     log = written(CrashableFs())
     log.advance_high_watermark(log.log_end_offset)
     run = Run(log, log.truncation_to(5))
-    told: list[int] = []
-    assert log.when_whole(lambda now_ms: told.append(now_ms) or [], NOW) == []  # type: ignore[func-returns-value]
+    notified: list[int] = []
+    assert log.after_truncation(lambda now_ms: notified.append(now_ms) or [], NOW) == []  # type: ignore[func-returns-value]
     assert not log.roll(NOW)
     assert log.dirty_files() == []
     assert log.delete_due_segments(NOW + (1 << 40)) == []
@@ -164,17 +164,17 @@ def test_a_log_that_is_being_cut_takes_nothing_and_is_not_closed() -> None:
         log.closing_files()
     with pytest.raises(AssertionError):
         log.append_as_follower(batch("a"), leader_epoch=9, now_ms=NOW)
-    assert told == []
+    assert notified == []
     run.go_on()
-    assert told == [NOW]
+    assert notified == [NOW]
     append(log, batch("b"), epoch=9)
     assert log.dirty_files() != []
 
 
-def test_who_wants_to_change_a_whole_log_does_not_wait() -> None:
+def test_who_wants_to_change_a_log_that_is_not_being_truncated_does_not_wait() -> None:
     log = opened(CrashableFs())
-    told: Effects = [SetTimer(key=("told",), at_ms=NOW, then=lambda now_ms: [])]
-    assert log.when_whole(lambda now_ms: told if now_ms == NOW else [], NOW) is told
+    notified: Effects = [SetTimer(key=("told",), at_ms=NOW, then=lambda now_ms: [])]
+    assert log.after_truncation(lambda now_ms: notified if now_ms == NOW else [], NOW) is notified
 
 
 def test_a_long_segment_is_read_again_in_slices() -> None:
@@ -197,7 +197,7 @@ def a_long_segment(fs: Any) -> Log:
 @pytest.mark.parametrize("suffix", [names.INDEX, names.TIME_INDEX])
 def test_an_index_that_a_cut_needs_is_built_again_in_slices(suffix: str) -> None:
     """It took seconds of one step where the segment was full of small batches."""
-    log, whole, seen = a_long_segment(CrashableFs()), a_long_segment(CrashableFs()), []
+    log, complete, seen = a_long_segment(CrashableFs()), a_long_segment(CrashableFs()), []
     before = facts(log)
     segment = log._segments.all()[0]
     log._fs.remove(segment.stem_path + suffix)
@@ -214,15 +214,15 @@ def test_an_index_that_a_cut_needs_is_built_again_in_slices(suffix: str) -> None
     assert Looking(log, truncation).go_on().outcome == [None]
     assert len(seen) >= 5
     assert all(seen), "nothing is forgotten before"
-    assert Run(whole, whole.truncation_to(1_900)).go_on().outcome == [None]
-    assert facts(log) == facts(whole)
+    assert Run(complete, complete.truncation_to(1_900)).go_on().outcome == [None]
+    assert facts(log) == facts(complete)
     log._fs.remove(segment.stem_path + suffix)
     segment.finish()
     segment.release()
     log._fs.remove(segment.stem_path + suffix)
-    for each in (log, whole):
+    for each in (log, complete):
         each.truncate_to(100)
-    assert facts(log) == facts(whole), "and at once, where nobody waits"
+    assert facts(log) == facts(complete), "and at once, where nobody waits"
 
 
 def test_a_log_with_an_index_that_cannot_be_built_again_is_not_cut() -> None:
@@ -364,7 +364,9 @@ def test_a_recovery_point_that_cannot_be_lowered_leaves_the_log_as_it_is() -> No
 
 
 @pytest.mark.parametrize("operation", ["truncate", "sync", "sync_dir"])
-def test_files_that_cannot_be_cut_are_told_and_the_log_is_not_gone_on_with(operation: Any) -> None:
+def test_files_that_cannot_be_cut_are_reported_and_the_log_is_not_gone_on_with(
+    operation: Any,
+) -> None:
     fs = CrashableFs()
     log = written(fs)
     truncation = log.truncation_to(5)

@@ -28,7 +28,7 @@ def found(data: bytes, at_most: int = 7) -> list[tuple[int, Message]]:
     return [pair for step in steps for pair in step]
 
 
-def judged(data: bytes) -> list[tuple[int, Message]]:
+def checked(data: bytes) -> list[tuple[int, Message]]:
     """What the code that looks at every byte finds."""
     (header,) = headers(data)
     return [(row.offset, r.decode(row.value or b"")) for row in records(data, header)]
@@ -38,8 +38,8 @@ def judged(data: bytes) -> list[tuple[int, Message]]:
 def test_what_is_decoded_in_place_is_what_is_there(seed: int) -> None:
     values = [value for values in Life(seed).write(300).encoded() for value in values]
     data = batch_of(values)
-    assert found(data) == judged(data)
-    assert found(data, at_most=10**6) == judged(data)
+    assert found(data) == checked(data)
+    assert found(data, at_most=10**6) == checked(data)
 
 
 def test_no_record_as_usual_takes_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_no_record_as_usual_takes_the_long_way(monkeypatch: pytest.MonkeyPatch) 
         record = r.ConfigRecord(resource_type=2, resource_name="t", name="k", value="v" * size)
         values.append(r.encode(record, 0))
     data = batch_of(values)
-    expected = judged(data)
+    expected = checked(data)
     monkeypatch.setattr("firnline.metadata.batch_records._checked_records", None)
     assert found(data) == expected
 
@@ -59,7 +59,7 @@ def test_every_codec_is_read(codec: int) -> None:
     """Q49: others may write them."""
     values = [value for values in Life(1).write(50).encoded() for value in values]
     data = batch_of(values, codec=codec)
-    assert found(data) == judged(batch_of(values))
+    assert found(data) == checked(batch_of(values))
 
 
 def test_a_record_with_a_key_or_headers_is_read_the_long_way() -> None:
@@ -96,7 +96,7 @@ def test_any_flipped_byte_gives_what_the_long_way_gives(seed: int) -> None:
     data = bytearray(batch_of(values))
     data[dice.randrange(61, len(data))] ^= 1 << dice.randrange(8)
     outcomes = []
-    for way in (found, judged):
+    for way in (found, checked):
         try:
             # Offsets are counted where it is possible, and not read.
             outcomes.append(repr([message for _, message in way(bytes(data))]))

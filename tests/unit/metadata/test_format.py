@@ -50,9 +50,9 @@ def test_every_directory_gets_its_identity_and_the_bootstrap_records() -> None:
     ids = []
     for path in ("/a", "/b"):
         assert fs.list_dir(path) == ["bootstrap.checkpoint", "meta.properties"]
-        told = meta(fs, path)
-        ids.append(uuid_from_text(told.pop("directory.id")))
-        assert told == {"version": "1", "cluster.id": CLUSTER, "node.id": "1"}
+        reported = meta(fs, path)
+        ids.append(uuid_from_text(reported.pop("directory.id")))
+        assert reported == {"version": "1", "cluster.id": CLUSTER, "node.id": "1"}
         # I33: features we do not act on are at 0, which has no record.
         assert list(read_snapshot(fs, f"{path}/bootstrap.checkpoint").records) == [
             r.FeatureLevelRecord(name="metadata.version", feature_level=30)
@@ -185,9 +185,9 @@ def test_a_damaged_cluster_id_is_said_by_path(found: bytes) -> None:
     fs = CrashableFs()
     formatted(fs)
     file = fs.open("/b/meta.properties")
-    whole = file.read(0, file.size())
+    complete = file.read(0, file.size())
     file.truncate(0)
-    file.append(whole.replace(CLUSTER.encode(), found))
+    file.append(complete.replace(CLUSTER.encode(), found))
     with pytest.raises(ConfigError, match=r"/b/meta\.properties names no cluster\.id: write"):
         formatted(fs, a_node(), ignore_formatted=True)
 

@@ -11,7 +11,7 @@ from firnline.metadata.delta import ClusterDelta, Replay
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, ConfigResource, FeatureRange
 from firnline.metadata.loader import difference
 from firnline.protocol.schema import Message
-from tests.worlds.whole import image_records
+from tests.worlds.decoded import image_records
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -81,11 +81,11 @@ EVERYTHING: tuple[Message, ...] = (
 def test_no_record_type_is_lost_on_the_way_to_a_snapshot_and_back() -> None:
     """Q32: image -> records -> image is the same image, and the records are the same records."""
     image = after(EMPTY_IMAGE, *EVERYTHING).after
-    told = list(image_records(image))
-    again = after(EMPTY_IMAGE, *told).after
+    reported = list(image_records(image))
+    again = after(EMPTY_IMAGE, *reported).after
     assert again._replace(offset=0) == image._replace(offset=0)
-    assert list(image_records(again)) == told
-    assert {type(record) for record in told} == {type(record) for record in EVERYTHING}
+    assert list(image_records(again)) == reported
+    assert {type(record) for record in reported} == {type(record) for record in EVERYTHING}
 
 
 def test_what_is_applied_in_another_order_gives_the_same_snapshot() -> None:
@@ -176,7 +176,7 @@ def test_a_snapshot_without_the_feature_has_no_eligible_leaders(
 
 def test_an_image_somebody_holds_never_changes() -> None:
     image = after(EMPTY_IMAGE, *EVERYTHING).after
-    told = list(image_records(image))
+    reported = list(image_records(image))
     after(
         image,
         r.RemoveTopicRecord(topic_id=A),
@@ -184,7 +184,7 @@ def test_an_image_somebody_holds_never_changes() -> None:
         r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=3, fenced=-1),
         r.ConfigRecord(resource_type=4, resource_name="", name="log.retention.ms", value="7"),
     )
-    assert list(image_records(image)) == told
+    assert list(image_records(image)) == reported
 
 
 def test_a_topic_made_again_under_its_name_is_two_topics_to_the_broker() -> None:
@@ -333,7 +333,7 @@ def test_a_topic_is_not_made_over_another() -> None:
 
 def test_the_difference_of_two_images_is_what_the_records_between_them_changed() -> None:
     before = after(EMPTY_IMAGE, *EVERYTHING).after
-    told = after(
+    reported = after(
         before,
         r.PartitionChangeRecord(topic_id=A, partition_id=1, isr=(1,)),
         r.RemoveTopicRecord(topic_id=B),
@@ -343,10 +343,10 @@ def test_the_difference_of_two_images_is_what_the_records_between_them_changed()
         r.ConfigRecord(resource_type=2, resource_name="a", name="retention.ms", value=None),
         r.FeatureLevelRecord(name="group.version", feature_level=0),
     )
-    found = difference(before, told.after)
-    assert found.brokers == told.brokers
-    assert found.configs == told.configs
-    assert found.features == told.features
-    assert found.deleted_topics == told.deleted_topics
-    by_name = {topic.after.name: topic for topic in told.topics}
+    found = difference(before, reported.after)
+    assert found.brokers == reported.brokers
+    assert found.configs == reported.configs
+    assert found.features == reported.features
+    assert found.deleted_topics == reported.deleted_topics
+    by_name = {topic.after.name: topic for topic in reported.topics}
     assert {topic.after.name: topic for topic in found.topics} == by_name

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.ids import OffsetAndEpoch
 from firnline.controller.topics import NewTopic
 from firnline.metadata.image import ClusterImage
@@ -13,8 +13,8 @@ from firnline.metadata.partition_counts import Latencies, PartitionCounts, Parti
 from firnline.metadata.snapshot_file import Snapshot
 from firnline.records.build import NewRecord, build_batch
 from tests.metadata_stories import LEVELS, Life
+from tests.worlds.decoded import image_records
 from tests.worlds.quorum import Cluster, SnapshotBytes, snapshot_bytes
-from tests.worlds.whole import image_records
 
 SEEDS = range(8)
 
@@ -60,14 +60,14 @@ def test_a_snapshot_and_the_log_up_to_it_are_the_same_state(level: int) -> None:
 def test_the_log_after_a_snapshot_goes_on_where_it_ended(seed: int) -> None:
     """Nothing twice, nothing left out, also where a transaction was open or began within a batch."""
     batches = logged(Life(seed).write(120))
-    whole = Loader()
-    whole.apply(b"".join(batches))
+    complete = Loader()
+    complete.apply(b"".join(batches))
     part = Loader()
     for number, batch in enumerate(batches):
         part.apply(batch)
         rest = Loader(through_a_snapshot(part.image()))
         rest.apply(b"".join(b for b in batches if _last_offset(b) >= rest.next_offset))
-        assert rest.image() == whole.image(), (seed, number)
+        assert rest.image() == complete.image(), (seed, number)
 
 
 def _last_offset(batch: bytes) -> int:
@@ -77,8 +77,8 @@ def _last_offset(batch: bytes) -> int:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_however_the_log_is_cut_into_reads_the_image_is_the_same(seed: int) -> None:
     batches = logged(Life(seed).write(120))
-    whole, pieces = Loader(), Loader()
-    whole.apply(b"".join(batches))
+    complete, pieces = Loader(), Loader()
+    complete.apply(b"".join(batches))
     dice = random.Random(seed)
     shown = pieces.image()
     while batches:
@@ -87,16 +87,16 @@ def test_however_the_log_is_cut_into_reads_the_image_is_the_same(seed: int) -> N
         del batches[:count]
         for delta in pieces.take_deltas():
             assert delta.before is shown
-            told = difference(delta.before, delta.after)
-            assert sorted(delta.brokers) == sorted({*delta.brokers, *told.brokers})
-            assert {t.after.topic_id for t in told.topics} <= {
+            reported = difference(delta.before, delta.after)
+            assert sorted(delta.brokers) == sorted({*delta.brokers, *reported.brokers})
+            assert {t.after.topic_id for t in reported.topics} <= {
                 t.after.topic_id for t in delta.topics
             }
-            assert {t.topic_id for t in told.deleted_topics} == {
+            assert {t.topic_id for t in reported.deleted_topics} == {
                 t.topic_id for t in delta.deleted_topics
             }
             shown = delta.after
-    assert shown == whole.image()
+    assert shown == complete.image()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -124,10 +124,10 @@ def test_what_metrics_say_of_the_cluster_is_true_after_every_change(seed: int) -
         loader.apply(batch)
         for delta in loader.take_deltas():
             counts.apply(delta)
-            told = (counts.partitions, counts.offline, counts.imbalanced)
-            assert told == counted(delta.after)
-    again = whole(counts.recount(loader.image()))
-    assert told == (again.partitions, again.offline, again.imbalanced)
+            reported = (counts.partitions, counts.offline, counts.imbalanced)
+            assert reported == counted(delta.after)
+    again = run_to_completion(counts.recount(loader.image()))
+    assert reported == (again.partitions, again.offline, again.imbalanced)
     assert again.unclean_elections == counts.unclean_elections > 0
 
 
@@ -145,16 +145,16 @@ def test_a_leader_that_comes_back_as_the_last_of_its_isr_is_counted() -> None:
     wanted = [NewTopic("t", assignments={0: (1, 2)}), NewTopic("alone", assignments={0: (1,)})]
     cluster.write(cluster.controller.create_topics(wanted))
     for node_id in (2, 1):
-        cluster.beat(node_id, want_fence=True)
+        cluster.heartbeat(node_id, want_fence=True)
     assert cluster.quorum.partition_counts.last_standing_elections == 0
-    cluster.beat(1)
+    cluster.heartbeat(1)
     assert cluster.quorum.image.topics_by_name["t"].partitions[0].leader == 1
     assert cluster.quorum.partition_counts.last_standing_elections == 1, (
         "one replica is always the last"
     )
 
 
-def told(index: PartitionIndex, image: ClusterImage) -> tuple[object, ...]:
+def reported(index: PartitionIndex, image: ClusterImage) -> tuple[object, ...]:
     """What an index says that has to be exact."""
     brokers = {
         n: None
@@ -197,9 +197,13 @@ def test_an_index_that_follows_an_image_forth_and_back_says_what_a_look_at_it_sa
                 undone += 1
             if deltas:
                 before = deltas[0].before
-                assert told(index, before) == told(whole(PartitionIndex.of(before)), before)
+                assert reported(index, before) == reported(
+                    run_to_completion(PartitionIndex.of(before)), before
+                )
             for delta in deltas:
                 index.apply(delta)
         image = loader.image()
-        assert told(index, image) == told(whole(PartitionIndex.of(image)), image)
+        assert reported(index, image) == reported(
+            run_to_completion(PartitionIndex.of(image)), image
+        )
     assert undone > 10, seed

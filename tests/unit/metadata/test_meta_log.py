@@ -25,8 +25,8 @@ from firnline.records.control import (
 )
 from firnline.sim.disk import CrashableFs, Operation
 from tests.worlds.chance import CountingRng, SeededRng
+from tests.worlds.decoded import image_records
 from tests.worlds.quorum import VOTERS, Loop, broker_config
-from tests.worlds.whole import image_records
 
 CONFIG = broker_config()
 DIR = "/data/__cluster_metadata-0"
@@ -247,7 +247,7 @@ def save(store: QuorumStateFile, state: ElectionState) -> None:
     submit.work()
 
 
-def test_an_election_is_saved_whole_or_not_at_all() -> None:
+def test_an_election_is_saved_in_full_or_not_at_all() -> None:
     for seed in range(20):
         fs = a_disk()
         fs.make_dir(DIR)

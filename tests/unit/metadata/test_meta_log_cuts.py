@@ -26,9 +26,9 @@ from tests.worlds.meta_log import (
 AHEAD = OffsetAndEpoch(20, 5)
 
 
-def then_heard(heard: list[StorageError | None]) -> SaveCallback:
+def then_received(received: list[StorageError | None]) -> SaveCallback:
     def then(problem: StorageError | None, now_ms: int) -> Effects:
-        heard.append(problem)
+        received.append(problem)
         return []
 
     return then
@@ -65,7 +65,7 @@ def kept_log(fs: Any) -> MetaLog:
 def test_the_loop_waits_for_no_disk_while_a_log_is_cut_or_replaced(how: str) -> None:
     fs = a_disk(CuttingFs)
     log = kept_log(fs)
-    heard: list[StorageError | None] = []
+    received: list[StorageError | None] = []
 
     def begun(now_ms: int) -> Effects:
         assert (log.start_offset, log.end_offset, log.newest_snapshot_id) == (20, 20, AHEAD)
@@ -74,15 +74,15 @@ def test_the_loop_waits_for_no_disk_while_a_log_is_cut_or_replaced(how: str) -> 
     part = part_of(log, AHEAD) if how == "install" else None
     before = fs.count
     if part is not None:
-        effects = log.install(part, begun, then_heard(heard), NOW)
+        effects = log.install(part, begun, then_received(received), NOW)
     else:
-        effects = log.truncate_to(7 if how == "cut" else 8, then_heard(heard), NOW)
-    assert heard == []
+        effects = log.truncate_to(7 if how == "cut" else 8, then_received(received), NOW)
+    assert received == []
     assert [what for what, _ in fs.done[before:] if what != "rename"] == []
     world = Watching(fs)
     world.carry_out(effects)
     assert world.waits == []
-    assert heard == [None]
+    assert received == [None]
     left = fs.crash(SeededRng(1), keep="none")
     check(opened(left), left)
     assert log.synced_offset == log.end_offset
@@ -92,7 +92,7 @@ def test_the_checkpoint_says_less_before_the_log_is_cut() -> None:
     """rel-P13: recovery would take what a crash leaves of the cut for damage below what was sound."""
     fs = a_disk(CuttingFs)
     log = kept_log(fs)
-    (submit,) = log.truncate_to(2, then_heard([]), NOW)
+    (submit,) = log.truncate_to(2, then_received([]), NOW)
     assert log.end_offset == 10, "not before that is on disk"
     (flush,) = submit.then(submit.work(), NOW)
     assert log.end_offset == 10
@@ -107,9 +107,9 @@ def test_the_checkpoint_says_less_before_the_log_is_cut() -> None:
 def test_a_checkpoint_that_cannot_be_written_leaves_the_log_as_it_was() -> None:
     fs = a_disk(CuttingFs)
     log = kept_log(fs)
-    heard: list[StorageError | None] = []
-    (submit,) = log.truncate_to(2, then_heard(heard), NOW)
+    received: list[StorageError | None] = []
+    (submit,) = log.truncate_to(2, then_received(received), NOW)
     problem = StorageError("the device failed")
     submit.then(problem, NOW)
-    assert heard == [problem]
+    assert received == [problem]
     assert log.end_offset == 10

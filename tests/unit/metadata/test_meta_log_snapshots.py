@@ -134,7 +134,7 @@ def test_synced_is_only_what_a_sync_was_reported_of() -> None:
 # ------------------------------------------------------------------------------- parts
 
 
-def test_a_part_is_nobodys_snapshot_until_it_is_whole_and_named() -> None:
+def test_a_part_is_nobodys_snapshot_until_it_is_complete_and_named() -> None:
     fs = a_disk()  # rel-Q10
     log = a_log(fs)
     part = part_of(log, AT_8)
@@ -164,14 +164,14 @@ def test_two_parts_of_one_id_do_not_meet() -> None:
 
 
 def test_every_damaged_byte_of_a_snapshot_is_found_while_it_comes() -> None:
-    whole = snapshot_bytes(AT_8)
+    complete = snapshot_bytes(AT_8)
     outside_of_crcs = {
-        header.position + n for header in headers(whole) for n in (*range(8), *range(12, 16))
+        header.position + n for header in headers(complete) for n in (*range(8), *range(12, 16))
     }
-    for position in range(len(whole)):
+    for position in range(len(complete)):
         if position in outside_of_crcs:  # base offset and leader epoch, which nobody needs there
             continue
-        damaged = bytearray(whole)
+        damaged = bytearray(complete)
         damaged[position] ^= 1
         check_ = SnapshotCheck()
         problems = [check_.feed(bytes(damaged[n : n + 50])) for n in range(0, len(damaged), 50)]
@@ -180,10 +180,10 @@ def test_every_damaged_byte_of_a_snapshot_is_found_while_it_comes() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 61, 100, 10_000])
 def test_a_snapshot_may_come_cut_anywhere(size: int) -> None:
-    whole, check_ = snapshot_bytes(AT_8), SnapshotCheck()
-    for start in range(0, len(whole), size):
+    complete, check_ = snapshot_bytes(AT_8), SnapshotCheck()
+    for start in range(0, len(complete), size):
         assert check_.problem() is not None
-        assert check_.feed(whole[start : start + size]) is None
+        assert check_.feed(complete[start : start + size]) is None
     assert check_.problem() is None
     assert check_.last_contained_ms == 8
     assert check_.feed(b"\x00") is not None, "nothing follows the footer"
@@ -318,8 +318,8 @@ def test_the_log_start_goes_to_the_end_of_a_snapshot_and_takes_all_before_it_alo
     assert log.start_offset == 8
     assert ids(log) == [AT_8]
     assert log.size_bytes < size_bytes, "segments wholly below go too"
-    [told] = world.notes
-    assert snapshot_name(AT_4) in told
+    [reported] = world.notes
+    assert snapshot_name(AT_4) in reported
     assert {timer.at_ms for timer in world.timers.values()} == {NOW + DELETE_DELAY_MS}
     assert len([n for n in fs.list_dir(DIR) if n.endswith(".checkpoint.deleted")]) == 1
     check(log, fs)
@@ -549,7 +549,7 @@ def test_a_power_cut_at_any_operation_is_repaired(
 
 @pytest.mark.parametrize("operation", ["append", "sync", "rename", "sync_dir", "truncate", "open"])
 @pytest.mark.parametrize("story", STORIES)
-def test_a_failing_operation_is_an_error_and_the_next_start_is_whole(
+def test_a_failing_operation_is_an_error_and_the_next_start_is_complete(
     story: Callable[[MetaLog], None], operation: str
 ) -> None:
     for skip in range(8):

@@ -96,10 +96,10 @@ def test_a_value_that_is_no_metadata_record_is_refused(value: str, why: str) -> 
 
 def test_a_value_cut_anywhere_is_refused() -> None:
     for _, _, value in FROM_KAFKA:
-        whole = bytes.fromhex(value)
-        for size in range(len(whole)):
+        complete = bytes.fromhex(value)
+        for size in range(len(complete)):
             with pytest.raises(ProtocolError):
-                decode(whole[:size])
+                decode(complete[:size])
 
 
 def test_the_numbers_of_the_types_are_those_of_the_release() -> None:

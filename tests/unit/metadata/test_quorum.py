@@ -17,7 +17,7 @@ from firnline.protocol.schema import Message
 from firnline.records.batch import headers
 from firnline.records.record import records
 from tests.worlds.effects import kept
-from tests.worlds.quorum import BOOTSTRAP, Loop, MemoryLog, Told, make_quorum
+from tests.worlds.quorum import BOOTSTRAP, Loop, MemoryLog, RecordingObserver, make_quorum
 
 IDLE = ("metadata", "idle")
 
@@ -66,15 +66,15 @@ def test_bootstrap_happens_once_in_a_clusters_life() -> None:
     assert quorum.image.metadata_version == 30
 
 
-def test_ready_is_told_once_the_bootstrap_is_committed_and_published() -> None:
-    log, loop, seen, told = MemoryLog(), Loop(), [], Told()
-    quorum = make_quorum(log, observer=told)
+def test_ready_is_reported_once_the_bootstrap_is_committed_and_published() -> None:
+    log, loop, seen, reported = MemoryLog(), Loop(), [], RecordingObserver()
+    quorum = make_quorum(log, observer=reported)
 
     def ready(now_ms: int) -> Effects:
         seen.append(quorum.image.metadata_version)
         return []
 
-    told.on_active = ready
+    reported.on_active = ready
     loop.run(quorum.start(1))
     assert seen == []
     loop.sync()
@@ -97,8 +97,8 @@ def test_a_write_is_newest_at_once_and_committed_after_the_sync() -> None:
 def test_publishers_run_before_the_writer_is_answered_and_their_effects_come_first() -> None:
     """Whoever is told that a topic exists must find this node leading it."""
     log = MemoryLog()
-    told = Told()
-    quorum, loop = started(log, observer=told)
+    reported = RecordingObserver()
+    quorum, loop = started(log, observer=reported)
     order: list[str] = []
 
     def publisher(delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
@@ -111,7 +111,7 @@ def test_publishers_run_before_the_writer_is_answered_and_their_effects_come_fir
         order.append(f"answered {response}")
         return ["from the writer"]  # type: ignore[list-item]
 
-    told.publishers.append(publisher)
+    reported.publishers.append(publisher)
     for value in ("1", "2"):
         loop.run(quorum.write(ControllerResult([setting(value)], value), then, 1))
     loop.sync()
@@ -207,9 +207,9 @@ def test_a_restart_publishes_everything_as_one_difference() -> None:
     for value in ("1", "2"):
         loop.run(quorum.write(ControllerResult([setting(value)], ""), kept([]), 1))
     loop.sync()
-    told, seen = Told(), []
-    again = make_quorum(log, observer=told)
-    told.publishers.append(lambda delta, image, now_ms: seen.append(delta) or [])
+    reported, seen = RecordingObserver(), []
+    again = make_quorum(log, observer=reported)
+    reported.publishers.append(lambda delta, image, now_ms: seen.append(delta) or [])
     loop.run(again.start(1))
     assert seen == []
     loop.sync()

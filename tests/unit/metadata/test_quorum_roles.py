@@ -28,7 +28,7 @@ from firnline.records.control import (
 )
 from firnline.records.record import records
 from tests.worlds.effects import kept
-from tests.worlds.quorum import BOOTSTRAP, Loop, MemoryLog, Told, make_quorum
+from tests.worlds.quorum import BOOTSTRAP, Loop, MemoryLog, RecordingObserver, make_quorum
 
 LOAD, IDLE = ("metadata", "load"), ("metadata", "idle")
 THREE = VoterSet([Voter(node_id, "localhost", 9090 + node_id) for node_id in (1, 2, 3)])
@@ -69,14 +69,14 @@ class ScriptedRaft:
         return Proposed(base, self.log.end_offset - 1), []
 
 
-class Heard:
+class RecordingSnapshotter:
     """A snapshotter that writes down where it was told that the image is, and if a snapshot may be there."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[int, bool]] = []
+        self.received: list[tuple[int, bool]] = []
 
     def on_applied(self, delta: ClusterDelta, *, is_batch_end: bool, **facts: Any) -> Effects:
-        self.heard.append((delta.after.offset, is_batch_end))
+        self.received.append((delta.after.offset, is_batch_end))
         return []
 
 
@@ -85,15 +85,15 @@ class Node:
 
     def __init__(self, log: MemoryLog | None = None) -> None:
         self.log, self.loop = log or MemoryLog(), Loop()
-        self.told = Told()
-        self.quorum: MetadataQuorum = make_quorum(self.log, voters=THREE, observer=self.told)
+        self.reported = RecordingObserver()
+        self.quorum: MetadataQuorum = make_quorum(self.log, voters=THREE, observer=self.reported)
         self.raft = ScriptedRaft(self.log)
         self.quorum.raft = self.raft  # type: ignore[assignment]
         self.deltas: list[ClusterDelta] = []
         self.said: list[str] = []
-        self.told.publishers.append(self._publish)
-        self.told.on_active = self._say("active")
-        self.told.on_inactive = self._say("inactive")
+        self.reported.publishers.append(self._publish)
+        self.reported.on_active = self._say("active")
+        self.reported.on_inactive = self._say("inactive")
         self.loop.run(self.quorum.start(self.loop.now_ms))
 
     def _publish(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
@@ -104,11 +104,11 @@ class Node:
         return []
 
     def _say(self, word: str) -> Any:
-        def told(now_ms: int) -> Effects:
+        def reported(now_ms: int) -> Effects:
             self.said.append(word)
             return []
 
-        return told
+        return reported
 
     def replicate(self, *content: Message, epoch: int = 1) -> None:
         """Another leader's batch arrives in the log; nobody says that it is committed."""
@@ -300,7 +300,7 @@ def test_a_leader_that_is_deposed_while_it_loads_never_decides() -> None:
 def test_a_deposed_leader_answers_what_is_in_doubt_and_shows_what_is_committed() -> None:
     node = active()
     seen: list[str | None] = []
-    node.told.on_inactive = lambda now_ms: seen.append(node.newest()) or []  # type: ignore[func-returns-value]
+    node.reported.on_inactive = lambda now_ms: seen.append(node.newest()) or []  # type: ignore[func-returns-value]
     kept = node.write(setting("kept"))
     lost, empty = node.write(setting("lost")), node.write()
     node.commit(node.log.end_offset - 1)
@@ -392,7 +392,7 @@ def test_a_second_reign_knows_nothing_of_the_first() -> None:
     assert len(node.quorum._pending) == 0
 
 
-def test_a_leader_elected_again_at_once_is_told_so_in_order() -> None:
+def test_a_leader_elected_again_at_once_is_notified_in_order() -> None:
     """Its first reign ends before the second begins, even if nobody led in between."""
     node = active()
     first = node.write(setting("first"))
@@ -511,7 +511,7 @@ def test_a_snapshot_replaces_the_image_and_what_it_lacks_is_gone() -> None:
     assert (node.value(), node.quorum.image.offset) == ("after", 40)
 
 
-def test_a_snapshot_comes_in_slices_and_the_old_image_is_shown_until_it_is_whole() -> None:
+def test_a_snapshot_comes_in_slices_and_the_old_image_is_shown_until_it_is_complete() -> None:
     node = Node()
     node.replicate(*BOOTSTRAP)
     node.replicate(setting("old"))
@@ -631,9 +631,9 @@ def test_a_feature_that_is_raised_while_we_run_stops_the_node_with_the_command_t
     end_offset = node.log.end_offset  # not committed: a new leader may cut it off, as Kafka has it
     with pytest.raises(ConfigError, match=r"downgrade --feature group\.version=0") as refused:
         node.commit()
-    told = str(refused.value)
-    assert f"path={node.log.path}" in told
-    assert f"offset={end_offset - 1}" in told
+    reported = str(refused.value)
+    assert f"path={node.log.path}" in reported
+    assert f"offset={end_offset - 1}" in reported
 
 
 # ------------------------------------------------------------------------------------ metrics

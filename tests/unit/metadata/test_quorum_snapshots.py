@@ -109,10 +109,10 @@ def test_the_next_start_loads_the_snapshot_and_what_follows_it() -> None:
             pass
     assert len(running.log.snapshot_sizes()) > 2
     again = running.restarted(fs)
-    whole = Loader()
-    while whole.next_offset < again.log.end_offset:
-        whole.apply(again.log.read(whole.next_offset, max_bytes=1 << 20))
-    assert again.quorum.image == whole.image()
+    complete = Loader()
+    while complete.next_offset < again.log.end_offset:
+        complete.apply(again.log.read(complete.next_offset, max_bytes=1 << 20))
+    assert again.quorum.image == complete.image()
     assert len(again.quorum.image.configs) == 40
 
 

@@ -23,10 +23,10 @@ from firnline.records.build import NewRecord, build_batch
 from tests.unit.metadata.test_quorum import setting, started
 from tests.unit.metadata.test_quorum_roles import LOAD, Node, long_log
 from tests.worlds.effects import kept
-from tests.worlds.quorum import Loop, MemoryLog, Told, make_quorum
+from tests.worlds.quorum import Loop, MemoryLog, RecordingObserver, make_quorum
 
 
-def test_a_long_change_is_told_in_a_turn_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_change_is_reported_in_a_turn_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last records and all that follows from it in the node were one step of 14 ms."""
     node = Node()
     applied = 0
@@ -42,12 +42,12 @@ def test_a_long_change_is_told_in_a_turn_of_its_own(monkeypatch: pytest.MonkeyPa
     node.commit()
     turns = [(applied, len(node.deltas))]
     while LOAD in node.loop.timers:
-        applied, heard = 0, len(node.deltas)
+        applied, received = 0, len(node.deltas)
         node.loop.fire(LOAD)
-        turns.append((applied, len(node.deltas) - heard))
+        turns.append((applied, len(node.deltas) - received))
     assert node.value("t7") == "0"
     assert all(records <= RECORDS_PER_STEP for records, _ in turns)
-    assert all(not records for records, told in turns if told)
+    assert all(not records for records, reported in turns if reported)
 
 
 def test_a_node_says_that_it_loads_for_as_long_as_it_does() -> None:
@@ -85,10 +85,10 @@ class Starting:
 
     def __init__(self, log: MemoryLog) -> None:
         self.log, self.loop = log, Loop()
-        told = Told()
-        self.quorum: MetadataQuorum = make_quorum(log, observer=told)
+        reported = RecordingObserver()
+        self.quorum: MetadataQuorum = make_quorum(log, observer=reported)
         self.deltas: list[ClusterDelta] = []
-        told.publishers.append(lambda delta, image, now_ms: self.deltas.append(delta) or [])
+        reported.publishers.append(lambda delta, image, now_ms: self.deltas.append(delta) or [])
         self.loop.run(self.quorum.start(self.loop.now_ms))
 
     def settle(self) -> int:
@@ -99,7 +99,7 @@ class Starting:
         return turns
 
 
-def test_a_sole_voter_loads_a_long_log_in_turns(
+def test_a_sole_voter_loads_a_long_log_in_slices(
     long: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """10,000 partitions were a step of 75 ms. Method: count the records of each turn."""

@@ -44,11 +44,11 @@ def test_who_retires_snapshots_waits_for_no_disk_and_nothing_goes_before_the_log
     assert not in_the_step & {"sync", "sync_dir", "rename", "truncate"}
     carried_out(effects, NOW)
     done = fs.done[begun:]
-    aside = "leader-epoch-checkpoint.aside.tmp"
-    placed = done.index(("rename", aside))
-    assert done.index(("sync", aside)) < placed
+    temporary = "leader-epoch-checkpoint.aside.tmp"
+    placed = done.index(("rename", temporary))
+    assert done.index(("sync", temporary)) < placed
     kept = done.index(("sync_dir", "__cluster_metadata-0"), placed)
-    others = [n for n, (what, name) in enumerate(done) if what == "rename" and name != aside]
+    others = [n for n, (what, name) in enumerate(done) if what == "rename" and name != temporary]
     assert len(others) > 1
     assert kept < min(others)
 

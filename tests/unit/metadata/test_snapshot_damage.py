@@ -99,9 +99,9 @@ def test_an_older_snapshot_and_the_log_stand_in_for_a_damaged_one() -> None:
     assert again.forgotten is None, "the log has all that the snapshot held"
     assert snapshot_name(AT_8) + DAMAGED in fs.list_dir(DIR)
     check(again, fs)
-    (told,) = damage_warnings(again.path, again.damaged)
-    assert f"{DIR}/{snapshot_name(AT_8)}" in told.line
-    assert "CRC" in told.line
+    (reported,) = damage_warnings(again.path, again.damaged)
+    assert f"{DIR}/{snapshot_name(AT_8)}" in reported.line
+    assert "CRC" in reported.line
 
 
 def test_a_log_from_its_first_record_on_stands_in_for_its_only_snapshot() -> None:
@@ -169,7 +169,7 @@ def test_a_damaged_older_snapshot_is_no_hindrance() -> None:
     assert again.snapshot_sizes() == [(AT_8, len(snapshot_bytes(AT_8)), 8)]
 
 
-def test_what_was_set_aside_goes_when_the_log_has_outrun_it() -> None:
+def test_what_was_renamed_goes_when_the_log_has_outrun_it() -> None:
     fs = a_disk()
     a_log(fs, AT_4, AT_8).close()
     flip(fs, AT_4)
@@ -369,13 +369,13 @@ def test_flipped_bits_cost_no_record_and_no_promise(seed: int) -> None:
     log.close()
     for snapshot_id in ids(log):
         if chance.random() < 0.6:
-            whole = snapshot_bytes(snapshot_id)
+            complete = snapshot_bytes(snapshot_id)
             unread = {
                 header.position + n
-                for header in headers(whole)
+                for header in headers(complete)
                 for n in (*range(8), *range(12, 16))
             }
-            at = chance.choice([n for n in range(len(whole)) if n not in unread])
+            at = chance.choice([n for n in range(len(complete)) if n not in unread])
             flip(fs, snapshot_id, at)
             sound.discard(snapshot_id)
     for _ in range(2):

@@ -64,8 +64,8 @@ def test_what_is_written_is_read() -> None:
 
 def test_the_layout_is_kafkas() -> None:
     """Q7: header and footer are batches of their own; offsets count from 0; the epoch is the id's."""
-    whole = batches(CONTENT)
-    found = [next(headers(batch)) for batch in whole]
+    complete = batches(CONTENT)
+    found = [next(headers(batch)) for batch in complete]
     assert [h.is_control for h in found] == [True, False, False, False, True]
     assert [h.base_offset for h in found] == [0, 1, 1001, 2001, 2501]
     assert {h.leader_epoch for h in found} == {3}
@@ -81,17 +81,17 @@ def test_an_empty_image_is_a_snapshot_too() -> None:
 @pytest.mark.parametrize("cut", [0, 1, 82, 83, 100, -75, -1])
 def test_a_snapshot_that_ends_early_is_refused(cut: int) -> None:
     fs = a_disk()
-    whole = b"".join(batches(CONTENT[:5]))
-    fs.open("/d/x", create=True).append(whole[:cut])
+    complete = b"".join(batches(CONTENT[:5]))
+    fs.open("/d/x", create=True).append(complete[:cut])
     with pytest.raises(StorageError, match="damaged"):
         read_snapshot(fs, "/d/x")
 
 
 def test_any_byte_that_changed_is_noticed() -> None:
-    whole = b"".join(batches(CONTENT[:5]))
-    for position in range(0, len(whole), 3):
+    complete = b"".join(batches(CONTENT[:5]))
+    for position in range(0, len(complete), 3):
         fs = a_disk()
-        damaged = bytearray(whole)
+        damaged = bytearray(complete)
         damaged[position] ^= 0x55
         fs.open("/d/x", create=True).append(damaged)
         try:
@@ -131,7 +131,7 @@ def test_every_codec_is_read(codec: int) -> None:
 
 
 @pytest.mark.parametrize("missing", [0, 80, 400_000])
-def test_a_batch_larger_than_one_read_is_loaded_whole_or_refused(missing: int) -> None:
+def test_a_batch_larger_than_one_read_is_loaded_in_full_or_refused(missing: int) -> None:
     """Kafka's may have 8 MiB; the end of the file may be in the middle of one."""
     first, last = batches([])
     large = [
@@ -198,7 +198,7 @@ def test_large_records_do_not_make_a_large_batch() -> None:
     assert sum(sizes) > 30_000_000
 
 
-def test_a_snapshot_tells_that_its_voters_are_dynamic() -> None:
+def test_a_snapshot_reports_that_its_voters_are_dynamic() -> None:
     """Q7: KRaftVersion stands in the header's batch; types nobody knows yet are skipped (Q8)."""
     rows = [
         NewRecord(encode_key(ControlType.SNAPSHOT_HEADER), encode_value(SnapshotHeaderRecord()), 1),
@@ -216,7 +216,7 @@ def test_a_snapshot_tells_that_its_voters_are_dynamic() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_crash_while_writing_leaves_no_snapshot_that_is_not_whole(seed: int) -> None:
+def test_a_crash_while_writing_leaves_no_snapshot_that_is_not_complete(seed: int) -> None:
     """Q9: the name is there only when the bytes are."""
     rng = SeededRng(seed)
     fs = a_disk()

@@ -26,10 +26,10 @@ from firnline.metadata.snapshotter import (
 )
 from firnline.protocol.schema import Message
 from firnline.sim.disk import CrashableFs
+from tests.worlds.decoded import image_records
 from tests.worlds.effects import World
 from tests.worlds.meta_log import DIR, a_disk, batch_at, check, ids, install, opened, sync
 from tests.worlds.quorum import broker_config
-from tests.worlds.whole import image_records
 
 NO_TIME = SnapshotSettings(max_new_record_bytes=1000, max_interval_ms=0)
 LEVEL = r.FeatureLevelRecord(name=METADATA_VERSION, feature_level=30)
@@ -82,7 +82,7 @@ class Node(World):
         for record in records:
             replay.apply(record)
         delta = replay.finish(offset=self.log.end_offset - 1, epoch=self.log.last_epoch)
-        self.tell(delta, size_bytes, is_batch_end)
+        self.report(delta, size_bytes, is_batch_end)
 
     def write(self, count: int, epoch: int = 1) -> None:
         data = batch_at(self.log.end_offset, epoch, max(count, 1))
@@ -90,7 +90,7 @@ class Node(World):
         sync(self.log)
         self.log.advance_high_watermark(self.log.end_offset)
 
-    def tell(self, delta: ClusterDelta, size_bytes: int, is_batch_end: bool = True) -> None:
+    def report(self, delta: ClusterDelta, size_bytes: int, is_batch_end: bool = True) -> None:
         self.image = delta.after
         self.run(
             self.snapshotter.on_applied(
@@ -401,7 +401,7 @@ def test_a_place_that_is_not_committed_makes_no_snapshot() -> None:
     world.log.append_fetched(data, now_ms=1)
     image = world.image._replace(offset=world.log.end_offset - 1)
     delta = Replay(image).finish(offset=image.offset, epoch=1)
-    world.tell(delta, 5000)
+    world.report(delta, 5000)
     assert world.stored() == []
     assert world.snapshotter.counters.failed == 1
     assert "committed" in world.warnings[0]
@@ -412,7 +412,7 @@ def test_what_is_here_already_is_quietly_not_made_again() -> None:
     world.apply(topic(0), size_bytes=1000)
     world.finish()
     delta = Replay(world.image).finish(offset=world.image.offset, epoch=1)
-    world.tell(delta, 5000)
+    world.report(delta, 5000)
     assert not world.snapshotter.is_emitting
     assert world.warnings == []
     assert world.snapshotter.counters.failed == 0
@@ -461,7 +461,7 @@ def test_what_is_counted_says_how_large_and_how_long() -> None:
         ("sync_dir", DIR, 0),
     ],
 )
-def test_a_snapshot_that_fails_is_told_and_the_log_goes_on(
+def test_a_snapshot_that_fails_is_reported_and_the_log_goes_on(
     operation: Any, path: str, skip: int
 ) -> None:
     world = Node()  # Q34
@@ -469,7 +469,7 @@ def test_a_snapshot_that_fails_is_told_and_the_log_goes_on(
     world.fs.fail(operation, path, "ENOSPC", skip=skip)
     world.snapshotter.on_loaded(record_count=1, now_ms=world.now_ms)
     delta = Replay(world.image).finish(offset=world.log.end_offset - 1, epoch=1)
-    world.tell(delta, 1000)
+    world.report(delta, 1000)
     world.finish()
     assert world.stored() == []
     assert world.snapshotter.counters.failed == 1
@@ -546,7 +546,7 @@ def test_a_snapshot_is_taken_when_somebody_asks_though_it_is_not_due() -> None:
     assert snapshot_name(OffsetAndEpoch(2, 1)) in line
 
 
-def test_who_asks_while_one_is_on_its_way_hears_of_that_one() -> None:
+def test_who_asks_while_one_is_on_its_way_learns_of_that_one() -> None:
     world = Node()
     world.apply(topic(0), size_bytes=1000)
     world.apply(topic(1))
@@ -555,7 +555,7 @@ def test_who_asks_while_one_is_on_its_way_hears_of_that_one() -> None:
     assert answers == [OffsetAndEpoch(2, 1)]
 
 
-def test_who_asks_hears_why_there_is_none() -> None:
+def test_who_asks_learns_why_there_is_none() -> None:
     world = Node()
     world.fs.fail("append", ".part", "ENOSPC")
     world.apply(topic(0))
@@ -565,14 +565,14 @@ def test_who_asks_hears_why_there_is_none() -> None:
     assert "ENOSPC" in str(problem)
 
 
-def test_who_asks_before_anything_is_loaded_is_told_so() -> None:
+def test_who_asks_before_anything_is_loaded_learns_so() -> None:
     world = Node()
     world.snapshotter.stop()
     (problem,) = asked(world)
     assert problem.code is Code.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_who_asks_while_the_leaders_snapshot_comes_is_told_so() -> None:
+def test_who_asks_while_the_leaders_snapshot_comes_learns_so() -> None:
     world = Node()
     world.apply(topic(0), size_bytes=1000)
     answers = asked(world)
@@ -586,7 +586,7 @@ def test_a_record_that_cannot_be_written_down_does_not_stop_the_log() -> None:
     world.apply(topic(0), size_bytes=500)
     features: Any = Map({METADATA_VERSION: 30, "x": "no number"})  # a bug of ours
     bad = world.image._replace(features=features)
-    world.tell(Replay(bad).finish(offset=world.image.offset, epoch=1), 1000)
+    world.report(Replay(bad).finish(offset=world.image.offset, epoch=1), 1000)
     world.finish()
     assert world.snapshotter.counters.failed == 1
     assert len(world.warnings) == 1
@@ -612,7 +612,7 @@ def test_a_snapshot_of_a_leader_replaces_one_that_is_being_taken() -> None:
         check(world.log, world.fs)
         world.image = world.image._replace(offset=ahead.offset - 1, epoch=2)
         world.write(1, epoch=2)
-        world.tell(
+        world.report(
             Replay(world.image).finish(offset=world.log.end_offset - 1, epoch=2), size_bytes=1000
         )
         world.finish()

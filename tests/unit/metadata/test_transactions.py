@@ -7,7 +7,7 @@ from firnline.metadata import records as r
 from firnline.protocol.schema import Message
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, KRaftVersionRecord, encode_key, encode_value
-from tests.unit.metadata.test_quorum_roles import Heard, Node, setting
+from tests.unit.metadata.test_quorum_roles import Node, RecordingSnapshotter, setting
 from tests.worlds.quorum import BOOTSTRAP
 
 
@@ -72,11 +72,11 @@ def test_a_transaction_in_the_middle_of_a_batch_is_no_place_for_a_snapshot() -> 
     node = Node()
     node.replicate(*BOOTSTRAP)
     node.commit()
-    told = node.quorum.snapshotter = Heard()  # type: ignore[assignment]
+    reported = node.quorum.snapshotter = RecordingSnapshotter()  # type: ignore[assignment]
     node.replicate(setting("before"), r.BeginTransactionRecord(), setting("1"))
     node.commit()
     assert (node.value(), node.quorum.image.offset) == ("before", 1)
     node.replicate(r.EndTransactionRecord())
     node.commit()
     assert (node.value(), node.quorum.image.offset) == ("1", 4)
-    assert told.heard == [(1, False), (4, True)]
+    assert reported.received == [(1, False), (4, True)]

@@ -39,16 +39,20 @@ def test_compiled_code_is_taken_where_it_is() -> None:
 
 
 def test_the_environment_forbids_compiled_code() -> None:
-    told = python("-c", SHOW, FIRNLINE_NATIVE="0").stdout.split()
-    assert told == ["firnline.api.fast_path", "firnline.records.fast_path", "firnline.runtime.turn"]
+    reported = python("-c", SHOW, FIRNLINE_NATIVE="0").stdout.split()
+    assert reported == [
+        "firnline.api.fast_path",
+        "firnline.records.fast_path",
+        "firnline.runtime.turn",
+    ]
 
 
 def test_without_compiled_code_all_runs_in_python(tmp_path: Path) -> None:
     """As after an installation without a C compiler: the module is not there."""
     hide = "import sys; sys.modules['firnline._native'] = None\n"
-    told = python("-c", hide + SHOW, FIRNLINE_NATIVE="1").stdout.split()
-    assert "firnline._native" not in told
-    assert len(told) == 3
+    reported = python("-c", hide + SHOW, FIRNLINE_NATIVE="1").stdout.split()
+    assert "firnline._native" not in reported
+    assert len(reported) == 3
 
 
 @pytest.mark.timeout(600)

@@ -39,7 +39,7 @@ from tests.fuzz.shapes import Plan
 from tests.fuzz.shapes import frame as extreme_frame
 from tests.unit.native.compiled import native, needs_native
 from tests.unit.records.bodies import BODIES
-from tests.worlds.whole import all_records
+from tests.worlds.decoded import all_records
 
 pytestmark = pytest.mark.slow
 
@@ -237,7 +237,7 @@ def test_a_client_without_a_name_is_common() -> None:
 @needs
 @settings(max_examples=300, deadline=None)
 @given(data=st.binary(max_size=200), size=st.integers(-5, 260))
-def test_any_bytes_are_judged_alike(data: bytes, size: int) -> None:
+def test_any_bytes_are_checked_alike(data: bytes, size: int) -> None:
     asked_both(writable(data), size)
     batch_both(data)
 
@@ -248,17 +248,17 @@ def test_any_bytes_are_judged_alike(data: bytes, size: int) -> None:
     which=st.sampled_from(VERSIONS),
     changes=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=3),
     cut=st.integers(0, 12),
-    mends_size=st.booleans(),
+    repairs_size=st.booleans(),
 )
-@example(which=(0, 9), changes=[(0, 0)], cut=1, mends_size=True)
-def test_damaged_requests_are_judged_alike(
-    which: tuple[int, int], changes: list[tuple[int, int]], cut: int, mends_size: bool
+@example(which=(0, 9), changes=[(0, 0)], cut=1, repairs_size=True)
+def test_damaged_requests_are_checked_alike(
+    which: tuple[int, int], changes: list[tuple[int, int]], cut: int, repairs_size: bool
 ) -> None:
     data = bytearray(common_frame(*which))
     for at, value in changes:
         data[at % len(data)] = value
     del data[len(data) - cut :]
-    if mends_size:
+    if repairs_size:
         data[:4] = struct.pack(">i", len(data) - 4)
     asked_both(memoryview(data), len(data))
 
@@ -269,7 +269,9 @@ def test_damaged_requests_are_judged_alike(
     changes=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=3),
     value_bytes=st.sampled_from([0, 1, 30, 2000, 2050, 9000]),
 )
-def test_damaged_batches_are_judged_alike(changes: list[tuple[int, int]], value_bytes: int) -> None:
+def test_damaged_batches_are_checked_alike(
+    changes: list[tuple[int, int]], value_bytes: int
+) -> None:
     """Their CRC is right, so that what is wrong has to be seen elsewhere; in short and in long ones."""
     data = bytearray(batch(value_bytes))
     for at, value in changes:
@@ -295,7 +297,7 @@ def test_damaged_batches_are_judged_alike(changes: list[tuple[int, int]], value_
     more=st.integers(-1, 2),
     base_ms=st.sampled_from([0, 1_000, 2**63 - 1, -(2**63)]),
 )
-def test_bodies_are_judged_alike(
+def test_bodies_are_checked_alike(
     rows: list[Any], changes: list[tuple[int, int]], cut: int, more: int, base_ms: int
 ) -> None:
     """Records as they should be, and with a few bytes changed, which may be lengths and counts."""
@@ -381,9 +383,9 @@ def test_nothing_is_read_beyond_the_end() -> None:
     """Goal: no byte after the data is looked at. Method: it ends where reading would crash."""
     guarded, dice = Guarded(), random.Random(7)
     for key, version in VERSIONS:
-        whole = common_frame(key, version)
-        for cut in range(len(whole) + 1):
-            data = bytearray(whole[:cut])
+        complete = common_frame(key, version)
+        for cut in range(len(complete) + 1):
+            data = bytearray(complete[:cut])
             if cut >= 4:
                 data[:4] = struct.pack(">i", cut - 4)  # so that the rest is looked into
             if cut > 20 and dice.random() < 0.5:
@@ -472,14 +474,14 @@ def rows_both(data: bytes, position: int, at_most: int) -> tuple[list[Any], int]
 @pytest.mark.parametrize("at_most", [0, 1, 3, 4, 100])
 def test_records_of_a_log_are_the_same_rows_to_all(at_most: int) -> None:
     data = log_of(*ROWS)
-    told = [(r.offset, r.key, r.value) for r in all_records(data)]
+    reported = [(r.offset, r.key, r.value) for r in all_records(data)]
     found: list[Any] = []
     position = 0
     while at_most and position < len(data):
         rows, position = rows_both(data, position, at_most)
         assert rows
         found += rows
-    assert found == (told if at_most else [])
+    assert found == (reported if at_most else [])
 
 
 @needs
@@ -509,30 +511,30 @@ def test_an_uncommon_batch_ends_the_rows_before_it(unusual: bytes) -> None:
 @given(
     changes=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=4),
     cut=st.integers(0, 200),
-    mends=st.booleans(),
+    repairs=st.booleans(),
     position=st.integers(-3, 900),
 )
-def test_damaged_records_are_judged_alike(
-    changes: list[tuple[int, int]], cut: int, mends: bool, position: int
+def test_damaged_records_are_checked_alike(
+    changes: list[tuple[int, int]], cut: int, repairs: bool, position: int
 ) -> None:
     data = bytearray(log_of(ROWS[0], ROWS[2]))
     first = len(log_of(ROWS[0]))
     for place, byte in changes:
         data[place % len(data)] = byte
-    if mends:
+    if repairs:
         data[:first] = with_crc(bytes(data[:first]))
-    whole = bytes(data[: len(data) - cut])
+    complete = bytes(data[: len(data) - cut])
     for at in (0, first, position):
-        rows_both(whole, at, 5)
+        rows_both(complete, at, 5)
 
 
 @needs
 def test_no_record_is_read_beyond_the_end() -> None:
     guarded, dice = Guarded(), random.Random(7)
-    whole = log_of(ROWS[0])
-    for cut in range(len(whole) + 1):
-        native.common_records(guarded.at_the_end(whole[:cut]), 0, 10)
-    for place in range(61, len(whole)):
-        data = bytearray(whole)
+    complete = log_of(ROWS[0])
+    for cut in range(len(complete) + 1):
+        native.common_records(guarded.at_the_end(complete[:cut]), 0, 10)
+    for place in range(61, len(complete)):
+        data = bytearray(complete)
         data[place] = dice.choice((0x80, 0xFE, 0xFF, 0x7E))
         native.common_records(guarded.at_the_end(with_crc(bytes(data))), 0, 10)

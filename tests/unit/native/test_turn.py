@@ -27,7 +27,7 @@ class World:
         self.callbacks: dict[int, Any] = {}
         self.streams: dict[int, Any] = {}
         self.shared = memoryview(bytearray(1000))
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
         self.slow: list[tuple[int, float]] = []
         self.begun: list[float] = []
         self.unsent: list[Any] = []
@@ -42,7 +42,7 @@ class World:
 
         def on_received(size: int) -> Any:
             said = bytes(self.shared[:size])
-            self.told.append(said)
+            self.reported.append(said)
             answer = self.answers.get(said)
             return answer() if callable(answer) else answer
 
@@ -89,13 +89,13 @@ def slice_of(path: Path, size: int, position: int = 0, claims: int | None = None
     return FileSlice(file, position, size - position if claims is None else claims)
 
 
-def test_bytes_are_told_and_the_answer_is_sent(world: World) -> None:
+def test_bytes_are_reported_and_the_answer_is_sent(world: World) -> None:
     peer, _ = world.pair()
     world.answers[b"ask"] = b"answer"
     peer.sendall(b"ask")
     world.turn()
     assert peer.recv(100) == b"answer"
-    assert world.told == [b"ask"]
+    assert world.reported == [b"ask"]
     assert world.unsent == []
 
 
@@ -104,7 +104,7 @@ def test_no_answer_is_none(world: World) -> None:
     peer.sendall(b"ask")
     world.turn()
     world.turn()
-    assert world.told == [b"ask"]
+    assert world.reported == [b"ask"]
 
 
 def test_records_of_a_file_go_between_the_bytes(world: World, tmp_path: Path) -> None:
@@ -184,11 +184,11 @@ def test_what_the_socket_does_not_take_is_left_to_others(world: World) -> None:
     assert got == sent
 
 
-def test_a_peer_that_has_gone_is_told_as_nothing_received(world: World) -> None:
+def test_a_peer_that_has_gone_is_reported_as_nothing_received(world: World) -> None:
     peer, _ = world.pair()
     peer.close()
     world.turn()
-    assert world.told == [b""]
+    assert world.reported == [b""]
 
 
 def test_a_peer_that_is_gone_when_it_is_answered_harms_nobody(world: World) -> None:
@@ -242,7 +242,7 @@ def test_what_is_no_stream_goes_to_its_callback(world: World) -> None:
     peer.sendall(b"x")
     world.turn()
     assert seen == [select.EPOLLIN]
-    assert world.told == []
+    assert world.reported == []
 
 
 def test_what_is_forgotten_is_passed_over(world: World) -> None:
@@ -250,7 +250,7 @@ def test_what_is_forgotten_is_passed_over(world: World) -> None:
     del world.streams[ours.fileno()]
     peer.sendall(b"x")
     world.turn()
-    assert world.told == []
+    assert world.reported == []
 
 
 def test_a_stream_that_may_only_be_written_to_has_its_callback(world: World) -> None:
@@ -290,10 +290,10 @@ def test_waiting_ends_in_time_and_with_news(world: World) -> None:
     world.turn(0.001)
     peer.sendall(b"x")
     world.turn(60.0)
-    assert world.told == [b"x"]
+    assert world.reported == [b"x"]
 
 
-def test_what_takes_long_is_told_of_with_its_descriptor_and_nothing_else(world: World) -> None:
+def test_what_takes_long_is_reported_with_its_descriptor_and_nothing_else(world: World) -> None:
     quick, _ = world.pair()
     slow, ours = world.pair()
 
@@ -309,12 +309,12 @@ def test_what_takes_long_is_told_of_with_its_descriptor_and_nothing_else(world: 
     before = time.monotonic()
     world.turn()
     assert before <= world.began <= time.monotonic() - 0.02
-    (told,) = [row for row in world.slow[len(quick_slow) :] if row[0] == ours.fileno()]
-    assert 0.02 <= told[1] < 10
+    (reported,) = [row for row in world.slow[len(quick_slow) :] if row[0] == ours.fileno()]
+    assert 0.02 <= reported[1] < 10
     assert slow.recv(10) == b"late"
 
 
-def test_where_a_step_begins_is_told_but_not_for_every_step(world: World) -> None:
+def test_where_a_step_begins_is_reported_but_not_for_every_step(world: World) -> None:
     """The loop reads a clock then that costs a system call."""
     peers = [world.pair()[0] for _ in range(20)]
 
@@ -337,7 +337,7 @@ def test_where_a_step_begins_is_told_but_not_for_every_step(world: World) -> Non
     assert min(steps) > 0.001
 
 
-def test_a_failure_of_who_is_told_where_a_step_begins_is_not_swallowed(world: World) -> None:
+def test_a_failure_of_the_callback_where_a_step_begins_is_not_swallowed(world: World) -> None:
     peer, _ = world.pair()
     world.answers[b"x"] = lambda: time.sleep(0.002)
     world.begins = lambda now: 1 / 0  # type: ignore[method-assign,assignment]
@@ -346,7 +346,7 @@ def test_a_failure_of_who_is_told_where_a_step_begins_is_not_swallowed(world: Wo
         world.turn()
 
 
-def test_a_failure_of_who_is_told_of_a_slow_step_is_not_swallowed(world: World) -> None:
+def test_a_failure_of_the_callback_of_a_slow_step_is_not_swallowed(world: World) -> None:
     peer, _ = world.pair()
     world.answers[b"x"] = lambda: time.sleep(0.02)
     world.on_slow = lambda fd, took_s: 1 / 0  # type: ignore[method-assign,assignment]

@@ -69,7 +69,7 @@ def test_a_sound_segment_has_no_problem_and_no_gaps(walked: Callable[..., BatchW
 
 
 @pytest.mark.parametrize(("kind", "aborts"), [(0, 1), (1, 0), (2, 0)])
-def test_an_abort_is_told_from_other_control_records(
+def test_an_abort_is_distinguished_from_other_control_records(
     walked: Callable[..., BatchWalk], kind: int, aborts: int
 ) -> None:
     row = NewRecord(struct.pack(">hh", 0, kind), bytes(6), 5)
@@ -162,7 +162,7 @@ def test_both_walks_say_the_same(
 
 
 @needs_native
-def test_both_walks_judge_a_control_batch_alike_whatever_is_in_it() -> None:
+def test_both_walks_check_a_control_batch_alike_whatever_is_in_it() -> None:
     """Method: two thousand control batches with some bytes of their record changed, and the CRC right."""
     chance = Random(7)
     for _ in range(2000):

@@ -19,7 +19,7 @@ def splitter() -> FrameSplitter:
 
 def receive(frames: FrameSplitter, piece: bytes) -> list[bytes]:
     """What `runtime/net` does with one piece of a stream."""
-    whole: list[bytes] = []
+    complete: list[bytes] = []
     data = memoryview(bytearray(piece))
     while data:
         if frames.buffer is not None:
@@ -30,17 +30,17 @@ def receive(frames: FrameSplitter, piece: bytes) -> list[bytes]:
             data = data[size:]
             frame = frames.received(size)
             if frame is not None:
-                whole.append(bytes(frame[4:]))
+                complete.append(bytes(frame[4:]))
                 frame.release()
                 frames.release()
             continue
-        end = frames.whole(data)
+        end = frames.first_frame_end(data)
         if not end:
             frames.keep(data)
             break
-        whole.append(bytes(data[4:end]))
+        complete.append(bytes(data[4:end]))
         data = data[end:]
-    return whole
+    return complete
 
 
 @given(
@@ -114,11 +114,11 @@ def test_only_a_buffer_that_is_not_used_again_may_be_kept(size: int, is_kept: bo
     frames = FrameSplitter(pool, frame_bytes_max=LIMIT)
     assert not frames.is_kept
     frames.keep(memoryview(struct.pack(">i", size - 4) + bytes(100_000)))
-    whole = None
-    while whole is None:
-        whole = frames.received(len(frames.target()))
-    assert len(whole) == size
+    complete = None
+    while complete is None:
+        complete = frames.received(len(frames.target()))
+    assert len(complete) == size
     assert frames.is_kept is is_kept
-    buffer = whole.obj
+    buffer = complete.obj
     frames.release()
     assert (pool.take(1) is buffer) is not is_kept

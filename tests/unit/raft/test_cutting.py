@@ -49,7 +49,9 @@ def test_nothing_is_fetched_from_a_place_that_a_power_cut_would_undo() -> None:
     assert (asked(net).fetch_offset, asked(net).last_fetched_epoch) == (1, 1)
 
 
-def test_a_power_cut_in_the_middle_brings_the_old_log_back_and_nobody_was_told_of_the_new() -> None:
+def test_a_power_cut_in_the_middle_brings_the_old_log_back_and_nobody_was_notified_of_the_new() -> (
+    None
+):
     net, member = cutting()
     member.crash()
     member.start()
@@ -194,7 +196,7 @@ def test_the_log_is_asked_for_from_a_snapshots_end_once_nothing_brings_the_old_o
     member.disk.holds_cuts = True
     answer(net, member, chunk(90, 3, 7, 0, b"snapho!"))
     member.sync()
-    assert member.listener.heard[-1] == "snapshot 90-3"
+    assert member.listener.received[-1] == "snapshot 90-3"
     assert member.node.high_watermark == 90
     assert net.flights == []
     (answered,) = member.ask(vote(9, 3, last=(95, 3)))

@@ -44,8 +44,8 @@ def a_piece(leader: Member, replica_id: int, snapshot: OffsetAndEpoch = AT_4, at
 
 def test_a_snapshot_that_is_fetched_is_kept_and_so_is_the_log_behind_it() -> None:
     net, leader = leading(ALONE)
-    told = fetched(leader, 9, (0, 0)).snapshot_id
-    assert (told.end_offset, told.epoch) == AT_4
+    reported = fetched(leader, 9, (0, 0)).snapshot_id
+    assert (reported.end_offset, reported.epoch) == AT_4
     leader.disk.take_snapshot(8, at_ms=net.now_ms)
     assert clean(net, leader) == 0, "retention would leave the newest alone"
     assert not a_piece(leader, 9).error_code
@@ -64,8 +64,8 @@ def test_a_voter_that_was_wiped_is_as_far_as_it_says_and_lives() -> None:
     leader.disk.take_snapshot(8, at_ms=net.now_ms)
     assert clean(net, leader) == 8
     net, leader = leading(LAG)
-    told = fetched(leader, 2, (0, 0)).snapshot_id
-    assert (told.end_offset, told.epoch) == AT_4
+    reported = fetched(leader, 2, (0, 0)).snapshot_id
+    assert (reported.end_offset, reported.epoch) == AT_4
     leader.disk.take_snapshot(8, at_ms=net.now_ms)
     (answer,) = leader.ask(describe())
     ends = {row.replica_id: row.log_end_offset for row in part(answer).current_voters}
@@ -115,10 +115,10 @@ def test_a_replica_that_fetches_a_snapshot_in_vain_makes_the_leader_take_another
         assert not a_piece(leader, 9).error_code
         for at in (4, 8):
             assert not a_piece(leader, 9, at=at).error_code
-        said = [line for line in leader.listener.heard if line.startswith("useless")]
+        said = [line for line in leader.listener.received if line.startswith("useless")]
         assert said == (["useless 4-1 to 9"] if begun >= 3 else []), "once"
     a_piece(leader, 8)
-    assert [line for line in leader.listener.heard if line.startswith("useless")] == said
+    assert [line for line in leader.listener.received if line.startswith("useless")] == said
 
 
 def test_another_leader_holds_nothing_yet() -> None:
@@ -182,8 +182,8 @@ def test_a_voter_whose_own_history_is_longer_commits_nothing_on_its_way_over_a_s
     net, leader = leading(ALONE)
     leader.disk.take_snapshot(8, at_ms=net.now_ms)
     assert clean(net, leader) == 8
-    told = fetched(leader, 2, (50, 0)).snapshot_id
-    assert (told.end_offset, told.epoch) == AT_8
+    reported = fetched(leader, 2, (50, 0)).snapshot_id
+    assert (reported.end_offset, reported.epoch) == AT_8
     leader.propose(b"not committed")
     net.run_for(10)
     (answer,) = leader.ask(describe())

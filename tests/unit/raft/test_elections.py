@@ -50,7 +50,7 @@ def test_voters_agree_on_one_leader(voters: int, seed: int) -> None:
         assert member.node.leader_id == leader.node_id
         assert member.node.epoch == leader.node.epoch
         assert member.disk.values() == [(0, leader.node.epoch, b"control")]
-    assert leader.listener.heard == ["committed 1", f"leads {leader.node.epoch}"]
+    assert leader.listener.received == ["committed 1", f"leads {leader.node.epoch}"]
 
 
 def test_every_epoch_has_one_leader_however_often_leaders_fall() -> None:
@@ -276,7 +276,7 @@ def test_a_voter_that_comes_back_from_a_partition_deposes_nobody() -> None:
     net.run_for(5_000)
     assert leader.stands == (Role.LEADER, 1, leader.node_id)
     assert lonely.stands == (Role.FOLLOWER, 1, leader.node_id)
-    assert lonely.listener.heard.count(f"leader {leader.node_id} of 1") == 1
+    assert lonely.listener.received.count(f"leader {leader.node_id} of 1") == 1
 
 
 def test_a_pre_vote_binds_nobody_and_raises_nothing() -> None:
@@ -325,7 +325,7 @@ def test_a_candidate_and_one_that_has_resigned_grant_a_pre_vote() -> None:
     assert not granted(resigned, vote(3, 2))
 
 
-def test_who_would_stand_votes_for_nobody_once_it_hears_of_a_leader_it_cannot_find() -> None:
+def test_who_would_stand_votes_for_nobody_once_it_learns_of_a_leader_it_cannot_find() -> None:
     """Somebody leads that epoch: with a vote there could be two who do."""
     member = Net()[1]
     member.disk.save(ElectionState(4))
@@ -400,7 +400,7 @@ def test_a_stream_of_higher_epochs_does_not_postpone_the_own_election() -> None:
     assert member.timers["raft", "election"].at_ms == due_ms
 
 
-def test_a_vote_that_was_given_gets_the_time_of_a_whole_election() -> None:
+def test_a_vote_that_was_given_gets_the_time_of_a_full_election() -> None:
     net, member = alone()
     net.now_ms += 900
     assert granted(member, vote(3))
@@ -557,7 +557,7 @@ def test_a_leader_that_was_made_up_gives_way_to_one_that_answers() -> None:
     assert member.stands == (Role.FOLLOWER, 4, 3)
 
 
-def test_a_leader_that_hears_of_another_in_its_epoch_goes_on() -> None:
+def test_a_leader_that_learns_of_another_in_its_epoch_goes_on() -> None:
     net = Net().start()
     leader = net.elect()
     other = net.elsewhere(leader)[0]
@@ -578,7 +578,7 @@ def test_an_answer_that_names_a_second_leader_is_not_believed() -> None:
     assert "node 2 leads epoch 4, but a message names node 3" in member.warnings[-1]
 
 
-def told_to_lead(net: Net, member: Member, epoch: int) -> None:
+def appointed(net: Net, member: Member, epoch: int) -> None:
     """Its fetch is answered by one that takes it for the leader."""
     known = wire.LeaderAndEpoch(epoch, 1, Peer(1, "host-1", 9001))
     refused = wire.fetch_response(Code.FENCED_LEADER_EPOCH, known, log_start_offset=0)
@@ -588,7 +588,7 @@ def told_to_lead(net: Net, member: Member, epoch: int) -> None:
 def test_a_disk_that_forgot_it_led_neither_leads_nor_votes_in_that_epoch() -> None:
     """The node led epoch 6, its disk was replaced, and the others still follow it."""
     net, member = alone()
-    told_to_lead(net, member, epoch=6)
+    appointed(net, member, epoch=6)
     assert (member.node.role, member.node.epoch) == (Role.RESIGNED, 6)
     assert member.disk.saved[-1] == ElectionState(6, leader_id=1)
     assert not granted(member, vote(6, 3))
@@ -610,7 +610,7 @@ def test_a_disk_that_knows_the_epoch_forgot_that_it_led_there_unless_it_voted_fo
     member = net[1]
     member.disk.save(saved)
     member.start()
-    told_to_lead(net, member, epoch=6)
+    appointed(net, member, epoch=6)
     assert (member.node.role, member.node.epoch) == (role, 6)
     assert member.node.voted_id == saved.voted_id
     assert granted(member, vote(6, 3)) == (role is Role.UNATTACHED)
@@ -658,7 +658,7 @@ def test_a_leader_is_asked_where_it_says_it_listens() -> None:
     assert hosts[-1] == "elsewhere"
 
 
-def test_an_end_that_comes_before_anything_else_still_tells_the_epoch() -> None:
+def test_an_end_that_comes_before_anything_else_still_reports_the_epoch() -> None:
     _, member = alone()
     member.ask(end(4, 2))
     assert member.stands == (Role.FOLLOWER, 4, 2)

@@ -14,17 +14,17 @@ from firnline.raft.fetch_rules import (
     truncation_point,
     validate_fetch,
 )
-from tests.paper_log import AT_EPOCH, CLEANED, COVERED, INSTALLED, NEW, WHOLE, PaperLog
+from tests.paper_log import AT_EPOCH, CLEANED, COMPLETE, COVERED, INSTALLED, NEW, PaperLog
 
 
 def test_an_empty_follower_of_a_log_without_snapshots_reads_the_log() -> None:
-    assert validate_fetch(WHOLE, 0, 0) == Valid()
+    assert validate_fetch(COMPLETE, 0, 0) == Valid()
 
 
 @pytest.mark.parametrize("epoch", [1, 3, 4, 9])
 def test_the_beginning_of_a_log_is_the_same_in_every_epoch(epoch: int) -> None:
     """Whoever cut all it had knows the epoch of what is gone; told to cut more, it would ask for ever."""
-    assert validate_fetch(WHOLE, 0, epoch) == Valid()
+    assert validate_fetch(COMPLETE, 0, epoch) == Valid()
 
 
 def test_an_empty_follower_of_an_empty_log_is_right() -> None:
@@ -63,23 +63,23 @@ def test_an_epoch_before_the_earliest_snapshots_needs_a_snapshot(epoch: int) -> 
 
 
 def test_without_a_snapshot_an_old_epoch_diverges_where_it_ended() -> None:
-    assert validate_fetch(WHOLE, 25, 2) == Diverging(2, 10)
+    assert validate_fetch(COMPLETE, 25, 2) == Diverging(2, 10)
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(1, 2), (10, 2), (11, 4), (30, 4), (31, 7), (40, 7)])
 def test_every_place_of_the_leaders_log_is_valid(offset: int, epoch: int) -> None:
-    assert validate_fetch(WHOLE, offset, epoch) == Valid()
+    assert validate_fetch(COMPLETE, offset, epoch) == Valid()
 
 
 def test_records_of_an_epoch_beyond_its_end_diverge_there() -> None:
-    assert validate_fetch(WHOLE, 31, 4) == Diverging(4, 30)
-    assert validate_fetch(WHOLE, 41, 7) == Diverging(7, 40)
+    assert validate_fetch(COMPLETE, 31, 4) == Diverging(4, 30)
+    assert validate_fetch(COMPLETE, 41, 7) == Diverging(7, 40)
 
 
 def test_an_epoch_the_leader_never_saw_diverges_at_the_one_before() -> None:
-    assert validate_fetch(WHOLE, 12, 3) == Diverging(2, 10)
-    assert validate_fetch(WHOLE, 12, 6) == Diverging(4, 30)
-    assert validate_fetch(WHOLE, 40, 8) == Diverging(7, 40)
+    assert validate_fetch(COMPLETE, 12, 3) == Diverging(2, 10)
+    assert validate_fetch(COMPLETE, 12, 6) == Diverging(4, 30)
+    assert validate_fetch(COMPLETE, 40, 8) == Diverging(7, 40)
 
 
 def test_an_epoch_before_the_logs_first_diverges_at_its_start() -> None:
@@ -112,30 +112,30 @@ def test_the_last_epoch_is_the_snapshots_only_where_the_log_is_empty_at_its_end(
 
 
 def test_a_follower_cuts_where_the_leaders_epoch_ended() -> None:
-    assert truncation_point(WHOLE, Diverging(4, 15), high_watermark=5) == 15
+    assert truncation_point(COMPLETE, Diverging(4, 15), high_watermark=5) == 15
 
 
 def test_a_follower_that_has_less_of_the_epoch_cuts_at_its_own_end_of_it() -> None:
-    assert truncation_point(WHOLE, Diverging(4, 99), high_watermark=5) == 30
-    assert truncation_point(WHOLE, Diverging(7, 99), high_watermark=5) == 40
+    assert truncation_point(COMPLETE, Diverging(4, 99), high_watermark=5) == 30
+    assert truncation_point(COMPLETE, Diverging(7, 99), high_watermark=5) == 40
 
 
 def test_a_follower_without_that_epoch_cuts_at_the_end_of_the_one_before() -> None:
-    assert truncation_point(WHOLE, Diverging(3, 25), high_watermark=5) == 10
-    assert truncation_point(WHOLE, Diverging(5, 12), high_watermark=5) == 30
+    assert truncation_point(COMPLETE, Diverging(3, 25), high_watermark=5) == 10
+    assert truncation_point(COMPLETE, Diverging(5, 12), high_watermark=5) == 30
 
 
 def test_a_leader_without_any_epoch_empties_the_follower() -> None:
-    assert truncation_point(WHOLE, Diverging(0, 0), high_watermark=0) == 0
-    assert truncation_point(WHOLE, Diverging(1, 0), high_watermark=0) == 0
+    assert truncation_point(COMPLETE, Diverging(0, 0), high_watermark=0) == 0
+    assert truncation_point(COMPLETE, Diverging(1, 0), high_watermark=0) == 0
 
 
 def test_a_follower_never_cuts_below_its_high_watermark() -> None:
-    assert truncation_point(WHOLE, Diverging(4, 15), high_watermark=15) == 15
-    refused = truncation_point(WHOLE, Diverging(4, 15), high_watermark=16)  # X8, rel-Q7
+    assert truncation_point(COMPLETE, Diverging(4, 15), high_watermark=15) == 15
+    refused = truncation_point(COMPLETE, Diverging(4, 15), high_watermark=16)  # X8, rel-Q7
     assert isinstance(refused, KafkaError)
     assert (refused.facts["truncation_offset"], refused.facts["high_watermark"]) == (15, 16)
-    assert isinstance(truncation_point(WHOLE, Diverging(0, 0), high_watermark=1), KafkaError)
+    assert isinstance(truncation_point(COMPLETE, Diverging(0, 0), high_watermark=1), KafkaError)
 
 
 def history(entries: list[tuple[int, int]]) -> list[int]:

@@ -174,21 +174,21 @@ def test_a_disk_that_fails_stops_the_node() -> None:
         member.sync(StorageError("no space"))
 
 
-def test_what_is_committed_is_told_once_and_never_beyond_the_own_log() -> None:
+def test_what_is_committed_is_reported_once_and_never_beyond_the_own_log() -> None:
     net, member = following()
     answer(net, member, records(batch(0, 4, b"a"), batch(1, 4, b"b"), high_watermark=1))
     member.sync()
-    assert member.listener.heard == ["leader 2 of 4", "committed 1"]
+    assert member.listener.received == ["leader 2 of 4", "committed 1"]
     answer(net, member, records(high_watermark=1))
     answer(net, member, records(high_watermark=-1))
     answer(net, member, records(high_watermark=9))
-    assert member.listener.heard[1:] == ["committed 1", "committed 2"]
+    assert member.listener.received[1:] == ["committed 1", "committed 2"]
     answer(net, member, records(high_watermark=1))
     assert member.node.high_watermark == 2
     answer(net, member, records(batch(2, 4, b"c"), high_watermark=9))
     assert member.node.high_watermark == 2
     member.sync()
-    assert member.listener.heard[1:] == ["committed 1", "committed 2", "committed 3"]
+    assert member.listener.received[1:] == ["committed 1", "committed 2", "committed 3"]
 
 
 @pytest.mark.parametrize(
@@ -335,10 +335,10 @@ def test_a_snapshot_comes_in_pieces_and_takes_the_place_of_the_log() -> None:
     assert [bytes(data) for data, _ in member.disk.snapshots.values()] == [b"snapho!"]
     assert (asked(net).fetch_offset, asked(net).last_fetched_epoch) == (90, 3)
     assert member.node.high_watermark == 90
-    assert member.listener.heard[-1] == "snapshot 90-3"
+    assert member.listener.received[-1] == "snapshot 90-3"
     answer(net, member, records(batch(90, 4, b"b"), high_watermark=91, start=90))
     member.sync()
-    assert member.listener.heard[-1] == "committed 91"
+    assert member.listener.received[-1] == "committed 91"
 
 
 def test_a_snapshot_on_its_way_counts_for_nothing_in_a_vote() -> None:
@@ -464,7 +464,7 @@ def test_half_a_snapshot_of_one_leader_is_nothing_to_the_next() -> None:
     assert member.disk.snapshots == {}
     assert member.disk.end_offset == 1
     assert [p.is_discarded for p in member.disk.parts] == [True]
-    assert not any(said.startswith("snapshot") for said in member.listener.heard)
+    assert not any(said.startswith("snapshot") for said in member.listener.received)
 
 
 def test_an_empty_replica_catches_up_over_a_snapshot_while_its_leader_cleans() -> None:
@@ -474,7 +474,7 @@ def test_an_empty_replica_catches_up_over_a_snapshot_while_its_leader_cleans() -
     leader.run(leader.timers.pop(("raft", "clean")).then(net.now_ms))
     assert leader.disk.start_offset == 0
     net.run_for(3_000)
-    assert net[9].listener.heard[-2:] == ["snapshot 3-1", "committed 7"]
+    assert net[9].listener.received[-2:] == ["snapshot 3-1", "committed 7"]
     (line,) = net[9].notes
     assert f"up to offset 3 of epoch 1 from node {leader.node_id}" in line
     assert net[9].disk.values() == leader.disk.values()[3:]
@@ -488,7 +488,7 @@ def test_a_snapshot_that_went_in_spite_of_that_is_not_waited_for() -> None:
     leader.disk.take_snapshot(6, data=b"the newer one!")
     leader.disk.retire_snapshots(6, now_ms=net.now_ms)
     net.run_for(3_000)
-    assert net[9].listener.heard[-2:] == ["snapshot 6-1", "committed 7"]
+    assert net[9].listener.received[-2:] == ["snapshot 6-1", "committed 7"]
     assert net[9].disk.values() == leader.disk.values()
     assert [bytes(data) for data, _ in net[9].disk.snapshots.values()] == [b"the newer one!"]
 
@@ -517,7 +517,7 @@ def halfway_through_a_snapshot() -> tuple[Net, Member]:
 # --------------------------------------------------------------------------------- looking for a leader
 
 
-def test_an_answer_to_an_earlier_life_is_not_heard() -> None:
+def test_an_answer_to_an_earlier_life_does_not_count() -> None:
     """Q22: the log may be another one meanwhile."""
     net, member = following()
     stale = only(net)
@@ -529,7 +529,7 @@ def test_an_answer_to_an_earlier_life_is_not_heard() -> None:
 
 
 @pytest.mark.parametrize("code", [Code.FENCED_LEADER_EPOCH, Code.NOT_LEADER_OR_FOLLOWER])
-def test_a_refusal_tells_who_leads_now(code: Code) -> None:
+def test_a_refusal_reports_who_leads_now(code: Code) -> None:
     """Q21."""
     net, member = following()
     known = wire.LeaderAndEpoch(6, 3, Peer(3, "elsewhere", 1234))
@@ -538,7 +538,7 @@ def test_a_refusal_tells_who_leads_now(code: Code) -> None:
     assert member.disk.saved[-1] == ElectionState(6, leader_id=3)
     assert only(net).send.peer == Peer(3, "elsewhere", 1234)
     assert asked(net).current_leader_epoch == 6
-    assert member.listener.heard == ["leader 2 of 4", "leader 3 of 6"]
+    assert member.listener.received == ["leader 2 of 4", "leader 3 of 6"]
 
 
 def test_a_newer_epoch_without_a_leader_ends_the_following() -> None:
@@ -549,7 +549,7 @@ def test_a_newer_epoch_without_a_leader_ends_the_following() -> None:
         wire.fetch_response(Code.FENCED_LEADER_EPOCH, wire.LeaderAndEpoch(6), log_start_offset=0),
     )
     assert member.stands == (Role.UNATTACHED, 6, -1)
-    assert member.listener.heard == ["leader 2 of 4", "leader -1 of 6"]
+    assert member.listener.received == ["leader 2 of 4", "leader -1 of 6"]
 
 
 @pytest.mark.parametrize(
@@ -644,7 +644,7 @@ def test_a_voter_whose_leader_is_silent_asks_for_pre_votes() -> None:
     assert member.disk.saved == [ElectionState(4, leader_id=2)]
 
 
-def test_an_answer_of_another_cluster_is_told_to_the_operator_once() -> None:
+def test_an_answer_of_another_cluster_is_reported_to_the_operator_once() -> None:
     net, member = following()
     for _ in range(3):
         for flight in list(net.flights):
@@ -657,7 +657,7 @@ def test_an_answer_of_another_cluster_is_told_to_the_operator_once() -> None:
     assert "host-2:9002" in member.warnings[0]
 
 
-def test_a_peer_that_finds_our_request_invalid_is_told_to_the_operator() -> None:
+def test_a_peer_that_finds_our_request_invalid_is_reported_to_the_operator() -> None:
     net, member = following()
     answer(net, member, wire.fetch_response(Code.INVALID_REQUEST, LEADER, log_start_offset=0))
     assert "INVALID_REQUEST" in member.warnings[0]
@@ -680,7 +680,7 @@ def test_the_leaders_address_is_known_to_who_forwards_to_it() -> None:
     assert member.node.leader_peer() is None
 
 
-def test_a_leader_whose_address_was_told_wrong_is_found_again_in_the_same_epoch() -> None:
+def test_a_leader_whose_address_was_reported_wrong_is_found_again_in_the_same_epoch() -> None:
     """A broker would register and send its heartbeats nowhere for as long as that leader leads."""
     net = Net(observer_ids=[9])
     observer = net[9].start()
@@ -694,4 +694,4 @@ def test_a_leader_whose_address_was_told_wrong_is_found_again_in_the_same_epoch(
     answer(net, observer, not_mine)
     assert observer.node.leader_peer() == Peer(2, "host-2", 9002)
     assert observer.stands == (Role.FOLLOWER, 4, 2)
-    assert observer.listener.heard == ["leader 2 of 4"]
+    assert observer.listener.received == ["leader 2 of 4"]

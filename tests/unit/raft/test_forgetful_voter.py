@@ -48,7 +48,7 @@ def test_no_leader_wins_by_the_vote_of_one_that_forgot() -> None:
         assert (b"promised") in [value for *_, value in member.disk.values()]
 
 
-def test_who_forgot_is_told_of_and_so_is_its_return() -> None:
+def test_who_forgot_is_reported_and_so_is_its_return() -> None:
     net, leader, full, _ = behind_by_a_record()
     full.crash()
     forget(full)

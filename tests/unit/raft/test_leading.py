@@ -54,7 +54,7 @@ def high_watermark(leader: Member, replica_id: int, offset: int) -> int | None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "told"),
+    ("problem", "reported"),
     [
         (KeyError("t"), Bug),
         (ConfigError("no", path="p"), CannotGoOn),
@@ -62,7 +62,7 @@ def high_watermark(leader: Member, replica_id: int, offset: int) -> int | None:
     ],
 )
 def test_a_leader_that_cannot_apply_what_is_committed_stops_whoever_asked(
-    problem: Exception, told: type[Exception]
+    problem: Exception, reported: type[Exception]
 ) -> None:
     """A follower's Fetch commits it; a failed request alone would cost that follower its connection, and
     the leader would lead on without what it committed. What is told here stops a node in any step."""
@@ -74,7 +74,7 @@ def test_a_leader_that_cannot_apply_what_is_committed_stops_whoever_asked(
         raise problem
 
     leader.listener.on_committed = on_committed  # type: ignore[method-assign]
-    with pytest.raises(told):
+    with pytest.raises(reported):
         high_watermark(leader, 2, leader.disk.end_offset)
 
 
@@ -188,23 +188,23 @@ def test_counting_replicas_of_an_earlier_epoch_commits_nothing() -> None:
     leader.ask(fetch(epoch, 1, (2, 1)))
     leader.ask(fetch(epoch, 3, (2, 1)))
     assert leader.node.high_watermark is None
-    assert leader.listener.heard[-1] == "leader -1 of 2"
+    assert leader.listener.received[-1] == "leader -1 of 2"
     leader.ask(fetch(epoch, 3, (3, epoch)))
     assert leader.node.high_watermark == 3
 
 
-def test_the_controller_is_told_it_leads_after_everything_before_its_epoch() -> None:
+def test_the_controller_learns_that_it_leads_after_everything_before_its_epoch() -> None:
     """X16: it would decide on a state that lacks what the last controller did."""
     _, leader = second_epoch()
     epoch = leader.node.epoch
-    assert not any(said.startswith("leads") for said in leader.listener.heard)
+    assert not any(said.startswith("leads") for said in leader.listener.received)
     leader.sync()
     leader.ask(fetch(epoch, 3, (3, epoch)))
-    assert leader.listener.heard[-2:] == ["committed 3", f"leads {epoch}"]
+    assert leader.listener.received[-2:] == ["committed 3", f"leads {epoch}"]
     leader.propose(b"b")
     leader.ask(fetch(epoch, 3, (4, epoch)))
     leader.sync()
-    assert leader.listener.heard[-1] == "committed 4"
+    assert leader.listener.received[-1] == "committed 4"
 
 
 def test_what_is_committed_stays_so_when_a_disk_is_replaced() -> None:
@@ -312,7 +312,7 @@ def test_a_fetch_that_waited_in_vain_is_answered_empty_in_time() -> None:
     assert leader.ask(fetch(epoch, 2, (1, epoch), max_wait_ms=0))
 
 
-def test_those_who_wait_are_told_when_the_leader_is_no_more() -> None:
+def test_those_who_wait_are_notified_when_the_leader_is_no_more() -> None:
     """Q27: they would else wait where nothing comes any more."""
     _, leader = leading()
     epoch = leader.node.epoch
@@ -321,7 +321,7 @@ def test_those_who_wait_are_told_when_the_leader_is_no_more() -> None:
     (answer,) = waiting
     assert part(answer).error_code == Code.NOT_LEADER_OR_FOLLOWER
     assert part(answer).current_leader.leader_epoch == epoch + 3
-    assert leader.listener.heard[-1] == f"leader -1 of {epoch + 3}"
+    assert leader.listener.received[-1] == f"leader -1 of {epoch + 3}"
 
 
 def test_a_follower_that_knows_less_of_what_is_committed_is_answered_at_once() -> None:
@@ -457,7 +457,7 @@ def test_a_leader_that_nobody_fetches_from_resigns() -> None:
     assert leader.timers["raft", "contacts"].at_ms <= net.now_ms + 3000
     leader.fire("contacts")
     assert (leader.node.role, leader.node.leader_id) == (Role.RESIGNED, -1)
-    assert leader.listener.heard[-1] == f"leader -1 of {leader.node.epoch}"
+    assert leader.listener.received[-1] == f"leader -1 of {leader.node.epoch}"
     assert {f.name for f in net.flights} == {"EndQuorumEpochRequest"}
     assert isinstance(leader.node.propose([b"a"], epoch=1, now_ms=1), KafkaError)
 
@@ -517,7 +517,7 @@ def test_a_new_leader_makes_itself_known_at_once_with_its_address() -> None:
         assert (part(flight.request).leader_id, part(flight.request).leader_epoch) == (2, 2)
 
 
-def test_those_who_fetch_are_not_told_again_and_silent_ones_are_for_ever() -> None:
+def test_those_who_fetch_are_not_notified_again_and_silent_ones_are_for_ever() -> None:
     net, leader = leading()
     epoch = leader.node.epoch
     leader.fire("begin")
@@ -526,17 +526,17 @@ def test_those_who_fetch_are_not_told_again_and_silent_ones_are_for_ever() -> No
     leader.ask(fetch(epoch, 2, (1, epoch)))
     for flight in list(net.flights):
         net.lose(flight)
-    told = []
+    reported = []
     for _ in range(4):
         net.now_ms = at_ms + 300
         leader.ask(fetch(epoch, 2, (1, epoch)))
         leader.fire("begin")
         at_ms += 1000
         assert net.now_ms == at_ms
-        told.append({f.target_id for f in net.flights})
+        reported.append({f.target_id for f in net.flights})
         for flight in list(net.flights):
             net.lose(flight)
-    assert told == [{3}] * 4
+    assert reported == [{3}] * 4
     leader.fire("begin")
     assert {f.target_id for f in net.flights} == {2, 3}
     leader.fire("begin")
@@ -551,11 +551,11 @@ def test_a_begin_of_the_own_leadership_changes_nothing() -> None:
     assert leader.stands == (Role.LEADER, epoch, 1)
 
 
-def test_a_voter_that_will_not_hear_who_leads_is_named_once_and_asked_again() -> None:
+def test_a_voter_that_will_not_learn_who_leads_is_named_once_and_asked_again() -> None:
     """Its operator has to know; and nobody is left alone who only did not know it yet."""
     net, leader = leading(2)
 
-    def told(code: Code) -> None:
+    def reported(code: Code) -> None:
         net.now_ms += net.settings.fetch_timeout_ms
         leader.fire("begin")
         flight = net.find("BeginQuorumEpochRequest")
@@ -564,10 +564,10 @@ def test_a_voter_that_will_not_hear_who_leads_is_named_once_and_asked_again() ->
         leader.run(flight.send.then(wire.begin_response(code, known), net.now_ms))
 
     for code in (Code.UNKNOWN_SERVER_ERROR, Code.UNKNOWN_SERVER_ERROR):
-        told(code)
+        reported(code)
         assert list(leader.node.refusals) == [2]
     assert len([line for line in leader.warnings if "node 2" in line]) == 1
-    told(Code.NONE)
+    reported(Code.NONE)
     assert leader.node.refusals == {}
 
 

@@ -121,10 +121,10 @@ def test_a_sync_that_ends_after_a_stop_commits_nothing() -> None:
     sole = net[1]
     sole.holds_flushes = True
     sole.propose(b"a")
-    heard, synced_offset = list(sole.listener.heard), sole.disk.synced_offset
+    received, synced_offset = list(sole.listener.received), sole.disk.synced_offset
     sole.node.stop()
     sole.sync()
-    assert (sole.listener.heard, sole.disk.synced_offset) == (heard, synced_offset)
+    assert (sole.listener.received, sole.disk.synced_offset) == (received, synced_offset)
 
 
 def test_a_resigned_leader_takes_part_again_in_the_next_epoch_only() -> None:

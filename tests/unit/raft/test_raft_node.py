@@ -23,14 +23,14 @@ from tests.worlds.chance import CountingRng
 from tests.worlds.quorum import Loop, MemoryLog
 
 
-class Told:
+class RecordingListener:
     """A listener that writes down what it hears."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, int]] = []
+        self.received: list[tuple[str, int]] = []
 
     def on_leader(self, epoch: int, now_ms: int) -> Effects:
-        self.heard.append(("leader", epoch))
+        self.received.append(("leader", epoch))
         return []
 
     def on_useless_snapshot(
@@ -39,19 +39,19 @@ class Told:
         return []
 
     def on_leader_change(self, leader_id: int, epoch: int, now_ms: int) -> Effects:
-        self.heard.append(("leader-change", leader_id))
+        self.received.append(("leader-change", leader_id))
         return []
 
     def on_snapshot(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
         raise AssertionError("nobody sends one")
 
     def on_committed(self, end_offset: int, now_ms: int) -> Effects:
-        self.heard.append(("committed", end_offset))
+        self.received.append(("committed", end_offset))
         return []
 
 
-def a_node(log: MemoryLog, voters: VoterSet | None = None) -> tuple[RaftNode, Told]:
-    told = Told()
+def a_node(log: MemoryLog, voters: VoterSet | None = None) -> tuple[RaftNode, RecordingListener]:
+    reported = RecordingListener()
     own = voters or VoterSet([Voter(1, "localhost", 9093)])
     node = RaftNode(
         node_id=1,
@@ -60,10 +60,10 @@ def a_node(log: MemoryLog, voters: VoterSet | None = None) -> tuple[RaftNode, To
         voters=own,
         log=log,  # type: ignore[arg-type]
         elections=log,
-        listener=told,
+        listener=reported,
         rng=CountingRng(1_001),
     )
-    return node, told
+    return node, reported
 
 
 def proposed(node: RaftNode, loop: Loop, *values: bytes) -> Any:
@@ -77,13 +77,13 @@ def proposed(node: RaftNode, loop: Loop, *values: bytes) -> Any:
 def test_a_sole_voter_leads_with_no_timer_and_no_network() -> None:
     """Q16, Q4: the first epoch is 1."""
     log, loop = MemoryLog(), Loop()
-    node, told = a_node(log)
+    node, reported = a_node(log)
     loop.run(node.start(5))
     assert (node.role, node.epoch, node.leader_id) == (Role.LEADER, 1, 1)
     assert set(loop.timers) == {("raft", "clean")}
     assert (loop.work, loop.sends, loop.others) == ([], [], [])
     loop.sync()
-    assert told.heard == [("committed", 1), ("leader", 1)]
+    assert reported.received == [("committed", 1), ("leader", 1)]
 
 
 def test_the_leadership_is_on_disk_before_the_first_record() -> None:
@@ -118,10 +118,10 @@ def test_the_first_record_of_an_epoch_says_who_leads() -> None:
 def test_nothing_is_committed_before_the_disk_has_it() -> None:
     """Q25: with one voter nobody else can bring a record back."""
     log, loop = MemoryLog(), Loop()
-    node, told = a_node(log)
+    node, reported = a_node(log)
     loop.run(node.start(5))
     assert node.high_watermark is None
-    assert told.heard == []
+    assert reported.received == []
     loop.sync()
     assert node.high_watermark == 1
     place = proposed(node, loop, b"a", b"b")
@@ -140,17 +140,17 @@ def test_the_high_watermark_is_unknown_until_the_own_epoch_is_committed() -> Non
     loop.sync()
     proposed(first, loop, b"a")
     loop.sync()
-    again, told = a_node(log)
+    again, reported = a_node(log)
     loop.run(again.start(6))
     assert again.high_watermark is None
     assert again.epoch_start_offset == 2
     loop.sync()
-    assert told.heard == [("committed", 3), ("leader", 2)]
+    assert reported.received == [("committed", 3), ("leader", 2)]
 
 
 def test_syncs_reported_out_of_order_never_take_a_commit_back() -> None:
     log, loop = MemoryLog(), Loop()
-    node, told = a_node(log)
+    node, reported = a_node(log)
     loop.run(node.start(5))
     loop.sync()
     proposed(node, loop, b"a")
@@ -160,18 +160,18 @@ def test_syncs_reported_out_of_order_never_take_a_commit_back() -> None:
     assert node.high_watermark == 3
     early.then(None, 7)
     assert node.high_watermark == 3
-    assert told.heard[2:] == [("committed", 3)]
+    assert reported.received[2:] == [("committed", 3)]
 
 
 def test_a_failed_sync_is_never_believed_afterwards() -> None:
     """rel-P9: the node stops; what it did not commit it does not commit later either."""
     log, loop = MemoryLog(), Loop()
-    node, told = a_node(log)
+    node, reported = a_node(log)
     loop.run(node.start(5))
     with pytest.raises(StorageError, match="no space"):
         loop.sync(StorageError("no space"))
     assert node.high_watermark is None
-    assert told.heard == []
+    assert reported.received == []
 
 
 @pytest.mark.parametrize(
@@ -188,12 +188,12 @@ def test_a_restart_never_leads_an_epoch_twice(saved: ElectionState) -> None:
     """Q15: two leaderships of one epoch could give one (offset, epoch) to two records."""
     log, loop = MemoryLog(), Loop()
     log.saved.append(saved)
-    node, told = a_node(log)
+    node, reported = a_node(log)
     loop.run(node.start(5))
     loop.sync()
     assert node.epoch == 8
     assert log.last_epoch == 8
-    assert told.heard == [("committed", 1), ("leader", 8)]
+    assert reported.received == [("committed", 1), ("leader", 8)]
 
 
 def test_a_lost_quorum_state_does_not_lead_the_logs_last_epoch_again() -> None:

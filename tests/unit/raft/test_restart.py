@@ -190,7 +190,7 @@ def grant(member: Member) -> Any:
     return wire.vote_response(Code.NONE, wire.LeaderAndEpoch(member.node.epoch), is_granted=True)
 
 
-def test_a_follower_that_restarts_hears_first_of_its_leader_then_of_commits() -> None:
+def test_a_follower_that_restarts_learns_first_of_its_leader_then_of_commits() -> None:
     net = Net().start()
     leader = net.elect()
     leader.propose(b"a")
@@ -199,7 +199,7 @@ def test_a_follower_that_restarts_hears_first_of_its_leader_then_of_commits() ->
     follower.crash()
     follower.start()
     net.run_for(100)
-    assert follower.listener.heard == [f"leader {leader.node_id} of 1", "committed 2"]
+    assert follower.listener.received == [f"leader {leader.node_id} of 1", "committed 2"]
 
 
 def test_a_start_alone_sends_nothing_but_fetches() -> None:

@@ -123,7 +123,7 @@ def test_after_a_power_cut_in_between_the_vote_was_given_to_nobody() -> None:
     assert part(other[0]).vote_granted
 
 
-def test_a_vote_that_the_disk_refuses_stops_the_node_and_is_told_to_nobody() -> None:
+def test_a_vote_that_the_disk_refuses_stops_the_node_and_is_reported_to_nobody() -> None:
     net, member = slow()
     answers = member.ask(vote(3, 2))
     with pytest.raises(StorageError, match="input/output"):
@@ -158,7 +158,7 @@ def test_a_slow_disk_loses_no_election_for_its_own_candidate() -> None:
     assert member.node.role is Role.LEADER
 
 
-def test_the_operator_hears_of_a_disk_that_hangs_in_a_vote() -> None:
+def test_the_operator_learns_of_a_disk_that_hangs_in_a_vote() -> None:
     net, member = slow()
     member.ask(vote(3, 2))
     began_ms = net.now_ms
@@ -245,7 +245,7 @@ def test_what_a_request_changed_that_failed_is_saved_before_the_next_is_answered
     assert part(answers[0]).error_code == Code.FENCED_LEADER_EPOCH
 
 
-def test_what_others_tell_of_the_quorum_waits_as_well() -> None:
+def test_what_others_learn_of_the_quorum_waits_as_well() -> None:
     """UpdateRaftVoter, which names epoch and leader, is answered beside the quorum's own requests."""
     _, member = slow()
     assert member.node.send_when_saved("now") == ["now"]
@@ -282,7 +282,9 @@ def test_a_cut_that_ends_while_a_vote_is_saved_asks_nobody() -> None:
 
 
 @pytest.mark.parametrize("is_observer", [False, True])
-def test_a_node_that_has_not_started_yet_is_nothing_to_tell_the_operator(is_observer: bool) -> None:
+def test_a_node_that_has_not_started_yet_is_nothing_to_report_to_the_operator(
+    is_observer: bool,
+) -> None:
     """Goal: a node that starts beside others makes them log nothing. It is left alone for a while."""
     net, member = following(observer_ids=[9])
     if is_observer:
@@ -299,12 +301,12 @@ def test_what_happens_as_a_part_of_an_event_is_not_saved_without_the_rest_of_it(
     """A log that is cut at once says so inside the event: an epoch would be on disk without its vote."""
     disk = Disk()
     disk.holds_saves = True
-    told: list[ElectionState] = []
+    notified: list[ElectionState] = []
     state = ElectionState(0)
     gate = Gate(disk, lambda: state, lambda by_ms: [])
 
     def part_of_it(_now_ms: int) -> Effects:
-        told.append(state)
+        notified.append(state)
         return []
 
     def event(now_ms: int) -> Effects:
@@ -315,7 +317,7 @@ def test_what_happens_as_a_part_of_an_event_is_not_saved_without_the_rest_of_it(
         return []
 
     gate.take(event, 0)
-    assert told == [ElectionState(1)], "in its place"
+    assert notified == [ElectionState(1)], "in its place"
     disk.end_save(0)
     assert disk.saved == [state]
     assert not gate.is_saving

@@ -12,7 +12,7 @@ from firnline.raft.snapshot_rules import (
     check_creation,
     next_start_offset,
 )
-from tests.paper_log import CLEANED, COVERED, NEW, OLD, WHOLE
+from tests.paper_log import CLEANED, COMPLETE, COVERED, NEW, OLD
 
 DAY = 24 * 3600 * 1000
 
@@ -53,18 +53,18 @@ def settings(max_bytes: int, max_ms: int) -> QuorumSettings:
 
 
 def test_a_committed_place_may_be_made_a_snapshot() -> None:
-    assert check_creation(WHOLE, OffsetAndEpoch(30, 4), high_watermark=30) is True
+    assert check_creation(COMPLETE, OffsetAndEpoch(30, 4), high_watermark=30) is True
     assert check_creation(CLEANED, OffsetAndEpoch(40, 7), high_watermark=40) is True
 
 
 def test_what_is_not_committed_is_never_made_a_snapshot() -> None:
-    outcome = check_creation(WHOLE, OffsetAndEpoch(31, 7), high_watermark=30)
+    outcome = check_creation(COMPLETE, OffsetAndEpoch(31, 7), high_watermark=30)
     assert isinstance(outcome, KafkaError)
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(31, 4), (20, 3), (40, 8), (0, 0)])
 def test_a_place_that_is_not_in_the_log_is_never_made_a_snapshot(offset: int, epoch: int) -> None:
-    outcome = check_creation(WHOLE, OffsetAndEpoch(offset, epoch), high_watermark=40)
+    outcome = check_creation(COMPLETE, OffsetAndEpoch(offset, epoch), high_watermark=40)
     assert isinstance(outcome, KafkaError)
 
 

@@ -74,7 +74,7 @@ def test_a_snapshot_that_is_not_here_is_not_found(snapshot_id: tuple[int, int]) 
     assert refused(Shelf(), OffsetAndEpoch(*snapshot_id), 0, 400) is Code.SNAPSHOT_NOT_FOUND
 
 
-def test_a_missing_snapshot_is_told_before_a_wrong_position() -> None:
+def test_a_missing_snapshot_is_reported_before_a_wrong_position() -> None:
     assert refused(Shelf(), OffsetAndEpoch(1, 1), -1, 400) is Code.SNAPSHOT_NOT_FOUND
 
 

@@ -50,9 +50,9 @@ def test_no_piece_is_large_and_together_they_are_the_body(codec: int, what: str)
 def test_a_body_that_ends_early_is_corrupt(codec: int, what: str) -> None:
     packed = compress(codec, BODIES[what])
     for size in (len(packed) - 1, len(packed) // 2, 1):
-        with pytest.raises(KafkaError) as told:
+        with pytest.raises(KafkaError) as raised:
             decompress(codec, packed[:size])
-        assert told.value.code == Code.CORRUPT_MESSAGE
+        assert raised.value.code == Code.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
@@ -63,7 +63,7 @@ def test_a_body_is_opened_to_its_bound_and_no_further(codec: int) -> None:
         for limit in {0, len(body) // 2, len(body) - 1} - {-1, len(body)}:
             pieces = decompress_in_chunks(codec, packed, limit_bytes=limit)
             opened: list[int] = []
-            with pytest.raises(KafkaError) as told:
+            with pytest.raises(KafkaError) as raised:
                 opened.extend(map(len, pieces))
-            assert told.value.code == Code.INVALID_RECORD
+            assert raised.value.code == Code.INVALID_RECORD
             assert sum(opened) <= limit

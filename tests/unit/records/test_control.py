@@ -73,10 +73,10 @@ def test_a_control_record_is_the_bytes_that_kafka_wrote(
 def test_a_control_record_cut_anywhere_is_refused(
     control_type: ControlType, record: ControlRecord, value: str
 ) -> None:
-    whole = bytes.fromhex(value)
-    for size in range(len(whole)):
+    complete = bytes.fromhex(value)
+    for size in range(len(complete)):
         with pytest.raises(ProtocolError):
-            decode_value(control_type, whole[:size])
+            decode_value(control_type, complete[:size])
 
 
 def test_a_type_we_do_not_know_is_a_number_and_no_error() -> None:

@@ -21,7 +21,7 @@ from firnline.records.fast_path import renumber, survey
 from firnline.records.recompress import Target, recompress
 from firnline.records.record import Record, encode_records, records
 from firnline.records.validate import BatchLimits
-from tests.compat.compression_cases import CASES, TOLD, made
+from tests.compat.compression_cases import CASES, REPORTED, made
 
 LIMITS = BatchLimits(MIB)
 CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
@@ -189,7 +189,7 @@ def test_no_bytes_make_it_raise(index: int, source: st.DataObject) -> None:
 def test_what_kafka_refuses_is_refused(case: object) -> None:
     """What it stores, and that ours is the same on the wire: tests/compat/test_compression_type.py."""
     found = recompress(case.batch, Target(ZSTD), LIMITS, NOW_MS)  # type: ignore[attr-defined]
-    is_refused = TOLD[case.name].isupper()  # type: ignore[attr-defined]
+    is_refused = REPORTED[case.name].isupper()  # type: ignore[attr-defined]
     assert isinstance(found, KafkaError) == is_refused
 
 

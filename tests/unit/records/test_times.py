@@ -94,7 +94,7 @@ def test_few_records_are_one_step(codec: int) -> None:
     ],
     ids=lambda batch: bytes(batch[61:75]).hex() + f"-{batch[22]}",
 )
-def test_what_is_no_batch_is_told_in_one_way(batch: bytearray) -> None:
+def test_what_is_no_batch_is_reported_in_one_way(batch: bytearray) -> None:
     data = bytes(batch)
     with pytest.raises(KafkaError) as found:
         first_at_time(data, parse_header(data), 2, 0)

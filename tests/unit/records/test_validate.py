@@ -186,7 +186,7 @@ def test_the_header_of_a_good_batch_is_returned() -> None:
     assert (found.producer_id, found.base_sequence, found.last_sequence) == (7, 5, 6)
 
 
-def test_batches_of_a_leader_are_whole_and_have_the_right_crc() -> None:
+def test_batches_of_a_leader_are_complete_and_have_the_right_crc() -> None:
     two = batch("a") + batch("b", base_offset=1)
     found = check_batches(two)
     assert isinstance(found, list)
@@ -206,11 +206,11 @@ def test_batches_of_a_leader_are_whole_and_have_the_right_crc() -> None:
 def test_what_is_too_large_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     """The walk through 90 MiB of small records that nobody may send held the loop for 256 ms."""
 
-    def looks(*_: Any) -> None:
+    def checks(*_: Any) -> None:
         raise AssertionError("it is looked into")
 
     for name in ("common_batch", "right_body", "crc32c"):
-        monkeypatch.setattr(validate, name, looks)
+        monkeypatch.setattr(validate, name, checks)
     small = BatchLimits(100)
     assert code(batch("a" * 200), small) == Code.MESSAGE_TOO_LARGE
     with pytest.raises(AssertionError):

@@ -109,7 +109,7 @@ class Leader(World):
         self.about.append(("tier", (epoch, offset), then))
         return []
 
-    def tell(self, outcome: Any) -> tuple[str, Any]:
+    def report(self, outcome: Any) -> tuple[str, Any]:
         """Answer the one question about the tier; return it."""
         [(what, asked, then)] = self.about
         self.about.clear()

@@ -95,7 +95,7 @@ def test_no_answer_is_asked_for_again_after_a_pause() -> None:
     assert [wanted for wanted, _ in desk.asked] == [[change]]
 
 
-def test_an_error_of_the_whole_request_takes_no_proposal_back() -> None:
+def test_an_error_of_the_entire_request_takes_no_proposal_back() -> None:
     """Race 9: our own epoch is stale; that says nothing of the change, whatever its code is."""
     desk, p = Desk(), proposing()
     desk.propose(p)

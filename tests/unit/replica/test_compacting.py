@@ -102,7 +102,7 @@ def test_so_many_rounds_at_a_time_as_there_are_threads_the_dirtiest_first() -> N
         assert begun <= {log.path for log in logs}, "one that is cleaner came first"
 
 
-def test_a_log_with_a_damaged_batch_is_put_aside_and_the_others_go_on() -> None:
+def test_a_log_with_a_damaged_batch_is_left_out_and_the_others_go_on() -> None:
     harness = node()
     log, other = topic(harness, "bad"), topic(harness, "good")
     segment = log.closed_segments()[0]
@@ -111,9 +111,9 @@ def test_a_log_with_a_damaged_batch_is_put_aside_and_the_others_go_on() -> None:
     harness.pass_time(20 * LOOK_MS)
     assert log.size_bytes == before
     assert other.size_bytes < before / 4
-    told = [line for line in harness.warnings if "bad-0 is not compacted" in line]
-    assert len(told) == 1
-    assert "offset=1 " in told[0]
+    reported = [line for line in harness.warnings if "bad-0 is not compacted" in line]
+    assert len(reported) == 1
+    assert "offset=1 " in reported[0]
     facts = compaction_metrics.look(harness.node.parts.compacting, [DATA], harness.now_ms)
     assert facts.uncleanable == [(DATA, 1, before)]
     names = {family.name for family in compaction_metrics.families(facts)}
@@ -183,7 +183,7 @@ def test_a_round_of_a_topic_that_is_to_be_compacted_no_more_changes_nothing() ->
     assert (facts.void, facts.rounds, facts.failed) == (1, 0, 0)
 
 
-def test_a_full_disk_is_told_once_and_tried_again() -> None:
+def test_a_full_disk_is_reported_once_and_tried_again() -> None:
     harness = node()
     log = topic(harness)
     before = log.size_bytes
@@ -233,7 +233,7 @@ def test_a_round_that_retention_overtakes_is_void_and_no_failure() -> None:
     assert not [line for line in harness.warnings if "is not compacted" in line]
 
 
-def test_a_file_that_is_missing_without_retention_is_a_failure_that_is_told() -> None:
+def test_a_file_that_is_missing_without_retention_is_a_failure_that_is_reported() -> None:
     harness = node()
     log = topic(harness, cleanup_policy="compact,delete")
     harness.holds_rounds = True
@@ -290,9 +290,9 @@ def test_a_disk_that_is_full_when_a_round_is_due_stops_no_broker(name: str) -> N
     partition = harness.node.hosted.by_name[log.topic_partition]
     assert not partition.is_offline
     assert log.size_bytes == before
-    told = [line for line in harness.warnings if "t-0 is not compacted" in line]
-    assert len(told) == 1
-    assert "ENOSPC" in told[0]
+    reported = [line for line in harness.warnings if "t-0 is not compacted" in line]
+    assert len(reported) == 1
+    assert "ENOSPC" in reported[0]
     compacting_now = harness.node.parts.compacting
     assert compaction_metrics.look(compacting_now, [DATA], 0).failing == 1
     harness.fs.forgive()
@@ -335,13 +335,13 @@ def test_a_full_disk_in_the_middle_of_a_swap_leaves_the_log_as_it_was() -> None:
         log = topic(harness)
         before, records = log.size_bytes, [record.offset for record in found_records(log)]
         harness.fs.fail("rename", f"{log.path}/", "ENOSPC", skip=names_changed)
-        told: list[str] = []
-        while not told and log.size_bytes == before:
+        reported: list[str] = []
+        while not reported and log.size_bytes == before:
             harness.pass_time(LOOK_MS // 10)
-            told = [line for line in harness.warnings if "t-0 is not compacted" in line]
-        if not told:
+            reported = [line for line in harness.warnings if "t-0 is not compacted" in line]
+        if not reported:
             break
-        assert "ENOSPC" in told[0]
+        assert "ENOSPC" in reported[0]
         assert not harness.node.hosted.by_name[log.topic_partition].is_offline
         assert (log.size_bytes, [record.offset for record in found_records(log)]) == (
             before,
@@ -461,13 +461,13 @@ def a_round_of_many_producers(harness: Harness) -> tuple[Log, SetTimer]:
     return log, timer
 
 
-def test_a_round_is_told_of_many_producers_and_nobody_waits_until_all_were_looked_at(
+def test_a_round_gets_many_producers_and_nobody_waits_until_all_were_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looks = [0]
+    checks = [0]
 
     def looked(producer: Producer) -> int:
-        looks[0] += 1
+        checks[0] += 1
         return producer.batches[-1].last_offset
 
     harness = node()
@@ -475,10 +475,10 @@ def test_a_round_is_told_of_many_producers_and_nobody_waits_until_all_were_looke
     monkeypatch.setattr(Producer, "last_offset", property(looked))
     turns, effects = 0, [timer]
     while isinstance(effects[0], SetTimer):
-        looks[0] = 0
+        checks[0] = 0
         effects = effects[0].then(harness.now_ms)
         turns += 1
-        assert looks[0] <= 500
+        assert checks[0] <= 500
     assert turns >= 14
     (effect,) = effects
     assert isinstance(effect, Compact)

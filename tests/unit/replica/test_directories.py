@@ -57,7 +57,7 @@ class Desk(World):
         return [[each.partition for each in wanted] for wanted, _ in self.asked]
 
 
-def test_what_metadata_has_right_is_not_told() -> None:
+def test_what_metadata_has_right_is_not_reported() -> None:
     desk = Desk()
     desk.said = {0: HERE, 1: None}
     desk.look(0, 1)
@@ -111,7 +111,7 @@ def test_a_request_that_was_lost_is_sent_again_later_each_time_and_for_ever() ->
     assert desk.fire_all() == 100, "an answer ends the long pauses"
 
 
-def test_one_that_was_refused_is_told_again_and_the_others_are_not() -> None:
+def test_one_that_was_refused_is_reported_again_and_the_others_are_not() -> None:
     desk = Desk()
     desk.look(0, 1)
     desk.fire_all()
@@ -120,7 +120,7 @@ def test_one_that_was_refused_is_told_again_and_the_others_are_not() -> None:
     assert desk.numbers == [[1]]
 
 
-def test_what_metadata_says_meanwhile_is_not_told_any_more() -> None:
+def test_what_metadata_says_meanwhile_is_not_reported_any_more() -> None:
     desk = Desk()
     desk.look(0, 1, 2)
     desk.said = {0: HERE, 2: None}
@@ -128,7 +128,7 @@ def test_what_metadata_says_meanwhile_is_not_told_any_more() -> None:
     assert desk.numbers == [[1]]
 
 
-def test_one_that_is_gone_is_not_told() -> None:
+def test_one_that_is_gone_is_not_reported() -> None:
     desk = Desk()
     desk.look(0)
     desk.said = {0: None}
@@ -136,7 +136,7 @@ def test_one_that_is_gone_is_not_told() -> None:
     assert not desk.asked
 
 
-def test_one_that_cannot_be_served_is_told_as_lost_until_metadata_says_so() -> None:
+def test_one_that_cannot_be_served_is_reported_as_lost_until_metadata_says_so() -> None:
     """The controller would have it lead, and nobody else."""
     desk = Desk()
     desk.lose(0, 1)
@@ -152,7 +152,7 @@ def test_one_that_cannot_be_served_is_told_as_lost_until_metadata_says_so() -> N
     assert not desk.timers
 
 
-def test_one_whose_directory_failed_before_the_controller_knew_of_it_is_told_as_lost() -> None:
+def test_one_whose_directory_failed_before_the_controller_knew_of_it_is_reported_as_lost() -> None:
     """The heartbeat tells of that directory, and metadata has the replica in none."""
     desk = Desk()
     desk.actual = None
@@ -161,7 +161,7 @@ def test_one_whose_directory_failed_before_the_controller_knew_of_it_is_told_as_
     assert desk.asked[0][0][0].directory == LOST
 
 
-def test_one_that_metadata_has_in_a_directory_that_failed_is_not_told_as_lost() -> None:
+def test_one_that_metadata_has_in_a_directory_that_failed_is_not_reported_as_lost() -> None:
     """The heartbeat does; and the next start would not know where its records may be."""
     desk = Desk()
     desk.actual = None
@@ -175,7 +175,7 @@ def test_one_that_metadata_has_in_a_directory_that_failed_is_not_told_as_lost() 
     assert not desk.asked, "it failed just after it was asked to open that log"
 
 
-def test_one_that_is_served_after_all_is_told_where_it_is() -> None:
+def test_one_that_is_served_after_all_is_reported_where_it_is() -> None:
     desk = Desk()
     desk.lose(0)
     desk.look(0)
@@ -190,73 +190,73 @@ def test_one_that_is_served_after_all_is_told_where_it_is() -> None:
     assert [each.directory for each in desk.asked[0][0]] == [HERE]
 
 
-def mending(desk: Desk, *numbers: int) -> list[int]:
+def repairing(desk: Desk, *numbers: int) -> list[int]:
     """Find again what metadata has as lost; return when whoever waits for that was told."""
-    told: list[int] = []
+    notified: list[int] = []
     desk.said = dict.fromkeys(numbers, LOST)
     desk.look(*numbers)
-    desk.run(desk.assignments.when_mended(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
-    return told
+    desk.run(desk.assignments.when_repaired(lambda now_ms: notified.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
+    return notified
 
 
 def test_whoever_has_again_what_was_lost_waits_until_the_controller_knows() -> None:
     """Counted in before that it would lead nothing of it: Kafka's controller elects at no assignment."""
     desk = Desk()
-    told = mending(desk, 0, 1)
+    notified = repairing(desk, 0, 1)
     desk.fire(("replica", "assign directories"))
     desk.answer([None, KafkaError(Code.NETWORK_EXCEPTION)])
-    assert told == []
+    assert notified == []
     desk.fire(("replica", "assign directories"))
-    assert told == []
+    assert notified == []
     desk.answer()
-    assert told == [0]
+    assert notified == [0]
     assert not desk.timers
 
 
-def test_who_asks_while_the_controller_is_told_waits_too() -> None:
+def test_who_asks_while_the_controller_is_notified_waits_too() -> None:
     desk = Desk()
     desk.said = {0: LOST}
     desk.look(0)
     desk.fire_all()
-    told: list[int] = []
-    desk.run(desk.assignments.when_mended(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
-    assert told == []
+    notified: list[int] = []
+    desk.run(desk.assignments.when_repaired(lambda now_ms: notified.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
+    assert notified == []
     desk.answer()
-    assert told == [0]
+    assert notified == [0]
 
 
 def test_metadata_that_knows_by_itself_ends_the_waiting() -> None:
     desk = Desk()
-    told = mending(desk, 0)
+    notified = repairing(desk, 0)
     desk.said = {0: HERE}
     desk.fire(("replica", "assign directories"))
-    assert told == [100]
+    assert notified == [100]
 
 
 def test_a_controller_that_never_knows_is_not_waited_for_for_ever() -> None:
     desk = Desk()
-    told = mending(desk, 0)
+    notified = repairing(desk, 0)
     desk.fire(("replica", "mended"))
-    assert told == [10_000]
+    assert notified == [10_000]
     desk.fire_all()
     desk.answer()
-    assert told == [10_000]
+    assert notified == [10_000]
 
 
 def test_nobody_waits_for_other_news() -> None:
     desk = Desk()
     desk.look(0)
     desk.lose(1)
-    assert mending(desk) == [0]
+    assert repairing(desk) == [0]
     desk.said = {}
     desk.fire_all()
     desk.said = {1: LOST}  # it knows before it answers
-    told: list[int] = []
-    desk.run(desk.assignments.when_mended(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
-    assert told == [0]
+    notified: list[int] = []
+    desk.run(desk.assignments.when_repaired(lambda now_ms: notified.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
+    assert notified == [0]
 
 
-def test_after_the_end_nothing_is_told() -> None:
+def test_after_the_end_nothing_is_reported() -> None:
     desk = Desk()
     desk.look(0)
     desk.fire_all()

@@ -121,7 +121,7 @@ def test_a_fetch_costs_what_changed_and_not_what_is_followed(
     assert looked == [followed[0]] * 10
 
 
-def test_what_a_log_does_by_itself_is_told_to_the_leader_in_time() -> None:
+def test_what_a_log_does_by_itself_is_reported_to_the_leader_in_time() -> None:
     """Retention moves its start, and nobody tells."""
     p = replica((3, "a"), (3, "b"))
     p.log.advance_high_watermark(2)
@@ -156,7 +156,7 @@ def test_what_is_followed_no_more_is_forgotten_by_the_session() -> None:
     assert [position.topic_id for position in leader.ask.forgotten] == [TOPIC_ID]
 
 
-def test_without_a_session_each_fetch_is_whole() -> None:
+def test_without_a_session_each_fetch_is_complete() -> None:
     leader = Leader(replica())
     leader.answer(session_id=0)
     assert leader.ask[:2] == (0, 0)
@@ -344,7 +344,7 @@ def test_a_log_whose_segments_went_while_it_waited_for_its_turn_begins_anew() ->
     assert (last.log.first_base_offset, last.log.log_end_offset) == (1, 1)
 
 
-def test_a_log_that_is_being_cut_is_not_fetched_in_a_new_epoch_before_it_is_whole() -> None:
+def test_a_log_that_is_being_cut_is_not_fetched_in_a_new_epoch_before_it_is_complete() -> None:
     p = replica((1, "a"), (2, "b"))
     leader = Leader(p)
     leader.holds_work = True
@@ -578,7 +578,7 @@ def test_garbage_for_records_is_an_error_and_no_crash(garbage: bytes) -> None:
     assert p.log.log_end_offset == 0
 
 
-def test_a_failed_disk_ends_the_partition_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_disk_ends_the_partition_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     p = replica()
     leader = Leader(p)
 

@@ -24,15 +24,15 @@ def test_the_same_news_again_does_not_end_a_pause() -> None:
     assert len(leader.asked) == 1
 
 
-def test_damage_that_comes_again_after_all_was_well_is_told_again() -> None:
+def test_damage_that_comes_again_after_all_was_well_is_reported_again() -> None:
     p = replica()
     leader = Leader(p)
     good = records((3, "a"))
     bad = good[:-1] + bytes([good[-1] ^ 1])
-    for data, told in ((bad, 1), (bad, 1), (good, 1)):
+    for data, reported in ((bad, 1), (bad, 1), (good, 1)):
         leader.answer(fetched(data=data))
         leader.pass_time()
-        assert len(leader.warnings) == told
+        assert len(leader.warnings) == reported
     later = bytearray(records((3, "b"), start=1))
     later[-1] ^= 1
     leader.answer(fetched(data=bytes(later)))

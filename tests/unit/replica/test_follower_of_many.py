@@ -138,7 +138,9 @@ def test_a_partition_that_another_node_leads_by_then_takes_no_more_of_its_batche
 
 
 @given(sizes=st.lists(st.integers(61, 400), max_size=900), cut=st.integers(0, 200))
-def test_portions_are_the_records_in_order_and_of_whole_batches(sizes: list[int], cut: int) -> None:
+def test_portions_are_the_records_in_order_and_of_complete_batches(
+    sizes: list[int], cut: int
+) -> None:
     batches = [bytes(8) + (size - 12).to_bytes(4, "big") + bytes(size - 12) for size in sizes]
     data = b"".join(batches)
     data = data[: len(data) - cut]

@@ -35,13 +35,13 @@ def moved(*batches: tuple[int, str]) -> tuple[Partition, Leader]:
 
 def to_the_tier(leader: Leader) -> None:
     """The leader's epochs are 0:20, 1:85, 3:90; its local log begins at 90 (T32)."""
-    assert leader.tell((3, 90)) == ("local start", None)
-    assert leader.tell((1, 90)) == ("epoch end", 2)
+    assert leader.report((3, 90)) == ("local start", None)
+    assert leader.report((1, 90)) == ("epoch end", 2)
 
 
 def begun(leader: Leader, state: Any = STATE, last: tuple[int, int] = (1, 90)) -> None:
-    assert leader.tell(state) == ("tier", (1, 89))
-    assert leader.tell(last) == ("epoch end", 1)
+    assert leader.report(state) == ("tier", (1, 89))
+    assert leader.report(last) == ("epoch end", 1)
     assert leader.offset(20) == EARLIEST
 
 
@@ -60,15 +60,15 @@ def test_a_follower_begins_above_the_segment_that_holds_what_is_before_the_local
 
 def test_the_first_epoch_has_none_before_it() -> None:
     _, leader = moved()
-    assert leader.tell((0, 3)) == ("local start", None)
-    assert leader.tell(KafkaError(Code.REPLICA_NOT_AVAILABLE)) == ("tier", (0, 2))
+    assert leader.report((0, 3)) == ("local start", None)
+    assert leader.report(KafkaError(Code.REPLICA_NOT_AVAILABLE)) == ("tier", (0, 2))
 
 
 def test_a_local_log_that_begins_within_an_epoch_asks_for_that_epoch() -> None:
     _, leader = moved()
-    leader.tell((3, 95))
-    leader.tell((1, 90))
-    assert leader.tell(KafkaError(Code.REPLICA_NOT_AVAILABLE)) == ("tier", (3, 94))
+    leader.report((3, 95))
+    leader.report((1, 90))
+    assert leader.report(KafkaError(Code.REPLICA_NOT_AVAILABLE)) == ("tier", (3, 94))
 
 
 def test_a_segment_whose_end_the_leader_lost_counts_up_to_the_local_log_only() -> None:
@@ -78,8 +78,8 @@ def test_a_segment_whose_end_the_leader_lost_counts_up_to_the_local_log_only() -
     kept = SnapshotEntry(7, 0, 4, 88, 0, NOW, -1, -1)
     lost = SnapshotEntry(8, 0, 4, 93, 0, NOW, -1, -1)
     state = TierState(95, ((0, 10), (1, 85), (2, 91)), encode_snapshot([kept, lost]))
-    assert leader.tell(state) == ("tier", (1, 89))
-    assert leader.tell((1, 90)) == ("epoch end", 2)
+    assert leader.report(state) == ("tier", (1, 89))
+    assert leader.report((1, 90)) == ("epoch end", 2)
     leader.offset(20)
     assert p.log.log_end_offset == 90
     assert p.log.epochs.entries() == ((0, 20), (1, 85))
@@ -90,8 +90,8 @@ def test_a_segment_may_end_above_the_start_of_the_local_log() -> None:
     p, leader = moved()
     to_the_tier(leader)
     state = TierState(95, ((0, 10), (1, 85), (3, 90)), encode_snapshot([]))
-    leader.tell(state)
-    assert leader.tell((3, 120)) == ("epoch end", 3)
+    leader.report(state)
+    assert leader.report((3, 120)) == ("epoch end", 3)
     leader.offset(20)
     assert (p.log.log_end_offset, p.log.epochs.latest_epoch) == (95, 3)
 
@@ -102,22 +102,22 @@ def test_nothing_is_given_up_before_all_is_known(at: int) -> None:
     p, leader = moved((0, "a"), (0, "b"))
     problem = KafkaError(Code.KAFKA_STORAGE_ERROR, "down")
     for outcome in [(3, 90), (1, 90), STATE, (1, 90)][:at]:
-        leader.tell(outcome)
-    leader.offset(problem) if at == 4 else leader.tell(problem)
+        leader.report(outcome)
+    leader.offset(problem) if at == 4 else leader.report(problem)
     assert p.log.log_end_offset == 2
     assert leader.asked == leader.about == []
     leader.pass_time()
     assert leader.ask.forgotten == (), "it is asked for again, as it was"
     assert len(leader.warnings) == 1
     leader.answer(fetched(MOVED))
-    leader.tell(problem)
+    leader.report(problem)
     assert len(leader.warnings) == 1, "once is enough"
 
 
 def test_a_damaged_snapshot_of_the_tier_changes_nothing() -> None:
     p, leader = moved((0, "a"))
     to_the_tier(leader)
-    leader.tell(STATE._replace(producer_snapshot=b"garbage"))
+    leader.report(STATE._replace(producer_snapshot=b"garbage"))
     assert (p.log.log_end_offset, leader.about) == (1, [])
     leader.pass_time()
     assert leader.ask.forgotten == ()
@@ -147,10 +147,10 @@ def test_whatever_a_leader_says_of_its_epochs_a_follower_goes_on_with_a_sound_lo
 ) -> None:
     """Answers that a hostile or a broken leader may give: offsets below 0 are refused when they are read."""
     p, leader = moved((0, "a"))
-    leader.tell(local_start)
+    leader.report(local_start)
     answers = {"epoch end": iter(ends), "tier": iter([STATE])}
     while leader.about:
-        leader.tell(next(answers[leader.about[0][0]]))
+        leader.report(next(answers[leader.about[0][0]]))
     if leader.offsets:
         leader.offset(log_start)
     assert not leader.failed

@@ -97,7 +97,7 @@ class Lead:
 # ----------------------------------------------------------------------------------------- joining
 
 
-def test_a_follower_that_caught_up_is_proposed_with_the_epochs_that_were_told() -> None:
+def test_a_follower_that_caught_up_is_proposed_with_the_epochs_that_were_reported() -> None:
     lead = Lead()
     lead.append(5)
     lead.fetch(2, 5)
@@ -222,7 +222,7 @@ def test_the_new_incarnation_is_taken_before_the_image_knows_it() -> None:
     assert lead.p.followers[2].broker_epoch == 201
 
 
-def test_a_replica_that_we_know_nothing_of_is_told_to_ask_again() -> None:
+def test_a_replica_that_we_know_nothing_of_shall_ask_again() -> None:
     lead = Lead()
     refused = lead.p.follower_refusal(9, leader_epoch=3, broker_epoch=900)
     assert refused is not None
@@ -486,13 +486,13 @@ def test_a_follower_that_died_on_its_way_into_the_isr_does_not_hold_the_watermar
     lead.fetch(2, 5)
     lead.answer(KafkaError(Code.INELIGIBLE_REPLICA))
     lead.append(1)
-    told: list[int] = []
-    lead.p.produce_waiters.add(6, lambda now_ms: told.append(now_ms) or [])
+    notified: list[int] = []
+    lead.p.produce_waiters.add(6, lambda now_ms: notified.append(now_ms) or [])
     lead.p.look(lead.now_ms)
-    assert (lead.high_watermark, told) == (5, [])
+    assert (lead.high_watermark, notified) == (5, [])
     lead.now_ms += LAG_MS + 1
     lead.p.look(lead.now_ms)
-    assert (lead.high_watermark, told) == (6, [lead.now_ms])
+    assert (lead.high_watermark, notified) == (6, [lead.now_ms])
 
 
 def test_time_alone_takes_no_proposal_back() -> None:

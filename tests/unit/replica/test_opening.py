@@ -53,7 +53,7 @@ def test_a_log_that_waits_for_the_disk_keeps_nobody_waiting_and_goes_on_when_tha
     assert seen == ["written", "open"]
 
 
-def test_a_log_hears_that_the_disk_failed_what_it_waited_for() -> None:
+def test_a_log_learns_that_the_disk_failed_what_it_waited_for() -> None:
     seen: list[object] = []
     opening = finishes(seen)
     opening.add((bytes(16), 0))
@@ -76,16 +76,16 @@ def test_logs_that_need_nothing_of_the_disk_are_opened_a_few_at_a_time_too() -> 
     keys = [(bytes(16), number) for number in range(30)]
     for key in keys:
         opening.add(key)
-    told: list[int] = []
+    notified: list[int] = []
     effects = opening.go(0)
-    opening.when_done(lambda now_ms: told.append(len(seen)) or [], 0)  # type: ignore[func-returns-value]
+    opening.when_done(lambda now_ms: notified.append(len(seen)) or [], 0)  # type: ignore[func-returns-value]
     sizes = [len(seen)]
     while effects:
         [timer] = effects
         assert isinstance(timer, SetTimer)
         effects = timer.then(0)
         sizes.append(len(seen) - sum(sizes))
-    assert (seen, told) == (keys, [30])
+    assert (seen, notified) == (keys, [30])
     assert max(sizes) == 4
 
 
@@ -125,7 +125,7 @@ def test_a_log_that_a_client_asks_for_is_opened_next_and_not_after_thousands() -
     assert sorted(seen) == list(range(100))
 
 
-def test_whoever_waits_for_all_is_not_told_because_as_many_others_are_open() -> None:
+def test_whoever_waits_for_all_is_not_notified_because_as_many_others_are_open() -> None:
     """Strays are what is not open when all is: a log that was overtaken is none."""
     seen: list[int] = []
 
@@ -137,9 +137,9 @@ def test_whoever_waits_for_all_is_not_told_because_as_many_others_are_open() -> 
     opening = Opening(begin, lambda job, problem, now_ms: [])
     for number in range(SLICE + 4):
         opening.add((ID, number), Urgency.IDLE)
-    told: list[list[int]] = []
+    notified: list[list[int]] = []
     [timer] = opening.go(0)
-    opening.when_done(lambda now_ms: told.append(list(seen)) or [], 0)  # type: ignore[func-returns-value]
+    opening.when_done(lambda now_ms: notified.append(list(seen)) or [], 0)  # type: ignore[func-returns-value]
     for number in range(100, 120):
         opening.add((ID, number), Urgency.ASKED_FOR)
     effects = [timer]
@@ -147,7 +147,7 @@ def test_whoever_waits_for_all_is_not_told_because_as_many_others_are_open() -> 
         [timer] = effects
         assert isinstance(timer, SetTimer)
         effects = timer.then(0)
-    [then] = told
+    [then] = notified
     assert set(range(SLICE + 4)) <= set(then)
 
 
@@ -174,16 +174,16 @@ def test_a_stop_forgets_a_log_that_waits_for_the_disk() -> None:
     assert seen == []
 
 
-def test_everybody_who_waits_is_told_when_his_own_time_is_over() -> None:
+def test_everybody_who_waits_is_notified_when_his_own_time_is_over() -> None:
     """A registration and a shutdown may wait for the same logs."""
     opening = Opening(slow, lambda job, problem, now_ms: [])
     opening.add((bytes(16), 0))
     opening.go(0)
-    told: list[str] = []
+    notified: list[str] = []
     timers: dict[object, SetTimer] = {}
     for who, at_most_ms in (("soon", 10), ("late", 20)):
         found = opening.when_done(
-            lambda now_ms, who=who: told.append(f"{who} at {now_ms}") or [],  # type: ignore[misc, func-returns-value]
+            lambda now_ms, who=who: notified.append(f"{who} at {now_ms}") or [],  # type: ignore[misc, func-returns-value]
             0,
             at_most_ms=at_most_ms,
         )
@@ -191,10 +191,10 @@ def test_everybody_who_waits_is_told_when_his_own_time_is_over() -> None:
     for timer in timers.values():
         timer.then(timer.at_ms)
         timer.then(timer.at_ms)
-    assert told == ["soon at 10", "late at 20"]
+    assert notified == ["soon at 10", "late at 20"]
 
 
-def test_an_error_of_ours_in_the_pool_is_told_as_it_was() -> None:
+def test_an_error_of_ours_in_the_pool_is_reported_as_it_was() -> None:
     """Whoever reads of it is to see what broke, and not what its answer could not be read as."""
     [submit] = sync_in_pool("sync", [("a", [DirSync(CrashableFs(), "/")])], lambda done, now_ms: [])
     assert isinstance(submit, Submit)
@@ -343,16 +343,16 @@ def test_a_disk_that_hangs_holds_up_no_log_of_another_one() -> None:
     logs = Logs({}, disk={0: True, 1: True})
     for number in range(20):
         logs.opening.add((ID, number))
-    told: list[int] = []
+    notified: list[int] = []
     logs.go()
-    logs.opening.when_done(lambda now_ms: told.append(now_ms) or [], 0)  # type: ignore[func-returns-value]
+    logs.opening.when_done(lambda now_ms: notified.append(now_ms) or [], 0)  # type: ignore[func-returns-value]
     logs.to_the_end()
     assert logs.served == list(range(2, 20))
-    assert told == [], "two are not open"
+    assert notified == [], "two are not open"
     for submit in logs.submits:
         logs.effects += submit.then(submit.work(), 0)
     logs.to_the_end()
-    assert (logs.written, logs.served[18:], told) == ([0, 1], [0, 1], [0])
+    assert (logs.written, logs.served[18:], notified) == ([0, 1], [0, 1], [0])
 
 
 def test_new_logs_of_a_disk_that_hangs_hold_up_nobody_but_who_waits_for_all() -> None:
@@ -360,11 +360,11 @@ def test_new_logs_of_a_disk_that_hangs_hold_up_nobody_but_who_waits_for_all() ->
     logs = Logs({}, unsynced=range(2))
     for number in range(20):
         logs.opening.add((ID, number))
-    told: list[int] = []
+    notified: list[int] = []
     logs.go()
-    logs.opening.when_done(lambda now_ms: told.append(now_ms) or [], 0)  # type: ignore[func-returns-value]
+    logs.opening.when_done(lambda now_ms: notified.append(now_ms) or [], 0)  # type: ignore[func-returns-value]
     logs.to_the_end()
-    assert (logs.served, told) == (list(range(2, 20)), [])
+    assert (logs.served, notified) == (list(range(2, 20)), [])
     assert [job.key[1] for job in logs.opening.stop()] == [0, 1]
 
 
@@ -411,7 +411,7 @@ def test_a_disk_that_hangs_holds_nobody_up_once_another_one_of_those_that_take_l
     assert sorted(logs.served) == [number for number in range(20) if number not in hanging]
 
 
-def test_a_log_that_is_set_aside_is_not_begun_once_more_nor_is_its_successor_in_that_place() -> (
+def test_a_log_that_is_suspended_is_not_begun_once_more_nor_is_its_successor_in_that_place() -> (
     None
 ):
     """It is added again with each change of its metadata; and its topic may be deleted, and made again."""
@@ -432,35 +432,35 @@ def test_a_log_that_is_set_aside_is_not_begun_once_more_nor_is_its_successor_in_
     assert logs.served == [1, 0, 0, 0]
 
 
-def test_whoever_waits_for_all_waits_for_a_log_that_is_set_aside() -> None:
+def test_whoever_waits_for_all_waits_for_a_log_that_is_suspended() -> None:
     logs = Logs({0: LONG})
     logs.opening.add((ID, 0))
     logs.opening.add((ID, 1))
     logs.go()
-    told: list[list[int]] = []
-    logs.opening.when_done(lambda now_ms: told.append(list(logs.served)) or [], 0)  # type: ignore[func-returns-value]
+    notified: list[list[int]] = []
+    logs.opening.when_done(lambda now_ms: notified.append(list(logs.served)) or [], 0)  # type: ignore[func-returns-value]
     for turn in logs.turns():
         if turn == 20:
             logs.opening.prefer((ID, 1))
         if turn == 30:
             assert logs.served == [1]
-            logs.opening.when_done(lambda now_ms: told.append(list(logs.served)) or [], 0)  # type: ignore[func-returns-value]
-            assert told == []
-    assert told == [[1, 0], [1, 0]]
+            logs.opening.when_done(lambda now_ms: notified.append(list(logs.served)) or [], 0)  # type: ignore[func-returns-value]
+            assert notified == []
+    assert notified == [[1, 0], [1, 0]]
 
 
-def test_nobody_is_told_of_a_log_that_is_open_and_not_served_yet() -> None:
+def test_nobody_is_notified_of_a_log_that_is_open_and_not_served_yet() -> None:
     """Another one of its slice goes on."""
     logs = Logs({1: 3})
-    told: list[list[int]] = []
+    notified: list[list[int]] = []
     logs.opening.add((ID, 0))
-    logs.opening.when_done(lambda now_ms: told.append(list(logs.served)) or [], 0)  # type: ignore[func-returns-value]
+    logs.opening.when_done(lambda now_ms: notified.append(list(logs.served)) or [], 0)  # type: ignore[func-returns-value]
     logs.opening.add((ID, 1))
     logs.go().to_the_end()
-    assert told == [[0, 1]]
+    assert notified == [[0, 1]]
 
 
-def test_a_stop_ends_what_is_set_aside_and_what_is_under_way() -> None:
+def test_a_stop_ends_what_is_suspended_and_what_is_under_way() -> None:
     logs = Logs({0: LONG, 1: LONG}, disk={2: True})
     for number in range(3):
         logs.opening.add((ID, number), Urgency.ASKED_FOR)

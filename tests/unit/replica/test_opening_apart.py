@@ -121,11 +121,11 @@ def test_a_log_that_was_held_for_a_directory_is_opened_where_it_is_to_be_once_th
 
 def test_whoever_waits_for_all_waits_for_what_is_held(logs: Logs) -> None:
     logs.add(range(200))
-    told: list[int] = []
-    logs.opening.when_done(lambda now_ms: told.append(now_ms) or [], 0)  # type: ignore[func-returns-value]
-    assert told == []
+    notified: list[int] = []
+    logs.opening.when_done(lambda now_ms: notified.append(now_ms) or [], 0)  # type: ignore[func-returns-value]
+    assert notified == []
     logs.answers()
-    assert told == [0]
+    assert notified == [0]
 
 
 def test_a_stop_forgets_what_is_held(logs: Logs) -> None:
@@ -137,7 +137,7 @@ def test_a_stop_forgets_what_is_held(logs: Logs) -> None:
     assert len(logs.begun) == begun
 
 
-def test_a_step_looks_at_a_few_logs_of_a_directory_that_hangs_and_not_at_all_of_them() -> None:
+def test_a_step_checks_a_few_logs_of_a_directory_that_hangs_and_not_all_of_them() -> None:
     """Ten thousand wait for it when it is found to be behind."""
     logs = Logs(waits=True, syncs=False)
     logs.disks.append("/c")

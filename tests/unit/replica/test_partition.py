@@ -143,7 +143,7 @@ def test_the_slowest_member_of_the_isr_holds_the_watermark() -> None:
     assert log_of(p).high_watermark == 10
 
 
-def test_a_stranger_does_not_move_the_watermark() -> None:
+def test_an_unknown_replica_does_not_move_the_watermark() -> None:
     p = partition(isr=(1, 2))
     append(p, 10)
     p.follower_fetched(7, 10, 0)
@@ -162,7 +162,7 @@ def test_what_a_follower_said_in_another_epoch_does_not_count() -> None:
     assert log_of(p).high_watermark == 8
 
 
-def test_what_a_stranger_said_does_not_count_when_it_becomes_a_replica() -> None:
+def test_what_an_unknown_replica_said_does_not_count_when_it_becomes_a_replica() -> None:
     p = partition(isr=(1, 2))
     append(p, 10)
     p.follower_fetched(7, 10, 0)
@@ -203,7 +203,7 @@ def test_a_topic_that_asks_for_more_than_its_replicas_asks_for_all_of_them(
     assert code(p.append(batch(), acks=ACKS_ALL, now_ms=0)) == Code.NOT_ENOUGH_REPLICAS
 
 
-def test_acks_all_is_told_when_the_isr_fell_after_the_append() -> None:
+def test_acks_all_is_notified_when_the_isr_fell_after_the_append() -> None:
     p = partition(isr=(1, 2))
     log_of(p).config = TopicConfig(min_insync_replicas=2)
     append(p, acks=ACKS_ALL)
@@ -242,7 +242,7 @@ def test_a_topic_that_asks_to_be_flushed_every_few_records_is() -> None:
 # ------------------------------------------------------------------------------------------ read
 
 
-def test_a_read_gives_whole_batches_and_the_three_offsets() -> None:
+def test_a_read_gives_complete_batches_and_the_three_offsets() -> None:
     p = partition()
     append(p, 2)
     append(p, 3)
@@ -320,7 +320,7 @@ def test_a_client_with_another_epoch_is_fenced(epoch: int, expected: Code) -> No
     assert isinstance(read(p, 0, leader_epoch=3), Local)
 
 
-def test_an_old_epoch_is_fenced_before_it_is_told_that_we_do_not_lead() -> None:
+def test_an_old_epoch_is_fenced_before_it_learns_that_we_do_not_lead() -> None:
     p = partition(leader_id=2, isr=(2, 1), leader_epoch=3)
     assert code(read(p, 0, leader_epoch=2)) == Code.FENCED_LEADER_EPOCH
     assert code(read(p, 0, leader_epoch=3)) == Code.NOT_LEADER_OR_FOLLOWER
@@ -355,7 +355,7 @@ def test_where_an_epoch_ends(asked: int, expected: tuple[int, int]) -> None:
     assert history().end_offset_for_epoch(asked) == expected
 
 
-def test_a_reader_whose_epoch_ended_before_its_offset_is_told_where() -> None:
+def test_a_reader_whose_epoch_ended_before_its_offset_learns_where() -> None:
     p = history()
     assert read(p, 7, last_fetched_epoch=3) == Diverging(3, 5, 10, 10, 0)
     assert read(p, 9, last_fetched_epoch=4) == Diverging(3, 5, 10, 10, 0)

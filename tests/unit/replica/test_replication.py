@@ -72,7 +72,7 @@ def behind(index: int) -> Partition:
     return p
 
 
-def test_the_operator_hears_once_of_a_request_that_holds_up_commits_and_of_each_new_one() -> None:
+def test_the_operator_learns_once_of_a_request_that_holds_up_commits_and_of_each_new_one() -> None:
     """What was answered between two looks is no news; what lasts is said, and said anew if it comes back."""
     held_up = lost_and_refused().p
     node = Node(held_up, brokers=held_up.brokers)
@@ -87,7 +87,7 @@ def test_the_operator_hears_once_of_a_request_that_holds_up_commits_and_of_each_
 
 def test_a_look_at_thousands_of_partitions_is_taken_in_slices() -> None:
     """Goal: heartbeats are in time. Method: count whom each turn proposes to leave out of the ISR."""
-    count = 3 * replication._LOOKS_PER_SLICE + 10
+    count = 3 * replication._CHECKS_PER_SLICE + 10
     led = [behind(index) for index in range(count)]
     node = Node(*led)
     node.run(node.replication.start(0))
@@ -97,20 +97,20 @@ def test_a_look_at_thousands_of_partitions_is_taken_in_slices() -> None:
         node.turn()
         proposed.append(sum(p.proposed is not None for p in led))
     steps = [later - before for before, later in pairwise([0, *proposed])]
-    assert max(steps) <= replication._LOOKS_PER_SLICE
+    assert max(steps) <= replication._CHECKS_PER_SLICE
     assert proposed[-1] == count
 
 
 def test_what_a_slice_of_a_look_asks_for_is_asked_for_once() -> None:
     """Else the controller gets each request again with every slice that follows."""
-    node = Node(*[behind(index) for index in range(3 * replication._LOOKS_PER_SLICE)])
+    node = Node(*[behind(index) for index in range(3 * replication._CHECKS_PER_SLICE)])
     node.on_asked = [Warn(line="asked")]
     node.run(node.replication.start(0))
     assert node.look().count("asked") == len(node.asked) == 1
 
 
 def test_a_partition_that_leaves_while_others_are_looked_at_proposes_nothing() -> None:
-    led = [behind(index) for index in range(2 * replication._LOOKS_PER_SLICE)]
+    led = [behind(index) for index in range(2 * replication._CHECKS_PER_SLICE)]
     node = Node(*led)
     node.run(node.replication.start(0))
     node.turn()
@@ -122,7 +122,7 @@ def test_a_partition_that_leaves_while_others_are_looked_at_proposes_nothing() -
 
 
 def test_a_node_that_stops_in_the_middle_of_a_look_ends_it() -> None:
-    led = [behind(index) for index in range(2 * replication._LOOKS_PER_SLICE)]
+    led = [behind(index) for index in range(2 * replication._CHECKS_PER_SLICE)]
     node = Node(*led)
     node.run(node.replication.start(0))
     node.turn()

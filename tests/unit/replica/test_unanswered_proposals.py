@@ -259,7 +259,7 @@ def test_a_request_that_was_answered_leaves_none(code: Code) -> None:
     assert (p.maximal_isr, desk.asked, desk.timers) == ((1,), [], {})
 
 
-def test_an_answer_beside_one_that_is_to_be_asked_again_is_heard() -> None:
+def test_an_answer_beside_one_that_is_to_be_asked_again_counts() -> None:
     desk, ps = Desk(), [proposing(n) for n in range(3)]
     desk.propose(ps[0])
     for p in ps[1:]:

@@ -48,7 +48,7 @@ class Echo:
     """
 
     latest_name = "echo"
-    in_turns: Ticket | None = None
+    sliced_request: Ticket | None = None
 
     def __init__(self, big: Path) -> None:
         self.file = RealFs().open(str(big))
@@ -67,11 +67,11 @@ class Echo:
         ticket = Ticket(connection, bytes(frame))
         if owns_bytes:
             self.owned.append(frame)
-        self.in_turns = None
+        self.sliced_request = None
         if ticket.body.startswith(PRODUCE):
             self.produced.append(ticket)
             if ticket.body.endswith(b"in slices"):
-                self.in_turns = ticket
+                self.sliced_request = ticket
             return []
         command = ticket.body[:1]
         ticket.is_large = command in (b"l", b"f")

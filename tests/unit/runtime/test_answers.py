@@ -198,7 +198,7 @@ def test_whoever_reads_nothing_has_longer_while_one_answer_can_go_on() -> None:
 
 
 def test_whoever_reads_is_not_closed_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firnline.runtime.bounds.answers.READER_BYTES_PER_LOOK", 10)
+    monkeypatch.setattr("firnline.runtime.bounds.answers.READER_BYTES_PER_CHECK", 10)
     world = World()
     a, c = map(world.peer, "ac")
     a.response_memory.unsent(1200)

@@ -44,7 +44,7 @@ def test_a_replica_whose_answer_waits_to_begin_does_when_brokers_have_room_again
     assert world.went_on == ["f2"]
 
 
-def test_clients_and_who_says_that_it_is_a_replica_are_let_in_in_turns() -> None:
+def test_clients_and_who_says_that_it_is_a_replica_are_let_in_alternately() -> None:
     """Anybody may say so: a flood of them would have kept each large answer of clients waiting for ever."""
     world = World()
     full, one, client = map(world.peer, ["full", "one", "client"])

@@ -126,18 +126,18 @@ def test_what_was_read_once_is_sent_even_if_memory_was_too_short_to_keep_it(
     """Otherwise an answer would be read again and again, and never leave."""
     monkeypatch.setattr(real_disk, "in_memory", lambda fd, position, size: False)
     part, found, effects = part_of(tmp_path / "file"), Pages(), []
-    told: list[str] = []
+    notified: list[str] = []
 
     def here(at: int) -> bool:
         rest = FileSlice(part.file, at, part.size_bytes - at)
-        return found.are_here(rest, 4096, effects.extend, lambda: told.append("go on"))
+        return found.are_here(rest, 4096, effects.extend, lambda: notified.append("go on"))
 
     assert not here(0)
     assert not here(0), "not before the disk has done it"
     [submit] = effects
     assert isinstance(submit, Submit)
     done: Effects = submit.then(submit.work(), 0)
-    assert (done, told) == ([], ["go on"])
+    assert (done, notified) == ([], ["go on"])
     assert here(0)
     assert here(4095)
     assert not here(4096)

@@ -101,7 +101,7 @@ def test_a_group_that_is_not_wanted_ends_the_round(ground: Ground, log: Log) -> 
     assert len(rows(log)) == 40
 
 
-def test_damage_is_told_as_damage_with_its_place(ground: Ground, log: Log) -> None:
+def test_damage_is_reported_as_damage_with_its_place(ground: Ground, log: Log) -> None:
     path = Path(log.closed_segments()[0].stem_path + ".log")
     data = bytearray(path.read_bytes())
     data[80] ^= 1
@@ -135,7 +135,7 @@ def goes_on(ground: Ground, log: Log) -> bool:
 
 def test_the_death_of_the_process_costs_its_round_alone(ground: Ground, log: Log) -> None:
     """The operator is told the same each time, and so once: no process id, no time."""
-    before, told = files(log), []
+    before, reported = files(log), []
     for _ in range(2):
 
         def on_group(group: CleanedGroup, now_ms: int) -> Effects | None:
@@ -145,11 +145,11 @@ def test_the_death_of_the_process_costs_its_round_alone(ground: Ground, log: Log
 
         found = ground.run(job_of(log), on_group)
         assert isinstance(found, StorageError)
-        told.append(str(found))
+        reported.append(str(found))
         assert files(log) == before
-    assert told[0] == told[1]
+    assert reported[0] == reported[1]
     for part in ("ended early", log.path, "SIGKILL", "log.cleaner.dedupe.buffer.size", "again"):
-        assert part in told[0]
+        assert part in reported[0]
     assert goes_on(ground, log)
 
 
@@ -179,7 +179,7 @@ def with_memory_limit(monkeypatch: pytest.MonkeyPatch, size_bytes: int) -> None:
     monkeypatch.setattr(compactors, "_COMMAND", ["sh", "-c", command, "sh", *compactors._COMMAND])
 
 
-def test_a_table_for_which_there_is_no_memory_is_told_with_the_setting(
+def test_a_table_for_which_there_is_no_memory_is_reported_with_the_setting(
     ground: Ground, log: Log, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = files(log)
@@ -296,7 +296,7 @@ def test_a_process_that_never_reads_its_job_is_given_up(
     assert not ground.compactors._rounds
 
 
-def test_a_large_job_arrives_whole(ground: Ground, log: Log) -> None:
+def test_a_large_job_arrives_in_full(ground: Ground, log: Log) -> None:
     cuts = log.compaction.cuts
     job = job_of(log)._replace(last_batches=tuple((n, n, 0) for n in range(20_000)))
     done = ground.run(job, lambda group, now: log.compaction.put(group, cuts, now))
@@ -349,7 +349,7 @@ def test_a_node_stops_beside_a_process_that_cannot_be_ended(
     assert took_s < 10
 
 
-def test_a_process_that_no_signal_ends_is_told_before_it_ends(
+def test_a_process_that_no_signal_ends_is_reported_before_it_ends(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits for a disk that hangs, and so do all rounds; nobody would have known why."""

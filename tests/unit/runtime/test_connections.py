@@ -173,28 +173,28 @@ class Paper:
         self._counted.remove(self)
 
 
-def looks_of(counted: Connections) -> list[str]:
+def checks_of(counted: Connections) -> list[str]:
     """Note each address whose connections are looked through from now on."""
-    looks: list[str] = []
+    checks: list[str] = []
     remember = counted._remember
 
     def noting(address: str) -> None:
-        looks.append(address)
+        checks.append(address)
         remember(address)
 
     counted._remember = noting  # type: ignore[method-assign]
-    return looks
+    return checks
 
 
 def test_ten_thousand_idle_connections_make_room_without_being_looked_through_each_time() -> None:
     """Goal: a flood of new ones costs little each. Method: those looked at are counted, not timed."""
     counted = Connections(lambda: Limits(10_000))
     papers = [Paper(counted, "flood", number) for number in range(10_000)]
-    looks = looks_of(counted)
+    checks = checks_of(counted)
     for number in range(1_000):
         assert counted.admit("flood")
         papers.append(Paper(counted, "flood", 10_000 + number))
-    assert len(looks) <= 5
+    assert len(checks) <= 5
     assert [paper.is_idle for paper in papers] == [False] * 1_000 + [True] * 10_000
 
 
@@ -205,9 +205,9 @@ def test_who_knocks_without_a_pause_does_not_have_ten_thousand_busy_ones_looked_
     counted = Connections(lambda: Limits(10_000))
     for number in range(10_000):
         Paper(counted, "flood", number).is_idle = False
-    looks = looks_of(counted)
+    checks = checks_of(counted)
     assert not any(counted.admit("flood") for _ in range(1_000))
-    assert 1 <= len(looks) <= 200
+    assert 1 <= len(checks) <= 200
     assert counted.admit("another")
 
 

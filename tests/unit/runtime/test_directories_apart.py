@@ -107,9 +107,9 @@ def test_a_directory_within_another_one_or_beside_it_with_a_longer_name_is_one_o
     ]
 
 
-def flush_of(*files: OnDisk, told: list[Any]) -> Flush:
+def flush_of(*files: OnDisk, notified: list[Any]) -> Flush:
     some: Any = list(files)
-    return Flush(files=some, then=lambda problem, now_ms: told.append(problem) or [])  # type: ignore[func-returns-value]
+    return Flush(files=some, then=lambda problem, now_ms: notified.append(problem) or [])  # type: ignore[func-returns-value]
 
 
 @pytest.fixture
@@ -126,28 +126,28 @@ def test_what_is_acknowledged_in_one_directory_does_not_wait_for_a_sync_in_anoth
     hung: Disk, turns: Turning
 ) -> None:
     flushes = groups(turns)
-    told: list[Any] = []
-    flushes.add(flush_of(OnDisk("/a/t-0/0.log", hung), told=[]))
-    flushes.add(flush_of(OnDisk("/b/t-1/0.log"), told=told))
-    turns.until(lambda: bool(told), DEADLINE_S / 2)
-    assert told == [None]
+    notified: list[Any] = []
+    flushes.add(flush_of(OnDisk("/a/t-0/0.log", hung), notified=[]))
+    flushes.add(flush_of(OnDisk("/b/t-1/0.log"), notified=notified))
+    turns.until(lambda: bool(notified), DEADLINE_S / 2)
+    assert notified == [None]
     hung.answers.set()
     assert flushes.close(time.monotonic() + DEADLINE_S)
 
 
 @pytest.mark.parametrize("errors", [(None, None), ("EMFILE", None), ("EMFILE", "EIO")])
-def test_who_waits_for_files_in_two_directories_is_told_once_and_of_what_is_worst(
+def test_who_waits_for_files_in_two_directories_is_notified_once_and_of_what_is_worst(
     hung: Disk, turns: Turning, errors: tuple[str | None, str | None]
 ) -> None:
     flushes = groups(turns)
-    told: list[Any] = []
+    notified: list[Any] = []
     files = OnDisk("/a/t-0/0.log", hung, errors[0]), OnDisk("/b/t-1/0.log", None, errors[1])
-    flushes.add(flush_of(*files, told=told))
+    flushes.add(flush_of(*files, notified=notified))
     turns.until(lambda: bool(turns.flushed))
-    assert told == [], "one of them is not on disk"
+    assert notified == [], "one of them is not on disk"
     hung.answers.set()
-    turns.until(lambda: bool(told))
-    [problem] = told
+    turns.until(lambda: bool(notified))
+    [problem] = notified
     assert (problem and problem.facts["error"]) == (errors[1] or errors[0])
     assert flushes.close(time.monotonic() + DEADLINE_S)
 

@@ -129,13 +129,13 @@ def test_a_large_file_is_closed_by_a_thread_whoever_held_it_last(
     closed: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
     close = os.close
 
-    def told(fd: int) -> None:
+    def reported(fd: int) -> None:
         closed.put((fd, threading.current_thread().name))
         close(fd)
 
     close_off_the_loop()
     close_off_the_loop()
-    monkeypatch.setattr(os, "close", told)
+    monkeypatch.setattr(os, "close", reported)
     fs = RealFs()
     for size, expected in ((1000, "MainThread"), (2 * MIB, "firnline-close")):
         file = fs.open(f"{root}/a", create=True)

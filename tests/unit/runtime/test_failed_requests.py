@@ -104,14 +104,14 @@ def test_an_answer_that_fails_in_a_later_step_costs_one_connection(
         assert read_frame(good) == b"e-still-here"
     assert node.runtime.failure is None
     assert node.runtime.failed_requests.counts == {"clumsy": 1}
-    (told,) = [r for r in caplog.records if r.levelno == logging.ERROR]
-    line = told.getMessage()
+    (reported,) = [r for r in caplog.records if r.levelno == logging.ERROR]
+    line = reported.getMessage()
     assert "clumsy version 2 of client 'a client \\x1b[2Jcc" in line
     assert len(line) < 600
-    assert told.exc_info is not None
+    assert reported.exc_info is not None
 
 
-def test_a_peer_that_asks_for_others_hears_of_it_and_stays(node: Running) -> None:
+def test_a_peer_that_asks_for_others_learns_of_it_and_stays(node: Running) -> None:
     with node.connect() as broker:
         for request in (b"o envelope", b"e-still-here"):
             broker.sendall(frame(request))
@@ -133,7 +133,7 @@ def test_those_who_are_answered_in_the_same_step_are_answered(node: Running) -> 
     assert node.runtime.failure is None
 
 
-def test_a_thousand_failures_are_counted_and_told_once_a_second(
+def test_a_thousand_failures_are_counted_and_reported_once_a_second(
     node: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     context = SimpleNamespace(api_version=3, client_id=None)

@@ -153,23 +153,23 @@ def opened(path: Path) -> RealFile:
 @pytest.mark.parametrize(
     "serve", [serve_syncs_python, pytest.param("compiled", marks=needs_native)]
 )
-def test_what_a_thread_syncs_and_what_it_cannot_is_told(
+def test_what_a_thread_syncs_and_what_it_cannot_is_reported(
     serve: Any, tmp_path: Path, turns: Turning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if serve == "compiled":
         serve = native.serve_syncs
     monkeypatch.setattr(sync_threads, "serve_syncs", serve)
-    told: dict[int, int] = {}
-    threads = sync_threads.SyncThreads(turns.loop, told.__setitem__)
+    notified: dict[int, int] = {}
+    threads = sync_threads.SyncThreads(turns.loop, notified.__setitem__)
     file = opened(tmp_path / "file")
     reading, writing = os.pipe()
     for number in range(1000):
         threads.sync(file.fileno(), number)
     threads.sync(writing, 1000)  # a pipe cannot be synced
     threads.sync(987_654, 1001)
-    turns.until(lambda: len(told) == 1002)
-    assert {told[number] for number in range(1000)} == {0}
-    assert (told[1000], told[1001]) == (errno.EINVAL, errno.EBADF)
+    turns.until(lambda: len(notified) == 1002)
+    assert {notified[number] for number in range(1000)} == {0}
+    assert (notified[1000], notified[1001]) == (errno.EINVAL, errno.EBADF)
     assert len(threads._threads) == SYNC_THREADS
     assert threads.close(time.monotonic() + DEADLINE_S)
     os.close(reading)
@@ -252,17 +252,17 @@ def test_a_file_that_a_disk_holds_for_ever_keeps_no_node_from_its_end(
     assert not group.close(time.monotonic() + 0.1)
 
 
-def test_flushes_that_end_together_are_told_a_few_milliseconds_at_a_time(
+def test_flushes_that_end_together_are_reported_a_few_milliseconds_at_a_time(
     tmp_path: Path, turns: Turning
 ) -> None:
     """Each renames a file, perhaps, or completes requests: hundreds of them are no one step."""
     group = group_of(turns)
     file = opened(tmp_path / "file")
-    told: list[float] = []
+    notified: list[float] = []
 
     def slow(error: object, now_ms: int) -> list[Any]:
         time.sleep(0.001)
-        told.append(time.monotonic())
+        notified.append(time.monotonic())
         return []
 
     for _ in range(20):
@@ -270,10 +270,10 @@ def test_flushes_that_end_together_are_told_a_few_milliseconds_at_a_time(
     between: list[int] = []
 
     def look() -> None:
-        between.append(len(told))
+        between.append(len(notified))
         turns.loop.call_soon(look)
 
     turns.loop.call_soon(look)
-    turns.until(lambda: len(told) == 20)
+    turns.until(lambda: len(notified) == 20)
     assert len({count for count in between if 0 < count < 20}) >= 3
     assert group.close(time.monotonic() + DEADLINE_S)

@@ -11,7 +11,7 @@ import pytest
 from firnline.api.context import RequestContext
 from firnline.base.units import MIB
 from firnline.protocol.schema import Message, Struct, f
-from firnline.runtime.bounds.freeing import LOOKS_MAX, ROWS_PER_PORTION, Freeing
+from firnline.runtime.bounds.freeing import CHECKS_MAX, ROWS_PER_PORTION, Freeing
 from tests.unit.runtime.test_answers import Loop, World
 
 MANY = 10 * ROWS_PER_PORTION
@@ -36,10 +36,10 @@ class Node:
     def __init__(self) -> None:
         self.loop = Loop()
         self.freed = 0
-        self.freeing = Freeing(self.loop, self._told)  # type: ignore[arg-type]
+        self.freeing = Freeing(self.loop, self._reported)  # type: ignore[arg-type]
         self.alive = 0
 
-    def _told(self) -> None:
+    def _reported(self) -> None:
         self.freed += 1
 
     def leaves(self, count: int) -> list[Any]:
@@ -132,7 +132,7 @@ def test_a_container_that_a_waiter_still_has_is_left_alone_and_freed_when_it_has
     assert node.alive == 0
 
 
-def test_the_rows_that_somebody_has_are_whole(node: Node) -> None:
+def test_the_rows_that_somebody_has_are_complete(node: Node) -> None:
     """One of them is remembered, as a member of a group or a session may be: nothing of it changes."""
     tree = Tree(branches=[Branch(leaves=node.leaves(100)) for _ in range(50)])
     mine = tree.branches[7]
@@ -146,7 +146,7 @@ def test_the_rows_that_somebody_has_are_whole(node: Node) -> None:
 def test_what_is_held_for_ever_is_let_go_of_in_the_end(node: Node) -> None:
     rows = node.leaves(MANY)
     over(node, rows)
-    for _ in range(LOOKS_MAX + 2):
+    for _ in range(CHECKS_MAX + 2):
         node.turns()
         node.loop.seconds(1)
     assert not node.freeing.is_busy
@@ -280,15 +280,15 @@ def test_young_objects_are_looked_at_while_more_is_freed_than_made(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The collector counts what is made less what is freed: it would go over all of it at the end."""
-    looks: list[int] = []
-    monkeypatch.setattr("firnline.runtime.bounds.freeing.gc.collect", looks.append)
+    collections: list[int] = []
+    monkeypatch.setattr("firnline.runtime.bounds.freeing.gc.collect", collections.append)
     kept = node.freeing.begin()
     node.loop.seconds(3)
-    assert looks == [], "it is off while metadata is loaded"
+    assert collections == [], "it is off while metadata is loaded"
     gc.enable()
     node.loop.seconds(3)
     gc.disable()
-    assert looks == [1, 1, 1]
+    assert collections == [1, 1, 1]
     node.freeing.end(kept, 0)
     node.loop.seconds(2)
     assert node.loop.timers == [], "an idle node has no such timer"

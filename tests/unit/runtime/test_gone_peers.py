@@ -123,7 +123,7 @@ def test_a_thousand_that_ask_for_a_long_wait_and_hang_up_leave_nothing(node: Run
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def test_who_ends_its_side_hears_an_answer_that_comes_soon(node: Running) -> None:
+def test_who_ends_its_side_receives_an_answer_that_comes_soon(node: Running) -> None:
     """As Kafka: the end is looked at when the answer has left. What waits long says so (`when_gone`)."""
     with node.connect() as sock:
         sock.sendall(frame(b"h-a sync of the disk"))
@@ -137,7 +137,7 @@ def test_who_ends_its_side_hears_an_answer_that_comes_soon(node: Running) -> Non
         assert is_closed(sock)
 
 
-def test_who_ends_its_side_and_hears_nothing_is_dropped_in_time(node: Running) -> None:
+def test_who_ends_its_side_and_receives_nothing_is_dropped_in_time(node: Running) -> None:
     with node.connect() as sock, node.connect() as patient:
         for each in (sock, patient):
             each.sendall(frame(b"h-wait for a group"))
@@ -183,7 +183,7 @@ def test_a_wait_that_is_given_up_needs_no_garbage_collector(node: Running) -> No
 
 @pytest.mark.parametrize("act", ["asks", "ends its side"])
 @pytest.mark.parametrize("are_cold", [False, True])
-def test_an_answer_leaves_whole_whatever_its_peer_did_a_moment_before(
+def test_an_answer_leaves_in_full_whatever_its_peer_did_a_moment_before(
     node: Running, act: str, are_cold: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its peer asks the next thing, or ends its side, and that is told after the answer was taken up, and

@@ -81,7 +81,7 @@ def came_bytes(node: Running) -> int:
 def look(node: Running, times: int) -> None:
     """Let so many seconds pass, as far as slow senders are concerned."""
     for _ in range(times):
-        node.on_loop(node.runtime.incoming._look)
+        node.on_loop(node.runtime.incoming._check)
 
 
 def echoes(sock: socket.socket, body: bytes = b"e-small-one") -> bool:
@@ -118,14 +118,14 @@ def test_who_sends_a_large_request_gets_through_a_flood_of_unfinished_ones(small
     sock = unfinished(small, LIMIT, host=FRIEND, less=LIMIT)
     body = b"e" * LIMIT
     sock.setblocking(False)
-    sent, looks = 0, 0
+    sent, checks = 0, 0
     deadline = time.monotonic() + 20
     while sent < LIMIT:
         assert time.monotonic() < deadline
         try:
             sent += sock.send(body[sent:])
         except BlockingIOError:
-            looks += 1
+            checks += 1
             look(small, 1)
     sock.settimeout(20)
     assert read_frame(sock) == body

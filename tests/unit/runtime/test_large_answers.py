@@ -48,8 +48,8 @@ def test_an_answer_of_many_parts_is_sent_in_several_steps(
         node.on_loop(answer)
         other.sendall(frame(b"e-elsewhere"))
         assert read_frame(other) == b"e-elsewhere"
-        whole = bytes(range(8)) * 1000 if many == b"m" else bytes(range(256)) * (4 << 12)
-        assert read_frame(sock) == whole
+        complete = bytes(range(8)) * 1000 if many == b"m" else bytes(range(256)) * (4 << 12)
+        assert read_frame(sock) == complete
         sock.sendall(frame(b"e-after it"))
         assert read_frame(sock) == b"e-after it"
     assert left[0] > 0

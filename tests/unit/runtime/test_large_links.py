@@ -54,7 +54,7 @@ def test_a_large_request_leaves_in_the_bytes_that_it_is_made_of(
 ) -> None:
     """Goal: what a broker forwards is not copied whole. Method: what sending allocates; others follow it."""
     bodies = [b"1" * (5 << 20), b"2", b"3" * (5 << 20)]
-    heard: list[bytes] = []
+    received: list[bytes] = []
     go = threading.Event()
 
     def script(peer: Peering) -> None:
@@ -62,7 +62,7 @@ def test_a_large_request_leaves_in_the_bytes_that_it_is_made_of(
         assert go.wait(20)
         for _ in bodies:
             header, request = peer.take()
-            heard.append(request.request_data)
+            received.append(request.request_data)
             answer = EnvelopeResponse(response_data=b"").write(0)
             peer.frame(struct.pack(">ib", header.correlation_id, 0) + answer)
 
@@ -79,7 +79,7 @@ def test_a_large_request_leaves_in_the_bytes_that_it_is_made_of(
     assert most_bytes < 1 << 20
     go.set()
     asker.until_answered()
-    assert heard == bodies
+    assert received == bodies
 
 
 def fetched(correlation_id: int) -> bytes:
@@ -183,7 +183,7 @@ def test_a_large_request_does_not_end_with_a_part_of_nothing() -> None:
         acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[data])]
     )
     parts = encode_request_in_parts(request, version=8, correlation_id=1, client_id="c")
-    whole = encode_request(request, version=8, correlation_id=1, client_id="c")
+    complete = encode_request(request, version=8, correlation_id=1, client_id="c")
     assert len(parts) > 1
     assert all(parts)
-    assert b"".join(parts) == whole
+    assert b"".join(parts) == complete

@@ -27,7 +27,7 @@ from firnline.runtime.poll import PollLoop
 from tests.peers.ports import free_ports
 
 FRAME_LIMIT = 3 << 20
-BEAT = 63
+HEARTBEAT = 63
 
 
 class Idle:
@@ -48,10 +48,10 @@ class Asker:
     def ask(self, port: int, request: Any = None, **options: Any) -> None:
         self._wanted += 1
         peer = Peer(2, options.pop("host", "127.0.0.1"), port)
-        given: dict[str, Any] = {"timeout_ms": 20_000, "then": self._heard, **options}
-        self.runtime.execute([Send(peer=peer, request=request or beat(0), **given)])
+        given: dict[str, Any] = {"timeout_ms": 20_000, "then": self._received, **options}
+        self.runtime.execute([Send(peer=peer, request=request or heartbeat(0), **given)])
 
-    def _heard(self, answer: Any, now_ms: int) -> list[Any]:
+    def _received(self, answer: Any, now_ms: int) -> list[Any]:
         self.answers.append(answer)
         if len(self.answers) == self._wanted:
             self.loop.stop()
@@ -68,7 +68,7 @@ class Asker:
         return found
 
 
-def beat(offset: int) -> BrokerHeartbeatRequest:
+def heartbeat(offset: int) -> BrokerHeartbeatRequest:
     return BrokerHeartbeatRequest(broker_id=1, broker_epoch=5, current_metadata_offset=offset)
 
 
@@ -99,7 +99,7 @@ class Peering:
             data += piece
         return data
 
-    def greet(self, highest: int = 2, key: int = BEAT) -> None:
+    def greet(self, highest: int = 2, key: int = HEARTBEAT) -> None:
         """Answer ApiVersions: this peer serves BrokerHeartbeat up to `highest`, and nothing else."""
         header, _ = self.take()
         assert header.request_api_key == 18
@@ -208,7 +208,7 @@ def test_many_requests_go_out_before_the_first_answer_and_come_back_in_order(
 
     peer = play(script)
     for offset in range(5):
-        asker.ask(peer.port, beat(offset))
+        asker.ask(peer.port, heartbeat(offset))
     answers = asker.until_answered()
     assert offsets == [0, 1, 2, 3, 4]
     assert [answer.is_fenced for answer in answers] == [False, True, False, True, False]
@@ -288,7 +288,7 @@ def test_channels_do_not_wait_for_each_other(asker: Asker, play: Callable[..., S
     assert isinstance(answer, BrokerHeartbeatResponse)
 
 
-def test_nobody_listening_is_told_at_once(asker: Asker) -> None:
+def test_nobody_listening_is_reported_at_once(asker: Asker) -> None:
     (port,) = free_ports(1)
     asker.ask(port)
     asker.ask(port)
@@ -345,8 +345,8 @@ def test_an_answer_cut_off_in_the_middle_is_no_answer(
     def script(peer: Peering) -> None:
         peer.greet()
         header, _ = peer.take()
-        whole = peer.encoded(header)
-        peer.sock.sendall(struct.pack(">i", len(whole)) + whole[:-3])
+        complete = peer.encoded(header)
+        peer.sock.sendall(struct.pack(">i", len(complete)) + complete[:-3])
 
     asker.ask(play(script).port)
     asker.ask(asker_port := play(polite).port)
@@ -439,8 +439,8 @@ def test_an_answer_nobody_asked_for_ends_the_connection(
     def script(peer: Peering) -> None:
         peer.greet()
         header, _ = peer.take()
-        whole = peer.encoded(header)
-        peer.sock.sendall((struct.pack(">i", len(whole)) + whole) * 2)
+        complete = peer.encoded(header)
+        peer.sock.sendall((struct.pack(">i", len(complete)) + complete) * 2)
 
     port = play(script).port
     asker.ask(port)
@@ -491,7 +491,7 @@ def test_a_peer_that_does_not_read_costs_one_connection(
 
     port = play(script).port
     for _ in range(40):
-        asker.ask(port, beat(0), then=asker._heard)
+        asker.ask(port, heartbeat(0), then=asker._received)
         (link,) = asker.runtime.links._links.values()
         # Grow the request: 100,000 directories that failed.
         asked: Any = link._waiting[-1].effect.request
@@ -514,15 +514,15 @@ def test_what_waits_for_one_peer_is_bounded(
 
 def test_a_continuation_may_ask_again(asker: Asker, play: Callable[..., Scripted]) -> None:
     peer = play(polite)
-    heard: list[int] = []
+    received: list[int] = []
 
     def again(answer: Any, now_ms: int) -> list[Any]:
-        heard.append(1)
-        if len(heard) < 50:
+        received.append(1)
+        if len(received) < 50:
             return [
                 Send(
                     peer=Peer(2, "127.0.0.1", peer.port),
-                    request=beat(0),
+                    request=heartbeat(0),
                     timeout_ms=9_000,
                     then=again,
                 )
@@ -533,7 +533,7 @@ def test_a_continuation_may_ask_again(asker: Asker, play: Callable[..., Scripted
     asker.ask(peer.port, then=again)
     asker._wanted = 0
     asker.until_answered()
-    assert len(heard) == 50
+    assert len(received) == 50
     assert peer.accepted == 1
 
 
@@ -573,7 +573,9 @@ def test_a_name_is_looked_up_beside_the_loop(
     assert threads == ["firnline-names-0"]
 
 
-def test_a_name_that_is_not_found_is_told(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_not_found_is_reported(
+    asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def look_up(host: str, port: int, **_: Any) -> list[Any]:
         raise socket.gaierror(-2, "Name or service not known")
 
@@ -583,5 +585,7 @@ def test_a_name_that_is_not_found_is_told(asker: Asker, monkeypatch: pytest.Monk
 
 
 def test_the_client_id_and_the_header_are_those_of_the_version() -> None:
-    frame = encode_request(beat(1), version=0, correlation_id=3, client_id="node-7")
-    assert frame[4:] == struct.pack(">hhih", 63, 0, 3, 6) + b"node-7" + b"\0" + beat(1).write(0)
+    frame = encode_request(heartbeat(1), version=0, correlation_id=3, client_id="node-7")
+    assert frame[4:] == struct.pack(">hhih", 63, 0, 3, 6) + b"node-7" + b"\0" + heartbeat(1).write(
+        0
+    )

@@ -78,7 +78,7 @@ def test_a_request_without_an_answer_does_not_stop_the_next(node: Running) -> No
         assert read_frame(sock) == b"e-answered"
 
 
-def test_large_requests_and_file_answers_arrive_whole(node: Running) -> None:
+def test_large_requests_and_file_answers_arrive_in_full(node: Running) -> None:
     body = b"e" + bytes(range(256)) * 12_000
     with node.connect() as sock:
         for _ in range(3):
@@ -357,8 +357,8 @@ def test_a_client_has_so_many_open_requests_and_no_more(node: Running) -> None:
         assert len(tickets) == OPEN_REQUESTS_MAX
         reply(node, *tickets)
         reply(node, *produced(node, OPEN_REQUESTS_MAX + 5)[OPEN_REQUESTS_MAX:])
-        told = [read_frame(sock) for _ in range(OPEN_REQUESTS_MAX + 5)]
-        assert told == [PRODUCE + bytes([n]) for n in range(OPEN_REQUESTS_MAX + 5)]
+        reported = [read_frame(sock) for _ in range(OPEN_REQUESTS_MAX + 5)]
+        assert reported == [PRODUCE + bytes([n]) for n in range(OPEN_REQUESTS_MAX + 5)]
 
 
 def test_a_client_that_leaves_while_its_records_wait_is_no_trouble(node: Running) -> None:
@@ -412,5 +412,5 @@ def test_an_answer_does_not_overtake_what_is_left_of_the_one_before_it(node: Run
             node.runtime.execute([Reply(context=tickets[large], message=1)])
 
         node.on_loop(all_of_them)
-        whole = b"".join(frame(each.body) for each in tickets)
-        assert bytes(begun) + read_exactly(sock, len(whole) - len(begun)) == whole
+        complete = b"".join(frame(each.body) for each in tickets)
+        assert bytes(begun) + read_exactly(sock, len(complete) - len(begun)) == complete

@@ -80,12 +80,12 @@ def test_others_have_their_turn_between_the_results_of_threads(runtime: Runtime)
     for _ in range(5):
         runtime._doorbell.ring(synced, None)
 
-    def beat() -> None:
+    def heartbeat() -> None:
         done.append("heartbeat")
         if done.count("log") < 5:
-            runtime.loop.call_soon(beat)
+            runtime.loop.call_soon(heartbeat)
 
-    runtime.loop.call_soon(beat)
+    runtime.loop.call_soon(heartbeat)
     run(runtime, 20.0)
     first, last = done.index("log"), len(done) - done[::-1].index("log")
     assert "heartbeat" in done[first:last]
@@ -112,7 +112,9 @@ def test_a_call_of_the_loop_is_counted(runtime: Runtime) -> None:
     assert run(runtime, 0.001)["a name of its own"] >= LONG_S
 
 
-def test_a_step_that_waited_for_the_cpu_is_told_from_one_that_worked(runtime: Runtime) -> None:
+def test_a_step_that_waited_for_the_cpu_is_distinguished_from_one_that_worked(
+    runtime: Runtime,
+) -> None:
     def work(*_: Any) -> list[Any]:
         until = time.thread_time() + LONG_S
         while time.thread_time() < until:

@@ -130,7 +130,7 @@ def test_an_answer_in_the_socket_has_the_records_that_were_there_or_ends(
     assert rest_of(ask(node, wanted), 4 + len(after))[4:] == after
 
 
-def test_an_answer_below_the_cut_is_sent_whole(node: Running, log: Log) -> None:
+def test_an_answer_below_the_cut_is_sent_in_full(node: Running, log: Log) -> None:
     wanted = slices(log, 0, CUT)
     before = b"".join(part.read() for part in wanted)
     peer = ask(node, wanted)
@@ -186,7 +186,7 @@ def test_a_read_of_what_was_cut_is_an_error_also_after_the_file_is_filled(
 
 
 @pytest.mark.parametrize("how", ["the device fails", "the file is too short"])
-def test_an_answer_that_the_disk_cannot_read_ends_and_is_told(
+def test_an_answer_that_the_disk_cannot_read_ends_and_is_reported(
     node: Running, log: Log, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Index and headers are in memory: a consumer asked again for ever, and the operator heard nothing."""
@@ -196,12 +196,12 @@ def test_an_answer_that_the_disk_cannot_read_ends_and_is_told(
             raise OSError(errno.EIO, "Input/output error")
         return 0
 
-    told: list[str] = []
-    monkeypatch.setattr(node.runtime, "warn_seldom", told.append)
+    notified: list[str] = []
+    monkeypatch.setattr(node.runtime, "warn_seldom", notified.append)
     wanted = slices(log)
     peer = ask(node, wanted)
     node.on_loop(lambda: monkeypatch.setattr(os, "sendfile", sendfile))
     size = 4 + sum(part.size_bytes for part in wanted)
     assert len(rest_of(peer, size)) < size
-    assert len(told) == 1
-    assert wanted[0].file.path in told[0]
+    assert len(notified) == 1
+    assert wanted[0].file.path in notified[0]

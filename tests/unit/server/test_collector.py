@@ -93,9 +93,9 @@ def test_garbage_is_still_found_after_a_look(metadata: Metadata) -> None:
     metadata.is_loading = False
     collector.look(metadata)
     knot = weakref.ref(Knot())
-    looks = [[number] for number in range(THRESHOLDS[0] * (THRESHOLDS[1] + 2))]
+    collections = [[number] for number in range(THRESHOLDS[0] * (THRESHOLDS[1] + 2))]
     assert knot() is None, "the usual looks at what is young"
-    assert looks
+    assert collections
     collector.close()
     assert gc.get_freeze_count() == 0
 
@@ -149,7 +149,7 @@ def test_what_grows_and_is_not_the_image_is_gone_over_at_length_once(metadata: M
     collector.close()
 
 
-def test_small_looks_freeze_nothing(metadata: Metadata) -> None:
+def test_small_collections_freeze_nothing(metadata: Metadata) -> None:
     collector = Collector()
     metadata.is_loading = False
     collector.look(metadata)
@@ -171,7 +171,7 @@ def test_the_active_controller_is_not_loading_for_ever() -> None:
         assert not harness.node.quorum.is_loading
 
 
-def test_looks_over_a_busy_short_minute_are_many_and_none_holds_up_the_loop(
+def test_collections_over_a_busy_short_minute_are_many_and_none_holds_up_the_loop(
     metadata: Metadata,
 ) -> None:
     """A node under load, with 300,000 objects that live: how often it runs, and the CPU of each time."""
@@ -210,7 +210,7 @@ def test_looks_over_a_busy_short_minute_are_many_and_none_holds_up_the_loop(
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def collections(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Generations that were looked at on request; as if many young objects had become old."""
     found: list[int] = []
     monkeypatch.setattr(gc, "collect", found.append)
@@ -218,16 +218,18 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_old_objects_are_looked_at_when_many_came(metadata: Metadata, looks: list[int]) -> None:
+def test_old_objects_are_looked_at_when_many_came(
+    metadata: Metadata, collections: list[int]
+) -> None:
     collector = Collector()
     metadata.is_loading = False
     for _ in range(3):
         collector.look(metadata)
-    assert looks == [2, 2], "the first one freezes"
+    assert collections == [2, 2], "the first one freezes"
 
 
 def test_no_look_goes_over_the_rows_of_a_large_request(
-    metadata: Metadata, looks: list[int]
+    metadata: Metadata, collections: list[int]
 ) -> None:
     collector = Collector()
     metadata.is_loading = False
@@ -235,18 +237,18 @@ def test_no_look_goes_over_the_rows_of_a_large_request(
     for _ in range(3):
         collector.look(metadata, is_busy=True)
     collector.look(metadata)
-    assert looks == [1, 1, 1, 2]
+    assert collections == [1, 1, 1, 2]
 
 
 def test_a_flood_of_large_requests_does_not_keep_garbage_for_ever(
-    metadata: Metadata, looks: list[int]
+    metadata: Metadata, collections: list[int]
 ) -> None:
     collector = Collector()
     metadata.is_loading = False
     collector.look(metadata)
     for _ in range(PUT_OFF_MAX + 2):
         collector.look(metadata, is_busy=True)
-    assert looks == [1] * PUT_OFF_MAX + [2, 1]
+    assert collections == [1] * PUT_OFF_MAX + [2, 1]
 
 
 def test_what_is_allocated_never_leads_to_a_look_at_all_there_is(metadata: Metadata) -> None:

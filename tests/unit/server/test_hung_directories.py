@@ -87,12 +87,12 @@ def server(directory: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
 def said(process: "subprocess.Popen[str]", what: str) -> str:
     """The next line of its log with that in it."""
     assert process.stderr is not None
-    heard = []
+    received = []
     for line in process.stderr:
-        heard.append(line)
+        received.append(line)
         if what in line:
             return line
-    raise AssertionError(f"it ended before it said {what!r}: {heard}")
+    raise AssertionError(f"it ended before it said {what!r}: {received}")
 
 
 def is_free(directory: Path) -> bool:

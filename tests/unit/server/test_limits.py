@@ -72,8 +72,8 @@ def test_a_start_is_refused_where_the_node_would_have_no_descriptor_left(
     if not needed:
         check_open_files(config, Given(limit))  # type: ignore[arg-type]
         return
-    told = f"is {limit}, and this node has {logs} logs: it needs {needed} at least"
-    with pytest.raises(ConfigError, match=told):
+    reported = f"is {limit}, and this node has {logs} logs: it needs {needed} at least"
+    with pytest.raises(ConfigError, match=reported):
         check_open_files(config, Given(limit))  # type: ignore[arg-type]
 
 

@@ -100,7 +100,7 @@ def test_what_a_node_did_is_counted_under_the_names_of_kafkas_dashboards() -> No
     assert found["process_resident_memory_bytes", ""] > 0
 
 
-def test_what_waits_for_the_tier_is_told() -> None:
+def test_what_waits_for_the_tier_is_reported() -> None:
     harness = Harness(store=MemoryStore())
     harness.create_topic(remote_storage_enable="true")
     with shown(harness) as exporter:
@@ -109,7 +109,7 @@ def test_what_waits_for_the_tier_is_told() -> None:
     assert found["kafka_server_brokertopicmetrics_remotelogsizebytes", "t/0"] == 0
 
 
-def test_more_partitions_than_anybody_looks_at_are_only_counted(
+def test_more_partitions_than_anybody_checks_are_only_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(metrics, "PARTITION_SERIES_MAX", 3)
@@ -131,7 +131,7 @@ def test_a_port_in_use_is_refused_by_name() -> None:
     Exporter(first.port).close()
 
 
-def test_a_look_that_fails_is_an_error_of_the_one_who_looks(
+def test_a_look_that_fails_is_an_error_of_the_one_who_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     harness = Harness()
@@ -176,7 +176,7 @@ def test_the_library_is_loaded_only_where_the_port_is_set() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
-def test_what_held_the_loop_up_is_told_by_name() -> None:
+def test_what_held_the_loop_up_is_reported_by_name() -> None:
     slow = SlowSteps()
     slow.ended("request metadata", 0.020)
     slow.ended("request metadata", 0.010)
@@ -245,8 +245,8 @@ def test_full_tables_and_who_made_room_are_shown() -> None:
 
 
 def test_a_look_at_many_partitions_is_taken_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_metrics, "PARTITIONS_PER_LOOK", 10)
-    monkeypatch.setattr(metrics, "PARTITIONS_PER_LOOK", 10)
+    monkeypatch.setattr(replica_metrics, "PARTITIONS_PER_SLICE", 10)
+    monkeypatch.setattr(metrics, "PARTITIONS_PER_SLICE", 10)
     harness = Harness()
     harness.create_topic(partitions=95)
     asked: list[object] = []

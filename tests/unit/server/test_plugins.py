@@ -24,7 +24,7 @@ class Store:
         self.settings = dict(settings)
 
 
-def told(directory: Path) -> dict[str, str]:
+def reported(directory: Path) -> dict[str, str]:
     config = broker_config(
         log_dirs=str(directory),
         remote_log_storage_system_enable="true",
@@ -38,22 +38,22 @@ def told(directory: Path) -> dict[str, str]:
     return dict(found.settings)
 
 
-def test_a_store_is_told_whose_it_is_and_whether_it_was_used(tmp_path: Path) -> None:
+def test_a_store_learns_whose_it_is_and_whether_it_was_used(tmp_path: Path) -> None:
     first = {"bucket": "b", "broker.id": "1", "cluster.id": CLUSTER}
-    assert told(tmp_path) == first
+    assert reported(tmp_path) == first
     partition = tmp_path / f"{REMOTE_LOG_METADATA_TOPIC}-0"
     partition.mkdir()
     (partition / f"{0:020d}.log").touch()
-    assert told(tmp_path) == first
+    assert reported(tmp_path) == first
     (partition / f"{0:020d}.log").write_bytes(b"records")
-    assert told(tmp_path) == first | {"tier.in.use": "true"}
+    assert reported(tmp_path) == first | {"tier.in.use": "true"}
 
 
-def test_who_writes_a_store_reads_of_everything_that_it_is_told(tmp_path: Path) -> None:
-    told(tmp_path)
+def test_who_writes_a_store_reads_of_everything_that_it_gets(tmp_path: Path) -> None:
+    reported(tmp_path)
     partition = tmp_path / f"{REMOTE_LOG_METADATA_TOPIC}-0"
     partition.mkdir()
     (partition / f"{0:020d}.log").write_bytes(b"records")
-    for name in told(tmp_path).keys() - {"bucket"}:
+    for name in reported(tmp_path).keys() - {"bucket"}:
         assert f"`{name}`" in page()
         assert f"`{name}`" in (inspect.getdoc(RemoteStorage.configure) or "")

@@ -99,14 +99,14 @@ def test_rates_and_averages_are_those_of_the_last_minute() -> None:
     facts, families = look(a_cluster().quorum, 0), QuorumFamilies()
     zero = {"appended_records": 0, "commits": 0, "commit_ms_sum": 0}
 
-    def told(now_ms: int, **counted: int) -> tuple[float, float]:
+    def reported(now_ms: int, **counted: int) -> tuple[float, float]:
         found = values(list(families.families(at(facts, now_ms, **(zero | counted)))))
         return found[RAFT + "append_records_rate"], found[RAFT + "commit_latency_avg"]
 
-    assert told(0, appended_records=100, commits=4, commit_ms_sum=40) == (0.0, 10.0)
-    rate, mean = told(10_000, appended_records=150, commits=6, commit_ms_sum=100)
+    assert reported(0, appended_records=100, commits=4, commit_ms_sum=40) == (0.0, 10.0)
+    rate, mean = reported(10_000, appended_records=150, commits=6, commit_ms_sum=100)
     assert (rate, mean) == (5.0, 30.0)
-    rate, _ = told(65_000, appended_records=150, commits=6, commit_ms_sum=100)
+    rate, _ = reported(65_000, appended_records=150, commits=6, commit_ms_sum=100)
     assert rate == 0.0, "the first look is older than a minute"
 
 
@@ -140,7 +140,7 @@ def test_snapshots_that_were_taken_failed_or_are_damaged_are_counted() -> None:
     names = ("firnline_metadata_snapshots_damaged", "firnline_metadata_lacks_promised_records")
     assert [found[name] for name in names] == [0, 0]
     log: Any = quorum.raft.log
-    log.set_aside, log.forgotten = [OffsetAndEpoch(3, 1)], OffsetAndEpoch(9, 1)
+    log.damaged_ids, log.forgotten = [OffsetAndEpoch(3, 1)], OffsetAndEpoch(9, 1)
     found = values(list(QuorumFamilies().families(look(quorum, 1))))
     assert [found[name] for name in names] == [1, 1]
 
@@ -162,7 +162,7 @@ def test_a_look_while_nothing_is_committed_is_no_error() -> None:
 
 def test_every_family_is_in_the_documentation_and_nothing_else() -> None:
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
-    told = set(
+    reported = set(
         re.findall(
             r"^\| `((?:kafka_(?:server_raft|server_snap|server_meta|con)|firnline_(?:con|meta))\w+)`",
             page,
@@ -170,4 +170,4 @@ def test_every_family_is_in_the_documentation_and_nothing_else() -> None:
         )
     )
     families = QuorumFamilies().families(look(a_cluster().quorum, 1))
-    assert told == {family.name for family in families}
+    assert reported == {family.name for family in families}

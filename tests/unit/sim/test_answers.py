@@ -25,7 +25,7 @@ def answer_of(file: CrashableFile, *slices: tuple[int, int]) -> FetchResponse:
     return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[row])])
 
 
-def told(answer: PendingResponse) -> bytes:
+def reported(answer: PendingResponse) -> bytes:
     message = answer.message
     assert isinstance(message, FetchResponse)
     return bytes(message.responses[0].partitions[0].records or b"")  # type: ignore[arg-type]
@@ -34,20 +34,20 @@ def told(answer: PendingResponse) -> bytes:
 def test_what_fits_the_socket_is_read_at_once() -> None:
     file = file_of(b"0123456789")
     answer = PendingResponse(answer_of(file, (0, 4), (6, 8)), socket_bytes=6)
-    assert answer.is_whole
+    assert answer.is_complete
     file.truncate(0)
-    assert told(answer) == b"012367"
+    assert reported(answer) == b"012367"
 
 
 def test_the_rest_is_what_the_file_holds_when_the_socket_takes_it() -> None:
     file = file_of(b"0123456789")
     answer = PendingResponse(answer_of(file, (0, 4), (6, 8)), socket_bytes=2)
-    assert not answer.is_whole
+    assert not answer.is_complete
     file.truncate(0)
     file.append(b"abcdefghij")
     answer.finish()
-    assert answer.is_whole
-    assert told(answer) == b"01cdgh"
+    assert answer.is_complete
+    assert reported(answer) == b"01cdgh"
 
 
 def test_an_answer_whose_bytes_are_gone_is_no_answer() -> None:

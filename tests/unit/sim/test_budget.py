@@ -250,7 +250,7 @@ def test_a_leader_that_is_left_alone_and_does_not_sync_is_a_violation() -> None:
         (True, (1,), 1, ["rel-R6"]),  # in a proposal that may be agreed to
     ],
 )
-def test_a_leader_may_count_on_a_replica_that_lost_its_disk_only_where_it_has_not_heard_that_it_is_out(
+def test_a_leader_may_count_on_a_replica_that_lost_its_disk_only_where_it_has_not_learnt_that_it_is_out(
     is_dirty: bool, isr: tuple[int, ...], partition_epoch: int, found: list[str]
 ) -> None:
     """rel-R6. A Fetch from before came late; by then the controller elects that replica no more."""
@@ -261,10 +261,10 @@ def test_a_leader_may_count_on_a_replica_that_lost_its_disk_only_where_it_has_no
     ground.hosts[2].process.machine.broker.hosted.by_id[KEY] = partition(leader_id=1)
     if is_dirty:
         ground.dirty._dirty[2, KEY] = None
-    made, told = checks(ground, World(1))
+    made, reported = checks(ground, World(1))
     process: Any = SimpleNamespace(node_id=1, host=ground.hosts[1])
     made._check_isr(process, KEY, led, 5)
-    assert told == found
+    assert reported == found
 
 
 def test_what_a_replica_owed_after_a_power_cut_and_has_not_is_a_violation() -> None:

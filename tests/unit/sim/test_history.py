@@ -60,25 +60,25 @@ def _keyed(key: bytes, value: bytes, base_offset: int) -> bytes:
 
 def test_what_a_lost_record_had_replaced_may_be_gone_and_nothing_else() -> None:
     """rel-C10. A replica compacted by a record that was committed, and lost it with the last that had it."""
-    whole = [_keyed(b"a", b"1", 0), _keyed(b"b", b"1", 1), _keyed(b"a", b"2", 2)]
+    complete = [_keyed(b"a", b"1", 0), _keyed(b"b", b"1", 1), _keyed(b"a", b"2", 2)]
     for is_lost in (False, True):
         history = PartitionHistory()
         history.is_compacted = True
-        assert history.extend(b"".join(whole), 3) is None
-        compacted = b"".join(whole[1:])
+        assert history.extend(b"".join(complete), 3) is None
+        compacted = b"".join(complete[1:])
         assert history.keyed.differs(compacted, 0, 3, 1) is None
         if not is_lost:
             assert history.keyed.differs(b"", 0, 3, 1) is not None
             continue
         history.lose(2)
-        assert history.keyed.differs(whole[1], 0, 2, 1) is None
-        assert history.keyed.differs(whole[0], 0, 2, 1) is not None, (
+        assert history.keyed.differs(complete[1], 0, 2, 1) is None
+        assert history.keyed.differs(complete[0], 0, 2, 1) is not None, (
             "b was in no record that is lost"
         )
         again = _keyed(b"a", b"3", 2)
         assert history.extend(again, 3) is None
-        assert history.keyed.differs(whole[1] + again, 0, 3, 1) is None
-        assert history.keyed.differs(whole[1], 0, 3, 1) is not None
+        assert history.keyed.differs(complete[1] + again, 0, 3, 1) is None
+        assert history.keyed.differs(complete[1], 0, 3, 1) is not None
 
 
 def test_an_empty_segment_in_the_midst_of_a_log_takes_nothing_off_the_disk() -> None:

@@ -98,7 +98,7 @@ def _process(node_id: int, node: Node) -> Any:
 
 
 @pytest.mark.parametrize(("has_it", "found"), [(True, []), (False, ["rel-R6"])])
-def test_what_a_leader_calls_committed_just_before_its_topic_is_deleted_is_judged(
+def test_what_a_leader_calls_committed_just_before_its_topic_is_deleted_is_checked(
     has_it: bool, found: list[str]
 ) -> None:
     """Goal: a consumer that waited may have it, so it is committed; of a leader that errs this is said, too.

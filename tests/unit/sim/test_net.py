@@ -100,7 +100,7 @@ class Rig:
 
     def answered(self, process: Process, call: Call, response: Any) -> None: ...
 
-    def told(self, process: Process, effect: Send, response: Any) -> None: ...
+    def on_response(self, process: Process, effect: Send, response: Any) -> None: ...
 
     # what tests do
     def ask(self, number: int, *, timeout_ms: int = 1000, channel: str = "quorum") -> None:
@@ -158,7 +158,7 @@ def test_a_cut_holds_what_is_sent_and_loses_nothing() -> None:
     rig.ask(2)
     rig.run(500 * MS)
     assert rig.machines[2].asked == [0]
-    rig.network.mend(1, 2)
+    rig.network.repair(1, 2)
     rig.run(450 * MS)
     assert rig.machines[2].asked == [0, 1, 2]
 
@@ -172,7 +172,7 @@ def test_a_cut_of_the_way_back_lets_a_request_be_done_twice() -> None:
     rig.ask(7, timeout_ms=200)
     rig.run(300 * MS)
     assert rig.answers[1:] == [(7, "no answer in time")]
-    rig.network.mend(2, 1)
+    rig.network.repair(2, 1)
     rig.run(600 * MS)
     rig.ask(7, timeout_ms=200)
     rig.run(600 * MS)

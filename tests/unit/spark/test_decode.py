@@ -243,7 +243,7 @@ def test_a_batch_that_claims_two_billion_records_costs_no_memory() -> None:
         table(data, ALL)
 
 
-def test_a_wrong_crc_is_an_error_unless_nobody_looks() -> None:
+def test_a_wrong_crc_is_an_error_unless_nobody_checks() -> None:
     batch = build_batch([NewRecord(b"k", b"v", 5)], base_offset=7)
     batch[-2] ^= 1
     for decoder in (table, twin_table):

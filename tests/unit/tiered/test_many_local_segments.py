@@ -74,24 +74,24 @@ def test_a_look_at_the_limits_of_a_covered_log_asks_none_of_its_segments(
     node.pass_time(1000)
     node.log.config = replace(node.log.config, retention_bytes=1 << 40)
     described.clear()
-    from_offset, looks = Segments.from_offset, list[int]()
+    from_offset, checks = Segments.from_offset, list[int]()
 
     def counted(self: Segments, offset: int) -> list[Segment]:
         found = from_offset(self, offset)
-        looks.append(len(found))
+        checks.append(len(found))
         return found
 
     monkeypatch.setattr(Segments, "from_offset", counted)
     node.pass_time(100_000)
-    assert looks
-    assert max(looks) <= 2
-    assert described["closed"] < OF_A_COPY * len(looks)
+    assert checks
+    assert max(checks) <= 2
+    assert described["closed"] < OF_A_COPY * len(checks)
 
 
 def test_what_waits_for_the_tier_is_counted_in_slices(
     described: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_log, "SEGMENTS_PER_LOOK", 20)
+    monkeypatch.setattr(remote_log, "SEGMENTS_PER_SLICE", 20)
     node = Node(Cluster()).start().lead(0)
     node.produce(0, "a")
     node.pass_time(1000)

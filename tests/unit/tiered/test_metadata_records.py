@@ -58,10 +58,10 @@ def test_a_segment_without_the_newest_field_can_have_aborted_transactions() -> N
 
 
 def test_a_segment_cut_anywhere_is_refused() -> None:
-    whole = bytes.fromhex(FROM_KAFKA)
-    for size in range(len(whole)):
+    complete = bytes.fromhex(FROM_KAFKA)
+    for size in range(len(complete)):
         with pytest.raises(ProtocolError):
-            decode(whole[:size])
+            decode(complete[:size])
 
 
 def test_a_type_or_version_from_the_future_is_refused() -> None:

@@ -135,7 +135,7 @@ def test_a_snapshot_that_is_another_segments_hides_no_aborted_transaction() -> N
 
 
 @pytest.mark.parametrize("is_cached", [True, False])
-def test_a_transaction_over_a_thousand_segments_costs_a_few_looks(is_cached: bool) -> None:
+def test_a_transaction_over_a_thousand_segments_costs_a_few_checks(is_cached: bool) -> None:
     tier = Tier(LONG, *in_each())
     tier.is_cached = is_cached
     assert tier.search(0, 2) == [7]

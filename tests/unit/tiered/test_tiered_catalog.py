@@ -287,7 +287,7 @@ def test_a_failed_attempt_does_not_reuse_its_names() -> None:
 
 
 @pytest.mark.parametrize("harm", ["cut", "flip", "footer", "empty", "json"])
-def test_a_damaged_object_is_refused_whole(harm: str) -> None:
+def test_a_damaged_object_is_refused_entirely(harm: str) -> None:
     store = MemoryStore()
     write(store, writer(), state(1, 2))
     (info,) = store.list_prefix(heads_folder(TOPIC, 0))
@@ -389,7 +389,7 @@ def test_a_topic_whose_name_is_not_listed_yet_is_named_by_its_head() -> None:
     assert (topic.topic, topic.topic_id, topic.partitions) == ("t", TOPIC, (0,))
 
 
-def test_a_put_whose_bytes_are_fewer_than_told_leaves_nothing() -> None:
+def test_a_put_whose_bytes_are_fewer_than_declared_leaves_nothing() -> None:
     store = MemoryStore()
     with pytest.raises(RemoteStorageError):
         store.put("a/b", (b"abc",), size_bytes=4)

@@ -263,7 +263,7 @@ def test_a_deposed_leader_begins_no_other_copy() -> None:
     assert [(s.base_offset, s.state.name) for s in node.segments()] == [(0, "COPY_FINISHED")]
 
 
-def test_a_leader_that_is_deposed_while_it_looks_at_a_segment_says_nothing_of_a_copy() -> None:
+def test_a_leader_that_is_deposed_while_it_reads_a_segment_says_nothing_of_a_copy() -> None:
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
     node.produce(0, "a")
@@ -544,7 +544,7 @@ def test_the_log_start_comes_back_from_the_tier(lost: bool) -> None:
     assert list(fresh.read_all()) == [1, 2]
 
 
-def test_a_new_leader_looks_for_the_start_of_a_long_history_and_no_further(
+def test_a_new_leader_searches_for_the_start_of_a_long_history_and_no_further(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who serves each of ten thousand segments is not asked for one number."""
@@ -612,7 +612,7 @@ def test_a_new_leader_writes_all_history_off_the_loop(monkeypatch: pytest.Monkey
 
 def test_a_look_at_the_status_gives_the_loop_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The metrics page asks for it every few seconds, and costs follow the segments."""
-    monkeypatch.setattr(remote_log, "SEGMENTS_PER_LOOK", 1)
+    monkeypatch.setattr(remote_log, "SEGMENTS_PER_SLICE", 1)
     node = Node(Cluster()).start().lead(0)
     node.produce(0, "a")
     node.pass_time(1000)

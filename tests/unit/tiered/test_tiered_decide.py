@@ -96,7 +96,7 @@ def test_no_limit_deletes_nothing() -> None:
     assert go(LogWith(), seg(1, 0, 9, age_ms=10**9)) == ([], 0)
 
 
-def test_age_is_judged_from_the_oldest_and_stops_at_the_first_that_stays() -> None:
+def test_age_is_checked_from_the_oldest_and_stops_at_the_first_that_stays() -> None:
     log = LogWith(config=topic_config(retention_ms=100))
     old, young = seg(1, 0, 9, age_ms=100), seg(2, 10, 19, age_ms=99)
     assert go(log, old, young, seg(3, 20, 29, age_ms=500)) == ([1], 10)
@@ -138,7 +138,7 @@ def test_bytes_of_copies_and_deletes_under_way_do_not_count() -> None:
     assert go(log, *going, seg(3, 10, 19), seg(4, 20, 29)) == ([2], 0)
 
 
-def test_a_segment_of_another_history_is_neither_counted_nor_judged() -> None:
+def test_a_segment_of_another_history_is_neither_counted_nor_checked() -> None:
     """X31, spec S5: its age and size are nobody's, and it never moves the log start."""
     log = LogWith(
         history=((0, 0), (2, 5)), config=topic_config(retention_bytes=200, retention_ms=100)

@@ -181,7 +181,7 @@ def test_delete_records_removes_what_lies_below() -> None:
     assert not isinstance(node.read(3), KafkaError)
 
 
-def test_readers_of_the_store_hear_of_a_log_start_within_a_segment() -> None:
+def test_readers_of_the_store_learn_of_a_log_start_within_a_segment() -> None:
     """Nothing is copied and nothing deleted then; they would read records that were deleted by order."""
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
@@ -464,7 +464,7 @@ def test_a_deletion_that_stopped_half_way_is_gone_on_with_by_the_next_leader_of_
     assert cluster.store.objects == {}
 
 
-def test_objects_of_a_deleted_topic_stay_until_readers_can_hear_of_it() -> None:
+def test_objects_of_a_deleted_topic_stay_until_readers_can_learn_of_it() -> None:
     cluster = Cluster()
     node = tiered(cluster)
     put, kept = cluster.store.put, data_keys(cluster)
@@ -497,7 +497,7 @@ def test_only_the_leader_of_the_metadata_partition_removes() -> None:
     assert cluster.store.objects == {}
 
 
-def test_readers_hear_of_the_deletion_before_the_first_object_goes() -> None:
+def test_readers_learn_of_the_deletion_before_the_first_object_goes() -> None:
     cluster = Cluster()
     node = tiered(cluster)
     node.storage.fail("delete", StorageError("503"), times=1000)

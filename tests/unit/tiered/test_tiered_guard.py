@@ -100,7 +100,7 @@ def test_metadata_that_was_lost_costs_neither_the_catalog_nor_the_history() -> N
     assert fresh.log.log_start_offset == 0
 
 
-def test_the_operator_is_told_what_is_lost_and_what_to_do() -> None:
+def test_the_operator_learns_what_is_lost_and_what_to_do() -> None:
     cluster = Cluster()
     node = tiered(cluster, "a", "b", "c")
     lose(cluster)
@@ -153,7 +153,7 @@ def test_a_start_of_the_history_that_is_lost_does_not_move_the_log_start() -> No
     assert fresh.log.log_start_offset == 0
 
 
-def test_a_store_without_a_catalog_is_judged_by_the_local_files() -> None:
+def test_a_store_without_a_catalog_is_checked_by_the_local_files() -> None:
     """What went from them was in the tier; metadata that is cut short must not be taken for "all expired"."""
     cluster = Cluster()
     node = tiered(cluster, *"abc")
@@ -307,7 +307,7 @@ def test_a_store_that_does_not_answer_is_no_loss_and_is_asked_again() -> None:
     cluster = Cluster()
     node = tiered(cluster, *"ab")
     lose(cluster)
-    whole = cluster.store.get
+    complete = cluster.store.get
 
     def down(*_: Any, **__: Any) -> bytes:
         raise RemoteStorageError("no answer")
@@ -316,7 +316,7 @@ def test_a_store_that_does_not_answer_is_no_loss_and_is_asked_again() -> None:
     fresh = again(cluster, node)
     assert fresh.warnings == []
     assert fresh.log.log_start_offset == 0
-    cluster.store.get = whole  # type: ignore[method-assign]
+    cluster.store.get = complete  # type: ignore[method-assign]
     fresh.pass_time(60_000)
     assert fresh.tier.status()[0].unexplained_segments == 2
 
@@ -464,7 +464,7 @@ def test_metadata_that_forked_is_read_again_and_nobody_acts_meanwhile() -> None:
     assert (segment_keys(cluster), newest(cluster)) == (kept, said)
 
 
-def test_a_publish_whose_record_may_be_lost_is_told_so() -> None:
+def test_a_publish_whose_record_may_be_lost_is_reported_so() -> None:
     cluster = Cluster()
     node = tiered(cluster, "a")
     forked = Forked(node)

@@ -39,7 +39,7 @@ def test_a_catalog_that_cannot_be_written_is_seen_in_the_status_and_holds_nobody
     assert node.tier.status()[0].problem is None
 
 
-def test_everybody_who_asked_for_a_catalog_is_told_that_no_thread_wrote_it() -> None:
+def test_everybody_who_asked_for_a_catalog_is_notified_that_no_thread_wrote_it() -> None:
     """A flush waits for the answer, and its client with it."""
     cluster = Cluster()
     node = Node(cluster).start().lead(0)

@@ -66,18 +66,18 @@ def test_one_more_segment_is_not_paid_for_with_a_look_at_all(
     full: MetadataCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each copy asks for the segments several times: 90 ms each time, where there were 100,000."""
-    looks = 0
+    checks = 0
 
     def counted(found: RemoteSegment) -> tuple[int, int, bytes]:
-        nonlocal looks
-        looks += 1
+        nonlocal checks
+        checks += 1
         return found.base_offset, found.end_offset, found.segment_id
 
     monkeypatch.setattr(cache_module, "_by_base", counted)
     copied(full, MANY)
     assert len(full.segments()) == len(full.finished()) == MANY + 1
     assert [s.base_offset for s in full.finished(MANY * 10 - 1)] == [MANY * 10 - 10, MANY * 10]
-    assert looks <= 10
+    assert checks <= 10
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -118,12 +118,12 @@ def test_what_is_listed_is_what_there_is_in_order(seed: int) -> None:
 def test_who_asks_for_the_first_ranges_does_not_pay_for_all(
     full: MetadataCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = 0
+    checks = 0
     shared_end = lineage.shared_end
 
     def counted(*args: Any) -> int:
-        nonlocal looks
-        looks += 1
+        nonlocal checks
+        checks += 1
         return shared_end(*args)
 
     monkeypatch.setattr(lineage, "shared_end", counted)
@@ -131,7 +131,7 @@ def test_who_asks_for_the_first_ranges_does_not_pay_for_all(
         full.finished(), ((0, 0),), start_offset=55, end_offset=10 * MANY
     )
     assert [next(found)[1:] for _ in range(3)] == [(55, 60), (60, 70), (70, 80)]
-    assert looks <= 6
+    assert checks <= 6
 
 
 class Held:
@@ -176,12 +176,12 @@ def test_one_more_copy_is_covered_without_a_look_at_all_that_is_local(
     held = Held(full)
     hosted = held.hosted()
     assert held.covered(hosted) == 10 * MANY - 1
-    looks = 0
+    checks = 0
     shared_end = lineage.shared_end
 
     def counted(*args: Any) -> int:
-        nonlocal looks
-        looks += 1
+        nonlocal checks
+        checks += 1
         return shared_end(*args)
 
     monkeypatch.setattr(lineage, "shared_end", counted)
@@ -190,7 +190,7 @@ def test_one_more_copy_is_covered_without_a_look_at_all_that_is_local(
         held.local_log_start_offset += 10
         full.update(change(number - MANY, SegmentState.DELETE_STARTED))  # it expires below
         assert held.covered(hosted) == 10 * number + 9
-    assert looks <= 20
+    assert checks <= 20
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -232,16 +232,16 @@ def test_what_goes_of_a_lost_history_does_not_have_all_of_this_one_looked_at_aga
         cache.update(change(1000 + number, SegmentState.COPY_FINISHED))
     held.history = ((1, 0),)
     assert held.covered(hosted) == 999
-    looks = 0
+    checks = 0
     shared_end = lineage.shared_end
 
     def counted(*args: Any) -> int:
-        nonlocal looks
-        looks += 1
+        nonlocal checks
+        checks += 1
         return shared_end(*args)
 
     monkeypatch.setattr(lineage, "shared_end", counted)
     for number in range(10):
         cache.update(change(number, SegmentState.DELETE_STARTED))
         assert held.covered(hosted) == 999
-    assert looks <= 20
+    assert checks <= 20

@@ -27,8 +27,8 @@ from firnline.tiered.spi import (
     SegmentState,
     SegmentUpdate,
 )
+from tests.worlds.decoded import all_records
 from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Feed, Node
-from tests.worlds.whole import all_records
 
 STARTED, FINISHED, DELETING, DELETED = SegmentState
 
@@ -160,10 +160,10 @@ def test_a_shorter_copy_that_finishes_later_hides_nothing() -> None:
 class Places(list):  # type: ignore[type-arg]
     """A list that counts what is looked at one by one."""
 
-    looks = 0
+    checks = 0
 
     def __getitem__(self, at):  # type: ignore[no-untyped-def]
-        self.looks += 1
+        self.checks += 1
         return super().__getitem__(at)
 
 
@@ -179,7 +179,7 @@ def test_an_offset_in_a_hole_is_not_looked_for_in_all_segments_before_it() -> No
     found = cache.lookup(0, 6_985)
     assert found is not None
     assert ids([found]) == [699]
-    assert view.ids.looks + view._ends.looks + view._tops.looks < 10
+    assert view.ids.checks + view._ends.checks + view._tops.checks < 10
 
 
 def test_a_long_segment_that_is_gone_makes_no_offset_be_looked_for_below() -> None:
@@ -191,7 +191,7 @@ def test_a_long_segment_that_is_gone_makes_no_offset_be_looked_for_below() -> No
     view = cache._by_epoch[0]
     view.ids, view._ends, view._tops = Places(view.ids), Places(view._ends), Places(view._tops)
     assert cache.lookup(0, 9_007) is None
-    assert view.ids.looks + view._ends.looks + view._tops.looks < 10
+    assert view.ids.checks + view._ends.checks + view._tops.checks < 10
 
 
 def test_whatever_segments_come_and_go_the_nearest_that_holds_an_offset_is_found() -> None:
@@ -425,7 +425,9 @@ def test_records_that_nobody_can_read_do_not_fill_the_memory(
     assert list(metadata._dropped) == [(0, 3), (0, 4)]
 
 
-def test_a_metadata_topic_that_cannot_be_made_is_told_when_its_time_is_over_and_tried_on() -> None:
+def test_a_metadata_topic_that_cannot_be_made_is_reported_when_its_time_is_over_and_tried_on() -> (
+    None
+):
     cluster = Cluster(has_topic=False)
     node = Node(cluster, metadata_init_retry_max_ms=10_000).start()
     node.pass_time(9000)

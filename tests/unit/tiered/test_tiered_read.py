@@ -26,8 +26,8 @@ from firnline.tiered.reader import (
 )
 from firnline.tiered.spi import RemoteSegment
 from tests.raw_batches import raw_batch
+from tests.worlds.decoded import all_records
 from tests.worlds.tier import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
-from tests.worlds.whole import all_records
 
 
 def tiered(cluster: Cluster, **settings: Any) -> Node:
@@ -59,14 +59,14 @@ def test_a_read_begins_with_the_batch_that_holds_the_offset() -> None:
     assert offsets(node.read(5)) == [5]
 
 
-def test_whole_batches_up_to_the_limit_and_at_least_one() -> None:
+def test_complete_batches_up_to_the_limit_and_at_least_one() -> None:
     node = tiered(Cluster())
     one = len(node.read(0, max_bytes=1).records)
     assert offsets(node.read(0, max_bytes=2 * one)) == [0, 1]
     assert offsets(node.read(0, max_bytes=2 * one - 1)) == [0]
 
 
-def test_a_batch_larger_than_what_is_fetched_at_once_comes_whole() -> None:
+def test_a_batch_larger_than_what_is_fetched_at_once_comes_in_full() -> None:
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
     node.produce(0, "x" * 200_000, "y")
@@ -172,18 +172,18 @@ def test_damaged_bytes_reach_nobody(harm: str) -> None:
     assert node.read(1).code == Code.CORRUPT_MESSAGE
 
 
-def test_damage_is_told_once_and_what_was_told_does_not_fill_the_memory(
+def test_damage_is_reported_once_and_what_was_reported_does_not_fill_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Told again is better than told of a million segments, all of them in memory."""
-    monkeypatch.setattr(reader, "_TOLD_MAX", 2)
+    monkeypatch.setattr(reader, "_WARNED_MAX", 2)
     cluster = Cluster()
     node = tiered(cluster)
     for segment in node.segments():
         del cluster.store.objects[log_key(segment)]
-    for offset, told in ((0, 1), (0, 1), (2, 2), (0, 2), (4, 3), (0, 4)):
+    for offset, reported in ((0, 1), (0, 1), (2, 2), (0, 2), (4, 3), (0, 4)):
         assert isinstance(node.read(offset), KafkaError)
-        assert len([line for line in node.warnings if "is damaged" in line]) == told
+        assert len([line for line in node.warnings if "is damaged" in line]) == reported
 
 
 def test_a_read_that_was_damaged_on_the_way_is_fetched_once_more() -> None:
@@ -508,11 +508,11 @@ def test_an_index_that_misleads_again_after_it_was_made_anew_is_damage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A header that says another time than its records would have the segment read for ever."""
-    looks: list[int] = []
+    checks: list[int] = []
 
     def misled(*_: object, **__: object) -> None:
-        looks.append(1)
-        if len(looks) < 10:
+        checks.append(1)
+        if len(checks) < 10:
             raise Misled("a time index passes over a record")
 
     monkeypatch.setattr(reader, "find_timestamp", misled)
@@ -520,7 +520,7 @@ def test_an_index_that_misleads_again_after_it_was_made_anew_is_damage(
     found = at_time(node, 0)
     assert isinstance(found, KafkaError)
     assert found.code == Code.CORRUPT_MESSAGE
-    assert len(looks) == len([name for name in node.trace if name.startswith("indexes of")]) == 3
+    assert len(checks) == len([name for name in node.trace if name.startswith("indexes of")]) == 3
 
 
 def test_a_time_search_in_a_store_that_is_down_fails_in_time() -> None:
@@ -583,7 +583,7 @@ def test_a_follower_does_not_take_over_epochs_that_were_changed_in_the_store() -
     assert found.code == Code.CORRUPT_MESSAGE
 
 
-def test_a_follower_looks_again_in_all_that_is_committed_by_now() -> None:
+def test_a_follower_searches_again_in_all_that_is_committed_by_now() -> None:
     """What the leader gave up is in the metadata; a leader that goes on copying would be chased for ever."""
     cluster = Cluster()
     leader = Node(cluster, 1).start().lead(0)
@@ -628,7 +628,7 @@ def test_a_follower_looks_again_in_all_that_is_committed_by_now() -> None:
     assert found.segment.end_offset == 3
 
 
-def test_a_follower_that_waits_for_metadata_in_vain_is_told_so() -> None:
+def test_a_follower_that_waits_for_metadata_in_vain_learns_so() -> None:
     cluster = Cluster()
     follower = Node(cluster, 2).start()
     follower.role(is_leader=False, epoch=0)
@@ -644,7 +644,7 @@ def test_a_follower_that_waits_for_metadata_in_vain_is_told_so() -> None:
     assert found.code == Code.REPLICA_NOT_AVAILABLE
 
 
-def test_a_follower_that_is_too_early_is_told_to_try_again() -> None:
+def test_a_follower_that_is_too_early_shall_try_again() -> None:
     node = tiered(Cluster())
     missing = aux(node, 7, 3)
     assert isinstance(missing, KafkaError)
@@ -656,7 +656,7 @@ def test_a_follower_that_is_too_early_is_told_to_try_again() -> None:
 
 
 @pytest.mark.parametrize("how", ["switched off", "moved away"])
-def test_a_follower_that_waits_for_news_is_told_when_the_tier_is_no_more(how: str) -> None:
+def test_a_follower_that_waits_for_news_is_notified_when_the_tier_is_no_more(how: str) -> None:
     """Nobody else ends its wait: it would follow the partition no further."""
     cluster = Cluster()
     follower = Node(cluster, 2).start()

@@ -41,7 +41,7 @@ def put(store: DirectoryStore, key: str, data: bytes) -> None:
     store.put(key, (data,), size_bytes=len(data))
 
 
-def test_what_was_put_is_got_whole_or_in_ranges(store: DirectoryStore) -> None:
+def test_what_was_put_is_got_in_full_or_in_ranges(store: DirectoryStore) -> None:
     store.put("a/b/c.log", (b"01", b"234", b"", memoryview(b"56789")), size_bytes=10)
     assert store.get("a/b/c.log") == b"0123456789"
     assert store.get("a/b/c.log", 3) == b"3456789"
@@ -143,7 +143,7 @@ def test_deleting_is_idempotent_and_leaves_no_empty_folders(store: DirectoryStor
     assert store.get("t/1/x") == b"2"
 
 
-def test_what_is_missing_is_told_from_what_fails(store: DirectoryStore) -> None:
+def test_what_is_missing_is_distinguished_from_what_fails(store: DirectoryStore) -> None:
     with pytest.raises(ObjectMissing):
         store.get("t/1/x")
     put(store, "t/1/x", b"1")
@@ -153,7 +153,7 @@ def test_what_is_missing_is_told_from_what_fails(store: DirectoryStore) -> None:
         store.get("t/1")
 
 
-def test_a_put_that_is_shorter_than_told_leaves_nothing(store: DirectoryStore) -> None:
+def test_a_put_that_is_shorter_than_declared_leaves_nothing(store: DirectoryStore) -> None:
     with pytest.raises(RemoteStorageError, match="another length"):
         store.put("t/x", (b"abc",), size_bytes=4)
     assert store.list_prefix("t/") == []
@@ -284,7 +284,7 @@ def test_what_another_machine_is_putting_stays_until_it_is_old(store: DirectoryS
     assert temporaries(store) == ["elsewhere@1-0.tmp", "notes.txt"]
 
 
-def test_a_node_that_runs_for_long_looks_again(
+def test_a_node_that_runs_for_long_checks_again(
     store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path(store.root, PUTTING, "elsewhere@1-0.tmp").write_bytes(b"x")

@@ -41,7 +41,7 @@ def other_topics(node: Node) -> list[TopicIdPartition]:
     return places
 
 
-def test_to_flush_or_to_tell_of_one_topic_costs_nothing_for_others() -> None:
+def test_to_flush_or_to_report_one_topic_costs_nothing_for_others() -> None:
     """Goal: a request that names all of them takes as long as they are many, not that squared."""
     node = Node(Cluster())
     other_topics(node)
@@ -63,7 +63,7 @@ def test_to_flush_or_to_tell_of_one_topic_costs_nothing_for_others() -> None:
     assert lines < LINES_MAX
 
 
-def test_a_partition_that_leaves_is_neither_flushed_nor_told_of() -> None:
+def test_a_partition_that_leaves_is_neither_flushed_nor_reported() -> None:
     node = Node(Cluster())
     node.role(is_leader=True, epoch=0)
     for place in other_topics(node):

@@ -21,8 +21,8 @@ from firnline.tiered.spi import (
     SegmentUpdate,
 )
 from tests.raw_batches import GZIP, misplaced_batch, raw_batch
+from tests.worlds.decoded import all_records
 from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Node, topic_config
-from tests.worlds.whole import all_records
 
 HOURS_MS = 2 * 3_600_000
 pytestmark = pytest.mark.loses_metadata
@@ -152,9 +152,9 @@ def test_a_copy_whose_end_cannot_be_read_is_never_taken_for_one_that_failed(numb
     assert catalog_of(cluster) == catalogs
     assert fresh.log.log_start_offset == 0
     (row,) = fresh.tier.status()
-    told = _problem(row) or ""
-    assert told.startswith(UNREADABLE), "operators, and `doctor`, look for these words"
-    assert f"no segment serves {number} to {number}" in told
+    reported = _problem(row) or ""
+    assert reported.startswith(UNREADABLE), "operators, and `doctor`, look for these words"
+    assert f"no segment serves {number} to {number}" in reported
     served = [n for n in range(5) if n != number]
     assert [texts(fresh, n) for n in served] == [["abcde"[n]] for n in served]
     # Whoever gives it up gives up what it said: the copy counts as one that nobody finished.

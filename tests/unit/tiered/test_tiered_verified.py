@@ -65,10 +65,12 @@ def bits_of_a_segment() -> list[int]:
 def test_a_damaged_segment_and_what_follows_it_stay_and_the_rest_is_served(start: int) -> None:
     for bit in bits_of_a_segment()[start::8]:
         node = three_segments()
-        told: list[str] = []
+        notified: list[str] = []
 
-        def on_damaged(_where: Any, problem: Any, _now: int, told: list[str] = told) -> Effects:
-            told.append(str(problem))
+        def on_damaged(
+            _where: Any, problem: Any, _now: int, notified: list[str] = notified
+        ) -> Effects:
+            notified.append(str(problem))
             return []
 
         node.tier.services.on_damaged = on_damaged
@@ -82,7 +84,7 @@ def test_a_damaged_segment_and_what_follows_it_stay_and_the_rest_is_served(start
         assert "partition=t-0" in row.problem
         assert "offset=" in row.problem
         assert row.copy_lag_segments == 2
-        assert len(node.warnings) == len(told) == 1, "said once, not with every try"
+        assert len(node.warnings) == len(notified) == 1, "said once, not with every try"
         assert node.tier.services.counters.damaged_segments == 1
         node.expire_local()
         assert node.log.local_log_start_offset == 3, "what is not in the tier stays"
@@ -92,10 +94,10 @@ def test_a_damaged_segment_and_what_follows_it_stay_and_the_rest_is_served(start
 
 def test_replicas_that_all_have_the_damage_do_not_depose_each_other_for_ever() -> None:
     node = three_segments()
-    told: list[str] = []
+    notified: list[str] = []
 
     def on_damaged(_where: Any, problem: Any, _now: int) -> Effects:
-        told.append(str(problem))
+        notified.append(str(problem))
         return []
 
     node.tier.services.on_damaged = on_damaged
@@ -103,12 +105,12 @@ def test_replicas_that_all_have_the_damage_do_not_depose_each_other_for_ever() -
     for epoch in range(3, 9):  # it is elected again, for the others are no better
         node.lead(epoch)
         node.pass_time(1000)
-    assert len(told) == 1
+    assert len(notified) == 1
     for epoch, expected in ((9, 2), (10, 2), (11, 3)):
         node.cluster.now_ms += 11 * 60_000
         node.lead(epoch)
         node.pass_time(1000)
-        assert len(told) == expected, "each time it waits twice as long"
+        assert len(notified) == expected, "each time it waits twice as long"
 
 
 def test_a_low_limit_of_custom_metadata_does_not_stop_the_tier() -> None:
@@ -144,7 +146,7 @@ def test_a_range_that_begins_at_the_end_is_never_asked_for(
         assert (storage.stored_sum(store, "a", size) == put) == (len(held) == size)
 
 
-def test_a_segment_that_was_mended_is_copied() -> None:
+def test_a_segment_that_was_repaired_is_copied() -> None:
     node = three_segments()
     path = node.log.closed_segments()[1].stem_path + LOG
     node.damage(path, flip(100))

@@ -52,7 +52,7 @@ _ZSTD_VERSION = 7
 # A batch takes about 10 us, a megabyte a millisecond.
 _BATCHES_PER_SLICE = 100
 _BYTES_PER_SLICE = 1 << 20
-_TOLD_PER_SLICE = 500
+_OUTCOMES_PER_SLICE = 500
 _ATTRIBUTES = 5  # their place in a BatchHeader
 # Low byte of the attributes of the first batch.
 _ATTRIBUTES_POSITION = 22
@@ -261,11 +261,11 @@ def _answer(
     if request.acks == 0:
         has_failed = any(type(outcome) is KafkaError for outcome in outcomes)
         return [context.close() if has_failed else context.no_reply()]
-    told = _told(node, context, request, outcomes)
-    return in_slices(node, context, told, now_ms, to_the_end=True)
+    slices = _response_slices(node, context, request, outcomes)
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
 
 
-def _told(
+def _response_slices(
     node: "BrokerNode",
     context: RequestContext,
     request: ProduceRequest,
@@ -274,19 +274,19 @@ def _told(
     responses = []
     leaders: dict[int, None] = {}
     rest = iter(outcomes)
-    left = _TOLD_PER_SLICE
+    left = _OUTCOMES_PER_SLICE
     for topic in taken_out(request.topic_data):
         left -= 1
         if left < 0:
             yield []
-            left = _TOLD_PER_SLICE
+            left = _OUTCOMES_PER_SLICE
         partitions = []
         for data in topic.partition_data:
             outcome = next(rest)
             left -= 1
             if left < 0:
                 yield context.keeps(outcomes)
-                left = _TOLD_PER_SLICE
+                left = _OUTCOMES_PER_SLICE
             if type(outcome) is Appended:
                 # The fields are set one by one, because keyword arguments take three times as long.
                 part: PartitionProduceResponse = _new(PartitionProduceResponse)

@@ -209,14 +209,14 @@ def _large(
 ) -> LargeFetch:
     run = partial(in_slices, node, context, held_bytes=0)
     sliced = partial(_answer_in_slices, node, context)
-    run_task = partial(_begin_aside, node, context)
+    run_task = partial(_begin_task, node, context)
     return LargeFetch(run, run_task, sliced, fetching, ask, fetch_context, answer)
 
 
-def _begin_aside(
+def _begin_task(
     node: "BrokerNode", context: RequestContext, work: SlicedTask, now_ms: int
 ) -> Effects:
-    return node.in_turns.begin(work, now_ms, is_urgent=context.is_urgent)
+    return node.sliced_tasks.begin(work, now_ms, is_urgent=context.is_urgent)
 
 
 def at_once(
@@ -240,10 +240,12 @@ def at_once(
         )
         owner = (connection.principal, connection.peer_host)
         limits = (max_bytes, min_bytes, uses_ids, owner)
-        told = node.fetching.read_in_session(session_id, session_epoch, news, limits, now_ms)
-        if told is None:
+        session_read = node.fetching.read_in_session(
+            session_id, session_epoch, news, limits, now_ms
+        )
+        if session_read is None:
             return None
-        wanted, (records, high_watermark, stable, start) = told
+        wanted, (records, high_watermark, stable, start) = session_read
         topic, index = wanted.topic_id if uses_ids else wanted.topic, wanted.index
     else:
         hosted = node.hosted
@@ -304,7 +306,7 @@ def _answer(node: "BrokerNode", context: RequestContext, answer: FetchAnswer) ->
         return [context.reply(FetchResponse(error_code=answer.error.code))]
     topics: list[FetchableTopicResponse] = []
     leaders: dict[int, None] = {}
-    _tell(node, context, answer.outcomes, topics, leaders)
+    _add_outcomes(node, context, answer.outcomes, topics, leaders)
     return _reply(node, context, answer.session_id, topics, leaders)
 
 
@@ -315,11 +317,11 @@ def _answer_in_slices(node: "BrokerNode", context: RequestContext, answer: Fetch
         if first:
             yield []
         portion = answer.outcomes[first : first + _ROWS_PER_SLICE]
-        _tell(node, context, portion, topics, leaders)
+        _add_outcomes(node, context, portion, topics, leaders)
     return _reply(node, context, answer.session_id, topics, leaders)
 
 
-def _tell(
+def _add_outcomes(
     node: "BrokerNode",
     context: RequestContext,
     outcomes: Answered,

@@ -70,11 +70,11 @@ def _ask(
         for topic in topics
         for part in topic.partitions
     )
-    is_told = False
+    is_answered = False
 
     def answer(outcomes: list[Outcome], at_ms: int) -> Effects:
-        nonlocal is_told
-        is_told = True
+        nonlocal is_answered
+        is_answered = True
         return _answer(node, context, request, outcomes, at_ms)
 
     slices = node.listing_offsets.list_offsets(
@@ -90,7 +90,7 @@ def _ask(
         now_ms=now_ms,
     )
     effects = yield from slices
-    if not is_told:
+    if not is_answered:
         context.gives_way()  # it waits for the tier
     return effects
 
@@ -102,11 +102,13 @@ def _answer(
     outcomes: list[Outcome],
     now_ms: int,
 ) -> Effects:
-    told = _told(context, request, outcomes)
-    return in_slices(node, context, told, now_ms, held_bytes=_SLICE_BYTES)
+    slices = _response_slices(context, request, outcomes)
+    return in_slices(node, context, slices, now_ms, held_bytes=_SLICE_BYTES)
 
 
-def _told(context: RequestContext, request: ListOffsetsRequest, outcomes: list[Outcome]) -> Slices:
+def _response_slices(
+    context: RequestContext, request: ListOffsetsRequest, outcomes: list[Outcome]
+) -> Slices:
     by_topic: dict[str, list[ListOffsetsPartitionResponse]] = {}
     topics: list[ListOffsetsTopicResponse] = []
     refused: set[tuple[str, int]] = set()

@@ -66,7 +66,7 @@ def _one_group(node: "BrokerNode", context: RequestContext, request: OffsetFetch
     topics: list[OffsetFetchResponseTopic] = []
     latest: list[OffsetFetchResponsePartition] = []
 
-    def tell(topic: Topic, rows: Sequence[FetchedOffset]) -> None:
+    def add_rows(topic: Topic, rows: Sequence[FetchedOffset]) -> None:
         nonlocal latest
         name, _ = topic
         partitions = [
@@ -87,7 +87,7 @@ def _one_group(node: "BrokerNode", context: RequestContext, request: OffsetFetch
 
     wanted = None if asked is None else (((t.name, ZERO_UUID), t.partition_indexes) for t in asked)
     group_id, is_stable = request.group_id, request.require_stable
-    code = yield from _fetch(node, context, group_id, wanted, is_stable, tell, topics)
+    code = yield from _fetch(node, context, group_id, wanted, is_stable, add_rows, topics)
     if code is not Code.NONE and context.api_version >= _GROUP_ERROR_VERSION:
         return [context.reply(OffsetFetchResponse(error_code=code))]
     if code is not Code.NONE:
@@ -98,7 +98,7 @@ def _one_group(node: "BrokerNode", context: RequestContext, request: OffsetFetch
             if place:
                 yield []
             for topic, indexes in portion:
-                tell(topic, [FetchedOffset(p, None, code) for p in indexes])
+                add_rows(topic, [FetchedOffset(p, None, code) for p in indexes])
     yield from let_go(asked or ())
     return [context.reply(OffsetFetchResponse(topics=topics))]
 
@@ -109,10 +109,10 @@ def _fetch(
     group_id: str,
     wanted: Wanted | None,
     require_stable: bool,
-    tell: Callable[[Topic, Sequence[FetchedOffset]], None],
+    add_rows: Callable[[Topic, Sequence[FetchedOffset]], None],
     *made: list[Any],
 ) -> Generator[Effects, int, Code]:
-    """Call `tell` with the committed offsets of a group, in portions; return the error code of the group.
+    """Call `add_rows` with the committed offsets of a group, in portions; return the error code of the group.
 
     Each portion is read in its own slice. If the code is an error, another node coordinates the group by now,
     and the rows so far are void. `made` is kept until the request is over.
@@ -128,7 +128,7 @@ def _fetch(
         if found.code is not Code.NONE:
             return found.code
         for (topic, _), (_, rows) in zip(portion, found.topics, strict=True):
-            tell(topic, rows)
+            add_rows(topic, rows)
             context.grow(sum(map(_held_bytes, rows)))
     return Code.NONE
 
@@ -184,7 +184,7 @@ def _group(
     topics: list[OffsetFetchResponseGroupTopic] = []
     latest: list[OffsetFetchResponseGroupPartition] = []
 
-    def tell(topic: Topic, rows: Sequence[FetchedOffset]) -> None:
+    def add_rows(topic: Topic, rows: Sequence[FetchedOffset]) -> None:
         name, asked_id = topic
         known = node.image.topics_by_name.get(name) if by_id else None
         known_id = ZERO_UUID if known is None else known.topic_id
@@ -206,7 +206,7 @@ def _group(
 
     wanted = None if all_is_wanted else names
     code = yield from _fetch(
-        node, context, asked.group_id, wanted, require_stable, tell, topics, names
+        node, context, asked.group_id, wanted, require_stable, add_rows, topics, names
     )
     if code is not Code.NONE:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)

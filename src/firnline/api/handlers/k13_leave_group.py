@@ -30,7 +30,7 @@ def handle(
         leavers = (MemberIdentity(m.member_id, m.group_instance_id) for m in members)
     rows: list[MemberResponse] = []
 
-    def tell(left: list[LeaveResult]) -> None:
+    def on_left(left: list[LeaveResult]) -> None:
         for who, code in left:
             rows.append(
                 MemberResponse(
@@ -47,5 +47,5 @@ def handle(
         members = [] if code else rows
         return context.reply(LeaveGroupResponse(error_code=code, members=members))
 
-    slices = node.groups.leave(request.group_id, leavers, tell, answer, now_ms)
+    slices = node.groups.leave(request.group_id, leavers, on_left, answer, now_ms)
     return in_slices(node, context, slices, now_ms, to_the_end=True)

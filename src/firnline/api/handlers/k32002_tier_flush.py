@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # A refused topic takes some microseconds, a flushed one as long as a slice.
 _COST_PER_SLICE = _FLUSH_COST = 200
-_TOLD_PER_SLICE = 1_000
+_RESULTS_PER_SLICE = 1_000
 
 Outcomes = dict[int, FirnlineError | None]
 
@@ -109,14 +109,14 @@ def _one_done(
     results[result.name] = result
     if len(results) < len(request.topics):  # each is named once, as repeated names are folded
         return []
-    return in_slices(node, context, _told(context, request, results), now_ms)
+    return in_slices(node, context, _response_slices(context, request, results), now_ms)
 
 
-def _told(
+def _response_slices(
     context: RequestContext, request: TierFlushRequest, results: dict[str, TierFlushTopicResult]
 ) -> Slices:
     topics: list[TierFlushTopicResult] = []
-    for some in emptied(request.topics, _TOLD_PER_SLICE):
+    for some in emptied(request.topics, _RESULTS_PER_SLICE):
         if topics:
             yield []
         topics += [results.pop(topic.name) for topic in some]

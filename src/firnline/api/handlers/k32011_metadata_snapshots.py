@@ -41,7 +41,7 @@ def handle(
             for snapshot_id, size_bytes, last_contained_ms in found.snapshots
         ],
         damaged=[
-            MetadataSnapshot(end_offset=one.offset, epoch=one.epoch) for one in found.set_aside
+            MetadataSnapshot(end_offset=one.offset, epoch=one.epoch) for one in found.damaged_ids
         ],
         forgotten_offset=-1 if found.forgotten is None else found.forgotten.offset,
     )

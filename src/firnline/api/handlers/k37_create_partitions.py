@@ -16,7 +16,7 @@ from firnline.api.slices import (
     emptied,
     in_slices,
 )
-from firnline.base.background import whole
+from firnline.base.background import run_to_completion
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.controller.topics import NewPartitions, new_partitions
@@ -78,7 +78,7 @@ def _create(
             partitions_before=partitions_before,
         )
         if sum(sizes[place] for place in portion) < _LARGE_TOPIC:
-            return counted(portion, whole(asked()))
+            return counted(portion, run_to_completion(asked()))
         return large(portion, asked)
 
     def large(

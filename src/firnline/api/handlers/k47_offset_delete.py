@@ -42,9 +42,9 @@ def _delete(
 
     @context.makes_replies
     def finish() -> Effects:
-        return in_slices(node, context, told(), now_ms)
+        return in_slices(node, context, slices(), now_ms)
 
-    def told() -> Slices:
+    def slices() -> Slices:
         if response.error_code:
             response.topics = []
             yield from let_go(topics)

@@ -62,7 +62,7 @@ def handle(
         return refuse(Code.UNSUPPORTED_VERSION)
     else:
         effects = _handle(node, inner, api, wrapped, now_ms)
-    context.is_in_turns = inner.is_in_turns
+    context.has_slices_left = inner.has_slices_left
     return effects
 
 
@@ -113,7 +113,7 @@ class WrappedContext(RequestContext):
 
     def ends(self) -> None:
         """Count the envelope's bytes until the last slice of the request inside, decoding and handling."""
-        if self._handled is None or not self._handled.is_in_turns:
+        if self._handled is None or not self._handled.has_slices_left:
             self._outer.ends()
 
     def reply(self, message: Response) -> Effect:
@@ -139,8 +139,8 @@ class WrappedContext(RequestContext):
 
     def failed(self, problem: Exception) -> CloseConnection[RequestContext]:
         """Answer the broker with the error; the connection stays open for the requests of other clients."""
-        told = self.refuse(Code.UNKNOWN_SERVER_ERROR)
-        return CloseConnection(context=self, problem=problem, instead=told)
+        refusal = self.refuse(Code.UNKNOWN_SERVER_ERROR)
+        return CloseConnection(context=self, problem=problem, instead=refusal)
 
 
 def _outer(data: bytearray) -> EnvelopeResponse:

@@ -32,7 +32,7 @@ def handle(
         )
         return [context.reply(answer)]
 
-    beat = Heartbeat(
+    heartbeat = Heartbeat(
         request.broker_id,
         request.broker_epoch,
         metadata_offset=request.current_metadata_offset,
@@ -43,4 +43,4 @@ def handle(
             None if request.cordoned_log_dirs is None else tuple(request.cordoned_log_dirs)
         ),
     )
-    return node.quorum.write(node.controller.heartbeat(beat, now_ms), then, now_ms)
+    return node.quorum.write(node.controller.heartbeat(heartbeat, now_ms), then, now_ms)

@@ -97,11 +97,11 @@ class RoundDone(NamedTuple):
 
 
 Compaction = Compact[CompactionJob, CleanedGroup, RoundDone]
-SliceBudget = Callable[[int], None]
+Throttle = Callable[[int], None]
 Round = Generator[CleanedGroup, None, RoundDone]
 
 
-def compact(fs: Fs, job: CompactionJob, pace: SliceBudget = lambda size_bytes: None) -> Round:
+def compact(fs: Fs, job: CompactionJob, pace: Throttle = lambda size_bytes: None) -> Round:
     """Do one round: yield each group when its files are synced, return what was done.
 
     pace  is told of bytes that were read or written, and may wait
@@ -216,7 +216,7 @@ def slots_for(job: CompactionJob) -> int:
     return max(2, min(wanted, job.map_bytes // SLOT_BYTES))
 
 
-def _mapped(fs: Fs, job: CompactionJob, aborted: list[AbortedTxn], pace: SliceBudget) -> OffsetMap:
+def _mapped(fs: Fs, job: CompactionJob, aborted: list[AbortedTxn], pace: Throttle) -> OffsetMap:
     """Build the table of the last offsets from the first dirty offset on."""
     offsets = OffsetMap(slots_for(job), job.secret)
     keys_max = min(int(offsets.slots * job.load_factor), offsets.slots - 1)
@@ -312,7 +312,7 @@ def _clean(
     job: CompactionJob,
     group: Sequence[SegmentToClean],
     cleaner: BatchCleaner,
-    pace: SliceBudget,
+    pace: Throttle,
 ) -> int:
     """Write what survives of a group, and sync it; return the bytes of the new segment."""
     new = _CleanedSegment(fs, job, group[0].base_offset)

@@ -17,7 +17,7 @@ from firnline.base.units import INT64_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import retention
 from firnline.log.compaction.rounds import CleanedGroup, CompactionJob, RoundDone, SegmentToClean
-from firnline.log.compaction.swap import is_whole, swap_in
+from firnline.log.compaction.swap import is_complete, swap_in
 from firnline.log.producer_state import ProducerStates, snapshot_path
 from firnline.log.segment import Segment
 from firnline.log.segments import Segments
@@ -87,7 +87,7 @@ class Compaction:
         "_log",
         "_segments",
         "_swapped_at",
-        "_told_gap",
+        "_reported_gap",
         "first_dirty_offset",
         "swaps",
     )
@@ -100,7 +100,7 @@ class Compaction:
         self.first_dirty_offset = NO_OFFSET
         self._dirty_before = NO_OFFSET  # the rounds whose swaps a power cut may undo
         self._swapped_at = 0  # the change of the directory by which the last round was whole
-        self._told_gap: tuple[int, int] | None = None
+        self._reported_gap: tuple[int, int] | None = None
         self.swaps = 0  # groups that were put in, since the log was opened
 
     @property
@@ -144,8 +144,8 @@ class Compaction:
         the end of the log with it. So a log that was never compacted believes a gap that is told twice.
         """
         gap = expected_offset, base_offset
-        if not self.may_have_gaps and gap != self._told_gap:
-            self._told_gap = gap
+        if not self.may_have_gaps and gap != self._reported_gap:
+            self._reported_gap = gap
             return False
         self.expect_gaps()
         return True
@@ -276,7 +276,7 @@ class Compaction:
         log, bases = self._log, group.bases
         if cuts != self.cuts or not self._segments.has_run(bases) or log.truncation is not None:
             return None
-        if not is_whole(self._fs, log.path, group):
+        if not is_complete(self._fs, log.path, group):
             return None
         snapshots = [snapshot_path(log.path, base) for base in bases[1:]]
         gone = swap_in(self._fs, log.path, bases, snapshots)

@@ -26,7 +26,7 @@ _NAMES_PER_SLICE = 1_000
 _ODD = (*_CONDEMNED, names.CLEANED, names.SWAP)
 
 
-def is_whole(fs: Fs, path: str, group: CleanedGroup) -> bool:
+def is_complete(fs: Fs, path: str, group: CleanedGroup) -> bool:
     """Whether the new segment is there, as long as it was said to be.
 
     Asked before any name is changed: what was swapped for nothing would be removed for good. Without a

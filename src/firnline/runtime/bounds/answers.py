@@ -18,7 +18,7 @@ from typing import Protocol
 
 from firnline.base.effects import Effects
 from firnline.base.errors import ProtocolError
-from firnline.base.limits import READER_BYTES_PER_LOOK
+from firnline.base.limits import READER_BYTES_PER_CHECK
 from firnline.base.units import MIB
 from firnline.runtime.bounds.freeing import Freeing, Kept
 from firnline.runtime.bounds.slow_peers import SlowPeerCheck, slow_ones
@@ -27,8 +27,8 @@ from firnline.runtime.poll import PollLoop
 ANSWERS_BYTES_MAX = 512 * MIB
 # After so many checks a slow reader is closed: where a response can go on, where none can, and where none may
 # begin.
-_LOOKS_OF_A_SLOW_READER, _LOOKS_WHILE_NONE_GOES_ON, _LOOKS_WITHOUT_ROOM = 10, 3, 1
-_CLOSED_PER_LOOK = 100
+_CHECKS_OF_A_SLOW_READER, _CHECKS_WHILE_NONE_GOES_ON, _CHECKS_WITHOUT_ROOM = 10, 3, 1
+_CLOSED_PER_CHECK = 100
 # Fewer bytes, some 12,000 rows, are freed in one step of 2 ms.
 _KEPT_BYTES_MIN = 4 * MIB
 # Requests of replicas and brokers go on up to so many times the bound.
@@ -59,9 +59,9 @@ class ResponseMemory:
         "_seen_taken",
         "asking_bytes",
         "is_urgent",
-        "looks",
         "making_bytes",
         "reader",
+        "slow_checks",
         "taken",
         "unsent_bytes",
     )
@@ -71,7 +71,7 @@ class ResponseMemory:
         self.reader: Reader | None = reader
         self.making_bytes = self.asking_bytes = self.unsent_bytes = 0
         self.taken = self._seen_taken = 0  # bytes that were queued and then sent
-        self.looks = 0  # consecutive checks that found the peer slow
+        self.slow_checks = 0  # consecutive checks that found the peer slow
         self.is_urgent = False
         self._kept: Kept | None = None
 
@@ -152,10 +152,10 @@ class ResponseMemory:
         self._answers.forget(self)
         self.reader = None  # it refers to us: without the cycle our memory is freed at once
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Note whether the peer reads; called once a second while memory is short."""
-        is_slow = self.taken - self._seen_taken < READER_BYTES_PER_LOOK
-        self.looks = self.looks + 1 if is_slow else 0
+        is_slow = self.taken - self._seen_taken < READER_BYTES_PER_CHECK
+        self.slow_checks = self.slow_checks + 1 if is_slow else 0
         self._seen_taken = self.taken
 
 
@@ -179,7 +179,7 @@ class Answers:
         self._urgent: dict[ResponseMemory, Again] = {}
         self._was_urgent = False  # whether the last admitted one was
         self._is_due = False
-        self._slow_check = SlowPeerCheck(loop, self._look)
+        self._slow_check = SlowPeerCheck(loop, self._check)
         self.freeing = Freeing(loop, self._go_on)
 
     @property
@@ -241,7 +241,7 @@ class Answers:
         self.unsent_bytes += size_bytes
         if not memory.unsent_bytes:
             self._unsent.pop(memory, None)
-            memory.looks = 0
+            memory.slow_checks = 0
         elif memory not in self._unsent:
             self._unsent[memory] = None
         if size_bytes < 0:
@@ -300,18 +300,18 @@ class Answers:
         self._resume(again)
         self._go_on()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Close connections whose peers do not read, while other responses need the memory."""
         if self.held_bytes < self.bytes_max and not self.waiting:
             return
         self._slow_check.soon()
-        looks = _LOOKS_OF_A_SLOW_READER
+        checks = _CHECKS_OF_A_SLOW_READER
         if self.is_without_room:
-            looks = _LOOKS_WITHOUT_ROOM
+            checks = _CHECKS_WITHOUT_ROOM
         elif self.unsent_bytes >= self.bytes_max:
-            looks = _LOOKS_WHILE_NONE_GOES_ON
-        slow = slow_ones(self._unsent, looks, attrgetter("unsent_bytes"))
-        for memory in slow[:_CLOSED_PER_LOOK]:
+            checks = _CHECKS_WHILE_NONE_GOES_ON
+        slow = slow_ones(self._unsent, checks, attrgetter("unsent_bytes"))
+        for memory in slow[:_CLOSED_PER_CHECK]:
             if self.held_bytes < self.bytes_max // 2:
                 break
             if memory.reader is not None:

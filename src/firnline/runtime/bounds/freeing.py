@@ -31,10 +31,10 @@ ROWS_PER_PORTION = 2_000
 _DEEP_ROWS_PER_PORTION = 250
 # An array of no more elements is freed with its row.
 _FEW = 16
-_LOOK_FIRST_S, _LOOK_LATEST_S, LOOKS_MAX = 0.01, 5.0, 64
+_FIRST_CHECK_S, _LATEST_CHECK_S, CHECKS_MAX = 0.01, 5.0, 64
 # After so many checks a container in use does not count any more: it belongs to something that waits.
-_LOOKS_COUNTED = 3
-_YOUNG_LOOK_S = 0.02
+_CHECKS_COUNTED = 3
+_COLLECT_YOUNG_S = 0.02
 _SAMPLE: list[Any] = [[]]
 _ONLY_OURS = getrefcount(_SAMPLE[-1])
 
@@ -42,13 +42,13 @@ _ONLY_OURS = getrefcount(_SAMPLE[-1])
 class Kept:
     """The containers of one large request: lists, dictionaries, sets and messages."""
 
-    __slots__ = ("_ids", "is_freed", "is_over", "looks", "others", "size_bytes", "stack")
+    __slots__ = ("_ids", "checks", "is_freed", "is_over", "others", "size_bytes", "stack")
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self._ids: set[int] = set()  # of the containers in `stack`, until the request is over
         self.others: list[Any] = []  # containers that somebody else refers to
-        self.looks = 0
+        self.checks = 0
         self.size_bytes = 0
         self.is_over = self.is_freed = False
 
@@ -131,7 +131,7 @@ class Freeing:
         self.held_bytes = 0
         self._begun: dict[Kept, None] = {}
         self._over: deque[Kept] = deque()
-        self._is_due = self._looks_at_young = self._is_closed = False
+        self._is_due = self._is_collection_due = self._is_closed = False
 
     @property
     def is_busy(self) -> bool:
@@ -143,7 +143,7 @@ class Freeing:
         kept = Kept()
         if not self._is_closed:
             self._begun[kept] = None
-            self._look_at_young_soon()
+            self._collect_young_soon()
         return kept
 
     def end(self, kept: Kept, size_bytes: int) -> None:
@@ -181,10 +181,10 @@ class Freeing:
             left = kept.free_some(left) - 1
             if not kept.stack:
                 self._over.popleft()
-                self._look_later(kept)
+                self._check_later(kept)
         self._soon()
 
-    def _look_later(self, kept: Kept) -> None:
+    def _check_later(self, kept: Kept) -> None:
         """Schedule another check of containers that others refer to, or give them up after too many."""
         once = {id(each): each for each in kept.others}
         if len(once) < len(
@@ -193,16 +193,16 @@ class Freeing:
             kept.stack, kept.others = list(once.values()), []
             self._over.append(kept)
             return
-        kept.looks += 1
-        if not kept.others or kept.looks > LOOKS_MAX:
+        kept.checks += 1
+        if not kept.others or kept.checks > CHECKS_MAX:
             self._begun.pop(kept, None)
             kept.is_freed = True
             kept.others = []
             self._uncount(kept)
             return
-        if kept.looks > _LOOKS_COUNTED:
+        if kept.checks > _CHECKS_COUNTED:
             self._uncount(kept)
-        delay_s = min(_LOOK_FIRST_S * 2 ** (kept.looks - 1), _LOOK_LATEST_S)
+        delay_s = min(_FIRST_CHECK_S * 2 ** (kept.checks - 1), _LATEST_CHECK_S)
         self._loop.call_later(delay_s, partial(self._again, kept))
 
     def _again(self, kept: Kept) -> None:
@@ -218,17 +218,17 @@ class Freeing:
             self.held_bytes -= size_bytes
             self._freed()
 
-    def _look_at_young_soon(self) -> None:
-        if not self._looks_at_young:
-            self._looks_at_young = True
-            self._loop.call_later(_YOUNG_LOOK_S, self._look_at_young)
+    def _collect_young_soon(self) -> None:
+        if not self._is_collection_due:
+            self._is_collection_due = True
+            self._loop.call_later(_COLLECT_YOUNG_S, self._collect_young)
 
-    def _look_at_young(self) -> None:
-        self._looks_at_young = False
+    def _collect_young(self) -> None:
+        self._is_collection_due = False
         if gc.isenabled():
             gc.collect(1)
         if self._begun:
-            self._look_at_young_soon()
+            self._collect_young_soon()
 
 
 _Arrays = tuple[tuple[Callable[[Any], Any], bool], ...]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Protocol
 
-from firnline.base.limits import SENDER_BYTES_PER_LOOK, SENDER_BYTES_PER_S, SENDER_GRACE_MS
+from firnline.base.limits import SENDER_BYTES_PER_CHECK, SENDER_BYTES_PER_S, SENDER_GRACE_MS
 from firnline.base.units import KIB, MIB, SECOND_MS
 from firnline.protocol.frame import BufferPool
 from firnline.runtime.bounds.slow_peers import SlowPeerCheck, slow_ones
@@ -22,7 +22,7 @@ INCOMING_BYTES_MAX = 512 * MIB
 # A request that holds no more than this never waits.
 _SMALL_BYTES = 64 * KIB
 # After so many checks a slow sender is closed: where others wait for memory, and where nobody waits.
-_LOOKS_WHILE_OTHERS_WAIT, _LOOKS_OF_A_SLOW_SENDER = 3, 10
+_CHECKS_WHILE_OTHERS_WAIT, _CHECKS_OF_A_SLOW_SENDER = 3, 10
 _held_bytes = attrgetter("held_bytes")
 
 
@@ -56,8 +56,8 @@ class RequestMemory:
         "came_bytes",
         "held_bytes",
         "is_stopped",
-        "looks",
         "sender",
+        "slow_checks",
     )
 
     def __init__(self, incoming: "Incoming", sender: Sender) -> None:
@@ -67,7 +67,7 @@ class RequestMemory:
         self._seen_bytes = self._began_bytes = 0
         self._began_ms: int | None = None  # when the incomplete request began
         self._stopped_ms = 0
-        self.looks = 0  # consecutive checks that found the sender slow
+        self.slow_checks = 0  # consecutive checks that found the sender slow
         self.is_stopped = False
 
     def begins(self, size_bytes: int, now_ms: int) -> None:
@@ -115,10 +115,10 @@ class RequestMemory:
         allowed_ms = SENDER_GRACE_MS + came_bytes * SECOND_MS // SENDER_BYTES_PER_S
         return now_ms - self._began_ms > allowed_ms
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Note whether the sender goes on; called once a second while memory is short."""
-        is_slow = self.came_bytes - self._seen_bytes < SENDER_BYTES_PER_LOOK
-        self.looks = self.looks + 1 if is_slow and not self.is_stopped else 0
+        is_slow = self.came_bytes - self._seen_bytes < SENDER_BYTES_PER_CHECK
+        self.slow_checks = self.slow_checks + 1 if is_slow and not self.is_stopped else 0
         self._seen_bytes = self.came_bytes
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class Incoming:
         # By address; the first address is next.
         self._waiting: dict[str, dict[RequestMemory, Callable[[], None]]] = {}
         self._is_due = self._is_relief_due = False
-        self._slow_check = SlowPeerCheck(loop, self._look)
+        self._slow_check = SlowPeerCheck(loop, self._check)
 
     @property
     def waiting(self) -> int:
@@ -157,7 +157,7 @@ class Incoming:
         self.buffers.is_scarce = 2 * self.held_bytes > self.bytes_max
         if not memory.held_bytes:
             self._holding.pop(memory, None)
-            memory.looks = 0
+            memory.slow_checks = 0
             if self.one is memory:
                 self.one = None
         elif memory not in self._holding:
@@ -168,7 +168,7 @@ class Incoming:
             self._slow_check.soon()
             if self._is_overfull and not self._is_relief_due:
                 self._is_relief_due = True
-                self._loop.call_soon(self._loop.take_in_turns, self._relief())
+                self._loop.call_soon(self._loop.run_in_slices, self._relief())
 
     def may_grow(self, memory: RequestMemory, more_bytes: int) -> bool:
         if self.held_bytes + more_bytes <= self.bytes_max:
@@ -229,25 +229,25 @@ class Incoming:
 
     # ---- evictions
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Close the connections of slow senders while other requests need the memory."""
         if self.held_bytes < self.bytes_max and not self._waiting:
             for memory in self._holding:
-                memory.looks = 0
+                memory.slow_checks = 0
             return
         self._slow_check.soon()
-        looks = _LOOKS_WHILE_OTHERS_WAIT if self._waiting else _LOOKS_OF_A_SLOW_SENDER
-        slow = slow_ones(self._holding, looks, _held_bytes)
+        checks = _CHECKS_WHILE_OTHERS_WAIT if self._waiting else _CHECKS_OF_A_SLOW_SENDER
+        slow = slow_ones(self._holding, checks, _held_bytes)
         # All others wait for `one`: if it is slow it is closed first, even if little memory is held.
         slow.sort(key=lambda memory: memory is not self.one)
-        self._loop.take_in_turns(self._closing_slow(slow))
+        self._loop.run_in_slices(self._closing_slow(slow))
 
     def _closing_slow(self, slow: list[RequestMemory]) -> Iterator[None]:
         """Close one connection in each step: there may be thousands that hold little each."""
         for memory in slow:
             if self.held_bytes < self.bytes_max // 2 and memory is not self.one:
                 break
-            if memory.looks:  # else the request is complete by now
+            if memory.slow_checks:  # else the request is complete by now
                 self._close(memory, "sends too slowly")
             yield
 

@@ -8,48 +8,48 @@ from firnline.runtime.poll import PollLoop
 if TYPE_CHECKING:
     from firnline.runtime.timers import Timer
 
-_LOOK_S = 1.0
+_CHECK_S = 1.0
 
 
 class Slow(Protocol):
-    """The memory of one connection. `looks`: how many consecutive checks found its peer slow."""
+    """The memory of one connection. `slow_checks`: how many consecutive checks found its peer slow."""
 
-    looks: int
+    slow_checks: int
 
-    def look(self) -> None: ...
+    def check(self) -> None: ...
 
 
 Peer = TypeVar("Peer", bound=Slow)
 
 
 class SlowPeerCheck:
-    """Calls `look` a second after `soon`, once for all calls of `soon` meanwhile."""
+    """Calls `check` a second after `soon`, once for all calls of `soon` meanwhile."""
 
-    def __init__(self, loop: PollLoop, look: Callable[[], None]) -> None:
+    def __init__(self, loop: PollLoop, check: Callable[[], None]) -> None:
         self._loop = loop
-        self._look = look
+        self._check = check
         self._timer: Timer | None = None
 
     def soon(self) -> None:
         """Schedule a check, unless one is scheduled."""
         if self._timer is None:
-            self._timer = self._loop.call_later(_LOOK_S, self._due)
+            self._timer = self._loop.call_later(_CHECK_S, self._due)
 
     def _due(self) -> None:
         self._timer = None
-        self._look()
+        self._check()
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
 
-def slow_ones(peers: Iterable[Peer], looks: int, size: Callable[[Peer], int]) -> list[Peer]:
-    """Check each peer; return those that were slow in `looks` consecutive checks, the largest first."""
+def slow_ones(peers: Iterable[Peer], checks: int, size: Callable[[Peer], int]) -> list[Peer]:
+    """Check each peer; return those that were slow in `checks` consecutive checks, the largest first."""
     found = []
     for peer in peers:
-        peer.look()
-        if peer.looks >= looks:
+        peer.check()
+        if peer.slow_checks >= checks:
             found.append(peer)
     found.sort(key=size, reverse=True)
     return found

@@ -95,9 +95,9 @@ class FlushGroup:
         if len(finished) == 1:
             self._flushed(finished[0], problem_of(finished[0], self._problems))
         else:
-            self._loop.take_in_turns(self._tell(finished, self._problems))
+            self._loop.run_in_slices(self._report_finished(finished, self._problems))
 
-    def _tell(self, finished: list[Flush], problems: _Problems) -> Iterator[None]:
+    def _report_finished(self, finished: list[Flush], problems: _Problems) -> Iterator[None]:
         for flush in finished:
             self._flushed(flush, problem_of(flush, problems))
             yield
@@ -136,11 +136,11 @@ class _NameThreads:
                     file.sync()
                 except StorageError as problem:
                     problems[file.path] = problem
-            self._doorbell.ring(self._told, problems)
+            self._doorbell.ring(self._on_synced, problems)
             # An idle thread must not keep files open: their topic may be deleted meanwhile.
             del share, file
 
-    def _told(self, problems: _Problems, now_ms: int) -> Effects:
+    def _on_synced(self, problems: _Problems, now_ms: int) -> Effects:
         self._synced(problems)
         return []
 

@@ -57,7 +57,7 @@ class SyncThreads:
         self._outstanding = 0
         self._threads: list[threading.Thread] = []
         self._jobs, self._asks = os.pipe2(os.O_CLOEXEC)
-        self._done, self._tells = os.pipe2(os.O_CLOEXEC)
+        self._done, self._results = os.pipe2(os.O_CLOEXEC)
         loop.watch(self._done, READABLE, self._on_done)
 
     def sync(self, fd: int, number: int) -> None:
@@ -66,7 +66,7 @@ class SyncThreads:
         self._ask()
         if len(self._threads) < min(self._outstanding, SYNC_THREADS):
             name = f"firnline-sync-{len(self._threads)}"
-            ends = (self._jobs, self._tells)
+            ends = (self._jobs, self._results)
             thread = threading.Thread(target=serve_syncs, args=ends, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -92,6 +92,6 @@ class SyncThreads:
         self._loop.unwatch(self._done)
         if not have_ended(self._threads, until_s):
             return False
-        for fd in (self._jobs, self._done, self._tells):
+        for fd in (self._jobs, self._done, self._results):
             os.close(fd)
         return True

@@ -110,7 +110,7 @@ class Admin(Client):
         if self._missing:
             # It is too early while there are fewer brokers than replicas.
             return [SetTimer(key="create", at_ms=now_ms + _RETRY_MS, then=self._create_first)]
-        effects = [*self.refresh_soon(now_ms), self._beat(now_ms)]
+        effects = [*self.refresh_soon(now_ms), self._heartbeat(now_ms)]
         return [*effects, self._raise_later(now_ms)] if self._levels else effects
 
     # ---- metadata.version
@@ -136,12 +136,12 @@ class Admin(Client):
 
     # ---- churn
 
-    def _beat(self, now_ms: int) -> SetTimer:
+    def _heartbeat(self, now_ms: int) -> SetTimer:
         gap_ms = self.chance.between(1, 2 * self.shape.admin_gap_ms)
         return SetTimer(key="beat", at_ms=now_ms + gap_ms, then=self._act)
 
     def _act(self, now_ms: int) -> Effects:
-        effects: Effects = [self._beat(now_ms)]
+        effects: Effects = [self._heartbeat(now_ms)]
         if self.is_on and self.places:
             effects += self.chance.pick(self._menu)(now_ms)
         return effects
@@ -150,7 +150,7 @@ class Admin(Client):
         where = self.any_broker()
         return [self.ask(where, request, then, channel="admin", timeout_ms=_TIMEOUT_MS)]
 
-    def _heard(self, answer: Any, now_ms: int) -> Effects:
+    def _on_response(self, answer: Any, now_ms: int) -> Effects:
         """No promise was made."""
         self.changes += not isinstance(answer, Unanswered)
         return []
@@ -200,7 +200,9 @@ class Admin(Client):
         if len(self.places) >= _PARTITIONS_MAX:
             return []
         topic = CreatePartitionsTopic(name=name, count=count + 1, assignments=None)
-        return self._ask(CreatePartitionsRequest(topics=[topic], timeout_ms=5_000), self._heard)
+        return self._ask(
+            CreatePartitionsRequest(topics=[topic], timeout_ms=5_000), self._on_response
+        )
 
     def _reassign(self, now_ms: int) -> Effects:
         """Move to any set of brokers of the same size, or back."""
@@ -215,7 +217,7 @@ class Admin(Client):
         row = ReassignablePartition(partition_index=place.partition, replicas=replicas)
         topic = ReassignableTopic(name=place.topic, partitions=[row])
         request = AlterPartitionReassignmentsRequest(topics=[topic], timeout_ms=5_000)
-        return self._ask(request, self._heard)
+        return self._ask(request, self._on_response)
 
     def _elect(self, now_ms: int) -> Effects:
         return self._ask_for_leader(self._place(), _PREFERRED)
@@ -230,7 +232,7 @@ class Admin(Client):
         request = ElectLeadersRequest(
             election_type=election_type, topic_partitions=topics, timeout_ms=5_000
         )
-        return self._ask(request, self._heard)
+        return self._ask(request, self._on_response)
 
     def _configure(self, now_ms: int) -> Effects:
         row = AlterableConfig(
@@ -241,7 +243,7 @@ class Admin(Client):
         resource = AlterConfigsResource(
             resource_type=_TOPIC, resource_name=self._place().topic, configs=[row]
         )
-        return self._ask(IncrementalAlterConfigsRequest(resources=[resource]), self._heard)
+        return self._ask(IncrementalAlterConfigsRequest(resources=[resource]), self._on_response)
 
     def _delete_records(self, now_ms: int) -> Effects:
         place = self._place()
@@ -252,7 +254,7 @@ class Admin(Client):
         )
         topic = DeleteRecordsTopic(name=place.topic, partitions=[row])
         request = DeleteRecordsRequest(topics=[topic], timeout_ms=5_000)
-        return [self.ask(place.leader_id, request, self._heard, channel="admin")]
+        return [self.ask(place.leader_id, request, self._on_response, channel="admin")]
 
     def _topic(self, topic: TopicShape) -> CreatableTopic:
         configs: dict[str, int | str] = {

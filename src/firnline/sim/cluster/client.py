@@ -114,9 +114,9 @@ class Client:
             return []
         self._is_asking, self._is_soon = True, False
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        return [self.ask(self.any_broker(), request, self._told, channel="metadata")]
+        return [self.ask(self.any_broker(), request, self._on_metadata, channel="metadata")]
 
-    def _told(self, answer: Any, now_ms: int) -> Effects:
+    def _on_metadata(self, answer: Any, now_ms: int) -> Effects:
         self._is_asking, self._is_soon = False, False
         if isinstance(answer, Unanswered) or not answer.topics:
             return [SetTimer(key="metadata", at_ms=now_ms + _SOON_MS, then=self.refresh)]

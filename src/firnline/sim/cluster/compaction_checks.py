@@ -120,9 +120,12 @@ class KeyedHistory:
         """Whether compaction may have turned `committed` into `batch`: the remaining records, in the same
         place.
         """
-        ours, whole = next(headers(batch)), next(headers(committed))
-        is_there = (ours.base_offset, ours.next_offset) == (whole.base_offset, whole.next_offset)
-        return is_there and ours.leader_epoch == whole.leader_epoch and self.is_so(batch) is None
+        ours, original = next(headers(batch)), next(headers(committed))
+        is_there = (ours.base_offset, ours.next_offset) == (
+            original.base_offset,
+            original.next_offset,
+        )
+        return is_there and ours.leader_epoch == original.leader_epoch and self.is_so(batch) is None
 
     def differs(
         self, data: bytes, start_offset: int, end_offset: int, delete_retention_ms: int

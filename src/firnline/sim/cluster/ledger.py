@@ -126,7 +126,7 @@ class PartitionHistory(CommittedLog):
         self._committed_in.append(self._committed_in[-1])
         self.end_offset = offset
 
-    def judged_to(self, epoch: int) -> int:
+    def checked_to(self, epoch: int) -> int:
         """The end of the lineage for a log, or a leader, whose newest epoch is this one."""
         return min(
             (at for first, end, at in self._left if first <= epoch < end), default=sys.maxsize

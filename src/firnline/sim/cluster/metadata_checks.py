@@ -134,19 +134,19 @@ class MetadataChecks:
             text = f"{name(key)}: {broker_id} joined the ISR, and is {'fenced' if broker else 'unknown'}"
             self._complain("rel-R1", text)
             return
-        told = self._wire.told_epochs.get((before.leader, broker_id), {})
+        reported = self._wire.reported_epochs.get((before.leader, broker_id), {})
         proposed = self._wire.proposed.get((key, before.partition_epoch), {}).get(broker_id)
         epochs = (broker.epoch, NO_BROKER_EPOCH) if self._may_be_unknown else (broker.epoch,)
-        if not _has_any(told, epochs) or not (proposed is None or _has_any(proposed, epochs)):
+        if not _has_any(reported, epochs) or not (proposed is None or _has_any(proposed, epochs)):
             text = (
                 f"{name(key)}: {broker_id} joined the ISR as of epoch {broker.epoch}; its Fetches to"
-                f" leader {before.leader} said {list(told)}, and proposed was {list(proposed or ())}"
+                f" leader {before.leader} said {list(reported)}, and proposed was {list(proposed or ())}"
             )
             self._complain("rel-R1", text)
 
 
-def _has_any(told: dict[int, None], epochs: tuple[int, ...]) -> bool:
-    return any(epoch in told for epoch in epochs)
+def _has_any(reported: dict[int, None], epochs: tuple[int, ...]) -> bool:
+    return any(epoch in reported for epoch in epochs)
 
 
 def _is_from_outside(before: PartitionImage, after: PartitionImage) -> bool:

@@ -69,14 +69,14 @@ class Producer(Client):
         self._version_max = chance.pick((13, 13, 12, 9, 7))
 
     def start(self, now_ms: int) -> Effects:
-        return [*super().start(now_ms), self._beat(now_ms)]
+        return [*super().start(now_ms), self._heartbeat(now_ms)]
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is in flight."""
         return not any(queue.batches for queue in self._queues.values())
 
-    def _beat(self, now_ms: int) -> SetTimer:
+    def _heartbeat(self, now_ms: int) -> SetTimer:
         gap_ms = self.chance.between(1, 2 * self.shape.batch_gap_ms)
         return SetTimer(key="beat", at_ms=now_ms + gap_ms, then=self._produce)
 
@@ -98,7 +98,7 @@ class Producer(Client):
 
     def _produce(self, now_ms: int) -> Effects:
         """Start batches on a queue that has room."""
-        effects: Effects = [self._beat(now_ms)]
+        effects: Effects = [self._heartbeat(now_ms)]
         free = [queue for queue in self._queues.values() if queue.room]
         if not self.is_on or not free:
             return effects

@@ -291,11 +291,11 @@ class ReplicaChecks:
                 there = None  # of an old incarnation, as the controller knows (rel-R1)
             claimed = -1 if follower is None else follower.end_offset
             has = claimed if there is None else there.log.log_end_offset
-            heard_us = self._wire.fetched_us.get((node_id, member), -1)
+            fetched_us = self._wire.fetched_us.get((node_id, member), -1)
             # A Fetch that states this epoch belongs to it, even if it came before the leader knew the epoch.
             ahead = self._wire.ahead.get((node_id, member), {}).get(key)
-            is_heard = heard_us >= seen.began_us or ahead == partition.leader_epoch
-            if min(claimed, has) < begin or not is_heard:
+            has_fetched = fetched_us >= seen.began_us or ahead == partition.leader_epoch
+            if min(claimed, has) < begin or not has_fetched:
                 text = (
                     f"{name(key)}: {member} was proposed; it fetched from {claimed} and has {has} of"
                     f" {begin}"
@@ -392,7 +392,7 @@ class ReplicaChecks:
 
     def _is_of_the_past(self, key: PartitionKey, partition: Partition) -> bool:
         """Whether it leads an epoch that an unclean election abandoned, without knowing it."""
-        return self._ledger.of(key).judged_to(partition.leader_epoch) < sys.maxsize
+        return self._ledger.of(key).checked_to(partition.leader_epoch) < sys.maxsize
 
     def _stand_last(
         self,
@@ -517,10 +517,10 @@ class ReplicaChecks:
         # One commit may answer a leader's proposal and depose it.
         leads = partition.is_leader or seen.is_leader
         leader_epoch = partition.leader_epoch if partition.is_leader else seen.leader_epoch
-        is_past = leads and history.judged_to(leader_epoch) < sys.maxsize
+        is_past = leads and history.checked_to(leader_epoch) < sys.maxsize
         # Until it has a batch of the present lineage, a follower may have an abandoned one.
         epoch = leader_epoch if leads else log.epochs.latest_epoch
-        high = min(high, history.judged_to(epoch))
+        high = min(high, history.checked_to(epoch))
         if leads and not is_past:
             self._check_isr(process, key, partition, high)
         start = max(seen.verified, log.log_start_offset)
@@ -648,7 +648,7 @@ class ReplicaChecks:
         counted.
         """
         at, epoch = promise.base_offset, promise.leader_epoch
-        is_lost = history.judged_to(epoch) <= at or history.is_given_up(epoch, at)
+        is_lost = history.checked_to(epoch) <= at or history.is_given_up(epoch, at)
         if is_lost:
             history.lost += promise.next_offset - promise.base_offset
             self._ledger.exempt += promise.next_offset - promise.base_offset

@@ -152,11 +152,11 @@ class Watch:
         self._brokers.answered(process, call, response)
         self._groups.answered(process, call, response)
 
-    def told(self, process: Process, effect: Send[Any], response: Message) -> None:
-        self._brokers.told(process, effect, response)
+    def on_response(self, process: Process, effect: Send[Any], response: Message) -> None:
+        self._brokers.on_response(process, effect, response)
 
 
-class WholeCluster(Cluster):
+class FullCluster(Cluster):
     """Brokers, controllers and clients of one run."""
 
     faults: DirectoryFaults
@@ -399,7 +399,7 @@ class WholeCluster(Cluster):
 def cluster_kind(profile: str | None = None) -> ClusterKind:
     """Whole clusters; with a profile, faults that test one rule."""
     words = "--cluster" if profile is None else f"--cluster --profile {profile}"
-    return ClusterKind("cluster", words, partial(draw_cluster, profile=profile), WholeCluster)
+    return ClusterKind("cluster", words, partial(draw_cluster, profile=profile), FullCluster)
 
 
 CLUSTER = cluster_kind()

@@ -72,7 +72,7 @@ class WireChecks:
         # (leader, follower) -> the leader epochs that it fetched in before the leader knew them.
         self.ahead: dict[tuple[int, int], dict[PartitionKey, int]] = {}
         # (leader, follower) -> the broker epochs stated in its Fetches; all in order of time.
-        self.told_epochs: dict[tuple[int, int], dict[int, None]] = {}
+        self.reported_epochs: dict[tuple[int, int], dict[int, None]] = {}
         # Partition and partition epoch -> members and the broker epochs they were proposed with.
         self.proposed: dict[tuple[PartitionKey, int], dict[int, dict[int, None]]] = {}
         # Partitions and partition epochs for which a controller was asked to elect any leader.
@@ -124,7 +124,7 @@ class WireChecks:
             replica_id = max(state.replica_id, request.replica_id)
             if replica_id >= 0:
                 pair = (process.node_id, replica_id)
-                self.told_epochs.setdefault(pair, {})[state.replica_epoch] = None
+                self.reported_epochs.setdefault(pair, {})[state.replica_epoch] = None
                 self.fetched_us[pair] = self._world.now_us
                 self._note_ahead(process, request, self.ahead.setdefault(pair, {}))
             call.notes = self._older_epochs(process, request)
@@ -226,7 +226,7 @@ class WireChecks:
         """Whether a controller has refused a proposal of that leader since the last call."""
         return self._refused.pop((node_id, key), 0) > 0
 
-    def told(self, process: Process, effect: Send[Any], response: Message) -> None:
+    def on_response(self, process: Process, effect: Send[Any], response: Message) -> None:
         """A response arrives."""
         asked = self._asked.pop(id(effect), None)
         self.applying = None if asked is None else asked[2]
@@ -314,7 +314,7 @@ class WireChecks:
         if row.error_code or here is None or here.refusal is not None:
             return
         key, log = (here.topic_id, asked.partition_index), here.log
-        if self._ledger.of(key).judged_to(here.leader_epoch) < log.log_end_offset:
+        if self._ledger.of(key).checked_to(here.leader_epoch) < log.log_end_offset:
             return  # an unclean election abandoned its lineage, and it does not know yet
         if asked.timestamp >= 0 and self._ledger.of(key).is_compacted:
             return  # the first record of that timestamp may be gone
@@ -348,14 +348,14 @@ class WireChecks:
         `leader_epoch` is that of the leader that answered.
         """
         history = self._ledger.of(key)
-        judged_to = history.judged_to(leader_epoch)
+        checked_to = history.checked_to(leader_epoch)
         if history.is_compacted:
             problem = None if history.has_past else history.keyed.is_so(data)
             if problem is not None:
                 self._complain("rel-C1", f"{name(key)}: consumer {number} got {problem}")
             return
         for header in headers(data):
-            if header.next_offset <= position or header.base_offset >= judged_to:
+            if header.next_offset <= position or header.base_offset >= checked_to:
                 continue
             batch = history.batch_at(header.base_offset)
             what = f"{name(key)}: consumer {number} got"

@@ -37,7 +37,7 @@ class RaceFaults(ClusterFaults):
         deaf_us = chance.between(session_us // 2, session_us)
         again_us = session_us + chance.between(200 * MS, 2 * SECOND)
         read_us = again_us + chance.between(500 * MS, 4 * SECOND)
-        heard_us = read_us + chance.between(100 * MS, 2 * SECOND)
+        restored_us = read_us + chance.between(100 * MS, 2 * SECOND)
         self._note(
             fault,
             f"{heir} does not hear {leader} for {again_us // MS} ms, nor do controllers; {follower} does"
@@ -46,7 +46,7 @@ class RaceFaults(ClusterFaults):
         self._cut_links([(leader, heir)], again_us)
         self._cut_links([(leader, voter) for voter in voters], again_us)
         self._later(deaf_us, [(leader, follower)], read_us)
-        self._later(deaf_us, [(voter, follower) for voter in voters], heard_us)
+        self._later(deaf_us, [(voter, follower) for voter in voters], restored_us)
 
     def _late_copy(self, fault: Fault, chance: Chance) -> None:
         """A leader's request to the controllers stalls on its way until long after it was sent again.

@@ -62,7 +62,7 @@ class GroupChecks:
         elif type(request) is SyncGroupRequest:
             self._on_shared(process, request, response)
         elif type(request) is OffsetFetchRequest and self._leads(process):
-            self._on_told(process, response)
+            self._on_offsets(process, response)
 
     def check_end(self) -> None:
         """rel-C5 after healing: the coordinator has everything that was acknowledged."""
@@ -82,7 +82,7 @@ class GroupChecks:
                 if row.commit is not None
             }
             for spot in self._promised:
-                self._judge(process, spot, known.get(spot))
+                self._check(process, spot, known.get(spot))
 
     def _on_committed(self, process: Process, call: Call, response: Any) -> None:
         """rel-C6: the generation was not over when the commit was taken."""
@@ -119,14 +119,14 @@ class GroupChecks:
                 text = f"{spot} belongs to {owner} and to {request.member_id} in generation {generation}"
                 self._complain("rel-C6", text, process.node_id)
 
-    def _on_told(self, process: Process, response: Any) -> None:
+    def _on_offsets(self, process: Process, response: Any) -> None:
         for group in response.groups:
             for topic in group.topics:
                 for row in topic.partitions:
                     if not group.error_code and not row.error_code:
-                        self._judge(process, (topic.name, row.partition_index), row.metadata)
+                        self._check(process, (topic.name, row.partition_index), row.metadata)
 
-    def _judge(self, process: Process, spot: TopicAndPartition, number: str | None) -> None:
+    def _check(self, process: Process, spot: TopicAndPartition, number: str | None) -> None:
         """rel-C5: it is the last acknowledged commit, or one that was taken after it."""
         self._forget_what_was_lost()
         if spot not in self._promised:

@@ -108,7 +108,7 @@ class Member(Client):
     def _ask(self, request: Any, then: Any) -> Effects:
         """Send a request to the coordinator; if that is none, look for it again."""
 
-        def told(answer: Any, now_ms: int) -> Effects:
+        def on_response(answer: Any, now_ms: int) -> Effects:
             code = _code(answer)
             if code in _ELSEWHERE:
                 self.phase = Phase.FIND
@@ -123,7 +123,12 @@ class Member(Client):
         where = self._coordinator
         return [
             self.ask(
-                where, request, told, channel="group", timeout_ms=_TIMEOUT_MS, version_max=version
+                where,
+                request,
+                on_response,
+                channel="group",
+                timeout_ms=_TIMEOUT_MS,
+                version_max=version,
             )
         ]
 
@@ -241,7 +246,7 @@ class Member(Client):
             self._is_out(Code.REBALANCE_IN_PROGRESS)
             return self._join(now_ms)
         if not self.is_on or not self.share:
-            return self._beat(now_ms)
+            return self._heartbeat(now_ms)
         what = self.chance.below(100)
         if what < 2:
             return self._leave(now_ms)
@@ -254,17 +259,17 @@ class Member(Client):
             places = [(spot, 1_000_000) for spot in spots]
             return self._commit(member_id, generation, places, self._refused)
         if what < 30:
-            return self._beat(now_ms)
+            return self._heartbeat(now_ms)
         for spot in self.share:
             self.share[spot] += self.chance.between(1, 9)
         places = list(self.share.items())
-        return self._commit(self._member_id, self.generation, places, self._heard)
+        return self._commit(self._member_id, self.generation, places, self._on_response)
 
-    def _beat(self, now_ms: int) -> Effects:
+    def _heartbeat(self, now_ms: int) -> Effects:
         request = HeartbeatRequest(
             group_id=GROUP, generation_id=self.generation, member_id=self._member_id
         )
-        return self._ask(request, self._heard)
+        return self._ask(request, self._on_response)
 
     def _commit(
         self,
@@ -292,7 +297,7 @@ class Member(Client):
                 for topic, rows in by_topic.items()
             ],
         )
-        if then == self._heard:
+        if then == self._on_response:
             return self._ask(request, then)
         return [self.ask(self._coordinator, request, then, channel="group", version_max=9)]
 
@@ -301,7 +306,7 @@ class Member(Client):
         self._former = None
         return [self._soon(now_ms, self.shape.commit_gap_ms)]
 
-    def _heard(self, answer: Any, code: int, now_ms: int) -> Effects:
+    def _on_response(self, answer: Any, code: int, now_ms: int) -> Effects:
         if code == Code.REBALANCE_IN_PROGRESS:
             self._is_out(code)
         return [self._soon(now_ms, self.shape.commit_gap_ms)]

@@ -21,7 +21,7 @@ class _Unread(NamedTuple):
 
 
 class PendingResponse:
-    """A response on its way out. `is_whole`: the socket has every byte of it."""
+    """A response on its way out. `is_complete`: the socket has every byte of it."""
 
     __slots__ = ("_unread", "message")
 
@@ -56,7 +56,7 @@ class PendingResponse:
         return room
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         return not self._unread
 
     def finish(self) -> None:

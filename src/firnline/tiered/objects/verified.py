@@ -22,7 +22,7 @@ from firnline.formats import transaction_index
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.producer_snapshot import decode_snapshot, encode_snapshot
 from firnline.formats.transaction_index import AbortedTxn
-from firnline.log.checkpoint import read_whole
+from firnline.log.checkpoint import read_file
 from firnline.log.indexes import OffsetIndex, TimeIndex
 from firnline.log.producer_state import ProducerStates, read_marker, snapshot_offsets, snapshot_path
 from firnline.log.segments import ClosedSegment
@@ -117,7 +117,7 @@ _INDEXES = (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.TXN_INDEX)
 
 
 def _read_file(fs: Fs, path: str) -> bytes:
-    return read_whole(fs, path) or b""
+    return read_file(fs, path) or b""
 
 
 def _walk(fs: Fs, due: ToCopy, offsets: bytes, times: bytes) -> tuple[BatchWalk, int]:
@@ -216,7 +216,7 @@ def _txn_index(fs: Fs, due: ToCopy, on_disk: bytes) -> bytes:
     if is_known:
         return transaction_index.encode(found)
     segment = due.segment
-    stated = transaction_index.decode_whole(on_disk, segment.base_offset, segment.end_offset)
+    stated = transaction_index.decode_strict(on_disk, segment.base_offset, segment.end_offset)
     lasts = {txn.last_offset for txn in stated or ()}
     if stated is None or not lasts.issuperset(txn.last_offset for txn in found):
         raise _damaged(
@@ -233,7 +233,7 @@ def _producer_snapshot(fs: Fs, due: ToCopy) -> tuple[bytes, bool]:
     If it is not, the snapshot is rebuilt (T60).
     """
     path = snapshot_path(due.directory, due.segment.end_offset + 1)
-    data = read_whole(fs, path)
+    data = read_file(fs, path)
     if data is not None:
         try:
             decode_snapshot(data, path=path)
@@ -260,7 +260,7 @@ def _producers_before(fs: Fs, due: ToCopy) -> tuple[ProducerStates, bool]:
             continue
         path = snapshot_path(due.directory, offset)
         try:
-            entries = decode_snapshot(read_whole(fs, path) or b"", path=path)
+            entries = decode_snapshot(read_file(fs, path) or b"", path=path)
         except StorageError:
             continue
         producers.load(entries, offset)

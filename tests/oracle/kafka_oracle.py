@@ -20,13 +20,13 @@ class Refused(Exception):
     """Kafka threw; the text is what it threw."""
 
 
-class Judge:
+class KafkaOracle:
     """One running Oracle. Use as a context manager."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] = kafka.java(Path(__file__).with_name("Oracle.java"))
 
-    def __enter__(self) -> "Judge":
+    def __enter__(self) -> "KafkaOracle":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,14 +1,16 @@
 """Brokers that do nothing but register and send heartbeats: the company of bench/scale.py.
 
-Run as `python -m bench.beats PORT CLUSTER_ID BROKERS INTERVAL_MS`. Commands come on stdin, one answer a line:
+Run as `python -m bench.heartbeats PORT CLUSTER_ID BROKERS INTERVAL_MS`. Commands come on stdin, one answer
+a line:
 
     times        how long heartbeats took since the last such question, as JSON: count, p50, p99, max in ms
     unfenced     how many brokers may serve
     silence ID   that broker says nothing from now on
     speak ID     it begins again
 
-A beat counts from the moment it was due, and those that could not be sent because one was on its way count
-too, each from its own moment: a controller that does not answer for a second is not measured by one beat.
+A heartbeat counts from the moment it was due, and those that could not be sent because one was on its way
+count too, each from its own moment: a controller that does not answer for a second is not measured by one of
+them.
 """
 
 import heapq
@@ -81,7 +83,7 @@ class Stub:
         self.asked, self.due_s = self.next_request(), due_s
         version = VERSIONS[self.asked.key]
         data = encode_request(
-            self.asked, version=version, correlation_id=self._serial, client_id="beats"
+            self.asked, version=version, correlation_id=self._serial, client_id="heartbeats"
         )
         self.sock.sendall(data)
 
@@ -169,7 +171,7 @@ class Company:
 
     def _on_readable(self, fd: int) -> None:
         stub = self._by_fd[fd]
-        was_beat = stub.epoch >= 0
+        was_registered = stub.epoch >= 0
         try:
             if not stub.receive():
                 return
@@ -178,7 +180,7 @@ class Company:
             return
         now, due_s = time.monotonic(), stub.due_s
         while due_s < now:
-            if was_beat:
+            if was_registered:
                 self.took_s.append(now - due_s)
             due_s += self.interval_s
         self._schedule(stub, due_s)
@@ -189,7 +191,7 @@ class Company:
             heapq.heappush(self._due, (due_s, stub.node_id))
 
     def _lose(self, stub: Stub) -> None:
-        """The controller is gone: come again soon, and count no beat."""
+        """The controller is gone: come again soon, and count no heartbeat."""
         if stub.sock is not None and self._by_fd.pop(stub.sock.fileno(), None) is not None:
             self._poller.unregister(stub.sock.fileno())
         stub.hang_up()
@@ -199,10 +201,10 @@ class Company:
         if words[0] == "times":
             took, self.took_s = sorted(self.took_s), []
             if not took:
-                return json.dumps({"beats": 0})
+                return json.dumps({"heartbeats": 0})
             return json.dumps(
                 {
-                    "beats": len(took),
+                    "heartbeats": len(took),
                     "p50 ms": round(took[len(took) // 2] * 1000, 2),
                     "p99 ms": round(took[len(took) * 99 // 100] * 1000, 1),
                     "max ms": round(took[-1] * 1000, 1),

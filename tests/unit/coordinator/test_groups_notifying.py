@@ -23,7 +23,7 @@ class LargeGroup(GroupWorld):
     def settle(self) -> None:
         """Have all joined and synced."""
         self.pass_time(0)
-        self.take_told()
+        self.take_reported()
         self.sync_all()
         self.pass_time(0)
 
@@ -36,7 +36,7 @@ class LargeGroup(GroupWorld):
         """End the join phase; nobody hears of it yet."""
         while not any(key[1] == "background" for key in self.timers):
             self.one_slice()
-        assert self.told == []
+        assert self.reported == []
 
     def members(self) -> set[str]:
         return set(self.groups._shards[0].groups[GROUP].members.by_id)
@@ -50,39 +50,39 @@ def world() -> LargeGroup:
     return LargeGroup()
 
 
-def test_members_hear_of_their_generation_some_at_a_time_in_their_order(world: LargeGroup) -> None:
+def test_members_learn_of_their_generation_some_at_a_time_in_their_order(world: LargeGroup) -> None:
     world.begin()
-    told = []
-    while len(told) < COUNT:
+    reported = []
+    while len(reported) < COUNT:
         world.one_slice()
-        some = world.take_told()
+        some = world.take_reported()
         assert 0 < len(some) <= 100
-        told += some
-    assert [each.who for each in told] == list(world.ids)
-    assert {each.result.code for each in told} == {Code.NONE}
-    assert {each.result.generation_id for each in told} == {1}
-    assert [each.result.member_id for each in told] == list(world.ids.values())
-    assert [len(each.result.members) for each in told] == [COUNT] + [0] * (COUNT - 1)
+        reported += some
+    assert [each.who for each in reported] == list(world.ids)
+    assert {each.result.code for each in reported} == {Code.NONE}
+    assert {each.result.generation_id for each in reported} == {1}
+    assert [each.result.member_id for each in reported] == list(world.ids.values())
+    assert [len(each.result.members) for each in reported] == [COUNT] + [0] * (COUNT - 1)
 
 
-def test_members_hear_of_their_assignment_some_at_a_time(world: LargeGroup) -> None:
+def test_members_learn_of_their_assignment_some_at_a_time(world: LargeGroup) -> None:
     world.pass_time(0)
-    world.take_told()
+    world.take_reported()
     world.sync_all()
-    assert world.told == []
+    assert world.reported == []
     world.one_slice()
-    assert len(world.told) <= 100
+    assert len(world.reported) <= 100
     world.pass_time(0)
-    told = world.take_told()
-    assert [each.who for each in told] == list(world.ids)
-    assert [each.result.assignment for each in told] == [who.encode() for who in world.ids]
+    reported = world.take_reported()
+    assert [each.who for each in reported] == list(world.ids)
+    assert [each.result.assignment for each in reported] == [who.encode() for who in world.ids]
     assert world.sessions() == set(world.ids.values())
 
 
 def test_nobody_is_out_whose_answer_only_waits_for_its_slice(world: LargeGroup) -> None:
     """A member does not heartbeat before it is told."""
     world.settle()
-    world.take_told()
+    world.take_reported()
     for who, member_id in world.ids.items():  # the leader begins
         world.join(who, member_id)
     world.begin()
@@ -96,60 +96,60 @@ def test_nobody_is_out_whose_answer_only_waits_for_its_slice(world: LargeGroup) 
     assert last in world.sessions()
     world.sync_all(2)
     world.pass_time(0)
-    world.take_told()
+    world.take_reported()
     world.pass_time(30_001)
     assert world.members() == set(), "they are heard from no more, and are out in the end"
 
 
-def test_who_leaves_before_it_is_told_is_answered_and_has_no_session(world: LargeGroup) -> None:
+def test_who_leaves_before_it_is_notified_is_answered_and_has_no_session(world: LargeGroup) -> None:
     world.begin()
     last = world.ids["c249"]
     assert world.leave((last, None)) == [Code.NONE]
     world.pass_time(0)
     assert world.answer_to("c249").code is Code.UNKNOWN_MEMBER_ID
     assert last not in world.sessions()
-    assert len(world.take_told()) == COUNT - 1
+    assert len(world.take_reported()) == COUNT - 1
 
 
-def test_who_is_not_told_when_a_rebalance_begins_has_joined_for_the_next_generation(
+def test_who_is_not_notified_when_a_rebalance_begins_has_joined_for_the_next_generation(
     world: LargeGroup,
 ) -> None:
     """Goal: nobody hears of a generation that is over. Method: a slice is told, then a newcomer joins."""
     world.begin()
     world.one_slice()
-    first = world.take_told()
+    first = world.take_reported()
     assert {each.result.generation_id for each in first} == {1}
     world.ids["late"] = world.enter("late")
     world.pass_time(0)
-    assert world.told == []
+    assert world.reported == []
     assert world.heartbeat(first[0].result.member_id, 1) is Code.REBALANCE_IN_PROGRESS
     for each in first:
         world.join(each.who, each.result.member_id)
     world.pass_time(0)
-    told = world.take_told()
-    assert [each.who for each in told] == list(world.ids)
-    assert {(each.result.code, each.result.generation_id) for each in told} == {(Code.NONE, 2)}
+    reported = world.take_reported()
+    assert [each.who for each in reported] == list(world.ids)
+    assert {(each.result.code, each.result.generation_id) for each in reported} == {(Code.NONE, 2)}
     world.sync_all(2)
     world.pass_time(0)
     assert world.state() == "Stable"
     assert world.sessions() == set(world.ids.values())
 
 
-def test_who_is_told_while_the_partition_is_left_begins_no_session(world: LargeGroup) -> None:
+def test_who_is_notified_while_the_partition_is_left_begins_no_session(world: LargeGroup) -> None:
     """Timers of a group have the same names in the next term."""
     world.begin()
     world.unload()
-    assert len(world.take_told()) == COUNT
+    assert len(world.take_reported()) == COUNT
     assert world.sessions() == set()
 
 
 class Looked(dict):  # type: ignore[type-arg]
     """Members, and how often somebody looked at all of them."""
 
-    looks = 0
+    checks = 0
 
     def values(self):  # type: ignore[no-untyped-def]
-        self.looks += 1
+        self.checks += 1
         return super().values()
 
 
@@ -166,7 +166,7 @@ def test_a_thousand_leave_without_a_look_at_all_members_for_each(world: LargeGro
     members = looked(world)
     assert set(world.leave(*[(each, None) for each in world.ids.values()])) == {Code.NONE}
     assert world.members() == set()
-    assert members.looks < 10
+    assert members.checks < 10
 
 
 def test_a_thousand_join_and_join_again_without_a_look_at_all_members_for_each(
@@ -175,18 +175,18 @@ def test_a_thousand_join_and_join_again_without_a_look_at_all_members_for_each(
     members = looked(world)
     for n in range(COUNT, 2 * COUNT):  # in the first join phase
         world.ids[f"c{n}"] = world.enter(f"c{n}")
-    assert members.looks == 0
+    assert members.checks == 0
     world.settle()
-    world.take_told()
-    members.looks = 0
+    world.take_reported()
+    members.checks = 0
     for who, member_id in world.ids.items():  # the leader begins, the last one ends the join phase
         world.join(who, member_id)
-        assert members.looks == 0 or who == list(world.ids)[-1]
+        assert members.checks == 0 or who == list(world.ids)[-1]
     world.pass_time(0)
-    assert {each.result.generation_id for each in world.take_told()} == {2}
+    assert {each.result.generation_id for each in world.take_reported()} == {2}
     for n in range(2 * COUNT, 3 * COUNT):  # while others are expected
         world.enter(f"c{n}")
-    assert members.looks < 10
+    assert members.checks < 10
     check_counts(world.groups)
 
 
@@ -215,7 +215,7 @@ def fire(world: LargeGroup, what: str) -> None:
 
 def test_who_does_not_come_again_is_out_some_at_a_time(world: LargeGroup) -> None:
     world.settle()
-    world.take_told()
+    world.take_reported()
     world.join("c0", world.ids["c0"])
     fire(world, "join")
     assert world.members() == set(world.ids.values()), "nothing is done in the step of the timer"
@@ -228,16 +228,16 @@ def test_who_does_not_come_again_is_out_some_at_a_time(world: LargeGroup) -> Non
 
 def test_who_comes_while_others_are_taken_out_stays(world: LargeGroup) -> None:
     world.settle()
-    world.take_told()
+    world.take_reported()
     world.join("c0", world.ids["c0"])
     fire(world, "join")
     one(world)
     world.join("c249", world.ids["c249"])
     world.enter("late")
     slices(world)
-    told = {each.who: each.result for each in world.take_told()}
-    assert told.keys() == {"c0", "c249", "late"}
-    assert {each.generation_id for each in told.values()} == {2}
+    reported = {each.who: each.result for each in world.take_reported()}
+    assert reported.keys() == {"c0", "c249", "late"}
+    assert {each.generation_id for each in reported.values()} == {2}
     assert len(world.members()) == 3
 
 
@@ -246,7 +246,7 @@ def test_a_join_phase_that_ends_while_others_are_taken_out_is_not_ended_twice(
 ) -> None:
     """Goal: the generation of those who are there goes on. Method: who is left leaves or joins in between."""
     world.settle()
-    world.take_told()
+    world.take_reported()
     world.join("c0", world.ids["c0"])
     fire(world, "join")
     one(world)
@@ -264,7 +264,7 @@ def test_a_join_phase_that_ends_while_others_are_taken_out_is_not_ended_twice(
 def test_who_came_in_time_is_not_taken_out_of_the_next_generation(world: LargeGroup) -> None:
     """Few are left, and told at once: what is left of the slices finds them absent in the next join phase."""
     world.settle()
-    world.take_told()
+    world.take_reported()
     world.join("c0", world.ids["c0"])
     fire(world, "join")
     one(world)
@@ -272,7 +272,7 @@ def test_who_came_in_time_is_not_taken_out_of_the_next_generation(world: LargeGr
     for who in [who for who, member_id in world.ids.items() if member_id in world.members()]:
         if who != "c0":
             world.join(who, world.ids[who])
-    assert {each.result.generation_id for each in world.take_told()} == {2}
+    assert {each.result.generation_id for each in world.take_reported()} == {2}
     world.enter("late")
     slices(world)
     assert len(world.members()) == 51
@@ -282,24 +282,24 @@ def test_a_group_that_is_left_while_absent_members_are_taken_out_writes_nothing_
     world: LargeGroup,
 ) -> None:
     world.settle()
-    world.take_told()
+    world.take_reported()
     world.join("c0", world.ids["c0"])
     fire(world, "join")
     one(world)
     size = len(world.log)
     world.unload()
-    assert [each.who for each in world.told] == ["c0"]
+    assert [each.who for each in world.reported] == ["c0"]
     assert len(world.log) == size
     assert {key for key in world.timers if key[:2] == ("group", GROUP)} == set()
 
 
 def test_members_that_never_sync_are_out_some_at_a_time(world: LargeGroup) -> None:
     world.settle()
-    world.take_told()
+    world.take_reported()
     for who, member_id in world.ids.items():
         world.join(who, member_id)
     world.pass_time(0)
-    world.take_told()
+    world.take_reported()
     world.sync("c7", world.ids["c7"], 2)
     fire(world, "sync")
     assert world.state() == "PreparingRebalance", "members do not change in CompletingRebalance"
@@ -315,11 +315,11 @@ def test_members_that_never_sync_are_out_some_at_a_time(world: LargeGroup) -> No
 def test_the_wait_for_joins_is_not_that_of_a_member_that_is_out(world: LargeGroup) -> None:
     """One that may take half an hour to join never synced."""
     world.settle()
-    world.take_told()
+    world.take_reported()
     for who, member_id in world.ids.items():
         world.join(who, member_id, rebalance_ms=1_800_000 if who == "c9" else 60_000)
     world.pass_time(0)
-    world.take_told()
+    world.take_reported()
     world.sync("c7", world.ids["c7"], 2)
     fire(world, "sync")
     slices(world)
@@ -330,17 +330,17 @@ def test_a_join_phase_that_is_over_before_all_who_never_synced_are_out_waits_for
     world: LargeGroup,
 ) -> None:
     world.settle()
-    world.take_told()
+    world.take_reported()
     for who, member_id in world.ids.items():
         world.join(who, member_id)
     world.pass_time(0)
-    world.take_told()
+    world.take_reported()
     fire(world, "sync")
     for who, member_id in world.ids.items():
         world.join(who, member_id)
     assert (world.state(), world.generation()) == ("CompletingRebalance", 3)
     slices(world)
-    assert {each.result.generation_id for each in world.take_told()} == {3}
+    assert {each.result.generation_id for each in world.take_reported()} == {3}
     assert ("group", GROUP, "join", "") not in world.timers
     assert len(world.members()) == COUNT
 
@@ -371,7 +371,7 @@ def test_members_are_taken_from_a_record_some_at_a_time(
 def test_a_large_group_is_left_and_loaded_some_members_at_a_time(world: LargeGroup) -> None:
     """Goal: no step goes over all. Method: count the timers that each step sets or cancels."""
     world.settle()
-    world.take_told()
+    world.take_reported()
     counts: list[int] = []
     run = world.run
 
