@@ -39,7 +39,6 @@ class LeaderEpochs:
     """The epochs of one partition and their start offsets: two ascending lists of the same length."""
 
     __slots__ = (
-        "_temporary",
         "_epochs",
         "_fs",
         "_keeps_start",
@@ -47,6 +46,7 @@ class LeaderEpochs:
         "_path",
         "_placed",
         "_starts",
+        "_temporary",
         "is_damaged",
         "unkept_from",
     )

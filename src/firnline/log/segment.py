@@ -71,6 +71,7 @@ class Segment:
 
     __slots__ = (
         "__weakref__",
+        "_batch_ends",
         "_directory",
         "_fs",
         "_hints",
@@ -80,7 +81,6 @@ class Segment:
         "_max_time_offset",
         "_older_files",
         "_unindexed_bytes",
-        "_batch_ends",
         "base_offset",
         "created_ms",
         "file",

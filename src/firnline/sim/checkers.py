@@ -52,13 +52,13 @@ class _Seen:
         "high_watermark",
         "image",
         "image_count",
+        "last_high_watermark",
         "name_changes",
         "newest_snapshot_id",
+        "reached",
         "role",
         "start_offset",
-        "reached",
         "synced_offset",
-        "last_high_watermark",
         "verified_offset",
     )
 

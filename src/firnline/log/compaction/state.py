@@ -85,9 +85,9 @@ class Compaction:
         "_fs",
         "_ledger",
         "_log",
+        "_reported_gap",
         "_segments",
         "_swapped_at",
-        "_reported_gap",
         "first_dirty_offset",
         "swaps",
     )
