@@ -291,6 +291,9 @@ class World:
         """Hold nothing by `held` any more; carry out what is on hold, in order."""
         on_hold, self.on_hold = self.on_hold, []
         self.held = lambda effect: False
+        for effect in on_hold:
+            if isinstance(effect, Submit):
+                self._keyed.pop((effect.pool, effect.key), None)
         self.run(on_hold)
 
     def _compact(self, effect: Compact) -> None:

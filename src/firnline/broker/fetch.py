@@ -73,6 +73,9 @@ class RemoteRead(Protocol):
     ) -> Effects: ...
 
 
+RemoteReadCallback = Callable[["RemoteLogReadResult | KafkaError", int], Effects]
+StopRemoteRead = Callable[[RemoteReadCallback, int], Effects]
+
 # max_bytes, min_bytes, whether topics are named by id, and the owner of the session.
 FetchLimits = tuple[int, int, bool, Owner]
 
@@ -97,6 +100,7 @@ class Fetching:
     on_follower         called with a partition whose ISR a follower's Fetch may change
     max_bytes           fetch.max.bytes: upper limit of any answer
     remote_read         the tier, or None where there is none
+    stop_remote_read    called with the callback of a read that is not waited for any more
     remote_max_wait_ms  remote.fetch.max.wait.ms
     prefer              replica.selector.class: finds the preferred read replica; None: always the leader
     large_waiters       delayed fetches of many partitions
@@ -110,12 +114,14 @@ class Fetching:
         max_bytes: int,
         remote_read: RemoteRead | None,
         remote_max_wait_ms: int,
+        stop_remote_read: StopRemoteRead | None = None,
         on_follower: Callable[[Partition, int], Effects],
         prefer: Prefer | None = None,
     ) -> None:
         self.hosted = hosted
         self.sessions = sessions
         self.remote_read = remote_read
+        self.stop_remote_read = stop_remote_read
         self.remote_max_wait_ms = remote_max_wait_ms
         self.prefer = prefer
         self._on_follower = on_follower
@@ -249,6 +255,7 @@ class OneFetch:
         "_must_answer",
         "_outcomes",
         "_remote",
+        "_remote_asked",
         "_remote_left",
         "_resting",
         "_serial",
@@ -272,6 +279,7 @@ class OneFetch:
         self._waits_at: list[FetchWaiters] = []
         self._outcomes: list[ReadOutcome] = []
         self._remote: dict[int, ReadOutcome] = {}
+        self._remote_asked: list[RemoteReadCallback] = []
         self._remote_left = 0
         self._waiter: FetchWaiter | None = None
         self._is_answered = False
@@ -459,6 +467,8 @@ class OneFetch:
     def _begin_remote(self, now_ms: int) -> Effects:
         self._serial = self._fetching.next_serial()
         self._remote_left = len(self._below)
+        if self._ask.when_gone is not None:
+            self._ask.when_gone(self._abandon)
         at_ms = now_ms + self._fetching.remote_max_wait_ms
         return [SetTimer(key=("fetch", self._serial), at_ms=at_ms, then=self._remote_late)]
 
@@ -470,6 +480,8 @@ class OneFetch:
         for index, outcome, max_bytes in below:
             partition = asked[index].hosted
             assert isinstance(partition, Partition)
+            then = partial(self._remote_came, index, outcome)
+            self._remote_asked.append(then)
             effects += remote_read(
                 partition.topic_partition,
                 partition.topic_id,
@@ -477,7 +489,7 @@ class OneFetch:
                 outcome.epoch,
                 max_bytes,
                 self._ask.isolation,
-                partial(self._remote_came, index, outcome),
+                then,
                 now_ms,
             )
         return effects
@@ -506,6 +518,14 @@ class OneFetch:
 
     def _remote_late(self, now_ms: int) -> Effects:
         return [] if self._is_answered else self._finish(now_ms)
+
+    def _stop_remote(self, now_ms: int) -> Effects:
+        """Leave the reads of the tier that have not come."""
+        asked, self._remote_asked = self._remote_asked, []
+        stop = self._fetching.stop_remote_read
+        if stop is None or not self._remote_left:
+            return []
+        return [effect for then in asked for effect in stop(then, now_ms)]
 
     def _after_remote(self, now_ms: int) -> Effects:
         """Answer; but if nothing came, wait as a local read would: clients must not spin (T38)."""
@@ -628,6 +648,7 @@ class OneFetch:
         self._is_answered = True
         return [
             CancelTimer(key=("fetch", self._serial)),
+            *self._stop_remote(now_ms),
             *self._stop_waiting_in_slices(now_ms),
         ]
 
@@ -649,7 +670,7 @@ class OneFetch:
         assert not self._is_answered
         self._is_answered = True
         self._put_remote()
-        read = self._have_read(waits=False)
+        read = self._have_read(waits=False) + self._stop_remote(now_ms)
         included = self._included(list(zip(self._wanted, self._outcomes, strict=True)))
         if isinstance(included, KafkaError):
             return [*self._answer(FetchAnswer(included, 0, [])), *read]
