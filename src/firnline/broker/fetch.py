@@ -16,12 +16,12 @@ answered with those; else it waits for the disk. Source: spec C14, T35-T42.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from firnline.base.cold_pages import PageRange, PageRangeKey
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, ProtocolError
-from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
+from firnline.base.ids import NO_EPOCH, NO_OFFSET
 from firnline.base.limits import WAITING_PARTITIONS_MAX
 from firnline.base.slices import EMPTY_RECORDS, FileSlice, Records
 from firnline.broker.fetch_session import (
@@ -47,7 +47,9 @@ from firnline.replica.read import (
 from firnline.replica.waiters import FetchWaiter, FetchWaiters, LargeWaiters
 
 if TYPE_CHECKING:
-    from firnline.tiered.reader import RemoteLogReadResult  # a node without a tier does not load it
+    # A node without a tier does not load it.
+    from firnline.broker.tier.remote_read import RemoteRead, RemoteReadCallback, StopRemoteRead
+    from firnline.tiered.reader import RemoteLogReadResult
 
 # Partitions read without letting others run: a millisecond and a half.
 PARTITIONS_PER_SLICE = 200
@@ -56,25 +58,6 @@ _DISK_MS = 500
 # Pages of one disk wait this long for pages of the other disks, one of which may hang.
 _OTHERS_MS = 20
 
-
-class RemoteRead(Protocol):
-    """Reads from the tier. Calls `then` once, at once or later; errors are values (T41)."""
-
-    def __call__(
-        self,
-        topic_partition: TopicPartition,
-        topic_id: Uuid,
-        offset: int,
-        epoch: int,
-        max_bytes: int,
-        isolation: int,
-        then: Callable[["RemoteLogReadResult | KafkaError", int], Effects],
-        now_ms: int,
-    ) -> Effects: ...
-
-
-RemoteReadCallback = Callable[["RemoteLogReadResult | KafkaError", int], Effects]
-StopRemoteRead = Callable[[RemoteReadCallback, int], Effects]
 
 # max_bytes, min_bytes, whether topics are named by id, and the owner of the session.
 FetchLimits = tuple[int, int, bool, Owner]
@@ -112,9 +95,9 @@ class Fetching:
         sessions: FetchSessions,
         *,
         max_bytes: int,
-        remote_read: RemoteRead | None,
+        remote_read: "RemoteRead | None",
         remote_max_wait_ms: int,
-        stop_remote_read: StopRemoteRead | None = None,
+        stop_remote_read: "StopRemoteRead | None" = None,
         on_follower: Callable[[Partition, int], Effects],
         prefer: Prefer | None = None,
     ) -> None:

@@ -42,8 +42,8 @@ from firnline.tiered.index_cache import FOLLOWERS, IndexCache, SearchStart, Segm
 from firnline.tiered.lineage import epoch_at, ranges, segment_epochs, shared_end
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import LEADER_EPOCHS, PRODUCER_SNAPSHOT
+from firnline.tiered.objects.shared_reads import RangeKey, SharedReads
 from firnline.tiered.settings import store_timeout_ms
-from firnline.tiered.shared_reads import RangeKey, SharedReads
 from firnline.tiered.spi import (
     DamagedObject,
     IndexKind,
