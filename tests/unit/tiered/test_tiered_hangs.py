@@ -233,3 +233,27 @@ def test_no_other_catalog_is_written_before_one_that_hangs_has_ended() -> None:
     assert len([e for e in node.trace if e == late]) == 2, (
         "it begins anew: what was written is unknown"
     )
+
+
+# -------------------------------------------------------------------------------------- the remover
+
+
+def test_a_deleted_topic_is_not_worked_on_twice_at_a_time() -> None:
+    """A marker that is put late must not stay behind all that was deleted."""
+    node = tiered(Cluster())
+    del node.cluster.topics[TOPIC_ID]
+    node.held = partial(due, "mark t deleted")
+    node.run(
+        node.tier.on_topic_deleted(TOPIC_ID, "t", 1, was_tiered=True, now_ms=node.cluster.now_ms)
+    )
+    [hung] = node.on_hold
+    node.pass_time(store_timeout_ms() + 60_000)
+    assert node.on_hold == [], "it timed out, and is not begun again"
+    assert node.tier.remover.problem is not None
+    hung.work()
+    assert hung.ended is not None
+    node.held = lambda effect: False
+    node.run(hung.ended(node.now_ms))
+    node.pass_time(60_000)
+    assert node.tier.remover.pending == 0
+    assert node.cluster.store.objects == {}
