@@ -112,6 +112,19 @@ def check_open_files(config: BrokerConfig, descriptors: Descriptors) -> None:
         )
 
 
+def threads_of(config: BrokerConfig) -> dict[str, int]:
+    """Return the number of threads of each pool that the settings determine."""
+    readers = config.remote_log_reader_threads
+    return {
+        "disk": SYNC_THREADS,
+        "copy": config.remote_log_manager_copier_thread_pool_size,
+        "read": readers,
+        "expire": config.remote_log_manager_expiration_thread_pool_size,
+        # Consumers need as many indexes as ranges; followers that begin above the tier come in addition.
+        "index": readers + config.remote_log_manager_follower_thread_pool_size,
+    }
+
+
 def _load(dispatchers: Sequence[Dispatcher]) -> None:
     """Import, on a thread, what the start does not need: later, at the limit of open files, it would fail.
 
@@ -153,19 +166,10 @@ class _Process:
         descriptors = self._descriptors = Descriptors()
         check_open_files(config, descriptors)
         node = self._build(SteadyClock().now_ms(), descriptors)
-        threads = {
-            "disk": SYNC_THREADS,
-            "copy": config.remote_log_manager_copier_thread_pool_size,
-            "read": config.remote_log_reader_threads,
-            "expire": config.remote_log_manager_expiration_thread_pool_size,
-            # Consumers need as many indexes as ranges; followers that begin above the tier come in addition.
-            "index": config.remote_log_reader_threads
-            + config.remote_log_manager_follower_thread_pool_size,
-        }
         runtime = self._runtime = Runtime(
             node,
             self._loop,
-            threads=threads,
+            threads=threads_of(config),
             queue_max={"read": config.remote_log_reader_max_pending_tasks},
             directories=(*config.directories, config.metadata_directory),
             client_id=f"firnline-{config.node_id}",
