@@ -289,6 +289,18 @@ def test_work_that_is_cancelled_while_it_runs_has_no_result(
     assert answers == ["anew"]
 
 
+def test_work_that_runs_is_not_cancelled_with_what_waits(
+    pool: Pool, bell: Bell, store: Store
+) -> None:
+    answers = Answers()
+    pool.add(answers.submit(store.hang, key="k"))
+    store.await_begun(1)
+    pool.cancel("k", only_waiting=True)
+    store.answers.set()
+    bell.deliver()
+    assert answers == ["late"]
+
+
 def test_work_that_is_cancelled_while_its_result_is_on_its_way_has_none(
     pool: Pool, bell: Bell
 ) -> None:
@@ -359,6 +371,18 @@ def test_all_pools_end_at_the_same_time(loop: PollLoop, store: Store) -> None:
     for worker in [each for pool in pools._pools.values() for each in pool._workers]:
         worker.thread.join(PATIENCE_S)
     assert done == ["synced"] * 10, "what a hung thread held up is never begun"
+
+
+def test_work_whose_result_nobody_needs_any_more_is_not_begun(pool: Pool, store: Store) -> None:
+    answers, done = Answers(), list[str]()
+    for _ in range(THREADS):
+        pool.add(answers.submit(store.hang))
+    pool.add(answers.submit(lambda: done.append("in vain")))
+    store.await_begun(THREADS)
+    pool.begin_close()
+    store.answers.set()
+    assert pool.end_close(time.monotonic() + PATIENCE_S)
+    assert done == []
 
 
 def test_a_thread_that_was_abandoned_is_not_waited_for(

@@ -116,6 +116,39 @@ def test_a_fetch_that_has_given_up_begins_no_read_when_its_index_comes(node: Nod
     assert node.tier.reader._reads == {}
 
 
+def test_an_index_that_is_lost_has_the_time_that_its_segment_takes() -> None:
+    """To read the whole segment takes longer than to read an index, which need not wait so long."""
+    node = tiered(Cluster())
+    for name in [key for key in node.cluster.store.objects if key.endswith(".index")]:
+        del node.cluster.store.objects[name]
+    seen: list[Submit] = []
+    node.held = lambda effect: due("indexes of", effect) and not seen.append(effect)  # type: ignore[func-returns-value, arg-type]
+    fetch = Fetch(node)
+    node.complete(node.on_hold.pop())
+    node.complete(node.on_hold.pop())
+    first, second = seen
+    segment = node.segments()[0]
+    assert first.run_timeout_ms == store_timeout_ms()
+    assert second.run_timeout_ms == store_timeout_ms(segment.size_bytes)
+    assert fetch.records
+
+
+def test_open_transactions_are_loaded_once_for_all(node: Node) -> None:
+    loads = node.tier.reader.open_transactions
+    segment = node.segments()[0]
+    found: list[Any] = []
+
+    def then(result: Any, now_ms: int) -> Effects:
+        found.append(result)
+        return []
+
+    effects = [effect for _ in range(3) for effect in loads.load(segment, then, 0)]
+    assert len(effects) == 1
+    node.run(effects)
+    assert found == [()] * 3
+    assert loads.load(segment, then, 0) == []
+
+
 def test_who_joins_a_read_gets_no_more_than_it_asked_for(node: Node) -> None:
     large = Fetch(node)
     small = Fetch(node, max_bytes=1)

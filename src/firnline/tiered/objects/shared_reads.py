@@ -65,7 +65,7 @@ class SharedReads:
         A read in progress may have had a lower limit.
         """
         kept = self._kept.get(key)
-        if kept is not None and now_ms < kept.until_ms:
+        if kept is not None:
             return then(_within(kept.batches, max_bytes), now_ms)
         waiting = self._waiting.get(key)
         if waiting is not None:
