@@ -18,8 +18,8 @@ TOPIC, BATCHES, PER_BATCH = "kept", 40, 500
 RECORDS = BATCHES * PER_BATCH
 
 
-def fill(broker: Broker) -> None:
-    """Write numbered records, and wait until most of them are in the tier alone."""
+def write(broker: Broker) -> None:
+    """Write numbered records to a tiered topic."""
     with Admin(broker.bootstrap) as admin:
         admin.create_topic(TOPIC, partitions=1, replication_factor=1, configs=TIERED_TOPIC)
     target = Target("firnline", broker.bootstrap, broker.pid, Path())
@@ -27,6 +27,11 @@ def fill(broker: Broker) -> None:
     for at in range(0, RECORDS, PER_BATCH):
         rows = [NewRecord(None, b"%d x" % n, now_ms) for n in range(at, at + PER_BATCH)]
         assert target.produce(TOPIC, build_batch(rows)).error_code == 0
+
+
+def fill(broker: Broker) -> None:
+    """Write numbered records, and wait until most of them are in the tier alone."""
+    write(broker)
     with Admin(
         broker.bootstrap
     ) as admin:  # a copy that a stop cuts off is begun again, under another id

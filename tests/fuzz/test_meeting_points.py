@@ -264,7 +264,7 @@ def test_whatever_meets_when_connections_end_all_that_is_counted_comes_back_to_n
     assert not intact.runtime.failed_requests.counts
     # What is to meet was there.
     assert intact.server.counted.evicted
-    assert all(intact.runtime._pools[name]._threads for name in ("codec", "pages"))
+    assert all(intact.runtime._pools[name]._workers for name in ("codec", "pages"))
     with Line(intact.address) as line:
         line.send(fetch(KEPT, 1))
         assert len(line.frame() or b"") > MIB

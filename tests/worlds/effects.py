@@ -25,8 +25,10 @@ A test takes work out of that order by holding it back:
 
 The first four take all effects of a kind, `held` takes those that it says True for. The lists are the
 test's: it may look into them, take something out and `complete` it, say what came of it (`complete_with`),
-or forget it. With an `order` the work that is ready is done in an order that is drawn, to find what relies on
-another one.
+or forget it. Work for a pool that is held back runs, from the moment in which it came: time that passes
+ends it with WorkTimedOut, where it has a limit. With `held_work_runs` False it only waits for a thread. As in
+production, a Submit is ignored while there is work of its key, and CancelSubmit cancels it. With an `order`
+the work that is ready is done in an order that is drawn, to find what relies on another one.
 
 A world of one part of the source is a subclass: it makes the part, and overrides `on_...` for an effect that
 means something special there, or `result_of` for work that is to fail. An effect that is not one of
@@ -39,6 +41,7 @@ from typing import Any
 
 from firnline.base.effects import (
     Append,
+    CancelSubmit,
     CancelTimer,
     CloseConnection,
     Compact,
@@ -53,7 +56,7 @@ from firnline.base.effects import (
     Submit,
     Warn,
 )
-from firnline.base.errors import KafkaError, StorageError
+from firnline.base.errors import KafkaError, StorageError, WorkTimedOut
 from firnline.base.ports import File, Fs, Rng
 from firnline.log.compaction.rounds import compact
 from firnline.runtime.threads.flushes import problem_of
@@ -72,6 +75,7 @@ class World:
 
     holds_flushes = False
     holds_work = False
+    held_work_runs = True
     holds_rounds = False
     holds_appends = False
 
@@ -97,6 +101,10 @@ class World:
         self.held: Callable[[Effect], bool] = lambda effect: False
         self.on_hold: list[Effect] = []
         self._ready: deque[Effect] = deque()
+        self._keyed: dict[tuple[str, Hashable], Submit] = {}  # work with a key, by pool and key
+        self._limits: list[
+            tuple[int, Submit]
+        ] = []  # when work that is held back has taken too long
         self._is_running = False
 
     @property
@@ -137,6 +145,10 @@ class World:
 
     def complete_with(self, effect: Effect, result: Any) -> None:
         """Tell whoever waits for `effect` that this came of it, and go on."""
+        if isinstance(effect, Submit):
+            if effect.key is not None and self._keyed.pop((effect.pool, effect.key), None) is None:
+                return  # it was cancelled while it ran
+            self._limits = [each for each in self._limits if each[1] is not effect]
         self.run(self.call(effect.then, result))
 
     def call(self, then: Callable[..., Any], *results: Any) -> Any:
@@ -197,7 +209,34 @@ class World:
         self.wait_or_do(effect, self.flushes if self.holds_flushes else None)
 
     def on_submit(self, effect: Submit) -> None:
+        if effect.key is not None:
+            if (effect.pool, effect.key) in self._keyed:
+                return
+            self._keyed[effect.pool, effect.key] = effect
         self.wait_or_do(effect, self.work if self.holds_work else None)
+        if effect.run_timeout_ms and self.held_work_runs and self._is_held(effect):
+            self._limits.append((self.now_ms + effect.run_timeout_ms, effect))
+
+    def _is_held(self, effect: Effect) -> bool:
+        return any(each is effect for each in (*self.work, *self.on_hold))
+
+    def on_cancel_submit(self, effect: CancelSubmit) -> None:
+        submit = self._keyed.get((effect.pool, effect.key))
+        if submit is None or (effect.only_waiting and self.runs(submit)):
+            return
+        del self._keyed[effect.pool, effect.key]
+        if not self.runs(submit):
+            self._take_out(submit)
+
+    def runs(self, submit: Submit) -> bool:
+        """Whether a thread does the work now, as long as it is held back."""
+        return self.held_work_runs and self._is_held(submit)
+
+    def _take_out(self, submit: Submit) -> None:
+        waiting: list[Any]
+        for waiting in (self.work, self.on_hold):
+            waiting[:] = [each for each in waiting if each is not submit]
+        self._ready = deque(each for each in self._ready if each is not submit)
 
     def on_compact(self, effect: Compact) -> None:
         self.wait_or_do(effect, self.rounds if self.holds_rounds else None)
@@ -252,6 +291,9 @@ class World:
         """Hold nothing by `held` any more; carry out what is on hold, in order."""
         on_hold, self.on_hold = self.on_hold, []
         self.held = lambda effect: False
+        for effect in on_hold:
+            if isinstance(effect, Submit):
+                self._keyed.pop((effect.pool, effect.key), None)
         self.run(on_hold)
 
     def _compact(self, effect: Compact) -> None:
@@ -277,12 +319,22 @@ class World:
         end_ms = self.now_ms + duration_ms
         for _ in range(TIMERS_MAX):
             timer = self.next_timer()
+            limit_ms, late = min(self._limits, key=lambda each: each[0], default=(end_ms + 1, None))
+            if late is not None and limit_ms <= min(end_ms, timer.at_ms if timer else end_ms):
+                self.time_out(late, limit_ms)
+                continue
             if timer is None or timer.at_ms > end_ms:
                 break
             self.fire(timer.key)
         else:
             raise AssertionError("timers without end")
         self.now_ms = end_ms
+
+    def time_out(self, submit: Submit, at_ms: int) -> None:
+        """The time of work that is held back is over at `at_ms`."""
+        self.now_ms = max(self.now_ms, at_ms)
+        self._take_out(submit)
+        self.complete_with(submit, WorkTimedOut("work did not end in time", work=submit.name))
 
     def next_timer(self) -> SetTimer | None:
         """The timer that fires next: of those due at the same time the one that was set first."""
@@ -344,6 +396,7 @@ def kept(answers: list[Any]) -> Callable[[Any, int], Effects]:
 # By type, as the simulator's host: the method that carries it out.
 _ACTIONS: dict[type, str] = {
     Append: "on_append",
+    CancelSubmit: "on_cancel_submit",
     CancelTimer: "on_cancel_timer",
     CloseConnection: "on_close",
     Compact: "on_compact",

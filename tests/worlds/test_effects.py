@@ -8,6 +8,7 @@ import pytest
 
 from firnline.base.effects import (
     Append,
+    CancelSubmit,
     CancelTimer,
     CloseConnection,
     Effects,
@@ -18,7 +19,7 @@ from firnline.base.effects import (
     Submit,
     Warn,
 )
-from firnline.base.errors import StorageError
+from firnline.base.errors import StorageError, WorkTimedOut
 from firnline.base.ids import TopicPartition
 from firnline.sim.disk import CrashableFs
 from tests.worlds.chance import SeededRng
@@ -32,12 +33,14 @@ class Story:
     def __init__(self) -> None:
         self.reported: list[Any] = []
 
-    def submit(self, name: str, *after: Any, work: Callable[[], Any] = lambda: None) -> Submit:
+    def submit(
+        self, name: str, *after: Any, work: Callable[[], Any] = lambda: None, **more: Any
+    ) -> Submit:
         def then(result: Any, now_ms: int) -> Effects:
             self.reported.append((name, result))
             return list(after)
 
-        return Submit(name=name, pool="read", work=work, then=then)
+        return Submit(name=name, pool="read", work=work, then=then, **more)
 
     def timer(self, key: str, at_ms: int, *after: Any) -> SetTimer:
         def then(now_ms: int) -> Effects:
@@ -88,6 +91,48 @@ def test_work_is_held_back_by_kind_or_one_by_one() -> None:
     world.release()
     assert story.reported[3:] == [("c", None)]
     assert not world.on_hold
+
+
+def test_time_ends_work_that_is_held_back_if_it_has_a_limit() -> None:
+    story, world = Story(), World()
+    world.holds_work = True
+    world.run(
+        [story.submit("limited", run_timeout_ms=10), story.submit("not"), story.timer("t", 11)]
+    )
+    world.pass_time(9)
+    assert story.reported == []
+    world.pass_time(5)
+    assert [(name, type(result)) for name, result in story.reported] == [
+        ("limited", WorkTimedOut),
+        ("t", int),
+    ]
+    assert [each.name for each in world.work] == ["not"]
+    world.held_work_runs = False
+    world.run([story.submit("waits", run_timeout_ms=10)])
+    world.pass_time(50)
+    assert [each.name for each in world.work] == ["not", "waits"]
+
+
+def test_work_of_a_key_is_there_once_and_can_be_cancelled() -> None:
+    story, world = Story(), World()
+    cancel, only_waiting = (
+        CancelSubmit(pool="read", key="k", only_waiting=each) for each in (False, True)
+    )
+    world.run([story.submit("one", key="k"), story.submit("two", key="k"), only_waiting])
+    assert story.reported == []
+    world.holds_work = True
+    world.run([story.submit("runs", key="k"), only_waiting, story.submit("joins", key="k")])
+    world.work_once()
+    assert (story.reported, world.work) == ([("runs", None)], [])
+    world.run([story.submit("dropped", key="k"), cancel])
+    world.work_once()
+    assert story.reported == [("runs", None)]
+    world.held_work_runs = False
+    world.run([story.submit("waits", key="k"), only_waiting])
+    assert world.work == []
+    world.holds_work = False
+    world.run([only_waiting, story.submit("anew", key="k")])
+    assert story.reported == [("runs", None), ("anew", None)]
 
 
 def test_an_order_that_is_drawn_is_some_order_of_what_is_ready() -> None:

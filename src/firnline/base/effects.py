@@ -15,7 +15,7 @@ from firnline.base.ids import TopicPartition
 from firnline.base.ports import File
 
 Effects = list["Effect"]
-Pool = Literal["disk", "copy", "read", "expire", "names", "codec", "pages", "votes"]
+Pool = Literal["disk", "copy", "read", "index", "expire", "names", "codec", "pages", "votes"]
 # How many files of one log directory are synced at the same time, by Flush effects and by the pool "disk".
 SYNC_THREADS = 8
 # These pools have threads of their own for each log directory, so that a disk that hangs delays no other.
@@ -41,10 +41,19 @@ class Submit(Generic[T]):
     """Run `work` on a thread of the named pool; then call `then(result or the exception, now_ms)`.
 
     `work` must not use state that the event loop may change meanwhile. Where the queue of the pool is full,
-    the result is KafkaError(THROTTLING_QUOTA_EXCEEDED).
+    or too many of its threads hang, the result is KafkaError(THROTTLING_QUOTA_EXCEEDED). Where `work` raises
+    what is no Exception, the result is WorkFailed.
 
-    owner  the pool serves owners in round robin, and the work of one owner in order
-    path   a path in the log directory whose disk `work` waits for
+    owner             the pool serves owners in round robin, and the work of one owner in order
+    path              a path in the log directory whose disk `work` waits for
+    key               names the work for CancelSubmit. A Submit is ignored while the same pool has work of its
+                      key that waits, or runs, or whose result is on its way
+    run_timeout_ms    how long `work` may run; 0: for ever. After that the result is WorkTimedOut, and what
+                      `work` returns later is ignored. Work that writes a local disk must have none
+    queue_timeout_ms  how long `work` may wait for a thread; 0: for ever. After that it is not begun, and the
+                      result is WorkTimedOut
+    ended             after WorkTimedOut of work that had begun, called once it has ended all the same; maybe
+                      never
     """
 
     name: str
@@ -53,11 +62,27 @@ class Submit(Generic[T]):
     then: Callable[[T | Exception, int], Effects]
     owner: str = ""
     path: str = ""
+    key: Hashable = None
+    run_timeout_ms: int = 0
+    queue_timeout_ms: int = 0
+    ended: Callable[[int], Effects] | None = None
 
     def __post_init__(self) -> None:
         assert self.path or self.pool not in BY_DIRECTORY, (
             "work for a pool with threads for each log directory needs a path"
         )
+
+
+@event
+class CancelSubmit:
+    """Cancel the work of that key in the named pool, if there is any: its continuation is not called.
+
+    Work that runs goes on, and its result is dropped; with `only_waiting` it is not cancelled.
+    """
+
+    pool: Pool
+    key: Hashable
+    only_waiting: bool = False
 
 
 @event
@@ -206,6 +231,7 @@ class EnsureTopic:
 Effect = (
     Flush
     | Submit[Any]
+    | CancelSubmit
     | Compact[Any, Any, Any]
     | SetTimer
     | CancelTimer

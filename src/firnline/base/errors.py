@@ -283,5 +283,31 @@ def records_cut(path: str, end: int, cut: int) -> RecordsTruncated:
     return RecordsTruncated("the records were truncated meanwhile", path=path, end=end, cut=cut)
 
 
+class WorkTimedOut(StorageError):
+    """Work for a thread did not end, or did not begin, in time; a retry may succeed. No disk has failed."""
+
+    @property
+    def is_passing(self) -> bool:
+        return True
+
+
+class WorkFailed(FirnlineError):
+    """Work for a thread raised what is no Exception, as a panic of native code. The text names it."""
+
+
+def as_exception(problem: BaseException) -> Exception:
+    """Return `problem`, or WorkFailed where it is no Exception."""
+    if isinstance(problem, Exception):
+        return problem
+    kind = type(problem)
+    try:
+        text = str(problem)
+    except Exception:  # noqa: BLE001 - the text is a courtesy of foreign code
+        text = ""
+    return WorkFailed(
+        "work ended abruptly", raised=f"{kind.__module__}.{kind.__qualname__}", text=text
+    )
+
+
 class Bug(FirnlineError):
     """An invariant is broken: the developers must act. Only `runtime.loop` catches it."""

@@ -16,12 +16,12 @@ answered with those; else it waits for the disk. Source: spec C14, T35-T42.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from firnline.base.cold_pages import PageRange, PageRangeKey
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, ProtocolError
-from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
+from firnline.base.ids import NO_EPOCH, NO_OFFSET
 from firnline.base.limits import WAITING_PARTITIONS_MAX
 from firnline.base.slices import EMPTY_RECORDS, FileSlice, Records
 from firnline.broker.fetch_session import (
@@ -47,7 +47,9 @@ from firnline.replica.read import (
 from firnline.replica.waiters import FetchWaiter, FetchWaiters, LargeWaiters
 
 if TYPE_CHECKING:
-    from firnline.tiered.reader import RemoteLogReadResult  # a node without a tier does not load it
+    # A node without a tier does not load it.
+    from firnline.broker.tier.remote_read import RemoteRead, RemoteReadCallback, StopRemoteRead
+    from firnline.tiered.reader import RemoteLogReadResult
 
 # Partitions read without letting others run: a millisecond and a half.
 PARTITIONS_PER_SLICE = 200
@@ -55,22 +57,6 @@ PARTITIONS_PER_SLICE = 200
 _DISK_MS = 500
 # Pages of one disk wait this long for pages of the other disks, one of which may hang.
 _OTHERS_MS = 20
-
-
-class RemoteRead(Protocol):
-    """Reads from the tier. Calls `then` once, at once or later; errors are values (T41)."""
-
-    def __call__(
-        self,
-        topic_partition: TopicPartition,
-        topic_id: Uuid,
-        offset: int,
-        epoch: int,
-        max_bytes: int,
-        isolation: int,
-        then: Callable[["RemoteLogReadResult | KafkaError", int], Effects],
-        now_ms: int,
-    ) -> Effects: ...
 
 
 # max_bytes, min_bytes, whether topics are named by id, and the owner of the session.
@@ -97,6 +83,7 @@ class Fetching:
     on_follower         called with a partition whose ISR a follower's Fetch may change
     max_bytes           fetch.max.bytes: upper limit of any answer
     remote_read         the tier, or None where there is none
+    stop_remote_read    called with the callback of a read that is not waited for any more
     remote_max_wait_ms  remote.fetch.max.wait.ms
     prefer              replica.selector.class: finds the preferred read replica; None: always the leader
     large_waiters       delayed fetches of many partitions
@@ -108,14 +95,16 @@ class Fetching:
         sessions: FetchSessions,
         *,
         max_bytes: int,
-        remote_read: RemoteRead | None,
+        remote_read: "RemoteRead | None",
         remote_max_wait_ms: int,
+        stop_remote_read: "StopRemoteRead | None" = None,
         on_follower: Callable[[Partition, int], Effects],
         prefer: Prefer | None = None,
     ) -> None:
         self.hosted = hosted
         self.sessions = sessions
         self.remote_read = remote_read
+        self.stop_remote_read = stop_remote_read
         self.remote_max_wait_ms = remote_max_wait_ms
         self.prefer = prefer
         self._on_follower = on_follower
@@ -249,6 +238,7 @@ class OneFetch:
         "_must_answer",
         "_outcomes",
         "_remote",
+        "_remote_asked",
         "_remote_left",
         "_resting",
         "_serial",
@@ -272,6 +262,7 @@ class OneFetch:
         self._waits_at: list[FetchWaiters] = []
         self._outcomes: list[ReadOutcome] = []
         self._remote: dict[int, ReadOutcome] = {}
+        self._remote_asked: list[RemoteReadCallback] = []
         self._remote_left = 0
         self._waiter: FetchWaiter | None = None
         self._is_answered = False
@@ -459,6 +450,8 @@ class OneFetch:
     def _begin_remote(self, now_ms: int) -> Effects:
         self._serial = self._fetching.next_serial()
         self._remote_left = len(self._below)
+        if self._ask.when_gone is not None:
+            self._ask.when_gone(self._abandon)
         at_ms = now_ms + self._fetching.remote_max_wait_ms
         return [SetTimer(key=("fetch", self._serial), at_ms=at_ms, then=self._remote_late)]
 
@@ -470,6 +463,8 @@ class OneFetch:
         for index, outcome, max_bytes in below:
             partition = asked[index].hosted
             assert isinstance(partition, Partition)
+            then = partial(self._remote_came, index, outcome)
+            self._remote_asked.append(then)
             effects += remote_read(
                 partition.topic_partition,
                 partition.topic_id,
@@ -477,7 +472,7 @@ class OneFetch:
                 outcome.epoch,
                 max_bytes,
                 self._ask.isolation,
-                partial(self._remote_came, index, outcome),
+                then,
                 now_ms,
             )
         return effects
@@ -506,6 +501,14 @@ class OneFetch:
 
     def _remote_late(self, now_ms: int) -> Effects:
         return [] if self._is_answered else self._finish(now_ms)
+
+    def _stop_remote(self, now_ms: int) -> Effects:
+        """Leave the reads of the tier that have not come."""
+        asked, self._remote_asked = self._remote_asked, []
+        stop = self._fetching.stop_remote_read
+        if stop is None or not self._remote_left:
+            return []
+        return [effect for then in asked for effect in stop(then, now_ms)]
 
     def _after_remote(self, now_ms: int) -> Effects:
         """Answer; but if nothing came, wait as a local read would: clients must not spin (T38)."""
@@ -628,6 +631,7 @@ class OneFetch:
         self._is_answered = True
         return [
             CancelTimer(key=("fetch", self._serial)),
+            *self._stop_remote(now_ms),
             *self._stop_waiting_in_slices(now_ms),
         ]
 
@@ -649,7 +653,7 @@ class OneFetch:
         assert not self._is_answered
         self._is_answered = True
         self._put_remote()
-        read = self._have_read(waits=False)
+        read = self._have_read(waits=False) + self._stop_remote(now_ms)
         included = self._included(list(zip(self._wanted, self._outcomes, strict=True)))
         if isinstance(included, KafkaError):
             return [*self._answer(FetchAnswer(included, 0, [])), *read]

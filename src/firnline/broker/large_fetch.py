@@ -193,7 +193,7 @@ class LargeFetch(OneFetch):
             return super()._finish(now_ms)
         assert not self._is_answered
         self._is_answered = True
-        return self._run(self._finish_in_slices(), now_ms)
+        return [*self._stop_remote(now_ms), *self._run(self._finish_in_slices(), now_ms)]
 
     def _finish_in_slices(self) -> Slices:
         self._put_remote()

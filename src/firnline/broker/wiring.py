@@ -601,6 +601,7 @@ def _fetching(
         ),
         max_bytes=config.fetch_max_bytes,
         remote_read=None if tier is None else tier.read,
+        stop_remote_read=None if tier is None else tier.tier.stop_read,
         remote_max_wait_ms=config.remote_fetch_max_wait_ms,
         on_follower=replication.on_follower,
         prefer=prefer,

@@ -68,6 +68,14 @@ class TierKeys:
         source="KIP-956",
         dynamic=True,
     )
+    remote_log_manager_follower_thread_pool_size: int = key(
+        "INT",
+        2,
+        "Concurrent reads of indexes and auxiliary state, in addition to remote.log.reader.threads.",
+        valid="[1,...]",
+        source="KIP-950",
+        dynamic=True,
+    )
     remote_log_manager_task_interval_ms: int = key(
         "LONG",
         30000,
@@ -137,10 +145,9 @@ class TierKeys:
     remote_log_reader_max_pending_tasks: int = key(
         "INT",
         100,
-        "Remote reads that may wait; one more is refused.",
+        "Remote reads that may wait; one more gets a retriable error.",
         valid="[1,...]",
         source="KIP-405 Configs",
-        kind="inert",
     )
     remote_log_reader_threads: int = key(
         "INT",

@@ -106,7 +106,6 @@ queued.max.requests | INT | 500 | [1,...] | HIGH
 quota.window.num | INT | 11 | [1,...] | LOW
 quota.window.size.seconds | INT | 1 | [1,...] | LOW
 remote.log.index.file.cache.ttl.ms | LONG | 900000 | [-1,...] | LOW internal
-remote.log.manager.follower.thread.pool.size | INT | 2 | [1,...] | MEDIUM dynamic
 remote.log.manager.thread.pool.size | INT | 2 | [1,...] | MEDIUM
 replica.socket.receive.buffer.bytes | INT | 65536 | | HIGH
 replica.socket.timeout.ms | INT | 30000 | | HIGH

@@ -10,7 +10,7 @@ that the state is broken, and stops the node.
 import logging
 import queue
 import time
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
@@ -18,6 +18,7 @@ from firnline.api.context import RequestContext
 from firnline.api.dispatch import Dispatcher
 from firnline.base.background import Background
 from firnline.base.effects import (
+    CancelSubmit,
     CancelTimer,
     CloseConnection,
     Compact,
@@ -67,7 +68,8 @@ Encoding = Generator[int, None, list[Part]]
 class Runtime:
     """Runs one node. `failure` is the bug or the failed disk that made the node stop by itself.
 
-    threads      the number of threads of each pool, or of each log directory for pools that wait for disks
+    threads    the number of threads of each pool, or of each log directory for pools that wait for disks
+    queue_max  how much work may wait in a pool, where it is not `POOL_QUEUE_MAX`
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Runtime:
         loop: PollLoop,
         *,
         threads: dict[str, int],
+        queue_max: Mapping[str, int] | None = None,
         directories: Sequence[str] = (),
         client_id: str = "firnline",
         answer_bytes_max: int = 100 * MIB,
@@ -95,7 +98,8 @@ class Runtime:
         self._flushes = FlushGroups(loop, self._doorbell, self._flushed, disks)
         threads = {**threads, "names": 1, "pages": _PAGE_READERS, "votes": 1}
         threads.setdefault("codec", CODEC_THREADS)
-        self._pools = Pools(threads, self._doorbell, disks)
+        threads.setdefault("index", threads.get("read", 1))
+        self._pools = Pools(threads, self._doorbell, disks, loop.call_later, queue_max)
         self._compactors = Compactors(self._doorbell.ring)
         self.links = Links(self, client_id=client_id, frame_bytes_max=answer_bytes_max)
         self._timers: dict[Hashable, Timer] = {}
@@ -111,6 +115,7 @@ class Runtime:
             Send: self.links.send,
             SetTimer: self._set_timer,
             Submit: self._submit,
+            CancelSubmit: self._pools.cancel,
             Compact: self._compactors.add,
             CancelTimer: self._cancel_timer,
             CloseConnection: self._close_connection,
@@ -199,10 +204,16 @@ class Runtime:
         """Rounds of compaction that are over but whose process could not be ended."""
         return self._compactors.stuck
 
+    @property
+    def abandoned_threads(self) -> int:
+        """Threads whose work has timed out and has not ended yet, as when a remote store hangs."""
+        return self._pools.abandoned
+
     def close(self) -> bool:
         """Close the connections and end the threads, after the node was shut down.
 
-        False: a thread waits for a disk that hangs. The process must then exit at once, without it.
+        False: a thread waits for a disk or a store that hangs. The process must then exit at once,
+        without it.
         """
         self._housekeeping.cancel()
         for server in self.servers:

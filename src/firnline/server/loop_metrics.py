@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from firnline.runtime.poll import PollLoop
+from firnline.runtime.loop import Runtime
 from firnline.runtime.steps import SlowStep
 
 
@@ -16,12 +16,14 @@ class LoopFacts(NamedTuple):
     turns: int
     longest_turn_s: float
     timers: int = 0
+    abandoned_threads: int = 0
 
 
-def look(loop: PollLoop) -> LoopFacts:
+def look(runtime: Runtime) -> LoopFacts:
     """Read the values, on the loop."""
-    slow = loop.slow_steps
-    return LoopFacts(slow.rows(), slow.turns, slow.longest_turn_s, len(loop.timers))
+    slow, timers = runtime.loop.slow_steps, len(runtime.loop.timers)
+    abandoned = runtime.abandoned_threads
+    return LoopFacts(slow.rows(), slow.turns, slow.longest_turn_s, timers, abandoned)
 
 
 def families(found: LoopFacts) -> Iterator[Metric]:
@@ -60,3 +62,8 @@ def families(found: LoopFacts) -> Iterator[Metric]:
         "firnline_loop_longest_turn_seconds", "The longest turn.", found.longest_turn_s
     )
     yield GaugeMetricFamily("firnline_loop_timers", "Timers that are set.", found.timers)
+    yield GaugeMetricFamily(
+        "firnline_abandoned_threads",
+        "Threads whose work has exceeded its time and has not ended yet.",
+        found.abandoned_threads,
+    )

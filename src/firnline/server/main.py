@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from firnline.api.dispatch import Dispatcher
 from firnline.base.effects import SYNC_THREADS
-from firnline.base.errors import ConfigError, FirnlineError
+from firnline.base.errors import ConfigError, FirnlineError, as_exception
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.node import BrokerNode
 from firnline.broker.quorum_setup import Remote
@@ -43,6 +43,7 @@ from firnline.server.allocator import bound_free_memory
 from firnline.server.collector import LOOK_S, Collector
 from firnline.server.connection_limits import ConnectionLimits
 from firnline.server.plugins import remote_storage
+from firnline.tiered.spi import RemoteStorage
 
 if TYPE_CHECKING:
     from firnline.server.metrics import Exporter
@@ -51,6 +52,8 @@ log = logging.getLogger("firnline")
 
 # A controlled shutdown that takes longer is ended; the next start then recovers the logs.
 SHUTDOWN_MAX_S = 30.0
+# How long the end of the process waits for the store to close its connections.
+STORE_CLOSE_S = 1.0
 # Encodings for host names and for Java's hash; Python imports each when it is first used.
 _ENCODINGS = ("idna", "utf_16_be")
 _BETWEEN_IMPORTS_S = 0.005
@@ -70,7 +73,9 @@ def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:
     finally:
         if not process.close():
             # The end of the interpreter would close files, and wait for that disk too.
-            log.warning("a disk hangs: the process ends without the threads that wait for it")
+            log.warning(
+                "a disk or a store hangs: the process ends without the threads that wait for it"
+            )
             logging.shutdown()
             os._exit(process.exit_code)
 
@@ -107,6 +112,19 @@ def check_open_files(config: BrokerConfig, descriptors: Descriptors) -> None:
         )
 
 
+def threads_of(config: BrokerConfig) -> dict[str, int]:
+    """Return the number of threads of each pool that the settings determine."""
+    readers = config.remote_log_reader_threads
+    return {
+        "disk": SYNC_THREADS,
+        "copy": config.remote_log_manager_copier_thread_pool_size,
+        "read": readers,
+        "expire": config.remote_log_manager_expiration_thread_pool_size,
+        # Consumers need as many indexes as ranges; followers that begin above the tier come in addition.
+        "index": readers + config.remote_log_manager_follower_thread_pool_size,
+    }
+
+
 def _load(dispatchers: Sequence[Dispatcher]) -> None:
     """Import, on a thread, what the start does not need: later, at the limit of open files, it would fail.
 
@@ -136,6 +154,7 @@ class _Process:
         self._descriptors: Descriptors | None = None
         self._connections: dict[bool, Connections] = {}  # True: of clients
         self._collector = Collector()
+        self._storage: RemoteStorage | None = None
 
     def serve(self) -> int:
         config = self._config
@@ -147,16 +166,11 @@ class _Process:
         descriptors = self._descriptors = Descriptors()
         check_open_files(config, descriptors)
         node = self._build(SteadyClock().now_ms(), descriptors)
-        threads = {
-            "disk": SYNC_THREADS,
-            "copy": config.remote_log_manager_copier_thread_pool_size,
-            "read": config.remote_log_reader_threads,
-            "expire": config.remote_log_manager_expiration_thread_pool_size,
-        }
         runtime = self._runtime = Runtime(
             node,
             self._loop,
-            threads=threads,
+            threads=threads_of(config),
+            queue_max={"read": config.remote_log_reader_max_pending_tasks},
             directories=(*config.directories, config.metadata_directory),
             client_id=f"firnline-{config.node_id}",
             answer_bytes_max=config.socket_request_max_bytes,
@@ -188,6 +202,7 @@ class _Process:
         if self._exporter is not None:
             self._exporter.close()
         is_ended = self._runtime is None or self._runtime.close()
+        is_ended = is_ended and _has_closed(self._storage)
         for _, sock in self._sockets:
             sock.close()
         os.close(self._wake)
@@ -229,6 +244,7 @@ class _Process:
                 remote=remote,
                 owner=self,
             )
+        self._storage = remote_storage(config)
         return build_node(
             config,
             fs=self._fs,
@@ -238,7 +254,7 @@ class _Process:
             controller_endpoints=controllers,
             remote=remote,
             other_leaders=partial(ReplicaFetch, config),
-            remote_storage=remote_storage(config),
+            remote_storage=self._storage,
             owner=self,
             files=LogFiles(descriptors, self._fs.kept),
         )
@@ -338,6 +354,25 @@ class _Process:
                 server.stop_accepting()
         self._loop.call_later(SHUTDOWN_MAX_S, self._loop.stop)
         runtime.execute(runtime.node.shutdown(runtime.now_ms()))
+
+
+def _has_closed(storage: RemoteStorage | None) -> bool:
+    """Close the store, on a thread: a plug-in may hang. False: it has not closed in time."""
+    if storage is None:
+        return True
+    thread = threading.Thread(
+        target=_close, args=(storage,), name="firnline-close-store", daemon=True
+    )
+    thread.start()
+    thread.join(STORE_CLOSE_S)
+    return not thread.is_alive()
+
+
+def _close(storage: RemoteStorage) -> None:
+    try:
+        storage.close()
+    except BaseException as problem:  # noqa: BLE001 - plug-ins raise what they like; the node ends anyway
+        log.warning("the store cannot be closed: %s", as_exception(problem))
 
 
 def exposed_listeners(config: BrokerConfig) -> list[str]:

@@ -137,7 +137,7 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
         ],
         tier_damaged_segments=0 if tier is None else tier.services.counters.damaged_segments,
         quorum=quorum_metrics.look(node.quorum, runtime.now_ms()),
-        loop=loop_metrics.look(runtime.loop),
+        loop=loop_metrics.look(runtime),
         compaction=_compaction(node, runtime),
         unreadable_records=_unreadable(node),
         failed_requests=dict(runtime.failed_requests.counts),

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from firnline.api.context import RequestContext
 from firnline.base.effects import (
+    CancelSubmit,
     CancelTimer,
     CloseConnection,
     Compact,
@@ -25,7 +26,7 @@ from firnline.base.effects import (
     Submit,
     Warn,
 )
-from firnline.base.errors import StorageError
+from firnline.base.errors import StorageError, WorkTimedOut
 from firnline.log.compaction.rounds import CleanedGroup, Compaction, Round, compact
 from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
@@ -120,6 +121,21 @@ class Environment(Protocol):
         ...
 
 
+class _Work:
+    """Work for a thread, from its Submit to its result."""
+
+    __slots__ = ("effect", "has_begun", "is_cancelled")
+
+    def __init__(self, effect: Submit[Any]) -> None:
+        self.effect = effect
+        self.has_begun = False
+        self.is_cancelled = False
+
+
+def _timed_out(effect: Submit[Any]) -> WorkTimedOut:
+    return WorkTimedOut("work did not end in time", work=effect.name)
+
+
 class Process:
     """One start of a node. Everything it waits for dies with it."""
 
@@ -136,6 +152,7 @@ class Process:
         "number",
         "step_ms",
         "_in_flight",
+        "_keyed",
         "_timers",
         "_waiting",
     )
@@ -155,6 +172,7 @@ class Process:
         self._timers: dict[Hashable, Event] = {}
         self._waiting: list[Flush] = []
         self._in_flight: list[Flush] = []
+        self._keyed: dict[tuple[str, Hashable], _Work] = {}  # by pool and key
 
     @property
     def node_id(self) -> int:
@@ -272,19 +290,53 @@ class Process:
             timer.cancel()
 
     def _submit(self, effect: Submit[Any]) -> None:
+        """As the pools do (`runtime/threads/pool.py`), but without a limit of threads and of queues."""
+        work = _Work(effect)
+        if (
+            effect.key is not None
+            and self._keyed.setdefault((effect.pool, effect.key), work) is not work
+        ):
+            return
         delay_us = self.host.chance.spread(200, 20_000)
-        self.host.world.after(delay_us, self._work, effect)
+        self.host.world.after(delay_us, self._begin_work, work, delay_us)
 
-    def _work(self, effect: Submit[Any]) -> None:
+    def _begin_work(self, work: "_Work", waited_us: int) -> None:
         """A thread works while the loop does: half of the delay before it, half after it."""
-        if not self.is_alive:
+        effect, host = work.effect, self.host
+        if not self.is_alive or work.is_cancelled:
+            return
+        work.has_begun = True
+        if 0 < effect.queue_timeout_ms * 1000 < waited_us:
+            self.step(f"late: {effect.name}", self._deliver, work, _timed_out(effect))
             return
         try:
             result = effect.work()
         except Exception as problem:  # noqa: BLE001 - the continuation decides what it means
             result = problem
-        delay_us = self.host.chance.spread(20, 20_000)
-        self.host.world.after(delay_us, self.step, f"done: {effect.name}", effect.then, result)
+        delay_us = host.chance.spread(20, 20_000) + host.slow_work_us
+        limit_us = host.clock.virtual_us(effect.run_timeout_ms)
+        if effect.run_timeout_ms and limit_us < delay_us:
+            what = f"late: {effect.name}"
+            host.world.after(limit_us, self.step, what, self._deliver, work, _timed_out(effect))
+            if effect.ended is not None:
+                host.world.after(delay_us, self.step, f"ended: {effect.name}", effect.ended)
+            return
+        host.world.after(delay_us, self.step, f"done: {effect.name}", self._deliver, work, result)
+
+    def _deliver(self, work: "_Work", result: Any, now_ms: int) -> Effects:
+        effect = work.effect
+        if work.is_cancelled:
+            return []
+        if effect.key is not None:
+            del self._keyed[effect.pool, effect.key]
+        return effect.then(result, now_ms)
+
+    def _cancel_submit(self, effect: CancelSubmit) -> None:
+        name = (effect.pool, effect.key)
+        work = self._keyed.get(name)
+        if work is not None and not (work.has_begun and effect.only_waiting):
+            work.is_cancelled = True
+            del self._keyed[name]
 
     def _compact(self, effect: Compaction) -> None:
         """A separate process, which continues while this one is paused, and ends with it."""
@@ -369,6 +421,7 @@ _ACTIONS: dict[type, Callable[[Process, Any], None]] = {
     SetTimer: Process._set_timer,
     CancelTimer: Process._cancel_timer,
     Submit: Process._submit,
+    CancelSubmit: Process._cancel_submit,
     Compact: Process._compact,
     Note: Process._note,
     Warn: Process._warn,
@@ -398,6 +451,7 @@ class Host:
         self.process: Process | None = None
         self.is_powered = True
         self.slow_flush_us = 0
+        self.slow_work_us = 0  # how much longer work on a thread takes
         self.sync_ends_us = 0  # of the newest sync that began
         self.starts = 0
         self.wanted_down = 0  # faults that keep it down

@@ -17,14 +17,16 @@ from firnline.formats.producer_snapshot import decode_snapshot
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.hosted import Hosted, Services
-from firnline.tiered.index_cache import IndexCache, SegmentIndexes
+from firnline.tiered.index_cache import CONSUMERS, IndexCache, SegmentIndexes
 from firnline.tiered.lineage import shared_end
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT
+from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import IndexKind, RemoteSegment, RemoteStorage
 
 AbortedTransactionsCallback = Callable[[Sequence[AbortedTxn] | FirnlineError, int], Effects]
 OpenTxn = tuple[int, int]  # producer id, first offset
+OpenTransactionsCallback = Callable[[tuple[OpenTxn, ...] | FirnlineError, int], Effects]
 # Segments whose open transactions are cached, and cached indexes that one step examines.
 REMEMBERED = 4096
 STEP_SEGMENTS = 32
@@ -36,39 +38,45 @@ class OpenTransactions:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._known: dict[Uuid, tuple[OpenTxn, ...]] = {}
+        self._loading: dict[Uuid, list[OpenTransactionsCallback]] = {}
 
     def load(
         self,
         segment: RemoteSegment,
-        then: Callable[[tuple[OpenTxn, ...] | FirnlineError, int], Effects],
+        then: OpenTransactionsCallback,
         now_ms: int,
     ) -> Effects:
         """Call back with the open transactions at the end of a segment, oldest first, or with an error."""
         found = self._known.get(segment.segment_id)
         if found is not None:
             return then(found, now_ms)
+        waiting = self._loading.get(segment.segment_id)
+        if waiting is not None:
+            waiting.append(then)
+            return []
+        self._loading[segment.segment_id] = [then]
         return [
             Submit(
                 name=f"producers of {segment.topic}-{segment.partition} at {segment.base_offset}",
-                pool="read",
+                pool="index",
                 work=partial(_fetch_open, self._services.storage, segment),
-                then=partial(self._came, segment.segment_id, then),
+                then=partial(self._came, segment.segment_id),
+                owner=CONSUMERS,
+                run_timeout_ms=store_timeout_ms(),
             )
         ]
 
     def _came(
-        self,
-        segment_id: Uuid,
-        then: Callable[[tuple[OpenTxn, ...] | FirnlineError, int], Effects],
-        result: tuple[OpenTxn, ...] | Exception,
-        now_ms: int,
+        self, segment_id: Uuid, result: tuple[OpenTxn, ...] | Exception, now_ms: int
     ) -> Effects:
+        waiting = self._loading.pop(segment_id)
         if isinstance(result, Exception):
-            return then(as_error(result), now_ms)
+            error = as_error(result)
+            return [effect for then in waiting for effect in then(error, now_ms)]
         self._known[segment_id] = result
         if len(self._known) > REMEMBERED:
             del self._known[next(iter(self._known))]
-        return then(result, now_ms)
+        return [effect for then in waiting for effect in then(result, now_ms)]
 
 
 class AbortedSearch:

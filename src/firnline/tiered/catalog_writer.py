@@ -13,7 +13,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from firnline.base.effects import Effects, Submit, Warn
-from firnline.base.errors import FirnlineError, KafkaError, StorageError
+from firnline.base.errors import FirnlineError, KafkaError, StorageError, WorkTimedOut
 from firnline.base.ids import Uuid
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.stores.port import ObjectStore
@@ -56,6 +56,7 @@ from firnline.tiered.objects.layout import (
     segment_stem,
 )
 from firnline.tiered.objects.names import register_name
+from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import Look, Mark, RemoteSegment
 
 # Rows in a head, and references for each level: both bound the bytes that one new segment puts.
@@ -355,6 +356,8 @@ class CatalogKeeper:
         self._before: Sequence[Row] | None = None
         # Those of them that are not in the store any more.
         self._gone: dict[Uuid, None] = {}
+        # A write has timed out, and a thread is still at it: no other begins before that one has ended.
+        self._is_hanging = False
         self._said: str | None = None
         self.is_begun = services.catalog is None
         # Called once, when the metadata is known to have no less than the earlier catalog.
@@ -381,6 +384,8 @@ class CatalogKeeper:
         assert store is not None
         if hosted.is_over:
             return self._answer(_OVER, now_ms)
+        if self._is_hanging:
+            return self._answer(_HANGS, now_ms)
         self._is_writing = True
         topic, where = hosted.topic, hosted.where
         if self._writer is None:
@@ -398,6 +403,8 @@ class CatalogKeeper:
                         check_owner=self._services.check_owner,
                     ),
                     then=self._begun,
+                    run_timeout_ms=store_timeout_ms(calls=LOOKED_FOR_MAX),
+                    ended=self._ended_late,
                 )
             ]
         look = self._services.metadata.look(where, self._mark)
@@ -459,6 +466,7 @@ class CatalogKeeper:
                 pool="copy",
                 work=partial(still_there, store, where.topic_id, where.partition, missing),
                 then=partial(self._looked_for, missing),
+                run_timeout_ms=store_timeout_ms(calls=len(missing)),
             )
         ]
 
@@ -522,10 +530,19 @@ class CatalogKeeper:
                 pool="copy",
                 work=partial(write_version, store, self._writer, state, now_ms),
                 then=partial(self._applied, self._signature(), look.mark, waiting),
+                run_timeout_ms=store_timeout_ms(calls=len(self._writer.known) + len(look.changed)),
+                ended=self._ended_late,
             ),
         ]
 
+    def _ended_late(self, now_ms: int) -> Effects:
+        """A write that had timed out has ended. What it has written is unknown: begin anew."""
+        self._is_hanging = False
+        self._writer = self._mark = self._all_finished = self._written = None
+        return []
+
     def _begun(self, result: Before | Exception, now_ms: int) -> Effects:
+        self._is_hanging = isinstance(result, WorkTimedOut)
         if isinstance(result, Exception):
             return self._answer(as_error(result), now_ms)
         self._writer = CatalogWriter(
@@ -565,7 +582,8 @@ class CatalogKeeper:
     ) -> Effects:
         assert self._writer is not None
         self._is_writing = False
-        if isinstance(result, Exception):  # it has not begun
+        self._is_hanging = isinstance(result, WorkTimedOut)
+        if isinstance(result, Exception):  # it has not begun, or has not ended
             self._waiting = waiting + self._waiting
             return self._answer(as_error(result), now_ms)
         update, problem = result
@@ -615,6 +633,7 @@ def _nothing(_now_ms: int) -> Effects:
 
 
 _OVER = StorageError("this node does not lead the partition any more")
+_HANGS = StorageError("the store has not ended an earlier write of the catalog")
 
 
 def as_error(problem: Exception) -> FirnlineError:

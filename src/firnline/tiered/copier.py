@@ -14,13 +14,13 @@ the task ends with the present segment (T8). Source: spec 3.4; F1-F10, F25, F30.
 """
 
 from bisect import bisect_left
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 
 from firnline.base.background import SlicedTask
 from firnline.base.effects import Effects, SetTimer, Submit, Warn
-from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
+from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError, WorkTimedOut
 from firnline.base.ids import TopicIdPartition
 from firnline.base.units import MINUTE_MS
 from firnline.formats import leader_epoch_checkpoint
@@ -31,6 +31,7 @@ from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
 from firnline.tiered.lineage import first_served, segment_epochs
 from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.objects.verified import ToCopy, VerifiedSegment, read_verified
+from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import (
     CustomMetadataTooLarge,
     DamagedSegment,
@@ -319,6 +320,8 @@ class Copier:
                 pool="copy",
                 work=partial(copy_segment, services, segment, data),
                 then=partial(self._copied, segment, local),
+                run_timeout_ms=store_timeout_ms(segment.size_bytes),
+                ended=partial(self._ended_late, segment),
             )
         ]
 
@@ -330,6 +333,10 @@ class Copier:
         now_ms: int,
     ) -> Effects:
         services = self._services
+        if isinstance(result, WorkTimedOut):
+            # The thread may still put objects: it stays in `copying`, so that nobody deletes it before.
+            services.counters.copy_errors += 1
+            return self._finish(result, now_ms)
         if isinstance(result, Exception):
             self.is_stopped = isinstance(result, CustomMetadataTooLarge)
             return self._failed(segment, as_error(result), now_ms)
@@ -389,53 +396,68 @@ class Copier:
     # -------------------------------------------------------------------------------- failure
 
     def _failed(self, segment: RemoteSegment, error: FirnlineError, now_ms: int) -> Effects:
-        """Undo a failed copy: DELETE_STARTED, delete, DELETE_FINISHED (3.4-6); then report the error."""
+        """Undo a failed copy; then report the error."""
         self._services.counters.copy_errors += 1
+        return self._undo(segment, partial(self._finish, error), now_ms)
+
+    def _ended_late(self, segment: RemoteSegment, now_ms: int) -> Effects:
+        """A copy that had timed out has ended, so that its objects can be deleted; another run may go on."""
+        return self._undo(segment, _nothing, now_ms)
+
+    def _undo(self, segment: RemoteSegment, done: Callable[[int], Effects], now_ms: int) -> Effects:
+        """Undo a failed copy: DELETE_STARTED, delete, DELETE_FINISHED (3.4-6); then call `done`."""
         change = _change(self._services, segment, SegmentState.DELETE_STARTED, now_ms)
-        then = partial(self._taking_back, segment, error)
+        then = partial(self._taking_back, segment, done)
         return self._services.metadata.update(change, then, now_ms)
 
     def _taking_back(
         self,
         segment: RemoteSegment,
-        error: FirnlineError,
+        done: Callable[[int], Effects],
         problem: KafkaError | None,
         now_ms: int,
     ) -> Effects:
         if problem is not None:
             effects = self._unconfirmed.note(segment, now_ms)
-            return [*effects, *self._left_behind(segment, error, now_ms)]
+            return [*effects, *self._left_behind(segment, done, now_ms)]
         return [
             Submit(
                 name=f"take back {segment.topic}-{segment.partition} at {segment.base_offset}",
                 pool="copy",
                 work=partial(self._services.storage.delete_segment, segment),
-                then=partial(self._taken_back, segment, error),
+                then=partial(self._taken_back, segment, done),
+                run_timeout_ms=store_timeout_ms(),
             )
         ]
 
     def _taken_back(
-        self, segment: RemoteSegment, error: FirnlineError, result: Exception | None, now_ms: int
+        self,
+        segment: RemoteSegment,
+        done: Callable[[int], Effects],
+        result: Exception | None,
+        now_ms: int,
     ) -> Effects:
         if isinstance(result, Exception):
-            return self._left_behind(segment, error, now_ms)
+            return self._left_behind(segment, done, now_ms)
         change = _change(self._services, segment, SegmentState.DELETE_FINISHED, now_ms)
-        then = partial(self._gone, segment, error)
+        then = partial(self._gone, segment, done)
         return self._services.metadata.update(change, then, now_ms)
 
     def _gone(
         self,
         segment: RemoteSegment,
-        error: FirnlineError,
+        done: Callable[[int], Effects],
         _problem: KafkaError | None,
         now_ms: int,
     ) -> Effects:
-        return self._left_behind(segment, error, now_ms)
+        return self._left_behind(segment, done, now_ms)
 
-    def _left_behind(self, segment: RemoteSegment, error: FirnlineError, now_ms: int) -> Effects:
+    def _left_behind(
+        self, segment: RemoteSegment, done: Callable[[int], Effects], now_ms: int
+    ) -> Effects:
         """The objects could not be deleted: `expiry` finds them by the segment's state."""
         self._services.copying.discard(segment)
-        return self._finish(error, now_ms)
+        return done(now_ms)
 
 
 def _others(steps: Generator[None, None, None]) -> SlicedTask:
@@ -445,6 +467,10 @@ def _others(steps: Generator[None, None, None]) -> SlicedTask:
             next(steps)
         except StopIteration:
             return []
+
+
+def _nothing(_now_ms: int) -> Effects:
+    return []
 
 
 def _ignore(_error: FirnlineError | None, _now_ms: int) -> Effects:

@@ -27,7 +27,7 @@ from firnline.tiered.catalog_writer import CatalogKeeper, as_error
 from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
 from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.retained import Retained, RetainedKey
-from firnline.tiered.settings import NO_LIMIT
+from firnline.tiered.settings import NO_LIMIT, store_timeout_ms
 from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
 
 # Segments that one step checks.
@@ -338,6 +338,7 @@ class SegmentRemoval:
                 pool="expire",
                 work=partial(self._services.storage.delete_segment, segment),
                 then=partial(self._deleted, segment),
+                run_timeout_ms=store_timeout_ms(),
             )
         ]
 

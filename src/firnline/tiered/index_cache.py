@@ -2,7 +2,7 @@
 
 The files are `<log.dir>/remote-log-index-cache/<base offset>_<segment id>.{index,timeindex,txnindex}`, as in
 Kafka. All of them are disposable: missing or damaged ones are fetched again, and indexes that the tier has
-lost are rebuilt from the segment (T58). Only the event loop uses the state; workers only fetch and write
+lost are rebuilt from the segment (T58). Only the event loop uses the state; workers only fetch or write
 files, once for each segment, however many requests wait (X40). Source: spec 3.17; F18.
 """
 
@@ -24,9 +24,13 @@ from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.hosted import Services
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import OFFSET_INDEX, TIME_INDEX, TXN_INDEX
+from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import DamagedObject, IndexKind, RemoteSegment, RemoteStorage
 
 FOLDER = "remote-log-index-cache"
+# The two owners of work in the pool "index". They take turns: followers that begin above the tier do not wait
+# for the indexes of all consumers.
+CONSUMERS, FOLLOWERS = "consumers", "followers"
 MEMORY_BYTES = 64 * MIB
 REBUILD_READ_BYTES = 4 * MIB
 REBUILD_INTERVAL_BYTES = 4096
@@ -110,6 +114,10 @@ class IndexFiles(NamedTuple):
         return transaction_index.decode_strict(self.txns, base_offset, end_offset) is not None
 
 
+class _MustRebuild(Exception):
+    """The tier has no indexes that fit: they are to be made from the whole segment."""
+
+
 Loaded = Callable[[SegmentIndexes | FirnlineError, int], Effects]
 
 
@@ -124,7 +132,8 @@ class IndexCache:
         self._on_disk: dict[Uuid, tuple[str, int]] = {}  # stem and bytes, least recently used first
         self._disk_bytes = 0
         self._loading: dict[Uuid, list[Loaded]] = {}
-        self._dead: dict[Uuid, None] = {}  # segments that were removed during their load
+        self._writing: dict[Uuid, None] = {}  # segments whose files are being written
+        self._dead: dict[Uuid, None] = {}  # segments that were removed during their load or write
         self._distrusted: dict[
             Uuid, None
         ] = {}  # segments whose indexes in the tier do not match their batches
@@ -164,6 +173,17 @@ class IndexCache:
             waiting.append(then)
             return []
         self._loading[segment_id] = [then]
+        return self._fetch(segment, may_rebuild=self._may_rebuild(segment))
+
+    def _may_rebuild(self, segment: RemoteSegment) -> bool:
+        """Whether a load reads the whole segment, to check it (`check_identity`) or to index it."""
+        known = decode_fingerprint(segment.custom_metadata)
+        has_gaps = known is not None and known.may_have_gaps
+        return has_gaps or segment.segment_id in self._distrusted
+
+    def _fetch(self, segment: RemoteSegment, *, may_rebuild: bool) -> Effects:
+        """Load the indexes in a worker; to read the whole segment for that takes another time limit."""
+        segment_id = segment.segment_id
         path = None if self._folder is None else f"{self._folder}/{_stem(segment)}"
         services = self._services
         work = partial(
@@ -174,33 +194,76 @@ class IndexCache:
             path,
             is_on_disk=segment_id in self._on_disk,
             is_distrusted=segment_id in self._distrusted,
+            may_rebuild=may_rebuild,
         )
         return [
             Submit(
                 name=f"indexes of {segment.topic}-{segment.partition} at {segment.base_offset}",
-                pool="read",
+                pool="index",
                 work=work,
                 then=partial(self._loaded, segment),
+                owner=CONSUMERS,
+                run_timeout_ms=store_timeout_ms(segment.size_bytes if may_rebuild else 0),
             )
         ]
 
     def _loaded(
-        self, segment: RemoteSegment, result: IndexFiles | Exception, now_ms: int
+        self, segment: RemoteSegment, result: tuple[IndexFiles, bool] | Exception, now_ms: int
     ) -> Effects:
         segment_id = segment.segment_id
+        if isinstance(result, _MustRebuild):
+            return self._fetch(segment, may_rebuild=True)
         waiting = self._loading.pop(segment_id)
         if isinstance(result, Exception):
             self._dead.pop(segment_id, None)
             error = as_error(result)
             return [effect for then in waiting for effect in then(error, now_ms)]
-        indexes = SegmentIndexes(segment.base_offset, *result)
-        if segment_id in self._dead:
-            del self._dead[segment_id]
-            if self._folder is not None:
-                self._remove_files(f"{self._folder}/{_stem(segment)}")
-        else:
+        files, is_on_disk = result
+        indexes = SegmentIndexes(segment.base_offset, *files)
+        effects: Effects = []
+        if segment_id not in self._dead:
             self._keep(segment, indexes)
-        return [effect for then in waiting for effect in then(indexes, now_ms)]
+            if is_on_disk:
+                self._note_on_disk(segment, indexes.size_bytes)
+            elif self._folder is not None and segment_id not in self._writing:
+                effects = self._write(segment, files, f"{self._folder}/{_stem(segment)}")
+        elif segment_id not in self._writing:
+            del self._dead[segment_id]
+        return [*effects, *(effect for then in waiting for effect in then(indexes, now_ms))]
+
+    def _write(self, segment: RemoteSegment, files: IndexFiles, path: str) -> Effects:
+        """Write the files in a worker of their disk, without a time limit: nobody waits for it."""
+        self._writing[segment.segment_id] = None
+        return [
+            Submit(
+                name=f"keep indexes of {segment.topic}-{segment.partition} at {segment.base_offset}",
+                pool="disk",
+                path=path,
+                work=partial(write_indexes, self._services.fs, path, files),
+                then=partial(self._written, segment, files),
+            )
+        ]
+
+    def _written(
+        self, segment: RemoteSegment, files: IndexFiles, result: Exception | None, now_ms: int
+    ) -> Effects:
+        segment_id = segment.segment_id
+        del self._writing[segment_id]
+        if segment_id in self._dead:
+            if segment_id not in self._loading:
+                del self._dead[segment_id]
+            self._remove_files(f"{self._folder}/{_stem(segment)}")
+        elif not isinstance(result, Exception):
+            self._note_on_disk(segment, sum(map(len, files)))
+        return []
+
+    def _note_on_disk(self, segment: RemoteSegment, size_bytes: int) -> None:
+        if self._folder is None:
+            return
+        self._forget_on_disk(segment.segment_id)
+        self._on_disk[segment.segment_id] = (_stem(segment), size_bytes)
+        self._disk_bytes += size_bytes
+        self._shrink_disk()
 
     def _keep(self, segment: RemoteSegment, indexes: SegmentIndexes) -> None:
         self._memory[segment.segment_id] = indexes
@@ -208,11 +271,6 @@ class IndexCache:
         while self._memory_bytes > MEMORY_BYTES and len(self._memory) > 1:
             oldest = next(iter(self._memory))
             self._memory_bytes -= self._memory.pop(oldest).size_bytes
-        if self._folder is not None:
-            self._forget_on_disk(segment.segment_id)
-            self._on_disk[segment.segment_id] = (_stem(segment), indexes.size_bytes)
-            self._disk_bytes += indexes.size_bytes
-            self._shrink_disk()
 
     def remove(self, segment_id: Uuid) -> None:
         """The segment is deleted, or its bytes are wrong: remove its indexes from the cache."""
@@ -222,7 +280,7 @@ class IndexCache:
         on_disk = self._forget_on_disk(segment_id)
         if on_disk is not None:
             self._remove_files(f"{self._folder}/{on_disk}")
-        if segment_id in self._loading:
+        if segment_id in self._loading or segment_id in self._writing:
             self._dead[segment_id] = None
 
     def distrust(self, segment_id: Uuid) -> None:
@@ -280,8 +338,9 @@ def load_indexes(
     *,
     is_on_disk: bool,
     is_distrusted: bool = False,
-) -> IndexFiles:
-    """Return the indexes of a segment: from disk if they are valid there, else from the tier.
+    may_rebuild: bool = True,
+) -> tuple[IndexFiles, bool]:
+    """Return the indexes of a segment: from disk if they are valid there (True), else from the tier (False).
 
     Raises DamagedObject if the log object belongs to another segment, or a transaction index is damaged.
     """
@@ -290,18 +349,22 @@ def load_indexes(
         try:
             files = IndexFiles(*(_read(fs, path + suffix) for suffix in _SUFFIXES))
             if _fits(files, segment) and _txns_fit(files, segment):
-                return files
+                return files, True
         except StorageError:
             pass  # the cache is disposable: fetch it again
-    files = fetch_indexes(storage, segment, is_distrusted=is_distrusted)
-    if path is not None:
-        try:
-            for suffix, data in zip(_SUFFIXES, files):
-                _write(fs, path + suffix, data)
-        except StorageError:
-            for suffix in _SUFFIXES:  # a full disk must not stop a read (F18)
-                fs.remove(path + suffix)
-    return files
+    files = fetch_indexes(storage, segment, is_distrusted=is_distrusted, may_rebuild=may_rebuild)
+    return files, False
+
+
+def write_indexes(fs: Fs, path: str, files: IndexFiles) -> None:
+    """Write the files of a segment. A full disk removes them, and raises StorageError."""
+    try:
+        for suffix, data in zip(_SUFFIXES, files):
+            _write(fs, path + suffix, data)
+    except StorageError:
+        for suffix in _SUFFIXES:
+            fs.remove(path + suffix)
+        raise
 
 
 def check_identity(storage: RemoteStorage, segment: RemoteSegment) -> None:
@@ -338,7 +401,11 @@ def _txns_fit(files: IndexFiles, segment: RemoteSegment) -> bool:
 
 
 def fetch_indexes(
-    storage: RemoteStorage, segment: RemoteSegment, *, is_distrusted: bool = False
+    storage: RemoteStorage,
+    segment: RemoteSegment,
+    *,
+    is_distrusted: bool = False,
+    may_rebuild: bool = True,
 ) -> IndexFiles:
     """Fetch the indexes; rebuild lost or damaged ones from the segment (T58)."""
     is_good = False
@@ -352,6 +419,8 @@ def fetch_indexes(
             is_good = _fits(files, segment)
         except ObjectMissing:
             pass
+    if not is_good and not may_rebuild:
+        raise _MustRebuild
     if not is_good:
         files = rebuild_indexes(storage, segment)
     if segment.txn_index_empty:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import NamedTuple
 
 from firnline.base.effects import Effects, SetTimer, Submit, Warn
-from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
+from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError, WorkTimedOut
 from firnline.base.ids import Uuid, uuid_text
 from firnline.base.slices import Records
 from firnline.base.units import KIB
@@ -39,10 +39,12 @@ from firnline.stores.port import ObjectMissing
 from firnline.tiered.aborted_search import AbortedSearch, OpenTransactions
 from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.hosted import Hosted, Services
-from firnline.tiered.index_cache import IndexCache, SearchStart, SegmentIndexes
+from firnline.tiered.index_cache import FOLLOWERS, IndexCache, SearchStart, SegmentIndexes
 from firnline.tiered.lineage import epoch_at, ranges, segment_epochs, shared_end
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import LEADER_EPOCHS, PRODUCER_SNAPSHOT
+from firnline.tiered.objects.shared_reads import RangeKey, SharedReads
+from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import DamagedObject, IndexKind, RemoteSegment, RemoteStorage
 
 READ_COMMITTED = 1
@@ -95,6 +97,8 @@ class RemoteReader:
         self.services = services
         self.indexes = indexes
         self.open_transactions = OpenTransactions(services)
+        self.shared = SharedReads(services)
+        self._reads: dict[Read, _OneRead] = {}  # those that are not answered, by their callback
         self._serial = 0
         self._warned: dict[Uuid, None] = {}  # damaged segments that are logged already
 
@@ -118,8 +122,18 @@ class RemoteReader:
         if self.services.fetch_rate.is_exceeded(now_ms):
             is_committed = isolation == READ_COMMITTED
             return then(RemoteLogReadResult(b"", [] if is_committed else None), now_ms)  # T38
-        one = _OneRead(self, hosted, offset, max_bytes, isolation, then)
+        one = _OneRead(self, hosted, offset, max_bytes, isolation, partial(self._answer, then))
+        self._reads[then] = one
         return one.begin(now_ms)
+
+    def _answer(self, then: Read, result: RemoteLogReadResult | KafkaError, now_ms: int) -> Effects:
+        self._reads.pop(then, None)
+        return then(result, now_ms)
+
+    def stop_read(self, then: Read) -> Effects:
+        """The caller of the read with this callback does not wait any more; `then` is not called."""
+        one = self._reads.pop(then, None)
+        return [] if one is None else one.stop()
 
     def offset_for_timestamp(
         self, hosted: Hosted, timestamp_ms: int, then: TimestampCallback, now_ms: int
@@ -141,9 +155,11 @@ class RemoteReader:
         return [
             Submit(
                 name=f"auxiliary state of {segment.topic}-{segment.partition}",
-                pool="read",
+                pool="index",
                 work=partial(fetch_aux_state, services.storage, segment),
                 then=partial(self._built, segment, then),
+                owner=FOLLOWERS,
+                run_timeout_ms=store_timeout_ms(),
             )
         ]
 
@@ -207,8 +223,8 @@ class _Attempts:
         now_ms: int,
     ) -> Effects | None:
         """Return the effects of another attempt, or None if `error` has to be reported."""
-        if isinstance(error, KafkaError):
-            return None
+        if isinstance(error, KafkaError | WorkTimedOut):
+            return None  # a read that timed out has taken longer than any fetch waits
         if isinstance(error, Misled) and not self._has_rebuilt:
             self._has_rebuilt = True
             self._reader.indexes.distrust(segment.segment_id)
@@ -251,10 +267,14 @@ class _OneRead:
         self._attempts = _Attempts(reader)
         self._segment: RemoteSegment | None = None
         self._upto_offset = offset
+        self._key: RangeKey | None = None  # of the range that it waits for
+        self._is_stopped = False
 
     def begin(self, now_ms: int) -> Effects:
         """Find the segment with the offset in this log's lineage."""
         hosted, log = self._hosted, self._hosted.log
+        if self._is_stopped:
+            return []
         if not log.log_start_offset <= self._offset < log.log_end_offset:
             return self._fail(_OUT_OF_RANGE, now_ms)
         epoch = log.epochs.epoch_at(self._offset)
@@ -274,9 +294,16 @@ class _OneRead:
             return self._fail(_OUT_OF_RANGE, now_ms)
         return self._reader.indexes.load(segment, self._indexed, now_ms)
 
+    def stop(self) -> Effects:
+        """Nobody waits for the result any more."""
+        self._is_stopped = True
+        return [] if self._key is None else self._reader.shared.leave(self._key, self._came)
+
     def _indexed(self, result: SegmentIndexes | FirnlineError, now_ms: int) -> Effects:
         segment = self._segment
         assert segment is not None
+        if self._is_stopped:
+            return []
         if isinstance(result, FirnlineError):
             return self._retry_or_fail(result, now_ms)
         work = partial(
@@ -288,15 +315,14 @@ class _OneRead:
             upto_offset=self._upto_offset,
             max_bytes=self._max_bytes,
         )
-        name = f"read {segment.topic}-{segment.partition} at {self._offset}"
-        return [Submit(name=name, pool="read", work=work, then=self._came)]
+        self._key = RangeKey(segment.segment_id, self._offset, self._upto_offset)
+        return self._reader.shared.read(self._key, work, self._max_bytes, self._came, now_ms)
 
     def _came(self, result: tuple[bytes, int] | Exception, now_ms: int) -> Effects:
+        self._key = None
         if isinstance(result, Exception):
             return self._retry_or_fail(as_error(result), now_ms)
         data, end_offset = result
-        self._services.counters.fetch_bytes += len(data)
-        self._services.fetch_rate.note(len(data), now_ms)
         if not data:  # the segment ends before the offset: continue in the next one (T39)
             self._offset = self._upto_offset
             if self._offset >= self._hosted.log.local_log_start_offset:
@@ -340,6 +366,8 @@ class _OneRead:
     def _aborted_came(
         self, data: bytes, result: Sequence[AbortedTxn] | FirnlineError, now_ms: int
     ) -> Effects:
+        if self._is_stopped:
+            return []
         if isinstance(result, FirnlineError):
             return self._fail(code_of(result), now_ms)
         return self._then(RemoteLogReadResult(data, result), now_ms)
@@ -396,8 +424,18 @@ class _TimeSearch:
             upto_offset=self._upto,
         )
         name = f"time {self._timestamp_ms} in {segment.topic}-{segment.partition}"
-        then = partial(self._came, segment)
-        return [Submit(name=name, pool="read", work=work, then=then)]
+        limit_ms = self._reader.services.settings.list_offsets_timeout_ms
+        return [
+            Submit(
+                name=name,
+                pool="read",
+                work=work,
+                then=partial(self._came, segment),
+                # The request is answered by then, whatever is found.
+                run_timeout_ms=limit_ms,
+                queue_timeout_ms=limit_ms,
+            )
+        ]
 
     def _came(
         self, segment: RemoteSegment, result: tuple[int, int] | Exception | None, now_ms: int

@@ -181,10 +181,9 @@ class RemoteLog:
         return [*self._topic_metadata.poll_all(now_ms), self._poll_timer(now_ms)]
 
     def close(self) -> None:
-        """Begin no more work; work in progress ends by itself."""
+        """Begin no more work; work in progress ends by itself. Whoever made the storage closes it."""
         for tasks in self._tasks.values():
             tasks.hosted.is_over = True
-        self.services.storage.close()
 
     def on_leadership(
         self, log: Log, *, is_leader: bool, leader_epoch: int, now_ms: int
@@ -427,6 +426,10 @@ class RemoteLog:
             then=then,
             now_ms=now_ms,
         )
+
+    def stop_read(self, then: Read, now_ms: int) -> Effects:
+        """The caller of `read` with this callback does not wait any more; `then` is not called."""
+        return self.reader.stop_read(then)
 
     def offset_for_timestamp(
         self,

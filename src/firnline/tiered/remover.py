@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from firnline.base.effects import Effects, SetTimer, Submit
-from firnline.base.errors import FirnlineError, KafkaError, StorageError
+from firnline.base.errors import FirnlineError, KafkaError, StorageError, WorkTimedOut
 from firnline.base.ids import TopicIdPartition, Uuid
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog_writer import as_error
@@ -18,6 +18,7 @@ from firnline.tiered.expiry import SegmentRemoval
 from firnline.tiered.hosted import Services, TaskCallback
 from firnline.tiered.objects.layout import segment_folder
 from firnline.tiered.objects.names import mark_deleted, remove_catalog
+from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import DeleteState, PartitionDelete
 
 _TIMER = ("tier", "remover")
@@ -49,6 +50,8 @@ class Remover:
         # The remaining partitions of this pass. A partition that fails is not in it again before the next
         # pass, so that it does not block the others.
         self._queue: list[PartitionDelete] = []
+        # Partitions with work that has timed out and has not ended: nothing else is done about them before.
+        self._hanging: dict[TopicIdPartition, None] = {}
         # The latest error, for the operator; None once no deletion remains.
         self.problem: str | None = None
 
@@ -138,7 +141,7 @@ class Remover:
         while self._queue:
             delete = self._queue.pop(0)
             where = TopicIdPartition(delete.topic_id, delete.partition)
-            if self._is_copying(where):
+            if where in self._hanging or self._is_copying(where):
                 self._failures = max(self._failures, 1)
                 continue
             self._is_running = True
@@ -177,6 +180,8 @@ class Remover:
                     now_ms=now_ms,
                 ),
                 then=partial(self._remove_segments, delete),
+                run_timeout_ms=store_timeout_ms(),
+                ended=partial(self._ended_late, delete),
             )
         ]
 
@@ -184,7 +189,7 @@ class Remover:
         self, delete: PartitionDelete, result: Exception | None, now_ms: int
     ) -> Effects:
         if isinstance(result, Exception):
-            return self._failed(as_error(result), now_ms)
+            return self._work_failed(delete, result, now_ms)
         where = TopicIdPartition(delete.topic_id, delete.partition)
         segments = self._services.metadata.segments_to_remove(where)
         if isinstance(segments, KafkaError):
@@ -214,12 +219,14 @@ class Remover:
                 pool="expire",
                 work=partial(sweep_partition, store, delete),
                 then=partial(self._swept, delete),
+                run_timeout_ms=store_timeout_ms(),
+                ended=partial(self._ended_late, delete),
             )
         ]
 
     def _swept(self, delete: PartitionDelete, result: Exception | None, now_ms: int) -> Effects:
         if isinstance(result, Exception):
-            return self._failed(as_error(result), now_ms)
+            return self._work_failed(delete, result, now_ms)
         if delete.state == DeleteState.FINISHED:
             return self._next(now_ms)
         where = TopicIdPartition(delete.topic_id, delete.partition)
@@ -228,6 +235,15 @@ class Remover:
 
     def _finished(self, error: KafkaError | None, now_ms: int) -> Effects:
         return self._failed(error, now_ms) if error is not None else self._next(now_ms)
+
+    def _work_failed(self, delete: PartitionDelete, problem: Exception, now_ms: int) -> Effects:
+        if isinstance(problem, WorkTimedOut):
+            self._hanging[TopicIdPartition(delete.topic_id, delete.partition)] = None
+        return self._failed(as_error(problem), now_ms)
+
+    def _ended_late(self, delete: PartitionDelete, now_ms: int) -> Effects:
+        self._hanging.pop(TopicIdPartition(delete.topic_id, delete.partition), None)
+        return []
 
     def _failed(self, error: FirnlineError, now_ms: int) -> Effects:
         """Continue with the next partition; the failed one is retried later."""

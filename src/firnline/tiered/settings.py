@@ -8,6 +8,17 @@ from firnline.base.units import HOUR_MS, INT64_MAX, MIB, MINUTE_MS
 from firnline.config.broker import BrokerConfig
 
 NO_LIMIT = -1
+# Kafka leaves the time limits of a store to its plug-in, and has no settings for them. A call that is still
+# unanswered after this time is one of a store that hangs: clients of object stores end theirs after a minute.
+STORE_TIMEOUT_MS = MINUTE_MS
+# The slowest store that is of use. Work that moves many bytes, or makes many calls, may take longer by that.
+_STORE_BYTES_PER_MS = MIB // 1000
+_STORE_CALL_MS = 200
+
+
+def store_timeout_ms(size_bytes: int = 0, calls: int = 0) -> int:
+    """Return the time limit of work that moves that many bytes from or to the store, in so many calls."""
+    return STORE_TIMEOUT_MS + size_bytes // _STORE_BYTES_PER_MS + calls * _STORE_CALL_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +41,7 @@ class TierSettings:
     fetch_quota_windows: int = 11
     fetch_quota_window_ms: int = 1000
     fetch_max_wait_ms: int = 500
+    list_offsets_timeout_ms: int = 30_000
     # A COPY_STARTED of another broker that is older than this is abandoned (rel-T13).
     dangling_after_ms: int = HOUR_MS
     # A put of an abandoned copy may end this long after its deletion: then it is deleted once more.
@@ -96,6 +108,7 @@ def tier_settings(config: BrokerConfig) -> TierSettings:
         fetch_quota_windows=config.remote_log_manager_fetch_quota_window_num,
         fetch_quota_window_ms=1000 * config.remote_log_manager_fetch_quota_window_size_seconds,
         fetch_max_wait_ms=config.remote_fetch_max_wait_ms,
+        list_offsets_timeout_ms=config.remote_list_offsets_request_timeout_ms,
     )
     return replace(settings, **_metadata_values(metadata_keys))
 

@@ -12,6 +12,7 @@ from functools import partial
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.ids import Uuid
 from firnline.tiered.hosted import Services
+from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import RemoteSegment, SegmentState
 
 REMEMBERED = 1000
@@ -48,7 +49,10 @@ class UnconfirmedCopies:
                 name = f"delete late copy of {segment.topic}-{segment.partition}"
                 work = partial(self._services.storage.delete_segment, segment)
                 then = partial(self._deleted, segment_id)
-                effects.append(Submit(name=name, pool="expire", work=work, then=then))
+                limit_ms = store_timeout_ms()
+                effects.append(
+                    Submit(name=name, pool="expire", work=work, then=then, run_timeout_ms=limit_ms)
+                )
             elif self._state(segment) == SegmentState.COPY_FINISHED:
                 del self._waiting[segment_id]
         return effects + self._tick(now_ms)

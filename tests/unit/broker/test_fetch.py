@@ -32,6 +32,7 @@ class Tier:
     def __init__(self) -> None:
         self.asked: list[tuple[TopicPartition, int, int, int]] = []
         self.waiting: list[Callable[[RemoteLogReadResult | KafkaError, int], Effects]] = []
+        self.stopped: list[Callable[[RemoteLogReadResult | KafkaError, int], Effects]] = []
         self.full = False
 
     def read(
@@ -51,6 +52,12 @@ class Tier:
         self.waiting.append(then)
         return []
 
+    def stop_read(
+        self, then: Callable[[RemoteLogReadResult | KafkaError, int], Effects], now_ms: int
+    ) -> Effects:
+        self.stopped.append(then)
+        return []
+
 
 class Consumer:
     """Fetches and notes answers as [(partition, bytes or error code), ...]."""
@@ -65,6 +72,7 @@ class Consumer:
             max_bytes=max_bytes,
             remote_read=self.tier.read if tiered else None,
             remote_max_wait_ms=REMOTE_WAIT_MS,
+            stop_remote_read=self.tier.stop_read,
             on_follower=lambda partition, now_ms: [],
         )
         self.producing = Producing(lambda p, now: [])
@@ -390,6 +398,36 @@ def test_a_tail_is_not_kept_waiting_longer_than_the_remote_wait() -> None:
     assert consumer.answers == [[(0, 10), (1, ONE), (2, 0)]]
     consumer.remote(remote(10))
     assert len(consumer.answers) == 1
+
+
+def test_a_fetch_leaves_the_reads_of_the_tier_that_it_does_not_wait_for_any_more() -> None:
+    consumer = Consumer(tiered(0), tiered(1), tiered=True)
+    consumer.fetch(want(0), want(1))
+    slow = consumer.tier.waiting[1]
+    consumer.remote(remote(10))
+    consumer.world.pass_time(REMOTE_WAIT_MS)
+    assert consumer.answers == [[(0, 10), (1, 0)]]
+    assert slow in consumer.tier.stopped
+
+
+def test_a_fetch_that_was_answered_in_time_has_nothing_to_leave() -> None:
+    consumer = Consumer(tiered(0), tiered=True)
+    consumer.fetch(want(0))
+    consumer.remote(remote(10))
+    assert (consumer.answers, consumer.tier.stopped) == ([[(0, 10)]], [])
+
+
+def test_who_has_gone_while_the_tier_is_read_waits_for_nothing() -> None:
+    consumer = Consumer(tiered(0), tiered=True)
+    gone: list[Any] = []
+    consumer.fetch(want(0), when_gone=gone.append)
+    [abandon] = gone
+    waiting = list(consumer.tier.waiting)
+    consumer.world.run(abandon(consumer.world.now_ms))
+    assert consumer.tier.stopped == waiting
+    assert consumer.world.timers == {}
+    consumer.remote(remote(10))
+    assert consumer.answers == []
 
 
 def test_trouble_in_the_tier_is_one_partitions_trouble() -> None:

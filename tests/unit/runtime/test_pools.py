@@ -11,7 +11,7 @@ from firnline.base.effects import Pool as PoolName
 from firnline.base.effects import Submit
 from firnline.runtime.poll import PollLoop
 from firnline.runtime.threads.doorbell import Doorbell
-from firnline.runtime.threads.pools import Pool
+from firnline.runtime.threads.pool import Pool
 
 DEADLINE_S = 20.0
 
@@ -30,7 +30,7 @@ def submit(pool: PoolName, work: Any, owner: str = "", path: str = "/a") -> Subm
     )
 
 
-@pytest.mark.parametrize("name", ["codec", "read", "pages"])
+@pytest.mark.parametrize("name", ["codec", "read", "index", "pages"])
 def test_work_that_only_the_loop_wants_holds_up_no_end(bell: Doorbell, name: PoolName) -> None:
     """96 batches that waited for zstd at level 22 kept a node from its end for more than a minute."""
     pool = Pool(name, 1, bell)
@@ -49,7 +49,7 @@ def test_work_that_only_the_loop_wants_holds_up_no_end(bell: Doorbell, name: Poo
     pool.close(time.monotonic() + DEADLINE_S)
     bell.close()
     assert time.monotonic() - before < DEADLINE_S / 2
-    [thread] = pool._threads
+    [thread] = [worker.thread for worker in pool._workers]
     assert thread.is_alive()
     may_end.set()
     thread.join(DEADLINE_S)
@@ -85,7 +85,7 @@ def test_a_disk_that_hangs_keeps_no_node_from_its_end(bell: Doorbell, name: Pool
     assert not pool.close(time.monotonic() + 0.1), "the process is to end without it"
     bell.close()
     answers.set()
-    [thread] = pool._threads
+    [thread] = [worker.thread for worker in pool._workers]
     thread.join(DEADLINE_S)
     assert not thread.is_alive()
     assert done == []

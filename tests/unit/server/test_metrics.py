@@ -49,6 +49,7 @@ def shown(harness: Harness, slow: SlowSteps | None = None) -> Iterator[Exporter]
         ask=ask,
         now_ms=lambda: harness.now_ms,
         stuck_compactions=0,
+        abandoned_threads=3,
         failed_requests=FailedRequests(),
         answers=SimpleNamespace(held_bytes=0, waiting=0, refused=0, slow_readers=0),
         incoming=SimpleNamespace(held_bytes=0, waiting=0, slow_senders=0),
@@ -190,6 +191,7 @@ def test_what_held_the_loop_up_is_reported_by_name() -> None:
     assert found["firnline_loop_slow_turns_total", ""] == 1
     assert found["firnline_loop_longest_turn_seconds", ""] == 0.03
     assert found["firnline_loop_timers", ""] == 1
+    assert found["firnline_abandoned_threads", ""] == 3
 
 
 def test_requests_that_failed_inside_are_counted_by_api() -> None:

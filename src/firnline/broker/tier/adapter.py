@@ -163,7 +163,7 @@ class TierAdapter:
         then: Callable[[RemoteLogReadResult | KafkaError, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """See `broker.fetch.RemoteRead`."""
+        """See `broker.tier.remote_read.RemoteRead`."""
         return self.tier.read(
             topic_partition, topic_id, offset, epoch, max_bytes, isolation, then, now_ms
         )

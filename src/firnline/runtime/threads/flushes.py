@@ -16,7 +16,8 @@ from firnline.base.ports import File
 from firnline.runtime.disk import RealFile
 from firnline.runtime.poll import PollLoop
 from firnline.runtime.threads.doorbell import Doorbell
-from firnline.runtime.threads.pools import Directories, have_ended
+from firnline.runtime.threads.pool import have_ended
+from firnline.runtime.threads.pools import Directories
 from firnline.runtime.threads.sync_threads import SyncThreads
 
 # Called once for each Flush, with its error or None.

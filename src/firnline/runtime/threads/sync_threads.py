@@ -17,7 +17,7 @@ from struct import Struct
 from firnline.base.effects import SYNC_THREADS
 from firnline.base.native import native
 from firnline.runtime.poll import READABLE, PollLoop
-from firnline.runtime.threads.pools import have_ended
+from firnline.runtime.threads.pool import have_ended
 
 _JOB = Struct("ii")  # descriptor, number
 _DONE = Struct("ii")  # number, errno or 0
