@@ -102,6 +102,7 @@ def test_requests_to_all_listeners_of_a_combined_node_are_counted() -> None:
         servers=servers,
         loop=SimpleNamespace(slow_steps=SlowSteps(), timers=()),
         stuck_compactions=0,
+        abandoned_threads=0,
         failed_requests=FailedRequests(),
         answers=SimpleNamespace(held_bytes=0, waiting=0, refused=0, slow_readers=0),
         incoming=SimpleNamespace(held_bytes=0, waiting=0, slow_senders=0),
