@@ -6,6 +6,7 @@ ecosystem 1.1; decision 0036.
 """
 
 import os
+import re
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ _DEFAULTS = {
     "dfs.client.failover.max.attempts": "2",
     "dfs.client.block.write.replace-datanode-on-failure.best-effort": "true",
 }
+# Of the NameNode: no right, no account, or a file where the path needs a directory.
+_REFUSALS = ("AccessControlException", "ParentNotDirectoryException", "SaslException")
 _READ_BYTES = 8 << 20
 _serial = count()
 
@@ -179,19 +182,16 @@ class HdfsStore:
             yield
         except (StorageError, KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
-        except FileNotFoundError:
-            raise ObjectMissing("no such object in the tier", key=key) from None
-        except PermissionError as problem:
-            raise StoreRefused(
-                f"cannot {action} the tier: HDFS refuses it",
-                tier=self.uri,
-                key=key,
-                store=str(problem),
-            ) from None
         except BaseException as problem:  # noqa: BLE001 - a panic in Rust is not an Exception
-            raise RemoteStorageError(
-                f"cannot {action} the tier", tier=self.uri, key=key, store=_first_line(problem)
-            ) from None
+            raise self._problem(problem, action, key) from None
+
+    def _problem(self, problem: BaseException, action: str, key: str) -> StorageError:
+        where = {"tier": self.uri, "key": key, "store": _first_line(problem)}
+        if isinstance(problem, FileNotFoundError) and action != "write":
+            return ObjectMissing("no such object in the tier", key=key)
+        if isinstance(problem, PermissionError) or any(each in str(problem) for each in _REFUSALS):
+            return StoreRefused(f"cannot {action} the tier: HDFS refuses it", **where)
+        return RemoteStorageError(f"cannot {action} the tier", **where)
 
 
 def _path_of(status: Any) -> str:  # of hdfs-native, which has no types at run time
@@ -200,4 +200,5 @@ def _path_of(status: Any) -> str:  # of hdfs-native, which has no types at run t
 
 
 def _first_line(problem: BaseException) -> str:
-    return f"{type(problem).__name__}: {str(problem).partition(chr(10))[0][:300]}"
+    text = re.split(r"\n|\\n\\tat", str(problem))[0]  # Java's stack trace follows
+    return f"{type(problem).__name__}: {text[:300]}"

@@ -68,8 +68,10 @@ def _wrong(uri: str, given: Mapping[str, str]) -> _Wrong | None:
     """Return what opens the store with a wrong secret, if a setting names the right one."""
     for key, value in given.items():
         if key.replace(".", "_").endswith(_SECRETS):
-            # The same length and alphabet: the store, not the client, has to refuse it.
-            return _Wrong(uri, {**given, key: value.swapcase()[::-1]})
+            # The same length and alphabet, and the same padding of Base64: the store, not the client, has to
+            # refuse it.
+            body, end = value[:-4], value[-4:]
+            return _Wrong(uri, {**given, key: body.swapcase()[::-1] + end})
     return None
 
 
