@@ -11,7 +11,7 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -27,6 +27,8 @@ _FLAGS = (
     *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
     *("-Djava.net.preferIPv4Stack=true", "--add-opens=java.base/java.lang=ALL-UNNAMED"),
 )
+# With a single one a client that closes a file waits half a second, because it asks too early.
+_DATANODES = 3
 _START_SECONDS = 90
 _LOGGING = """\
 log4j.rootLogger=INFO,e
@@ -48,28 +50,30 @@ def start(directory: Path) -> Server:
     """Serve `directory`, formatted if it is new; return when files can be written. Raises PeerMissing."""
     jars = fetch()
     base = directory.resolve()
-    ports = dict(zip(_PORTS, kept_ports(base, lambda: free_ports(len(_PORTS)))))
-    _configure(base, ports)
+    rpc, http, *rest = kept_ports(base, lambda: free_ports(2 + 3 * _DATANODES))
+    _configure(base, rpc, http)
     if not (base / "namenode" / "current" / "VERSION").exists():
         line = _java(base, jars, _NAMENODE, "-format", "-nonInteractive")
         done = subprocess.run(line, cwd=base, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"the NameNode could not be formatted:\n{done.stderr[-2000:]}")
     namenode = Process(_java(base, jars, _NAMENODE), base / "namenode.log")
-    datanode = Process(_java(base, jars, _DATANODE), base / "datanode.log")
+    nodes = list(zip(rest[::3], rest[1::3], rest[2::3]))
+    processes = [namenode]
+    for number, ports in enumerate(nodes, 1):
+        name = f"datanode-{number}"
+        own = _own_settings(base / name, *ports)
+        processes.append(Process(_java(base, jars, _DATANODE, *own), base / f"{name}.log"))
     server = Server(
         base,
-        f"hdfs://127.0.0.1:{ports['rpc']}/tier",
+        f"hdfs://127.0.0.1:{rpc}/tier",
         {},
-        [namenode, datanode],
-        lambda: _is_ready(ports, namenode),
+        processes,
+        lambda: _is_ready(http, [node[1] for node in nodes], namenode),
         start_seconds=_START_SECONDS,
     )
     server.start()
     return server
-
-
-_PORTS = ("rpc", "http", "data", "data_http", "data_ipc")
 
 
 def _resolve(work: Path) -> Path:
@@ -92,27 +96,32 @@ def _resolve(work: Path) -> Path:
     return work / "jars"
 
 
-def _java(base: Path, jars: Path, main_class: str, *args: str) -> list[str]:
-    return ["java", *_FLAGS, "-cp", f"{base / 'conf'}:{jars}:{jars}/*", main_class, *args]
+def _java(base: Path, jars: Path, *args: str) -> list[str]:
+    return ["java", *_FLAGS, "-cp", f"{base / 'conf'}:{jars}:{jars}/*", *args]
 
 
-def _configure(base: Path, ports: Mapping[str, int]) -> None:
-    at = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+def _own_settings(folder: Path, data: int, http: int, ipc: int) -> list[str]:
+    """Return the arguments of a DataNode for what the others do not share."""
+    return [
+        f"-Ddfs.datanode.data.dir={folder.as_uri()}",
+        f"-Ddfs.datanode.address=127.0.0.1:{data}",
+        f"-Ddfs.datanode.http.address=127.0.0.1:{http}",
+        f"-Ddfs.datanode.ipc.address=127.0.0.1:{ipc}",
+    ]
+
+
+def _configure(base: Path, rpc: int, http: int) -> None:
     settings: dict[str, object] = {
-        "fs.defaultFS": f"hdfs://{at['rpc']}",
+        "fs.defaultFS": f"hdfs://127.0.0.1:{rpc}",
         "hadoop.tmp.dir": base / "tmp",
-        "dfs.namenode.rpc-address": at["rpc"],
-        "dfs.namenode.http-address": at["http"],
+        "dfs.namenode.rpc-address": f"127.0.0.1:{rpc}",
+        "dfs.namenode.http-address": f"127.0.0.1:{http}",
         "dfs.namenode.name.dir": (base / "namenode").as_uri(),
         "dfs.namenode.datanode.registration.ip-hostname-check": "false",
         "dfs.namenode.safemode.extension": 0,
         "dfs.namenode.heartbeat.recheck-interval": 1000,
-        "dfs.datanode.data.dir": (base / "datanode").as_uri(),
-        "dfs.datanode.address": at["data"],
-        "dfs.datanode.http.address": at["data_http"],
-        "dfs.datanode.ipc.address": at["data_ipc"],
         "dfs.heartbeat.interval": 1,
-        "dfs.replication": 1,
+        "dfs.replication": _DATANODES,
         "dfs.permissions.enabled": "false",
         "ipc.client.connect.retry.interval": 200,
         "ipc.client.connect.max.retries": 300,
@@ -127,17 +136,20 @@ def _configure(base: Path, ports: Mapping[str, int]) -> None:
     (base / "conf" / "log4j.properties").write_text(_LOGGING)
 
 
-def _is_ready(ports: Mapping[str, int], namenode: Process) -> bool:
-    """True if the DataNode has reported to this run of the NameNode, and that one has left safe mode."""
-    bean = _bean(ports["data_http"], "DataNode,name=DataNodeInfo")
-    reports = json.loads(bean.get("BPServiceActorInfo", "[]"))
+def _is_ready(http: int, datanodes: Sequence[int], namenode: Process) -> bool:
+    """True if each DataNode has reported to this run of the NameNode, and that one has left safe mode."""
     age_s = time.monotonic() - namenode.began_s
-    if not any(
-        each["ActorState"] == "RUNNING" and int(each["LastBlockReport"]) <= age_s for each in reports
-    ):
-        return False
-    info = _bean(ports["http"], "NameNode,name=NameNodeInfo")
-    return info.get("Safemode") == "" and len(json.loads(info.get("LiveNodes", "{}"))) == 1
+    for port in datanodes:
+        bean = _bean(port, "DataNode,name=DataNodeInfo")
+        reports = json.loads(bean.get("BPServiceActorInfo", "[]"))
+        if not any(
+            each["ActorState"] == "RUNNING" and int(each["LastBlockReport"]) <= age_s
+            for each in reports
+        ):
+            return False
+    info = _bean(http, "NameNode,name=NameNodeInfo")
+    live = json.loads(info.get("LiveNodes", "{}"))
+    return info.get("Safemode") == "" and len(live) == len(datanodes)
 
 
 def _bean(port: int, name: str) -> dict[str, str]:
