@@ -1,7 +1,7 @@
 """Azurite, Microsoft's emulator of Azure Blob Storage, for tests. WORLD.
 
     python -m tests.peers.azurite fetch        bring it (once, 360 MB on the disk, by npm)
-    python -m tests.peers.azurite start DIR    serve DIR until Ctrl-C; prints the URI and the options for `firnline`
+    python -m tests.peers.azurite start DIR    serve DIR until Ctrl-C; prints URI and options for `firnline`
 
 Needs Node.js 20 or later, and npm to bring it.
 """
@@ -17,12 +17,20 @@ from pathlib import Path
 
 from tests.peers.kafka import PeerMissing
 from tests.peers.ports import free_ports
-from tests.peers.servers import Process, Server, cached, http_answer, kept_ports, main, run_or_missing
+from tests.peers.servers import (
+    Process,
+    Server,
+    cached,
+    kept_ports,
+    main,
+    run_or_missing,
+)
 
 VERSION = "3.37.0"
 CONTAINER = "firnline"
 SECRET = base64.b64encode(b"secret of the server of blobs").decode()
 _ACCOUNT = "firnline"
+_OPTIONS = ("--skipApiVersionCheck", "--silent", "--disableTelemetry")
 _START_SECONDS = 60
 
 
@@ -41,8 +49,7 @@ def start(directory: Path) -> Server:
     (port,) = kept_ports(base, lambda: free_ports(1))
     at: list[str | Path] = ["--blobHost", "127.0.0.1", "--blobPort", str(port)]
     process = Process(
-        ["node", program, *at, "--location", base / "data", "--skipApiVersionCheck"]
-        + ["--silent", "--disableTelemetry"],
+        ["node", program, *at, *_OPTIONS, "--location", base / "data"],
         base / "server.log",
         {"AZURITE_ACCOUNTS": f"{_ACCOUNT}:{SECRET}"},
     )
@@ -64,7 +71,7 @@ def _install(work: Path) -> Path:
         raise PeerMissing("npm is not on the PATH")
     options = ["--no-audit", "--no-fund", "--ignore-scripts", "--omit=optional"]
     options += ["--prefix", str(work / "azurite")]
-    run_or_missing(["npm", "install", *options, f"azurite@{VERSION}"], f"azurite {VERSION}")
+    run_or_missing(["npm", "install", *options, f"azurite@{VERSION}"], f"azurite {VERSION}", work)
     return work / "azurite"
 
 

@@ -17,7 +17,15 @@ from xml.sax.saxutils import escape
 
 from tests.peers.kafka import PeerMissing
 from tests.peers.ports import free_ports
-from tests.peers.servers import Process, Server, cached, http_answer, kept_ports, main, run_or_missing
+from tests.peers.servers import (
+    Process,
+    Server,
+    cached,
+    http_answer,
+    kept_ports,
+    main,
+    run_or_missing,
+)
 
 VERSION = "3.4.3"
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
@@ -90,7 +98,7 @@ def _resolve(work: Path) -> Path:
         f"<dependencies>{rows}</dependencies></project>"
     )
     options = ["-DoutputDirectory=jars", "-DincludeScope=runtime"]
-    run_or_missing(["mvn", "-q", "-B", "-C", _COPY, *options], f"Apache Hadoop {VERSION}", cwd=work)
+    run_or_missing(["mvn", "-q", "-B", "-C", _COPY, *options], f"Apache Hadoop {VERSION}", work)
     for console in ("hdfs", "datanode"):  # both look for their web pages, which no jar has
         (work / "jars" / "webapps" / console).mkdir(parents=True)
     return work / "jars"

@@ -1,18 +1,21 @@
-"""Fixtures for tests that compare with Apache Kafka, and the rule when they run.
+"""Fixtures for tests that need servers of others: Apache Kafka, object stores; and the rule when they run.
 
 FIRNLINE_PEERS=1 runs them: Kafka is fetched when it is not in the cache, and a machine that cannot have it
-fails. Otherwise they are left out, and the end of the run says so in a line that begins with `NOT RUN:`.
+fails. Otherwise they are left out, and the end of the run says so in a line that begins with `NOT RUN:`. It
+says so, too, of the tests of a store whose server cannot be had.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.peers import kafka
+from tests.peers import azurite, hdfs, kafka, s3
+from tests.peers.servers import Server
 
-WHY_NOT = "NOT RUN: compares with Apache Kafka; set FIRNLINE_PEERS=1 (needs Java 17 and Maven)"
+WHY_NOT = "NOT RUN: needs a server of others; set FIRNLINE_PEERS=1 (for most: Java 17 and Maven)"
 
 
 def peers_are_wanted() -> bool:
@@ -59,3 +62,30 @@ def kafka_peer(
     """One Kafka node for all tests of a run: use topics of your own."""
     with kafka.start(tmp_path_factory.mktemp("kafka")) as cluster:
         yield cluster
+
+
+_STORES: dict[str, Callable[[Path], Server]] = {
+    "azurite": azurite.start,
+    "hdfs": hdfs.start,
+    "s3": s3.start,
+}
+
+
+@pytest.fixture(scope="module")
+def start_store(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], Server]]:
+    """Start the server of a store by its name: azurite, hdfs, s3; once for a module."""
+    running: dict[str, Server] = {}
+    with ExitStack() as stack:
+
+        def start(name: str) -> Server:
+            if name not in running:
+                try:
+                    started = _STORES[name](tmp_path_factory.mktemp(name))
+                except kafka.PeerMissing as problem:
+                    pytest.skip(f"NOT RUN: {problem}")
+                running[name] = stack.enter_context(started)
+            return running[name]
+
+        yield start

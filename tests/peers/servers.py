@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.peers.kafka import PeerMissing, cache
@@ -53,6 +53,11 @@ class Process:
                 stderr=log,
                 start_new_session=True,
             )
+
+    def send(self, number: signal.Signals) -> None:
+        """Send the signal, if it runs."""
+        if self._process is not None:
+            self._process.send_signal(number)
 
     def end(self, number: signal.Signals) -> None:
         """Send the signal, and wait until the process is gone."""
@@ -115,6 +120,16 @@ class Server:
         for process in self.processes:
             process.end(signal.SIGKILL)
 
+    def pause(self) -> None:
+        """Let all processes hang, until `resume`."""
+        for process in self.processes:
+            process.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let them go on."""
+        for process in self.processes:
+            process.send(signal.SIGCONT)
+
     def restart(self) -> None:
         """Start again on the same ports with what was stored; kill first what runs."""
         self.kill()
@@ -147,8 +162,13 @@ def http_answer(url: str) -> bytes | None:
         return None
 
 
-def run_or_missing(line: Sequence[str | Path], what: str, **options: object) -> None:
-    """Run a command that brings something; PeerMissing with the end of its output if it fails."""
+def run_or_missing(
+    line: Sequence[str | Path],
+    what: str,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Run a command in `folder` that brings something; PeerMissing with the end of its output if it fails."""
     print(f"fetching {what}", file=sys.stderr)
     done = subprocess.run(
         [str(word) for word in line],
@@ -157,7 +177,8 @@ def run_or_missing(line: Sequence[str | Path], what: str, **options: object) -> 
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        **options,
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
     )
     if done.returncode:
         raise PeerMissing(f"could not bring {what}: {done.stdout[-1000:]}")

@@ -4,6 +4,7 @@ obstore is loaded with the first store. A process that has used it must not fork
 its first request. Source: ecosystem 1.1, 1.2; decision 0036.
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -64,15 +65,19 @@ class Scheme(NamedTuple):
 
     class_name: str
     bucket: str  # "bucket" or "container"
-    endpoint_key: str
+    endpoint_keys: tuple[str, ...]
+    variables: str  # the prefix of its environment variables
     fixed: Mapping[str, str]
 
 
 SCHEMES = {
     # The store compares the checksum of each part with what it received.
-    "s3": Scheme("S3Store", "bucket", "endpoint", {"checksum_algorithm": "sha256"}),
-    "gs": Scheme("GCSStore", "bucket", "", {}),
-    "az": Scheme("AzureStore", "container", "endpoint", {}),
+    "s3": Scheme(
+        *("S3Store", "bucket", ("endpoint", "endpoint_url"), "AWS_"),
+        {"checksum_algorithm": "sha256"},
+    ),
+    "gs": Scheme("GCSStore", "bucket", (), "GOOGLE_", {}),
+    "az": Scheme("AzureStore", "container", ("endpoint", "storage_endpoint"), "AZURE_", {}),
 }
 
 
@@ -279,7 +284,10 @@ def _opened(scheme_name: str, bucket: str, prefix: str, given: dict[str, str]) -
     client.update({key: given.pop(key) for key in sorted(given) if key in _CLIENT_KEYS})
     for key in _FLAGS & set(client):
         client[key] = str(client[key]).lower() == "true"
-    if given.get(scheme.endpoint_key, "").startswith("http://"):
+    # The library itself would take http:// only with one more setting.
+    endpoints = [given.get(key) for key in scheme.endpoint_keys]
+    endpoints += [os.environ.get(scheme.variables + key.upper()) for key in scheme.endpoint_keys]
+    if next((each for each in endpoints if each), "").startswith("http://"):
         client.setdefault("allow_http", True)
     backoff = {
         "init_backoff": timedelta(seconds=_BACKOFF_S),

@@ -16,8 +16,7 @@ from typing import NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 from xml.etree import ElementTree
 
-from firnline.base.errors import StorageError
-from firnline.stores.port import RemoteStorageError
+from firnline.stores.port import RemoteStorageError, StoreRefused
 
 _DEADLINE_S = 30.0
 _EMPTY = hashlib.sha256(b"").hexdigest()
@@ -102,9 +101,10 @@ class Uploads:
         except urllib.error.HTTPError as problem:
             if problem.code == 404 and method == "DELETE":
                 return b""
-            raise _failed(f"HTTP {problem.code} {problem.reason}") from None
+            kind = StoreRefused if problem.code in (401, 403, 404) else RemoteStorageError
+            raise _failed(kind, f"HTTP {problem.code} {problem.reason}") from None
         except OSError as problem:
-            raise _failed(str(problem)) from None
+            raise _failed(RemoteStorageError, str(problem)) from None
 
     def _signed(self, method: str, url: str, query: Mapping[str, str]) -> dict[str, str]:
         """Return the headers of a request without a body, with its signature."""
@@ -139,8 +139,8 @@ class Uploads:
         return headers
 
 
-def _failed(why: str) -> StorageError:
-    return RemoteStorageError("unfinished uploads cannot be listed or aborted", store=why)
+def _failed(kind: type[RemoteStorageError], why: str) -> RemoteStorageError:
+    return kind("unfinished uploads cannot be listed or aborted", store=why)
 
 
 def _name(node: ElementTree.Element) -> str:
