@@ -27,7 +27,7 @@ from firnline.coordinator.rows import commit_row
 from firnline.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from tests.raw_batches import GZIP, misplaced_batch, raw_batch
-from tests.worlds.groups import GroupWorld, Settings, Told, load_into
+from tests.worlds.groups import GroupWorld, Told, group_config, load_into
 from tests.worlds.whole import all_records
 
 KAFKA_LOG = (
@@ -421,7 +421,7 @@ def test_list_filters_by_state_and_type_in_any_case(world: GroupWorld) -> None:
 
 
 def test_two_partitions_are_two_worlds() -> None:
-    settings = Settings(offsets_topic_num_partitions=2)
+    settings = group_config(offsets_topic_num_partitions=2)
     groups = GroupCoordinator(settings, GroupWorld().rng)
     load_into(groups, 0)
     codes = {}

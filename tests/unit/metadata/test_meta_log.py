@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from firnline.base.effects import Submit
 from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.config.broker import BrokerConfig
@@ -27,6 +28,7 @@ from firnline.records.control import (
 )
 from firnline.sim.disk import CrashableFs, Operation
 from tests.worlds.chance import CountingRng, SeededRng
+from tests.worlds.effects import only
 from tests.worlds.meta_log import in_use
 from tests.worlds.quorum import VOTERS, Loop, broker_config
 from tests.worlds.recovery import overwrite, whole
@@ -294,7 +296,7 @@ def test_the_dynamic_voters_of_kafkas_standalone_format_are_not_overlooked() -> 
 
 def save(store: QuorumStateFile, state: ElectionState) -> None:
     """Do what the runtime does with it; raise what went wrong."""
-    (submit,) = store.save(state, lambda problem, now_ms: [], 1)
+    submit = only(store.save(state, lambda problem, now_ms: [], 1), Submit)
     assert submit.pool == "votes", "a pool of its own: nothing of another disk is before it"
     submit.work()
 
