@@ -139,6 +139,7 @@ class Node:
                 effects = effects + flush.then(None, NOW)
             for timer in [each for each in effects if isinstance(each, SetTimer)]:
                 for submit in timer.then(NOW):
+                    assert isinstance(submit, Submit)
                     submit.work()
 
 

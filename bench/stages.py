@@ -148,7 +148,7 @@ def produce_stages(made: Bench, rounds: int) -> Iterator[Row]:
     asked: Any = common_request(view, len(view))
     records, fields = asked[6], asked[7]
     partition, log = made.partition, made.log
-    node, epoch = made.runtime.node, partition.leader_epoch
+    node, epoch = made.node, partition.leader_epoch
 
     def again(step: Step) -> Step:
         def one() -> None:
@@ -213,7 +213,7 @@ def fetch_stages(made: Bench, rounds: int) -> Iterator[Row]:
     """Fetch of one partition from offset 0, up to 4 KiB, no session."""
     least = partial(least_us, rounds=rounds)
     view = memoryview(bytearray(fetch_frame(4096)))
-    now_ms, node = made.runtime.now_ms(), made.runtime.node
+    now_ms, node = made.runtime.now_ms(), made.node
     asked: Any = common_request(view, len(view))
     log, partition = made.log, made.partition
     made.for_all_cases(view)  # the first read finds the places

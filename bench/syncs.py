@@ -15,7 +15,7 @@ from firnline.base.effects import Flush
 from firnline.base.errors import StorageError
 from firnline.runtime.disk import RealFs
 from firnline.runtime.poll import PollLoop
-from firnline.runtime.threads.doorbell import Doorbell
+from firnline.runtime.threads.doorbell import Doorbell, Then
 from firnline.runtime.threads.flushes import FlushGroup
 
 DATA = b"x" * 200
@@ -47,7 +47,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     loop = PollLoop()
-    doorbell = Doorbell(loop, lambda then, result: then(result, 0))
+
+    def done(then: Then[Any], result: Any) -> None:
+        then(result, 0)
+
+    doorbell = Doorbell(loop, done)
 
     def flushed(flush: Flush, problem: StorageError | None) -> None:
         assert problem is None

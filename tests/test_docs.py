@@ -44,7 +44,7 @@ def test_the_settings_page_is_what_the_declarations_say() -> None:
     assert stored == page(), "run `make docs`"
 
 
-def each_page(function: Callable[[Path], None]) -> Callable[[Path], None]:
+def each_page(function: Callable[..., None]) -> Callable[..., None]:
     """Run a test on each page; its id is the page's path."""
     return pytest.mark.parametrize(
         "path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix()

@@ -4,7 +4,7 @@ The model looks at every segment each time. The product decides from what change
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from firnline.base.background import run_to_completion
 from firnline.base.ids import TopicIdPartition
@@ -47,8 +47,8 @@ class Listed:
 
 def decided(log: Any, tier: Listed, **options: Any) -> Decision:
     """Return what is decided on these segments, all steps at once."""
-    where = TopicIdPartition(bytes(16), 0)
-    decision = run_to_completion(decide(log, Retained(tier, where, log), tier, **options))
+    where, metadata = TopicIdPartition(bytes(16), 0), cast(Any, tier)
+    decision = run_to_completion(decide(log, Retained(metadata, where, log), tier, **options))
     assert isinstance(decision, Decision)
     return decision
 

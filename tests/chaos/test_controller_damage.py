@@ -1,14 +1,21 @@
-"""A controller whose directory is damaged, or another's, says so with file and remedy, or is whole again."""
+"""A controller whose directory is damaged, or another's, says so with file and remedy, or is whole again.
 
-import itertools
+A start reads the newest snapshot, the log behind it, and, after a crash, the log from the segment that holds
+the last offset below the recovery point of the checkpoint. So the damage is put where the files say that it
+is read; only what the checkpoint does not call synced is ever cut off.
+"""
+
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from firnline.client.snapshots import QuorumMember, snapshots_of
+from firnline.records.batch import BatchHeader, headers
+from tests.chaos.power_cut import stop_at_once
 from tests.peers.nodes import CONTROLLER, FIRNLINE, QUICK, Cluster, Node, eventually
 from tests.peers.quorum import await_caught_up
 
@@ -25,13 +32,26 @@ class Victim:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.node = cluster, cluster[1]
         await_caught_up(cluster)
-        eventually(
-            "three segments, of which two are known to be on the disk",
-            lambda: len(_synced_logs(self.node)) > 1,
-        )
+        eventually("a log with a place for each kind of damage", self._stop_where_it_suits)
         self.node.kill()
         self._kept = cluster.directory / "kept"
         shutil.copytree(self.node.data, self._kept)
+
+    def _stop_where_it_suits(self) -> bool:
+        """Stop the process where its files are as the tests need them; let it go on where they are not."""
+        stop_at_once(self.node.pid)
+        logs = _logs(self.node)
+        suits = (
+            len(logs) > 1
+            and _recovery_point(self.node) > _base(logs[1])
+            # Without the first segment it is a damaged snapshot that lacks, not a lost one.
+            and _snapshot_end(self.node) >= _base(logs[1])
+            and bool(_batches(logs[-1]))
+            and _batches(logs[-1])[-1].base_offset >= _recovery_point(self.node)
+        )
+        if not suits:
+            os.kill(self.node.pid, signal.SIGCONT)
+        return suits
 
     def damage(self, harm: Callable[[Node], object]) -> Node:
         """Put the directory back as it was left, and do harm to it."""
@@ -53,17 +73,62 @@ def _logs(node: Node) -> list[Path]:
     return sorted(node.metadata.glob("*.log"))
 
 
-def _synced_logs(node: Node) -> list[Path]:
-    """The segments below the recovery point that stands on the disk: not cut off, as others may be."""
+def _base(log: Path) -> int:
+    return int(log.stem)
+
+
+def _batches(log: Path) -> list[BatchHeader]:
+    return list(headers(log.read_bytes()))
+
+
+def _recovery_point(node: Node) -> int:
+    """The recovery point that stands on the disk: what is below it is not cut off, as the rest may be."""
     (path,) = node.data.rglob("recovery-point-offset-checkpoint")
     found = [line.split() for line in path.read_text().splitlines()[2:]]
-    synced = int(next((row[2] for row in found if row[0] == "__cluster_metadata"), "0"))
-    logs = _logs(node)
-    return [log for log, after in itertools.pairwise(logs) if int(after.stem) <= synced]
+    return int(next((row[2] for row in found if row[0] == "__cluster_metadata"), "0"))
+
+
+def _snapshot_end(node: Node) -> int:
+    names = sorted(path.name for path in node.metadata.glob("*-*.checkpoint"))
+    return int(names[-1].split("-")[0]) if names else 0
+
+
+def _last_synced(node: Node) -> tuple[Path, BatchHeader]:
+    """The last batch below the recovery point, and its segment, which a start reads first."""
+    before = _recovery_point(node) - 1
+    log = [log for log in _logs(node) if _base(log) <= before][-1]
+    return log, [batch for batch in _batches(log) if batch.base_offset <= before][-1]
+
+
+def _flip_synced(node: Node, place: int) -> None:
+    """Flip a bit of the last synced batch, `place` bytes after its begin, or before its end."""
+    log, batch = _last_synced(node)
+    _flip(log, batch.position + (place if place >= 0 else batch.size_bytes + place))
+
+
+def _cut_synced(node: Node) -> None:
+    log, batch = _last_synced(node)
+    os.truncate(log, batch.position + batch.size_bytes - 10)
+    for later in _logs(node):
+        if later > log:
+            later.unlink()
+
+
+def _flip_unsynced(node: Node) -> None:
+    log = _logs(node)[-1]
+    batch = _batches(log)[-1]
+    assert batch.base_offset >= _recovery_point(node)
+    _flip(log, batch.position + batch.size_bytes - 1)
 
 
 def _newest(node: Node) -> Path:
     return sorted(node.metadata.glob("*-*.checkpoint"))[-1]
+
+
+def _record_in(snapshot: Path) -> int:
+    """The place of the last byte of its first batch of records."""
+    first = next(batch for batch in _batches(snapshot) if not batch.is_control)
+    return first.position + first.size_bytes - 1
 
 
 def _flip(path: Path, place: int) -> None:
@@ -78,18 +143,19 @@ def _replace(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
+_CUT = "were not whole, and cut off"
+_SYNCED = ("damaged below its recovery point", "offset=", "remedy=")
+
+
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        # What was synced once is not cut off: this voter has promised it. The CRC does not cover the offset.
-        (
-            lambda n: _flip(_synced_logs(n)[-1], 150),
-            ("damaged below its recovery point", "offset=", "remedy="),
-        ),
-        (
-            lambda n: _flip(_synced_logs(n)[-1], 300),
-            ("damaged below its recovery point", "offset=", "remedy="),
-        ),
+        # What was synced once is not cut off: this voter has promised it. The CRC covers neither the offset
+        # nor the epoch.
+        (lambda n: _flip_synced(n, 7), _SYNCED),
+        (lambda n: _flip_synced(n, 15), (*_SYNCED, "epoch_of_checkpoint=")),
+        (lambda n: _flip_synced(n, -1), _SYNCED),
+        (_cut_synced, _SYNCED),
         (
             lambda n: (n.metadata / "quorum-state").write_text("{oops"),
             ("quorum-state is damaged", "quorum-state", "remedy="),
@@ -105,7 +171,9 @@ def _replace(path: Path, old: str, new: str) -> None:
     ],
     ids=[
         "flipped offset in the log",
+        "flipped epoch in the log",
         "flipped byte in the log",
+        "log that ends too early",
         "quorum-state",
         "another node",
         "not formatted",
@@ -126,28 +194,39 @@ def test_a_start_is_refused_with_what_is_wrong_and_what_to_do(
 
 
 @pytest.mark.parametrize(
-    "harm",
+    ("harm", "said"),
     [
-        lambda n: os.truncate(_logs(n)[-1], _logs(n)[-1].stat().st_size - 10),
-        lambda n: _logs(n)[-1].write_bytes(_logs(n)[-1].read_bytes() + bytes(300)),
-        lambda n: [p.unlink() for p in n.metadata.glob("*.index")],
-        lambda n: (n.metadata / "leader-epoch-checkpoint").unlink(),
-        lambda n: (n.metadata / "left.checkpoint.part").write_bytes(b"x"),
+        # The last batch of the log is behind the recovery point.
+        (lambda n: os.truncate(_logs(n)[-1], _logs(n)[-1].stat().st_size - 10), _CUT),
+        (_flip_unsynced, _CUT),
+        (lambda n: _logs(n)[-1].write_bytes(_logs(n)[-1].read_bytes() + bytes(300)), _CUT),
+        (lambda n: [p.unlink() for p in n.metadata.glob("*.index")], ""),
+        (lambda n: (n.metadata / "leader-epoch-checkpoint").unlink(), ""),
+        (lambda n: (n.metadata / "left.checkpoint.part").write_bytes(b"x"), ""),
     ],
-    ids=["torn tail", "zeros behind", "no indexes", "no epochs", "half a snapshot"],
+    ids=[
+        "torn tail",
+        "flipped tail",
+        "zeros behind",
+        "no indexes",
+        "no epochs",
+        "half a snapshot",
+    ],
 )
 def test_what_a_crash_may_leave_is_repaired_and_the_rest_comes_from_the_others(
-    victim: Victim, harm: Callable[[Node], object]
+    victim: Victim, harm: Callable[[Node], object], said: str
 ) -> None:
     node = victim.damage(harm)
+    before = len(node.log_text())
     node.start()
     view = await_caught_up(victim.cluster)
     assert view.ends[node.node_id] >= view.high_watermark
+    assert said in node.log_text()[before:]
 
 
 def _damage_snapshots_and_lose_the_first_segment(node: Node) -> None:
     for path in node.metadata.glob("*-*.checkpoint"):
-        _flip(path, 200)
+        _flip(path, _record_in(path))
     first = _logs(node)[0]
     for path in node.metadata.glob(f"{first.stem}*"):
         if not path.name.endswith(".checkpoint"):
@@ -157,8 +236,8 @@ def _damage_snapshots_and_lose_the_first_segment(node: Node) -> None:
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (lambda n: _flip(_newest(n), 200), "another CRC than it says"),
-        (lambda n: os.truncate(_newest(n), 200), "no footer"),
+        (lambda n: _flip(_newest(n), _record_in(_newest(n))), "another CRC than it says"),
+        (lambda n: os.truncate(_newest(n), _record_in(_newest(n))), "no footer"),
         (lambda n: _newest(n).write_bytes(bytes(500)), "is damaged"),
         (_damage_snapshots_and_lose_the_first_segment, "neither votes nor stands for election"),
     ],

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 )
 
 from firnline.base import ids
+from firnline.base.effects import SetTimer, Submit
 from firnline.log import checkpoint
 from firnline.log.checkpoint import read_meta_properties
 from firnline.log.compaction.rounds import RoundDone
@@ -30,6 +31,7 @@ from tests.peers import kafka
 from tests.peers.nodes import eventually
 from tests.worlds.chance import SeededRng
 from tests.worlds.compaction import RULES, compacted, round_of
+from tests.worlds.effects import only
 from tests.worlds.log import flush, read_all
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(600)]
@@ -195,8 +197,9 @@ def test_both_cleaners_leave_the_same_and_each_opens_what_the_other_left(
             has_horizons = any(h.attributes & DELETE_HORIZON_MASK for h in headers(data))
             theirs_directory.close(broker_epoch=theirs_directory.last_broker_epoch)
             for timer in effects:
+                assert isinstance(timer, SetTimer)
                 for submit in timer.then(timer.at_ms):
-                    submit.work()
+                    only([submit], Submit).work()
             directory.close(broker_epoch=directory.last_broker_epoch)
             # Kafka goes on with what we left.
             shutil.rmtree(cluster.data())

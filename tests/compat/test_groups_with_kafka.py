@@ -26,7 +26,7 @@ from firnline.protocol.messages.k09_offset_fetch import OffsetFetchRequest, Offs
 from tests.peers import kafka
 from tests.peers.nodes import eventually
 from tests.worlds.chance import CountingRng
-from tests.worlds.groups import GroupWorld, Settings, load_into, subscription
+from tests.worlds.groups import GroupWorld, group_config, load_into, subscription
 
 pytestmark = pytest.mark.peer
 PARTITIONS = 4
@@ -70,7 +70,7 @@ def wait_until_loaded(broker: Connection) -> None:
     A broker that has just started lists no group of a partition it has not loaded, and no error either. One
     that is asked for the offsets of a group says whether it has loaded that group's partition.
     """
-    ours = GroupCoordinator(Settings(offsets_topic_num_partitions=PARTITIONS), CountingRng())
+    ours = GroupCoordinator(group_config(offsets_topic_num_partitions=PARTITIONS), CountingRng())
     names = {ours.partition_for(name): name for name in (f"probe-{i}" for i in range(100))}
     assert len(names) == PARTITIONS
     for name in names.values():
@@ -237,7 +237,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reported, Path]:
 def test_kafkas_offsets_topic_loads_into_our_coordinator(reported: tuple[Reported, Path]) -> None:
     """Goal: a user moves in with all groups. Method: load each partition's log, ask both the same."""
     kafkas, _ = reported
-    ours = GroupCoordinator(Settings(offsets_topic_num_partitions=PARTITIONS), CountingRng())
+    ours = GroupCoordinator(group_config(offsets_topic_num_partitions=PARTITIONS), CountingRng())
     for number in range(PARTITIONS):
         logs = sorted(kafkas.partition(number).glob("*.log"))
         load_into(ours, number, *(log.read_bytes() for log in logs))
@@ -249,7 +249,7 @@ def test_kafkas_offsets_topic_loads_into_our_coordinator(reported: tuple[Reporte
 def lived_in() -> GroupWorld:
     """Our coordinator after a life, its groups all on partition 0 of Kafka's topic."""
     world = GroupWorld()
-    groups = GroupCoordinator(Settings(offsets_topic_num_partitions=PARTITIONS), CountingRng())
+    groups = GroupCoordinator(group_config(offsets_topic_num_partitions=PARTITIONS), CountingRng())
     names = iter(n for n in (f"ours-{i}" for i in range(100)) if groups.partition_for(n) == 0)
     stable, left, simple, deleted = (next(names) for _ in range(4))
     ids = {}

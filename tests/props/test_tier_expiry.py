@@ -84,7 +84,9 @@ class World:
             (1, 7),
             (3, 25),
         )  # of a history that an unclean election threw away
-        self.retained = Retained(self, WHERE, self.log)
+        metadata: Any = self
+        log: Any = self.log
+        self.retained = Retained(metadata, WHERE, log)
         self.covered = -1
         self.full_checks = 0
 

@@ -299,7 +299,8 @@ class Rig:
     # ---- the network
 
     def send(self, asker: Member, effect: Send) -> None:
-        life = asker.life
+        life, request = asker.life, effect.request
+        assert isinstance(request, Message)
 
         def lose(serial: int) -> None:
             asker.resume(life, effect.then, Unanswered(why="nobody answers"))
@@ -316,7 +317,7 @@ class Rig:
         spoken |= self.spoken.get(target.node_id, {})
         try:
             version = choose_version(
-                effect.request,
+                request,
                 spoken,
                 version_min=effect.version_min,
                 version_max=effect.version_max,
@@ -325,7 +326,7 @@ class Rig:
             refusal = Unanswered(why=str(problem), is_unsupported=True)
             self.at(self.now_ms, lambda serial: asker.resume(life, effect.then, refusal))
             return
-        self.sent.append((asker.node_id, target.node_id, effect.request))
+        self.sent.append((asker.node_id, target.node_id, request))
         is_answered = []
 
         def answered(message: Any) -> None:
@@ -341,9 +342,9 @@ class Rig:
 
         self.at(self.now_ms + effect.timeout_ms, time_out)
         role = effect.peer.port - target.node_id
-        arrive = self._deliver(asker.node_id, role, effect.request, version, answered, is_answered)
-        if self.holds(asker.node_id, target.node_id, effect.request):
-            parcel = Parcel(asker.node_id, target.node_id, effect.request, arrive)
+        arrive = self._deliver(asker.node_id, role, request, version, answered, is_answered)
+        if self.holds(asker.node_id, target.node_id, request):
+            parcel = Parcel(asker.node_id, target.node_id, request, arrive)
             self.held.append(parcel)
         else:
             arrive(target.node_id)

@@ -36,8 +36,8 @@ means something special there, or `result_of` for work that is to fail. An effec
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from firnline.base.effects import (
     Append,
@@ -62,6 +62,7 @@ from firnline.log.compaction.rounds import compact
 from firnline.runtime.threads.flushes import problem_of
 from tests.worlds.clock import FakeClock
 
+E = TypeVar("E")
 TIMERS_MAX = 100_000  # that fire while time passes once; more are a loop
 
 
@@ -149,6 +150,7 @@ class World:
             if effect.key is not None and self._keyed.pop((effect.pool, effect.key), None) is None:
                 return  # it was cancelled while it ran
             self._limits = [each for each in self._limits if each[1] is not effect]
+        assert isinstance(effect, Flush | Submit | Compact | Append | EnsureTopic | Send)
         self.run(self.call(effect.then, result))
 
     def call(self, then: Callable[..., Any], *results: Any) -> Any:
@@ -164,6 +166,7 @@ class World:
         if isinstance(effect, EnsureTopic):
             self.ensured.append(effect.name)
             return self.ensure_problem
+        assert isinstance(effect, Append)
         return self.appended(effect)
 
     def appended(self, effect: Append) -> Any:
@@ -358,6 +361,13 @@ def carried_out(effects: Effects, now_ms: int, *, for_ms: int = 0) -> World:
     world.run(effects)
     world.pass_time(for_ms)
     return world
+
+
+def only(effects: Iterable[object], kind: type[E]) -> E:
+    """Return the one effect that there is, which is of that class."""
+    (effect,) = effects
+    assert isinstance(effect, kind), effect
+    return effect
 
 
 def synced(flush: Flush) -> StorageError | None:

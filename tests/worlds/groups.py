@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from firnline.base.effects import Append, Appended, Effect, Effects
 from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.config.broker import BrokerConfig
 from firnline.coordinator.groups import CommitRequest, GroupCoordinator, NewCommit
 from firnline.coordinator.membership import (
     JoinRequest,
@@ -21,6 +23,7 @@ from firnline.coordinator.membership import (
 from firnline.records.batch import headers, set_offset_and_epoch
 from tests.worlds.chance import CountingRng
 from tests.worlds.effects import World, carried_out
+from tests.worlds.quorum import broker_config
 
 GROUP = "g"
 
@@ -31,24 +34,10 @@ def subscription(*topics: str) -> bytes:
     return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
 
 
-class Settings:
-    """The broker's keys that the coordinator reads, with one partition of offsets."""
-
-    firnline_groups_max = 200_000
-    group_min_session_timeout_ms = 6_000
-    group_max_session_timeout_ms = 1_800_000
-    group_max_size = 2**31 - 1
-    group_initial_rebalance_delay_ms = 3_000
-    offset_metadata_max_bytes = 4_096
-    offsets_retention_minutes = 10_080
-    offsets_retention_check_interval_ms = 600_000
-    offsets_topic_num_partitions = 1
-    offsets_topic_compression_codec = 0
-
-    def __init__(self, **changed: int) -> None:
-        for name, value in changed.items():
-            assert hasattr(self, name), name
-            setattr(self, name, value)
+def group_config(**changed: int) -> BrokerConfig:
+    """Return the settings of a broker, with one partition of offsets unless something else is said."""
+    config: dict[str, Any] = {"offsets_topic_num_partitions": 1, **changed}
+    return replace(broker_config(), **config)
 
 
 class Reported(NamedTuple):
@@ -113,7 +102,7 @@ class GroupWorld(World):
 
     def __init__(self, **settings: int) -> None:
         super().__init__(1_000_000)
-        self.settings = Settings(**settings)
+        self.settings = group_config(**settings)
         self.rng = CountingRng()
         self.log = bytearray()  # committed batches of the one partition
         self.next_offset = 0

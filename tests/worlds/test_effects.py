@@ -85,7 +85,7 @@ def test_work_is_held_back_by_kind_or_one_by_one() -> None:
     world.complete_with(world.work.pop(), "an error")
     assert story.reported == [("a", None), ("b", "an error")]
     world.holds_work = False
-    world.held = lambda effect: effect.name == "c"
+    world.held = lambda effect: isinstance(effect, Submit) and effect.name == "c"
     world.run([story.submit("c"), story.submit("d")])
     assert story.reported[2:] == [("d", None)]
     world.release()

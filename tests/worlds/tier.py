@@ -276,7 +276,11 @@ class Node(World):
         if isinstance(effect, EnsureTopic):
             return super().result_of(effect)
         self.steps += 1
-        name = effect.name if isinstance(effect, Submit) else f"append {effect.topic_partition}"
+        if isinstance(effect, Submit):
+            name = effect.name
+        else:
+            assert isinstance(effect, Append)
+            name = f"append {effect.topic_partition}"
         self.trace.append(name)
         if self.crash_at == (self.steps, "before"):
             raise Crash(name)

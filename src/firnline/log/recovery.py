@@ -4,13 +4,16 @@
 - After a crash every batch from the segment of the recovery point on is verified. The log is truncated before
   the first damaged batch. Indexes, epochs, producer snapshots and aborted transactions are rebuilt (rel-P8).
 - Damage below the recovery point is bit rot, not a torn write, because those bytes were synced. The log is
-  then not opened: a truncation would lose acknowledged records (reliability d 92).
+  then not opened: a truncation would lose acknowledged records (reliability d 92). No CRC covers base offsets
+  and leader epochs, so each is compared with what follows it, and with the checkpoint of the epochs.
 - Renames and removals that a crash interrupted are completed (rel-P11).
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from firnline.base.background import SliceBudget
@@ -39,7 +42,7 @@ from firnline.log.producer_state import (
 )
 from firnline.log.segment import IndexRules, Segment, index_rules
 from firnline.log.segments import Segments, note_producer, remove_durably
-from firnline.records.batch import crc_is_right
+from firnline.records.batch import BatchHeader, crc_is_right
 
 
 @dataclass(slots=True)
@@ -192,11 +195,13 @@ class _Opening:
         self.has_gaps = has_gaps
         self.gaps_upto = recovery_point  # up to here there may be gaps between segments
         self.upto = INT64_MAX  # batches that end above it contradict others
+        self.kept_epochs: Epochs = ()  # of the checkpoint: below the recovery point no batch has another
         self.report = RecoveryReport(was_clean)
         self.epochs = LeaderEpochs(fs, f"{path}/{LEADER_EPOCHS}")
         self.producers = ProducerStates(producers)
         self.unsynced: list[Segment] = []
         self.is_changed = self.is_new = False
+        self.may_have_gaps = has_gaps  # or a batch began above the end of the batch before it
         self.found: dict[str, None] = {}  # the names in the directory before anything is opened
         self.snapshots: dict[int, None] = {}  # offsets of the existing producer snapshots
         self.snapshot_offset = NO_OFFSET
@@ -411,7 +416,7 @@ class _Opening:
 
     def recover(self, segments: Segments, first: Segment) -> OpenSteps[int]:
         """Verify and index every segment from `first` on; return the log end."""
-        entries = self.epochs.entries()
+        entries = self.kept_epochs = self.epochs.entries()
         while True:
             try:
                 return (yield from self.verify(segments, first, entries))
@@ -427,6 +432,7 @@ class _Opening:
         entries  the epochs as read from the checkpoint, the same for every try
         """
         self.unsynced.clear()
+        self.may_have_gaps = self.has_gaps
         yield from self.load_producers(segments, first.base_offset)
         end = first.base_offset
         # Later snapshots may be of batches that a truncation or the power cut removed; they are rewritten.
@@ -441,7 +447,7 @@ class _Opening:
                 # begins at the log end, and compaction leaves gaps below the recovery point only. An empty
                 # segment below the end had been removed, and a power cut undid that.
                 is_stray = segment.base_offset < end and not segment.size_bytes
-                if self.has_gaps and segment.base_offset < end and segment.size_bytes:
+                if self.may_have_gaps and segment.base_offset < end and segment.size_bytes:
                     raise _Contradiction(segment.base_offset)
                 is_gap = segment.base_offset != end and segment.base_offset > self.gaps_upto
                 if is_stray or is_gap:
@@ -495,13 +501,15 @@ class _Opening:
         gaps_upto = INT64_MAX if self.has_gaps else self.recovery_point
         for found in segment.recover(gaps_upto, self.upto):
             header = found.header
+            self.may_have_gaps |= header.base_offset > end
+            self.refuse_other_epoch(segment, header)
             self.note_epoch(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
                 note_producer(self.producers, segment, header, found.data)
             end = header.next_offset
             if self.pace.is_over(header.size_bytes):
                 yield None
-        after = segment.after_good() if self.has_gaps else None
+        after = segment.after_good() if self.may_have_gaps else None
         # A base offset below the segment's is wrong itself, and contradicts no other batch.
         if after is not None and segment.base_offset <= after.base_offset < end:
             raise _Contradiction(after.base_offset)
@@ -517,6 +525,22 @@ class _Opening:
                 path=segment.stem_path + names.LOG,
                 offset=end,
                 recovery_point=self.recovery_point,
+                remedy=DAMAGE_REMEDY,
+            )
+
+    def refuse_other_epoch(self, segment: Segment, header: BatchHeader) -> None:
+        """Raise StorageError when a synced batch has another leader epoch than the checkpoint has for it."""
+        offset, epoch = header.base_offset, header.leader_epoch
+        if offset >= self.recovery_point:
+            return  # the checkpoint may be older than the batch
+        slot = bisect_right(self.kept_epochs, offset, key=itemgetter(1)) - 1
+        if slot >= 0 and self.kept_epochs[slot][0] != epoch:
+            raise StorageError(
+                "a log is damaged below its recovery point",
+                path=segment.stem_path + names.LOG,
+                offset=offset,
+                epoch=epoch,
+                epoch_of_checkpoint=self.kept_epochs[slot][0],
                 remedy=DAMAGE_REMEDY,
             )
 

@@ -89,7 +89,7 @@ class Loader:
 
         StorageError for damaged or unreadable records, ConfigError for dynamic voters.
         """
-        for header in headers(data):
+        for header in _headers(data):
             if end_offset is not None and header.base_offset >= end_offset:
                 break
             if not header.base_offset <= self.next_offset <= header.last_offset:
@@ -180,6 +180,16 @@ class Loader:
         self._replay = None
         self._settled = delta.after
         self._deltas.append(delta)
+
+
+def _headers(data: bytes) -> Iterator[BatchHeader]:
+    """Yield the headers of the complete batches; StorageError for one that is impossible."""
+    try:
+        yield from headers(data)
+    except KafkaError as problem:
+        raise StorageError(
+            "the metadata log is damaged", problem=problem, remedy=_RESTORE
+        ) from None
 
 
 def _look_at_controls(data: bytes, header: BatchHeader) -> None:

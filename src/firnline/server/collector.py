@@ -12,8 +12,9 @@ are in memory, and traverse all of them. Measurements and costs: docs/decisions/
 
 import gc
 import time
+from typing import Protocol
 
-from firnline.metadata.quorum import MetadataQuorum
+from firnline.metadata.partition_counts import PartitionCounts
 
 # Number of young objects that triggers a collection, and of such collections that triggers one of their
 # survivors: below 1 ms and 3 ms. The third threshold is never reached. (CPython 3.14 has no third generation;
@@ -34,6 +35,17 @@ _MUCH = 10 * THRESHOLDS[0]
 _ALL = 2  # the generation of a full collection
 
 
+class LoadedMetadata(Protocol):
+    """What the collector asks of the metadata quorum."""
+
+    partition_counts: PartitionCounts
+
+    @property
+    def is_loading(self) -> bool:
+        """Is there committed metadata that this node has not applied?"""
+        ...
+
+
 class Collector:
     """Controls the garbage collector of this process. It is off from the start until the metadata is
     loaded.
@@ -48,7 +60,7 @@ class Collector:
         gc.disable()
         gc.callbacks.append(self._on_look)
 
-    def look(self, metadata: MetadataQuorum, groups: int = 0, *, is_busy: bool = False) -> None:
+    def look(self, metadata: LoadedMetadata, groups: int = 0, *, is_busy: bool = False) -> None:
         """Call every LOOK_S; `groups` is the number of consumer groups on this node.
 
         is_busy  the rows of a large request are in memory, and will be gone soon

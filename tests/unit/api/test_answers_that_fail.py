@@ -31,6 +31,7 @@ from firnline.protocol.versions import (
     ServedApi,
 )
 from tests.fuzz.shapes import Plan, frame
+from tests.worlds.effects import only
 from tests.worlds.harness import CLUSTER_ID, Connection, Harness
 
 KNOWN = "known"
@@ -169,6 +170,6 @@ def test_a_request_that_waits_for_a_controller_is_kept_for_nobody_who_has_hung_u
     node, context = waiting_broker()
     [timer] = delete_topics(node, context, DeleteTopicsRequest(timeout_ms=30_000), 0)
     assert isinstance(timer, SetTimer)
-    [timer] = timer.then(timer.at_ms)
+    timer = only(timer.then(timer.at_ms), SetTimer)
     context.connection.closed = True  # type: ignore[attr-defined]
     assert timer.then(timer.at_ms) == []

@@ -376,7 +376,8 @@ def test_an_answer_that_cannot_be_written_is_reported_to_the_broker_and_costs_no
 ):
     """A broker brings what many clients ask: they must not lose theirs for one of them."""
     api = find_api({19: ServedApi(19, 2, 7, "create_topics")}, 19, 5)
-    outer = RequestContext(None, 58, 0, 1, "broker 1", 0)
+    nobody: Any = None
+    outer = RequestContext(nobody, 58, 0, 1, "broker 1", 0)
     wrapped = WrappedContext(outer, api, 5, "client")
     said = wrapped.reply(CreateTopicsResponse(topics=[CreatableTopicResult(name="x" * 40_000)]))
     assert isinstance(said, CloseConnection)
@@ -514,7 +515,8 @@ def test_a_large_answer_in_an_envelope_is_encoded_in_slices(rig: Rig) -> None:
     dispatcher = Dispatcher(node, CONTROLLER_SERVED)
     sent = envelope(election_of_nothing(3_000), 2)
     frame = encode_request(sent, version=0, correlation_id=7, client_id="b")
-    effects = dispatcher.on_frame(rig[leader(rig)], memoryview(bytearray(frame[4:])), rig.now_ms)
+    line: Any = rig[leader(rig)]
+    effects = dispatcher.on_frame(line, memoryview(bytearray(frame[4:])), rig.now_ms)
     while not isinstance(effects[-1], Reply):
         (again,) = [each for each in effects if isinstance(each, SetTimer)]
         effects = again.then(rig.now_ms)

@@ -14,6 +14,7 @@ from firnline.api.handlers import (
     k32002_tier_flush,
 )
 from firnline.base.background import run_to_completion
+from firnline.base.effects import Reply
 from firnline.base.errors import Code
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
@@ -31,9 +32,14 @@ from firnline.protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from firnline.protocol.messages.k32002_tier_flush import TierFlushRequest, TierFlushTopic
+from firnline.protocol.messages.k32002_tier_flush import (
+    TierFlushRequest,
+    TierFlushResponse,
+    TierFlushTopic,
+)
 from firnline.protocol.versions import SERVED
 from firnline.replica.partition import Partition
+from tests.worlds.effects import only
 from tests.worlds.list_log import batch, log_of, partition
 from tests.worlds.wire import Context, Wire
 
@@ -178,6 +184,7 @@ def test_a_topic_that_is_flushed_many_times_in_one_request_is_answered_once() ->
     node: Any = SimpleNamespace(image=SimpleNamespace(topic=lambda name: None), tier=None)
     request = TierFlushRequest(topics=[TierFlushTopic(name="t")] * 10_000)
     run_to_completion(folding(request.key, request))
-    [answer] = k32002_tier_flush.handle(node, Context(32002, 0), request, 0)
+    answer = only(k32002_tier_flush.handle(node, Context(32002, 0), request, 0), Reply)
+    assert isinstance(answer.message, TierFlushResponse)
     [topic] = answer.message.topics
     assert topic.partitions[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION

@@ -32,7 +32,8 @@ class Asked(SliceRunner):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
         self.sliced_tasks = Background("requests", is_round_robin=True)
-        self.dispatcher = Dispatcher(self, SERVED)
+        node: Any = self
+        self.dispatcher = Dispatcher(node, SERVED)
         self.requests: list[Any] = []
         self.ended = 0
         self.connection: Any = SimpleNamespace(closed=False, principal="", peer_host="")

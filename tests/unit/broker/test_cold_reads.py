@@ -24,6 +24,7 @@ from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsTopic,
 )
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
+from tests.worlds.effects import only
 from tests.worlds.harness import DATA, START_MS, Connection, Harness, batch
 
 COUNT = 3_000  # batches of the segment: 350 KiB, so that there are some windows of it
@@ -319,7 +320,7 @@ def test_who_has_to_look_at_many_places_gets_to_the_end_though_memory_keeps_none
                     take(node.fs, file, place, 10)
             break
         except PagesCold as cold:
-            [submit] = pages.bring(cold.place, "who", None)
+            submit = only(pages.bring(cold.place, "who", None), Submit)
             submit.then(submit.work(), 0)
         rounds += 1
         assert rounds <= len(places)

@@ -12,6 +12,7 @@ from firnline.protocol.schema import Message
 from firnline.replica.opening import SLICE
 from firnline.replica.partition import Partition
 from firnline.replica.waiters import FetchWaiter
+from tests.worlds.effects import only
 from tests.worlds.hosting import ELSEWHERE, ELSEWHERE_ID, hosted
 from tests.worlds.hosting_node import ID, OTHER_ID, Node, moved, placed, topic
 from tests.worlds.list_log import NODE_ID, ListLog, log_of
@@ -359,7 +360,7 @@ def test_whoever_waits_is_notified_when_all_before_him_is_open_or_his_time_is_ov
         return lambda now_ms: reported.append((name, len(node.hosted))) or []  # type: ignore[func-returns-value]
 
     assert node.hosting.when_settled(saying("patient"), 0) == []
-    [timer] = node.hosting.when_settled(saying("hasty"), 0, at_most_ms=1000)
+    timer = only(node.hosting.when_settled(saying("hasty"), 0, at_most_ms=1000), SetTimer)
     assert timer.at_ms == 1000
     timer.then(1000)
     assert reported == [("hasty", 0)]

@@ -128,7 +128,8 @@ def test_logs_are_synced_though_those_of_another_directory_never_are() -> None:
     assert [
         log.path for log in node.logs(ONE, "t") if log.recovery_point < log.log_end_offset
     ] == []
-    assert len({each.name for each in node.on_hold if each.name.startswith("sync ")}) < 100
+    names = {each.name for each in node.on_hold if isinstance(each, Submit)}
+    assert len([name for name in names if name.startswith("sync ")]) < 100
     node.answers()
     node.pass_time(5_000)
     assert all(log.recovery_point == 1 for log in node.logs(TWO, "t"))

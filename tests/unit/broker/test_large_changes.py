@@ -219,7 +219,9 @@ def test_directories_of_all_replicas_are_written_down_in_slices(node: Changed) -
             broker_id=OTHER, broker_epoch=epoch, directories=[directory]
         )
 
-    node.dispatcher = Dispatcher(node.node.controller_node, CONTROLLER_SERVED)
+    controller = node.node.controller_node
+    assert controller is not None
+    node.dispatcher = Dispatcher(controller, CONTROLLER_SERVED)
     refused = node.ask(assigning(999, *ids), 0)
     assert (refused.error_code, list(refused.directories)) == (Code.STALE_BROKER_EPOCH, [])
     answer = node.ask(assigning(1_000, *ids, b"\x55" * 16), 0)

@@ -14,6 +14,7 @@ from firnline.log.file_syncs import DirSync
 from firnline.log.log import Log
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.replica.hosted import Permits
+from tests.worlds.effects import only
 from tests.worlds.harness import Harness, batch
 
 pytestmark = pytest.mark.slow
@@ -244,7 +245,7 @@ def test_whoever_waits_for_room_goes_on_though_the_one_before_needs_none() -> No
         room.take(key)
     for name in ("first", "second"):
         room.wait(name, lambda now_ms, name=name: went_on.append(name) or [])  # type: ignore[misc,func-returns-value]
-    [timer] = [*room.give_back("a", 5), *room.give_back("b", 5)][-1:]
-    while timer is not None:
-        timer = next(iter(timer.then(5)), None)
+    effects = [*room.give_back("a", 5), *room.give_back("b", 5)][-1:]
+    while effects:
+        effects = only(effects, SetTimer).then(5)
     assert went_on == ["first", "second"]

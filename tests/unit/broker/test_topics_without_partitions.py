@@ -291,7 +291,9 @@ def test_topics_without_partitions_hold_up_nobody(node: LargeNode, name: str) ->
     version, make, names, reports = CASES[name]
     own = node.dispatcher
     if make(names[:1]).key in ON_CONTROLLERS:
-        node.dispatcher = Dispatcher(node.node.controller_node, CONTROLLER_SERVED)
+        controller = node.node.controller_node
+        assert controller is not None
+        node.dispatcher = Dispatcher(controller, CONTROLLER_SERVED)
     node.ask(make(names[:2]), version)  # the first time its classes are compiled
     answer = node.ask(make(names), version)
     node.dispatcher = own

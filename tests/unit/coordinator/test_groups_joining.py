@@ -1,5 +1,6 @@
 """Joining, syncing and the generations of a group. Spec C15; KIP-394, KIP-134, KIP-814."""
 
+from dataclasses import replace
 from time import process_time
 
 import pytest
@@ -323,7 +324,7 @@ def test_while_joining_the_last_one_too_many_is_turned_away() -> None:
 def test_a_loaded_group_that_is_too_large_now_loses_its_last() -> None:
     world = GroupWorld()
     ids = world.stable("a", "b", "c")
-    world.settings.group_max_size = 2
+    world.settings = replace(world.settings, group_max_size=2)
     world.crash()
     assert world.state() == "PreparingRebalance"
     for name in "abc":

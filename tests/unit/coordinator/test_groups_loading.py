@@ -28,7 +28,7 @@ from firnline.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, set_offset_
 from firnline.records.build import NewRecord, build_batch
 from tests.raw_batches import GZIP, misplaced_batch, raw_batch
 from tests.worlds.decoded import all_records
-from tests.worlds.groups import GroupWorld, Reported, Settings, load_into
+from tests.worlds.groups import GroupWorld, Reported, group_config, load_into
 
 KAFKA_LOG = (
     Path(__file__).parents[2] / "golden" / "coordinator" / "kafka-4.3.1-consumer-offsets.log"
@@ -421,7 +421,7 @@ def test_list_filters_by_state_and_type_in_any_case(world: GroupWorld) -> None:
 
 
 def test_two_partitions_are_two_worlds() -> None:
-    settings = Settings(offsets_topic_num_partitions=2)
+    settings = group_config(offsets_topic_num_partitions=2)
     groups = GroupCoordinator(settings, GroupWorld().rng)
     load_into(groups, 0)
     codes = {}

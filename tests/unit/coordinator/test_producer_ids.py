@@ -1,6 +1,6 @@
 """Producer ids: never one twice, whoever waits and whatever fails. KIP-98, KIP-360, KIP-730."""
 
-from firnline.base.effects import Effect, Effects
+from firnline.base.effects import Effect, Effects, Reply
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ProducerIdBlock
 from firnline.coordinator.producer_ids import (
@@ -8,6 +8,7 @@ from firnline.coordinator.producer_ids import (
     NewProducer,
     ProducerIds,
 )
+from tests.worlds.effects import only
 
 
 class Blocks:
@@ -15,7 +16,7 @@ class Blocks:
 
     def __init__(self) -> None:
         self.asked: list[Allocated] = []
-        self.reported: list[NewProducer | KafkaError] = []
+        self.reported: list[object] = []
         self.ids = ProducerIds(self._allocate)
 
     def _allocate(self, then: Allocated) -> Effects:
@@ -24,16 +25,20 @@ class Blocks:
 
     def ask(self, producer_id: int = -1, producer_epoch: int = -1) -> None:
         def answer(result: NewProducer | KafkaError) -> Effect:
-            return result  # type: ignore[return-value]  # seen by the test
+            return Reply(context=None, message=result)
 
-        self.reported += self.ids.init(
+        effects = self.ids.init(
             producer_id=producer_id, producer_epoch=producer_epoch, answer=answer
         )
+        self._receive(effects)
 
     def give(self, block: ProducerIdBlock | KafkaError) -> None:
         (then,) = self.asked
         self.asked.clear()
-        self.reported += then(block, 0)
+        self._receive(then(block, 0))
+
+    def _receive(self, effects: Effects) -> None:
+        self.reported += [only([each], Reply).message for each in effects]
 
 
 def test_who_asks_while_a_block_is_on_its_way_waits_for_that_block() -> None:

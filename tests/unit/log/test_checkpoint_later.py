@@ -2,7 +2,7 @@
 
 import pytest
 
-from firnline.base.effects import Effects, SetTimer, Submit, Warn
+from firnline.base.effects import Effects, Flush, SetTimer, Submit, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import TopicPartition
 from firnline.config.topic import TopicConfig
@@ -20,7 +20,7 @@ from firnline.log.log import Log
 from firnline.log.recovery import OpenSteps
 from firnline.sim.disk import CrashableFs
 from tests.worlds.chance import SeededRng
-from tests.worlds.effects import World, carried_out
+from tests.worlds.effects import World, carried_out, only
 from tests.worlds.log import NOW, TOPIC_ID, TP, batch
 
 
@@ -42,19 +42,13 @@ def points(found: LogDirectory) -> dict[TopicPartition, int]:
     return read_offsets(found._fs, f"/data/{RECOVERY_POINTS}")
 
 
-def only(effects: Effects) -> Submit:
-    [submit] = effects
-    assert isinstance(submit, Submit)
-    return submit
-
-
 def later(found: LogDirectory) -> Submit:
     """Note what is to be written, slice by slice."""
     [effect] = found.checkpoint_later(NOW)
     while isinstance(effect, SetTimer):
         assert effect.at_ms == NOW
         [effect] = effect.then(NOW)
-    return only([effect])
+    return only([effect], Submit)
 
 
 def test_what_was_written_in_the_pool_takes_its_name_on_the_loop() -> None:
@@ -176,9 +170,9 @@ def test_a_log_start_that_was_promised_is_not_undone_by_a_checkpoint_from_before
     slow.work()
     found.logs[TP].advance_log_start(1)
     kept: list[object] = []
-    promise = only(found.keep_log_starts(lambda problem, now: kept.append(problem) or []))  # type: ignore[func-returns-value]
+    promise = only(found.keep_log_starts(lambda problem, now: kept.append(problem) or []), Submit)  # type: ignore[func-returns-value]
     promise.work()
-    [flush] = promise.then(None, NOW)
+    flush = only(promise.then(None, NOW), Flush)
     slow.then(None, NOW)
     assert kept == []
     flush.files[0].sync()
@@ -195,10 +189,10 @@ def test_a_promise_is_not_overtaken_by_a_checkpoint_that_was_noted_before_it() -
     slow.work()
     found.logs[TP].advance_log_start(1)
     kept: list[object] = []
-    promise = only(found.keep_log_starts(lambda problem, now: kept.append(problem) or []))  # type: ignore[func-returns-value]
+    promise = only(found.keep_log_starts(lambda problem, now: kept.append(problem) or []), Submit)  # type: ignore[func-returns-value]
     slow.then(None, NOW)
     promise.work()
-    [flush] = promise.then(None, NOW)
+    flush = only(promise.then(None, NOW), Flush)
     flush.files[0].sync()
     flush.then(None, NOW)
     assert kept == [None]
@@ -219,15 +213,15 @@ def test_the_recovery_point_is_low_on_disk_before_anything_is_cut() -> None:
     found = directory()
     found.write_recovery_points()
     syncs = found._fs.syncs  # type: ignore[attr-defined]
-    keep = only(cut(found, TP, 0))
+    keep = only(cut(found, TP, 0), Submit)
     assert found._fs.syncs == syncs, "the loop waits for no disk"  # type: ignore[attr-defined]
     keep.work()
     assert points(found) == {TP: 1}
-    [flush] = keep.then(None, NOW)
+    flush = only(keep.then(None, NOW), Flush)
     assert points(found) == {TP: 0}
     assert found.logs[TP].log_end_offset == 1, "its name may not survive the power yet"
     flush.files[0].sync()
-    truncate = only(flush.then(None, NOW))
+    truncate = only(flush.then(None, NOW), Submit)
     assert points(found) == {TP: 0}
     truncate.then(truncate.work(), NOW)
     assert found.logs[TP].log_end_offset == 0
@@ -238,20 +232,20 @@ def test_a_recovery_point_that_is_low_enough_is_not_written_again() -> None:
     found.logs[TP].append_as_leader(batch("b"), leader_epoch=0, now_ms=NOW)
     found.write_recovery_points()
     found.logs[TP].append_as_leader(batch("c"), leader_epoch=0, now_ms=NOW)
-    assert only(cut(found, TP, 2)).name.startswith("truncate")
+    assert only(cut(found, TP, 2), Submit).name.startswith("truncate")
 
 
 def test_a_checkpoint_that_is_being_written_does_not_raise_the_point_of_a_log_that_is_cut() -> None:
     found = directory()
     slow = later(found)
     slow.work()
-    keep = only(cut(found, TP, 0))
+    keep = only(cut(found, TP, 0), Submit)
     slow.then(None, NOW)
     assert points(found) == {}
     keep.work()
-    [flush] = keep.then(None, NOW)
+    flush = only(keep.then(None, NOW), Flush)
     flush.files[0].sync()
-    only(flush.then(None, NOW))
+    only(flush.then(None, NOW), Submit)
     assert points(found) == {TP: 0}
 
 
@@ -263,18 +257,22 @@ def test_logs_that_are_cut_at_a_time_share_the_writes_of_their_points() -> None:
         for value in "ab":
             log.append_as_leader(batch(value), leader_epoch=0, now_ms=NOW)
         log.sync_now()
-    first = only(cut(found, TP, 0))
+    first = only(cut(found, TP, 0), Submit)
     assert [effect for each in others for effect in cut(found, each, 1)] == []
     first.work()
-    [flush] = first.then(None, NOW)
+    flush = only(first.then(None, NOW), Flush)
     flush.files[0].sync()
     truncate, second = flush.then(None, NOW)
+    assert isinstance(truncate, Submit)
+    assert isinstance(second, Submit)
     assert truncate.name == "truncate /data/t-0"
     second.work()
-    [flush] = second.then(None, NOW)
+    flush = only(second.then(None, NOW), Flush)
     flush.files[0].sync()
     cuts = flush.then(None, NOW)
-    assert [each.name for each in cuts] == [f"truncate /data/{each}" for each in others]
+    assert [only([each], Submit).name for each in cuts] == [
+        f"truncate /data/{each}" for each in others
+    ]
     assert points(found) == dict.fromkeys(others, 1) | {TP: 0}
 
 
@@ -283,7 +281,7 @@ def cuts_after(effects: Effects) -> list[str]:
     world = World(NOW)
     world.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("truncate")
     world.carry_out(effects)
-    return [cut.name for cut in world.on_hold]
+    return [only([cut], Submit).name for cut in world.on_hold]
 
 
 def test_a_hundred_logs_that_waited_for_one_write_do_not_all_go_on_in_one_step() -> None:
@@ -293,11 +291,11 @@ def test_a_hundred_logs_that_waited_for_one_write_do_not_all_go_on_in_one_step()
         log = found.open(each, TOPIC_ID, TopicConfig(), NOW)
         log.append_as_leader(batch("a"), leader_epoch=0, now_ms=NOW)
         log.sync_now()
-    first = only(cut(found, TP, 0))
+    first = only(cut(found, TP, 0), Submit)
     assert [effect for each in others for effect in cut(found, each, 0)] == []
-    [flush] = first.then(first.work(), NOW)
-    [_, second] = flush.then(None, NOW)
-    [flush] = second.then(second.work(), NOW)
+    flush = only(first.then(first.work(), NOW), Flush)
+    second = only(flush.then(None, NOW)[1:], Submit)
+    flush = only(second.then(second.work(), NOW), Flush)
     *some, timer = flush.then(None, NOW)
     assert len(some) < 20
     assert len(some) + len(cuts_after([timer])) == 100
@@ -344,9 +342,11 @@ def test_a_point_that_is_low_on_disk_is_written_again_while_one_that_says_more_i
         log.append_as_leader(batch(value), leader_epoch=0, now_ms=NOW)
     log.sync_now()
     kept: list[object] = []
-    higher = only(found.keep_for_compaction(log, lambda problem, now: kept.append(problem) or []))  # type: ignore[func-returns-value]
+    higher = only(
+        found.keep_for_compaction(log, lambda problem, now: kept.append(problem) or []), Submit
+    )  # type: ignore[func-returns-value]
     cleaner_is_kept = higher.then(higher.work(), NOW)
-    [flush] = cleaner_is_kept
+    flush = only(cleaner_is_kept, Flush)
     flush.files[0].sync()
     [higher] = flush.then(None, NOW)
     assert cut(found, TP, 2) == [], "it waits for the write that is under way"
@@ -358,7 +358,7 @@ def test_a_point_that_is_low_on_disk_is_written_again_while_one_that_says_more_i
 def test_a_point_that_cannot_be_written_cuts_nothing() -> None:
     found = directory()
     found.write_recovery_points()
-    keep = only(cut(found, TP, 0))
+    keep = only(cut(found, TP, 0), Submit)
     full = StorageError("no room", error="ENOSPC")
     assert keep.then(full, NOW) == []
     log = found.logs[TP]
@@ -368,7 +368,7 @@ def test_a_point_that_cannot_be_written_cuts_nothing() -> None:
 def test_a_point_whose_sync_failed_does_not_take_the_name() -> None:
     found = directory()
     found.checkpoint()
-    keep = only(cut(found, TP, 0))
+    keep = only(cut(found, TP, 0), Submit)
     keep.work()
     keep.then(StorageError("cannot sync", error="EIO"), NOW)
     assert points(found) == {TP: 1}
@@ -381,8 +381,7 @@ def test_what_says_the_same_as_before_is_not_written_again() -> None:
     first = later(found)
     first.work()
     first.then(None, NOW)
-    [timer] = found.checkpoint_later(NOW)
-    assert timer.then(NOW) == []
+    assert only(found.checkpoint_later(NOW), SetTimer).then(NOW) == []
     found.logs[TP].append_as_leader(batch("b"), leader_epoch=0, now_ms=NOW)
     found.logs[TP].sync_now()
     second = later(found)
@@ -419,12 +418,12 @@ def test_a_full_pool_delays_what_has_to_be_kept_and_stops_nobody() -> None:
     truncation = log.truncation_to(0)
     assert truncation is not None
     found.checkpoint()  # vouches for more than what will be left
-    submit = only(truncation.run(over, NOW))
+    submit = only(truncation.run(over, NOW), Submit)
     [timer] = submit.then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "full"), NOW)
     assert isinstance(timer, SetTimer)
     assert timer.at_ms > NOW
     assert not notified
-    again = only(timer.then(timer.at_ms))
+    again = only(timer.then(timer.at_ms), Submit)
     again.work()
     again.then(None, NOW)
     assert points(found) == {TP: 0}
@@ -469,7 +468,7 @@ def test_a_truncation_that_is_tried_again_leaves_no_new_records_counted_as_compa
     """The first try failed to say so on disk; the second took what was noted for what the disk says."""
     found = dirty_from_two()
     assert found.logs[TP].compaction.first_dirty_offset == 2
-    keep = only(cut(found, TP, 1))
+    keep = only(cut(found, TP, 1), Submit)
     assert keep.then(StorageError("no room", error="ENOSPC"), NOW) == []
     assert cuts_after(cut(found, TP, 1)) == ["truncate /data/t-0"]
     assert gaps(found) == {TP: 1}
@@ -479,10 +478,10 @@ def test_a_checkpoint_whose_name_a_power_cut_may_undo_is_written_again_before_a_
     None
 ):
     found = dirty_from_two()
-    keep = only(cut(found, TP, 1))
-    [flush] = keep.then(keep.work(), NOW)
+    keep = only(cut(found, TP, 1), Submit)
+    flush = only(keep.then(keep.work(), NOW), Flush)
     assert flush.then(StorageError("the disk failed"), NOW) == []
-    assert only(cut(found, TP, 1)).name == keep.name
+    assert only(cut(found, TP, 1), Submit).name == keep.name
 
 
 def test_a_log_that_was_noted_lower_is_lowered_on_disk_before_it_is_cut() -> None:
@@ -511,7 +510,7 @@ def test_a_truncation_of_one_log_hides_the_first_gap_of_no_other() -> None:
     found = directory()
     found.checkpoint()
     other = with_first_gap(found)
-    found.checkpoint_later(NOW)[0].then(NOW)
+    only(found.checkpoint_later(NOW), SetTimer).then(NOW)
     assert cuts_after(cut(found, TP, 0)) == ["truncate /data/t-0"]
     assert points(found)[other] == 8
     assert gaps(found) == {other: 0}
@@ -522,11 +521,11 @@ def test_who_waits_for_recovery_points_learns_of_a_cleaner_checkpoint_that_fails
     found = directory()
     found.checkpoint()
     other = with_first_gap(found)
-    found.checkpoint_later(NOW)[0].then(NOW)
-    first = only(cut(found, TP, 0))
+    only(found.checkpoint_later(NOW), SetTimer).then(NOW)
+    first = only(cut(found, TP, 0), Submit)
     assert first.name.startswith("keep cleaner")
     assert cut(found, other, 1) == []
-    again = only(first.then(StorageError("no room", error="ENOSPC"), NOW))
+    again = only(first.then(StorageError("no room", error="ENOSPC"), NOW), Submit)
     assert (found.logs[TP].truncation, found.logs[TP].log_end_offset) == (None, 1)
     assert points(found) == {TP: 1}
     assert cuts_after([again]) == [f"truncate /data/{other}"]
@@ -571,7 +570,7 @@ def names_of_waits(steps: OpenSteps[Log]) -> list[str]:
     found = []
     for wait in steps:
         if wait is not None:
-            found.append(only(wait.begin(lambda problem, now_ms: [], NOW)).name)
+            found.append(only(wait.begin(lambda problem, now_ms: [], NOW), Submit).name)
             wait.at_once()
     return found
 
@@ -596,7 +595,7 @@ def test_a_cut_that_has_to_write_no_point_lets_none_that_says_more_come_later() 
     log.sync_now()
     slow = later(found)
     slow.work()
-    assert only(cut(found, TP, 2)).name.startswith("truncate")
+    assert only(cut(found, TP, 2), Submit).name.startswith("truncate")
     slow.then(None, NOW)
     assert points(found) == {TP: 1}, "what was written in the pool says 4"
 

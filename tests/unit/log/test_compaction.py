@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from firnline.base.effects import SetTimer
+from firnline.base.effects import SetTimer, Submit
 from firnline.base.errors import StorageError
 from firnline.base.units import INT64_MAX
 from firnline.config.topic import TopicConfig
@@ -20,6 +20,7 @@ from firnline.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
 from tests.worlds.compaction import RULES, compacted, data_records, put, round_of, rows, settled
+from tests.worlds.effects import only
 from tests.worlds.log import (
     ABORT,
     COMMIT,
@@ -481,7 +482,7 @@ def test_old_files_stay_until_their_delay_is_over_and_readers_go_on(fs: Crashabl
         assert isinstance(timer, SetTimer)
         assert timer.at_ms == NOW + HOUR
         for submit in timer.then(timer.at_ms):
-            submit.work()
+            only([submit], Submit).work()
     assert not any(name.endswith(names.DELETED) for name in fs.list_dir(PATH))
 
 

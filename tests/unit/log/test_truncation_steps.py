@@ -204,10 +204,11 @@ def test_an_index_that_a_cut_needs_is_built_again_in_slices(suffix: str) -> None
     segment.release()
     truncation = log.truncation_to(1_900)
     assert truncation is not None
+    begun = truncation
 
     class Looking(Run):
         def call(self, then: Callable[..., Any], *results: Any) -> Any:
-            if not truncation.is_begun:
+            if not begun.is_begun:
                 seen.append(facts(log) == before | {"marks": facts(log)["marks"]})
             return super().call(then, *results)
 

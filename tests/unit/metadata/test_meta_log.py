@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from firnline.base.effects import Submit
 from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.config.broker import BrokerConfig
+from firnline.log.directory import LogDirectory
 from firnline.metadata import records as r
 from firnline.metadata.format import format_storage
 from firnline.metadata.image import ResourceType
@@ -15,6 +17,7 @@ from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
 from firnline.metadata.snapshot_file import snapshot_batches, snapshot_name, write_snapshot
 from firnline.raft.election_state import ElectionState
+from firnline.records.batch import CRC_START, HEADER_BYTES, headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import (
     ControlType,
@@ -26,7 +29,10 @@ from firnline.records.control import (
 from firnline.sim.disk import CrashableFs, Operation
 from tests.worlds.chance import CountingRng, SeededRng
 from tests.worlds.decoded import image_records
+from tests.worlds.effects import only
+from tests.worlds.meta_log import in_use
 from tests.worlds.quorum import VOTERS, Loop, broker_config
+from tests.worlds.recovery import overwrite, read_file
 
 CONFIG = broker_config()
 DIR = "/data/__cluster_metadata-0"
@@ -41,9 +47,14 @@ def a_disk() -> CrashableFs:
 class Running:
     """A quorum of one on a disk; `set` writes one setting and remembers when it was answered."""
 
-    def __init__(self, fs: CrashableFs, config: BrokerConfig = CONFIG) -> None:
+    def __init__(
+        self,
+        fs: CrashableFs,
+        config: BrokerConfig = CONFIG,
+        directory: LogDirectory | None = None,
+    ) -> None:
         self.loop = Loop()
-        self.log = open_meta_log(fs, config, now_ms=self.loop.now_ms)
+        self.log = open_meta_log(fs, config, now_ms=self.loop.now_ms, directory=directory)
         self.quorum = MetadataQuorum(
             node_id=1,
             voters=VOTERS,
@@ -221,6 +232,49 @@ def test_a_damaged_snapshot_is_refused_by_path_and_not_skipped() -> None:
         Running(fs)
 
 
+def stopped_cleanly(fs: CrashableFs) -> int:
+    """Write settings before and after a snapshot, and stop in order; return where the snapshot ends."""
+    end_offset = with_snapshot(fs)
+    directory = in_use(fs)
+    running = Running(fs, directory=directory)
+    running.set("k", "w")
+    running.set("l", "x")
+    running.sync()
+    running.log.close()
+    directory.close()
+    return end_offset
+
+
+def test_no_bit_flips_in_a_log_that_was_stopped_in_order_and_changes_the_metadata() -> None:
+    """Recovery reads nothing then. What the snapshot has is not read either; the rest is checked."""
+    fs = a_disk()
+    end_offset = stopped_cleanly(fs)
+    path = f"{DIR}/{0:020d}.log"
+    data = read_file(fs, path)
+    for place in range(len(data)):
+        header = [each for each in headers(data) if each.position <= place][-1]
+        fs = a_disk()
+        stopped_cleanly(fs)
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << place % 8
+        overwrite(fs, path, bytes(flipped))
+        told = ""
+        try:
+            running = Running(fs, directory=in_use(fs))
+        except StorageError as problem:
+            told = str(problem)
+        else:
+            assert running.settings == {"k": "w", "l": "x"}, place
+            assert running.quorum.epoch == 3, place
+        in_batch = place - header.position
+        if header.base_offset >= end_offset and in_batch >= CRC_START:
+            assert "damaged" in told, place
+            assert f"path={DIR}" in told
+            assert "remedy=" in told
+        elif header.next_offset < end_offset and in_batch >= HEADER_BYTES:
+            assert not told, place
+
+
 def test_the_dynamic_voters_of_kafkas_standalone_format_are_not_overlooked() -> None:
     """Goal: no static quorum over KIP-853's. Method: the 0-0 snapshot that `format --standalone` leaves."""
     fs = a_disk()
@@ -242,7 +296,7 @@ def test_the_dynamic_voters_of_kafkas_standalone_format_are_not_overlooked() -> 
 
 def save(store: QuorumStateFile, state: ElectionState) -> None:
     """Do what the runtime does with it; raise what went wrong."""
-    (submit,) = store.save(state, lambda problem, now_ms: [], 1)
+    submit = only(store.save(state, lambda problem, now_ms: [], 1), Submit)
     assert submit.pool == "votes", "a pool of its own: nothing of another disk is before it"
     submit.work()
 

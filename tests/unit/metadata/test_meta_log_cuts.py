@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects
+from firnline.base.effects import Effects, Flush, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata.meta_log import MetaLog
 from firnline.raft.ports import SaveCallback
 from tests.worlds.chance import SeededRng
-from tests.worlds.effects import World
+from tests.worlds.effects import World, only
 from tests.worlds.meta_log import (
     NOW,
     CuttingFs,
@@ -92,9 +92,9 @@ def test_the_checkpoint_says_less_before_the_log_is_cut() -> None:
     """rel-P13: recovery would take what a crash leaves of the cut for damage below what was sound."""
     fs = a_disk(CuttingFs)
     log = kept_log(fs)
-    (submit,) = log.truncate_to(2, then_received([]), NOW)
+    submit = only(log.truncate_to(2, then_received([]), NOW), Submit)
     assert log.end_offset == 10, "not before that is on disk"
-    (flush,) = submit.then(submit.work(), NOW)
+    flush = only(submit.then(submit.work(), NOW), Flush)
     assert log.end_offset == 10
     for file in flush.files:
         file.sync()
@@ -108,7 +108,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_log_as_it_was() -> None:
     fs = a_disk(CuttingFs)
     log = kept_log(fs)
     received: list[StorageError | None] = []
-    (submit,) = log.truncate_to(2, then_received(received), NOW)
+    submit = only(log.truncate_to(2, then_received(received), NOW), Submit)
     problem = StorageError("the device failed")
     submit.then(problem, NOW)
     assert received == [problem]

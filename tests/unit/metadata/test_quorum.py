@@ -107,7 +107,7 @@ def test_publishers_run_before_the_writer_is_answered_and_their_effects_come_fir
         order.append(f"published {image.topic_config_overrides('t')['retention.ms']}")
         return ["from the publisher"]  # type: ignore[list-item]
 
-    def then(response: str, now_ms: int) -> Effects:
+    def then(response: str | KafkaError, now_ms: int) -> Effects:
         order.append(f"answered {response}")
         return ["from the writer"]  # type: ignore[list-item]
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from firnline.base.effects import Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.config.broker import BrokerConfig
@@ -13,6 +14,7 @@ from firnline.metadata.snapshot_file import parse_snapshot_name, snapshot_name
 from firnline.records.batch import headers
 from firnline.sim.disk import CrashableFs
 from tests.worlds.chance import SeededRng
+from tests.worlds.effects import only
 from tests.worlds.meta_log import (
     CONFIG,
     DIR,
@@ -99,7 +101,7 @@ def test_an_older_snapshot_and_the_log_stand_in_for_a_damaged_one() -> None:
     assert again.forgotten is None, "the log has all that the snapshot held"
     assert snapshot_name(AT_8) + DAMAGED in fs.list_dir(DIR)
     check(again, fs)
-    (reported,) = damage_warnings(again.path, again.damaged)
+    reported = only(damage_warnings(again.path, again.damaged), Warn)
     assert f"{DIR}/{snapshot_name(AT_8)}" in reported.line
     assert "CRC" in reported.line
 

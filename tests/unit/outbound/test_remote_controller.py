@@ -12,6 +12,7 @@ from firnline.broker.controller_port import (
 from firnline.config.load import load
 from firnline.controller.brokers import Heartbeat
 from firnline.outbound.remote_controller import RemoteController
+from tests.worlds.effects import only
 from tests.worlds.harness import SETTINGS
 
 
@@ -25,9 +26,8 @@ def test_a_heartbeat_never_waits_behind_a_change_of_an_isr() -> None:
     heartbeat = Heartbeat(1, 5, metadata_offset=7)
     change = IsrChange(b"t" * 16, 0, 1, 1, (IsrMember(1, 5),))
     changes = AlterPartitions(broker_id=1, broker_epoch=5, changes=[change])
-    [session_kept] = port.ask(BrokerHeartbeat(heartbeat=heartbeat), nothing, 0)
-    [changing] = port.ask(changes, nothing, 0)
-    [numbering] = port.ask(AllocateProducerIds(broker_id=1, broker_epoch=5), nothing, 0)
-    for each in (session_kept, changing, numbering):
-        assert isinstance(each, Send)
+    session_kept = only(port.ask(BrokerHeartbeat(heartbeat=heartbeat), nothing, 0), Send)
+    changing = only(port.ask(changes, nothing, 0), Send)
+    asked = AllocateProducerIds(broker_id=1, broker_epoch=5)
+    numbering = only(port.ask(asked, nothing, 0), Send)
     assert session_kept.channel not in (changing.channel, numbering.channel)

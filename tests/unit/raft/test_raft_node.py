@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, Warn
+from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import Bug, Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.raft.calls import Gate, Timers
@@ -20,6 +20,7 @@ from firnline.records.batch import headers
 from firnline.records.control import ControlType, LeaderChangeMessage, decode_key, decode_value
 from firnline.records.record import records
 from tests.worlds.chance import CountingRng
+from tests.worlds.effects import only
 from tests.worlds.quorum import Loop, MemoryLog
 
 
@@ -312,11 +313,11 @@ def test_a_moment_that_was_moved_or_dropped_meanwhile_is_none() -> None:
         said.append(now_ms)
         return [Warn(line="now")]
 
-    (early,) = timers.set("election", 5, then)
-    (late,) = timers.set("election", 9, then)
+    early = only(timers.set("election", 5, then), SetTimer)
+    late = only(timers.set("election", 9, then), SetTimer)
     assert early.then(5) == []
     assert late.then(9) == [Warn(line="now")]
-    (dropped,) = timers.set("election", 20, then)
+    dropped = only(timers.set("election", 20, then), SetTimer)
     timers.cancel("election")
     assert dropped.then(20) == []
     assert said == [9]
@@ -330,9 +331,9 @@ def test_a_moment_that_came_while_a_vote_was_saved_comes_as_much_later() -> None
         said.append(now_ms)
         return []
 
-    (come,) = timers.set("election", 5, then)
+    come = only(timers.set("election", 5, then), SetTimer)
     timers.set("clean", 6, then)
-    (moved,) = timers.postpone(3, "election", "fetch")
+    moved = only(timers.postpone(3, "election", "fetch"), SetTimer)
     assert (moved.at_ms, timers.at_ms("election"), timers.at_ms("clean")) == (8, 8, 6)
     come.then(7)
     assert said == []

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects
+from firnline.base.effects import Effects, Note
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.raft import wire
 from firnline.raft.calls import SLOW_SAVE_MS, WAITING_MAX, Gate
@@ -248,10 +248,11 @@ def test_what_a_request_changed_that_failed_is_saved_before_the_next_is_answered
 def test_what_others_learn_of_the_quorum_waits_as_well() -> None:
     """UpdateRaftVoter, which names epoch and leader, is answered beside the quorum's own requests."""
     _, member = slow()
-    assert member.node.send_when_saved("now") == ["now"]
+    now, later = Note(line="now"), Note(line="later")
+    assert member.node.send_when_saved(now) == [now]
     member.ask(vote(3, 2))
-    assert member.node.send_when_saved("later") == []
-    assert member.node._quorum.gate._held[-1] == "later"
+    assert member.node.send_when_saved(later) == []
+    assert member.node._quorum.gate._held[-1] == later
 
 
 def test_a_sync_that_ends_while_a_vote_is_saved_asks_nobody() -> None:

@@ -21,6 +21,7 @@ from firnline.protocol.messages.k44_incremental_alter_configs import (
 from firnline.records.build import NewRecord, build_batch
 from firnline.replica import compacting
 from firnline.server import compaction_metrics
+from tests.worlds.effects import only
 from tests.worlds.harness import DATA, Harness
 from tests.worlds.log import ABORT, found_records, marker
 
@@ -272,8 +273,9 @@ def test_a_look_over_many_logs_lets_others_have_their_turn(monkeypatch: pytest.M
     before = [log.size_bytes for log in logs]
     [look] = [timer for key, timer in harness.timers.items() if key[0] == "compaction"]
     effects = look.then(harness.now_ms)
-    assert [type(effect) for effect in effects] == [SetTimer]
-    assert effects[0].at_ms == harness.now_ms, "it goes on at once, in a step of its own"
+    assert only(effects, SetTimer).at_ms == harness.now_ms, (
+        "it goes on at once, in a step of its own"
+    )
     harness.run(effects)
     harness.pass_time(10 * LOOK_MS)
     assert all(log.size_bytes < was / 4 for log, was in zip(logs, before, strict=True))

@@ -13,6 +13,7 @@ from firnline.base.waits import off_loop
 from firnline.log.file_syncs import DirSync
 from firnline.replica.opening import SLICE, Begun, Job, Opening, Urgency, sync_in_pool
 from firnline.sim.disk import CrashableFs
+from tests.worlds.effects import only
 from tests.worlds.slices import sliced
 
 ID = bytes(16)
@@ -46,9 +47,10 @@ def test_a_log_that_waits_for_the_disk_keeps_nobody_waiting_and_goes_on_when_tha
     assert isinstance(submit, Submit)
     assert (seen, opening.go(0)) == ([], []), "it waits"
     submit.work()
-    (timer,) = submit.then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "too much waits"), 0)
+    refused = KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "too much waits")
+    timer = only(submit.then(refused, 0), SetTimer)
     assert timer.at_ms > 0
-    (submit,) = timer.then(timer.at_ms)
+    submit = only(timer.then(timer.at_ms), Submit)
     assert sliced(submit.then(None, 0)) == []
     assert seen == ["written", "open"]
 
@@ -57,7 +59,7 @@ def test_a_log_learns_that_the_disk_failed_what_it_waited_for() -> None:
     seen: list[object] = []
     opening = finishes(seen)
     opening.add((bytes(16), 0))
-    (submit,) = opening.go(0)
+    submit = only(opening.go(0), Submit)
     problem = StorageError("the device failed")
     sliced(submit.then(problem, 0))
     assert seen == [problem, "open"]
@@ -168,7 +170,7 @@ def test_a_stop_forgets_a_log_that_waits_for_the_disk() -> None:
     seen: list[object] = []
     opening = finishes(seen)
     opening.add((bytes(16), 0))
-    (submit,) = opening.go(0)
+    submit = only(opening.go(0), Submit)
     opening.stop()
     assert submit.then(None, 0) == []
     assert seen == []
@@ -263,10 +265,11 @@ class Logs:
         count = 0
         while True:
             self.submits += [e for e in self.effects if isinstance(e, Submit)]
-            self.effects = [e for e in self.effects if isinstance(e, SetTimer)]
-            if not self.effects:
+            timers = [e for e in self.effects if isinstance(e, SetTimer)]
+            self.effects = [*timers[1:]]
+            if not timers:
                 return
-            self.effects += self.effects.pop(0).then(0)
+            self.effects += timers[0].then(0)
             count += 1
             yield count
 
@@ -471,5 +474,8 @@ def test_a_stop_ends_what_is_suspended_and_what_is_under_way() -> None:
     logs.opening.stop()
     assert sorted(logs.closed) == [0, 1, 2]
     for effect in (*logs.effects, *logs.submits):
-        assert (effect.then(0) if isinstance(effect, SetTimer) else effect.then(None, 0)) == []
+        if isinstance(effect, SetTimer):
+            assert effect.then(0) == []
+        else:
+            assert only([effect], Submit).then(None, 0) == []
     assert logs.served == []

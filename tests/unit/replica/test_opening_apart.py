@@ -2,7 +2,7 @@
 
 import pytest
 
-from firnline.base.effects import Effects, SetTimer
+from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.ids import PartitionKey
 from firnline.base.waits import At, off_loop
 from firnline.log.file_syncs import DirSync
@@ -24,7 +24,7 @@ class Logs(World):
         self.waits, self.syncs = waits, syncs
         self.disks = list(DISKS)
         self.where = {}  # of those that are elsewhere
-        self.held = lambda effect: effect.path.startswith("/a")
+        self.held = lambda effect: isinstance(effect, Submit) and effect.path.startswith("/a")
         self.timers_set = 0
         self.begun: list[int] = []
         self.served: list[int] = []

@@ -121,7 +121,8 @@ class Running:
 
     def __init__(self, big: Path) -> None:
         self.loop = PollLoop()
-        self.runtime = Runtime(QuietNode(), self.loop, threads={"read": 1})
+        node: Any = QuietNode()
+        self.runtime = Runtime(node, self.loop, threads={"read": 1})
         self.runtime.dispatcher = Echo(big)  # type: ignore[assignment]
         self.limits = Limits(total=8)
         sock = listen("127.0.0.1", 0)

@@ -26,6 +26,7 @@ from tests.page_cache import forget
 from tests.unit.runtime.echo import Running
 from tests.unit.runtime.test_gone_peers import until
 from tests.unit.runtime.test_truncated_answers import ask, log, node, slices
+from tests.worlds.effects import only
 
 pytestmark = pytest.mark.slow
 
@@ -238,7 +239,7 @@ def test_a_log_of_real_files_is_read_without_a_wait(tmp_path: Path) -> None:
                 found = segment.locate(1_500)
         except PagesCold as cold:
             brought.append(cold.place.path.rpartition(".")[2])
-            [submit] = pages.bring(cold.place, "who", None)
+            submit = only(pages.bring(cold.place, "who", None), Submit)
             assert submit.then(submit.work(), 0) == []
     assert found == sound
     assert set(brought) == {"index", "log"}

@@ -136,7 +136,7 @@ def test_those_who_are_answered_in_the_same_step_are_answered(node: Running) -> 
 def test_a_thousand_failures_are_counted_and_reported_once_a_second(
     node: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    context = SimpleNamespace(api_version=3, client_id=None)
+    context: Any = SimpleNamespace(api_version=3, client_id=None)
     for _ in range(1000):
         node.runtime.failed_requests.add("fetch", "host", context, KeyError("x"))
     assert node.runtime.failed_requests.counts["fetch"] == 1000

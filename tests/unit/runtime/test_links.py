@@ -39,8 +39,9 @@ class Asker:
 
     def __init__(self) -> None:
         self.loop = PollLoop()
+        node: Any = Idle()
         self.runtime = Runtime(
-            Idle(), self.loop, threads={}, client_id="node-7", answer_bytes_max=FRAME_LIMIT
+            node, self.loop, threads={}, client_id="node-7", answer_bytes_max=FRAME_LIMIT
         )
         self.answers: list[Any] = []
         self._wanted = 0

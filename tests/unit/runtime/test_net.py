@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Flush, Reply, Submit
+from firnline.base.effects import Effects, Flush, Reply, Submit
 from firnline.base.errors import KafkaError
 from firnline.base.limits import OPEN_REQUESTS_MAX
 from firnline.protocol.schema import Part
@@ -221,13 +221,14 @@ def test_a_full_pool_refuses_at_once(node: Running) -> None:
     results: list[Any] = []
     finished = threading.Event()
 
-    def done(result: Any, now_ms: int) -> list[Any]:
+    def done(result: Any, now_ms: int) -> Effects:
         results.append(result)
         if len(results) == 105:
             finished.set()
         return []
 
-    work = [Submit(name="read", pool="read", work=lambda: release.wait(20), then=done)] * 105
+    read = Submit(name="read", pool="read", work=lambda: release.wait(20), then=done)
+    work: Effects = [read] * 105
     node.on_loop(lambda: node.runtime.execute(work))
     release.set()
     assert finished.wait(20)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firnline.base.effects import CancelTimer, SetTimer
+from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.runtime import timers as module
 from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
@@ -30,7 +30,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 @pytest.fixture
 def runtime() -> Iterator[Runtime]:
     loop = PollLoop()
-    made = Runtime(SimpleNamespace(), loop, threads={})
+    node: Any = SimpleNamespace()
+    made = Runtime(node, loop, threads={})
     yield made
     made.close()
     loop.close()
@@ -83,7 +84,7 @@ def test_a_timer_that_one_of_the_same_moment_cancels_is_not_called(runtime: Runt
     called: list[str] = []
     at_ms = runtime.now_ms() + 20
 
-    def first(_: int) -> list[CancelTimer]:
+    def first(_: int) -> Effects:
         called.append("first")
         return [CancelTimer(key="second")]
 

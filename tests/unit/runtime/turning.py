@@ -8,7 +8,7 @@ from typing import Any
 from firnline.base.effects import Flush
 from firnline.base.errors import StorageError
 from firnline.runtime.poll import PollLoop
-from firnline.runtime.threads.doorbell import Doorbell
+from firnline.runtime.threads.doorbell import Doorbell, Then
 
 DEADLINE_S = 20.0
 
@@ -18,8 +18,11 @@ class Turning:
 
     def __init__(self) -> None:
         self.loop = PollLoop()
-        self.doorbell = Doorbell(self.loop, lambda then, result: then(result, 0))
+        self.doorbell = Doorbell(self.loop, self.on_done)
         self.flushed: list[tuple[Flush, StorageError | None]] = []
+
+    def on_done(self, then: Then[Any], result: Any) -> None:
+        then(result, 0)
 
     def on_flushed(self, flush: Flush, problem: StorageError | None) -> None:
         self.flushed.append((flush, problem))

@@ -149,7 +149,8 @@ def test_a_thread_gets_what_the_loop_found_or_raised() -> None:
     """And the loop goes on: a question is no reason to stop."""
 
     loop = PollLoop()
-    runtime = Runtime(SimpleNamespace(), loop, threads={})
+    node: Any = SimpleNamespace()
+    runtime = Runtime(node, loop, threads={})
     answers: list[object] = []
 
     def ask() -> None:

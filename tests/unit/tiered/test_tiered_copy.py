@@ -16,6 +16,7 @@ from firnline.tiered.catalog import read_catalog
 from firnline.tiered.catalog_writer import CatalogWriter
 from firnline.tiered.objects.layout import LEADER_EPOCHS, SUFFIXES, TXN_INDEX
 from firnline.tiered.spi import SegmentState
+from tests.worlds.effects import only
 from tests.worlds.tier import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
 
 
@@ -345,7 +346,7 @@ def test_a_segment_that_was_truncated_under_the_copy_is_not_finished() -> None:
     node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
     node.pass_time(1000)
     node.role(is_leader=False, epoch=1)
-    (held,) = node.on_hold
+    held = only(node.on_hold, Submit)
     node.on_hold, node.held = [], lambda effect: False
     result = held.work()
     node.log.truncate_to(1)

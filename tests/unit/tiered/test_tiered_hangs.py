@@ -15,6 +15,7 @@ from firnline.tiered.reader import RemoteLogReadResult
 from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import SegmentState
 from tests.unit.tiered.test_tiered_read import tiered
+from tests.worlds.effects import only
 from tests.worlds.tier import TOPIC_ID, TP, WHERE, Cluster, Node
 
 MIB = 1 << 20
@@ -41,7 +42,8 @@ class Fetch:
     def records(self) -> bytes:
         [result] = self.answers
         assert isinstance(result, RemoteLogReadResult), result
-        return bytes(result.records)
+        assert isinstance(result.records, bytes)
+        return result.records
 
 
 def is_data(effect: Any) -> bool:
@@ -229,7 +231,7 @@ def test_a_copy_that_hangs_is_tried_again_and_what_it_leaves_is_deleted_when_it_
     node = one_segment()
     node.held = partial(due, "copy ")
     node.pass_time(1_000)
-    [hung] = node.on_hold
+    hung = only(node.on_hold, Submit)
     segment = next(iter(node.tier.services.copying.of(WHERE)))
     node.pass_time(store_timeout_ms() + 1_000)
     assert node.on_hold
@@ -279,7 +281,7 @@ def test_a_deleted_topic_is_not_worked_on_twice_at_a_time() -> None:
     node.run(
         node.tier.on_topic_deleted(TOPIC_ID, "t", 1, was_tiered=True, now_ms=node.cluster.now_ms)
     )
-    [hung] = node.on_hold
+    hung = only(node.on_hold, Submit)
     node.pass_time(store_timeout_ms() + 60_000)
     assert node.on_hold == [], "it timed out, and is not begun again"
     assert node.tier.remover.problem is not None

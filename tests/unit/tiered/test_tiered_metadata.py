@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from firnline.base.effects import SetTimer
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicIdPartition
 from firnline.formats.leader_epoch_checkpoint import Epochs
@@ -28,6 +29,7 @@ from firnline.tiered.spi import (
     SegmentUpdate,
 )
 from tests.worlds.decoded import all_records
+from tests.worlds.effects import only
 from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Feed, Node
 
 STARTED, FINISHED, DELETING, DELETED = SegmentState
@@ -466,7 +468,7 @@ def test_a_long_history_of_many_metadata_partitions_is_applied_in_steps() -> Non
     while effects:
         steps.append(sum(sizes))
         sizes.clear()
-        [timer] = effects
+        timer = only(effects, SetTimer)
         assert timer.at_ms == 0
         effects = timer.then(0)
     steps.append(sum(sizes))
