@@ -1,10 +1,13 @@
 """The stores of a tier on real servers: versitygw for S3, Azurite for Azure, Apache Hadoop for HDFS."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -217,3 +220,34 @@ def test_credentials_of_the_environment(
     store.delete("some/a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", wrong(s3.SECRET))
     assert_refused(open_store(server.uri, {}), "credentials")
+
+
+@pytest.mark.parametrize(
+    ("name", "address"), [("s3", "s3://bucket/prefix"), ("azurite", "az://container/prefix")]
+)
+def test_the_words_of_the_readme(
+    start_store: Callable[[str], Server], name: str, address: str
+) -> None:
+    """The check as the page shows it, with another address, and credentials of the environment.
+
+    That of HDFS, which needs none, is `test_a_real_server_does_what_a_tier_needs`.
+    """
+    server = start_store(name)
+    page = (Path(__file__).parents[2] / "README.md").read_text()
+    (line,) = re.findall(rf"^    firnline tier check ({re.escape(address)})$", page, re.MULTILINE)
+    prefix = {"s3": "AWS_", "az": "AZURE_STORAGE_"}.get(line.partition(":")[0], "")
+    own = {f"{prefix}{key.upper()}": value for key, value in server.settings.items()}
+    if "AWS_ENDPOINT" in own:
+        own["AWS_ENDPOINT_URL"] = own.pop("AWS_ENDPOINT")
+    done = subprocess.run(
+        [sys.executable, "-m", "firnline", "tier", "check", server.uri],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **own},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FAILED" not in done.stdout
+    shown = [key for key in own if key not in ("AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT")]
+    assert all(key in page for key in shown)
