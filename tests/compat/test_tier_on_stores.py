@@ -44,6 +44,8 @@ def test_a_topic_lives_and_ends_on_a_store(
             admin.delete_topic(TOPIC)
         eventually("the topic's objects are deleted", lambda: not kept(server), within_s=EMPTIED_S)
         assert store.get(CLUSTER_KEY)
+        if name == "s3":
+            assert s3.objects(server) == [f"tier/{CLUSTER_KEY}"]
     finally:
         assert broker.stop() == 0
     said = broker.log_text()

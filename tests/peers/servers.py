@@ -140,6 +140,8 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         for process in self.processes:
+            process.send(signal.SIGTERM)
+        for process in self.processes:
             process.end(signal.SIGTERM)
 
 
