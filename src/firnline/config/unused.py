@@ -228,7 +228,6 @@ PROMISE = """
 alter.config.policy.class.name | CLASS | null | | LOW
 authorizer.class.name | STRING | | non-null string | LOW
 client.quota.callback.class | CLASS | null | | LOW
-config.providers | LIST | [] | | LOW dynamic
 connections.max.reauth.ms | LONG | 0 | | MEDIUM
 controller.quorum.auto.join.enable | BOOLEAN | false | | LOW
 create.topic.policy.class.name | CLASS | null | | LOW
