@@ -349,3 +349,10 @@ def _tier_problems(config: BrokerConfig) -> Iterator[str]:
             "remote.log.storage.system.enable=true needs remote.log.storage.manager.class.name:"
             " where to copy segments to"
         )
+    listener = config.remote_log_metadata_manager_listener_name
+    names = [each.listener for each in config.client_listeners]
+    if listener is not None and listener.upper() not in names:
+        yield (
+            f"remote.log.metadata.manager.listener.name={listener} is not one of the listeners for brokers"
+            f" and clients: {', '.join(names)}"
+        )

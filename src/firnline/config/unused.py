@@ -235,8 +235,6 @@ delegation.token.secret.key | PASSWORD | null | | MEDIUM
 max.connection.creation.rate | INT | 2147483647 | [0,...] | MEDIUM dynamic
 principal.builder.class | CLASS | \
 org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder | | MEDIUM dynamic
-remote.log.metadata.manager.class.path | STRING | null | | MEDIUM
-remote.log.storage.manager.class.path | STRING | null | | MEDIUM
 security.inter.broker.protocol | STRING | \
 PLAINTEXT | [PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL] | MEDIUM
 security.providers | STRING | null | | LOW

@@ -42,7 +42,7 @@ from firnline.runtime.rng import SystemRng
 from firnline.server.allocator import bound_free_memory
 from firnline.server.collector import LOOK_S, Collector
 from firnline.server.connection_limits import ConnectionLimits
-from firnline.server.plugins import remote_storage
+from firnline.server.plugins import MetadataManager, remote_metadata, remote_storage
 
 if TYPE_CHECKING:
     from firnline.server.metrics import Exporter
@@ -136,6 +136,7 @@ class _Process:
         self._descriptors: Descriptors | None = None
         self._connections: dict[bool, Connections] = {}  # True: of clients
         self._collector = Collector()
+        self._metadata: MetadataManager | None = None  # a user's own
 
     def serve(self) -> int:
         config = self._config
@@ -188,6 +189,8 @@ class _Process:
         if self._exporter is not None:
             self._exporter.close()
         is_ended = self._runtime is None or self._runtime.close()
+        if self._metadata is not None:
+            self._metadata.close()
         for _, sock in self._sockets:
             sock.close()
         os.close(self._wake)
@@ -229,6 +232,13 @@ class _Process:
                 remote=remote,
                 owner=self,
             )
+        storage = remote_storage(config)
+        try:
+            self._metadata = remote_metadata(config, self._told(config.advertised))
+        except FirnlineError:
+            if storage is not None:
+                storage.close()
+            raise
         return build_node(
             config,
             fs=self._fs,
@@ -238,7 +248,8 @@ class _Process:
             controller_endpoints=controllers,
             remote=remote,
             other_leaders=partial(ReplicaFetch, config),
-            remote_storage=remote_storage(config),
+            remote_storage=storage,
+            remote_metadata=self._metadata,
             owner=self,
             files=LogFiles(descriptors, self._fs.kept),
         )

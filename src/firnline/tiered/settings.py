@@ -97,6 +97,8 @@ def tier_settings(config: BrokerConfig) -> TierSettings:
         fetch_quota_window_ms=1000 * config.remote_log_manager_fetch_quota_window_size_seconds,
         fetch_max_wait_ms=config.remote_fetch_max_wait_ms,
     )
+    if not config.has_metadata_topic:  # then the keys are those of the user's own
+        return settings
     return replace(settings, **_metadata_values(metadata_keys))
 
 
