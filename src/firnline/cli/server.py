@@ -50,7 +50,6 @@ def command(path: Path, overrides: tuple[str, ...], log_level: str) -> None:
     config = with_absolute_paths(load_settings(stated))
     log_to_stderr(log_level, config.redact)
     say_what_has_no_meaning(config)
-    log.debug("settings: %s", ", ".join(shown_settings(config)))
     with without_secrets(config):
         from firnline.server.main import (
             run,
@@ -118,7 +117,8 @@ def _log_failed_thread(failure: threading.ExceptHookArgs) -> None:
 
 
 def say_what_has_no_meaning(config: BrokerConfig) -> None:
-    """Log the stated keys that do nothing here, in one line."""
+    """Log the stated keys that do nothing here, in one line; and all settings, for who debugs."""
+    log.debug("settings: %s", ", ".join(shown_settings(config)))
     names = without_meaning(config)
     if names:
         log.info("accepted, without meaning here: %s", ", ".join(names))
