@@ -17,10 +17,12 @@ from firnline.cli.server import (
     log_to_stderr,
     say_what_has_no_meaning,
     with_absolute_paths,
+    without_secrets,
 )
 from firnline.config.broker import BrokerConfig, broker_keys
-from firnline.config.load import load, read_overrides
+from firnline.config.load import read_overrides
 from firnline.config.parse import text_of
+from firnline.server.config_sources import load_settings
 
 NODE = {
     "process.roles": "broker,controller",
@@ -139,8 +141,10 @@ def command(
                 f"{data} holds a cluster: start it with --nodes {len(homes(Path(data)))}"
             )
         config = with_absolute_paths(dev_config(port, data, tier, stated))
+        log_to_stderr(log_level or "warning", config.redact)
         say_what_has_no_meaning(config)
-        sys.exit(_run(config, data, tier))
+        with without_secrets(config):
+            sys.exit(_run(config, data, tier))
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -151,7 +155,7 @@ def dev_config(port: int, data: str, tier: str | None, stated: dict[str, str]) -
     settings = NODE | _common(tier)
     settings["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
     settings["log.dirs"] = data
-    return load(settings | stated)
+    return load_settings(settings | stated)
 
 
 def _common(tier: str | None) -> dict[str, str]:

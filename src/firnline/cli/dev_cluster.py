@@ -22,7 +22,8 @@ from typing import NamedTuple
 from firnline.base.errors import ConfigError, FirnlineError
 from firnline.base.ids import uuid_text
 from firnline.cli.server import with_absolute_paths
-from firnline.config.load import load, read_environment, read_properties
+from firnline.config.load import read_environment, read_properties
+from firnline.server.config_sources import load_settings
 
 HOST = "127.0.0.1"
 NODES_MAX = 9
@@ -244,7 +245,7 @@ def prepare(member: DevNode, settings: Mapping[str, str]) -> None:
     from firnline.runtime.disk import RealFs
     from firnline.runtime.rng import SystemRng
 
-    config = with_absolute_paths(load(settings))
+    config = with_absolute_paths(load_settings(settings))
     first = member.home.with_name("node-1") / "data" / "meta.properties"
     known = read_properties(first.read_text()) if first.exists() else {}
     rng = SystemRng()

@@ -3,20 +3,24 @@
 import logging
 import os
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from firnline.base.errors import ConfigError
+from firnline.base.errors import ConfigError, FirnlineError
 from firnline.config.broker import BrokerConfig
 from firnline.config.load import (
-    load,
     read_environment,
     read_overrides,
     read_properties,
+    shown_settings,
     without_meaning,
 )
+from firnline.server.config_sources import load_settings
 
 log = logging.getLogger("firnline")
 
@@ -43,14 +47,15 @@ def command(path: Path, overrides: tuple[str, ...], log_level: str) -> None:
     overrides both. Logs go to stderr. First prepare the directories with `firnline storage format`.
     """
     stated = read_file(path) | read_environment(os.environ) | read_overrides(overrides)
-    log_to_stderr(log_level)
-    config = with_absolute_paths(load(stated))
+    config = with_absolute_paths(load_settings(stated))
+    log_to_stderr(log_level, config.redact)
     say_what_has_no_meaning(config)
-    from firnline.server.main import (
-        run,
-    )  # imports nearly everything, so only once the settings are right
+    with without_secrets(config):
+        from firnline.server.main import (
+            run,
+        )  # imports nearly everything, so only once the settings are right
 
-    sys.exit(run(config, lambda address: log.info("ready at %s", address)))
+        sys.exit(run(config, lambda address: log.info("ready at %s", address)))
 
 
 def read_file(path: Path) -> dict[str, str]:
@@ -72,18 +77,48 @@ def with_absolute_paths(config: BrokerConfig) -> BrokerConfig:
     )
 
 
-def log_to_stderr(level: str) -> None:
-    """Send log lines to stderr; each begins with the time."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        force=True,
-    )
+class _RedactingFormatter(logging.Formatter):
+    """Formats a record with its traceback, then replaces secrets."""
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._redact(super().format(record))
+
+
+def log_to_stderr(level: str, redact: Callable[[str], str] = str) -> None:
+    """Send log lines to stderr; each begins with the time.
+
+    redact  replaces secrets in each line
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_RedactingFormatter(redact))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+@contextmanager
+def without_secrets(config: BrokerConfig) -> Iterator[None]:
+    """Keep secrets of the settings out of what a failing node, or one of its threads, writes to stderr."""
+    threading.excepthook = _log_failed_thread
+    try:
+        yield
+    except FirnlineError as problem:
+        raise ConfigError(config.redact(str(problem))) from None
+    except Exception:
+        log.critical("the node failed", exc_info=True)
+        sys.exit(1)
+
+
+def _log_failed_thread(failure: threading.ExceptHookArgs) -> None:
+    name = "a thread" if failure.thread is None else failure.thread.name
+    log.error("%s failed", name, exc_info=failure.exc_value)
 
 
 def say_what_has_no_meaning(config: BrokerConfig) -> None:
-    """Log the stated keys that do nothing here, in one line."""
+    """Log the stated keys that do nothing here, in one line; and all settings, for who debugs."""
+    log.debug("settings: %s", ", ".join(shown_settings(config)))
     names = without_meaning(config)
     if names:
         log.info("accepted, without meaning here: %s", ", ".join(names))

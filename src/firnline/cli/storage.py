@@ -12,7 +12,7 @@ import click
 from firnline.base.errors import ConfigError
 from firnline.base.ids import uuid_text
 from firnline.cli.server import read_file, with_absolute_paths
-from firnline.config.load import load
+from firnline.server.config_sources import load_settings
 
 
 @click.group()
@@ -70,7 +70,7 @@ def format_(
         raise ConfigError(
             "--add-scram: SASL/SCRAM is not supported yet, so no client would be asked for it"
         )
-    config = with_absolute_paths(load(read_file(path)))
+    config = with_absolute_paths(load_settings(read_file(path)))
     if standalone and config.controller_quorum_voters:
         raise ConfigError(
             "--standalone and controller.quorum.voters exclude each other: remove one of them"

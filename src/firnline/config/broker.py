@@ -4,9 +4,10 @@ The keyword constructor checks nothing. An operator's settings go through `confi
 checks each key and then calls `check_rules`.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
@@ -15,6 +16,7 @@ from firnline.config.define import ConfigKey, Value, declared_keys, key
 from firnline.config.group import GroupKeys
 from firnline.config.logs import LogKeys
 from firnline.config.network import NetworkKeys, parse_overrides
+from firnline.config.providers import Redaction
 from firnline.config.quorum import QuorumKeys
 from firnline.config.replica import ReplicaKeys
 from firnline.config.tiered import TierKeys, parse_given_up
@@ -59,8 +61,19 @@ class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, Tie
         valid="[0,...,65535]",
         importance="LOW",
     )
+    config_providers: tuple[str, ...] = key(
+        "LIST",
+        (),
+        "Providers of values, by names of your choice: then ${name:path:key} in a value is replaced at the"
+        " start. Each has config.providers.NAME.class, and may have config.providers.NAME.param.*.",
+        importance="LOW",
+        source="KIP-297, KIP-421",
+        dynamic=True,
+    )
     # What the operator stated, by key: the STATIC_BROKER layer, including the keys of plug-ins.
-    stated: Mapping[str, str] = field(default_factory=dict)
+    stated: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # The keys whose value has parts from a provider, with these parts.
+    resolved: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
 
     @property
     def directories(self) -> tuple[str, ...]:
@@ -122,6 +135,29 @@ class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, Tie
         found = sorted(name for name in self.stated if name.startswith(prefix))
         return {name.removeprefix(prefix): self.stated[name] for name in found}
 
+    def is_shown(self, name: str) -> bool:
+        """Whether the stated value of a key may be shown: in a response, or in a list of settings."""
+        each = broker_keys().get(name)
+        return each is not None and not each.is_sensitive and name not in self.resolved
+
+    @cached_property
+    def redact(self) -> Redaction:
+        """Replaces secrets of this node in texts for logs and clients.
+
+        Secrets are the values of passwords, what providers returned for sensitive keys, and values of
+        plug-ins whose key says that they are secret. A directory or a listener's address is no secret,
+        wherever its value comes from: a log without them would help nobody.
+        """
+        secrets: list[str] = []
+        for name, value in self.stated.items():
+            each = broker_keys().get(name)
+            if each is not None and not each.is_sensitive:
+                continue
+            secrets += self.resolved.get(name, ())
+            if each is not None or _SECRET_KEY.search(name):
+                secrets.append(value)
+        return Redaction(secrets)
+
     @property
     def plugin_prefixes(self) -> tuple[str, ...]:
         """Prefixes under which any key is accepted."""
@@ -131,6 +167,12 @@ class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, Tie
         )
 
 
+# The last part of a plug-in's key whose value is secret, also where it stands in the file itself.
+_SECRET_KEY = re.compile(
+    r"(?:password|passphrase|secret|token|credentials?|connection[._-]?string|jaas\.config"
+    r"|(?:access|account|api|encryption|private|secret|signing)[._-]?key)$",
+    re.IGNORECASE,
+)
 # Hosts of a listener that is bound to all addresses of the machine.
 EVERY_ADDRESS = ("", "0.0.0.0", "::")
 # The minimum of segment.bytes of a topic.
@@ -306,4 +348,11 @@ def _tier_problems(config: BrokerConfig) -> Iterator[str]:
         yield (
             "remote.log.storage.system.enable=true needs remote.log.storage.manager.class.name:"
             " where to copy segments to"
+        )
+    listener = config.remote_log_metadata_manager_listener_name
+    names = [each.listener for each in config.client_listeners]
+    if listener is not None and listener.upper() not in names:
+        yield (
+            f"remote.log.metadata.manager.listener.name={listener} is not one of the listeners for brokers"
+            f" and clients: {', '.join(names)}"
         )

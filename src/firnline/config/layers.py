@@ -6,7 +6,7 @@ settings are sensitive. Source: KIP-226 (dynamic configs), KIP-405 (rules of tie
 Kafka 4.3.1.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -49,6 +49,10 @@ _COARSER = {
 }
 
 
+# Kafka changes these while it runs, sockets and providers with them; this release does not.
+AT_START = frozenset(
+    {"advertised.listeners", "config.providers", "listener.security.protocol.map", "listeners"}
+)
 # Kafka's default is null, so our default is its effective value.
 _NULL = ("log.dirs",)
 
@@ -75,18 +79,32 @@ class Entry(NamedTuple):
 
 
 class Layers(NamedTuple):
-    """What was stated, strongest first: for this broker, for the cluster, in the file."""
+    """What was stated, strongest first: for this broker, for the cluster, in the file.
+
+    resolved  the keys whose value in the file has parts from a provider
+    """
 
     node: Mapping[str, str]
     cluster: Mapping[str, str]
     file: Mapping[str, str]
+    resolved: Collection[str]
 
     def stated(self, name: str) -> Iterator[tuple[str, int]]:
         """Yield (text, source) of each layer that states `name`, strongest first."""
         sources = (DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER)
-        for layer, source in zip(self, sources, strict=True):
+        for layer, source in zip(self[:3], sources, strict=True):
             if name in layer:
                 yield layer[name], source
+
+    def hides(self, each: ConfigKey) -> bool:
+        """Whether the value of a broker's key comes from a provider, if no topic overrides it."""
+        if not self.resolved:
+            return False
+        for name in (each.name, *_COARSER.get(each.name, ())):
+            source = next((source for _, source in self.stated(name)), None)
+            if source is not None:
+                return source == STATIC_BROKER and name in self.resolved
+        return False
 
 
 def broker_config(
@@ -250,7 +268,7 @@ def _metadata_rules(broker: BrokerConfig, config: TopicConfig) -> Iterator[str]:
     """T52: if the metadata topic deleted records before its topics do, their segments would be lost."""
     name = "remote.log.metadata.topic.retention.ms"
     text = broker.with_prefix(broker.remote_log_metadata_manager_impl_prefix).get(name, "-1")
-    if not text.isdecimal():
+    if not (broker.has_metadata_topic and text.isdecimal()):
         return  # -1 is no limit; other text fails later, when the metadata manager starts
     if config.retention_ms == -1 or config.retention_ms >= int(text):
         yield f"retention.ms={config.retention_ms} must be below {name}={text}"
@@ -271,19 +289,22 @@ def describe_topic(
     broker         the file's settings
     cluster, node  run-time changes for all brokers, and for this one
     """
-    layers = Layers(node, cluster, broker.stated)
+    layers = Layers(node, cluster, broker.stated, broker.resolved)
     config = topic_config(broker_config(broker, cluster, node), overrides)
     entries = []
     for each in topic_keys().values():
         if each.is_internal and each.name not in overrides:
             continue
         synonyms = []
+        is_hidden = False
         if each.name in overrides:
             synonyms.append(Synonym(each.name, overrides[each.name], DYNAMIC_TOPIC))
         if each.synonym is not None:
-            synonyms += _broker_synonyms(broker_keys()[each.synonym], layers)
+            of_brokers = broker_keys()[each.synonym]
+            synonyms += _broker_synonyms(of_brokers, layers)
+            is_hidden = each.name not in overrides and layers.hides(of_brokers)
         value = text_of(each, getattr(config, each.attribute))
-        entries.append(_entry(each, value, synonyms, is_read_only=False))
+        entries.append(_entry(each, value, synonyms, is_read_only=False, is_hidden=is_hidden))
     return entries
 
 
@@ -294,20 +315,23 @@ def describe_broker(
     node: Mapping[str, str] = _NOTHING,
 ) -> list[Entry]:
     """Return every broker key with its value, in alphabetical order; then plug-ins' settings, hidden."""
-    layers = Layers(node, cluster, broker.stated)
+    layers = Layers(node, cluster, broker.stated, broker.resolved)
     config = broker_config(broker, cluster, node)
     entries = []
     for each in broker_keys().values():
         if each.is_internal and each.name not in broker.stated:
             continue
         value = text_of(each, _value(config, each, layers))
-        may_change = each.is_dynamic and each.kind == "acts"
+        may_change = each.is_dynamic and each.kind == "acts" and each.name not in AT_START
         synonyms = _broker_synonyms(each, layers)
-        entries.append(_entry(each, value, synonyms, is_read_only=not may_change))
+        is_hidden = layers.hides(each)
+        entries.append(
+            _entry(each, value, synonyms, is_read_only=not may_change, is_hidden=is_hidden)
+        )
     for each in runtime_keys().values():
         found = [Synonym(each.name, text, source) for text, source in layers.stated(each.name)]
         if found:
-            entries.append(_entry(each, found[0].value, found, is_read_only=False))
+            entries.append(_entry(each, found[0].value, found, is_read_only=False, is_hidden=False))
     for name in sorted(broker.stated):
         if name not in broker_keys():
             hidden = (Synonym(name, None, STATIC_BROKER),)
@@ -330,7 +354,7 @@ def _broker_synonyms(each: ConfigKey, layers: Layers) -> list[Synonym]:
     """Return the possible sources of a broker key's value, strongest first, its default last."""
     keys = [each, *(broker_keys()[name] for name in _COARSER.get(each.name, ()))]
     found = [
-        Synonym(key.name, None if key.is_sensitive else text, source)
+        Synonym(key.name, None if _is_secret(key, source, layers) else text, source)
         for key in keys
         for text, source in layers.stated(key.name)
     ]
@@ -342,16 +366,26 @@ def _broker_synonyms(each: ConfigKey, layers: Layers) -> list[Synonym]:
     return list(dropwhile(lambda synonym: synonym.name != each.name, found))
 
 
+def _is_secret(key: ConfigKey, source: int, layers: Layers) -> bool:
+    return key.is_sensitive or (source == STATIC_BROKER and key.name in layers.resolved)
+
+
 def _entry(
-    each: ConfigKey, value: str | None, synonyms: list[Synonym], *, is_read_only: bool
+    each: ConfigKey,
+    value: str | None,
+    synonyms: list[Synonym],
+    *,
+    is_read_only: bool,
+    is_hidden: bool,
 ) -> Entry:
+    is_sensitive = each.is_sensitive or is_hidden
     return Entry(
         each.name,
-        None if each.is_sensitive else value,
+        None if is_sensitive else value,
         synonyms[0].source if synonyms else DEFAULT,
         TYPE_IDS[each.type],
         is_read_only,
-        each.is_sensitive,
+        is_sensitive,
         tuple(synonyms),
         each.doc,
     )

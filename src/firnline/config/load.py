@@ -5,17 +5,20 @@ a start that fails. Keys under a plug-in's prefix belong to the plug-in.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from firnline.base.errors import ConfigError
 from firnline.config.broker import BrokerConfig, broker_keys, check_rules
 from firnline.config.define import Value, declared_keys
 from firnline.config.parse import nearest, parse
 from firnline.config.properties import parse_properties
+from firnline.config.providers import HIDDEN, PROVIDERS, Redaction
 from firnline.config.topic import topic_keys
 
 # Variables of this project that are not settings of a broker.
 _OTHER_VARIABLES = {"FIRNLINE_FREEZE", "FIRNLINE_PEERS"}
 _LISTENER_PREFIX = "listener.name."
+_NOTHING: Mapping[str, tuple[str, ...]] = {}
 
 
 def read_properties(text: str) -> dict[str, str]:
@@ -75,15 +78,29 @@ def variable_name(name: str) -> str:
 _NUMBERS = ("node.id", "broker.id")
 
 
-def load(stated: Mapping[str, str]) -> BrokerConfig:
-    """Parse, check and resolve what was stated. Raises ConfigError; its text names the key."""
-    stated = _with_either_number(stated)
+def load(
+    stated: Mapping[str, str], resolved: Mapping[str, tuple[str, ...]] = _NOTHING
+) -> BrokerConfig:
+    """Parse, check and resolve what was stated. Raises ConfigError; its text names the key.
+
+    resolved  the keys whose value has parts from a provider, with these parts: no error shows them
+    """
+    try:
+        return _load(_with_either_number(stated), resolved)
+    except ConfigError as problem:
+        if not resolved:
+            raise
+        texts = (text for parts in resolved.values() for text in parts)
+        raise ConfigError(Redaction(texts)(str(problem))) from None
+
+
+def _load(stated: Mapping[str, str], resolved: Mapping[str, tuple[str, ...]]) -> BrokerConfig:
     prefixes = _prefixes(stated)
     values: dict[str, Value] = {}
     for name in sorted(stated):
         each = broker_keys().get(name)
         if each is not None:
-            values[name] = parse(each, stated[name])
+            values[name] = parse(each, stated[name], is_hidden=name in resolved)
         elif not name.startswith(prefixes) and not _is_for_a_listener(name):
             raise ConfigError(unknown(name))
     missing = [k.name for k in broker_keys().values() if k.is_required and k.name not in values]
@@ -91,9 +108,9 @@ def load(stated: Mapping[str, str]) -> BrokerConfig:
         raise ConfigError(f"{missing[0]} must be set")
     acting = declared_keys(BrokerConfig, "broker")
     fields = {acting[name].attribute: value for name, value in values.items() if name in acting}
-    config = BrokerConfig(**fields, stated=dict(stated))  # type: ignore[arg-type]
+    config = BrokerConfig(**fields, stated=dict(stated), resolved=dict(resolved))  # type: ignore[arg-type]
     if not config.log_dirs:
-        config = BrokerConfig(**{**fields, "log_dirs": config.log_dir}, stated=dict(stated))  # type: ignore[arg-type]
+        config = replace(config, log_dirs=config.log_dir)
     check_rules(config, values)
     return config
 
@@ -110,7 +127,7 @@ def _prefixes(stated: Mapping[str, str]) -> tuple[str, ...]:
     defaults = BrokerConfig()
     names = ("remote.log.storage.manager.impl.prefix", "remote.log.metadata.manager.impl.prefix")
     named = [stated[name].strip() for name in names if stated.get(name, "").strip()]
-    return (*named, *defaults.plugin_prefixes)
+    return (*named, *defaults.plugin_prefixes, f"{PROVIDERS}.")
 
 
 def _is_for_a_listener(name: str) -> bool:
@@ -137,3 +154,11 @@ def without_meaning(config: BrokerConfig) -> list[str]:
     """Return the stated keys that have no effect, for one log line at the start."""
     known = broker_keys()
     return [name for name in sorted(config.stated) if name in known and known[name].kind == "inert"]
+
+
+def shown_settings(config: BrokerConfig) -> list[str]:
+    """Return `key=value` of each stated key, for a log line; sensitive values are hidden."""
+    return [
+        f"{name}={value if config.is_shown(name) else HIDDEN}"
+        for name, value in sorted(config.stated.items())
+    ]

@@ -11,6 +11,7 @@ from typing import Any
 
 from firnline.base.errors import ConfigError
 from firnline.config.define import ConfigKey, Value
+from firnline.config.providers import HIDDEN
 
 Check = Callable[[Any], str | None]
 
@@ -26,36 +27,35 @@ _THROTTLED = re.compile(r"[0-9]+:[0-9]+\Z")
 _JAVA_MAX = "1.7976931348623157E308"
 
 
-def parse(key: ConfigKey, text: str) -> Value:
-    """Parse and check the value of `key`. Raises ConfigError naming key and value."""
-    value = _parse_type(key, text.strip())
+def parse(key: ConfigKey, text: str, *, is_hidden: bool = False) -> Value:
+    """Parse and check the value of `key`. Raises ConfigError naming key and value.
+
+    is_hidden  a provider returned the value: the error does not show it
+    """
+    displayed = HIDDEN if is_hidden or key.is_sensitive else text.strip()
+    value = _parse_type(key, text.strip(), displayed)
     problem = fault(key, value)
     if problem:
-        raise ConfigError(f"{key.name}={shown(key, text)}: {problem}")
+        raise ConfigError(f"{key.name}={displayed}: {problem}")
     return value
 
 
-def shown(key: ConfigKey, text: str) -> str:
-    """Return `text` as it may appear in an error or a log."""
-    return "[hidden]" if key.is_sensitive else text
-
-
-def _parse_type(key: ConfigKey, text: str) -> Value:
+def _parse_type(key: ConfigKey, text: str, displayed: str) -> Value:
     if key.type == "BOOLEAN":
         if text.lower() not in ("true", "false"):
-            raise ConfigError(f"{key.name}={text}: expected true or false")
+            raise ConfigError(f"{key.name}={displayed}: expected true or false")
         return text.lower() == "true"
     if key.type == "LIST":
         return tuple(part.strip() for part in text.split(",")) if text else ()
     if key.type == "DOUBLE":
         if not _REAL.match(text):
-            raise ConfigError(f"{key.name}={text}: expected a number")
+            raise ConfigError(f"{key.name}={displayed}: expected a number")
         return float(text.rstrip("fFdD") if text.strip("+-") not in ("NaN", "Infinity") else text)
     if key.type in _INT_BITS:
         bound = 1 << (_INT_BITS[key.type] - 1)
         if not _INTEGER.match(text) or not -bound <= int(text) < bound:
             raise ConfigError(
-                f"{key.name}={text}: expected a whole number of {_INT_BITS[key.type]} bits"
+                f"{key.name}={displayed}: expected a whole number of {_INT_BITS[key.type]} bits"
             )
         return int(text)
     return text

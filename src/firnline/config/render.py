@@ -29,6 +29,33 @@ The store of a tier (`RemoteStorage` in `firnline.tiered.spi`) gets three more, 
 | `broker.id` | the node's id, as Kafka gives it |
 | `cluster.id` | the cluster that owns the tier: a store of another cluster should refuse it |
 | `tier.in.use` | `true` if this node knows of objects in its tier: an empty store is then the wrong one |
+
+Your own metadata manager (`MetadataManager` in `firnline.server.plugins`) gets these. The first three
+override yours, and yours override the others:
+
+| key | meaning |
+|---|---|
+| `broker.id` | the node's id |
+| `cluster.id` | the cluster |
+| `log.dir` | the first log directory |
+| `remote.log.metadata.common.client.bootstrap.servers` | the address of the listener that \
+`remote.log.metadata.manager.listener.name` names |
+| `remote.log.metadata.common.client.security.protocol` | the protocol of that listener |
+
+A value may contain variables, `${{provider:path:key}}`. `config.providers` names the providers; each has a
+class:
+
+| `config.providers.NAME.class` | variable | `config.providers.NAME.param.*` |
+|---|---|---|
+| `org.apache.kafka.common.config.provider.EnvVarConfigProvider` | `${{NAME:VARIABLE}}` | \
+`allowlist.pattern`: a regular expression for the whole name |
+| `org.apache.kafka.common.config.provider.FileConfigProvider` | `${{NAME:/path/of.properties:key}}` | \
+`allowed.paths`: absolute paths, separated by commas |
+| `org.apache.kafka.common.config.provider.DirectoryConfigProvider` | `${{NAME:/folder:file}}` | the same |
+
+A variable that cannot be resolved is an error. What a provider returned is shown neither in DescribeConfigs
+nor in the log line with all settings (`--log-level debug`), nor in errors about settings. If it was for a
+plug-in or a password, no log line shows it.
 """
 
 _INERT = """

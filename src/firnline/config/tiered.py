@@ -7,6 +7,11 @@ from firnline.base.errors import ConfigError
 from firnline.config.define import key
 from firnline.config.topic import LONG_MAX
 
+# Kafka's name of the metadata manager in the internal topic. It means the built-in one.
+TOPIC_BASED = (
+    "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TierKeys:
@@ -121,11 +126,17 @@ class TierKeys:
     )
     remote_log_metadata_manager_class_name: str = key(
         "STRING",
-        "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
-        "The store of remote log metadata. The default is the internal topic.",
+        TOPIC_BASED,
+        "The store of remote log metadata: module.Class of a MetadataManager (`firnline.server.plugins`). The"
+        " default is the internal topic.",
         valid="non-empty string",
         source="KIP-405 Configs",
-        kind="promise",
+    )
+    remote_log_metadata_manager_class_path: str | None = key(
+        "STRING",
+        None,
+        "Folders with modules for the metadata manager, separated by ':'.",
+        source="KIP-405 Configs",
     )
     remote_log_metadata_manager_impl_prefix: str = key(
         "STRING",
@@ -137,10 +148,9 @@ class TierKeys:
     remote_log_metadata_manager_listener_name: str | None = key(
         "STRING",
         None,
-        "Listener for the metadata manager. The built-in one needs none.",
+        "Listener whose address your own metadata manager gets. The built-in one needs none.",
         valid="non-empty string",
         source="KIP-405 Configs",
-        kind="inert",
     )
     remote_log_reader_max_pending_tasks: int = key(
         "INT",
@@ -162,6 +172,12 @@ class TierKeys:
         None,
         "The store: module:Class of a RemoteStorage, or a built-in name.",
         valid="non-empty string",
+        source="KIP-405 Configs",
+    )
+    remote_log_storage_manager_class_path: str | None = key(
+        "STRING",
+        None,
+        "Folders with modules for the store, separated by ':'.",
         source="KIP-405 Configs",
     )
     remote_log_storage_manager_impl_prefix: str = key(
@@ -194,6 +210,11 @@ class TierKeys:
     remote_log_manager_fetch_quota_window_size_seconds: int = key(
         "INT", 1, "Length of such a window.", valid="[1,...]", source="KIP-956"
     )
+
+    @property
+    def has_metadata_topic(self) -> bool:
+        """Whether remote log metadata is in the internal topic, and not in a store of the user."""
+        return self.remote_log_metadata_manager_class_name == TOPIC_BASED
 
 
 _GIVEN_UP = re.compile(r"([0-9]{1,9}):([0-9]{1,18})(?:-([0-9]{1,18}))?")

@@ -227,7 +227,6 @@ PROMISE = """
 alter.config.policy.class.name | CLASS | null | | LOW
 authorizer.class.name | STRING | | non-null string | LOW
 client.quota.callback.class | CLASS | null | | LOW
-config.providers | LIST | [] | | LOW dynamic
 connections.max.reauth.ms | LONG | 0 | | MEDIUM
 controller.quorum.auto.join.enable | BOOLEAN | false | | LOW
 create.topic.policy.class.name | CLASS | null | | LOW
@@ -235,8 +234,6 @@ delegation.token.secret.key | PASSWORD | null | | MEDIUM
 max.connection.creation.rate | INT | 2147483647 | [0,...] | MEDIUM dynamic
 principal.builder.class | CLASS | \
 org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder | | MEDIUM dynamic
-remote.log.metadata.manager.class.path | STRING | null | | MEDIUM
-remote.log.storage.manager.class.path | STRING | null | | MEDIUM
 security.inter.broker.protocol | STRING | \
 PLAINTEXT | [PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL] | MEDIUM
 security.providers | STRING | null | | LOW

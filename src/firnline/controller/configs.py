@@ -14,9 +14,10 @@ from firnline.base.ids import METADATA_TOPIC
 from firnline.base.limits import STRING_BYTES_MAX
 from firnline.config.broker import BrokerConfig, broker_keys
 from firnline.config.define import ConfigKey
-from firnline.config.layers import check_topic, topic_config
+from firnline.config.layers import AT_START, check_topic, topic_config
 from firnline.config.network import is_address, parse_overrides
 from firnline.config.parse import nearest, parse, text_of
+from firnline.config.providers import has_variable
 from firnline.config.tiered import parse_given_up
 from firnline.config.topic import topic_keys
 from firnline.config.unused import runtime_keys
@@ -215,11 +216,16 @@ def _broker_problem(
             close = nearest(alteration.key, broker_keys())
             why = f"{alteration.key} is not a setting of brokers"
             return KafkaError(Code.INVALID_CONFIG, why + (f": is it {close}?" if close else ""))
-        if not key.is_dynamic or key.name in _SOCKETS:
+        if not key.is_dynamic or key.name in AT_START:
             why = f"{key.name} is read when the broker starts; it cannot be altered at run time"
             return KafkaError(Code.INVALID_REQUEST, why)
         try:
             value = parse(key, after[key.name])
+            if has_variable(after[key.name]):
+                raise ConfigError(
+                    f"{key.name}: variables of config.providers are replaced only in the file of a broker,"
+                    " when it starts"
+                )
             if key.name == _GIVEN_UP and isinstance(value, tuple):
                 for text in value:
                     parse_given_up(text)
@@ -248,5 +254,3 @@ def _check_connections(after: Mapping[str, str]) -> None:
 
 
 _GIVEN_UP = "firnline.remote.log.metadata.given.up"
-# Kafka opens and closes sockets while it runs; this release does not.
-_SOCKETS = frozenset({"advertised.listeners", "listener.security.protocol.map", "listeners"})

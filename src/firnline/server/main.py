@@ -39,10 +39,11 @@ from firnline.runtime.listener import Server, listen
 from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import READABLE, PollLoop
 from firnline.runtime.rng import SystemRng
+from firnline.runtime.threads.pool import have_ended
 from firnline.server.allocator import bound_free_memory
 from firnline.server.collector import LOOK_S, Collector
 from firnline.server.connection_limits import ConnectionLimits
-from firnline.server.plugins import remote_storage
+from firnline.server.plugins import MetadataManager, remote_metadata, remote_storage
 from firnline.tiered.spi import RemoteStorage
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ log = logging.getLogger("firnline")
 
 # A controlled shutdown that takes longer is ended; the next start then recovers the logs.
 SHUTDOWN_MAX_S = 30.0
-# How long the end of the process waits for the store to close its connections.
-STORE_CLOSE_S = 1.0
+# How long the end of the process waits for plug-ins to close their connections.
+PLUGIN_CLOSE_S = 1.0
 # Encodings for host names and for Java's hash; Python imports each when it is first used.
 _ENCODINGS = ("idna", "utf_16_be")
 _BETWEEN_IMPORTS_S = 0.005
@@ -155,6 +156,7 @@ class _Process:
         self._connections: dict[bool, Connections] = {}  # True: of clients
         self._collector = Collector()
         self._storage: RemoteStorage | None = None
+        self._metadata: MetadataManager | None = None  # a user's own
 
     def serve(self) -> int:
         config = self._config
@@ -202,7 +204,7 @@ class _Process:
         if self._exporter is not None:
             self._exporter.close()
         is_ended = self._runtime is None or self._runtime.close()
-        is_ended = is_ended and _has_closed(self._storage)
+        is_ended = is_ended and _have_closed(self._storage, self._metadata)
         for _, sock in self._sockets:
             sock.close()
         os.close(self._wake)
@@ -245,6 +247,7 @@ class _Process:
                 owner=self,
             )
         self._storage = remote_storage(config)
+        self._metadata = remote_metadata(config, self._endpoints(config.advertised))
         return build_node(
             config,
             fs=self._fs,
@@ -255,6 +258,7 @@ class _Process:
             remote=remote,
             other_leaders=partial(ReplicaFetch, config),
             remote_storage=self._storage,
+            remote_metadata=self._metadata,
             owner=self,
             files=LogFiles(descriptors, self._fs.kept),
         )
@@ -356,23 +360,24 @@ class _Process:
         runtime.execute(runtime.node.shutdown(runtime.now_ms()))
 
 
-def _has_closed(storage: RemoteStorage | None) -> bool:
-    """Close the store, on a thread: a plug-in may hang. False: it has not closed in time."""
-    if storage is None:
-        return True
-    thread = threading.Thread(
-        target=_close, args=(storage,), name="firnline-close-store", daemon=True
-    )
-    thread.start()
-    thread.join(STORE_CLOSE_S)
-    return not thread.is_alive()
+def _have_closed(*plugins: RemoteStorage | MetadataManager | None) -> bool:
+    """Close plug-ins, each on a thread: one may hang. False: one has not closed in time."""
+    threads = [
+        threading.Thread(target=_close, args=(each,), name="firnline-close-plugin", daemon=True)
+        for each in plugins
+        if each is not None
+    ]
+    for thread in threads:
+        thread.start()
+    return have_ended(threads, time.monotonic() + PLUGIN_CLOSE_S)
 
 
-def _close(storage: RemoteStorage) -> None:
+def _close(plugin: RemoteStorage | MetadataManager) -> None:
     try:
-        storage.close()
+        plugin.close()
     except BaseException as problem:  # noqa: BLE001 - plug-ins raise what they like; the node ends anyway
-        log.warning("the store cannot be closed: %s", as_exception(problem))
+        name = type(plugin).__name__
+        log.warning("%s cannot be closed: %s", name, as_exception(problem))
 
 
 def exposed_listeners(config: BrokerConfig) -> list[str]:

@@ -1,26 +1,53 @@
 """Load users' own stores and metadata managers by class name. WORLD.
 
-A plug-in is a Python class with the protocols of `tiered/spi.py`. Kafka's Java classes cannot be loaded, and
-the error says so. Source: KIP-405 'Configs'; spec 3.19, T53, T57.
+A plug-in is a Python class with the methods of a protocol: `RemoteStorage` of `tiered/spi.py` for a store,
+`MetadataManager` for remote log metadata. Kafka's Java classes cannot be loaded, and the error says so. A
+class that cannot be made or configured, or that lacks a method, is refused at the start. Source: KIP-405
+'Configs'; spec 3.19, T53, T57.
 """
 
+import logging
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from glob import escape, glob
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
-from firnline.base.errors import ConfigError
+from firnline.base.errors import ConfigError, FirnlineError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.config.broker import BrokerConfig
 from firnline.log.checkpoint import read_cluster_id
+from firnline.metadata.image import Endpoint
 from firnline.runtime.disk import RealFs
-from firnline.tiered.objects.storage import CLUSTER_ID, IN_USE
-from firnline.tiered.spi import RemoteStorage
+from firnline.tiered.objects.storage import CLUSTER_ID, IN_USE, ObjectStorage
+from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
 
 STORAGE_KEY = "remote.log.storage.manager.class.name"
-CLASS_PATH_KEY = "remote.log.storage.manager.class.path"
+METADATA_KEY = "remote.log.metadata.manager.class.name"
+CLIENT_PREFIX = "remote.log.metadata.common.client."
 _JAVA_PACKAGES = ("org.", "com.", "io.", "net.")
+
+log = logging.getLogger("firnline")
+
+
+class MetadataManager(RemoteLogMetadata, Protocol):
+    """A user's own store of remote log metadata: made without arguments, then configured, then used."""
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """Take the settings with the configured prefix, and those of the node. Source: spec T53.
+
+        `broker.id`, `cluster.id` and `log.dir` are those of the node. If the operator names a listener in
+        remote.log.metadata.manager.listener.name, its address is
+        `remote.log.metadata.common.client.bootstrap.servers`, and its protocol is
+        `remote.log.metadata.common.client.security.protocol`; values that the operator stated win. A
+        FirnlineError, which should have a remedy, prevents the start of the node.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close what it opened: the node ends."""
+        ...
 
 
 def remote_storage(config: BrokerConfig) -> RemoteStorage | None:
@@ -30,18 +57,46 @@ def remote_storage(config: BrokerConfig) -> RemoteStorage | None:
     name = config.remote_log_storage_manager_class_name
     if not name:
         raise ConfigError(f"{STORAGE_KEY} must be set: tiering is on and needs a store")
-    _extend_path(config.stated.get(CLASS_PATH_KEY))
-    storage: RemoteStorage = _make(STORAGE_KEY, name)
-    prefix = config.remote_log_storage_manager_impl_prefix
+    class_path = config.remote_log_storage_manager_class_path
+    storage: RemoteStorage = _make(config, STORAGE_KEY, name, class_path, RemoteStorage)
     settings = {
-        **config.with_prefix(prefix),
+        **config.with_prefix(config.remote_log_storage_manager_impl_prefix),
         "broker.id": str(config.node_id),
         CLUSTER_ID: read_cluster_id(RealFs(), config.metadata_directory),
     }
     if _has_used_a_tier(config):
         settings[IN_USE] = "true"
-    storage.configure(settings)
+    _configure(config, STORAGE_KEY, name, storage, settings)
+    if isinstance(storage, ObjectStorage) and storage.problem is not None:
+        why = config.redact(str(storage.problem))
+        log.warning(
+            "the tier cannot be used now; the node starts without it and tries again: %s", why
+        )
     return storage
+
+
+def remote_metadata(config: BrokerConfig, endpoints: Sequence[Endpoint]) -> MetadataManager | None:
+    """Return the configured metadata manager; None for the built-in one, or if tiering is off.
+
+    endpoints  the addresses for clients. Raises ConfigError.
+    """
+    if not config.remote_log_storage_system_enable or config.has_metadata_topic:
+        return None
+    name = config.remote_log_metadata_manager_class_name
+    class_path = config.remote_log_metadata_manager_class_path
+    manager: MetadataManager = _make(config, METADATA_KEY, name, class_path, MetadataManager)
+    listener = (config.remote_log_metadata_manager_listener_name or "").upper()
+    settings = {}
+    for endpoint in endpoints:
+        if endpoint.listener == listener:
+            settings[CLIENT_PREFIX + "bootstrap.servers"] = f"{endpoint.host}:{endpoint.port}"
+            settings[CLIENT_PREFIX + "security.protocol"] = "PLAINTEXT"
+    settings |= config.with_prefix(config.remote_log_metadata_manager_impl_prefix)
+    settings["broker.id"] = str(config.node_id)
+    settings["log.dir"] = config.directories[0]
+    settings[CLUSTER_ID] = read_cluster_id(RealFs(), config.metadata_directory)
+    _configure(config, METADATA_KEY, name, manager, settings)
+    return manager
 
 
 def _has_used_a_tier(config: BrokerConfig) -> bool:
@@ -54,20 +109,88 @@ def _has_used_a_tier(config: BrokerConfig) -> bool:
     )
 
 
-def _extend_path(class_path: str | None) -> None:
+def _extend_path(key: str, class_path: str | None) -> None:
     for entry in (class_path or "").split(":"):
-        if entry and entry not in sys.path:
+        if not entry:
+            continue
+        if not os.path.exists(entry):
+            raise ConfigError(f"{key}: {entry} does not exist; name folders with Python modules")
+        if entry not in sys.path:
             sys.path.append(entry)
 
 
-def _make(key: str, name: str) -> Any:
+def _make(config: BrokerConfig, key: str, name: str, class_path: str | None, protocol: type) -> Any:
+    """Make an object of the class, which has all methods of the protocol. Raises ConfigError."""
+    _extend_path(key.replace("class.name", "class.path"), class_path)
+    make = _find(key, name)
+    try:
+        made = make()
+    except Exception as problem:  # noqa: BLE001 - whatever a user's code raises
+        raise _failed(config, f"{key}={name}: it cannot be made", problem) from None
+    missing = [each for each in _methods(protocol) if not _has(made, each, protocol)]
+    if missing:
+        raise ConfigError(
+            f"{key}={name}: it has no method {', '.join(missing)}; the methods are those of"
+            f" {protocol.__module__}.{protocol.__name__}"
+        )
+    return made
+
+
+def _find(key: str, name: str) -> Any:
+    """Return the class, or another callable, with that name. Raises ConfigError."""
     module_name, _, class_name = name.replace(":", ".").rpartition(".")
     try:
-        return getattr(import_module(module_name), class_name)()
-    except (ImportError, AttributeError, ValueError) as problem:
+        return getattr(import_module(module_name), class_name)
+    except Exception as problem:  # noqa: BLE001 - whatever a user's module raises
         if name.startswith(_JAVA_PACKAGES):
             raise ConfigError(
                 f"{key}={name}: a Java class cannot be loaded by a broker in Python; name a Python"
                 " class that follows firnline.tiered.spi"
             ) from None
-        raise ConfigError(f"{key}={name}: {problem}") from None
+        why = str(problem) or type(problem).__name__
+        if not module_name:
+            why = "the name has the form module.Class"
+        elif isinstance(problem, ModuleNotFoundError):
+            folders = key.replace("class.name", "class.path")
+            why += f"; name its folder in {folders}. A Java class cannot be loaded by a broker in Python"
+        raise ConfigError(f"{key}={name}: {why}") from None
+
+
+def _methods(protocol: type) -> list[str]:
+    """Return the names of the methods that a protocol declares, in its order."""
+    names = [
+        name
+        for each in reversed(protocol.__mro__)
+        if getattr(each, "_is_protocol", False)
+        for name, value in vars(each).items()
+        if callable(value) and not name.startswith("_")
+    ]
+    return list(dict.fromkeys(names))
+
+
+def _has(made: object, name: str, protocol: type) -> bool:
+    """Whether the object has the method itself: what a subclass inherits from the protocol does nothing."""
+    found = getattr(made, name, None)
+    return callable(found) and getattr(type(made), name, None) is not getattr(protocol, name)
+
+
+def _configure(
+    config: BrokerConfig,
+    key: str,
+    name: str,
+    plugin: RemoteStorage | MetadataManager,
+    settings: Mapping[str, str],
+) -> None:
+    try:
+        plugin.configure(settings)
+    except FirnlineError:
+        raise
+    except Exception as problem:  # noqa: BLE001 - whatever a user's code raises
+        raise _failed(config, f"{key}={name}: it cannot be configured", problem) from None
+
+
+def _failed(config: BrokerConfig, what: str, problem: Exception) -> ConfigError:
+    """Return the error of a plug-in's own exception; its traceback is logged for the plug-in's author."""
+    log.debug("%s", what, exc_info=problem)
+    said = config.redact(str(problem))
+    return ConfigError(f"{what}: {type(problem).__name__}{': ' if said else ''}{said}")

@@ -170,35 +170,27 @@ class DirectoryStore:
 
     def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
         """See `ObjectStore`."""
-        *folders, name = pieces = _pieces(key)
-        path = os.path.join(self.root, *pieces)
-        try:
-            with opened(self.root, folders) as folder:
-                file = open_file(folder, name, path)
-            try:
-                if position:
-                    os.lseek(file, position, os.SEEK_SET)
-                return _read(file, size_bytes)
-            finally:
-                os.close(file)
-        except (FileNotFoundError, NotADirectoryError):
-            self._check_root()
-            raise ObjectMissing("no such object in the tier", key=key) from None
-        except OSError as problem:
-            raise RemoteStorageError(
-                f"cannot read from the tier: {problem.strerror}", path=path
-            ) from None
+        with self._object(key) as file:
+            if position:
+                os.lseek(file, position, os.SEEK_SET)
+            return _read(file, size_bytes)
 
     def stat(self, key: str) -> ObjectStat:
         """See `ObjectStore`."""
+        with self._object(key) as file:
+            found = os.fstat(file)
+            return ObjectStat(found.st_size, found.st_mtime_ns // 1_000_000, None)
+
+    @contextlib.contextmanager
+    def _object(self, key: str) -> Iterator[int]:
+        """Open an object for reading."""
         *folders, name = pieces = _pieces(key)
         path = os.path.join(self.root, *pieces)
         try:
             with opened(self.root, folders) as folder:
                 file = open_file(folder, name, path)
             try:
-                found = os.fstat(file)
-                return ObjectStat(found.st_size, found.st_mtime_ns // 1_000_000, None)
+                yield file
             finally:
                 os.close(file)
         except (FileNotFoundError, NotADirectoryError):

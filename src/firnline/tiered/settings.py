@@ -110,6 +110,8 @@ def tier_settings(config: BrokerConfig) -> TierSettings:
         fetch_max_wait_ms=config.remote_fetch_max_wait_ms,
         list_offsets_timeout_ms=config.remote_list_offsets_request_timeout_ms,
     )
+    if not config.has_metadata_topic:  # then the keys are those of the user's own
+        return settings
     return replace(settings, **_metadata_values(metadata_keys))
 
 

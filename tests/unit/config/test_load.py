@@ -58,7 +58,6 @@ def test_a_topic_key_in_the_broker_file_names_its_broker_key() -> None:
         ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         ("max.connection.creation.rate", "5"),
         ("ssl.client.auth", "required"),
-        ("config.providers", "file"),
         ("create.topic.policy.class.name", "a.B"),
     ],
 )

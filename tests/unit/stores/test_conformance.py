@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from firnline.base.ports import Buffer
+from firnline.cli.show import SOMETHING_IS_WRONG
 from firnline.cli.tier.check import check
 from firnline.stores.conformance import Outcome, StoreCheck
 from firnline.stores.directory import DirectoryStore
@@ -119,6 +120,6 @@ def test_the_command_prints_a_table_and_fails_for_a_store_that_does(
 
     monkeypatch.setattr(StoreCheck, "run", broken)
     done = CliRunner().invoke(check, [str(tmp_path / "tier")])
-    assert done.exit_code == 1
+    assert done.exit_code == SOMETHING_IS_WRONG
     assert "FAILED" in done.output
     assert "too long" in done.output

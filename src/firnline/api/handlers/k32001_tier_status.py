@@ -3,6 +3,7 @@
 Source: docs/formats/tier.md.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
@@ -59,7 +60,7 @@ def _answer(
                 topic = found[row.topic] = TierStatusTopic(
                     name=row.topic, topic_id=row.topic_id, partitions=[]
                 )
-            topic.partitions.append(_partition(hosted, row))  # type: ignore[attr-defined]
+            topic.partitions.append(_partition(hosted, row, node.config.redact))  # type: ignore[attr-defined]
     if names is None:
         return [context.reply(TierStatusResponse(topics=list(found.values())))]
     topics: list[TierStatusTopic] = []
@@ -85,7 +86,11 @@ def is_tiered(node: "BrokerNode", name: str) -> bool:
     return topic_config(node.config, overrides).remote_storage_enable
 
 
-def _partition(hosted: Partition, row: StatusRow) -> TierStatusPartition:
+def _partition(
+    hosted: Partition, row: StatusRow, redact: Callable[[str], str]
+) -> TierStatusPartition:
+    """Return the row of one partition. A store's error may quote what it was configured with."""
+    problem = _problem(row)
     log = hosted.log
     return TierStatusPartition(
         partition=row.partition,
@@ -100,7 +105,7 @@ def _partition(hosted: Partition, row: StatusRow) -> TierStatusPartition:
         waiting_segments=row.copy_lag_segments,
         waiting_bytes=row.copy_lag_bytes,
         state=_state(row),
-        problem=_problem(row),
+        problem=None if problem is None else redact(problem),
     )
 
 

@@ -90,7 +90,7 @@ def _flushed(
             TierFlushPartitionResult(
                 partition=index,
                 error_code=_code(error),
-                error_message=None if error is None else str(error),
+                error_message=None if error is None else node.config.redact(str(error)),
                 log_end_offset=-1 if row is None else row.log_end_offset,
                 highest_remote_offset=-1 if row is None else row.remote_end_offset - 1,
             )

@@ -7,9 +7,11 @@ from pathlib import Path
 import click
 
 from firnline.base.errors import ConfigError
-from firnline.cli.show import rows
+from firnline.cli.show import SOMETHING_IS_WRONG, format_option, rows
 from firnline.config.load import read_overrides
 from firnline.config.properties import parse_properties
+from firnline.config.providers import resolve
+from firnline.server.config_sources import SystemSources
 from firnline.stores.conformance import Outcome, StoreCheck
 from firnline.stores.port import ObjectStore
 from firnline.stores.registry import open_store, store_settings
@@ -27,18 +29,15 @@ _SECRETS = ("secret_access_key", "account_key", "access_key")
     "--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Take rsm.config.* from this server.properties.",
 )  # fmt: skip
-@click.option(
-    "--output", "-o", "style", type=click.Choice(("table", "json", "tsv")), default="table",
-    show_default=True,
-)  # fmt: skip
+@format_option
 def check(uri: str | None, overrides: tuple[str, ...], file: Path | None, style: str) -> None:
     """Check that a store does what a tier needs: a directory, or a store that the tier can use.
 
     It puts about 1,100 objects of 21 MiB in all below a folder of its own, and deletes them again. The exit
-    status is 1 if the store does not do what it must.
+    status is 3 if the store does not do what it must.
     """
     stated = parse_properties(file.read_text()) if file is not None else {}
-    stated |= read_overrides(overrides)
+    stated = resolve(stated | read_overrides(overrides), SystemSources()).values
     settings = {k.removeprefix(_PREFIX): v for k, v in stated.items() if k.startswith(_PREFIX)}
     uri = uri or settings.get(_URI)
     if not uri:
@@ -50,7 +49,7 @@ def check(uri: str | None, overrides: tuple[str, ...], file: Path | None, style:
     outcomes = list(StoreCheck(store, _wrong(uri, given)).run())
     rows(list(_rows(outcomes)), style, empty="nothing was checked")
     if any(outcome.problem for outcome in outcomes):
-        sys.exit(1)
+        sys.exit(SOMETHING_IS_WRONG)
 
 
 class _Wrong:

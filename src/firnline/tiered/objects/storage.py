@@ -5,7 +5,6 @@ Source: spec 3.9; docs/formats/tier.md.
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 
 from crc32c import crc32c
 
@@ -49,6 +48,8 @@ class ObjectStorage:
         self._store = store
         self._binding: Binding | None = None
         self._is_bound = False
+        # Why the store did not answer when the node started, or refused it: for the operator.
+        self.problem: RemoteStorageError | None = None
 
     @property
     def store(self) -> ObjectStore:
@@ -72,8 +73,10 @@ class ObjectStorage:
         cluster_id = settings.get(CLUSTER_ID)
         if cluster_id:
             self._binding = Binding(cluster_id, IN_USE in settings, settings.get(URI, ""))
-            with suppress(RemoteStorageError):
+            try:
                 self.check_owner()
+            except RemoteStorageError as problem:
+                self.problem = problem
 
     def check_owner(self) -> None:
         """Check that the store belongs to the cluster; bind it if it has not answered since the start.
