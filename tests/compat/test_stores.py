@@ -75,7 +75,7 @@ def wrong(secret: str) -> str:
 
 
 def test_a_real_server_does_what_a_tier_needs(server: Server) -> None:
-    done = CliRunner().invoke(check, [server.uri, *options_of(server.settings), "-o", "json"])
+    done = CliRunner().invoke(check, [server.uri, *options_of(server.settings), "--format", "json"])
     assert done.exit_code == 0, done.output
     results = [row["result"] for row in json.loads(done.output)]
     assert results == ["ok"] * 14

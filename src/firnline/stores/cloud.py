@@ -111,7 +111,7 @@ class CloudStore:
 
     def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
         """See `ObjectStore`. An object larger than a part goes in parts, and appears with the last."""
-        with self._calls("write", key):
+        with self._calls("write to", key):
             if size_bytes <= self._part_bytes:
                 data = b"".join(_measured(chunks, key, size_bytes))
                 self._obstore.put(self._store, key, data, use_multipart=False)
@@ -128,7 +128,7 @@ class CloudStore:
         """See `ObjectStore`."""
         if size_bytes == 0:
             return b""
-        with self._calls("read", key):
+        with self._calls("read from", key):
             try:
                 if size_bytes is not None:
                     return bytes(
@@ -143,7 +143,7 @@ class CloudStore:
 
     def stat(self, key: str) -> ObjectStat:
         """See `ObjectStore`."""
-        with self._calls("read", key):
+        with self._calls("read from", key):
             try:
                 found = self._obstore.head(self._store, key)
             except FileNotFoundError:
@@ -183,7 +183,7 @@ class CloudStore:
         for start in range(0, len(keys), PAGE_OBJECTS):
             some = list(keys[start : start + PAGE_OBJECTS])
             try:
-                with self._calls("delete", some[0]):
+                with self._calls("delete from", some[0]):
                     try:
                         self._obstore.delete(self._store, some)
                     except FileNotFoundError:  # not S3's: there it succeeds for what does not exist
@@ -200,7 +200,7 @@ class CloudStore:
         delete_each(self._delete_if_there, keys)
 
     def _delete_if_there(self, key: str) -> None:
-        with self._calls("delete", key), suppress(FileNotFoundError):
+        with self._calls("delete from", key), suppress(FileNotFoundError):
             self._obstore.delete(self._store, key)
 
     def abort_unfinished(self, older_than_s: float) -> int:

@@ -54,7 +54,7 @@ class StoreCheck:
         self._folder = f"check-{uuid.uuid4().hex}/"
 
     def run(self) -> Iterator[Outcome]:
-        """Yield an outcome for each check, as soon as it is there, and clean up."""
+        """Yield an outcome for each check, and clean up. If the first fails, skip the others."""
         checks: list[tuple[str, Callable[[], str | None]]] = [
             ("a put is visible at once, complete", self._visible),
             ("a put that fails leaves nothing", self._failed_put),
@@ -71,7 +71,10 @@ class StoreCheck:
             ("unfinished puts can be removed", self._unfinished),
         ]
         for name, check in checks:
-            yield _outcome(name, check)
+            outcome = _outcome(name, check)
+            yield outcome
+            if outcome.problem is not None and check == self._visible:
+                break  # a store that is not there: to wait for each of the others says nothing new
         yield _outcome("all that was put can be deleted", self._clean)
 
     def _key(self, name: str) -> str:

@@ -67,7 +67,7 @@ class HdfsStore:
     def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
         """See `ObjectStore`."""
         temporary = f"{self._root}/{PUTTING}/{socket.gethostname()}-{os.getpid()}-{next(_serial)}"
-        with self._calls("write", key):
+        with self._calls("write to", key):
             try:
                 self._write(temporary, chunks, key, size_bytes)
                 path = self._path(key)
@@ -101,7 +101,7 @@ class HdfsStore:
 
     def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
         """See `ObjectStore`."""
-        with self._calls("read", key), self._client.read(self._path(key)) as file:
+        with self._calls("read from", key), self._client.read(self._path(key)) as file:
             left = max(len(file) - position, 0)
             if size_bytes is not None:
                 left = min(left, size_bytes)
@@ -116,7 +116,7 @@ class HdfsStore:
 
     def stat(self, key: str) -> ObjectStat:
         """See `ObjectStore`."""
-        with self._calls("read", key):
+        with self._calls("read from", key):
             found = self._client.get_file_info(self._path(key))
             if found.isdir:
                 raise ObjectMissing("no such object in the tier", key=key)
@@ -143,7 +143,7 @@ class HdfsStore:
     def delete(self, key: str) -> None:
         """See `ObjectStore`. Folders stay: an empty one costs the NameNode 150 bytes."""
         try:
-            with self._calls("delete", key):
+            with self._calls("delete from", key):
                 self._client.delete(self._path(key), False)
         except ObjectMissing:
             return
@@ -187,7 +187,7 @@ class HdfsStore:
 
     def _problem(self, problem: BaseException, action: str, key: str) -> StorageError:
         where = {"tier": self.uri, "key": key, "store": _first_line(problem)}
-        if isinstance(problem, FileNotFoundError) and action != "write":
+        if isinstance(problem, FileNotFoundError) and action != "write to":
             return ObjectMissing("no such object in the tier", key=key)
         if isinstance(problem, PermissionError) or any(each in str(problem) for each in _REFUSALS):
             return StoreRefused(f"cannot {action} the tier: HDFS refuses it", **where)

@@ -123,3 +123,17 @@ def test_the_command_prints_a_table_and_fails_for_a_store_that_does(
     assert done.exit_code == SOMETHING_IS_WRONG
     assert "FAILED" in done.output
     assert "too long" in done.output
+
+
+class Down(MemoryStore):
+    """Does not answer."""
+
+    def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
+        raise RemoteStorageError("no answer")
+
+
+def test_a_store_that_does_not_answer_is_not_asked_for_all_the_rest() -> None:
+    first, clean = StoreCheck(Down()).run()
+    assert first.problem is not None
+    assert "no answer" in first.problem
+    assert clean.problem is None
