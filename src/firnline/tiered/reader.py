@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from firnline.base.effects import Effects, SetTimer, Submit, Warn
+from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError, WorkTimedOut
 from firnline.base.ids import Uuid, uuid_text
 from firnline.base.slices import Records
@@ -41,6 +41,7 @@ from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.hosted import Hosted, Services
 from firnline.tiered.index_cache import FOLLOWERS, IndexCache, SearchStart, SegmentIndexes
 from firnline.tiered.lineage import epoch_at, ranges, segment_epochs, shared_end
+from firnline.tiered.objects.circuits import StoreUnavailable
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import LEADER_EPOCHS, PRODUCER_SNAPSHOT
 from firnline.tiered.objects.shared_reads import RangeKey, SharedReads
@@ -152,16 +153,16 @@ class RemoteReader:
             return then(segment, now_ms)
         if segment is None:
             return then(KafkaError(Code.OFFSET_OUT_OF_RANGE, "no remote segment has it"), now_ms)
-        return [
-            Submit(
-                name=f"auxiliary state of {segment.topic}-{segment.partition}",
-                pool="index",
-                work=partial(fetch_aux_state, services.storage, segment),
-                then=partial(self._built, segment, then),
-                owner=FOLLOWERS,
-                run_timeout_ms=store_timeout_ms(),
-            )
-        ]
+        return services.circuits.submit(
+            "read",
+            now_ms,
+            name=f"auxiliary state of {segment.topic}-{segment.partition}",
+            pool="index",
+            work=partial(fetch_aux_state, services.storage, segment),
+            then=partial(self._built, segment, then),
+            owner=FOLLOWERS,
+            run_timeout_ms=store_timeout_ms(),
+        )
 
     def _built(
         self, segment: RemoteSegment, then: Built, result: AuxState | Exception, now_ms: int
@@ -223,7 +224,7 @@ class _Attempts:
         now_ms: int,
     ) -> Effects | None:
         """Return the effects of another attempt, or None if `error` has to be reported."""
-        if isinstance(error, KafkaError | WorkTimedOut):
+        if isinstance(error, KafkaError | WorkTimedOut | StoreUnavailable):
             return None  # a read that timed out has taken longer than any fetch waits
         if isinstance(error, Misled) and not self._has_rebuilt:
             self._has_rebuilt = True
@@ -423,19 +424,18 @@ class _TimeSearch:
             from_offset=self._below,
             upto_offset=self._upto,
         )
-        name = f"time {self._timestamp_ms} in {segment.topic}-{segment.partition}"
         limit_ms = self._reader.services.settings.list_offsets_timeout_ms
-        return [
-            Submit(
-                name=name,
-                pool="read",
-                work=work,
-                then=partial(self._came, segment),
-                # The request is answered by then, whatever is found.
-                run_timeout_ms=limit_ms,
-                queue_timeout_ms=limit_ms,
-            )
-        ]
+        return self._reader.services.circuits.submit(
+            "read",
+            now_ms,
+            name=f"time {self._timestamp_ms} in {segment.topic}-{segment.partition}",
+            pool="read",
+            work=work,
+            then=partial(self._came, segment),
+            # The request is answered by then, whatever is found.
+            run_timeout_ms=limit_ms,
+            queue_timeout_ms=limit_ms,
+        )
 
     def _came(
         self, segment: RemoteSegment, result: tuple[int, int] | Exception | None, now_ms: int

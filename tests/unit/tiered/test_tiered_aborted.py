@@ -13,6 +13,7 @@ from firnline.tiered import aborted_search
 from firnline.tiered.aborted_search import STEP_SEGMENTS, AbortedSearch, OpenTransactions
 from firnline.tiered.hosted import Hosted, Services
 from firnline.tiered.index_cache import IndexCache, SegmentIndexes
+from firnline.tiered.objects.circuits import StoreCircuits
 from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum, encode_fingerprint
 from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT
 from firnline.tiered.spi import IndexKind, RemoteSegment
@@ -40,6 +41,7 @@ class Tier:
         self.where = self.topic = None
         self.log = self
         self.metadata = self.storage = self
+        self.circuits = StoreCircuits(None, None, lambda failures, max_ms: 0)
         self.is_cached = True
         self.open = OpenTransactions(cast("Services", self))
         self.answers: list[Any] = []
