@@ -11,7 +11,7 @@ from firnline.base.effects import Effects, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicIdPartition
 from firnline.stores.memory import MemoryStore
-from firnline.tiered.catalog import keeper
+from firnline.tiered.catalog import keeper, writer
 from firnline.tiered.catalog.keeper import CatalogKeeper
 from firnline.tiered.catalog.writer import CatalogState, CatalogWriter
 from firnline.tiered.metadata import cache as cache_module
@@ -196,10 +196,10 @@ def test_what_changed_gives_the_catalog_that_everything_gives(
         mock.patch.object(cache_module, "DELETED_KEPT", 3),
         mock.patch.object(keeper, "LOOKED_FOR_MAX", 2),
         mock.patch.object(keeper, "COMPARED_IN_STEP", in_step),
-        mock.patch.object(keeper, "REMOVED_MAX", 30),
-        mock.patch.object(keeper, "TAIL_ROWS", 4),
-        mock.patch.object(keeper, "FAN_OUT", 3),
-        mock.patch.object(keeper, "BULK_ROWS", 16),
+        mock.patch.object(writer, "REMOVED_MAX", 30),
+        mock.patch.object(writer, "TAIL_ROWS", 4),
+        mock.patch.object(writer, "FAN_OUT", 3),
+        mock.patch.object(writer, "BULK_ROWS", 16),
     ):
         leader = Leadership()
         numbers = iter(range(10**6))
