@@ -79,7 +79,7 @@ TIER = (
     ),
     Mutant(
         "T62: a catalog never gives way to one that explains less",
-        "tiered.catalog_writer:CatalogKeeper._compared",
+        "tiered.catalog.keeper:CatalogKeeper._compared",
         "if result.missing:",
         "if False:",
         tests=(_GUARD + "test_metadata_that_was_lost_costs_neither_the_catalog_nor_the_history",),
