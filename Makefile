@@ -10,7 +10,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 .PHONY: help install check quick test demo bench bench-kafka docs sim soak mutate clean
 
 help:
-	@echo "make demo     a broker, a stream, a tier and Spark, start to end"
+	@echo "make demo     a broker, a stream, a tier and Spark, start to end; TIER=s3: the tier in an S3 server"
 	@echo "make quick    unit and golden tests but the slow ones: two minutes"
 	@echo "make test     every test (installs what is missing first)"
 	@echo "make check    formatting, lint, types, import rules, tidy rules"
@@ -65,7 +65,7 @@ test: $(VENV)/installed $(VENV)/peers
 		-o faulthandler_timeout=$(HANGS_S) -o faulthandler_exit_on_timeout=true
 
 demo: $(VENV)/installed
-	@$(PY) examples/flights/demo.py
+	@PYTHONPATH=. $(PY) examples/flights/demo.py $(if $(TIER),--tier $(TIER))
 
 # make bench, or one of them: make bench QUESTION=requests. slow_steps has nothing to compare with: by name only
 QUESTION ?= $(filter-out measure echo sink beats slow_steps, $(basename $(notdir $(wildcard bench/*.py))))

@@ -6,7 +6,7 @@
  *   load pace    BROKER TOPIC PER_SECOND SECONDS SIZE [key=value]... steady rate; time to each acknowledgement
  *
  * key=value goes to librdkafka. One JSON line: seconds, MB_s (10^6 payload bytes), per_s, client_cpu_s,
- * errors; for pace also p50_us, p99_us, p999_us of what was sent after the first fifth.
+ * errors; for pace also p50_us, p95_us, p99_us, p999_us of what was sent after the first fifth.
  * Exit code 1 when a message failed or is missing.
  */
 #define _GNU_SOURCE
@@ -112,8 +112,8 @@ static int print_result(const char *mode, double seconds, long messages, double 
            messages, bytes / seconds / 1e6, messages / seconds, cpu, (long)failed);
     if (delay_count) {
         qsort(delays, delay_count, sizeof *delays, ascending);
-        printf(",\"p50_us\":%.0f,\"p99_us\":%.0f,\"p999_us\":%.0f", delays[delay_count / 2], delays[delay_count * 99 / 100],
-               delays[delay_count * 999 / 1000]);
+        printf(",\"p50_us\":%.0f,\"p95_us\":%.0f,\"p99_us\":%.0f,\"p999_us\":%.0f", delays[delay_count / 2],
+               delays[delay_count * 95 / 100], delays[delay_count * 99 / 100], delays[delay_count * 999 / 1000]);
     }
     puts("}");
     return failed || messages < wanted;

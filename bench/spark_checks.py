@@ -22,7 +22,7 @@ from firnline.spark.plan import Piece, Task
 from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.schema import COLUMNS
 from firnline.stores.memory import MemoryStore
-from firnline.tiered.catalog import CatalogSegment
+from firnline.tiered.catalog.format import CatalogSegment
 from firnline.tiered.objects.fingerprint import Fingerprint
 
 ROUNDS, TARGET = 30, 1.03

@@ -21,9 +21,9 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import NAMES, NONE, ZSTD
 from firnline.spark.session import session
 from firnline.stores.directory import DirectoryStore
-from firnline.tiered.catalog import CatalogHead, CatalogSegment, encode_head
-from firnline.tiered.catalog_writer import begin_catalog
-from firnline.tiered.objects.layout import HeadName, LOG, head_key, segment_stem
+from firnline.tiered.catalog.format import CatalogHead, CatalogSegment, encode_head
+from firnline.tiered.objects.catalog_changes import begin_catalog
+from firnline.tiered.objects.layout import LOG, HeadName, head_key, segment_stem
 from tests.spark.written_tier import fingerprint_of
 
 SEGMENTS = 3

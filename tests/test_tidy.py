@@ -210,6 +210,15 @@ def test_a_planted_fault_is_found(said: str) -> None:
     assert said in found[0]
 
 
+def test_only_the_objects_room_of_the_tier_waits_for_a_store() -> None:
+    code = '"""Copies. {kind}."""\ndef _f(storage, segment):\n    storage.delete_segment(segment)\n'
+    (found,) = faults("tiered/copier.py", code.format(kind="PURE"))
+    assert "waits for a store" in found
+    assert not faults("tiered/objects/copies.py", code.format(kind="STORE"))
+    (found,) = faults("tiered/copier.py", code.format(kind="STORE"))
+    assert "STORE code has no place in tiered" in found
+
+
 @pytest.mark.parametrize(
     "code",
     [

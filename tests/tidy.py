@@ -28,7 +28,7 @@ BANNED_IMPORTS = {
 MAY_IMPORT = {("base/event.py", "os"), ("base/native.py", "os")}
 # One small file per API key: the index of these folders is the point.
 PER_KEY_FOLDERS = {"protocol/messages", "api/handlers"}
-# Kinds of code each package may hold; `tiered/objects` speaks to stores.
+# Kinds of code each package may hold. A folder in one may have kinds of its own.
 PACKAGE_KINDS = {
     "api": {"PURE"},
     "base": {"PURE"},
@@ -45,6 +45,13 @@ PACKAGE_KINDS = {
     "records": {"PURE"},
     "replica": {"PURE"},
     "sim": {"SIM"},
+    "tiered": {"PURE"},
+    "tiered/objects": {"PURE", "STORE"},
+}
+# Methods of a remote storage or an object store whose names nothing else has: calls of them block.
+BLOCKING_CALLS = {
+    *("abort_unfinished", "check_owner", "copy_segment", "delete_many", "delete_segment"),
+    *("fetch_index", "fetch_segment", "list_prefix"),
 }
 # Whoever calls these packages learns from the signature what goes in and what comes back.
 TYPED_PACKAGES = {"base", "broker", "controller", "raft", "replica", "tiered"}
@@ -79,6 +86,8 @@ def faults(path: str, source: str) -> list[str]:
     if path.partition("/")[0] in TYPED_PACKAGES:
         lines = source.splitlines()
         found += [f"{path}:{line}: {text}" for line, text in PublicAny(lines).check(path, tree)]
+    if path.startswith("tiered/") and kind_of(tree) == "PURE":
+        found += [f"{path}:{line}: {text}" for line, text in _blocking_faults(tree)]
     if kind_of(tree) in ("PURE", "STORE"):
         found += [f"{path}:{line}: {text}" for line, text in _purity_faults(path, tree)]
         found += [f"{path}:{line}: {text}" for line, text in SetOrder().check(tree)]
@@ -178,13 +187,15 @@ def _module_faults(path: str, source: str, tree: ast.Module) -> Iterator[str]:
     if name in BANNED_NAMES:
         yield f"a module named {name} says nothing of what is in it"
     package = path.partition("/")[0]
+    folder = path.rpartition("/")[0]
+    kinds = PACKAGE_KINDS.get(folder, PACKAGE_KINDS.get(package, set(KINDS)))
     kind = kind_of(tree)
     if not ast.get_docstring(tree):
         yield "no module docstring"
     elif kind is None and not path.endswith("__init__.py"):
         yield f"the module docstring names none of {', '.join(KINDS)}"
-    elif kind is not None and kind not in PACKAGE_KINDS.get(package, set(KINDS)):
-        yield f"{kind} code has no place in {package}"
+    elif kind is not None and kind not in kinds:
+        yield f"{kind} code has no place in {folder}"
     for number, line in enumerate(source.splitlines(), 1):
         if LEFTOVERS.search(line):
             yield f"line {number} was left for later: {line.strip()}"
@@ -253,6 +264,16 @@ def _purity_faults(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield from _import_faults(path, node.lineno, alias.name)
         elif isinstance(node, ast.ImportFrom):
             yield from _import_faults(path, node.lineno, node.module or "")
+
+
+def _blocking_faults(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Find calls that wait for a store. PURE code passes such methods to a worker, and never calls them."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        called = node.func.attr
+        if called in BLOCKING_CALLS:
+            yield node.lineno, f"{called}() waits for a store: it belongs in tiered/objects"
 
 
 def _import_faults(path: str, line: int, module: str) -> Iterator[tuple[int, str]]:

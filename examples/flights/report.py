@@ -4,6 +4,7 @@ python examples/flights/report.py demo-out/tier demo-out
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,13 +37,17 @@ class Report(NamedTuple):
     partitions: int
 
 
-def read_events(spark: SparkSession, tier: str) -> DataFrame:
-    """Return the topic's events as columns, beside where each stood in the log."""
+def read_events(spark: SparkSession, tier: str, settings: Mapping[str, str]) -> DataFrame:
+    """Return the topic's events as columns, beside where each stood in the log.
+
+    settings  of the client library of the tier's store
+    """
     log = (
         spark.read.format("firnline")
         .schema("value binary, partition int, offset long")
         .option("tier.uri", tier)
         .option("subscribe", "flights")
+        .options(**{f"tier.store.{key}": value for key, value in settings.items()})
         .load()
     )
     event = F.from_json(F.col("value").cast("string"), EVENT)
@@ -51,9 +56,9 @@ def read_events(spark: SparkSession, tier: str) -> DataFrame:
     )
 
 
-def make_report(spark: SparkSession, tier: str) -> Report:
+def make_report(spark: SparkSession, tier: str, settings: Mapping[str, str] = {}) -> Report:
     """Read the tier once and answer every question of the demo."""
-    events = read_events(spark, tier).cache()
+    events = read_events(spark, tier, settings).cache()
     seen = events.select(
         F.count("*").alias("records"),
         F.count_distinct("partition", "offset").alias("distinct_offsets"),

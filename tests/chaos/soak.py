@@ -1,7 +1,7 @@
 """The long form of kills, power cuts and quorums of both kinds, in pieces that add up. WORLD.
 
     python -m tests.chaos.soak [--kills 1000] [--cuts 1000] [--controller-kills 200] [--controller-cuts 300]
-                               [--cluster-kills 250] [--broker-cuts 50] [--mixed 100]
+                               [--cluster-kills 250] [--broker-cuts 50] [--tier-kills 300] [--mixed 100]
                                [--mixed-brokers 100] [--migrations 10] [--minutes 60] [--piece 25]
 
 Each piece is a run of its own with a seed of its own, and one line in ledger/soak.jsonl: commit, form, seed,
@@ -26,6 +26,7 @@ from tests.chaos.image import CannotMount, why_not
 from tests.chaos.kill import Report, run_kills
 from tests.chaos.power_cut import run_power_cuts
 from tests.chaos.replicas import APART, TOGETHER, run_broker_power_cuts, run_cluster_kills
+from tests.chaos.tier_kills import run_tier_kills
 from tests.mixed.migration import run_migrations
 from tests.mixed.replicas import run_broker_faults
 from tests.mixed.rounds import Rounds
@@ -68,6 +69,7 @@ FORMS: dict[str, Callable[[Path, int, int], Any]] = {
         directory, cycles, seed, TOGETHER
     ),
     "broker-power-cut": run_broker_power_cuts,
+    "tier-kill": run_tier_kills,
     "migration": run_migrations,
     "mixed-brokers-under-ours": _brokers_under(FIRNLINE),
     "mixed-brokers-under-theirs": _brokers_under(KAFKA),
@@ -170,6 +172,7 @@ def main() -> int:
     parser.add_argument("--controller-cuts", type=int, default=300)
     parser.add_argument("--cluster-kills", type=int, default=250, help="of each of two forms")
     parser.add_argument("--broker-cuts", type=int, default=50, help="of one of three replicas")
+    parser.add_argument("--tier-kills", type=int, default=300, help="one in three of the store")
     parser.add_argument("--mixed", type=int, default=100)
     parser.add_argument("--mixed-brokers", type=int, default=100)
     parser.add_argument("--migrations", type=int, default=10)
@@ -189,6 +192,7 @@ def main() -> int:
         "cluster-kill": options.cluster_kills,
         "combined-kill": options.cluster_kills,
         "broker-power-cut": options.broker_cuts,
+        "tier-kill": options.tier_kills,
         "kill": options.kills,
         "power-cut": options.cuts,
     }

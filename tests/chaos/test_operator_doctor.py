@@ -9,7 +9,7 @@ import pytest
 
 from firnline.client.admin import Admin
 from firnline.testing.plugin import TIERED_TOPIC, Broker
-from firnline.tiered.catalog import CatalogHead, decode_head, encode_head
+from firnline.tiered.catalog.format import CatalogHead, decode_head, encode_head
 from tests.chaos.operators import copy_of, doctor, produce, running
 from tests.chaos.workload import PATIENCE_S
 

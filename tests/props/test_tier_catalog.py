@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import ObjectMissing
-from firnline.tiered.catalog import read_catalog
-from firnline.tiered.catalog_writer import CatalogState, CatalogUpdate, CatalogWriter
+from firnline.tiered.catalog.writer import CatalogState, CatalogUpdate, CatalogWriter
+from firnline.tiered.objects.catalog_reader import read_catalog
 from firnline.tiered.objects.layout import HeadName
 from firnline.tiered.spi import RemoteSegment, SegmentState
 

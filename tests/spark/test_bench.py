@@ -8,7 +8,7 @@ from bench import spark_scan
 from firnline.base.units import KIB
 from firnline.records.compression import NONE
 from firnline.stores.directory import DirectoryStore
-from firnline.tiered.catalog import list_topics, read_catalog
+from firnline.tiered.objects.catalog_reader import list_topics, read_catalog
 
 pytestmark = pytest.mark.spark
 

@@ -23,8 +23,9 @@ from firnline.spark.plan import (
 from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.scan import plan_scan
 from firnline.stores.memory import MemoryStore
-from firnline.tiered.catalog import CatalogSegment, PartitionCatalog, read_catalog
+from firnline.tiered.catalog.format import CatalogSegment, PartitionCatalog
 from firnline.tiered.lineage import epoch_at, segment_epochs
+from firnline.tiered.objects.catalog_reader import read_catalog
 from tests.spark.written_tier import T0, WrittenPartition, batches
 
 

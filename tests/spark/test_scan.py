@@ -16,7 +16,7 @@ from firnline.spark.scan import plan_scan
 from firnline.spark.schema import CorruptSegment
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import ObjectStore
-from firnline.tiered.catalog import CatalogCorrupt
+from firnline.tiered.catalog.format import CatalogCorrupt
 from firnline.tiered.objects.layout import (
     LOG,
     OFFSET_INDEX,

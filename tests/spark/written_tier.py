@@ -11,9 +11,9 @@ from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.walk import BatchWalk, Slot
 from firnline.stores.port import ObjectStore
-from firnline.tiered.catalog import CatalogHead, CatalogSegment, encode_head
-from firnline.tiered.catalog_writer import begin_catalog
+from firnline.tiered.catalog.format import CatalogHead, CatalogSegment, encode_head
 from firnline.tiered.lineage import segment_epochs
+from firnline.tiered.objects.catalog_changes import begin_catalog
 from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum
 from firnline.tiered.objects.layout import (
     LOG,

@@ -15,7 +15,7 @@ from firnline.records.control import ControlType, encode_key
 from firnline.spark.options import Options, parse_options
 from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.scan import plan_scan
-from firnline.tiered import catalog_writer
+from firnline.tiered.catalog import writer
 from firnline.tiered.index_cache import IndexCache
 from firnline.tiered.objects.layout import (
     LEADER_EPOCHS,
@@ -112,12 +112,12 @@ class World:
     """The tier, its twin, and what every reader sees of it while it is whole."""
 
     def __init__(self, *, is_old: bool = False) -> None:
-        tail, catalog_writer.TAIL_ROWS = catalog_writer.TAIL_ROWS, 4
+        tail, writer.TAIL_ROWS = writer.TAIL_ROWS, 4
         try:
             self.node = written("a", is_old=is_old)
             twin = written("b", is_old=is_old)
         finally:
-            catalog_writer.TAIL_ROWS = tail
+            writer.TAIL_ROWS = tail
         self.is_old = is_old
         self.store = self.node.cluster.store
         self.objects = dict(self.store.objects)

@@ -3,7 +3,7 @@
 docs/LIMITS.md says what a client sees at each limit that it can reach. Three kinds of limits are elsewhere:
 
 - how much a module does at a time (rows of a slice, bytes of a read): constants of that module,
-- how much stored bytes may claim before a reader takes them for damage: `tiered/catalog.py`,
+- how much stored bytes may claim before a reader takes them for damage: `tiered/catalog/format.py`,
 - what the metadata quorum accepts from its peers and remembers of them: `raft`, and docs/LIMITS.md.
 """
 

@@ -32,8 +32,9 @@ from firnline.runtime.disk import RealFs
 from firnline.stores.directory import DirectoryStore
 from firnline.stores.port import ObjectMissing, ObjectStore
 from firnline.stores.registry import path_of
-from firnline.tiered.catalog import CatalogCorrupt, PartitionCatalog, list_topics, read_catalog
+from firnline.tiered.catalog.format import CatalogCorrupt, PartitionCatalog
 from firnline.tiered.metadata.log import UNREADABLE
+from firnline.tiered.objects.catalog_reader import list_topics, read_catalog
 from firnline.tiered.objects.layout import LOG, segment_folder
 
 SOMETHING_IS_WRONG = 3

@@ -90,11 +90,11 @@ def _lz4_chunks(body: Buffer, limit_bytes: int) -> Iterator[Buffer]:
     opener, pieces = lz4.frame.LZ4FrameDecompressor(), _pieces(body)
     chunk_bytes = min(_CHUNK_BYTES, limit_bytes + 1)
     while not opener.eof:
-        piece = next(pieces, b"") if opener.needs_input else b""
-        chunk = opener.decompress(piece, max_length=chunk_bytes)
-        if not chunk and not piece and not opener.eof:
+        piece = next(pieces, None) if opener.needs_input else b""
+        if piece is None:
             raise KafkaError(Code.CORRUPT_MESSAGE, "lz4 body ends early")
-        yield chunk
+        # It returns nothing while it has only a part of a block, and also asks for more input only then.
+        yield opener.decompress(piece, max_length=chunk_bytes)
 
 
 def _pieces(body: Buffer) -> Iterator[Buffer]:

@@ -16,7 +16,7 @@ from firnline.spark.frames import Frames, Ints, Mask
 from firnline.spark.plan import Piece
 from firnline.spark.schema import CorruptSegment
 from firnline.stores.port import ObjectMissing, ObjectStore
-from firnline.tiered.catalog import CatalogSegment
+from firnline.tiered.catalog.format import CatalogSegment
 
 _log = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from firnline.base.errors import ConfigError
 from firnline.base.units import GIB, INT64_MAX, KIB, MIB
 from firnline.spark.schema import CHUNK_BYTES
+from firnline.stores.registry import URI_FORMS
 
 EARLIEST, LATEST = -2, -1
 
@@ -40,6 +41,8 @@ KNOWN = (
     "verifyCrc",
     "decoder",
 )
+# Before each setting of a store's client library, as `rsm.config.store.` is for a broker.
+STORE_PREFIX = "tier.store."
 _NOT_YET = {
     "kafka.bootstrap.servers": "this source reads only the tier, without what brokers have not"
     " copied yet. Leave the option out",
@@ -83,6 +86,7 @@ class Options(NamedTuple):
     window_bytes: int = 4 * MIB
     verify_crc: bool = True
     decoder: str = "auto"
+    store_settings: Mapping[str, str] = {}
 
 
 def parse_options(given: Mapping[str, str]) -> Options:
@@ -92,7 +96,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         _refuse_unknown(name)
     uri = options.get("tier.uri", "").strip()
     if not uri:
-        raise ConfigError("tier.uri is missing: give the tier as file:///path or a path")
+        raise ConfigError(f"tier.uri is missing: give {URI_FORMS}")
     chosen = [n for n in ("subscribe", "subscribePattern", "assign") if n.lower() in options]
     if len(chosen) != 1:
         raise ConfigError(
@@ -125,13 +129,18 @@ def parse_options(given: Mapping[str, str]) -> Options:
         window_bytes=_size(options, "windowBytes", 4 * MIB, most=GIB),
         verify_crc=_flag(options, "verifyCrc", True),
         decoder=_one_of(options, "decoder", ("auto", "numpy", "python")),
+        store_settings={
+            name.removeprefix(STORE_PREFIX): value
+            for name, value in options.items()
+            if name.startswith(STORE_PREFIX)
+        },
     )
 
 
 def _refuse_unknown(name: str) -> None:
     lower = name.lower()
     known = {k.lower(): k for k in KNOWN}
-    if lower in known:
+    if lower in known or (lower.startswith(STORE_PREFIX) and lower != STORE_PREFIX):
         return
     if lower in _NOT_YET:
         raise ConfigError(f"option {name} is not supported: {_NOT_YET[lower]}")

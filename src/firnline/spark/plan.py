@@ -15,7 +15,7 @@ from firnline.base.ids import NO_OFFSET, Uuid
 from firnline.formats import offset_index
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.spark.frames import Ints
-from firnline.tiered.catalog import CatalogSegment, PartitionCatalog
+from firnline.tiered.catalog.format import CatalogSegment, PartitionCatalog
 from firnline.tiered.lineage import plan_ranges
 from firnline.tiered.objects.layout import LOG
 

@@ -20,7 +20,7 @@ from firnline.spark.integrity import Continuity
 from firnline.spark.plan import Piece, Task
 from firnline.spark.schema import CHUNK_BYTES, CorruptSegment, Wanted
 from firnline.stores.port import ObjectMissing, ObjectStore
-from firnline.tiered.catalog import read_catalog
+from firnline.tiered.objects.catalog_reader import read_catalog
 
 _log = logging.getLogger(__name__)
 

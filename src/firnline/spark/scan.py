@@ -32,14 +32,8 @@ from firnline.spark.schema import CorruptSegment
 from firnline.spark.timestamps import first_offset_at
 from firnline.spark.transactions import aborted_in, stable_end
 from firnline.stores.port import ObjectStore
-from firnline.tiered.catalog import (
-    CatalogSegment,
-    CatalogTopic,
-    PartitionCatalog,
-    list_topics,
-    read_catalog,
-    resolve_topic,
-)
+from firnline.tiered.catalog.format import CatalogSegment, CatalogTopic, PartitionCatalog
+from firnline.tiered.objects.catalog_reader import list_topics, read_catalog, resolve_topic
 from firnline.tiered.objects.layout import OFFSET_INDEX
 
 _SPLIT_BYTES_MIN = 64 * KIB

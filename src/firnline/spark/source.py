@@ -91,7 +91,7 @@ class FirnlineReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return one partition per byte range; Spark requires a list."""
-        store = open_store(self.options.tier_uri, is_writer=False)
+        store = open_store(self.options.tier_uri, self.options.store_settings, is_writer=False)
         try:
             return [TaskPartition(task) for task in plan_scan(store, self.options)]
         finally:
@@ -102,7 +102,7 @@ class FirnlineReader(DataSourceReader):
         if not isinstance(partition, TaskPartition):
             return
         _freeze_once()
-        store = open_store(self.options.tier_uri, is_writer=False)
+        store = open_store(self.options.tier_uri, self.options.store_settings, is_writer=False)
         try:
             yield from read_task(store, partition.task, self.how)
         finally:

@@ -19,7 +19,7 @@ from firnline.spark.plan import OffsetIndex, Piece, Range
 from firnline.spark.read import Window, check_identity, windows
 from firnline.spark.schema import TIMESTAMP_MS_MAX, Wanted
 from firnline.stores.port import ObjectStore
-from firnline.tiered.catalog import CatalogSegment
+from firnline.tiered.catalog.format import CatalogSegment
 from firnline.tiered.objects.layout import LOG, TIME_INDEX
 
 TIME_ENTRY = np.dtype(list(time_index.FIELDS))

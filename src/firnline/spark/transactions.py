@@ -15,7 +15,7 @@ from firnline.spark.integrity import load_needed
 from firnline.spark.plan import Range
 from firnline.spark.schema import CorruptSegment
 from firnline.stores.port import ObjectStore
-from firnline.tiered.catalog import CatalogSegment
+from firnline.tiered.catalog.format import CatalogSegment
 from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT, TXN_INDEX
 
 

@@ -66,13 +66,14 @@ class Uploads:
         """Abort the uploads that began so long ago; return how many. Raises RemoteStorageError."""
         now = datetime.now(UTC)
         count = 0
-        for upload in list(self._found()):
+        for upload in list(self.found()):
             if (now - upload.began).total_seconds() >= older_than_s:
                 self._ask("DELETE", f"/{quote(upload.key)}", {"uploadId": upload.upload_id})
                 count += 1
         return count
 
-    def _found(self) -> Iterator[Upload]:
+    def found(self) -> Iterator[Upload]:
+        """Yield the uploads that have not ended. Raises RemoteStorageError."""
         markers: dict[str, str] = {}
         while True:
             query = {"uploads": "", "prefix": self._prefix, **markers}

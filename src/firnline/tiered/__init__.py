@@ -1,1 +1,1 @@
-"""L4: tiered storage (KIP-405): copy, expire, read and remove remote segments. PURE, except `objects/`."""
+"""L4: tiered storage (KIP-405): copy, expire, read and remove remote segments. PURE; `objects/` is STORE."""

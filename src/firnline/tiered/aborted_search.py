@@ -13,19 +13,16 @@ from functools import partial
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import FirnlineError, KafkaError
 from firnline.base.ids import Uuid
-from firnline.formats.producer_snapshot import decode_snapshot
 from firnline.formats.transaction_index import AbortedTxn
-from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.hosted import Hosted, Services
-from firnline.tiered.index_cache import CONSUMERS, IndexCache, SegmentIndexes
+from firnline.tiered.index_cache import CONSUMERS, IndexCache
+from firnline.tiered.indexes import SegmentIndexes
 from firnline.tiered.lineage import shared_end
-from firnline.tiered.objects.fingerprint import decode_fingerprint
-from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT
+from firnline.tiered.objects.aux_state import OpenTxn, fetch_open_transactions
 from firnline.tiered.settings import store_timeout_ms
-from firnline.tiered.spi import IndexKind, RemoteSegment, RemoteStorage
+from firnline.tiered.spi import RemoteSegment, as_error
 
 AbortedTransactionsCallback = Callable[[Sequence[AbortedTxn] | FirnlineError, int], Effects]
-OpenTxn = tuple[int, int]  # producer id, first offset
 OpenTransactionsCallback = Callable[[tuple[OpenTxn, ...] | FirnlineError, int], Effects]
 # Segments whose open transactions are cached, and cached indexes that one step examines.
 REMEMBERED = 4096
@@ -60,7 +57,7 @@ class OpenTransactions:
             now_ms,
             name=f"producers of {segment.topic}-{segment.partition} at {segment.base_offset}",
             pool="index",
-            work=partial(_fetch_open, self._services.storage, segment),
+            work=partial(fetch_open_transactions, self._services.storage, segment),
             then=partial(self._came, segment.segment_id),
             owner=CONSUMERS,
             run_timeout_ms=store_timeout_ms(),
@@ -282,17 +279,3 @@ class AbortedSearch:
 
     def _finish(self, now_ms: int) -> Effects:
         return self._then(list(self._found.values()), now_ms)
-
-
-# ------------------------------------------------------------------- in worker threads (they block)
-
-
-def _fetch_open(storage: RemoteStorage, segment: RemoteSegment) -> tuple[OpenTxn, ...]:
-    """Return the transactions that are open at the segment's end. Raises DamagedObject, StorageError."""
-    data = storage.fetch_index(segment, IndexKind.PRODUCER_SNAPSHOT)
-    known = decode_fingerprint(segment.custom_metadata)
-    if known is not None:  # the snapshot of another segment would be intact, too
-        known.check(f"producers at {segment.base_offset}", PRODUCER_SNAPSHOT, data)
-    entries = decode_snapshot(data)
-    found = [(e.producer_id, e.txn_first_offset) for e in entries if e.txn_first_offset >= 0]
-    return tuple(sorted(found, key=lambda txn: txn[1]))

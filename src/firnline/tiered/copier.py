@@ -26,11 +26,12 @@ from firnline.base.units import MINUTE_MS
 from firnline.formats import leader_epoch_checkpoint
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.log.segments import ClosedSegment
-from firnline.tiered.catalog_writer import CatalogKeeper, as_error
+from firnline.tiered.catalog.keeper import CatalogKeeper
+from firnline.tiered.circuits import Permit, StoreUnavailable
 from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
 from firnline.tiered.lineage import first_served, segment_epochs
 from firnline.tiered.metadata.log import HistoryUnknown
-from firnline.tiered.objects.circuits import Permit, StoreUnavailable
+from firnline.tiered.objects.copies import copy_segment
 from firnline.tiered.objects.verified import ToCopy, VerifiedSegment, read_verified
 from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import (
@@ -40,6 +41,7 @@ from firnline.tiered.spi import (
     SegmentData,
     SegmentState,
     SegmentUpdate,
+    as_error,
 )
 from firnline.tiered.unconfirmed_copies import UnconfirmedCopies
 
@@ -331,7 +333,13 @@ class Copier:
             now_ms,
             name=f"copy {segment.topic}-{segment.partition} at {segment.base_offset}",
             pool="copy",
-            work=partial(copy_segment, services, segment, data),
+            work=partial(
+                copy_segment,
+                services.storage,
+                services.settings.custom_metadata_max_bytes,
+                segment,
+                data,
+            ),
             then=partial(self._copied, segment, local),
             run_timeout_ms=store_timeout_ms(segment.size_bytes),
             ended=partial(self._ended_late, segment),
@@ -507,23 +515,6 @@ def _change(
         event_timestamp_ms=now_ms,
         custom_metadata=segment.custom_metadata if state == SegmentState.COPY_FINISHED else None,
     )
-
-
-# ------------------------------------------------------------------- in worker threads (they block)
-
-
-def copy_segment(services: Services, segment: RemoteSegment, data: SegmentData) -> bytes | None:
-    """Put the objects; return the custom metadata. Raises any error of the store.
-
-    The limit concerns the custom metadata of plug-ins: a fingerprint has a bound of its own.
-    """
-    custom = services.storage.copy_segment(segment, data)
-    limit = services.settings.custom_metadata_max_bytes
-    if custom is not None and len(custom) > limit and custom != data.fingerprint:
-        raise CustomMetadataTooLarge(
-            "the storage plug-in returned too much custom metadata", size=len(custom), limit=limit
-        )
-    return custom
 
 
 def task_key(what: str, where: TopicIdPartition) -> tuple[str, str, bytes, int]:

@@ -23,13 +23,13 @@ from firnline.base.background import SlicedTask
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.log.log import Log
-from firnline.tiered.catalog_writer import CatalogKeeper, as_error
+from firnline.tiered.catalog.keeper import CatalogKeeper
+from firnline.tiered.circuits import StoreUnavailable
 from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
 from firnline.tiered.metadata.log import HistoryUnknown
-from firnline.tiered.objects.circuits import StoreUnavailable
 from firnline.tiered.retained import Retained, RetainedKey
 from firnline.tiered.settings import NO_LIMIT, store_timeout_ms
-from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
+from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate, as_error
 
 # Segments that one step checks.
 CHECKED_IN_STEP = 1000

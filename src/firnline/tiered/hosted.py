@@ -21,8 +21,8 @@ from firnline.log.log import Log
 from firnline.log.retention import is_tiered
 from firnline.log.segments import ClosedSegment
 from firnline.stores.port import ObjectStore
+from firnline.tiered.circuits import StoreCircuits
 from firnline.tiered.lineage import highest_remote, ranges, segment_epochs
-from firnline.tiered.objects.circuits import StoreCircuits
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import Mark, RemoteLogMetadata, RemoteSegment, RemoteStorage
 

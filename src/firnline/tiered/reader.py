@@ -20,39 +20,25 @@ from functools import partial
 from typing import NamedTuple
 
 from firnline.base.effects import Effects, SetTimer, Warn
-from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError, WorkTimedOut
+from firnline.base.errors import Code, FirnlineError, KafkaError, WorkTimedOut
 from firnline.base.ids import Uuid, uuid_text
 from firnline.base.slices import Records
-from firnline.base.units import KIB
-from firnline.formats import leader_epoch_checkpoint
-from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.transaction_index import AbortedTxn
-from firnline.records.batch import (
-    HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    BatchHeader,
-    crc_is_right,
-    parse_header,
-)
-from firnline.records.times import first_at_time
 from firnline.stores.port import ObjectMissing
 from firnline.tiered.aborted_search import AbortedSearch, OpenTransactions
-from firnline.tiered.catalog_writer import as_error
+from firnline.tiered.circuits import StoreUnavailable
 from firnline.tiered.hosted import Hosted, Services
-from firnline.tiered.index_cache import FOLLOWERS, IndexCache, SearchStart, SegmentIndexes
-from firnline.tiered.lineage import epoch_at, ranges, segment_epochs, shared_end
-from firnline.tiered.objects.circuits import StoreUnavailable
-from firnline.tiered.objects.fingerprint import decode_fingerprint
-from firnline.tiered.objects.layout import LEADER_EPOCHS, PRODUCER_SNAPSHOT
-from firnline.tiered.objects.shared_reads import RangeKey, SharedReads
+from firnline.tiered.index_cache import FOLLOWERS, IndexCache
+from firnline.tiered.indexes import SegmentIndexes
+from firnline.tiered.lineage import ranges, shared_end
+from firnline.tiered.objects.aux_state import AuxState, fetch_aux_state
+from firnline.tiered.objects.batches import Misled, find_timestamp, read_batches
 from firnline.tiered.settings import store_timeout_ms
-from firnline.tiered.spi import DamagedObject, IndexKind, RemoteSegment, RemoteStorage
+from firnline.tiered.shared_reads import RangeKey, SharedReads
+from firnline.tiered.spi import DamagedObject, RemoteSegment, as_error
 
 READ_COMMITTED = 1
 _WARNED_MAX = 1024
-# Bytes to fetch in addition: the index is sparse, and a header must be complete.
-SLACK_BYTES = 16 * KIB
-SCAN_BYTES = 1024 * KIB
 
 
 class RemoteLogReadResult(NamedTuple):
@@ -68,22 +54,6 @@ class RemoteOffset(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int
-
-
-class AuxState(NamedTuple):
-    """The auxiliary state with which a new follower starts above the tier (T31)."""
-
-    segment: RemoteSegment
-    epochs: Epochs
-    producer_snapshot: bytes
-
-
-class Corrupt(DamagedObject):
-    """Bytes from the tier are not the expected batches: fail closed (rel-T20)."""
-
-
-class Misled(Corrupt):
-    """An index does not match its batch: it has to be rebuilt from the batches."""
 
 
 Read = Callable[[RemoteLogReadResult | KafkaError, int], Effects]
@@ -460,201 +430,3 @@ class _TimeSearch:
 
 _UNEXPLAINED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the metadata of the tier lost its segment")
 _OUT_OF_RANGE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "the offset is not in the log")
-
-
-# ------------------------------------------------------------------- in worker threads (they block)
-
-
-class _Window:
-    """The fetched range of a segment. Positions are relative to the segment.
-
-    Batches are read in order, from `start` on, and each is compared with the one before it.
-    """
-
-    def __init__(
-        self, storage: RemoteStorage, segment: RemoteSegment, start: SearchStart, fetch_bytes: int
-    ) -> None:
-        self._storage = storage
-        self._segment = segment
-        self._search_start = start
-        self._fetch_bytes = fetch_bytes
-        self._data = b""
-        self._start = 0
-        known = decode_fingerprint(segment.custom_metadata)
-        self.may_have_gaps = known is None or known.may_have_gaps
-        # Indexes of old segments may be wrong; others are verified copies, or rebuilt from the batches.
-        self._unlike_index = Misled if known is None else Corrupt
-        self._next: int | None = None if start.position else segment.base_offset
-
-    def batch_at(self, position: int) -> BatchHeader:
-        """Return the header of the batch at `position`; fetches it if it is not complete in the window.
-
-        Raises Corrupt for bytes that no broker wrote there (rel-T20), Misled for a wrong index.
-        """
-        self._need(position, HEADER_BYTES)
-        header = self._header(position)
-        if header.magic != 2 or header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
-            raise self._unlike("a remote segment has bytes that are no batch", position=position)
-        if header.size_bytes > self._segment.size_bytes - position:
-            raise self._unlike("a batch is cut off by the end of its segment", position=position)
-        self._need(position, header.size_bytes)
-        if not crc_is_right(self._data, self._inside(header)):
-            raise self._unlike("a batch in the tier has a wrong CRC", offset=header.base_offset)
-        self._compare(header)
-        self._next = header.next_offset
-        return header
-
-    def _compare(self, header: BatchHeader) -> None:
-        """Check the fields that no CRC covers, offsets and epoch, by neighbours, index and metadata."""
-        segment, base, expected = self._segment, header.base_offset, self._next
-        if expected is None:
-            if header.last_offset != self._search_start.ends:
-                raise self._unlike("an index names another batch", offset=base)
-            expected = base if segment.base_offset <= base else segment.base_offset
-        is_last = header.position + header.size_bytes == segment.size_bytes
-        epoch = epoch_at(segment.epochs, base)
-        for is_wrong, why in (
-            (base < expected, "a batch begins before the one before it ends"),
-            (header.last_offset_delta < 0, "a batch ends before it begins"),
-            (header.last_offset > segment.end_offset, "a batch in the tier is of another segment"),
-            (epoch not in (None, header.leader_epoch), "a batch is of another leader epoch"),
-            (
-                not self.may_have_gaps
-                and (
-                    base > expected
-                    or header.record_count != header.last_offset_delta + 1
-                    or (is_last and header.last_offset != segment.end_offset)
-                ),
-                "records are missing in a segment of the tier",
-            ),
-        ):
-            if is_wrong:
-                raise Corrupt(why, offset=base, position=header.position)
-        noted = self._search_start.noted_offset
-        if (
-            base <= noted <= header.last_offset
-            and header.max_timestamp != self._search_start.noted_ms
-        ):
-            raise self._unlike_index("a time index says another time of a batch", offset=base)
-
-    def _unlike(self, why: str, /, **facts: int) -> Corrupt:
-        """Return the error; at the first position the index may be wrong instead of the batch."""
-        kind = self._unlike_index if self._next is None else Corrupt
-        return kind(why, **facts)
-
-    def holds_batch(self, position: int) -> bool:
-        """Whether the complete batch at `position` is in the window."""
-        if not self._has(position, HEADER_BYTES):
-            return False
-        return self._has(position, self._header(position).size_bytes)
-
-    def first_at_time(
-        self, header: BatchHeader, time_ms: int, start_offset: int
-    ) -> tuple[int, int] | None:
-        return first_at_time(self._data, self._inside(header), time_ms, start_offset)
-
-    def cut(self, position: int, end: int) -> bytes:
-        return self._data[position - self._start : end - self._start]
-
-    def _has(self, position: int, size_bytes: int) -> bool:
-        return self._start <= position and position + size_bytes <= self._start + len(self._data)
-
-    def _need(self, position: int, size_bytes: int) -> None:
-        if self._has(position, size_bytes):
-            return
-        fetch_bytes = max(size_bytes, self._fetch_bytes)
-        self._data = self._storage.fetch_segment(self._segment, position, fetch_bytes)
-        self._start = position
-        if len(self._data) < size_bytes:
-            raise Corrupt("a remote segment is shorter than its metadata states", position=position)
-
-    def _header(self, position: int) -> BatchHeader:
-        return parse_header(self._data, position - self._start)._replace(position=position)
-
-    def _inside(self, header: BatchHeader) -> BatchHeader:
-        return header._replace(position=header.position - self._start)
-
-
-def read_batches(
-    storage: RemoteStorage,
-    segment: RemoteSegment,
-    *,
-    start: SearchStart,
-    offset: int,
-    upto_offset: int,
-    max_bytes: int,
-) -> tuple[bytes, int]:
-    """Return (complete batches, the offset after the last) from the one with `offset` on.
-
-    `upto_offset` is exclusive: from there on the segment has another lineage. The first batch is complete,
-    whatever its size. b"" if the segment ends before `offset`. Raises Corrupt.
-    """
-    window = _Window(storage, segment, start, max_bytes + SLACK_BYTES)
-    first = start.position
-    while first < segment.size_bytes:
-        header = window.batch_at(first)
-        if header.last_offset >= offset:
-            break
-        first += header.size_bytes
-    else:
-        if not window.may_have_gaps:
-            raise Corrupt("a segment in the tier ends before its last offset", offset=offset)
-        return b"", offset
-    if header.base_offset >= upto_offset:
-        return b"", offset
-    end, end_offset = first + header.size_bytes, header.next_offset
-    while end < segment.size_bytes and window.holds_batch(end):
-        header = window.batch_at(end)
-        after = end + header.size_bytes
-        if header.base_offset >= upto_offset or after - first > max_bytes:
-            break
-        end, end_offset = after, header.next_offset
-    return window.cut(first, end), end_offset
-
-
-def find_timestamp(
-    storage: RemoteStorage,
-    segment: RemoteSegment,
-    *,
-    start: SearchStart,
-    timestamp_ms: int,
-    from_offset: int,
-    upto_offset: int,
-) -> tuple[int, int] | None:
-    """Return (offset, timestamp) of the first record in [from, upto) at or after the timestamp, or None."""
-    window = _Window(storage, segment, start, SCAN_BYTES)
-    position = start.position
-    while position < segment.size_bytes:
-        header = window.batch_at(position)
-        if header.base_offset >= upto_offset:
-            break
-        position += header.size_bytes
-        if header.max_timestamp < timestamp_ms or header.last_offset < from_offset:
-            continue
-        if header.is_control:
-            continue
-        found = window.first_at_time(header, timestamp_ms, from_offset)
-        if found is not None:
-            if found[0] <= start.noted_offset:
-                raise Misled("a time index passes over a record", offset=found[0])
-            return found
-    return None
-
-
-def fetch_aux_state(storage: RemoteStorage, segment: RemoteSegment) -> AuxState:
-    """Fetch the auxiliary state with which a follower starts above the segment. Raises DamagedObject."""
-    lineage = storage.fetch_index(segment, IndexKind.LEADER_EPOCH)
-    snapshot = storage.fetch_index(segment, IndexKind.PRODUCER_SNAPSHOT)
-    known = decode_fingerprint(segment.custom_metadata)
-    if known is not None:
-        known.check(f"leader epochs at {segment.base_offset}", LEADER_EPOCHS, lineage)
-        known.check(f"producers at {segment.base_offset}", PRODUCER_SNAPSHOT, snapshot)
-    try:
-        epochs = leader_epoch_checkpoint.decode(lineage)
-    except ValueError as problem:
-        raise StorageError("not a leader epoch checkpoint", problem=problem) from None
-    if segment_epochs(epochs, segment.base_offset, segment.end_offset) != segment.epochs:
-        raise DamagedObject(
-            "leader epochs in the tier are not the segment's", base_offset=segment.base_offset
-        )
-    return AuxState(segment, epochs, snapshot)

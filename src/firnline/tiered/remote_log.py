@@ -16,7 +16,7 @@ from firnline.base.ports import Fs, Rng
 from firnline.base.units import SECOND_MS
 from firnline.log.log import Log
 from firnline.stores.port import ObjectStore
-from firnline.tiered.catalog_writer import CatalogKeeper
+from firnline.tiered.catalog.keeper import CatalogKeeper
 from firnline.tiered.copier import Copier, task_key
 from firnline.tiered.expiry import Expiry
 from firnline.tiered.hosted import Hosted, Services

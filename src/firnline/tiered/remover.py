@@ -12,14 +12,11 @@ from functools import partial
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import FirnlineError, KafkaError, StorageError, WorkTimedOut
 from firnline.base.ids import TopicIdPartition, Uuid
-from firnline.stores.port import ObjectStore
-from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.expiry import SegmentRemoval
 from firnline.tiered.hosted import Services, TaskCallback
-from firnline.tiered.objects.layout import segment_folder
-from firnline.tiered.objects.names import mark_deleted, remove_catalog
+from firnline.tiered.objects.names import mark_deleted, sweep_partition
 from firnline.tiered.settings import store_timeout_ms
-from firnline.tiered.spi import DeleteState, PartitionDelete
+from firnline.tiered.spi import DeleteState, PartitionDelete, as_error
 
 _TIMER = ("tier", "remover")
 # Consecutive scans in which a topic must be unknown before its remote segments are deleted.
@@ -266,10 +263,3 @@ class Remover:
 
 def _at_once(then: TaskCallback, now_ms: int) -> Effects:
     return then(None, now_ms)
-
-
-def sweep_partition(store: ObjectStore, delete: PartitionDelete) -> None:
-    """Delete all objects in the partition's folders, as its topic id is never used again. Blocks."""
-    for info in store.list_prefix(segment_folder(delete.topic_id, delete.partition)):
-        store.delete(info.key)
-    remove_catalog(store, topic=delete.topic, topic_id=delete.topic_id, partition=delete.partition)

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from firnline.base.effects import Effects
-from firnline.base.errors import KafkaError, StorageError
+from firnline.base.errors import FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition, Uuid
 from firnline.base.ports import Buffer
 from firnline.formats.leader_epoch_checkpoint import Epochs
@@ -309,3 +309,10 @@ class RemoteLogMetadata(Protocol):
     def delete_state(self, where: TopicIdPartition) -> DeleteState | None:
         """Return the state of the partition's deletion."""
         ...
+
+
+def as_error(problem: Exception) -> FirnlineError:
+    """Return an exception of a worker as one of our errors: plug-ins may raise any (F8, F34)."""
+    if isinstance(problem, FirnlineError):
+        return problem
+    return StorageError(f"{type(problem).__name__}: {problem}")

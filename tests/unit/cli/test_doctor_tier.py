@@ -26,8 +26,9 @@ from firnline.protocol.messages.k32001_tier_status import (
 )
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import ObjectInfo
-from firnline.tiered.catalog import decode_head, encode_head, list_topics
+from firnline.tiered.catalog.format import decode_head, encode_head
 from firnline.tiered.metadata.log import UNREADABLE
+from firnline.tiered.objects.catalog_reader import list_topics
 from firnline.tiered.objects.layout import DATA_FOLDER, LOG, HeadName, head_key
 from tests.unit.cli.fake_broker import FakeBroker
 from tests.worlds.tier import Cluster, Node, topic_config

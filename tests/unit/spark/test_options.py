@@ -95,3 +95,10 @@ def test_offsets_and_sizes_are_read() -> None:
         1 << 20,
     )
     assert options.read_committed
+
+
+def test_settings_of_the_store_are_passed_on_without_their_prefix() -> None:
+    options = parse_options(GOOD | {"tier.store.endpoint": "http://x", "TIER.STORE.region": "r"})
+    assert options.store_settings == {"endpoint": "http://x", "region": "r"}
+    with pytest.raises(ConfigError, match=r"unknown option tier\.store\."):
+        parse_options(GOOD | {"tier.store.": "x"})

@@ -12,13 +12,13 @@ from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, KafkaError, StorageError, WorkTimedOut
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import RemoteStorageError
-from firnline.tiered.objects.circuits import (
+from firnline.tiered.circuits import (
     FAILURES_TO_OPEN,
     OPERATIONS,
-    Operation,
     StoreCircuits,
     StoreUnavailable,
 )
+from firnline.tiered.objects.probe import Operation
 from firnline.tiered.settings import store_timeout_ms
 from tests.worlds.effects import World, only
 
@@ -109,7 +109,7 @@ def test_all_work_for_the_store_goes_through_its_circuits() -> None:
                 found.setdefault(path.name, []).append(has_limit)
     assert found.pop("circuits.py") == [True, True]
     assert found == {
-        "catalog_writer.py": [False],  # a comparison in memory
+        "keeper.py": [False],  # a comparison in memory
         "copier.py": [False],  # a check of local files
         "index_cache.py": [False],  # a local copy of indexes
     }

@@ -11,9 +11,10 @@ from firnline.formats.producer_snapshot import SnapshotEntry, encode_snapshot
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.tiered import aborted_search
 from firnline.tiered.aborted_search import STEP_SEGMENTS, AbortedSearch, OpenTransactions
+from firnline.tiered.circuits import StoreCircuits
 from firnline.tiered.hosted import Hosted, Services
-from firnline.tiered.index_cache import IndexCache, SegmentIndexes
-from firnline.tiered.objects.circuits import StoreCircuits
+from firnline.tiered.index_cache import IndexCache
+from firnline.tiered.indexes import SegmentIndexes
 from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum, encode_fingerprint
 from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT
 from firnline.tiered.spi import IndexKind, RemoteSegment

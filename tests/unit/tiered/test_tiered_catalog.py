@@ -10,8 +10,7 @@ from crc32c import crc32c
 from firnline.base.ids import uuid_text
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import ObjectMissing, RemoteStorageError
-from firnline.tiered import catalog as catalog_module
-from firnline.tiered.catalog import (
+from firnline.tiered.catalog.format import (
     OBJECT_BYTES_MAX,
     CatalogCorrupt,
     CatalogHead,
@@ -19,20 +18,22 @@ from firnline.tiered.catalog import (
     PartRef,
     encode_head,
     encode_part,
-    list_partitions,
-    list_topics,
-    read_catalog,
-    resolve_topic,
 )
-from firnline.tiered.catalog_writer import (
+from firnline.tiered.catalog.writer import (
     FAN_OUT,
     HEADS_KEPT,
     REMOVED_MAX,
     TAIL_ROWS,
     CatalogState,
     CatalogWriter,
-    apply_update,
-    begin_catalog,
+)
+from firnline.tiered.objects import catalog_reader
+from firnline.tiered.objects.catalog_changes import apply_update, begin_catalog
+from firnline.tiered.objects.catalog_reader import (
+    list_partitions,
+    list_topics,
+    read_catalog,
+    resolve_topic,
 )
 from firnline.tiered.objects.layout import HeadName, head_key, heads_folder, parts_folder
 from firnline.tiered.objects.names import mark_deleted, remove_catalog
@@ -470,7 +471,7 @@ def test_a_part_is_what_its_reference_says(change: dict[str, Any]) -> None:
 
 
 def test_the_rows_of_a_cut_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog_module, "ROWS_MAX", 2)
+    monkeypatch.setattr(catalog_reader, "ROWS_MAX", 2)
     store = MemoryStore()
     crafted_head(store, *(crafted_part(store, str(n), [crafted_row()], 0) for n in range(2)))
     assert read_catalog(store, TOPIC, 0) is not None

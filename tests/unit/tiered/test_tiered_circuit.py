@@ -16,15 +16,14 @@ from firnline.log.log import Log
 from firnline.log.recovery import open_log
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import CLUSTER_KEY, ObjectMissing, RemoteStorageError, StoreRefused
-from firnline.tiered.hosted import Services
-from firnline.tiered.objects.binding import binding_text
-from firnline.tiered.objects.circuits import (
+from firnline.tiered.circuits import (
     FAILURES_TO_OPEN,
     OPERATIONS,
-    PROBE_KEY,
-    Operation,
     StoreCircuits,
 )
+from firnline.tiered.hosted import Services
+from firnline.tiered.objects.binding import binding_text
+from firnline.tiered.objects.probe import PROBE_KEY, Operation
 from firnline.tiered.objects.storage import CLUSTER_ID, ObjectStorage
 from firnline.tiered.reader import RemoteLogReadResult
 from firnline.tiered.spi import DamagedObject, DeleteState, SegmentState

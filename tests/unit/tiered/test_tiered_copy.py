@@ -12,8 +12,8 @@ from firnline.log.recovery import open_log
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
 from firnline.tiered import lineage, remote_log
-from firnline.tiered.catalog import read_catalog
-from firnline.tiered.catalog_writer import CatalogWriter
+from firnline.tiered.catalog.writer import CatalogWriter
+from firnline.tiered.objects.catalog_reader import read_catalog
 from firnline.tiered.objects.layout import LEADER_EPOCHS, SUFFIXES, TXN_INDEX
 from firnline.tiered.spi import SegmentState
 from tests.worlds.effects import only

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import KafkaError, StorageError
-from firnline.tiered.catalog import read_catalog
+from firnline.tiered.objects.catalog_reader import read_catalog
 from firnline.tiered.objects.layout import segment_stem
 from firnline.tiered.spi import SegmentState
 from tests.worlds.tier import TOPIC_ID, Cluster, Crash, Node, topic_config

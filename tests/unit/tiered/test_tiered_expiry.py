@@ -9,8 +9,8 @@ from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition
 from firnline.records.build import NewRecord, build_batch
 from firnline.tiered import expiry, retained
-from firnline.tiered.catalog import list_topics, read_catalog, resolve_topic
 from firnline.tiered.expiry import SegmentRemoval
+from firnline.tiered.objects.catalog_reader import list_topics, read_catalog, resolve_topic
 from firnline.tiered.spi import DeleteState, SegmentState
 from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Node, topic_config
 
@@ -521,7 +521,7 @@ def test_a_topic_of_the_same_name_is_not_touched() -> None:
     node = tiered(cluster)
     again = bytes(15) + b"\x55"
     cluster.topics[again] = "t"
-    from firnline.tiered.catalog_writer import begin_catalog
+    from firnline.tiered.objects.catalog_changes import begin_catalog
 
     begin_catalog(cluster.store, topic="t", topic_id=again, partition=0, now_ms=cluster.now_ms)
     cluster.store.put("data/x/0/y.log", (b"1",), size_bytes=1)

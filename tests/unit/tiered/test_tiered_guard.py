@@ -13,16 +13,15 @@ from firnline.records.record import records
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import RemoteStorageError
 from firnline.tiered import lineage
-from firnline.tiered.catalog import (
+from firnline.tiered.catalog.format import (
     CatalogHead,
     CatalogSegment,
     PartitionCatalog,
     encode_head,
-    read_catalog,
 )
-from firnline.tiered.catalog_guard import NAMED_MAX, still_there
 from firnline.tiered.metadata.changes import from_record, segment_record
 from firnline.tiered.metadata.records import decode, encode
+from firnline.tiered.objects.catalog_reader import NAMED_MAX, read_catalog, still_there
 from firnline.tiered.objects.layout import LOG, HeadName, head_key, heads_folder, segment_stem
 from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
 from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Node, topic_config

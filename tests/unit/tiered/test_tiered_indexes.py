@@ -6,7 +6,8 @@ import pytest
 
 from firnline.base.effects import Effects
 from firnline.tiered import index_cache
-from firnline.tiered.index_cache import REBUILD_INTERVAL_BYTES, IndexFiles, rebuild_indexes
+from firnline.tiered.indexes import IndexFiles
+from firnline.tiered.objects.index_files import REBUILD_INTERVAL_BYTES, rebuild_indexes
 from tests.unit.tiered.test_tiered_read import log_key, offsets, tiered
 from tests.worlds.tier import TOPIC_ID, TP, Cluster, Node
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import StorageError
-from firnline.tiered.catalog import read_catalog
-from firnline.tiered.catalog_writer import HEADS_KEPT
+from firnline.tiered.catalog.writer import HEADS_KEPT
 from firnline.tiered.metadata.partitioner import metadata_partition_of
+from firnline.tiered.objects.catalog_reader import read_catalog
 from firnline.tiered.objects.layout import heads_folder
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.remote_log import RemoteLog

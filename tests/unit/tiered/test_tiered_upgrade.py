@@ -7,8 +7,8 @@ from firnline.base.errors import KafkaError
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
 from firnline.sim.disk import CrashableFs
-from firnline.tiered.catalog import read_catalog
 from firnline.tiered.objects.binding import check_bound
+from firnline.tiered.objects.catalog_reader import read_catalog
 from firnline.tiered.objects.storage import CLUSTER_ID, IN_USE, ObjectStorage
 from tests.worlds.tier import TOPIC_ID, Cluster, Node, topic_config
 

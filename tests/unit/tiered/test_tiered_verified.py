@@ -13,8 +13,9 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import RemoteStorageError
-from firnline.tiered.catalog import CatalogSegment, read_catalog
+from firnline.tiered.catalog.format import CatalogSegment
 from firnline.tiered.objects import storage
+from firnline.tiered.objects.catalog_reader import read_catalog
 from firnline.tiered.objects.fingerprint import ObjectSum, decode_fingerprint, encode_fingerprint
 from firnline.tiered.objects.layout import LOG, OFFSET_INDEX, SUFFIXES, TIME_INDEX, TXN_INDEX
 from firnline.tiered.objects.verified import ToCopy, VerifiedSegment, read_verified

@@ -1,1 +1,1 @@
-"""The objects of a tier: their keys, and the stores that have them. PURE, except the real stores."""
+"""What waits for a store or for files, in worker threads; and keys and checksums of the objects. STORE."""

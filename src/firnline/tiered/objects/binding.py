@@ -1,4 +1,4 @@
-"""Binds a tier to one cluster, by an object that the first use creates. PURE; its store blocks.
+"""Binds a tier to one cluster, by an object that the first use creates. STORE.
 
 If a node has records of a tier, an empty store without that object is another one: an unmounted disk, a new
 bucket, a wrong path. It is refused before a leader concludes that the tier has no segments. Source:

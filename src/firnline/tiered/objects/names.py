@@ -1,6 +1,6 @@
-"""The name register of a tier: a topic's name is registered once, and marked when the topic is deleted. PURE.
+"""The name register of a tier: a name is registered once, and marked when its topic is deleted. STORE.
 
-All functions block, and run in workers. Source: spec T62; docs/formats/catalog.md.
+Source: spec T62; docs/formats/catalog.md.
 """
 
 import json
@@ -13,8 +13,10 @@ from firnline.tiered.objects.layout import (
     name_key,
     names_folder,
     parse_name,
+    segment_folder,
     topic_catalog_folder,
 )
+from firnline.tiered.spi import PartitionDelete
 
 
 def register_name(store: ObjectStore, *, topic: str, topic_id: Uuid, now_ms: int) -> None:
@@ -39,6 +41,13 @@ def remove_catalog(store: ObjectStore, *, topic: str, topic_id: Uuid, partition:
         name = parse_name(info.key)
         if name is not None and name.topic_id == topic_id:
             store.delete(info.key)
+
+
+def sweep_partition(store: ObjectStore, delete: PartitionDelete) -> None:
+    """Delete all objects in the partition's folders, as its topic id is never used again."""
+    for info in store.list_prefix(segment_folder(delete.topic_id, delete.partition)):
+        store.delete(info.key)
+    remove_catalog(store, topic=delete.topic, topic_id=delete.topic_id, partition=delete.partition)
 
 
 def _names(store: ObjectStore, topic: str) -> list[TopicName]:

@@ -1,4 +1,4 @@
-"""RemoteStorage on any object store: six objects per segment, the log last. PURE, on a store that blocks.
+"""RemoteStorage on any object store: six objects per segment, the log last. STORE.
 
 Keys contain the segment's id, so that a repeated copy overwrites only its own objects; no operation lists.
 Source: spec 3.9; docs/formats/tier.md.

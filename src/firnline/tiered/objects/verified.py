@@ -1,4 +1,4 @@
-"""Verifies a local segment before its copy, and makes its remote objects. PURE, in a worker thread.
+"""Verifies a local segment before its copy, and makes its remote objects. STORE.
 
 After the copy the other replicas delete the segment, so everything is verified before: every batch, by its
 CRC and its neighbours; both indexes and the aborted transactions, by their batches. Files that can be rebuilt

@@ -3,8 +3,8 @@
 `__remote_log_metadata` is authoritative for remote segments; leaders derive a catalog from it and write it
 next to the segments. A catalog version is a *head* object and the immutable *parts* that it refers to. Heads
 are ordered by (leader epoch, sequence), and a reader takes the highest that a listing shows: so a stale
-listing gives an older version, and the heads of a former leader sort lower. This module has the format and
-the reader; `catalog_writer` has the writer. Format, byte for byte: docs/formats/catalog.md.
+listing gives an older version, and the heads of a former leader sort lower. `objects/catalog_reader.py` reads
+catalogs, `catalog/writer.py` writes them. Format, byte for byte: docs/formats/catalog.md.
 """
 
 import json
@@ -17,22 +17,10 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import NO_OFFSET, Uuid, uuid_from_text, uuid_text
 from firnline.base.units import INT64_MAX, MIB
 from firnline.formats.leader_epoch_checkpoint import Epochs
-from firnline.stores.port import ObjectMissing, ObjectStore
 from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum
 from firnline.tiered.objects.layout import (
-    CATALOG_FOLDER,
     LOG,
-    NAMES_FOLDER,
     HeadName,
-    TopicName,
-    head_key,
-    heads_folder,
-    names_folder,
-    parse_catalog_partition,
-    parse_head,
-    parse_name,
-    parts_folder,
-    topic_catalog_folder,
 )
 
 VERSION = 1
@@ -147,159 +135,6 @@ class CatalogTopic(NamedTuple):
     is_deleted: bool
 
 
-# ----------------------------------------------------------------------------------------- reading
-
-
-def read_catalog(store: ObjectStore, topic_id: Uuid, partition: int) -> PartitionCatalog | None:
-    """Return the newest version that a listing shows; None if there is none.
-
-    An object that is deleted between the listing and the read implies a newer head: the listing is repeated
-    once. Raises ObjectMissing if that fails, too, and CatalogCorrupt.
-    """
-    try:
-        return _read_newest(store, topic_id, partition)
-    except ObjectMissing:
-        return _read_newest(store, topic_id, partition)
-
-
-def _read_newest(store: ObjectStore, topic_id: Uuid, partition: int) -> PartitionCatalog | None:
-    listed = store.list_prefix(heads_folder(topic_id, partition))
-    names = list_heads([info.key for info in listed])
-    return read_version(store, topic_id, partition, names[0]) if names else None
-
-
-def list_heads(keys: Iterable[str]) -> list[HeadName]:
-    """Return the names of the heads among `keys`, the newest first."""
-    return sorted((name for name in map(parse_head, keys) if name is not None), reverse=True)
-
-
-def read_version(
-    store: ObjectStore, topic_id: Uuid, partition: int, name: HeadName
-) -> PartitionCatalog:
-    """Return the version of the head `name`. Raises ObjectMissing, CatalogCorrupt."""
-    key = head_key(topic_id, partition, name)
-    head = decode_head(_get(store, key), key)
-    if (head.topic_id, head.partition, *head.order) != (topic_id, partition, *name):
-        raise CatalogCorrupt("a catalog head is another one than its name says", key=key)
-    rows = _Parts(store, head).rows()
-    removed = frozenset(head.removed)
-    segments = sorted(
-        (r for r in rows if r.end_offset >= head.log_start_offset and r.segment_id not in removed),
-        key=lambda row: (row.base_offset, row.end_offset, row.segment_id),
-    )
-    return PartitionCatalog(*head[:12], tuple(segments))
-
-
-def _get(store: ObjectStore, key: str) -> bytes:
-    """Return a head, whose size is unknown."""
-    data = store.get(key, 0, OBJECT_BYTES_MAX + 1)
-    if len(data) > OBJECT_BYTES_MAX:
-        raise CatalogCorrupt("a catalog object is too long", key=key, limit=OBJECT_BYTES_MAX)
-    return data
-
-
-class _Parts:
-    """Reads the rows of one version. No object is read twice, whatever the references are."""
-
-    def __init__(self, store: ObjectStore, head: CatalogHead) -> None:
-        self._store = store
-        self._head = head
-        self._folder = parts_folder(head.topic_id, head.partition)
-        self._keys: set[str] = set()
-        self._rows = list(head.tail)
-
-    def rows(self) -> list[CatalogSegment]:
-        for ref in self._head.parts:
-            self._read(ref)
-        return self._rows
-
-    def _read(self, ref: PartRef) -> None:
-        """Add the rows below `ref`; parts that end below the log start are not read."""
-        if ref.end_offset < self._head.log_start_offset:
-            return
-        key = ref.key
-        if key in self._keys or not key.startswith(self._folder):
-            raise CatalogCorrupt("a catalog refers to a part twice, or to another's", key=key)
-        self._keys.add(key)
-        data = self._store.get(key, 0, ref.size_bytes + 1)
-        if len(data) != ref.size_bytes or crc32c(data) != ref.crc:
-            raise CatalogCorrupt("a catalog part differs from its reference", key=key)
-        first, *lines = _lines(data, key, "part")
-        if first.get("level") != ref.level or len(lines) != ref.rows:
-            raise CatalogCorrupt("a catalog part is another one than its reference says", key=key)
-        if ref.level == 0:
-            self._rows += [_row(line, key) for line in lines]
-            if len(self._rows) > ROWS_MAX:
-                raise CatalogCorrupt("a catalog has too many rows", key=key, limit=ROWS_MAX)
-            return
-        for line in lines:
-            below = _ref(line, key)
-            if below.level != ref.level - 1:
-                raise CatalogCorrupt("a catalog part refers to another level", key=key)
-            self._read(below)
-
-
-def list_topics(store: ObjectStore) -> list[CatalogTopic]:
-    """Return all topic ids in the tier, with deleted ones marked, by name and age."""
-    partitions: dict[Uuid, dict[int, str]] = {}
-    for info in store.list_prefix(CATALOG_FOLDER):
-        where = parse_catalog_partition(info.key)
-        if where is not None:
-            partitions.setdefault(where[0], {})[where[1]] = info.key
-    names = [n for n in (parse_name(i.key) for i in store.list_prefix(NAMES_FOLDER)) if n]
-    topics = _by_id(names)
-    for topic_id, found in partitions.items():
-        known = topics.get(topic_id)
-        if known is None:  # the listing of names is stale: the head has the name, too
-            key = found[min(found)]
-            head = decode_head(_get(store, key), key)
-            if head.topic_id != topic_id:
-                raise CatalogCorrupt("a catalog head is another topic's", key=key)
-            known = CatalogTopic(topic_id, head.topic, (), head.written_ms, False)
-        topics[topic_id] = known._replace(partitions=tuple(sorted(found)))
-    return sorted(topics.values(), key=lambda t: (t.topic, t.registered_ms, t.topic_id))
-
-
-def resolve_topic(store: ObjectStore, topic: str) -> CatalogTopic | None:
-    """Return the present topic of a name: the newest id that is not deleted, else the newest.
-
-    None if the tier does not have the name. Older topics can be read by id.
-    """
-    listed = store.list_prefix(names_folder(topic))
-    topics = _by_id([n for n in (parse_name(i.key) for i in listed) if n is not None])
-    if not topics:
-        return None
-    newest = max(topics.values(), key=lambda t: (not t.is_deleted, t.registered_ms, t.topic_id))
-    return newest._replace(partitions=list_partitions(store, newest.topic_id))
-
-
-def list_partitions(store: ObjectStore, topic_id: Uuid) -> tuple[int, ...]:
-    """Return the partitions of a topic that have a catalog, ascending."""
-    infos = store.list_prefix(topic_catalog_folder(topic_id))
-    found = {w[1] for w in (parse_catalog_partition(i.key) for i in infos) if w is not None}
-    return tuple(sorted(found))
-
-
-def _by_id(names: Sequence[TopicName]) -> dict[Uuid, CatalogTopic]:
-    """Merge entries of the name register. If several leaders registered an id, the earliest time counts."""
-    topics: dict[Uuid, CatalogTopic] = {}
-    for name in names:
-        known = topics.get(name.topic_id)
-        topics[name.topic_id] = CatalogTopic(
-            topic_id=name.topic_id,
-            topic=name.topic,
-            partitions=(),
-            registered_ms=min(name.registered_ms, known.registered_ms)
-            if known
-            else name.registered_ms,
-            is_deleted=name.is_deleted or (known is not None and known.is_deleted),
-        )
-    return topics
-
-
-# ------------------------------------------------------------------------------------------ format
-
-
 def encode_head(head: CatalogHead) -> bytes:
     """Encode a head; every line is one JSON value and ends with a newline."""
     first = {
@@ -338,6 +173,22 @@ def encode_part(
     }
     body = [_row_json(r) if isinstance(r, CatalogSegment) else _ref_json(r) for r in rows]
     return _seal([first, *body])
+
+
+def decode_part(data: bytes, ref: PartRef) -> tuple[list[CatalogSegment], list[PartRef]]:
+    """Return the rows of a part of level 0, or the references of one above it. Raises CatalogCorrupt."""
+    key = ref.key
+    if len(data) != ref.size_bytes or crc32c(data) != ref.crc:
+        raise CatalogCorrupt("a catalog part differs from its reference", key=key)
+    first, *lines = _lines(data, key, "part")
+    if first.get("level") != ref.level or len(lines) != ref.rows:
+        raise CatalogCorrupt("a catalog part is another one than its reference says", key=key)
+    if ref.level == 0:
+        return [_row(line, key) for line in lines], []
+    below = [_ref(line, key) for line in lines]
+    if any(each.level != ref.level - 1 for each in below):
+        raise CatalogCorrupt("a catalog part refers to another level", key=key)
+    return [], below
 
 
 def decode_head(data: bytes, key: str) -> CatalogHead:

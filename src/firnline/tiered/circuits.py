@@ -22,24 +22,22 @@ operation through at a time. Source: docs/decisions/0037-circuit-breakers.md; F3
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from firnline.base.effects import Effects, Note, Pool, SetTimer, Submit, Warn
 from firnline.base.errors import FirnlineError, WorkFailed, WorkTimedOut
 from firnline.base.units import MINUTE_MS, SECOND_MS
-from firnline.stores.port import CLUSTER_KEY, ObjectMissing, ObjectStore, RemoteStorageError
+from firnline.stores.port import ObjectMissing, ObjectStore, RemoteStorageError
+from firnline.tiered.objects.probe import Operation, probe
 from firnline.tiered.settings import STORE_TIMEOUT_MS, store_timeout_ms
 from firnline.tiered.spi import CustomMetadataTooLarge, DamagedObject
 
-Operation = Literal["read", "write", "copy", "delete"]
 OPERATIONS: tuple[Operation, ...] = ("read", "write", "copy", "delete")
 FAILURES_TO_OPEN = 3
 # One operation is let through; if nothing has come of it after this time, another one is.
 TRIAL_MS = 2 * STORE_TIMEOUT_MS
 # Each copy that fails leaves records, so the wait before the next one grows further than other waits.
 COPY_WAIT_MAX_MS = 10 * MINUTE_MS
-PROBE_KEY = "probe"
-_PROBE_DATA = b"This object shows that the store takes writes. It can be deleted.\n"
 _TIMER = ("tier", "store probe")
 
 # The circuits that have to be closed for an operation, and those whose failures it counts.
@@ -369,42 +367,3 @@ def is_failure_of_store(problem: Exception) -> bool:
     if isinstance(problem, RemoteStorageError | WorkTimedOut | WorkFailed):
         return True
     return not isinstance(problem, FirnlineError)
-
-
-# ------------------------------------------------------------------- in worker threads (they block)
-
-
-def probe(
-    store: ObjectStore, check_owner: Callable[[], None] | None, operations: Sequence[Operation]
-) -> tuple[int, Exception | None]:
-    """Try the operations in order; return how many succeeded, and the error of the next one.
-
-    Nothing is put into a store that belongs to another cluster.
-    """
-    for done, operation in enumerate(operations):
-        try:
-            if operation == "read":
-                _get(store)
-            else:
-                if check_owner is not None:
-                    check_owner()
-                store.put(PROBE_KEY, (_PROBE_DATA,), size_bytes=len(_PROBE_DATA))
-                _delete(store, must_succeed=operation == "delete")
-        except Exception as problem:  # noqa: BLE001 - the client of a store raises what it likes
-            return done, problem
-    return len(operations), None
-
-
-def _get(store: ObjectStore) -> None:
-    try:
-        store.get(CLUSTER_KEY)
-    except ObjectMissing:
-        return  # it answers
-
-
-def _delete(store: ObjectStore, *, must_succeed: bool) -> None:
-    try:
-        store.delete(PROBE_KEY)
-    except RemoteStorageError:
-        if must_succeed:
-            raise

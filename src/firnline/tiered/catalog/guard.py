@@ -8,24 +8,19 @@ deleted, and the log start offset stays. Source: spec T62.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from firnline.base.errors import StorageError
 from firnline.base.ids import Uuid
-from firnline.stores.port import ObjectMissing, ObjectStore
-from firnline.tiered.catalog import CatalogCorrupt, CatalogSegment, list_heads, read_version
+from firnline.tiered.catalog.format import CatalogSegment
 from firnline.tiered.hosted import Hosted
-from firnline.tiered.objects.layout import LOG, segment_stem
 from firnline.tiered.spi import Everything, RemoteLogMetadata, RemoteSegment, SegmentState
 
 _REMEDY = (
     "bring the lost records of __remote_log_metadata back: from another replica of it, or from a backup."
     " Until then nothing of this partition is copied or deleted, and its catalog stays as it was"
 )
-
-# The number of lost segments that are searched in the store, and counted.
-NAMED_MAX = 100
 
 
 class ExplainsLess(StorageError):
@@ -135,39 +130,3 @@ def nothing_below(hosted: Hosted) -> ExplainsLess:
         below_offset=log.local_log_start_offset,
         remedy=_REMEDY,
     )
-
-
-# ------------------------------------------------------------------- in worker threads (they block)
-
-
-def read_before(
-    store: ObjectStore, topic_id: Uuid, partition: int, listed: Collection[str]
-) -> Before:
-    """Return the segments of the newest readable version; none if there is none."""
-    for name in list_heads(listed):
-        try:
-            found = read_version(store, topic_id, partition, name)
-        except (CatalogCorrupt, ObjectMissing):
-            continue
-        return Before(tuple(listed), found.segments)
-    return Before(tuple(listed), ())
-
-
-def still_there(
-    store: ObjectStore, topic_id: Uuid, partition: int, rows: Collection[Row]
-) -> list[Row]:
-    """Return those of `rows` whose log object is in the store, at most the first `NAMED_MAX`.
-
-    The check is repeated while there are some, and one is enough for the error.
-    """
-    there = (row for row in rows if _has_log(store, topic_id, partition, row))
-    return list(islice(there, NAMED_MAX))
-
-
-def _has_log(store: ObjectStore, topic_id: Uuid, partition: int, row: Row) -> bool:
-    stem = segment_stem(topic_id, partition, base_offset=row.base_offset, segment_id=row.segment_id)
-    try:
-        store.get(stem + LOG, 0, 1)
-    except ObjectMissing:
-        return False
-    return True
