@@ -8,6 +8,8 @@ _TRUNCATION = "tests/unit/log/test_truncation.py::"
 _READ = "tests/unit/tiered/test_tiered_read.py::"
 _GUARD = "tests/unit/tiered/test_tiered_guard.py::"
 _LATE = "tests/unit/tiered/test_tiered_unconfirmed.py::"
+_CIRCUIT = "tests/unit/tiered/test_tiered_circuit.py::"
+_CIRCUITS = "tests/unit/tiered/test_store_circuits.py::"
 _CLOSEST = "tests/unit/broker/test_closest_replica.py::"
 
 TIER = (
@@ -135,5 +137,144 @@ TIER = (
         "partition.epoch_start_offset <= partition.log.high_watermark",
         "True",
         tests=(_CLOSEST + "test_the_end_of_a_log_is_not_reported_before_a_new_leader_knows_it",),
+    ),
+    Mutant(
+        "F3: a store that failed in a row is not used",
+        "tiered.circuits:StoreCircuits.refusal",
+        "circuit.is_open and",
+        "False and",
+        tests=(_CIRCUIT + "test_an_outage_of_three_hours_costs_what_one_of_one_hour_costs",),
+    ),
+    Mutant(
+        "F3: nothing is written to a store that cannot be read",
+        "tiered.circuits:StoreCircuits.refusal",
+        "self._needs[operation]",
+        "(operation,)",
+        tests=(_CIRCUIT + "test_a_store_whose_reads_fail_gets_no_copies",),
+    ),
+    Mutant(
+        "F8: what began before a circuit opened says nothing of the store",
+        "tiered.circuits:StoreCircuits._note",
+        "circuit.openings != openings",
+        "False",
+        tests=(_CIRCUITS + "test_what_began_before_a_circuit_opened_does_not_open_it_again",),
+    ),
+    Mutant(
+        "F15: a store that lacks an object has answered",
+        "tiered.circuits:StoreCircuits._note",
+        "problem is None or isinstance(problem, _ANSWERS)",
+        "False",
+        tests=(_CIRCUITS + "test_one_operation_of_a_plugin_is_let_through",),
+    ),
+    Mutant(
+        "F8: one probe at a time",
+        "tiered.circuits:StoreCircuits._probe",
+        "if self._is_probing:",
+        "if False:",
+        tests=(_CIRCUITS + "test_circuits_that_open_one_after_the_other_share_a_probe",),
+    ),
+    Mutant(
+        "F3: a full store gets fewer and fewer copies",
+        "tiered.circuits:StoreCircuits._probed",
+        "copying.relapses <= 1",
+        "True",
+        tests=(_CIRCUIT + "test_a_store_that_takes_little_more_than_a_probe_gets_few_copies",),
+    ),
+    Mutant(
+        "F14: a search that waited for a thread says nothing of the store",
+        "tiered.circuits:StoreCircuits.submit",
+        "queue_timeout_ms > 0 and",
+        "False and",
+        tests=(
+            _CIRCUITS + "test_work_that_may_have_waited_for_a_thread_says_nothing_about_the_store",
+        ),
+    ),
+    Mutant(
+        "F3: one operation at a time where nothing can be probed",
+        "tiered.circuits:StoreCircuits.admit",
+        "own.due_ms = now_ms + TRIAL_MS",
+        "pass",
+        tests=(_CIRCUITS + "test_one_operation_of_a_plugin_is_let_through",),
+    ),
+    Mutant(
+        "F3: a node that stops sends no probe",
+        "tiered.circuits:StoreCircuits._send_probe",
+        "self._is_over or",
+        "",
+        tests=(_CIRCUIT + "test_a_node_that_stops_sends_no_more_probes",),
+    ),
+    Mutant(
+        "F3: nothing is put into the store of another cluster",
+        "tiered.objects.probe:probe",
+        "check_owner()",
+        "pass",
+        tests=(_CIRCUIT + "test_no_probe_is_put_into_the_store_of_another_cluster",),
+    ),
+    Mutant(
+        "F15: what is missing or damaged is no failure of the store",
+        "tiered.circuits:is_failure_of_store",
+        "return not isinstance(problem, FirnlineError)",
+        "return True",
+        tests=(
+            _CIRCUITS + "test_work_that_may_have_waited_for_a_thread_says_nothing_about_the_store",
+        ),
+    ),
+    Mutant(
+        "F3: no copy is announced once the store is down",
+        "tiered.copier:Copier._begin",
+        "refused is not None",
+        "False",
+        tests=(
+            _CIRCUIT + "test_a_segment_that_was_checked_while_the_store_went_down_is_not_announced",
+        ),
+    ),
+    Mutant(
+        "F3: no copy is undone while the store is down",
+        "tiered.copier:Copier._undo",
+        'self._services.circuits.refusal("delete", now_ms) is not None',
+        "False",
+        tests=(_CIRCUIT + "test_a_copy_that_fails_while_the_store_is_down_is_not_undone",),
+    ),
+    Mutant(
+        "F21: no deletion is announced while the store is down",
+        "tiered.expiry:SegmentRemoval.begin",
+        "refused is not None and",
+        "False and",
+        tests=(_CIRCUIT + "test_expiration_writes_nothing_while_the_store_is_down",),
+    ),
+    Mutant(
+        "F21: the first refused deletion ends them all",
+        "tiered.expiry:SegmentRemoval._deleted",
+        "isinstance(result, StoreUnavailable)",
+        "False",
+        tests=(_CIRCUIT + "test_a_deletion_of_many_segments_ends_at_the_first_refusal",),
+    ),
+    Mutant(
+        "F23: a deleted topic waits while the store is down",
+        "tiered.remover:Remover._next",
+        "refused is not None and",
+        "False and",
+        tests=(_CIRCUIT + "test_the_remover_waits_while_the_store_is_down",),
+    ),
+    Mutant(
+        "F14: no read waits for a store that is down",
+        "tiered.reader:_Attempts.again",
+        "KafkaError | WorkTimedOut | StoreUnavailable",
+        "KafkaError | WorkTimedOut",
+        tests=(_CIRCUIT + "test_a_read_of_a_store_that_is_down_fails_at_once",),
+    ),
+    Mutant(
+        "F3: a catalog that was not written is a failure",
+        "tiered.catalog.keeper:CatalogKeeper._put",
+        "failure_of=itemgetter(1),",
+        "",
+        tests=(_CIRCUIT + "test_a_result_that_has_an_error_counts",),
+    ),
+    Mutant(
+        "F3: a store that was down at the start is not used",
+        "tiered.remote_log:RemoteLog.start",
+        'self.services.circuits.open("read", problem, now_ms)',
+        "[]",
+        tests=(_CIRCUIT + "test_a_node_that_starts_while_its_store_is_down_asks_it_nothing",),
     ),
 )

@@ -4,9 +4,11 @@ Effects are carried out one by one and counted, so that a test can stop a node b
 them. Appends to `__remote_log_metadata` are committed at once unless a plan says otherwise.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from firnline.base.effects import (
@@ -133,10 +135,12 @@ class Feed:
         bounds = self.bounds(partition)
         assert bounds is not None
         out = b""
-        for batch in self.cluster.metadata.get(partition, []):
+        batches = self.cluster.metadata.get(partition, [])
+        first = bisect_right(batches, offset, key=lambda each: next(headers(each)).next_offset)
+        for batch in islice(batches, first, None):
             (header,) = headers(batch)
-            if header.next_offset <= offset or header.last_offset >= bounds[1]:
-                continue
+            if header.last_offset >= bounds[1]:
+                break
             if out and len(out) + len(batch) > max_bytes:
                 break
             out += batch
@@ -234,8 +238,10 @@ class Node(World):
         fs: CrashableFs | None = None,
         config: TopicConfig | None = None,
         rng: CountingRng | None = None,
+        is_plugin: bool = False,
         **settings: Any,
     ) -> None:
+        """With `is_plugin` the storage is no object store: it has no catalog, and nothing to probe."""
         super().__init__(cluster.clock)
         self.cluster, self.node_id = cluster, node_id
         self.fs: CrashableFs = fs or CrashableFs()
@@ -262,7 +268,7 @@ class Node(World):
             rng=self.rng,
             topic_exists=lambda topic_id: topic_id in cluster.topics,
             log_dir="/data",
-            catalog=cluster.store,
+            catalog=None if is_plugin else cluster.store,
         )
         self.append_faults: list[str] = []  # "refused", "lost": committed but not answered
         self.steps = 0

@@ -88,6 +88,8 @@ class Snapshot(NamedTuple):
     failed_requests: Mapping[str, int] = MappingProxyType({})
     answers: AnswerFacts = AnswerFacts()
     tables: TableFacts = TableFacts()
+    # By operation: for how long the circuit of the tier's store has been open; None for one that is closed.
+    tier_store_open_ms: Mapping[str, int | None] = MappingProxyType({})
 
 
 def _unreadable(node: BrokerNode | ControllerNode) -> list[tuple[str, int]]:
@@ -148,6 +150,9 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
             runtime.answers.slow_readers,
         ),
         tables=table_metrics.look(runtime),
+        tier_store_open_ms=(
+            {} if tier is None else tier.services.circuits.open_ms(runtime.now_ms())
+        ),
     )
 
 
@@ -223,6 +228,7 @@ def families(found: Snapshot) -> Iterator[Metric]:
         "Damaged segments found since the start, in the log or in the tier.",
         value=found.tier_damaged_segments,
     )
+    yield from _tier_store(found.tier_store_open_ms)
     unreadable = GaugeMetricFamily(
         "firnline_unreadable_records",
         "Records of internal topics that cannot be read and were skipped.",
@@ -303,6 +309,22 @@ def _tier(rows: list[TierLag]) -> Iterator[Metric]:
         rows,
         "unexplained_segments",
     )
+
+
+def _tier_store(open_ms: Mapping[str, int | None]) -> Iterator[Metric]:
+    is_open = GaugeMetricFamily(
+        "firnline_tier_store_open",
+        "1 while the store of the tier fails and gets probes instead of this operation.",
+        labels=["operation"],
+    )
+    seconds = GaugeMetricFamily(
+        "firnline_tier_store_open_seconds", "For how long.", labels=["operation"]
+    )
+    for operation, since_ms in open_ms.items():
+        is_open.add_metric([operation], since_ms is not None)
+        seconds.add_metric([operation], (since_ms or 0) / 1000)
+    yield is_open
+    yield seconds
 
 
 def _by_partition(

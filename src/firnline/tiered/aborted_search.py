@@ -10,7 +10,7 @@ needs a few indexes and snapshots, however long a transaction is. Source: KIP-98
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import FirnlineError, KafkaError
 from firnline.base.ids import Uuid
 from firnline.formats.transaction_index import AbortedTxn
@@ -52,16 +52,16 @@ class OpenTransactions:
             waiting.append(then)
             return []
         self._loading[segment.segment_id] = [then]
-        return [
-            Submit(
-                name=f"producers of {segment.topic}-{segment.partition} at {segment.base_offset}",
-                pool="index",
-                work=partial(fetch_open_transactions, self._services.storage, segment),
-                then=partial(self._came, segment.segment_id),
-                owner=CONSUMERS,
-                run_timeout_ms=store_timeout_ms(),
-            )
-        ]
+        return self._services.circuits.submit(
+            "read",
+            now_ms,
+            name=f"producers of {segment.topic}-{segment.partition} at {segment.base_offset}",
+            pool="index",
+            work=partial(fetch_open_transactions, self._services.storage, segment),
+            then=partial(self._came, segment.segment_id),
+            owner=CONSUMERS,
+            run_timeout_ms=store_timeout_ms(),
+        )
 
     def _came(
         self, segment_id: Uuid, result: tuple[OpenTxn, ...] | Exception, now_ms: int

@@ -27,6 +27,7 @@ from firnline.formats import leader_epoch_checkpoint
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.log.segments import ClosedSegment
 from firnline.tiered.catalog.keeper import CatalogKeeper
+from firnline.tiered.circuits import Permit, StoreUnavailable
 from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
 from firnline.tiered.lineage import first_served, segment_epochs
 from firnline.tiered.metadata.log import HistoryUnknown
@@ -78,6 +79,8 @@ class Copier:
         # The segment that is damaged here, why, and when it is read again. Nothing after it is copied, as the
         # tier has no gaps (T2). None once a segment was read undamaged.
         self._damaged: tuple[ClosedSegment, DamagedSegment, int] | None = None
+        # For the segment that is being checked or copied.
+        self._permit: Permit | None = None
 
     @property
     def is_running(self) -> bool:
@@ -195,6 +198,10 @@ class Copier:
             "records above the last stable offset stay local (X30)"
         )
         assert candidate.end_offset > covered, "offsets that the tier has are not copied again"
+        permit = services.circuits.admit("copy", now_ms)
+        if isinstance(permit, StoreUnavailable):
+            return self._finish(permit, now_ms)
+        self._permit = permit
         services.copy_rate.note(candidate.size_bytes, now_ms)
         return self._check(candidate, now_ms)
 
@@ -276,6 +283,10 @@ class Copier:
         self, local: ClosedSegment, data: SegmentData, epochs: Epochs, now_ms: int
     ) -> Effects:
         services, hosted = self._services, self._hosted
+        assert self._permit is not None
+        refused = services.circuits.void(self._permit)
+        if refused is not None:
+            return self._finish(refused, now_ms)
         try:
             largest_time_ms = local.largest_time_ms()
         except StorageError as problem:  # an index of it is being rebuilt, or cannot be
@@ -316,22 +327,23 @@ class Copier:
             services.copying.discard(segment)
             return self._finish(error, now_ms)
         services.counters.copy_requests += 1
-        return [
-            Submit(
-                name=f"copy {segment.topic}-{segment.partition} at {segment.base_offset}",
-                pool="copy",
-                work=partial(
-                    copy_segment,
-                    services.storage,
-                    services.settings.custom_metadata_max_bytes,
-                    segment,
-                    data,
-                ),
-                then=partial(self._copied, segment, local),
-                run_timeout_ms=store_timeout_ms(segment.size_bytes),
-                ended=partial(self._ended_late, segment),
-            )
-        ]
+        assert self._permit is not None
+        return services.circuits.submit(
+            self._permit,
+            now_ms,
+            name=f"copy {segment.topic}-{segment.partition} at {segment.base_offset}",
+            pool="copy",
+            work=partial(
+                copy_segment,
+                services.storage,
+                services.settings.custom_metadata_max_bytes,
+                segment,
+                data,
+            ),
+            then=partial(self._copied, segment, local),
+            run_timeout_ms=store_timeout_ms(segment.size_bytes),
+            ended=partial(self._ended_late, segment),
+        )
 
     def _copied(
         self,
@@ -413,7 +425,12 @@ class Copier:
         return self._undo(segment, _nothing, now_ms)
 
     def _undo(self, segment: RemoteSegment, done: Callable[[int], Effects], now_ms: int) -> Effects:
-        """Undo a failed copy: DELETE_STARTED, delete, DELETE_FINISHED (3.4-6); then call `done`."""
+        """Undo a failed copy: DELETE_STARTED, delete, DELETE_FINISHED (3.4-6); then call `done`.
+
+        While the store is down that is left to `expiry`: each attempt would leave records.
+        """
+        if self._services.circuits.refusal("delete", now_ms) is not None:
+            return self._left_behind(segment, done, now_ms)
         change = _change(self._services, segment, SegmentState.DELETE_STARTED, now_ms)
         then = partial(self._taking_back, segment, done)
         return self._services.metadata.update(change, then, now_ms)
@@ -428,15 +445,15 @@ class Copier:
         if problem is not None:
             effects = self._unconfirmed.note(segment, now_ms)
             return [*effects, *self._left_behind(segment, done, now_ms)]
-        return [
-            Submit(
-                name=f"take back {segment.topic}-{segment.partition} at {segment.base_offset}",
-                pool="copy",
-                work=partial(self._services.storage.delete_segment, segment),
-                then=partial(self._taken_back, segment, done),
-                run_timeout_ms=store_timeout_ms(),
-            )
-        ]
+        return self._services.circuits.submit(
+            "delete",
+            now_ms,
+            name=f"take back {segment.topic}-{segment.partition} at {segment.base_offset}",
+            pool="copy",
+            work=partial(self._services.storage.delete_segment, segment),
+            then=partial(self._taken_back, segment, done),
+            run_timeout_ms=store_timeout_ms(),
+        )
 
     def _taken_back(
         self,

@@ -20,10 +20,11 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from firnline.base.background import SlicedTask
-from firnline.base.effects import Effects, Submit
+from firnline.base.effects import Effects
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.log.log import Log
 from firnline.tiered.catalog.keeper import CatalogKeeper
+from firnline.tiered.circuits import StoreUnavailable
 from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
 from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.retained import Retained, RetainedKey
@@ -274,6 +275,9 @@ class SegmentRemoval:
         """Continue with the next segment to mark."""
         if not self._may_go_on():
             return self._done(self._error, now_ms)
+        refused = self._services.circuits.refusal("delete", now_ms)
+        if refused is not None and (self._to_mark or self._to_delete):
+            return self._done(refused, now_ms)
         for _ in range(min(len(self._to_mark), CHECKED_IN_STEP)):
             segment = self._to_mark.popleft()
             if segment.state == SegmentState.DELETE_STARTED:
@@ -332,17 +336,19 @@ class SegmentRemoval:
             return self._done(self._error, now_ms)
         segment = self._to_delete.popleft()
         self._services.counters.delete_requests += 1
-        return [
-            Submit(
-                name=f"delete {segment.topic}-{segment.partition} at {segment.base_offset}",
-                pool="expire",
-                work=partial(self._services.storage.delete_segment, segment),
-                then=partial(self._deleted, segment),
-                run_timeout_ms=store_timeout_ms(),
-            )
-        ]
+        return self._services.circuits.submit(
+            "delete",
+            now_ms,
+            name=f"delete {segment.topic}-{segment.partition} at {segment.base_offset}",
+            pool="expire",
+            work=partial(self._services.storage.delete_segment, segment),
+            then=partial(self._deleted, segment),
+            run_timeout_ms=store_timeout_ms(),
+        )
 
     def _deleted(self, segment: RemoteSegment, result: Exception | None, now_ms: int) -> Effects:
+        if isinstance(result, StoreUnavailable):
+            return self._done(result, now_ms)  # so are all the others
         if isinstance(result, Exception):
             self._services.counters.delete_errors += 1
             self._error = self._error or as_error(result)

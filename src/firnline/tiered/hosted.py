@@ -21,6 +21,7 @@ from firnline.log.log import Log
 from firnline.log.retention import is_tiered
 from firnline.log.segments import ClosedSegment
 from firnline.stores.port import ObjectStore
+from firnline.tiered.circuits import StoreCircuits
 from firnline.tiered.lineage import highest_remote, ranges, segment_epochs
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import Mark, RemoteLogMetadata, RemoteSegment, RemoteStorage
@@ -139,9 +140,12 @@ class Services:
     handed_over: dict[tuple[TopicIdPartition, int], tuple[int, int]] = field(default_factory=dict)
     copy_rate: ByteRate = field(init=False)
     fetch_rate: ByteRate = field(init=False)
+    # All work for the store goes through them.
+    circuits: StoreCircuits = field(init=False)
 
     def __post_init__(self) -> None:
         s = self.settings
+        self.circuits = StoreCircuits(self.catalog, self.check_owner, self.backoff_ms)
         self.copy_rate = ByteRate(
             s.copy_bytes_per_second, s.copy_quota_windows, s.copy_quota_window_ms
         )
@@ -165,10 +169,14 @@ class Services:
             del self.handed_over[next(iter(self.handed_over))]
         return is_due
 
-    def backoff_ms(self, failures: int) -> int:
-        """Return the backoff after that many failures in a row: doubling, bounded, with jitter."""
+    def backoff_ms(self, failures: int, max_ms: int | None = None) -> int:
+        """Return the backoff after that many failures in a row: doubling, bounded, with jitter.
+
+        max_ms  another bound than that of the settings
+        """
         s = self.settings
-        wait = min(s.retry_backoff_ms << min(failures - 1, 20), s.retry_backoff_max_ms)
+        limit = s.retry_backoff_max_ms if max_ms is None else max_ms
+        wait = min(s.retry_backoff_ms << min(failures - 1, 20), limit)
         spread = int(wait * s.retry_jitter)
         return wait - spread + self.rng.below(2 * spread + 1)
 

@@ -88,7 +88,7 @@ class IndexCache:
             waiting.append(then)
             return []
         self._loading[segment_id] = [then]
-        return self._fetch(segment, may_rebuild=self._may_rebuild(segment))
+        return self._fetch(segment, now_ms, may_rebuild=self._may_rebuild(segment))
 
     def _may_rebuild(self, segment: RemoteSegment) -> bool:
         """Whether a load reads the whole segment, to check it (`check_identity`) or to index it."""
@@ -96,7 +96,7 @@ class IndexCache:
         has_gaps = known is not None and known.may_have_gaps
         return has_gaps or segment.segment_id in self._distrusted
 
-    def _fetch(self, segment: RemoteSegment, *, may_rebuild: bool) -> Effects:
+    def _fetch(self, segment: RemoteSegment, now_ms: int, *, may_rebuild: bool) -> Effects:
         """Load the indexes in a worker; to read the whole segment for that takes another time limit."""
         segment_id = segment.segment_id
         path = None if self._folder is None else f"{self._folder}/{_stem(segment)}"
@@ -111,23 +111,23 @@ class IndexCache:
             is_distrusted=segment_id in self._distrusted,
             may_rebuild=may_rebuild,
         )
-        return [
-            Submit(
-                name=f"indexes of {segment.topic}-{segment.partition} at {segment.base_offset}",
-                pool="index",
-                work=work,
-                then=partial(self._loaded, segment),
-                owner=CONSUMERS,
-                run_timeout_ms=store_timeout_ms(segment.size_bytes if may_rebuild else 0),
-            )
-        ]
+        return services.circuits.submit(
+            "read",
+            now_ms,
+            name=f"indexes of {segment.topic}-{segment.partition} at {segment.base_offset}",
+            pool="index",
+            work=work,
+            then=partial(self._loaded, segment),
+            owner=CONSUMERS,
+            run_timeout_ms=store_timeout_ms(segment.size_bytes if may_rebuild else 0),
+        )
 
     def _loaded(
         self, segment: RemoteSegment, result: tuple[IndexFiles, bool] | Exception, now_ms: int
     ) -> Effects:
         segment_id = segment.segment_id
         if isinstance(result, MustRebuild):
-            return self._fetch(segment, may_rebuild=True)
+            return self._fetch(segment, now_ms, may_rebuild=True)
         waiting = self._loading.pop(segment_id)
         if isinstance(result, Exception):
             self._dead.pop(segment_id, None)

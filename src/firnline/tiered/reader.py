@@ -19,13 +19,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from firnline.base.effects import Effects, SetTimer, Submit, Warn
+from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import Code, FirnlineError, KafkaError, WorkTimedOut
 from firnline.base.ids import Uuid, uuid_text
 from firnline.base.slices import Records
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.stores.port import ObjectMissing
 from firnline.tiered.aborted_search import AbortedSearch, OpenTransactions
+from firnline.tiered.circuits import StoreUnavailable
 from firnline.tiered.hosted import Hosted, Services
 from firnline.tiered.index_cache import FOLLOWERS, IndexCache
 from firnline.tiered.indexes import SegmentIndexes
@@ -122,16 +123,16 @@ class RemoteReader:
             return then(segment, now_ms)
         if segment is None:
             return then(KafkaError(Code.OFFSET_OUT_OF_RANGE, "no remote segment has it"), now_ms)
-        return [
-            Submit(
-                name=f"auxiliary state of {segment.topic}-{segment.partition}",
-                pool="index",
-                work=partial(fetch_aux_state, services.storage, segment),
-                then=partial(self._built, segment, then),
-                owner=FOLLOWERS,
-                run_timeout_ms=store_timeout_ms(),
-            )
-        ]
+        return services.circuits.submit(
+            "read",
+            now_ms,
+            name=f"auxiliary state of {segment.topic}-{segment.partition}",
+            pool="index",
+            work=partial(fetch_aux_state, services.storage, segment),
+            then=partial(self._built, segment, then),
+            owner=FOLLOWERS,
+            run_timeout_ms=store_timeout_ms(),
+        )
 
     def _built(
         self, segment: RemoteSegment, then: Built, result: AuxState | Exception, now_ms: int
@@ -193,7 +194,7 @@ class _Attempts:
         now_ms: int,
     ) -> Effects | None:
         """Return the effects of another attempt, or None if `error` has to be reported."""
-        if isinstance(error, KafkaError | WorkTimedOut):
+        if isinstance(error, KafkaError | WorkTimedOut | StoreUnavailable):
             return None  # a read that timed out has taken longer than any fetch waits
         if isinstance(error, Misled) and not self._has_rebuilt:
             self._has_rebuilt = True
@@ -393,19 +394,18 @@ class _TimeSearch:
             from_offset=self._below,
             upto_offset=self._upto,
         )
-        name = f"time {self._timestamp_ms} in {segment.topic}-{segment.partition}"
         limit_ms = self._reader.services.settings.list_offsets_timeout_ms
-        return [
-            Submit(
-                name=name,
-                pool="read",
-                work=work,
-                then=partial(self._came, segment),
-                # The request is answered by then, whatever is found.
-                run_timeout_ms=limit_ms,
-                queue_timeout_ms=limit_ms,
-            )
-        ]
+        return self._reader.services.circuits.submit(
+            "read",
+            now_ms,
+            name=f"time {self._timestamp_ms} in {segment.topic}-{segment.partition}",
+            pool="read",
+            work=work,
+            then=partial(self._came, segment),
+            # The request is answered by then, whatever is found.
+            run_timeout_ms=limit_ms,
+            queue_timeout_ms=limit_ms,
+        )
 
     def _came(
         self, segment: RemoteSegment, result: tuple[int, int] | Exception | None, now_ms: int

@@ -168,6 +168,9 @@ class RemoteLog:
             effects.append(self._poll_timer(now_ms))
         for tasks in list(self._tasks.values()):
             effects += self._begin(tasks, now_ms)
+        if isinstance(self.services.storage, ObjectStorage) and self.services.storage.problem:
+            problem = self.services.storage.problem  # of the check at the start of the process
+            effects += self.services.circuits.open("read", problem, now_ms)
         interval_ms = self.services.settings.remover_interval_ms
         first_ms = now_ms + min(interval_ms, self.services.settings.task_interval_ms)
         scan = SetTimer(key=("tier", "remover", "scan"), at_ms=first_ms, then=self.remover.scan)
@@ -182,6 +185,7 @@ class RemoteLog:
 
     def close(self) -> None:
         """Begin no more work; work in progress ends by itself. Whoever made the storage closes it."""
+        self.services.circuits.close()
         for tasks in self._tasks.values():
             tasks.hosted.is_over = True
 

@@ -9,7 +9,7 @@ objects if that crashes (T27). Source: KIP-405 'Topic deletion lifecycle'; T26, 
 from collections.abc import Callable
 from functools import partial
 
-from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import FirnlineError, KafkaError, StorageError, WorkTimedOut
 from firnline.base.ids import TopicIdPartition, Uuid
 from firnline.tiered.expiry import SegmentRemoval
@@ -135,6 +135,11 @@ class Remover:
 
     def _next(self, now_ms: int) -> Effects:
         """Begin the next partition of the queue without a copy in progress."""
+        refused = self._services.circuits.refusal("delete", now_ms)
+        if refused is not None and self._queue:
+            self._is_running, self._queue = False, []
+            self._failures += 1
+            return self._retry_later(refused, now_ms)
         while self._queue:
             delete = self._queue.pop(0)
             where = TopicIdPartition(delete.topic_id, delete.partition)
@@ -165,22 +170,22 @@ class Remover:
         store = self._services.catalog
         if store is None:
             return self._remove_segments(delete, None, now_ms)
-        return [
-            Submit(
-                name=f"mark {delete.topic} deleted",
-                pool="expire",
-                work=partial(
-                    mark_deleted,
-                    store,
-                    topic=delete.topic,
-                    topic_id=delete.topic_id,
-                    now_ms=now_ms,
-                ),
-                then=partial(self._remove_segments, delete),
-                run_timeout_ms=store_timeout_ms(),
-                ended=partial(self._ended_late, delete),
-            )
-        ]
+        return self._services.circuits.submit(
+            "write",
+            now_ms,
+            name=f"mark {delete.topic} deleted",
+            pool="expire",
+            work=partial(
+                mark_deleted,
+                store,
+                topic=delete.topic,
+                topic_id=delete.topic_id,
+                now_ms=now_ms,
+            ),
+            then=partial(self._remove_segments, delete),
+            run_timeout_ms=store_timeout_ms(),
+            ended=partial(self._ended_late, delete),
+        )
 
     def _remove_segments(
         self, delete: PartitionDelete, result: Exception | None, now_ms: int
@@ -210,16 +215,16 @@ class Remover:
         store = self._services.catalog
         if store is None:
             return self._swept(delete, None, now_ms)
-        return [
-            Submit(
-                name=f"remove the catalog of {delete.topic}-{delete.partition}",
-                pool="expire",
-                work=partial(sweep_partition, store, delete),
-                then=partial(self._swept, delete),
-                run_timeout_ms=store_timeout_ms(),
-                ended=partial(self._ended_late, delete),
-            )
-        ]
+        return self._services.circuits.submit(
+            "delete",
+            now_ms,
+            name=f"remove the catalog of {delete.topic}-{delete.partition}",
+            pool="expire",
+            work=partial(sweep_partition, store, delete),
+            then=partial(self._swept, delete),
+            run_timeout_ms=store_timeout_ms(),
+            ended=partial(self._ended_late, delete),
+        )
 
     def _swept(self, delete: PartitionDelete, result: Exception | None, now_ms: int) -> Effects:
         if isinstance(result, Exception):

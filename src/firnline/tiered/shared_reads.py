@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from firnline.base.effects import CancelSubmit, Effects, SetTimer, Submit
+from firnline.base.effects import CancelSubmit, Effects, SetTimer
 from firnline.base.ids import Uuid
 from firnline.base.units import MIB, MINUTE_MS
 from firnline.records.batch import headers
@@ -72,16 +72,16 @@ class SharedReads:
             waiting[then] = max_bytes
             return []
         self._waiting[key] = {then: max_bytes}
-        return [
-            Submit(
-                name=f"read at {key.offset}",
-                pool="read",
-                work=work,
-                then=partial(self._came, key, now_ms),
-                key=key,  # a read that nobody waits for may still run: it is joined, too
-                run_timeout_ms=store_timeout_ms(max_bytes),
-            )
-        ]
+        return self._services.circuits.submit(
+            "read",
+            now_ms,
+            name=f"read at {key.offset}",
+            pool="read",
+            work=work,
+            then=partial(self._came, key, now_ms),
+            key=key,  # a read that nobody waits for may still run: it is joined, too
+            run_timeout_ms=store_timeout_ms(max_bytes),
+        )
 
     def leave(self, key: RangeKey, then: BatchesCallback) -> Effects:
         """The caller with this callback does not wait any more."""

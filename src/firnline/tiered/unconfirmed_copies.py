@@ -9,7 +9,7 @@ rel-T13.
 
 from functools import partial
 
-from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.effects import Effects, SetTimer
 from firnline.base.ids import Uuid
 from firnline.tiered.hosted import Services
 from firnline.tiered.settings import store_timeout_ms
@@ -49,9 +49,14 @@ class UnconfirmedCopies:
                 name = f"delete late copy of {segment.topic}-{segment.partition}"
                 work = partial(self._services.storage.delete_segment, segment)
                 then = partial(self._deleted, segment_id)
-                limit_ms = store_timeout_ms()
-                effects.append(
-                    Submit(name=name, pool="expire", work=work, then=then, run_timeout_ms=limit_ms)
+                effects += self._services.circuits.submit(
+                    "delete",
+                    now_ms,
+                    name=name,
+                    pool="expire",
+                    work=work,
+                    then=then,
+                    run_timeout_ms=store_timeout_ms(),
                 )
             elif self._state(segment) == SegmentState.COPY_FINISHED:
                 del self._waiting[segment_id]

@@ -25,11 +25,12 @@ from firnline.runtime.steps import SlowSteps
 from firnline.server import metrics, metrics_port, replica_metrics
 from firnline.server.metrics import Exporter
 from firnline.stores.memory import MemoryStore
+from firnline.stores.port import RemoteStorageError
 from tests.worlds.harness import Harness
 
 pytestmark = pytest.mark.slow
 
-LABELS = ("step", "request", "version", "topic", "partition")
+LABELS = ("step", "request", "version", "topic", "partition", "operation")
 Values = dict[tuple[str, str], float]
 
 
@@ -108,6 +109,19 @@ def test_what_waits_for_the_tier_is_reported() -> None:
         found = scrape(exporter)
     assert found["kafka_server_brokertopicmetrics_remotecopylagbytes", "t/0"] == 0
     assert found["kafka_server_brokertopicmetrics_remotelogsizebytes", "t/0"] == 0
+
+
+def test_a_store_of_the_tier_that_fails_is_reported() -> None:
+    harness = Harness(store=MemoryStore())
+    assert harness.node.tier is not None
+    circuits = harness.node.tier.services.circuits
+    circuits.open("write", RemoteStorageError("503"), harness.now_ms - 7000)
+    with shown(harness) as exporter:
+        found = scrape(exporter)
+    assert found["firnline_tier_store_open", "write"] == 1
+    assert found["firnline_tier_store_open_seconds", "write"] == 7
+    assert found["firnline_tier_store_open", "read"] == 0
+    assert found["firnline_tier_store_open_seconds", "read"] == 0
 
 
 def test_more_partitions_than_anybody_checks_are_only_counted(

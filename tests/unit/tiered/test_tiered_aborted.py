@@ -11,6 +11,7 @@ from firnline.formats.producer_snapshot import SnapshotEntry, encode_snapshot
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.tiered import aborted_search
 from firnline.tiered.aborted_search import STEP_SEGMENTS, AbortedSearch, OpenTransactions
+from firnline.tiered.circuits import StoreCircuits
 from firnline.tiered.hosted import Hosted, Services
 from firnline.tiered.index_cache import IndexCache
 from firnline.tiered.indexes import SegmentIndexes
@@ -41,6 +42,7 @@ class Tier:
         self.where = self.topic = None
         self.log = self
         self.metadata = self.storage = self
+        self.circuits = StoreCircuits(None, None, lambda failures, max_ms: 0)
         self.is_cached = True
         self.open = OpenTransactions(cast("Services", self))
         self.answers: list[Any] = []

@@ -3,8 +3,8 @@
 `__remote_log_metadata` is authoritative for remote segments; leaders derive a catalog from it and write it
 next to the segments. A catalog version is a *head* object and the immutable *parts* that it refers to. Heads
 are ordered by (leader epoch, sequence), and a reader takes the highest that a listing shows: so a stale
-listing gives an older version, and the heads of a former leader sort lower. This module has the format and
-the reader; `catalog_writer` has the writer. Format, byte for byte: docs/formats/catalog.md.
+listing gives an older version, and the heads of a former leader sort lower. `objects/catalog_reader.py` reads
+catalogs, `catalog/writer.py` writes them. Format, byte for byte: docs/formats/catalog.md.
 """
 
 import json

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import itemgetter
 
 from firnline.base.effects import Effects, Submit, Warn
 from firnline.base.errors import FirnlineError, KafkaError, StorageError, WorkTimedOut
@@ -85,31 +86,31 @@ class CatalogKeeper:
         self._is_writing = True
         topic, where = hosted.topic, hosted.where
         if self._writer is None:
-            return [
-                Submit(
-                    name=f"begin catalog of {topic}-{where.partition}",
-                    pool="copy",
-                    work=partial(
-                        begin_catalog,
-                        store,
-                        topic=topic,
-                        topic_id=where.topic_id,
-                        partition=where.partition,
-                        now_ms=now_ms,
-                        check_owner=self._services.check_owner,
-                    ),
-                    then=self._begun,
-                    run_timeout_ms=store_timeout_ms(calls=LOOKED_FOR_MAX),
-                    ended=self._ended_late,
-                )
-            ]
+            return self._services.circuits.submit(
+                "write",
+                now_ms,
+                name=f"begin catalog of {topic}-{where.partition}",
+                pool="copy",
+                work=partial(
+                    begin_catalog,
+                    store,
+                    topic=topic,
+                    topic_id=where.topic_id,
+                    partition=where.partition,
+                    now_ms=now_ms,
+                    check_owner=self._services.check_owner,
+                ),
+                then=self._begun,
+                run_timeout_ms=store_timeout_ms(calls=LOOKED_FOR_MAX),
+                ended=self._ended_late,
+            )
         look = self._services.metadata.look(where, self._mark)
         if isinstance(look, KafkaError):
             return self._answer(look, now_ms)
         if look.everything is not None:
             return self._compare_all(look, now_ms)
         missing = self._missing(look)
-        return self._look_for(missing) if missing else self._put(look, now_ms)
+        return self._look_for(missing, now_ms) if missing else self._put(look, now_ms)
 
     def _compare_all(self, look: Look, now_ms: int) -> Effects:
         """Compare the earlier catalog with all present segments; in a worker if there are many."""
@@ -132,7 +133,7 @@ class CatalogKeeper:
         if isinstance(result, Exception):
             return self._answer(as_error(result), now_ms)
         if result.missing:
-            return self._look_for(result.missing[:LOOKED_FOR_MAX])
+            return self._look_for(result.missing[:LOOKED_FOR_MAX], now_ms)
         self._mark, self._all_finished = mark, result.finished
         return self._write(now_ms)
 
@@ -152,19 +153,19 @@ class CatalogKeeper:
             ),
         )
 
-    def _look_for(self, missing: list[Row]) -> Effects:
+    def _look_for(self, missing: list[Row], now_ms: int) -> Effects:
         """Check whether missing segments are in the store."""
         store, where = self._services.catalog, self._hosted.where
         assert store is not None
-        return [
-            Submit(
-                name=f"look for segments of {self._hosted.topic}-{where.partition}",
-                pool="copy",
-                work=partial(still_there, store, where.topic_id, where.partition, missing),
-                then=partial(self._looked_for, missing),
-                run_timeout_ms=store_timeout_ms(calls=len(missing)),
-            )
-        ]
+        return self._services.circuits.submit(
+            "read",
+            now_ms,
+            name=f"look for segments of {self._hosted.topic}-{where.partition}",
+            pool="copy",
+            work=partial(still_there, store, where.topic_id, where.partition, missing),
+            then=partial(self._looked_for, missing),
+            run_timeout_ms=store_timeout_ms(calls=len(missing)),
+        )
 
     def explains_all(self) -> bool:
         """Whether decisions may be made: this leader has written a head, and the metadata still has as much.
@@ -219,17 +220,17 @@ class CatalogKeeper:
         hosted.unexplained_segments = 0
         topic, where = hosted.topic, hosted.where
         waiting, self._waiting = self._waiting, []
-        return [
-            *effects,
-            Submit(
-                name=f"write catalog of {topic}-{where.partition}",
-                pool="copy",
-                work=partial(write_version, store, self._writer, state, now_ms),
-                then=partial(self._applied, self._signature(), look.mark, waiting),
-                run_timeout_ms=store_timeout_ms(calls=len(self._writer.known) + len(look.changed)),
-                ended=self._ended_late,
-            ),
-        ]
+        return effects + self._services.circuits.submit(
+            "write",
+            now_ms,
+            name=f"write catalog of {topic}-{where.partition}",
+            pool="copy",
+            work=partial(write_version, store, self._writer, state, now_ms),
+            then=partial(self._applied, self._signature(), look.mark, waiting),
+            run_timeout_ms=store_timeout_ms(calls=len(self._writer.known) + len(look.changed)),
+            ended=self._ended_late,
+            failure_of=itemgetter(1),
+        )
 
     def _ended_late(self, now_ms: int) -> Effects:
         """A write that had timed out has ended. What it has written is unknown: begin anew."""

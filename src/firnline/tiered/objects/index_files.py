@@ -22,7 +22,7 @@ REBUILD_INTERVAL_BYTES = 4096
 INDEX_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 
 
-class MustRebuild(Exception):
+class MustRebuild(DamagedObject):
     """The tier has no indexes that fit: they are to be made from the whole segment."""
 
 
@@ -116,7 +116,7 @@ def fetch_indexes(
         except ObjectMissing:
             pass
     if not is_good and not may_rebuild:
-        raise MustRebuild
+        raise MustRebuild("the tier has no indexes that fit", base_offset=segment.base_offset)
     if not is_good:
         files = rebuild_indexes(storage, segment)
     if segment.txn_index_empty:

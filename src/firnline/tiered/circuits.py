@@ -1,0 +1,369 @@
+"""Circuit breakers of a node's remote store: while one is open the store gets probes, and no work. PURE.
+
+Without them each retry of each partition costs requests and metadata records for as long as a store is down.
+All work for the store begins here (`submit`) and its outcomes are counted here, so no caller can forget it.
+There is one circuit for each kind of operation:
+
+    operation  work                                     probe
+    read       records, indexes, auxiliary state        get of cluster.json
+    write      catalogs, names, marks of deleted topics put of a small object
+    copy       segments                                 none: the next copy is the probe
+    delete     segments, files of deleted topics        delete of the small object
+
+A circuit opens after FAILURES_TO_OPEN failures in a row. Then the operation is refused with StoreUnavailable,
+and so are those that need it: nothing is written to a store that cannot be read, and nothing is copied or
+deleted where no catalog can be written. The first probe is sent at once, the others with backoff, one at a
+time for all circuits. A probe that succeeds closes its circuit. A small object may fit into a full store, so
+it does not prove that segments do: one copy is let through at a time until one succeeds.
+
+A plug-in that is no object store cannot be probed, and its operations are independent: each circuit lets one
+operation through at a time. Source: docs/decisions/0037-circuit-breakers.md; F3, F14, F21.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from firnline.base.effects import Effects, Note, Pool, SetTimer, Submit, Warn
+from firnline.base.errors import FirnlineError, WorkFailed, WorkTimedOut
+from firnline.base.units import MINUTE_MS, SECOND_MS
+from firnline.stores.port import ObjectMissing, ObjectStore, RemoteStorageError
+from firnline.tiered.objects.probe import Operation, probe
+from firnline.tiered.settings import STORE_TIMEOUT_MS, store_timeout_ms
+from firnline.tiered.spi import CustomMetadataTooLarge, DamagedObject
+
+OPERATIONS: tuple[Operation, ...] = ("read", "write", "copy", "delete")
+FAILURES_TO_OPEN = 3
+# One operation is let through; if nothing has come of it after this time, another one is.
+TRIAL_MS = 2 * STORE_TIMEOUT_MS
+# Each copy that fails leaves records, so the wait before the next one grows further than other waits.
+COPY_WAIT_MAX_MS = 10 * MINUTE_MS
+_TIMER = ("tier", "store probe")
+
+# The circuits that have to be closed for an operation, and those whose failures it counts.
+_NEEDS: dict[Operation, tuple[Operation, ...]] = {
+    "read": ("read",),
+    "write": ("read", "write"),
+    "copy": ("read", "write", "copy"),
+    "delete": ("read", "write", "delete"),
+}
+_COUNTS: dict[Operation, tuple[Operation, ...]] = {
+    "read": ("read",),
+    "write": ("write",),
+    "copy": ("write", "copy"),
+    "delete": ("delete",),
+}
+# Operations with a probe, in the order in which they are probed; and the pool of each: one whose threads all
+# hang holds up the operations that need it, and no others.
+_PROBE_POOLS: dict[Operation, Pool] = {"read": "index", "write": "copy", "delete": "expire"}
+_ALONE: dict[Operation, tuple[Operation, ...]] = {each: (each,) for each in OPERATIONS}
+
+_WORK: dict[Operation, str] = {
+    "read": "reads of records in the tier",
+    "write": "catalogs",
+    "copy": "copies of segments",
+    "delete": "deletions",
+}
+# Errors of a store that works.
+_ANSWERS = (ObjectMissing, DamagedObject, CustomMetadataTooLarge)
+
+T = TypeVar("T")
+Backoff = Callable[[int, int | None], int]
+
+
+class StoreUnavailable(RemoteStorageError):
+    """The store has failed before, and was not asked again: a retry succeeds once a probe has succeeded."""
+
+
+class Permit(NamedTuple):
+    """An operation may begin. It is void once one of the circuits that it counts for opens.
+
+    openings  of each of these circuits
+    """
+
+    operation: Operation
+    openings: tuple[int, ...]
+
+
+class _Circuit:
+    """One circuit.
+
+    failures   in a row; of operations that began while it was closed
+    openings   since the start; outcomes of operations from before the last one do not count
+    relapses   openings since the last operation that succeeded; not counted where there is a probe
+    opened_ms  None: it is closed
+    due_ms     without a probe: when the next operation is let through
+    is_logged  a probe, or an operation that was let through, has failed, and that is logged
+    """
+
+    __slots__ = (
+        "due_ms",
+        "failures",
+        "has_probe",
+        "is_logged",
+        "opened_ms",
+        "openings",
+        "operation",
+        "problem",
+        "relapses",
+    )
+
+    def __init__(self, operation: Operation, *, has_probe: bool) -> None:
+        self.operation = operation
+        self.has_probe = has_probe
+        self.failures = self.openings = self.relapses = self.due_ms = 0
+        self.opened_ms: int | None = None
+        self.problem = ""
+        self.is_logged = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.opened_ms is not None
+
+    @property
+    def failures_to_open(self) -> int:
+        return 1 if self.is_open or self.relapses else FAILURES_TO_OPEN
+
+    def refusal(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            "the store of the tier fails, and is not used until it answers",
+            operation=self.operation,
+            since_ms=self.opened_ms,
+            problem=self.problem,
+        )
+
+
+class StoreCircuits:
+    """The circuits of a node's store, on its event loop.
+
+    store        what is probed; None for a plug-in that is no object store
+    check_owner  raises, in a worker thread, if the store belongs to another cluster; None: not checked
+    backoff_ms   returns the wait after so many failures in a row; None: with the usual maximum
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore | None,
+        check_owner: Callable[[], None] | None,
+        backoff_ms: Backoff,
+    ) -> None:
+        self._store = store
+        self._check_owner = check_owner
+        self._backoff_ms = backoff_ms
+        self._needs = _ALONE if store is None else _NEEDS
+        self._counts = _ALONE if store is None else _COUNTS
+        self._circuits = {
+            each: _Circuit(each, has_probe=store is not None and each in _PROBE_POOLS)
+            for each in OPERATIONS
+        }
+        # A probe runs, or its timer is set; and the number of probes in a row that failed.
+        self._is_probing = False
+        self._failed_probes = 0
+        self._is_over = False
+
+    def open_ms(self, now_ms: int) -> dict[str, int | None]:
+        """Return how long each circuit has been open; None for one that is closed."""
+        circuits = self._circuits.values()
+        return {
+            c.operation: None if c.opened_ms is None else now_ms - c.opened_ms for c in circuits
+        }
+
+    def close(self) -> None:
+        """Send no more probes: the node stops."""
+        self._is_over = True
+
+    # --------------------------------------------------------------------------------- operations
+
+    def refusal(self, operation: Operation, now_ms: int) -> StoreUnavailable | None:
+        """Return the error that the operation would get now, or None if it may begin."""
+        for name in self._needs[operation]:
+            circuit = self._circuits[name]
+            is_let_through = name == operation and not circuit.has_probe
+            if circuit.is_open and not (is_let_through and now_ms >= circuit.due_ms):
+                return circuit.refusal()
+        return None
+
+    def admit(self, operation: Operation, now_ms: int) -> Permit | StoreUnavailable:
+        """Return a permit, for work that is prepared first; only one at a time if the circuit is open."""
+        refusal = self.refusal(operation, now_ms)
+        if refusal is not None:
+            return refusal
+        own = self._circuits[operation]
+        if own.is_open:
+            own.due_ms = now_ms + TRIAL_MS
+        counted = self._counts[operation]
+        return Permit(operation, tuple(self._circuits[name].openings for name in counted))
+
+    def void(self, permit: Permit) -> StoreUnavailable | None:
+        """Return the error of an operation whose permit is void: a circuit that it needs has opened."""
+        counted = self._counts[permit.operation]
+        for name, openings in zip(counted, permit.openings):
+            if self._circuits[name].openings != openings:
+                return self._circuits[name].refusal()
+        for name in self._needs[permit.operation]:
+            if name not in counted and self._circuits[name].is_open:
+                return self._circuits[name].refusal()
+        return None
+
+    def submit(
+        self,
+        operation: Operation | Permit,
+        now_ms: int,
+        *,
+        name: str,
+        pool: Pool,
+        work: Callable[[], T],
+        then: Callable[[T | Exception, int], Effects],
+        run_timeout_ms: int,
+        queue_timeout_ms: int = 0,
+        owner: str = "",
+        key: Hashable = None,
+        ended: Callable[[int], Effects] | None = None,
+        failure_of: Callable[[T], Exception | None] | None = None,
+    ) -> Effects:
+        """Do work for the store in a thread, as Submit; or call `then` now, with StoreUnavailable.
+
+        failure_of  returns the error of the store from a result that has one; None: such work raises it
+        """
+        permit = operation if isinstance(operation, Permit) else self.admit(operation, now_ms)
+        refused = permit if isinstance(permit, StoreUnavailable) else self.void(permit)
+        if refused is not None:
+            return then(refused, now_ms)
+        assert isinstance(permit, Permit)
+
+        def came(result: T | Exception, at_ms: int) -> Effects:
+            # Only Submit knows whether work that timed out has waited for a thread, or for the store.
+            has_waited = queue_timeout_ms > 0 and isinstance(result, WorkTimedOut)
+            problem = result if isinstance(result, Exception) else None
+            if not isinstance(result, Exception) and failure_of is not None:
+                problem = failure_of(result)
+            effects = [] if has_waited else self._note(permit, problem, at_ms)
+            return [*effects, *then(result, at_ms)]
+
+        return [
+            Submit(
+                name=name,
+                pool=pool,
+                work=work,
+                then=came,
+                owner=owner,
+                key=key,
+                run_timeout_ms=run_timeout_ms,
+                queue_timeout_ms=queue_timeout_ms,
+                ended=ended,
+            )
+        ]
+
+    def _note(self, permit: Permit, problem: Exception | None, now_ms: int) -> Effects:
+        """Count an outcome, once for each circuit that has not opened since the operation began."""
+        effects: Effects = []
+        for name, openings in zip(self._counts[permit.operation], permit.openings):
+            circuit = self._circuits[name]
+            if circuit.openings != openings:
+                continue
+            if problem is None or isinstance(problem, _ANSWERS):
+                circuit.relapses = 0
+                effects += self._close(circuit, now_ms)
+            elif is_failure_of_store(problem):
+                effects += self._failed(circuit, problem, now_ms)
+        return effects
+
+    def _failed(self, circuit: _Circuit, problem: Exception, now_ms: int) -> Effects:
+        circuit.failures += 1
+        if circuit.failures < circuit.failures_to_open:
+            return []
+        effects = self._log(circuit, problem) if circuit.is_open else []
+        return [*effects, *self.open(circuit.operation, problem, now_ms)]
+
+    def open(self, operation: Operation, problem: Exception, now_ms: int) -> Effects:
+        """Open a circuit; send the first probe."""
+        circuit = self._circuits[operation]
+        circuit.failures = 0
+        circuit.openings += 1
+        circuit.problem = str(problem)
+        circuit.opened_ms = now_ms if circuit.opened_ms is None else circuit.opened_ms
+        if circuit.has_probe:
+            return self._probe(now_ms)
+        circuit.relapses += 1
+        longest_ms = COPY_WAIT_MAX_MS if operation == "copy" else None
+        circuit.due_ms = now_ms + self._backoff_ms(circuit.relapses, longest_ms)
+        return []
+
+    def _close(self, circuit: _Circuit, now_ms: int) -> Effects:
+        opened_ms, was_logged = circuit.opened_ms, circuit.is_logged
+        circuit.opened_ms, circuit.is_logged, circuit.failures = None, False, 0
+        if opened_ms is None or not was_logged:
+            return []
+        seconds = (now_ms - opened_ms) // SECOND_MS
+        line = f"the store of the tier answers again ({circuit.operation}), after {seconds} s"
+        return [Note(line=line)]
+
+    def _log(self, circuit: _Circuit, problem: Exception) -> Effects:
+        """Log the first failure that shows that the store is down; not those after it."""
+        circuit.problem = str(problem)
+        if circuit.is_logged:
+            return []
+        circuit.is_logged = True
+        stopped = [_WORK[each] for each in OPERATIONS if circuit.operation in self._needs[each]]
+        return [
+            Warn(
+                line=f"the store of the tier fails ({circuit.operation}): no {', no '.join(stopped)},"
+                f" until it answers; local records are still written and read: {problem}"
+            )
+        ]
+
+    # ------------------------------------------------------------------------------------- probes
+
+    def _probe(self, now_ms: int) -> Effects:
+        if self._is_probing:
+            return []
+        self._is_probing = True
+        return self._send_probe(now_ms)
+
+    def _send_probe(self, now_ms: int) -> Effects:
+        due = tuple(each for each in _PROBE_POOLS if self._circuits[each].is_open)
+        if self._is_over or not due:
+            self._is_probing = False
+            return []
+        assert self._store is not None
+        return [
+            Submit(
+                name="probe the store of the tier",
+                pool=_PROBE_POOLS[due[0]],
+                work=partial(probe, self._store, self._check_owner, due),
+                then=partial(self._probed, due),
+                run_timeout_ms=store_timeout_ms(),
+            )
+        ]
+
+    def _probed(
+        self,
+        due: Sequence[Operation],
+        result: tuple[int, Exception | None] | Exception,
+        now_ms: int,
+    ) -> Effects:
+        succeeded, problem = (0, result) if isinstance(result, Exception) else result
+        effects: Effects = []
+        for name in due[:succeeded]:
+            effects += self._close(self._circuits[name], now_ms)
+        copying = self._circuits["copy"]
+        if "write" in due[:succeeded] and copying.is_open and copying.relapses <= 1:
+            # Copies failed as other writes did. The first one that fails now opens it again, for longer.
+            effects += self._close(copying, now_ms)
+        if problem is not None:
+            self._failed_probes += 1
+            effects += self._log(self._circuits[due[succeeded]], problem)
+            at_ms = now_ms + self._backoff_ms(self._failed_probes, None)
+            return [*effects, SetTimer(key=_TIMER, at_ms=at_ms, then=self._send_probe)]
+        self._failed_probes = 0
+        return [*effects, *self._send_probe(now_ms)]
+
+
+def is_failure_of_store(problem: Exception) -> bool:
+    """Whether the error shows that the store did not do what it should; plug-ins may raise anything.
+
+    A pool that is full has not asked the store. Objects that are missing or damaged are answers of it.
+    """
+    if isinstance(problem, RemoteStorageError | WorkTimedOut | WorkFailed):
+        return True
+    return not isinstance(problem, FirnlineError)
