@@ -14,6 +14,7 @@ from firnline.stores.memory import MemoryStore
 from firnline.tiered.catalog import keeper, writer
 from firnline.tiered.catalog.keeper import CatalogKeeper
 from firnline.tiered.catalog.writer import CatalogState, CatalogWriter
+from firnline.tiered.circuits import StoreCircuits
 from firnline.tiered.metadata import cache as cache_module
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.objects.catalog_changes import apply_update
@@ -114,6 +115,7 @@ class Leadership(World):
             metadata=self.metadata,
             check_owner=None,
             settings=SimpleNamespace(node_id=1),
+            circuits=StoreCircuits(None, None, lambda failures, max_ms: 100),
         )
         self.keeper = CatalogKeeper(services, self.hosted)  # type: ignore[arg-type]
         self.everything = CatalogWriter(topic_id=TOPIC, partition=0, leader_epoch=3, broker_id=1)
