@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from firnline.base.errors import Code
 from firnline.base.ids import ZERO_UUID, uuid_text
 from firnline.client.connection import Connection, Unreachable, parse_address
 from firnline.client.wire import refuse
@@ -344,7 +345,10 @@ class Admin:
     def tier_flush(
         self, topic: str, partitions: Sequence[int], *, timeout_s: float
     ) -> list[dict[str, Any]]:
-        """Copy everything that is written to the tier; return one row per partition."""
+        """Copy everything that is written to the tier; return one row per partition.
+
+        partitions  only these; empty: all of the topic. KafkaError if no broker leads one of them.
+        """
         rows: list[dict[str, Any]] = []
         request = TierFlushRequest(
             topics=[TierFlushTopic(name=topic, partitions=partitions)],
@@ -364,6 +368,11 @@ class Admin:
                             "highest_remote_offset": part.highest_remote_offset,
                         }
                     )
+        missing = set(partitions) - {row["partition"] for row in rows}
+        if missing:
+            about = f"{topic}-{min(missing)}"
+            said = "there is no such partition, or no broker leads it"
+            refuse(Code.UNKNOWN_TOPIC_OR_PARTITION, said, about)
         return sorted(rows, key=lambda row: int(row["partition"]))
 
     # ------------------------------------------------------------------------------- internal

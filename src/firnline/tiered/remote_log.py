@@ -5,15 +5,15 @@ replaced with each leader epoch; each task has a timer of its own. It does nothi
 tiered (T4). Source: KIP-405 'RemoteLogManager'; spec 3.3, T8-T11, T49.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer
+from firnline.base.effects import CancelTimer, Effects, Note, SetTimer, Warn
 from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.base.ids import TopicIdPartition, TopicPartition, Uuid
 from firnline.base.ports import Fs, Rng
-from firnline.base.units import SECOND_MS
+from firnline.base.units import HOUR_MS, SECOND_MS
 from firnline.log.log import Log
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.keeper import CatalogKeeper
@@ -24,9 +24,10 @@ from firnline.tiered.index_cache import IndexCache
 from firnline.tiered.lineage import ranges
 from firnline.tiered.metadata.log import MetadataTopicReader, TopicMetadataLog
 from firnline.tiered.objects.storage import ObjectStorage
+from firnline.tiered.objects.unfinished import UNFINISHED_HOURS, abort_unfinished
 from firnline.tiered.reader import Built, Read, RemoteReader, TimestampCallback
 from firnline.tiered.remover import Remover
-from firnline.tiered.settings import TierSettings
+from firnline.tiered.settings import TierSettings, store_timeout_ms
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
 from firnline.tiered.unconfirmed_copies import UnconfirmedCopies
 
@@ -34,6 +35,7 @@ from firnline.tiered.unconfirmed_copies import UnconfirmedCopies
 POLL_MS = SECOND_MS
 FLUSH_WAIT_MS = 60 * SECOND_MS
 NEWS_WAIT_MS = 10 * SECOND_MS
+UNFINISHED_INTERVAL_MS = 24 * HOUR_MS
 # The segments that one slice of the status covers; a row costs as much as this many segments.
 SEGMENTS_PER_SLICE, ROW_SEGMENTS = 500, 10
 
@@ -140,6 +142,8 @@ class RemoteLog:
         self._tasks: dict[TopicIdPartition, _Tasks] = {}
         self._by_topic: dict[Uuid, dict[TopicIdPartition, _Tasks]] = {}
         self._is_started = False
+        # Why unfinished uploads could not be aborted the last time: each reason is logged once.
+        self._uploads_problem: str | None = None
         # Followers that wait until all metadata that is committed now is applied.
         self._wait_for_news: dict[TopicIdPartition, list[_NewsWaiter]] = {}
 
@@ -174,6 +178,8 @@ class RemoteLog:
         interval_ms = self.services.settings.remover_interval_ms
         first_ms = now_ms + min(interval_ms, self.services.settings.task_interval_ms)
         scan = SetTimer(key=("tier", "remover", "scan"), at_ms=first_ms, then=self.remover.scan)
+        if self.services.catalog is not None:
+            effects.append(self._uploads_timer(first_ms))
         return [*effects, scan]
 
     def _poll_timer(self, now_ms: int) -> SetTimer:
@@ -182,6 +188,38 @@ class RemoteLog:
     def _poll(self, now_ms: int) -> Effects:
         assert self._topic_metadata is not None
         return [*self._topic_metadata.poll_all(now_ms), self._poll_timer(now_ms)]
+
+    def _uploads_timer(self, at_ms: int) -> SetTimer:
+        return SetTimer(key=("tier", "uploads"), at_ms=at_ms, then=self._abort_uploads)
+
+    def _abort_uploads(self, now_ms: int) -> Effects:
+        """Abort uploads of killed brokers: they cost money, and no listing shows them."""
+        store = self.services.catalog
+        assert store is not None
+        submitted = self.services.circuits.submit(
+            "delete",
+            now_ms,
+            name="abort unfinished uploads",
+            pool="expire",
+            work=partial(abort_unfinished, store),
+            then=self._uploads_aborted,
+            run_timeout_ms=store_timeout_ms(calls=1000),
+        )
+        return [*submitted, self._uploads_timer(now_ms + UNFINISHED_INTERVAL_MS)]
+
+    def _uploads_aborted(self, result: int | str | Exception, _now_ms: int) -> Effects:
+        """Log what was done, or why it was not; a store that fails is logged by its circuits."""
+        if isinstance(result, Exception):
+            return []
+        before, self._uploads_problem = self._uploads_problem, None
+        if isinstance(result, str):
+            self._uploads_problem = result
+            return [] if result == before else [Warn(line=f"the tier: {result}")]
+        if not result:
+            return []
+        plural = "" if result == 1 else "s"
+        line = f"the tier: aborted {result} upload{plural} unfinished for {UNFINISHED_HOURS} hours"
+        return [Note(line=line)]
 
     def close(self) -> None:
         """Begin no more work; work in progress ends by itself. Whoever made the storage closes it."""
@@ -344,13 +382,21 @@ class RemoteLog:
 
     # -------------------------------------------------------------------------------------- flush
 
-    def flush(self, topic_id: Uuid, then: Flushed, now_ms: int) -> Effects:
+    def flush(
+        self, topic_id: Uuid, then: Flushed, now_ms: int, *, partitions: Collection[int] = ()
+    ) -> Effects:
         """Roll and copy the led partitions of the topic; call back when tier and catalog have them.
+
+        partitions  only these; empty: all of the topic
 
         `then` gets an outcome for each led partition: None, or an error. Waits up to a minute for records
         that are not below the last stable offset yet.
         """
-        led = [t for t in self._by_topic.get(topic_id, {}).values() if t.hosted.leads]
+        led = [
+            tasks
+            for where, tasks in self._by_topic.get(topic_id, {}).items()
+            if tasks.hosted.leads and (not partitions or where.partition in partitions)
+        ]
         outcomes: dict[int, FirnlineError | None] = {}
         if not led:
             return then(outcomes, now_ms)

@@ -404,6 +404,17 @@ def test_tier_flush_says_how_far_the_tier_reaches(broker: FakeBroker) -> None:
     assert not request.topics[0].partitions
 
 
+def test_a_flush_of_a_partition_that_nobody_leads_is_an_error(broker: FakeBroker) -> None:
+    broker.answers[32002] = lambda _: TierFlushResponse(
+        topics=[TierFlushTopicResult(name="events", partitions=[TierFlushPartitionResult()])]
+    )
+    assert run(broker, "tier", "flush", "events", "-p", "0").exit_code == 0
+    problem = run(broker, "tier", "flush", "events", "-p", "0", "-p", "7").exception
+    assert str(problem) == (
+        "UNKNOWN_TOPIC_OR_PARTITION: events-7: there is no such partition, or no broker leads it"
+    )
+
+
 def test_a_tier_that_fails_is_an_error(broker: FakeBroker) -> None:
     result = TierFlushPartitionResult(error_code=Code.REQUEST_TIMED_OUT, error_message="slow")
     broker.answers[32002] = lambda _: TierFlushResponse(

@@ -76,3 +76,24 @@ def test_a_partition_that_leaves_is_neither_flushed_nor_reported() -> None:
     assert answers == [{}]
     assert node.tier.status(TOPIC_ID) == []
     assert not node.tier._by_topic  # topics that are gone hold nothing
+
+
+def test_a_flush_of_one_partition_leaves_the_active_segments_of_the_others() -> None:
+    """Each flush of a partition closed a small segment of every other one, for ever."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, "a", roll=False)
+    answers: list[Any] = []
+
+    def flush(*partitions: int) -> None:
+        def then(outcomes: Any, now_ms: int) -> Any:
+            answers.append(outcomes)
+            return []
+
+        node.run(node.tier.flush(TOPIC_ID, then, cluster.now_ms, partitions=partitions))
+        node.pass_time(5_000)
+
+    flush(1)
+    assert (answers, len(node.log.closed_segments())) == ([{}], 0)
+    flush(1, 0)
+    assert answers[1:] == [{0: None}]

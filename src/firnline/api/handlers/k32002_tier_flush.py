@@ -60,7 +60,8 @@ def _flush(
             cost += 1 + len(asked.partitions or ())
             continue
         then = partial(_flushed, node, tier, asked, topic.topic_id, done)
-        effects += tier.flush(topic.topic_id, then, now_ms)
+        partitions = frozenset(asked.partitions or ())
+        effects += tier.flush(topic.topic_id, then, now_ms, partitions=partitions)
         cost += _FLUSH_COST
     return effects
 
@@ -82,8 +83,6 @@ def _flushed(
     rows = {row.partition: row for row in tier.status(topic_id)}
     results = []
     for index in sorted(outcomes):
-        if asked.partitions and index not in asked.partitions:
-            continue
         error = outcomes[index]
         row = rows.get(index)
         results.append(

@@ -1,0 +1,73 @@
+"""Uploads that killed brokers left in the store are aborted by the brokers that run."""
+
+from firnline.base.units import HOUR_MS
+from firnline.stores.memory import MemoryStore
+from firnline.stores.port import RemoteStorageError, StoreRefused
+from firnline.tiered.circuits import FAILURES_TO_OPEN
+from tests.worlds.tier import Cluster, Node
+
+DAY_MS = 24 * HOUR_MS
+TIMER = ("tier", "uploads")
+# Nothing else happens on the node, and its tasks run rarely.
+RARELY = {"task_interval_ms": HOUR_MS, "remover_interval_ms": HOUR_MS}
+
+
+class Store(MemoryStore):
+    """Has left-overs, or fails; and keeps with which age it was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ages_s: list[float] = []
+        self.problem: Exception | None = None
+        self.left = 0
+
+    def abort_unfinished(self, older_than_s: float) -> int:
+        self.ages_s.append(older_than_s)
+        if self.problem is not None:
+            raise self.problem
+        aborted, self.left = self.left, 0
+        return aborted
+
+
+def started() -> tuple[Store, Node]:
+    store = Store()
+    return store, Node(Cluster(store=store), **RARELY).start()
+
+
+def test_a_node_aborts_old_uploads_soon_after_its_start_and_every_day() -> None:
+    store, node = started()
+    store.left = 3
+    assert store.ages_s == [], "a start does not wait for it"
+    started_ms = node.now_ms
+    node.fire(TIMER)
+    assert node.now_ms - started_ms == HOUR_MS
+    assert store.ages_s == [24 * 3600], "an upload that is in progress is never so old"
+    assert node.notes == ["the tier: aborted 3 uploads unfinished for 24 hours"]
+    for day in range(2, 12):
+        node.fire(TIMER)
+        assert len(store.ages_s) == day
+    assert node.now_ms - started_ms == HOUR_MS + 10 * DAY_MS
+    assert len(node.notes) == 1, "nothing was left, so there is nothing to log"
+
+
+def test_credentials_that_may_not_list_uploads_are_logged_once_and_stop_no_deletions() -> None:
+    store, node = started()
+    store.problem = StoreRefused("AccessDenied")
+    for _ in range(1 + FAILURES_TO_OPEN):
+        node.fire(TIMER)
+    assert [line for line in node.warnings if "AccessDenied" in line] == ["the tier: AccessDenied"]
+    assert all(each is None for each in node.tier.services.circuits.open_ms(0).values())
+    store.problem = None
+    node.fire(TIMER)
+    store.problem = StoreRefused("AccessDenied")
+    node.fire(TIMER)
+    assert len(node.warnings) == 2, "it had succeeded in between"
+
+
+def test_a_store_that_fails_is_asked_again_the_next_day() -> None:
+    store, node = started()
+    store.problem = RemoteStorageError("503")
+    node.fire(TIMER)
+    store.problem, store.left = None, 1
+    node.fire(TIMER)
+    assert node.notes == ["the tier: aborted 1 upload unfinished for 24 hours"]
