@@ -84,6 +84,8 @@ SCHEMES = {
 class CloudStore:
     """An `ObjectStore` in a bucket or container, below a prefix."""
 
+    calls_at_once = 6
+
     def __init__(self, uri: str, settings: Mapping[str, str]) -> None:
         """Open the store of `s3://bucket/prefix`, `gs://...` or `az://container/prefix`.
 

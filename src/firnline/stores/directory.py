@@ -46,6 +46,8 @@ class DirectoryStore:
     is for a writer either, because the tier exists already, in a directory with the mark.
     """
 
+    calls_at_once = 1
+
     def __init__(self, root: str, *, is_writer: bool = True, is_new: bool = True) -> None:
         self.root = os.path.abspath(root)
         marks = [os.path.join(self.root, name) for name in (MARK, CLUSTER_KEY)]

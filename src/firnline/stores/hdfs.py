@@ -42,6 +42,8 @@ _serial = count()
 class HdfsStore:
     """An `ObjectStore` in a directory of HDFS."""
 
+    calls_at_once = 6
+
     def __init__(self, uri: str, settings: Mapping[str, str]) -> None:
         """Open `hdfs://host:port/path`. `settings` are Hadoop's client settings. Raises ConfigError."""
         parts = urlsplit(uri)

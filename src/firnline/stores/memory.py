@@ -16,6 +16,8 @@ from firnline.stores.port import (
 class MemoryStore:
     """An object store as a dict. `list_prefix` shows `listed`, which is kept current unless `is_late`."""
 
+    calls_at_once = 1
+
     def __init__(self, *, is_late: bool = False) -> None:
         self.objects: dict[str, bytes] = {}
         self.listed: dict[str, int] = {}

@@ -58,7 +58,11 @@ class ObjectStore(Protocol):
     refuse that. Atomic preconditions are not required, and listings may be behind `put` and `delete`: no
     decision of a broker depends on either (ecosystem 1.2). Each request has a deadline, which the store's
     settings name. Errors: ObjectMissing, RemoteStorageError. Must be usable from several threads at once.
+
+    calls_at_once  how many calls for one segment to make at the same time; 1 where latency does not matter
     """
+
+    calls_at_once: int
 
     def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
         """Store the concatenation of `chunks`, visible only when complete and durable.

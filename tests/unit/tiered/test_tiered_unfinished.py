@@ -8,8 +8,6 @@ from tests.worlds.tier import Cluster, Node
 
 DAY_MS = 24 * HOUR_MS
 TIMER = ("tier", "uploads")
-# Nothing else happens on the node, and its tasks run rarely.
-RARELY = {"task_interval_ms": HOUR_MS, "remover_interval_ms": HOUR_MS}
 
 
 class Store(MemoryStore):
@@ -31,7 +29,9 @@ class Store(MemoryStore):
 
 def started() -> tuple[Store, Node]:
     store = Store()
-    return store, Node(Cluster(store=store), **RARELY).start()
+    cluster = Cluster(store=store)
+    node = Node(cluster, task_interval_ms=HOUR_MS, remover_interval_ms=HOUR_MS)
+    return store, node.start()
 
 
 def test_a_node_aborts_old_uploads_soon_after_its_start_and_every_day() -> None:

@@ -5,6 +5,7 @@ Source: spec 3.9; docs/formats/tier.md.
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from crc32c import crc32c
 
@@ -12,6 +13,7 @@ from firnline.base.errors import ConfigError
 from firnline.base.units import MIB
 from firnline.stores.port import ObjectStore, RemoteStorageError
 from firnline.stores.registry import URI_FORMS, open_store, store_settings
+from firnline.stores.side_by_side import run_side_by_side
 from firnline.tiered.objects.binding import Binding, bind, check_bound
 from firnline.tiered.objects.fingerprint import ObjectSum, decode_fingerprint
 from firnline.tiered.objects.layout import (
@@ -105,20 +107,17 @@ class ObjectStorage:
             LOG: data.log,
         }
         assert tuple(sources) == SUFFIXES
-        stem = _stem(segment)
-        for suffix, source in sources.items():
-            if source is not None:
-                self.store.put(stem + suffix, source.chunks(), size_bytes=source.size_bytes)
+        stem, at_once = _stem(segment), self.store.calls_at_once
+        puts = [
+            partial(_put, self.store, stem + suffix, source)
+            for suffix, source in sources.items()
+            if source is not None
+        ]
+        run_side_by_side(puts[:-1], at_once)
+        puts[-1]()  # the log: a segment with a log has all objects
         known = decode_fingerprint(data.fingerprint)
-        for suffix, expected in known.sums if known is not None else ():
-            found = stored_sum(self.store, stem + suffix, expected.size_bytes)
-            if found != expected:
-                raise DamagedObject(
-                    "the store has other bytes than those that were put",
-                    key=stem + suffix,
-                    put=tuple(expected),
-                    holds=tuple(found),
-                )
+        sums = known.sums if known is not None else ()
+        run_side_by_side([partial(_check, self.store, stem + each, s) for each, s in sums], at_once)
         return data.fingerprint
 
     def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> bytes:
@@ -142,6 +141,21 @@ class ObjectStorage:
         """Close the store."""
         if self._store is not None:
             self._store.close()
+
+
+def _put(store: ObjectStore, key: str, source: Source) -> None:
+    store.put(key, source.chunks(), size_bytes=source.size_bytes)
+
+
+def _check(store: ObjectStore, key: str, expected: ObjectSum) -> None:
+    found = stored_sum(store, key, expected.size_bytes)
+    if found != expected:
+        raise DamagedObject(
+            "the store has other bytes than those that were put",
+            key=key,
+            put=tuple(expected),
+            holds=tuple(found),
+        )
 
 
 def stored_sum(store: ObjectStore, key: str, size_bytes: int) -> ObjectSum:
