@@ -302,7 +302,7 @@ def test_a_wiped_follower_that_then_leads_serves_all_of_it() -> None:
 
 
 def test_a_follower_tries_again_while_the_store_is_down_and_others_go_on() -> None:
-    """Errors of the store: nothing is given up, no other partition waits, one line says why."""
+    """F27, errors of the store: nothing is given up, no other partition waits, one line says why."""
     world = World()
     world.produce(8)
     world.drained()
@@ -347,7 +347,7 @@ def test_a_broker_that_lost_its_tier_refuses_to_start_and_the_log_stays_complete
 
 
 def test_an_old_leaders_copy_in_flight_changes_nothing_for_the_new_one() -> None:
-    """T8: cut off after its bytes are stored, it says so late: valid, and one segment too much at most."""
+    """T8, F25: cut off after its bytes are stored, it says so late: valid, one segment too much at most."""
     world = World()
     old = world.lead_again()
     world.produce(4)
@@ -371,7 +371,7 @@ def test_an_old_leaders_copy_in_flight_changes_nothing_for_the_new_one() -> None
 
 @pytest.mark.parametrize("version", [10, 11])
 def test_a_follower_serves_what_only_the_tier_has(version: int) -> None:
-    """T43, KIP-392: from version 11 on consumers may read anywhere, the tier included."""
+    """T43, F40, KIP-392: from version 11 on consumers may read anywhere, the tier included."""
     world = World()
     world.produce(8)
     world.drained()
