@@ -226,7 +226,7 @@ CLUSTERS = (
         "records.validate:check_fetched",
         "check_batches(data)",
         "list(headers(data))",
-        seeds=(11, *SEEDS),
+        seeds=(12, *SEEDS),
         seconds=25,
         profile="rot",
         invariants=("rel-R9",),

@@ -1,4 +1,4 @@
-"""Every guard is missed when it is gone: by its named test, or by the simulator, within a minute."""
+"""A guard that is gone is noticed: by its named test, or by the simulator within the seeds of its row."""
 
 import os
 import re
@@ -10,12 +10,12 @@ import pytest
 
 from firnline.sim.cluster.run import cluster_kind
 from firnline.sim.run import QUORUM, run
-from tests.mutants.catch import caught_by_seeds, computed_s
+from tests.mutants.catch import caught_by_seeds
 from tests.mutants.patch import Mutant
 from tests.mutants.table import MUTANTS
 
 ROOT = Path(__file__).parents[2]
-WITHIN_S = 60.0  # of computing
+HANGS_AFTER_S = 60.0  # for each mutant, on average; no bound on a slow machine
 REQUIRED = (
     *("rel-Q2", "rel-Q6", "rel-Q7", "rel-Q10", "rel-Q12", "rel-P1", "rel-P2", "rel-P3"),
     *("rel-R1", "rel-R3", "rel-R4", "rel-R6", "rel-R7", "rel-R8", "rel-R13", "rel-R19"),
@@ -25,14 +25,12 @@ REQUIRED = (
 
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.seeds], ids=lambda mutant: mutant.name)
 def test_the_simulator_notices(mutant: Mutant, capsys: pytest.CaptureFixture[str]) -> None:
-    began = computed_s()
     assert caught_by_seeds(mutant) is not None, f"nobody noticed: {capsys.readouterr().out}"
-    assert computed_s() - began < WITHIN_S
 
 
 @pytest.fixture(scope="module")
-def found_by_tests() -> dict[str, tuple[str, float]]:
-    """Every mutant that a test is to notice: what came of it, and after how many seconds."""
+def found_by_tests() -> dict[str, str]:
+    """Every mutant that a test is to notice: what came of it."""
     names = [mutant.name for mutant in MUTANTS if mutant.tests]
     halves = [names[::2], names[1::2]]  # one to a core
     running = [
@@ -46,18 +44,17 @@ def found_by_tests() -> dict[str, tuple[str, float]]:
         )
         for some in halves
     ]
-    reported = [process.communicate(timeout=WITHIN_S * len(names)) for process in running]
+    reported = [process.communicate(timeout=HANGS_AFTER_S * len(names)) for process in running]
     rows = [line.split("\t") for out, _ in reported for line in out.splitlines()]
     assert len(rows) == len(names), "".join(out[-2000:] + err[-2000:] for out, err in reported)
-    return {name: (word, float(seconds)) for word, seconds, name in rows}
+    return {name: word for word, _, name in rows}
 
 
-@pytest.mark.timeout(WITHIN_S * 10)
+@pytest.mark.timeout(HANGS_AFTER_S * 10)
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.tests], ids=lambda mutant: mutant.name)
-def test_its_test_notices(mutant: Mutant, found_by_tests: dict[str, tuple[str, float]]) -> None:
-    word, seconds = found_by_tests[mutant.name]
+def test_its_test_notices(mutant: Mutant, found_by_tests: dict[str, str]) -> None:
+    word = found_by_tests[mutant.name]
     assert word == "caught", f"{mutant.tests} pass without the guard"
-    assert seconds < WITHIN_S
 
 
 def test_the_simulator_is_quiet_with_every_guard_in_place() -> None:
