@@ -181,6 +181,7 @@ def test_too_many_hung_threads_are_no_more_and_the_pool_recovers(
     pool: Pool, bell: Bell, store: Store
 ) -> None:
     """All that waits is refused too: nobody is left to do it."""
+    others = threading.active_count()  # of this process, whatever ran in it before
     answers = Answers()
     most = ABANDONED_PER_THREAD * THREADS
     for _ in range(most + 500):
@@ -202,7 +203,10 @@ def test_too_many_hung_threads_are_no_more_and_the_pool_recovers(
     assert pool.add(answers.submit(lambda: "new")) is None
     bell.deliver()
     assert answers[-1] == "new"
-    assert threading.active_count() < most
+    patience_end = time.monotonic() + PATIENCE_S
+    while threading.active_count() > others + THREADS and time.monotonic() < patience_end:
+        time.sleep(0.01)
+    assert threading.active_count() <= others + THREADS
 
 
 def test_a_system_without_threads_refuses_work(
