@@ -111,11 +111,13 @@ class Segment:
         self.syncs = PathSyncs(fs)  # of what cannot be built again
         self.size_bytes = 0
         self.is_closed = False
-        self.is_full = False  # an index is full (segment.index.bytes): the segment has to roll
         self.is_rebuilt = False  # the indexes on disk were of no use
         self.index = OffsetIndex(fs, self.stem_path + names.INDEX, base_offset)
         self.time_index = TimeIndex(fs, self.stem_path + names.TIME_INDEX, base_offset)
         self.txn_index = TransactionIndex(fs, self.stem_path + names.TXN_INDEX)
+        # An index is full (segment.index.bytes): the segment has to roll. One without room for an entry is
+        # so from the start: each batch gets a segment of its own.
+        self.is_full = self._is_index_full(0)
         self.first_time_ms = -1  # of the first batch, -1 when it has none or is not known yet
         self._max_time_ms, self._max_time_offset = -1, base_offset
         self._unindexed_bytes = 0
@@ -500,7 +502,7 @@ class Segment:
         self.first_time_ms = -1
         self._max_time_ms, self._max_time_offset = -1, self.base_offset
         self._unindexed_bytes = 0
-        self._is_indexed, self.is_full = True, False
+        self._is_indexed, self.is_full = True, self._is_index_full(0)
 
     def open_active(self) -> Generator[None, None, int]:
         """Make a segment that was closed cleanly the active one; return the offset after its last batch.

@@ -66,6 +66,14 @@ def test_a_segment_rolls_when_an_index_is_full() -> None:
     assert len(log.closed_segments()) == 9
 
 
+def test_a_batch_has_a_segment_of_its_own_when_an_index_has_no_room_for_an_entry() -> None:
+    """As with Kafka, whose time index of 12 bytes is full before its first entry."""
+    log = opened(CrashableFs(), small(segment_index_bytes=12, index_interval_bytes=1))
+    for number in range(4):
+        append(log, batch("a", time_ms=NOW + number))
+    assert [s.base_offset for s in log.closed_segments()] == [0, 1, 2]
+
+
 def test_a_segment_rolls_when_an_offset_cannot_be_distinguished_from_its_base() -> None:
     log = opened(CrashableFs(), small(cleanup_policy="compact"))
     far = batch("b")
