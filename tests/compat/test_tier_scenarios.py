@@ -5,6 +5,7 @@ epochs, the segments that are in the tier. What a scenario says is of the class 
 storage module.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -22,6 +23,11 @@ from tests.peers.servers import Server
 
 pytestmark = pytest.mark.peer
 _DAY_MS = 86_400_000
+_COPY_OFF = {
+    "remote_log_copy_disable": "true",
+    "local_retention_bytes": "-2",
+    "local_retention_ms": "-2",
+}
 
 
 @pytest.fixture(scope="module")
@@ -36,24 +42,21 @@ def test_offload_and_consume_from_leader_test(sides: Sides) -> None:
     """Segments of one batch and of two; a restart; consumers read from the tier and from the disk."""
 
     def scenario(play: Play) -> None:
-        play.create([2], [2], batches_per_segment=1)
+        play.create([2])
         play.produce("v0", "v1", "v2")
         play.expect_remote((0, 0), (1, 1))
         play.expect_local_start(2)
-        play.bounce(2)
+        with contextlib.closing(Play(play.side, f"{play.topic}-by-two")) as other:
+            other.create([2], batches_per_segment=2)
+            other.produce("v0", "v1", "v2", "v3", "v4")
+            other.expect_remote((0, 1), (2, 3))
+            other.expect_local_start(4)
+            play.bounce(2)
+            other.consume(1, "v1", "v2", "v3", "v4", from_tier=3)
+            play.seen += other.seen
         play.consume(1, "v1", "v2", from_tier=1)
 
-    sides.play("offload-1", scenario)
-
-    def of_two(play: Play) -> None:
-        play.create([3], batches_per_segment=2)
-        play.produce("v0", "v1", "v2", "v3", "v4")
-        play.expect_remote((0, 1), (2, 3))
-        play.expect_local_start(4)
-        play.bounce(3)
-        play.consume(1, "v1", "v2", "v3", "v4", from_tier=3)
-
-    sides.play("offload-2", of_two)
+    sides.play("offload", scenario)
 
 
 def test_roll_and_offload_active_segment_test(sides: Sides) -> None:
@@ -74,14 +77,14 @@ def test_delete_segments_by_retention_test(sides: Sides, kind: str) -> None:
     """DeleteSegmentsByRetentionSizeTest and DeleteSegmentsByRetentionTimeTest: three segments leave the tier."""
 
     def scenario(play: Play) -> None:
-        play.create([2])
+        play.create([2], configs={"message.timestamp.after.max.ms": str(2 * _DAY_MS)})
         now = play.begun_ms
-        play.produce("v0", "v1", "v2", "v3", timestamps_ms=[now, now, now, now + _DAY_MS // 2])
+        play.produce("v0", "v1", "v2", "v3", timestamps_ms=[now, now, now, now + _DAY_MS])
         play.expect_remote((0, 0), (1, 1), (2, 2))
         play.expect_local_start(3)
         play.configure(**({"retention_bytes": "1"} if kind == "size" else {"retention_ms": "1"}))
         play.expect_remote()
-        play.expect_epochs(2, (0, 3))
+        play.expect_offset(EARLIEST, 3, 0)
         play.consume(0, "v3", from_tier=0)
 
     sides.play(f"retention-{kind}", scenario)
@@ -113,7 +116,7 @@ def test_delete_segments_due_to_log_start_offset_breach_test(sides: Sides) -> No
         play.expect_local_start(4)
         play.delete_records(3)
         play.expect_remote((2, 3))
-        play.expect_epochs(2, (0, 3))
+        play.expect_offset(EARLIEST, 3, 0)
         play.consume(3, "v3", "v4", from_tier=1)
         play.lead(3)
         play.produce("v5", "v6", "v7", "v8", "v9")
@@ -134,13 +137,13 @@ def test_disable_remote_log_on_topic_test(sides: Sides) -> None:
         play.produce("v0", "v1", "v2")
         play.expect_remote((0, 0), (1, 1))
         play.expect_local_start(2)
-        play.configure(remote_log_copy_disable="true")
+        play.configure(**_COPY_OFF)
         play.consume(0, "v0", "v1", "v2", from_tier=2)
-        play.configure(remote_log_copy_disable="false")
+        play.configure(remote_log_copy_disable="false", local_retention_bytes="1")
         play.produce("v3")
         play.expect_remote((0, 0), (1, 1), (2, 2))
         play.expect_local_start(3)
-        play.configure(remote_log_copy_disable="true")
+        play.configure(**_COPY_OFF)
         play.consume(0, "v0", "v1", "v2", "v3", from_tier=3)
         play.delete_records(1)
         play.expect_remote((1, 1), (2, 2))
@@ -186,14 +189,13 @@ def test_fetch_from_leader_with_corrupted_checkpoint_test(sides: Sides) -> None:
         play.produce("v0", "v1", "v2")
         play.expect_remote((0, 0), (1, 1))
         play.expect_local_start(2)
+        play.consume(0, "v0", "v1", "v2", from_tier=2)
         play.bounce(2, 3, while_down=lose_checkpoints)
         play.await_replicas(0, [2, 3])
-        play.lead(2)
-        play.consume(0, "v0", "v1", "v2", from_tier=2)
-        play.produce("v3")
-        play.expect_remote((0, 0), (1, 1), (2, 2))
-        play.expect_local_start(3)
-        play.consume(0, "v0", "v1", "v2", "v3", from_tier=3)
+        play.produce("v3", "v4")
+        play.expect_remote((0, 0), (1, 1), (2, 2), (3, 3))
+        play.expect_local_start(4)
+        play.consume(0, "v0", "v1", "v2", "v3", "v4", from_tier=4)
 
     sides.play("corrupted", scenario)
 

@@ -53,12 +53,12 @@ from firnline.tiered.metadata.changes import from_record
 from firnline.tiered.metadata.partitioner import metadata_partition_of
 from firnline.tiered.metadata.records import decode
 from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
-from tests.peers.nodes import Cluster, Node, eventually
+from tests.peers.nodes import KAFKA, Cluster, Node, eventually
 from tests.worlds.decoded import all_records
 
 EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -1, -3, -4, -5
 METADATA_PARTITIONS = 2
-PATIENCE_S = 40.0
+PATIENCE_S = 15.0
 _ANY_EPOCH = -1
 _PREFERRED, _UNCLEAN = 0, 1
 
@@ -167,7 +167,9 @@ class Play:
         """Wait until that broker leads, and says so itself."""
         self.until(
             f"{leader} leads {self.topic}-{partition}",
-            lambda: self.described()[partition].leader_id == leader and self.offset(LATEST, partition),
+            lambda: (
+                self.described()[partition].leader_id == leader and self.offset(LATEST, partition)
+            ),
         )
 
     def reassign(self, *replicas: int, partition: int = 0) -> None:
@@ -263,7 +265,9 @@ class Play:
                 self.see("out of range", begin)
                 at = self.offset(EARLIEST, partition)[1]
             else:
-                assert row.error_code in (0, 6, 9, 78), f"{self.side.name}: {at}: {row.error_code}"
+                # Kafka says -1 while it loads the tier's metadata after a start (T41).
+                soon = (6, 9, 78, *((-1,) if self.side.name == KAFKA else ()))
+                assert row.error_code in (0, *soon), f"{self.side.name}: {at}: {row.error_code}"
                 for record in all_records(bytes(row.records or b"")):
                     if record.offset >= at:
                         rows.append((record.offset, bytes(record.value or b"").decode()))
@@ -309,7 +313,9 @@ class Play:
 
         def said() -> bool:
             last[0] = row = self.fetch_row(offset, **fields)
-            return bool(row.error_code not in (0, 9) or row.records or row.diverging_epoch.epoch >= 0)
+            return bool(
+                row.error_code not in (0, 9) or row.records or row.diverging_epoch.epoch >= 0
+            )
 
         with contextlib.suppress(AssertionError):
             eventually("an answer", said, within_s=5)
@@ -340,7 +346,9 @@ class Play:
             raise OSError(f"ListOffsets: error {answer.error_code}")
         return answer.error_code, answer.offset, answer.leader_epoch
 
-    def expect_offset(self, wish: int, offset: int, epoch: int | None = None, partition: int = 0) -> None:
+    def expect_offset(
+        self, wish: int, offset: int, epoch: int | None = None, partition: int = 0
+    ) -> None:
         """Wait until ListOffsets answers that offset (and epoch) for that wish."""
         last: list[object] = [None]
 
@@ -352,7 +360,8 @@ class Play:
             self.until(f"ListOffsets({wish}) is {offset}", is_so)
         except AssertionError as problem:
             raise AssertionError(f"{problem}; answered was {last[0]}") from None
-        self.see(f"offset {wish} of {partition}", last[0])
+        asked = wish if wish < 0 else f"begin + {wish - self.begun_ms}"
+        self.see(f"offset {asked} of {partition}", last[0])
 
     def expect_local_start(self, offset: int, partition: int = 0) -> None:
         """Wait until the leader's local log starts there."""
@@ -449,22 +458,6 @@ class Play:
                 return values
 
     # ------------------------------------------------------------------------------- brokers
-
-    def expect_epochs(self, node: int, *epochs: tuple[int, int], partition: int = 0) -> None:
-        """Wait until the leader-epoch checkpoint of a replica says so: (epoch, start offset)."""
-        path = self.folder(node, partition) / "leader-epoch-checkpoint"
-        last: list[object] = [None]
-
-        def is_so() -> bool:
-            rows = path.read_text().splitlines()[2:]
-            last[0] = found = [tuple(map(int, row.split())) for row in rows]
-            return found == list(epochs)
-
-        try:
-            self.until(f"{path} has {epochs}", is_so)
-        except AssertionError as problem:
-            raise AssertionError(f"{problem}; it has {last[0]}") from None
-        self.see(f"epochs of {node}", last[0])
 
     def folder(self, node: int, partition: int = 0) -> Path:
         """Return the directory of a replica."""

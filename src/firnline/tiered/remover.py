@@ -12,6 +12,7 @@ from functools import partial
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import FirnlineError, KafkaError, StorageError, WorkTimedOut
 from firnline.base.ids import TopicIdPartition, Uuid
+from firnline.base.units import SECOND_MS
 from firnline.tiered.expiry import SegmentRemoval
 from firnline.tiered.hosted import Services, TaskCallback
 from firnline.tiered.objects.names import mark_deleted, sweep_partition
@@ -21,6 +22,8 @@ from firnline.tiered.spi import DeleteState, PartitionDelete, as_error
 _TIMER = ("tier", "remover")
 # Consecutive scans in which a topic must be unknown before its remote segments are deleted.
 SCANS_BEFORE_REMOVAL = 2
+# The leader of the metadata partition is behind its own log for a moment after each record.
+_MARK_AGAIN_MS = SECOND_MS
 
 
 class Remover:
@@ -64,7 +67,17 @@ class Remover:
         for partition in range(partitions):
             where = TopicIdPartition(topic_id, partition)
             self._to_mark[where] = (topic, was_tiered, SCANS_BEFORE_REMOVAL)
-        return self.pump(now_ms)
+        return [*self.pump(now_ms), *self._mark_later(_MARK_AGAIN_MS, now_ms)]
+
+    def _mark_later(self, wait_ms: int, now_ms: int) -> Effects:
+        """Look again soon, and then ever later: the node that removes may still read the last records."""
+        if not self._to_mark or wait_ms >= self._services.settings.remover_interval_ms:
+            return []
+
+        def look(at_ms: int) -> Effects:
+            return [*self.pump(at_ms), *self._mark_later(2 * wait_ms, at_ms)]
+
+        return [SetTimer(key=(*_TIMER, "mark"), at_ms=now_ms + wait_ms, then=look)]
 
     def scan(self, now_ms: int) -> Effects:
         """The periodic run: the remaining work of earlier ones, and segments of unknown topics."""
@@ -100,7 +113,7 @@ class Remover:
         """Publish MARKED, once, if this node removes the partition."""
         metadata = self._services.metadata
         if not metadata.removes(where):
-            return []  # another node does, or the metadata is loading: each scan checks again
+            return []  # another node does, or the metadata is loading: `_mark_later`, each scan
         topic, was_tiered, _ = self._to_mark.pop(where)
         if metadata.delete_state(where) is not None:
             return []
