@@ -1,8 +1,8 @@
 """Kafka's own scenarios of tiered storage, by their names, on real processes: ours over S3, and Kafka itself.
 
-Each is played on both clusters at once, and both have to observe the same: offsets, records, error codes, leader
-epochs, the segments that are in the tier. What a scenario says is of the class of the same name in Kafka's
-storage module.
+Each is played on both clusters at once, and both have to observe the same: offsets, records, error codes,
+leader epochs, the segments that are in the tier. A test has the name of the class in Kafka's storage module
+(`tiered/storage/integration`) whose scenario it is.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ def test_roll_and_offload_active_segment_test(sides: Sides) -> None:
 
 @pytest.mark.parametrize("kind", ["size", "time"])
 def test_delete_segments_by_retention_test(sides: Sides, kind: str) -> None:
-    """DeleteSegmentsByRetentionSizeTest and DeleteSegmentsByRetentionTimeTest: three segments leave the tier."""
+    """DeleteSegmentsByRetentionSizeTest and DeleteSegmentsByRetentionTimeTest: three segments go."""
 
     def scenario(play: Play) -> None:
         play.create([2], configs={"message.timestamp.after.max.ms": str(2 * _DAY_MS)})
@@ -229,7 +229,7 @@ def test_partitions_expand_test(sides: Sides) -> None:
 
 @pytest.mark.parametrize("kind", ["expand", "move"])
 def test_reassign_replica_test(sides: Sides, kind: str) -> None:
-    """ReassignReplicaExpandTest and ReassignReplicaMoveTest: a new replica leads, copies and reads the tier."""
+    """ReassignReplicaExpandTest and ReassignReplicaMoveTest: a new replica leads, copies and reads."""
 
     def scenario(play: Play) -> None:
         play.create([2])

@@ -6,8 +6,8 @@
     play.expect_local_start(2)
     play.consume(0, "a", "b", "c", from_tier=2)
 
-Every step asks over the wire, raw requests of fixed versions, so that Apache Kafka and Firnline are asked the
-same. What a step observes goes into `play.seen`; two clusters that played the same scenario are compared by it.
+Every step asks over the wire, raw requests of fixed versions, so that Apache Kafka and Firnline are asked
+the same. What a step observes goes into `play.seen`; by it, two clusters that played the same are compared.
 Like Kafka's own TieredStorageTestBuilder, whose scenarios these are.
 """
 
@@ -149,6 +149,29 @@ class Play:
                     self._id = topic.topic_id
                     return {part.partition_index: part for part in topic.partitions}
         raise OSError(f"nobody knows {self.topic}")
+
+    @property
+    def topic_id(self) -> Uuid:
+        """The id of the topic."""
+        if self._id is None:
+            self.described()
+        assert self._id is not None
+        return self._id
+
+    def epoch(self, partition: int = 0) -> int:
+        """Return the leader epoch that brokers tell."""
+        return int(self.described()[partition].leader_epoch)
+
+    def lead_uncleanly(self, leader: int, partition: int = 0) -> int:
+        """Let a replica that is not in sync lead; return the leader epoch."""
+
+        def leads() -> bool:
+            self.elect(partition, _UNCLEAN)
+            return bool(self.described()[partition].leader_id == leader)
+
+        self.until(f"{leader} leads", leads)
+        self.await_leader(leader, partition)
+        return self.epoch(partition)
 
     def await_replicas(self, partition: int, replicas: Sequence[int], leader: int = -1) -> None:
         """Wait until the partition has just these replicas, all in sync, and is led (by `leader`)."""
@@ -298,14 +321,17 @@ class Play:
         )
         request = FetchRequest(
             replica_id=replica,
-            topics=[FetchTopic(topic=self.topic, partitions=[wanted])],
+            topics=[FetchTopic(topic_id=self.topic_id, partitions=[wanted])],
             max_wait_ms=100,
             min_bytes=1,
             max_bytes=1 << 20,
             isolation_level=isolation,
         )
         connection = self.leader(partition) if node < 0 else self.connection(node)
-        return connection.ask(request, version=12).responses[0].partitions[0]
+        answer = connection.ask(
+            request, version=14
+        )  # the first that has OFFSET_MOVED_TO_TIERED_STORAGE
+        return answer.responses[0].partitions[0]
 
     def fetch(self, offset: int, **fields: int) -> Fetched:
         """Return what a Fetch of that offset is answered, once the answer is a record or an error."""
@@ -332,7 +358,7 @@ class Play:
     def offset(
         self, wish: int, partition: int = 0, *, node: int = -1, isolation: int = 0
     ) -> tuple[int, int, int]:
-        """Return error, offset and leader epoch that ListOffsets answers. OSError while there is no leader."""
+        """Return error, offset and leader epoch that ListOffsets answers. OSError while there is none."""
         row = ListOffsetsPartition(partition_index=partition, timestamp=wish)
         request = ListOffsetsRequest(
             replica_id=-1,
@@ -418,10 +444,7 @@ class Play:
 
     def stored(self, partition: int = 0) -> list[int]:
         """Return the base offsets of the segments whose log is in the store."""
-        if self._id is None:
-            self.described()
-        assert self._id is not None
-        return self.side.stored(self.topic, self._id, partition)
+        return self.side.stored(self.topic, self.topic_id, partition)
 
     def expect_nothing_stored(self, partition: int = 0) -> None:
         """Wait until the store has nothing of the partition."""
@@ -429,17 +452,16 @@ class Play:
         self.see(f"stored {partition}", [])
 
     def _changes(self, partition: int) -> list[Any]:
-        if self._id is None:
-            self.described()
-        assert self._id is not None
-        where = metadata_partition_of(TopicIdPartition(self._id, partition), METADATA_PARTITIONS)
+        where = metadata_partition_of(
+            TopicIdPartition(self.topic_id, partition), METADATA_PARTITIONS
+        )
         with contextlib.closing(Play(self.side, REMOTE_LOG_METADATA_TOPIC)) as reader:
             records = reader.read_records(where)
         changes = (from_record(decode(value)) for value in records)
         return [
             each
             for each in changes
-            if each is not None and (each.topic_id, each.partition) == (self._id, partition)
+            if each is not None and (each.topic_id, each.partition) == (self.topic_id, partition)
         ]
 
     def read_records(self, partition: int) -> list[bytes]:
@@ -479,6 +501,12 @@ class Play:
         self.node(number).stop()
         if (connection := self._connections.pop(number, None)) is not None:
             connection.close()
+
+    def start(self, number: int, *, is_wiped: bool = False) -> None:
+        """Start a broker that was stopped, on an empty disk if it `is_wiped`."""
+        if is_wiped:
+            self.node(number).wipe()
+        self.node(number).start()
 
     def node(self, number: int) -> Node:
         """Return a node of the cluster."""

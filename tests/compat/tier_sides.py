@@ -1,4 +1,4 @@
-"""Two clusters of three brokers with a tier: Firnline's in an S3 server, Apache Kafka's in a directory. WORLD.
+"""Two clusters of three brokers with a tier: Firnline's in an S3 server, Kafka's in a directory. WORLD.
 
 Node 1 is the controller too, and goes on through every scenario; brokers 2 and 3 are stopped, wiped and
 reassigned. A scenario is played on both at the same time, and what both observed has to be the same.
@@ -13,7 +13,6 @@ from firnline.base.ids import Uuid
 from firnline.stores.registry import open_store
 from firnline.tiered.objects.layout import LOG, segment_folder
 from tests.compat.tier_scenario import METADATA_PARTITIONS, Play, Side
-from tests.peers import s3
 from tests.peers.nodes import BROKER, COMBINED, FIRNLINE, KAFKA, QUICK, Cluster
 from tests.peers.servers import Server
 

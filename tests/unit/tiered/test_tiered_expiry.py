@@ -378,6 +378,21 @@ def test_a_deleted_topic_leaves_nothing_in_the_tier() -> None:
     assert node.tier.remover.pending == 0
 
 
+def test_a_deleted_topic_does_not_wait_for_the_next_scan_when_its_node_was_a_record_behind() -> (
+    None
+):
+    """The scan comes every hour; records of the metadata come all the time."""
+    cluster = Cluster()
+    node = tiered(cluster)
+    (partition,) = (number for number, batches in cluster.metadata.items() if batches)
+    cluster.append(partition, bytearray(cluster.metadata[partition][-1]))
+    delete_topic(node)
+    assert cluster.store.objects, "the node knew all: nothing is tried"
+    node.pass_time(5000)
+    assert cluster.store.objects == {}
+    assert node.tier.remover.pending == 0
+
+
 def test_a_tiered_topic_that_was_never_copied_leaves_no_catalog_either() -> None:
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
