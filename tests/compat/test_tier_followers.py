@@ -49,8 +49,11 @@ def test_s1_s2_and_s6_followers_that_are_empty_or_behind_start_from_the_tier(sid
             for each in (kept, play):
                 each.create([A, B], configs=_KEPT if each is kept else {})
                 each.produce("v0", "v1")
+                # A leader that is replaced while it copies leaves a copy too many.
+                each.expect_remote(*segments(1))
                 each.lead(B)
                 each.produce("v2")
+                each.expect_remote(*segments(2))
                 each.lead(A)
                 each.produce("v3")
             play.stop(B)

@@ -53,6 +53,9 @@ class Sides:
 
 
 def _observed(side: Side, topic: str, scenario: Scenario) -> list[tuple[str, object]]:
+    for node in side.cluster.nodes.values():
+        if not node.is_running:  # another scenario failed
+            node.start()
     with contextlib.closing(Play(side, topic)) as play:
         scenario(play)
         return play.seen
