@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from firnline.base.errors import Code
 from tests.compat.tier_scenario import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -18,7 +19,7 @@ from tests.compat.tier_scenario import (
     Play,
 )
 from tests.compat.tier_sides import Sides, two_sides
-from tests.peers.nodes import Node
+from tests.peers.nodes import KAFKA, Node
 from tests.peers.servers import Server
 
 pytestmark = pytest.mark.peer
@@ -34,7 +35,7 @@ _COPY_OFF = {
 def sides(
     tmp_path_factory: pytest.TempPathFactory, start_store: Callable[[str], Server]
 ) -> Iterator[Sides]:
-    with two_sides(tmp_path_factory.mktemp("sides"), start_store("s3")) as both:
+    with two_sides(tmp_path_factory.mktemp("sides"), start_store("s3"), {3: 2}) as both:
         yield both
 
 
@@ -271,6 +272,30 @@ def test_reassign_replica_shrink_test(sides: Sides) -> None:
             play.consume(0, "v0", "v1", "v2", "v3", partition=partition, from_tier=3)
 
     sides.play("shrunk", scenario)
+
+
+def test_alter_log_dir_test(sides: Sides) -> None:
+    """A follower changes its log directory, then leads. Firnline refuses the move; all else is the same."""
+
+    def scenario(play: Play) -> None:
+        play.create([2, 3])
+        play.produce("v0", "v1", "v2")
+        play.expect_remote((0, 0), (1, 1))
+        play.expect_local_start(2)
+        before, (other,) = play.directory(3)
+        moves = play.side.name == KAFKA
+        assert play.move_to(other, 3) == (Code.NONE if moves else Code.OPERATION_NOT_ATTEMPTED)
+        play.until(
+            "the replica is where it is to be",
+            lambda: play.directory(3)[0] == (other if moves else before),
+        )
+        play.lead(3)
+        play.produce("v3")
+        play.expect_remote((0, 0), (1, 1), (2, 2))
+        play.expect_local_start(3)
+        play.consume(0, "v0", "v1", "v2", "v3", from_tier=3)
+
+    sides.play("log-dir", scenario)
 
 
 def test_list_offsets_test(sides: Sides) -> None:

@@ -14,7 +14,6 @@ Like Kafka's own TieredStorageTestBuilder, whose scenarios these are.
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicIdPartition, Uuid
@@ -40,6 +39,15 @@ from firnline.protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
+)
+from firnline.protocol.messages.k34_alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from firnline.protocol.messages.k35_describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
 )
 from firnline.protocol.messages.k43_elect_leaders import ElectionTopic, ElectLeadersRequest
 from firnline.protocol.messages.k45_alter_partition_reassignments import (
@@ -481,9 +489,28 @@ class Play:
 
     # ------------------------------------------------------------------------------- brokers
 
-    def folder(self, node: int, partition: int = 0) -> Path:
-        """Return the directory of a replica."""
-        return self.node(node).data / f"{self.topic}-{partition}"
+    def directory(self, node: int, partition: int = 0) -> tuple[str, list[str]]:
+        """Return the log directory of a replica, once it does not move, and the broker's other ones."""
+
+        def holders() -> list[tuple[bool, str]]:
+            topics = [DescribableLogDirTopic(topic=self.topic, partitions=[partition])]
+            answer = self.connection(node).ask(DescribeLogDirsRequest(topics=topics), version=2)
+            rows = [
+                (any(t.partitions for t in result.topics), result.log_dir)
+                for result in answer.results
+            ]
+            return rows if sum(is_held for is_held, _ in rows) == 1 else []
+
+        found = self.until("a replica is in one directory", holders)
+        (mine,) = (path for is_held, path in found if is_held)
+        return mine, [path for is_held, path in found if not is_held]
+
+    def move_to(self, path: str, node: int, partition: int = 0) -> int:
+        """Ask a broker to move its replica to another log directory; return the error code."""
+        topics = [AlterReplicaLogDirTopic(name=self.topic, partitions=[partition])]
+        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=topics)])
+        answer = self.connection(node).ask(request, version=2)
+        return int(answer.results[0].partitions[0].error_code)
 
     def bounce(self, *nodes: int, while_down: Callable[[Node], object] = lambda node: None) -> None:
         """Stop brokers, let something happen to each, and start them again."""

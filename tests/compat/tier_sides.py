@@ -5,7 +5,7 @@ reassigned. A scenario is played on both at the same time, and what both observe
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -62,12 +62,20 @@ def _observed(side: Side, topic: str, scenario: Scenario) -> list[tuple[str, obj
 
 
 @contextlib.contextmanager
-def two_sides(base: Path, server: Server) -> Iterator[Sides]:
-    """Start both clusters; ours has its tier in the server of an object store."""
+def two_sides(base: Path, server: Server, directories: Mapping[int, int] = {}) -> Iterator[Sides]:
+    """Start both clusters; ours has its tier in the server of an object store.
+
+    directories  how many log directories a node has, where it is not one
+    """
     members = [COMBINED, BROKER, BROKER]
     ours = Cluster(base / "ours", [(FIRNLINE, m) for m in members], _settings_of_ours(server))
     tier = base / "kafka-tier"
     theirs = Cluster(base / "kafka", [(KAFKA, m) for m in members], _settings_of_kafka(tier))
+    for cluster in (ours, theirs):
+        for number, count in directories.items():
+            node = cluster[number]
+            others = (node.base / f"data-{each}" for each in range(1, count))
+            node.settings["log.dirs"] = ",".join(map(str, (node.data, *others)))
     store = open_store(server.uri, server.settings)
 
     def in_store(_: str, topic_id: Uuid, partition: int) -> list[int]:

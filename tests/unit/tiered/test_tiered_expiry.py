@@ -383,7 +383,7 @@ def test_a_deleted_topic_does_not_wait_for_the_next_scan_when_its_node_was_a_rec
 ):
     """The scan comes every hour; records of the metadata come all the time."""
     cluster = Cluster()
-    node = tiered(cluster)
+    node = tiered(cluster, remover_interval_ms=3_600_000)
     node.pass_time(120_000)  # past the first scan, which is soon
     (partition,) = (number for number, batches in cluster.metadata.items() if batches)
     cluster.append(partition, bytearray(cluster.metadata[partition][-1]))
