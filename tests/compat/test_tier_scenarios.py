@@ -18,8 +18,9 @@ from tests.compat.tier_scenario import (
     LATEST_TIERED,
     Play,
 )
-from tests.compat.tier_sides import Sides, two_sides
-from tests.peers.nodes import KAFKA, Node
+from tests.compat.tier_sides import Sides, kafka_broker, two_sides
+from tests.compat.tier_transactions import Transactions, read_committed
+from tests.peers.nodes import FIRNLINE, KAFKA, Node
 from tests.peers.servers import Server
 
 pytestmark = pytest.mark.peer
@@ -296,6 +297,40 @@ def test_alter_log_dir_test(sides: Sides) -> None:
         play.consume(0, "v0", "v1", "v2", "v3", from_tier=3)
 
     sides.play("log-dir", scenario)
+
+
+def test_offload_and_txn_consume_from_leader_test(sides: Sides) -> None:
+    """Consumers of committed records read transactions from the tier. Firnline coordinates none: a broker of
+    Kafka's writes them, and Firnline's replica takes over, copies and serves them.
+    """
+
+    def scenario(play: Play) -> None:
+        with contextlib.ExitStack() as stack:
+            writer = 3
+            if play.side.name == FIRNLINE:
+                writer = stack.enter_context(kafka_broker(play.cluster))
+            play.create([writer], is_tiered=False)
+            producers = Transactions(play)
+            for number in range(3):
+                producers.produce(7001, f"undone-{number}")
+                producers.produce(7002, f"done-{number}")
+                producers.produce(7001, f"undone-{number}-2")
+                producers.end(7001, is_commit=False)
+                play.produce(f"plain-{number}")
+                producers.end(7002, is_commit=True)
+            play.reassign(2)
+            play.await_leader(2)
+        end = play.offset(LATEST)[1]
+        play.configure(remote_storage_enable="true", local_retention_ms="1")
+        play.expect_local_start(end)
+        play.produce("tail")
+        wanted = [f"{kind}-{number}" for number in range(3) for kind in ("done", "plain")]
+        for begin in range(end + 1):
+            found = read_committed(play, begin)
+            play.see(f"committed from {begin}", found)
+            assert begin or [value for _, value in found] == [*wanted, "tail"]
+
+    sides.play("transactions", scenario)
 
 
 def test_list_offsets_test(sides: Sides) -> None:

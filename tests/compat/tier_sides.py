@@ -13,7 +13,8 @@ from firnline.base.ids import Uuid
 from firnline.stores.registry import open_store
 from firnline.tiered.objects.layout import LOG, segment_folder
 from tests.compat.tier_scenario import METADATA_PARTITIONS, Play, Side
-from tests.peers.nodes import BROKER, COMBINED, FIRNLINE, KAFKA, QUICK, Cluster
+from tests.peers.nodes import BROKER, COMBINED, FIRNLINE, KAFKA, QUICK, Cluster, KafkaNode
+from tests.peers.ports import free_ports
 from tests.peers.servers import Server
 
 _REMOTE = "org.apache.kafka.server.log.remote"
@@ -91,6 +92,25 @@ def two_sides(base: Path, server: Server, directories: Mapping[int, int] = {}) -
             for each in pool.map(lambda cluster: cluster.__enter__(), (ours, theirs)):
                 stack.callback(each.kill)
         yield Sides([Side(FIRNLINE, ours, in_store), Side(KAFKA, theirs, in_directory)])
+
+
+@contextlib.contextmanager
+def kafka_broker(cluster: Cluster) -> Iterator[int]:
+    """Add a broker of Kafka's without a tier to the cluster; yield its node id."""
+    number = len(cluster.nodes) + 1
+    node = KafkaNode(cluster, number, BROKER)
+    node.port, node.controller_port = free_ports(2)
+    node.settings |= {
+        "remote.log.storage.system.enable": "false",
+        "transaction.partition.verification.enable": "false",
+    }
+    cluster.nodes[number], cluster.advertised_ports[number] = node, node.port
+    try:
+        node.start()
+        yield number
+    finally:
+        node.kill()
+        del cluster.nodes[number]
 
 
 def _base_offset(key: str) -> int:
