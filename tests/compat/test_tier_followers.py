@@ -39,9 +39,11 @@ def segments(count: int) -> list[tuple[int, int]]:
     return [(offset, offset) for offset in range(count)]
 
 
-def test_s1_s2_and_s6_followers_that_are_empty_or_behind_start_from_the_tier(sides: Sides) -> None:
-    """B is behind, with its next records on A's disk (S2.1) or in the tier alone (S2.2); then it has lost its
-    disk (S1). Each time it comes back into the ISR; it leads, serves what only the tier has, and copies (S6).
+def test_s2_and_s6_a_follower_that_is_behind_goes_on_from_the_disk_or_from_the_tier(
+    sides: Sides,
+) -> None:
+    """B is behind, with its next records on A's disk (S2.1) or in the tier alone (S2.2). It comes back into the
+    ISR; it leads, serves what only the tier has, and copies (S6).
     """
 
     def scenario(play: Play) -> None:
@@ -73,23 +75,12 @@ def test_s1_s2_and_s6_followers_that_are_empty_or_behind_start_from_the_tier(sid
             play.seen += kept.seen
         play.expect_local_start(5)
         play.consume(0, "v0", "v1", "v2", "v3", "v4", "v5", from_tier=5)
-        play.lead(A)
         play.produce("v6")
         play.expect_remote(*segments(6))
         play.expect_local_start(6)
-        play.stop(B)
-        play.start(B, is_wiped=True)
-        play.await_replicas(0, [A, B])
-        play.lead(B)
-        play.expect_offset(EARLIEST, 0)
-        play.expect_local_start(6)
+        play.expect_offset(LATEST_TIERED, 5)
         for epoch in range(play.epoch() + 2):
             play.epoch_end(epoch)
-        play.produce("v7")
-        play.expect_remote(*segments(7))
-        play.expect_local_start(7)
-        play.expect_offset(LATEST_TIERED, 6)
-        play.consume(0, "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", from_tier=7)
 
     sides.play("followers", scenario)
 
@@ -164,10 +155,39 @@ def lineage_of_b(play: Play) -> None:
     assert play.epoch_end(old) == (0, old, 1)
 
 
-def test_s5_a_history_that_diverges_inside_the_tier_is_not_read(sides: Sides) -> None:
-    """B led and copied; then A leads again without B's records. B, with a new disk, serves A's history."""
+def test_s1_and_s5_an_empty_follower_starts_from_the_tier_and_in_the_right_history(
+    sides: Sides,
+) -> None:
+    """S5: B led and copied; then A leads again without B's records. B, with a new disk, serves A's history.
+    S1: the same new disk, and a topic of which A was the leader in several epochs.
+    """
 
     def scenario(play: Play) -> None:
+        with contextlib.closing(Play(play.side, f"{play.topic}-s1")) as empty:
+            empty.create([A, B])
+            empty.produce("v0", "v1")
+            empty.expect_remote(*segments(1))
+            empty.lead(B)
+            empty.produce("v2")
+            empty.expect_remote(*segments(2))
+            empty.lead(A)
+            empty.produce("v3", "v4")
+            empty.expect_remote(*segments(4))
+            diverge(play)
+            empty.await_replicas(0, [A, B])
+            empty.lead(B)
+            empty.expect_offset(EARLIEST, 0)
+            empty.expect_local_start(4)
+            for epoch in range(empty.epoch() + 2):
+                empty.epoch_end(epoch)
+            empty.produce("v5")
+            empty.expect_remote(*segments(5))
+            empty.expect_local_start(5)
+            empty.expect_offset(LATEST_TIERED, 4)
+            empty.consume(0, "v0", "v1", "v2", "v3", "v4", "v5", from_tier=5)
+            play.seen += empty.seen
+
+    def diverge(play: Play) -> None:
         play.create([A, B])
         play.produce("v0", "v1")
         first = play.epoch()

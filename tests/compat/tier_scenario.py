@@ -433,7 +433,9 @@ class Play:
             elif isinstance(change, SegmentUpdate):
                 cache.update(change)
         done = (each for each in cache.segments() if each.state == SegmentState.COPY_FINISHED)
-        return sorted((s.base_offset, s.end_offset, tuple(map(tuple, s.epochs))) for s in done)
+        return sorted(
+            (s.base_offset, s.end_offset, tuple((e, start) for e, start in s.epochs)) for s in done
+        )
 
     def expect_remote(self, *segments: tuple[int, int], partition: int = 0) -> None:
         """Wait until just these segments (start, end) are finished, and their objects in the store."""
