@@ -197,7 +197,7 @@ def _tier_status(admin: Admin, report: _Report) -> Status:
     for each in admin.metadata([]).brokers:
         try:
             broker = admin.node(each.node_id, each.host, each.port)
-            found += admin.tier_status_of(broker, None)
+            found += admin.tier_status_of(broker, None).partitions
         except FirnlineError as problem:
             if not (isinstance(problem, KafkaError) and problem.code in _WITHOUT_TIER):
                 report.add("not-asked", f"broker {each.node_id}", str(problem))

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Literal, NamedTuple
 
 from firnline.base.background import Background
 from firnline.base.effects import Effects
@@ -27,6 +28,10 @@ from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import Mark, RemoteLogMetadata, RemoteSegment, RemoteStorage
 
 TaskCallback = Callable[[FirnlineError | None, int], Effects]
+
+# What a leader does for a tiered partition; in the order in which failures matter to the operator.
+Task = Literal["copy", "expiry", "catalog"]
+TASKS: tuple[Task, ...] = ("copy", "expiry", "catalog")
 
 # The intervals at which a leader may hand over because of the same damaged segment, and the number it keeps.
 HAND_OVER_AGAIN_MIN_MS, HAND_OVER_AGAIN_MAX_MS = 10 * MINUTE_MS, 24 * HOUR_MS
@@ -181,6 +186,13 @@ class Services:
         return wait - spread + self.rng.below(2 * spread + 1)
 
 
+class Problem(NamedTuple):
+    """Why a task of a partition fails, and since when it has failed without a success in between."""
+
+    text: str
+    since_ms: int
+
+
 class Hosted:
     """One partition on this node, in one role of one leader epoch."""
 
@@ -191,9 +203,7 @@ class Hosted:
         self.is_leader = is_leader
         self.leader_epoch = leader_epoch
         self.is_over = False
-        self.copy_problem: str | None = None
-        self.expiry_problem: str | None = None
-        self.catalog_problem: str | None = None
+        self._problems: dict[Task, Problem] = {}
         # Segments in the tier that the metadata does not have; above 0 nothing is copied or deleted.
         self.unexplained_segments = 0
         self.metadata_version = 0  # grows with each applied record about the partition
@@ -203,6 +213,20 @@ class Hosted:
         self._served_start = self._served_end = 0
         self._served_by: Epochs = ()
         self._serving: dict[Uuid, tuple[int, int]] = {}
+
+    def note_outcome(self, task: Task, problem: Exception | None, now_ms: int) -> None:
+        """A run of the task has ended; with None it succeeded."""
+        if problem is None:
+            self._problems.pop(task, None)
+            return
+        known = self._problems.get(task)
+        since_ms = now_ms if known is None else known.since_ms
+        self._problems[task] = Problem(str(problem), since_ms)
+
+    @property
+    def problem(self) -> Problem | None:
+        """Why copies fail; else why deletions, or the catalog, do. None if nothing fails."""
+        return next((self._problems[task] for task in TASKS if task in self._problems), None)
 
     @property
     def leads(self) -> bool:

@@ -25,7 +25,7 @@ from firnline.tiered.hosted import Services
 from firnline.tiered.objects.binding import binding_text
 from firnline.tiered.objects.probe import PROBE_KEY, Operation
 from firnline.tiered.objects.storage import CLUSTER_ID, ObjectStorage
-from firnline.tiered.reader import RemoteLogReadResult
+from firnline.tiered.reads.reader import RemoteLogReadResult
 from firnline.tiered.spi import DamagedObject, DeleteState, SegmentState
 from tests.unit.tiered.test_tiered_read import tiered
 from tests.worlds.effects import only

@@ -5,9 +5,9 @@ import struct
 import pytest
 
 from firnline.base.effects import Effects
-from firnline.tiered import index_cache
-from firnline.tiered.indexes import IndexFiles
 from firnline.tiered.objects.index_files import REBUILD_INTERVAL_BYTES, rebuild_indexes
+from firnline.tiered.reads import index_cache
+from firnline.tiered.reads.indexes import IndexFiles
 from tests.unit.tiered.test_tiered_read import log_key, offsets, tiered
 from tests.worlds.tier import TOPIC_ID, TP, Cluster, Node
 

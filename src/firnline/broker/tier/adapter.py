@@ -17,7 +17,7 @@ from firnline.metadata.delta import ClusterDelta
 from firnline.replica.partition import Partition
 from firnline.replica.tier_start import TierState
 from firnline.tiered.objects.aux_state import AuxState
-from firnline.tiered.reader import RemoteLogReadResult, RemoteOffset
+from firnline.tiered.reads.reader import RemoteLogReadResult, RemoteOffset
 from firnline.tiered.remote_log import RemoteLog
 
 _AGAIN_MS = 1_000

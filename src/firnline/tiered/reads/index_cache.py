@@ -15,7 +15,6 @@ from firnline.base.ids import Uuid, uuid_from_text, uuid_text
 from firnline.base.ports import Fs
 from firnline.base.units import MIB
 from firnline.tiered.hosted import Services
-from firnline.tiered.indexes import IndexFiles, SegmentIndexes
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.index_files import (
     INDEX_SUFFIXES,
@@ -23,6 +22,7 @@ from firnline.tiered.objects.index_files import (
     load_indexes,
     write_indexes,
 )
+from firnline.tiered.reads.indexes import IndexFiles, SegmentIndexes
 from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import RemoteSegment, as_error
 
