@@ -18,15 +18,19 @@ SOMETHING_IS_WRONG = 3
 
 def broker_options(function: F) -> F:
     """Add --bootstrap-server and --format."""
-    server = click.option(
+    return broker_server_option(format_option(function))
+
+
+def broker_server_option(function: F) -> F:
+    """Add --bootstrap-server."""
+    return click.option(
         "--bootstrap-server",
         "bootstrap",
         default="127.0.0.1:9092",
         show_default=True,
         metavar="HOST:PORT,...",
         help="Brokers of the cluster; the first that answers is asked.",
-    )
-    return server(format_option(function))
+    )(function)
 
 
 def format_option(function: F) -> F:

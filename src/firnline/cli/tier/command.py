@@ -15,6 +15,7 @@ from firnline.cli.show import (
     size_of,
 )
 from firnline.cli.tier.check import check
+from firnline.cli.tier.metadata import metadata
 from firnline.client.admin import Admin, BrokerTier
 
 # The partitions with the same problem that are named: after an outage there may be thousands.
@@ -125,3 +126,4 @@ def flush(
 
 
 command.add_command(check)
+command.add_command(metadata)
