@@ -15,6 +15,7 @@ from firnline.cli.show import (
     size_of,
 )
 from firnline.cli.tier.check import check
+from firnline.cli.tier.explain import explain
 from firnline.cli.tier.metadata import metadata
 from firnline.client.admin import Admin, BrokerTier
 
@@ -126,4 +127,5 @@ def flush(
 
 
 command.add_command(check)
+command.add_command(explain)
 command.add_command(metadata)
