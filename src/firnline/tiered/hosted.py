@@ -64,10 +64,13 @@ class Counters:
 
 
 class ByteRate:
-    """A limit of bytes per second over sliding windows: call `note`, and ask `is_exceeded`. T48."""
+    """A limit of bytes per second over sliding windows: call `note`, and ask `is_exceeded`. T48.
+
+    bytes_per_second  the limit; it may be changed at any time
+    """
 
     def __init__(self, bytes_per_second: int, windows: int, window_ms: int) -> None:
-        self._limit = bytes_per_second
+        self.bytes_per_second = bytes_per_second
         self._span_ms = windows * window_ms
         self._window_ms = window_ms
         self._moved: deque[tuple[int, int]] = deque()
@@ -86,7 +89,7 @@ class ByteRate:
         """Whether the bytes within the windows exceed the limit."""
         while self._moved and self._moved[0][0] <= now_ms - self._span_ms:
             self._total -= self._moved.popleft()[1]
-        return self._total * 1000 > self._limit * self._span_ms
+        return self._total * 1000 > self.bytes_per_second * self._span_ms
 
 
 def _all_known(_where: TopicIdPartition) -> FirnlineError | None:

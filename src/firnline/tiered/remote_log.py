@@ -193,6 +193,14 @@ class RemoteLog:
         line = f"the tier: aborted {result} upload{plural} unfinished for {UNFINISHED_HOURS} hours"
         return [Note(line=line)]
 
+    def apply_settings(self, settings: TierSettings, now_ms: int) -> Effects:
+        """Use other limits from now on: those that an operator may change at run time."""
+        services = self.services
+        services.settings = settings
+        services.copy_rate.bytes_per_second = settings.copy_bytes_per_second
+        services.fetch_rate.bytes_per_second = settings.fetch_bytes_per_second
+        return services.sliced_tasks.begin(self.indexes.shrink_steps(), now_ms)
+
     def close(self) -> None:
         """Begin no more work; work in progress ends by itself. Whoever made the storage closes it."""
         self.services.circuits.close()
