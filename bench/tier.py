@@ -132,8 +132,8 @@ def await_copied(side: Side, topic: str) -> list[dict[str, Any]]:
     deadline = time.monotonic() + _PATIENCE_S
     with Admin(side.bootstrap) as admin:
         while True:
-            rows = list(admin.tier_status([topic]))
-            if len(rows) and not any(row["waiting_bytes"] for row in rows):
+            rows = [row for broker in admin.tier_status([topic]) for row in broker.partitions]
+            if rows and not any(row["waiting_bytes"] for row in rows):
                 return rows
             if time.monotonic() > deadline:
                 raise SystemExit(f"{topic} is not copied: {rows}")

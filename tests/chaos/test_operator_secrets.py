@@ -113,7 +113,7 @@ def until_refused(admin: Admin) -> str:
     found: list[str] = []
 
     def is_refused() -> bool:
-        rows = admin.tier_status(["kept"])
+        rows = admin.tier_status(["kept"])[0].partitions
         assert SECRETS.search(repr(rows)) is None
         found[:] = [row["problem"] for row in rows if "the store refused" in (row["problem"] or "")]
         return bool(found)

@@ -42,7 +42,7 @@ class Tiered(NamedTuple):
 
     def status(self) -> dict[str, object]:
         with Admin(self.broker.bootstrap) as admin:
-            (row,) = admin.tier_status([TOPIC])
+            (row,) = admin.tier_status([TOPIC])[0].partitions
         return row
 
     def is_logged(self, text: str) -> bool:

@@ -6,17 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from firnline.base.ids import TopicIdPartition, uuid_text
+from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicIdPartition, uuid_text
+from firnline.cli.main import cli
+from firnline.client.admin import Admin
 from firnline.records.build import NewRecord, build_batch
 from firnline.stores.directory import DirectoryStore
+from firnline.testing.plugin import Broker
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.metadata.changes import from_record
 from firnline.tiered.metadata.partitioner import metadata_partition_of
 from firnline.tiered.metadata.records import decode
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import DeleteState, PartitionDelete, RemoteSegment, SegmentState
+from tests.chaos.test_tier_errors import TOPIC, fill
 from tests.peers import kafka
+from tests.peers.nodes import eventually
 from tests.worlds.decoded import all_records
 from tests.worlds.tier import TOPIC_ID, Cluster, Node
 
@@ -52,6 +58,39 @@ def test_kafka_prints_our_remote_log_metadata(tmp_path: Path) -> None:
     for state in ("COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED", "DELETE_PARTITION_MARKED"):
         assert state in printed, state
     assert printed.count("isvalid: true") == len(cluster.metadata[0])
+
+
+def test_we_print_the_metadata_as_kafkas_formatter_does(tmp_path: Path) -> None:
+    """T25. Copies, deletions of segments and of a topic; from the broker and from its files."""
+    formatter = (
+        "org.apache.kafka.server.log.remote.metadata.storage.serialization"
+        ".RemoteLogMetadataSerde$RemoteLogMetadataFormatter"
+    )
+    broker = Broker(tmp_path / "data", tier=tmp_path / "tier")
+    broker.start()
+    try:
+        fill(broker)
+        with Admin(broker.bootstrap) as admin:
+            admin.delete_topic(TOPIC)
+        of_broker = ("tier", "metadata", "--bootstrap-server", broker.bootstrap)
+        eventually(
+            "its deletion is finished",
+            lambda: "DELETE_PARTITION_FINISHED" in CliRunner().invoke(cli, of_broker).stdout,
+        )
+        theirs = kafka.tool(
+            "console-consumer", "--bootstrap-server", broker.bootstrap, "--topic",
+            REMOTE_LOG_METADATA_TOPIC, "--from-beginning", "--timeout-ms", "5000", "--formatter", formatter,
+        )  # fmt: skip
+        ours = CliRunner().invoke(cli, of_broker)
+    finally:
+        assert broker.stop() == 0
+    lines = [line for line in theirs.splitlines() if line.startswith("partition: ")]
+    assert len(lines) >= 20
+    assert (ours.exit_code, sorted(ours.stdout.splitlines())) == (0, sorted(lines))
+    folders = sorted((tmp_path / "data").glob(f"{REMOTE_LOG_METADATA_TOPIC}-*"))
+    stored = [each for each in folders if any(path.stat().st_size for path in each.glob("*.log"))]
+    of_files = CliRunner().invoke(cli, ["tier", "metadata", *map(str, stored)])
+    assert (of_files.exit_code, sorted(of_files.stdout.splitlines())) == (0, sorted(lines))
 
 
 def tier_of(tmp_path: Path) -> tuple[Node, DirectoryStore]:

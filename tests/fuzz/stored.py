@@ -113,7 +113,7 @@ def build(base: Path, *, is_clean: bool = True) -> Intact:
             _fill(line, name, written)
         _commit(line, committed)
         deadline = time.monotonic() + _WAIT_S
-        while admin.tier_status(["tiered"])[0]["local_log_start_offset"] <= 0:
+        while admin.tier_status(["tiered"])[0].partitions[0]["local_log_start_offset"] <= 0:
             assert time.monotonic() < deadline, "nothing went to the tier"
             time.sleep(0.1)
         line.ask(TakeSnapshotRequest(), 0)

@@ -258,7 +258,7 @@ TIER = (
     ),
     Mutant(
         "F14: no read waits for a store that is down",
-        "tiered.reader:_Attempts.again",
+        "tiered.reads.reader:_Attempts.again",
         "KafkaError | WorkTimedOut | StoreUnavailable",
         "KafkaError | WorkTimedOut",
         tests=(_CIRCUIT + "test_a_read_of_a_store_that_is_down_fails_at_once",),

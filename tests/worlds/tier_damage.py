@@ -16,7 +16,6 @@ from firnline.spark.options import Options, parse_options
 from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.scan import plan_scan
 from firnline.tiered.catalog import writer
-from firnline.tiered.index_cache import IndexCache
 from firnline.tiered.objects.layout import (
     LEADER_EPOCHS,
     LOG,
@@ -25,7 +24,8 @@ from firnline.tiered.objects.layout import (
     TIME_INDEX,
     TXN_INDEX,
 )
-from firnline.tiered.reader import RemoteReader
+from firnline.tiered.reads.index_cache import IndexCache
+from firnline.tiered.reads.reader import RemoteReader
 from firnline.tiered.spi import RemoteSegment
 from tests.tier_damage import CUT, EMPTY, FLIP, KINDS, ZEROS, damaged
 from tests.worlds.tier import WHERE, Cluster, Node

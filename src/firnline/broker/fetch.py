@@ -49,7 +49,7 @@ from firnline.replica.waiters import FetchWaiter, FetchWaiters, LargeWaiters
 if TYPE_CHECKING:
     # A node without a tier does not load it.
     from firnline.broker.tier.remote_read import RemoteRead, RemoteReadCallback, StopRemoteRead
-    from firnline.tiered.reader import RemoteLogReadResult
+    from firnline.tiered.reads.reader import RemoteLogReadResult
 
 # Partitions read without letting others run: a millisecond and a half.
 PARTITIONS_PER_SLICE = 200

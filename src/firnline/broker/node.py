@@ -35,7 +35,7 @@ from firnline.coordinator.groups import GroupCoordinator
 from firnline.coordinator.producer_ids import ProducerIds
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.features import SUPPORTED
-from firnline.metadata.image import ClusterImage, FeatureRange
+from firnline.metadata.image import ClusterImage, FeatureRange, ResourceType
 from firnline.metadata.quorum import R, WriteCallback
 from firnline.metadata.result import ControllerResult
 from firnline.replica.compacting import Compacting
@@ -81,6 +81,7 @@ class Parts:
     producing: Producing
     fetching: Fetching
     listing_offsets: ListingOffsets
+    present_config: Callable[[], BrokerConfig]  # with the dynamic configs of this broker
     groups: GroupCoordinator
     producer_ids: ProducerIds
     internal_topics: InternalTopics
@@ -215,7 +216,7 @@ class BrokerNode:
             return self.groups.start(at_ms) + replication.when_repaired(then, at_ms)
 
         replication = self.parts.replication
-        effects = replication.start(now_ms)
+        effects = replication.start(now_ms) + self._apply_dynamic_configs(now_ms)
         effects += hosting.take(image, now_ms)
         effects += hosting.when_settled(all_are_open, now_ms)
         return effects + hosting.when_ready(taken, now_ms, at_most_ms=_START_WAIT_MS)
@@ -335,6 +336,8 @@ class BrokerNode:
             # The complete image is applied after the registration (rel-R4).
             return self.lifecycle.on_metadata(now_ms)
         effects = self.parts.hosting.apply(delta, image, now_ms)
+        if any(each.resource_type == ResourceType.BROKER for each in delta.configs):
+            effects += self._apply_dynamic_configs(now_ms)
         if delta.brokers:
             effects += self.lifecycle.on_metadata(now_ms)
         if delta.deleted_topics:
@@ -344,6 +347,14 @@ class BrokerNode:
                 then = partial(self.parts.tier_adapter.on_topics, delta)
                 effects += self.parts.hosting.when_applied(then, now_ms)
         return effects
+
+    def _apply_dynamic_configs(self, now_ms: int) -> Effects:
+        """Use the dynamic configs of this broker that concern no log: hosting looks up those that do."""
+        config = self.parts.present_config()
+        self.fetching.remote_max_wait_ms = config.remote_fetch_max_wait_ms
+        self.listing_offsets.timeout_ms = config.remote_list_offsets_request_timeout_ms
+        adapter = self.parts.tier_adapter
+        return [] if adapter is None else adapter.on_config(config, now_ms)
 
     def perform(self, effect: Effect, now_ms: int) -> Effects:
         """Carry out an effect for another part of this node."""

@@ -229,6 +229,7 @@ def _parts(config: BrokerConfig, fs: Fs, rng: Rng, given: _Given, node: BrokerNo
         producing=Producing(failures.partition_failed, partial(_is_for_brokers, config, quorum)),
         fetching=_fetching(config, rng, hosted, quorum, tier, replication),
         listing_offsets=_listing_offsets(config, hosted, tier),
+        present_config=lambda: _present(config, quorum.image),
         groups=groups,
         producer_ids=_producer_ids(config, port, lifecycle),
         internal_topics=_internal_topics(config, quorum, tier, port, hosting),

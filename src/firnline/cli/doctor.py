@@ -1,8 +1,8 @@
 """`firnline doctor`: look for old damage in places that nobody looks at every day. WORLD.
 
-Changes nothing. On brokers: do the replicas of a partition hold the same batches? In the tier: does each
-catalog match the objects in the store, and does the log begin where the tier does? In directories: stray
-partitions, and replicas that differ. Source: rel-R9, spec T10, T62.
+Changes nothing unless it is asked to. On brokers: do the replicas of a partition hold the same batches? In
+the tier: does each catalog match the objects in the store, and does the log begin where the tier does? In
+directories: stray partitions, and replicas that differ. Source: rel-R9, spec T10, T62.
 """
 
 import sys
@@ -16,6 +16,7 @@ import click
 
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid, uuid_text
+from firnline.cli.leftovers import leftovers
 from firnline.cli.show import as_json, format_option, rows
 from firnline.client.admin import EARLIEST_LOCAL, LATEST, Admin
 from firnline.client.replica_diff import BatchSummary, Replica, batch_summaries, first_difference
@@ -89,6 +90,7 @@ _REMEDIES = {
     "tier-metadata-unreadable": "run a release that can read it, or give it up as docs/OPERATIONS.md says;"
     " if a copy is damaged, let another replica lead it; nothing of the partition is copied or deleted"
     " until then",
+    "left-by-tier": "stop the broker, and run this with --clean; or turn the tier on again, which uses it",
     "object-missing": "restore the object from a copy of the tier; without it its records are lost",
 }
 
@@ -104,6 +106,13 @@ _REMEDIES = {
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Check this log directory of a stopped broker; given several, compare the replicas.",
 )  # fmt: skip
+@click.option(
+    "--config", "properties", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Check the directories of this server.properties for what a tier that is off has left there.",
+)  # fmt: skip
+@click.option(
+    "--clean", is_flag=True, help="Remove what --config finds, while the broker is stopped."
+)
 @click.option("--topic", "topics", multiple=True, help="Only these topics.")
 @click.option(
     "--newest", type=click.IntRange(0), default=_NEWEST, show_default=True,
@@ -114,18 +123,23 @@ def command(
     bootstrap: str | None,
     tier: str | None,
     directories: tuple[Path, ...],
+    properties: Path | None,
+    clean: bool,
     topics: tuple[str, ...],
     newest: int,
     style: str,
 ) -> None:
     """Look for old damage: replicas that differ, stray partitions, catalogs that miss segments.
 
-    Changes nothing. For scripts: the exit code is 0 when nothing was found, 3 when something was, and 1 when
-    no broker answered. Replicas of compacted topics are compacted independently, and not compared.
+    Changes nothing without --clean. For scripts: the exit code is 0 when nothing was found, or all of it was
+    removed; 3 when something was found; and 1 when no broker answered. Replicas of compacted topics are
+    compacted independently, and not compared.
     """
     report = _Report()
     starts: dict[tuple[str, int], Starts] = {}
-    if bootstrap is None and tier is None and not directories:
+    if clean and properties is None:
+        raise click.UsageError("--clean removes what --config finds: name the server.properties")
+    if bootstrap is None and tier is None and properties is None and not directories:
         bootstrap = "127.0.0.1:9092"
     if bootstrap is not None:
         with Admin(bootstrap) as admin:
@@ -137,6 +151,8 @@ def command(
         _look_at_tier(_store(tier), topics, starts, report)
     if directories:
         _look_at_directories(directories, topics, report)
+    if properties is not None:
+        _look_for_leftovers(properties, report, clean=clean)
     if style == "json":
         looked = dict(sorted(report.looked.items()))
         as_json({"looked_at": looked, "findings": [each._asdict() for each in report.findings]})
@@ -197,7 +213,7 @@ def _tier_status(admin: Admin, report: _Report) -> Status:
     for each in admin.metadata([]).brokers:
         try:
             broker = admin.node(each.node_id, each.host, each.port)
-            found += admin.tier_status_of(broker, None)
+            found += admin.tier_status_of(broker, None).partitions
         except FirnlineError as problem:
             if not (isinstance(problem, KafkaError) and problem.code in _WITHOUT_TIER):
                 report.add("not-asked", f"broker {each.node_id}", str(problem))
@@ -389,6 +405,15 @@ class _Copy(NamedTuple):
     begin: int
     end: int
     is_compacted: bool
+
+
+def _look_for_leftovers(properties: Path, report: _Report, *, clean: bool) -> None:
+    for found in leftovers(properties, is_to_be_removed=clean):
+        report.looked["caches of a tier that is off"] += 1
+        if found.is_removed:
+            click.echo(f"{found.path}: {found.what}", err=True)
+        else:
+            report.add("left-by-tier", str(found.path), found.what)
 
 
 def _look_at_directories(

@@ -6,7 +6,14 @@ from typing import Any
 
 import click
 
-from firnline.cli.show import SOMETHING_IS_WRONG, as_json, facts, format_option, rows
+from firnline.cli.show import (
+    SOMETHING_IS_WRONG,
+    as_json,
+    duration_of,
+    facts,
+    format_option,
+    rows,
+)
 from firnline.client.quorum import QuorumInfo, ReplicaRow, describe_quorum
 from firnline.client.snapshots import (
     NodeSnapshots,
@@ -193,7 +200,7 @@ def _of_snapshot(one: Any, now_ms: int) -> dict[str, Any]:
     return {
         "snapshot": f"{one.end_offset}-{one.epoch}",
         "size": _megabytes(one.size_bytes),
-        "age": _age(now_ms - one.last_contained_ms),
+        "age": duration_of(now_ms - one.last_contained_ms),
     }
 
 
@@ -226,14 +233,6 @@ def _doings(found: Any) -> list[str]:
 
 def _megabytes(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:.3f} MB"
-
-
-def _age(age_ms: int) -> str:
-    age_s = max(0, age_ms) // 1000
-    for unit, seconds in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if age_s >= 2 * seconds:
-            return f"{age_s // seconds} {unit}"
-    return f"{age_s} s"
 
 
 def _for_programs(node: NodeSnapshots) -> dict[str, Any]:

@@ -18,15 +18,19 @@ SOMETHING_IS_WRONG = 3
 
 def broker_options(function: F) -> F:
     """Add --bootstrap-server and --format."""
-    server = click.option(
+    return broker_server_option(format_option(function))
+
+
+def broker_server_option(function: F) -> F:
+    """Add --bootstrap-server."""
+    return click.option(
         "--bootstrap-server",
         "bootstrap",
         default="127.0.0.1:9092",
         show_default=True,
         metavar="HOST:PORT,...",
         help="Brokers of the cluster; the first that answers is asked.",
-    )
-    return server(format_option(function))
+    )(function)
 
 
 def format_option(function: F) -> F:
@@ -70,7 +74,26 @@ def rows(content: Sequence[Mapping[str, Any]], style: str, *, empty: str) -> Non
 
 def size_of(size_bytes: int, count: int) -> str:
     """Return the number of some files and their total size, for people: 3.0 MB in 3."""
-    return f"{size_bytes / 1e6:.1f} MB in {count}" if count else "-"
+    return f"{bytes_of(size_bytes)} in {count}" if count else "-"
+
+
+def bytes_of(size_bytes: int) -> str:
+    """Return a size for people, in the unit that leaves one to three digits before the point: 3.4 kB."""
+    size, unit = float(size_bytes), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 999.95:
+            break
+        size, unit = size / 1000, larger
+    return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def duration_of(duration_ms: int) -> str:
+    """Return a duration for people, in the largest unit of which it has two: 3 min."""
+    seconds = max(0, duration_ms) // 1000
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
 
 
 def as_json(content: Any) -> None:

@@ -70,6 +70,27 @@ class PartitionRow(NamedTuple):
     log_end_offset: int
 
 
+class OpenCircuit(NamedTuple):
+    """An operation that a broker does not ask its store for until a probe succeeds (decision 0037)."""
+
+    operation: str
+    open_ms: int
+    problem: str
+
+
+class BrokerTier(NamedTuple):
+    """What one broker says of its tier.
+
+    partitions  a row for each tiered partition that it leads
+    problem     what fails for all of them, or why the broker did not answer; None if nothing fails
+    """
+
+    address: str
+    partitions: list[dict[str, Any]]
+    problem: str | None
+    circuits: list[OpenCircuit]
+
+
 class Admin:
     """A cluster behind some bootstrap addresses. Connects to other nodes where a request needs it.
 
@@ -316,15 +337,18 @@ class Admin:
 
     # ------------------------------------------------------------------------------- tiers
 
-    def tier_status(self, topics: Sequence[str] | None) -> list[dict[str, Any]]:
-        """Return one row per partition that has a leader, by topic and partition."""
-        rows = [row for broker in self.brokers() for row in self.tier_status_of(broker, topics)]
-        return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
+    def tier_status(self, topics: Sequence[str] | None) -> list[BrokerTier]:
+        """Return what each broker answers about the tiered partitions that it leads, or why it does not."""
+        found = []
+        for broker in self.brokers():
+            try:
+                found.append(self.tier_status_of(broker, topics))
+            except Unreachable as problem:
+                found.append(BrokerTier(broker.address, [], f"did not answer: {problem}", []))
+        return found
 
-    def tier_status_of(
-        self, broker: Connection, topics: Sequence[str] | None
-    ) -> list[dict[str, Any]]:
-        """Return one row per partition that this broker leads.
+    def tier_status_of(self, broker: Connection, topics: Sequence[str] | None) -> BrokerTier:
+        """Return what one broker answers about the tiered partitions that it leads.
 
         KafkaError INVALID_CONFIG from a broker without a tier, UNSUPPORTED_VERSION from one that is not
         Firnline.
@@ -340,7 +364,8 @@ class Admin:
                 facts.pop("error_code")
                 named = {"topic": topic.name, "topic_id": uuid_text(topic.topic_id)}
                 rows.append(named | facts)
-        return rows
+        circuits = [OpenCircuit(c.operation, c.open_ms, c.problem) for c in answer.circuits]
+        return BrokerTier(broker.address, rows, answer.problem, circuits)
 
     def tier_flush(
         self, topic: str, partitions: Sequence[int], *, timeout_s: float

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from firnline.base.ids import Uuid
+from firnline.base.ports import Buffer
 from firnline.client.connection import Connection
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
-from firnline.records.batch import headers
+from firnline.records.batch import BatchHeader, headers
 
 _FETCH_BYTES = 1 << 20
 # The oldest version with topic ids; all our brokers and Kafka 4 support it.
@@ -38,8 +39,11 @@ class Difference(NamedTuple):
 
 def batch_summaries(data: bytes | memoryview) -> Iterator[BatchSummary]:
     """Iterate over the complete batches of some bytes of a log. Raises KafkaError CORRUPT_MESSAGE."""
-    for found in headers(data):
-        yield BatchSummary(found.base_offset, found.last_offset, found.leader_epoch, found.crc)
+    return map(_summary, headers(data))
+
+
+def _summary(found: BatchHeader) -> BatchSummary:
+    return BatchSummary(found.base_offset, found.last_offset, found.leader_epoch, found.crc)
 
 
 def first_difference(
@@ -75,12 +79,18 @@ class Replica:
 
     def batch_summaries(self, begin: int, end: int) -> Iterator[BatchSummary]:
         """Iterate over its batches from the one with `begin` to the one before `end`."""
+        for _, header in self.batches(begin, end):
+            yield _summary(header)
+
+    def batches(self, begin: int, end: int) -> Iterator[tuple[Buffer, BatchHeader]]:
+        """As `batch_summaries`, the bytes that hold each batch, and its header."""
         at = begin
         while at < end:
             last = at - 1
-            for batch in batch_summaries(self._fetch(at, _FETCH_BYTES).records or b""):
-                last = max(last, batch.last_offset)
-                yield batch
+            data = self._fetch(at, _FETCH_BYTES).records or b""
+            for header in headers(data):
+                last = max(last, header.last_offset)
+                yield data, header
             if last < at:
                 return
             at = last + 1

@@ -49,9 +49,18 @@ _COARSER = {
 }
 
 
-# Kafka changes these while it runs, sockets and providers with them; this release does not.
+# Kafka changes these while it runs: sockets, providers, and the sizes of its pools; this release does not.
 AT_START = frozenset(
-    {"advertised.listeners", "config.providers", "listener.security.protocol.map", "listeners"}
+    {
+        "advertised.listeners",
+        "config.providers",
+        "listener.security.protocol.map",
+        "listeners",
+        "remote.log.manager.copier.thread.pool.size",
+        "remote.log.manager.expiration.thread.pool.size",
+        "remote.log.manager.follower.thread.pool.size",
+        "remote.log.reader.threads",
+    }
 )
 # Kafka's default is null, so our default is its effective value.
 _NULL = ("log.dirs",)

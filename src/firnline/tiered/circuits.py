@@ -75,6 +75,14 @@ class StoreUnavailable(RemoteStorageError):
     """The store has failed before, and was not asked again: a retry succeeds once a probe has succeeded."""
 
 
+class OpenCircuit(NamedTuple):
+    """A circuit that is open: since when, and the error of the last attempt."""
+
+    operation: Operation
+    opened_ms: int
+    problem: str
+
+
 class Permit(NamedTuple):
     """An operation may begin. It is void once one of the circuits that it counts for opens.
 
@@ -128,7 +136,6 @@ class _Circuit:
         return StoreUnavailable(
             "the store of the tier fails, and is not used until it answers",
             operation=self.operation,
-            since_ms=self.opened_ms,
             problem=self.problem,
         )
 
@@ -160,6 +167,14 @@ class StoreCircuits:
         self._is_probing = False
         self._failed_probes = 0
         self._is_over = False
+
+    def problems(self) -> list[OpenCircuit]:
+        """Return the circuits that are open."""
+        return [
+            OpenCircuit(c.operation, c.opened_ms, c.problem)
+            for c in self._circuits.values()
+            if c.opened_ms is not None
+        ]
 
     def open_ms(self, now_ms: int) -> dict[str, int | None]:
         """Return how long each circuit has been open; None for one that is closed."""

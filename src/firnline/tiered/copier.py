@@ -108,7 +108,8 @@ class Copier:
         if not self._catalog.explains_all() and self._catalog.is_begun:
             return self._catalog.compare(self._catalog_begun, now_ms)
         if services.catalog is None:
-            hosted.unexplained_segments, hosted.catalog_problem = 0, None
+            hosted.unexplained_segments = 0
+            hosted.note_outcome("catalog", None, now_ms)
         if not self._catalog.is_begun:
             return self._catalog.request(self._catalog_begun, now_ms)
         return self._next(now_ms)
@@ -121,7 +122,7 @@ class Copier:
         assert done is not None
         # Withheld metadata is checked again when it is reported: it may have been solved before the next run.
         is_reported = error is None or isinstance(error, HistoryUnknown)
-        self._hosted.copy_problem = None if is_reported else str(error)
+        self._hosted.note_outcome("copy", None if is_reported else error, now_ms)
         return done(error, now_ms)
 
     def _adopt_log_start(self, now_ms: int) -> Effects:

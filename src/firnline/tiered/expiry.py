@@ -494,7 +494,7 @@ class Expiry:
         assert done is not None
         # Withheld metadata is checked again when it is reported: it may have been solved before the next run.
         is_reported = error is None or isinstance(error, HistoryUnknown)
-        self._hosted.expiry_problem = None if is_reported else str(error)
+        self._hosted.note_outcome("expiry", None if is_reported else error, now_ms)
         return done(error, now_ms)
 
 

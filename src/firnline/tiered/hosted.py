@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Literal, NamedTuple
 
 from firnline.base.background import Background
 from firnline.base.effects import Effects
@@ -27,6 +28,10 @@ from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import Mark, RemoteLogMetadata, RemoteSegment, RemoteStorage
 
 TaskCallback = Callable[[FirnlineError | None, int], Effects]
+
+# What a leader does for a tiered partition; in the order in which failures matter to the operator.
+Task = Literal["copy", "expiry", "catalog"]
+TASKS: tuple[Task, ...] = ("copy", "expiry", "catalog")
 
 # The intervals at which a leader may hand over because of the same damaged segment, and the number it keeps.
 HAND_OVER_AGAIN_MIN_MS, HAND_OVER_AGAIN_MAX_MS = 10 * MINUTE_MS, 24 * HOUR_MS
@@ -59,10 +64,13 @@ class Counters:
 
 
 class ByteRate:
-    """A limit of bytes per second over sliding windows: call `note`, and ask `is_exceeded`. T48."""
+    """A limit of bytes per second over sliding windows: call `note`, and ask `is_exceeded`. T48.
+
+    bytes_per_second  the limit; it may be changed at any time
+    """
 
     def __init__(self, bytes_per_second: int, windows: int, window_ms: int) -> None:
-        self._limit = bytes_per_second
+        self.bytes_per_second = bytes_per_second
         self._span_ms = windows * window_ms
         self._window_ms = window_ms
         self._moved: deque[tuple[int, int]] = deque()
@@ -81,7 +89,7 @@ class ByteRate:
         """Whether the bytes within the windows exceed the limit."""
         while self._moved and self._moved[0][0] <= now_ms - self._span_ms:
             self._total -= self._moved.popleft()[1]
-        return self._total * 1000 > self._limit * self._span_ms
+        return self._total * 1000 > self.bytes_per_second * self._span_ms
 
 
 def _all_known(_where: TopicIdPartition) -> FirnlineError | None:
@@ -181,6 +189,13 @@ class Services:
         return wait - spread + self.rng.below(2 * spread + 1)
 
 
+class Problem(NamedTuple):
+    """Why a task of a partition fails, and since when it has failed without a success in between."""
+
+    text: str
+    since_ms: int
+
+
 class Hosted:
     """One partition on this node, in one role of one leader epoch."""
 
@@ -191,9 +206,7 @@ class Hosted:
         self.is_leader = is_leader
         self.leader_epoch = leader_epoch
         self.is_over = False
-        self.copy_problem: str | None = None
-        self.expiry_problem: str | None = None
-        self.catalog_problem: str | None = None
+        self._problems: dict[Task, Problem] = {}
         # Segments in the tier that the metadata does not have; above 0 nothing is copied or deleted.
         self.unexplained_segments = 0
         self.metadata_version = 0  # grows with each applied record about the partition
@@ -203,6 +216,20 @@ class Hosted:
         self._served_start = self._served_end = 0
         self._served_by: Epochs = ()
         self._serving: dict[Uuid, tuple[int, int]] = {}
+
+    def note_outcome(self, task: Task, problem: Exception | None, now_ms: int) -> None:
+        """A run of the task has ended; with None it succeeded."""
+        if problem is None:
+            self._problems.pop(task, None)
+            return
+        known = self._problems.get(task)
+        since_ms = now_ms if known is None else known.since_ms
+        self._problems[task] = Problem(str(problem), since_ms)
+
+    @property
+    def problem(self) -> Problem | None:
+        """Why copies fail; else why deletions, or the catalog, do. None if nothing fails."""
+        return next((self._problems[task] for task in TASKS if task in self._problems), None)
 
     @property
     def leads(self) -> bool:

@@ -5,7 +5,7 @@ replaced with each leader epoch; each task has a timer of its own. It does nothi
 tiered (T4). Source: KIP-405 'RemoteLogManager'; spec 3.3, T8-T11, T49.
 """
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -15,20 +15,21 @@ from firnline.base.ids import TopicIdPartition, TopicPartition, Uuid
 from firnline.base.ports import Fs, Rng
 from firnline.base.units import HOUR_MS, SECOND_MS
 from firnline.log.log import Log
+from firnline.log.segments import ClosedSegment
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.keeper import CatalogKeeper
 from firnline.tiered.copier import Copier, task_key
 from firnline.tiered.expiry import Expiry
 from firnline.tiered.hosted import Hosted, Services
-from firnline.tiered.index_cache import IndexCache
-from firnline.tiered.lineage import ranges
 from firnline.tiered.metadata.log import MetadataTopicReader, TopicMetadataLog
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.objects.unfinished import UNFINISHED_HOURS, abort_unfinished
-from firnline.tiered.reader import Built, Read, RemoteReader, TimestampCallback
+from firnline.tiered.reads.index_cache import IndexCache
+from firnline.tiered.reads.reader import Built, Read, RemoteReader, TimestampCallback
 from firnline.tiered.remover import Remover
 from firnline.tiered.settings import TierSettings, store_timeout_ms
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
+from firnline.tiered.status import StatusRow, status_rows
 from firnline.tiered.unconfirmed_copies import UnconfirmedCopies
 
 # The interval of polls of the metadata topic without any notification.
@@ -36,37 +37,8 @@ POLL_MS = SECOND_MS
 FLUSH_WAIT_MS = 60 * SECOND_MS
 NEWS_WAIT_MS = 10 * SECOND_MS
 UNFINISHED_INTERVAL_MS = 24 * HOUR_MS
-# The segments that one slice of the status covers; a row costs as much as this many segments.
-SEGMENTS_PER_SLICE, ROW_SEGMENTS = 500, 10
 
 Flushed = Callable[[dict[int, FirnlineError | None], int], Effects]
-
-
-class StatusRow(NamedTuple):
-    """The local and remote offsets of one partition; starts inclusive, ends exclusive.
-
-    Remote only: [log_start, local_start); both: [local_start, remote_end); local only: [remote_end, log_end).
-    `holes` are remote offsets that no segment of the lineage serves; `unexplained` counts segments in the
-    tier that the metadata does not have.
-    """
-
-    topic: str
-    topic_id: Uuid
-    partition: int
-    is_leader: bool
-    log_start_offset: int
-    local_start_offset: int
-    remote_end_offset: int
-    log_end_offset: int
-    remote_segments: int
-    remote_bytes: int
-    unfinished_segments: int
-    copy_lag_segments: int
-    copy_lag_bytes: int
-    is_ready: bool
-    unexplained_segments: int
-    holes: tuple[tuple[int, int], ...]
-    problem: str | None
 
 
 class _NewsWaiter(NamedTuple):
@@ -220,6 +192,14 @@ class RemoteLog:
         plural = "" if result == 1 else "s"
         line = f"the tier: aborted {result} upload{plural} unfinished for {UNFINISHED_HOURS} hours"
         return [Note(line=line)]
+
+    def apply_settings(self, settings: TierSettings, now_ms: int) -> Effects:
+        """Use other limits from now on: those that an operator may change at run time."""
+        services = self.services
+        services.settings = settings
+        services.copy_rate.bytes_per_second = settings.copy_bytes_per_second
+        services.fetch_rate.bytes_per_second = settings.fetch_bytes_per_second
+        return services.sliced_tasks.begin(self.indexes.shrink_steps(), now_ms)
 
     def close(self) -> None:
         """Begin no more work; work in progress ends by itself. Whoever made the storage closes it."""
@@ -540,77 +520,22 @@ class RemoteLog:
 
     def status_steps(self, topic_id: Uuid | None = None) -> Generator[None, None, list[StatusRow]]:
         """As `status`, in slices."""
-        rows: list[StatusRow] = []
-        seen = 0
+        return status_rows(self.services, self._present(topic_id))
+
+    def _present(self, topic_id: Uuid | None) -> Iterator[tuple[Hosted, Iterator[ClosedSegment]]]:
+        """Iterate over the partitions, each with what it has to copy. Some may leave the node meanwhile."""
         for where in list(self._tasks if topic_id is None else self._by_topic.get(topic_id, {})):
-            tasks = self._tasks.get(where)  # it may have left the node meanwhile
-            if tasks is None:
-                continue
-            row = yield from self._row_steps(tasks)
-            rows.append(row)
-            seen += ROW_SEGMENTS + row.remote_segments + row.unfinished_segments
-            if seen >= SEGMENTS_PER_SLICE:
-                seen = 0
-                yield
-        return sorted(rows, key=lambda row: (row.topic, row.partition))
+            tasks = self._tasks.get(where)
+            if tasks is not None:
+                yield tasks.hosted, self._waiting(tasks)
 
-    def _row_steps(self, tasks: _Tasks) -> Generator[None, None, StatusRow]:
-        hosted, log, metadata = tasks.hosted, tasks.hosted.log, self.services.metadata
-        found = metadata.segments(hosted.where)
-        segments = [] if isinstance(found, KafkaError) else found
-        known = metadata.finished(hosted.where)
-        finished = [] if isinstance(known, KafkaError) else known
-        covered = hosted.covered_offset(metadata)
-        end = covered + 1 if isinstance(covered, int) else 0
-        lag_segments = lag_bytes = 0
-        for local in tasks.copier.candidates(end - 1) if hosted.leads and hosted.may_copy else ():
-            lag_segments, lag_bytes = lag_segments + 1, lag_bytes + local.size_bytes
-            if lag_segments % SEGMENTS_PER_SLICE == 0:
-                yield
-        history, local_start = log.epochs.entries(), log.local_log_start_offset
-        start, served = log.log_start_offset, list[tuple[int, int]]()
-        for _, first, after in ranges(
-            finished, history, start_offset=start, end_offset=local_start
-        ):
-            served.append((first, after))
-            if len(served) % SEGMENTS_PER_SLICE == 0:
-                yield
-        withheld = self.services.withheld(hosted.where)
-        said = None if withheld is None else str(withheld)
-        problems = (said, hosted.copy_problem, hosted.expiry_problem, hosted.catalog_problem)
-        return StatusRow(
-            topic=hosted.topic,
-            topic_id=hosted.where.topic_id,
-            partition=hosted.where.partition,
-            is_leader=hosted.is_leader,
-            log_start_offset=start,
-            local_start_offset=local_start,
-            remote_end_offset=end,
-            log_end_offset=log.log_end_offset,
-            remote_segments=len(finished),
-            remote_bytes=sum(s.size_bytes for s in finished),
-            unfinished_segments=len(segments) - len(finished),
-            copy_lag_segments=lag_segments,
-            copy_lag_bytes=lag_bytes,
-            is_ready=metadata.is_ready(hosted.where),
-            unexplained_segments=hosted.unexplained_segments,
-            holes=_holes(served, start, local_start),
-            problem=next((p for p in problems if p is not None), None),
-        )
-
-
-def _holes(
-    ranges: Sequence[tuple[int, int]], start_offset: int, end_offset: int
-) -> tuple[tuple[int, int], ...]:
-    """Return the parts of [start, end) that are in none of `ranges`, which ascend."""
-    holes, at = [], start_offset
-    for first, after in ranges:
-        if first > at:
-            holes.append((at, first))
-        at = after
-    if at < end_offset:
-        holes.append((at, end_offset))
-    return tuple(holes)
+    def _waiting(self, tasks: _Tasks) -> Iterator[ClosedSegment]:
+        """Iterate over the closed segments that this leader has to copy."""
+        hosted = tasks.hosted
+        if not hosted.leads or not hosted.may_copy:
+            return iter(())
+        covered = hosted.covered_offset(self.services.metadata)
+        return tasks.copier.candidates(covered if isinstance(covered, int) else -1)
 
 
 def _ignore(_error: FirnlineError | None, _now_ms: int) -> Effects:

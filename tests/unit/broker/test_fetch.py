@@ -17,7 +17,7 @@ from firnline.records.batch import HEADER
 from firnline.replica.isr import BrokerFact, NoBrokers
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local
-from firnline.tiered.reader import RemoteLogReadResult
+from firnline.tiered.reads.reader import RemoteLogReadResult
 from tests.worlds.chance import CountingRng
 from tests.worlds.hosting import ELSEWHERE_ID, Calls, hosted
 from tests.worlds.list_log import TOPIC_ID, batch, batch_bytes, log_of, partition

@@ -406,6 +406,24 @@ def test_the_tier_is_reported_by_leaders_alone_and_flushed_by_them() -> None:
             assert (row.highest_remote_offset, row.state) == (2, "idle")
 
 
+def test_the_status_says_which_operations_the_store_fails_and_since_when() -> None:
+    world = World()
+    world.produce(3)
+    world.rig.pass_time(1_000)
+    node = world.rig[world.leader].broker  # type: ignore[index]
+    assert node.tier is not None
+    problem = RemoteStorageError("503 SlowDown", key="k")
+    node.tier.services.circuits.open("copy", problem, world.rig.now_ms)
+    world.rig.pass_time(5_000)
+    answer = world.rig.ask(world.leader, TierStatusRequest(topics=None), 0)  # type: ignore[arg-type]
+    (circuit,) = answer.circuits
+    assert circuit.operation == "copy"
+    assert circuit.open_ms >= 5_000
+    assert "503 SlowDown" in circuit.problem
+    (row,) = answer.topics[0].partitions
+    assert (row.waiting_ms, row.problem_ms) == (-1, -1), "nothing waits"
+
+
 def test_the_status_of_a_large_tier_is_reported_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: thousands of partitions do not hold the leader up. Method: a slice for each that it looks at."""
     world = World()
@@ -415,7 +433,7 @@ def test_the_status_of_a_large_tier_is_reported_in_slices(monkeypatch: pytest.Mo
     before = world.rig.ask(world.leader, request, 0)  # type: ignore[arg-type]
     turns = world.rig[world.leader].broker.sliced_tasks  # type: ignore[index]
     assert "32001" not in turns.step_name()
-    monkeypatch.setattr("firnline.tiered.remote_log.SEGMENTS_PER_SLICE", 1)
+    monkeypatch.setattr("firnline.tiered.status.SEGMENTS_PER_SLICE", 1)
     assert world.rig.ask(world.leader, request, 0) == before  # type: ignore[arg-type]
     assert "32001" in turns.step_name()
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.cli.main import cli
-from firnline.cli.show import rows
+from firnline.cli.show import bytes_of, rows
 from firnline.client.admin import Admin
 from firnline.client.groups import describe_group
 from firnline.protocol.messages.k02_list_offsets import (
@@ -53,6 +53,7 @@ from firnline.protocol.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from firnline.protocol.messages.k32001_tier_status import (
+    TierStatusCircuit,
     TierStatusPartition,
     TierStatusResponse,
     TierStatusTopic,
@@ -378,18 +379,104 @@ def test_group_list_and_delete(broker: FakeBroker) -> None:
 
 def test_tier_status_is_one_row_per_partition(broker: FakeBroker) -> None:
     part = TierStatusPartition(
-        log_start_offset=0, log_end_offset=9, remote_segments=2, remote_bytes=100, state="idle"
+        log_start_offset=0, log_end_offset=9, remote_segments=2, remote_bytes=3400, state="idle"
     )
-    broker.answers[32001] = lambda request: TierStatusResponse(
-        topics=[TierStatusTopic(name=request.topics[0], topic_id=ID, partitions=[part])]
+    answer = TierStatusResponse(
+        topics=[TierStatusTopic(name="events", topic_id=ID, partitions=[part])]
     )
-    (row,) = json_of(broker, "tier", "status", "events")
-    assert (row["topic"], row["remote_segments"], row["remote_bytes"]) == ("events", 2, 100)
-    shown = run(broker, "tier", "status", "events").stdout
-    assert "problem" not in shown
-    assert "0.0 MB in 2" in shown
-    part.problem = "the disk is full"
-    assert "the disk is full" in run(broker, "tier", "status", "events").stdout
+    broker.answers[32001] = lambda _: answer
+    found = json_of(broker, "tier", "status", "events")
+    (row,) = found["partitions"]
+    assert (row["topic"], row["remote_segments"], row["remote_bytes"]) == ("events", 2, 3400)
+    assert found["brokers"] == [{"broker": broker.address, "problem": None, "open_circuits": []}]
+    shown = run(broker, "tier", "status", "events")
+    assert (shown.exit_code, len(shown.stdout.splitlines())) == (0, 2)
+    assert "3.4 kB in 2" in shown.stdout
+
+
+def test_tier_status_says_what_is_stuck_why_and_for_how_long(broker: FakeBroker) -> None:
+    part = TierStatusPartition(
+        waiting_segments=3,
+        waiting_bytes=5_000_000,
+        waiting_ms=7_300_000,
+        state="failing",
+        problem="the disk is full",
+        problem_ms=200_000,
+    )
+    circuit = TierStatusCircuit(operation="copy", open_ms=65_000, problem="503 SlowDown")
+    answer = TierStatusResponse(
+        topics=[TierStatusTopic(name="events", topic_id=ID, partitions=[part])],
+        circuits=[circuit],
+        problem="__remote_log_metadata could not be created",
+    )
+    broker.answers[32001] = lambda _: answer
+    result = run(broker, "tier", "status")
+    head, row, blank, whole, store, failing = result.stdout.splitlines()
+    assert (result.exit_code, head.split()[0], blank) == (3, "topic", "")
+    assert "5.0 MB in 3  2 h     failing" in row
+    assert whole == f"broker {broker.address}: __remote_log_metadata could not be created"
+    assert store == (
+        f"broker {broker.address} does not copy segments, for 65 s now, until the store answers:"
+        " 503 SlowDown"
+    )
+    assert failing == "events-0, for 3 min: the disk is full"
+    for operation, does_not in (
+        ("read", "use its store"),
+        ("write", "copy or delete"),
+        ("delete", "delete"),
+    ):
+        circuit.operation = operation
+        assert f"does not {does_not}" in run(broker, "tier", "status").stdout
+    found = json.loads(run(broker, "tier", "status", "--format", "json").stdout)
+    assert found["brokers"][0]["open_circuits"] == [
+        {"operation": "delete", "open_ms": 65_000, "problem": "503 SlowDown"}
+    ]
+
+
+def test_an_outage_of_the_store_is_one_line_and_not_one_per_partition(broker: FakeBroker) -> None:
+    parts = [
+        TierStatusPartition(partition=number, problem="the store is down", problem_ms=1000 * number)
+        for number in range(1000)
+    ]
+    broker.answers[32001] = lambda _: TierStatusResponse(
+        topics=[TierStatusTopic(name="t", topic_id=ID, partitions=parts)]
+    )
+    *_, blank, last = run(broker, "tier", "status").stdout.splitlines()
+    assert not blank
+    assert last == "t-0, t-1, t-2, t-3, t-4 and 995 more, for 16 min: the store is down"
+
+
+def test_tier_status_names_a_broker_that_does_not_answer(broker: FakeBroker) -> None:
+    """One that hangs does not hide what the others say."""
+    down = MetadataResponseBroker(node_id=2, host="127.0.0.1", port=1)
+    before = broker.answers[3]
+
+    def with_another(request: Any) -> Any:
+        found: Any = before(request)
+        found.brokers = [*found.brokers, down]
+        return found
+
+    broker.answers[3] = with_another
+    broker.answers[32001] = lambda _: TierStatusResponse(
+        topics=[
+            TierStatusTopic(name="t", topic_id=ID, partitions=[TierStatusPartition(state="idle")])
+        ]
+    )
+    result = run(broker, "tier", "status")
+    assert result.exit_code == 3
+    assert result.stdout.splitlines()[1].split()[0] == "t"
+    assert "broker 127.0.0.1:1: did not answer" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (3400, "3.4 kB"), (999_949, "999.9 kB"),
+        (999_950, "1.0 MB"), (10**9, "1.0 GB"), (5 * 10**15, "5000.0 TB"),
+    ],
+)  # fmt: skip
+def test_sizes_are_in_the_unit_that_people_would_choose(size_bytes: int, text: str) -> None:
+    assert bytes_of(size_bytes) == text
 
 
 def test_tier_flush_says_how_far_the_tier_reaches(broker: FakeBroker) -> None:
@@ -437,10 +524,10 @@ def test_a_table_in_a_pipe_is_neither_cut_nor_folded(broker: FakeBroker) -> None
     broker.answers[32001] = lambda _: TierStatusResponse(
         topics=[TierStatusTopic(name=name, topic_id=ID, partitions=[part])]
     )
-    head, row = run(broker, "tier", "status", name).stdout.splitlines()
+    head, row, _, problem = run(broker, "tier", "status", name).stdout.splitlines()
     assert head.split()[0] == "topic"
     assert row.split()[0] == name
-    assert "word " * 39 in row
+    assert "word " * 39 in problem
 
 
 def test_a_number_is_never_broken_however_narrow_the_terminal(

@@ -12,7 +12,7 @@ import pytest
 from firnline.log import segments
 from firnline.log.segment import Segment
 from firnline.log.segments import ClosedSegment, Segments
-from firnline.tiered import remote_log
+from firnline.tiered import status
 from tests.worlds.tier import TOPIC_ID, Cluster, Node
 
 MANY = 200
@@ -91,7 +91,7 @@ def test_a_look_at_the_limits_of_a_covered_log_asks_none_of_its_segments(
 def test_what_waits_for_the_tier_is_counted_in_slices(
     described: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_log, "SEGMENTS_PER_SLICE", 20)
+    monkeypatch.setattr(status, "SEGMENTS_PER_SLICE", 20)
     node = Node(Cluster()).start().lead(0)
     node.produce(0, "a")
     node.pass_time(1000)

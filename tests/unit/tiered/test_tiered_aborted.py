@@ -9,14 +9,14 @@ from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, KafkaError
 from firnline.formats.producer_snapshot import SnapshotEntry, encode_snapshot
 from firnline.formats.transaction_index import AbortedTxn
-from firnline.tiered import aborted_search
-from firnline.tiered.aborted_search import STEP_SEGMENTS, AbortedSearch, OpenTransactions
 from firnline.tiered.circuits import StoreCircuits
 from firnline.tiered.hosted import Hosted, Services
-from firnline.tiered.index_cache import IndexCache
-from firnline.tiered.indexes import SegmentIndexes
 from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum, encode_fingerprint
 from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT
+from firnline.tiered.reads import aborted_search
+from firnline.tiered.reads.aborted_search import STEP_SEGMENTS, AbortedSearch, OpenTransactions
+from firnline.tiered.reads.index_cache import IndexCache
+from firnline.tiered.reads.indexes import SegmentIndexes
 from firnline.tiered.spi import IndexKind, RemoteSegment
 from tests.worlds.effects import carried_out, kept
 

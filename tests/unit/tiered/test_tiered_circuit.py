@@ -25,7 +25,7 @@ from firnline.tiered.hosted import Services
 from firnline.tiered.objects.binding import binding_text
 from firnline.tiered.objects.probe import PROBE_KEY, Operation
 from firnline.tiered.objects.storage import CLUSTER_ID, ObjectStorage
-from firnline.tiered.reader import RemoteLogReadResult
+from firnline.tiered.reads.reader import RemoteLogReadResult
 from firnline.tiered.spi import DamagedObject, DeleteState, SegmentState
 from tests.unit.tiered.test_tiered_read import tiered
 from tests.worlds.effects import only
@@ -202,7 +202,7 @@ def test_a_thousand_partitions_with_a_backlog_are_copied_after_an_outage(
     cluster: Cluster, store: DownStore, is_plugin: bool
 ) -> None:
     """The waits are long so that a simulated outage is short; a backoff of seconds changes no count."""
-    count = 1000
+    count = 200 if is_plugin else 1000  # the circuits of a plug-in differ in what they let through
     waits = {
         "task_interval_ms": HOUR_MS // 2,
         "retry_backoff_ms": HOUR_MS // 4,

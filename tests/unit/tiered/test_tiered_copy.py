@@ -11,7 +11,7 @@ from firnline.formats import leader_epoch_checkpoint
 from firnline.log.recovery import open_log
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
-from firnline.tiered import lineage, remote_log
+from firnline.tiered import lineage
 from firnline.tiered.catalog.writer import CatalogWriter
 from firnline.tiered.objects.catalog_reader import read_catalog
 from firnline.tiered.objects.layout import LEADER_EPOCHS, SUFFIXES, TXN_INDEX
@@ -609,23 +609,6 @@ def test_a_new_leader_writes_all_history_off_the_loop(monkeypatch: pytest.Monkey
     node.pass_time(5000)
     assert made != []
     assert spans(node) == [(0, 0)]
-
-
-def test_a_look_at_the_status_gives_the_loop_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The metrics page asks for it every few seconds, and costs follow the segments."""
-    monkeypatch.setattr(remote_log, "SEGMENTS_PER_SLICE", 1)
-    node = Node(Cluster()).start().lead(0)
-    node.produce(0, "a")
-    node.pass_time(1000)
-    steps = node.tier.status_steps()
-    next(steps)
-    node.run(
-        node.tier.on_stop(WHERE, node.cluster.now_ms)
-    )  # it leaves while others have their turn
-    with pytest.raises(StopIteration) as end:
-        next(steps)
-    assert [row.remote_segments for row in end.value.value] == [1]
-    assert node.tier.status() == []
 
 
 def test_a_follower_that_was_behind_the_tier_gives_up_its_local_files_once_it_caught_up() -> None:

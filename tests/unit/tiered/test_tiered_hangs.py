@@ -8,11 +8,11 @@ import pytest
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, KafkaError
 from firnline.records.batch import headers
-from firnline.tiered import shared_reads
 from firnline.tiered.hosted import Services
-from firnline.tiered.reader import RemoteLogReadResult
+from firnline.tiered.reads import shared_reads
+from firnline.tiered.reads.reader import RemoteLogReadResult
+from firnline.tiered.reads.shared_reads import KEPT_MS, RangeKey, SharedReads
 from firnline.tiered.settings import store_timeout_ms
-from firnline.tiered.shared_reads import KEPT_MS, RangeKey, SharedReads
 from firnline.tiered.spi import SegmentState
 from tests.unit.tiered.test_tiered_read import tiered
 from tests.worlds.effects import only

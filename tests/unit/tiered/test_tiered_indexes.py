@@ -1,13 +1,14 @@
 """Indexes of remote segments on this node: kept within bounds, and built again where the tier lost them."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 
 from firnline.base.effects import Effects
-from firnline.tiered import index_cache
-from firnline.tiered.indexes import IndexFiles
 from firnline.tiered.objects.index_files import REBUILD_INTERVAL_BYTES, rebuild_indexes
+from firnline.tiered.reads import index_cache
+from firnline.tiered.reads.indexes import IndexFiles
 from tests.unit.tiered.test_tiered_read import log_key, offsets, tiered
 from tests.worlds.tier import TOPIC_ID, TP, Cluster, Node
 
@@ -144,6 +145,23 @@ def test_indexes_are_kept_on_disk_within_the_limit_and_survive_a_restart() -> No
     kept = int(left[0].partition("_")[0])
     assert offsets(fresh.read(kept, max_bytes=1)) == [kept]
     assert fresh.storage.calls.count("index") == 0
+
+
+def test_a_cache_whose_limit_is_lowered_shrinks_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be ten thousand segments, and no client waits for the removal of their files."""
+    monkeypatch.setattr(index_cache, "REMOVED_PER_SLICE", 1)
+    node = tiered(Cluster())
+    for offset in (0, 2, 4, 6):
+        node.read(offset)
+    folder = "/data/remote-log-index-cache"
+    assert len(node.fs.list_dir(folder)) == 4 * 3
+    lowered = replace(node.tier.services.settings, index_cache_bytes=1)
+    effects = node.tier.apply_settings(lowered, node.now_ms)
+    assert len(node.fs.list_dir(folder)) >= 3 * 3
+    node.run(effects)
+    node.pass_time(10)
+    assert node.fs.list_dir(folder) == []
+    assert offsets(node.read(4, max_bytes=1)) == [4]
 
 
 def test_a_damaged_index_on_disk_is_fetched_again() -> None:

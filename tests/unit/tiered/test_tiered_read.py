@@ -11,12 +11,12 @@ from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
 from firnline.stores.port import ObjectMissing
-from firnline.tiered import reader
-from firnline.tiered.indexes import SearchStart
 from firnline.tiered.objects.aux_state import AuxState
 from firnline.tiered.objects.batches import Corrupt, Misled, read_batches
 from firnline.tiered.objects.layout import LEADER_EPOCHS
-from firnline.tiered.reader import RemoteLogReadResult, RemoteOffset
+from firnline.tiered.reads import reader
+from firnline.tiered.reads.indexes import SearchStart
+from firnline.tiered.reads.reader import RemoteLogReadResult, RemoteOffset
 from firnline.tiered.spi import RemoteSegment
 from tests.raw_batches import raw_batch
 from tests.worlds.decoded import all_records

@@ -12,7 +12,7 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.tiered.metadata.changes import from_record
 from firnline.tiered.metadata.log import BATCH_BYTES_MAX, UNREADABLE, TopicMetadataLog
 from firnline.tiered.metadata.records import decode
-from firnline.tiered.reader import RemoteLogReadResult
+from firnline.tiered.reads.reader import RemoteLogReadResult
 from firnline.tiered.spi import (
     DeleteState,
     PartitionDelete,

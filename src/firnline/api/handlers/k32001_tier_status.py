@@ -12,13 +12,15 @@ from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.config.layers import topic_config
 from firnline.protocol.messages.k32001_tier_status import (
+    TierStatusCircuit,
     TierStatusPartition,
     TierStatusRequest,
     TierStatusResponse,
     TierStatusTopic,
 )
 from firnline.replica.partition import Partition
-from firnline.tiered.remote_log import RemoteLog, StatusRow
+from firnline.tiered.remote_log import RemoteLog
+from firnline.tiered.status import StatusRow
 
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
@@ -36,11 +38,15 @@ def handle(
     if tier is None:
         answer = TierStatusResponse(error_code=Code.INVALID_CONFIG, error_message=NO_TIER)
         return [context.reply(answer)]
-    return in_slices(node, context, _answer(node, tier, context, request), now_ms)
+    return in_slices(node, context, _answer(node, tier, context, request, now_ms), now_ms)
 
 
 def _answer(
-    node: "BrokerNode", tier: RemoteLog, context: RequestContext, request: TierStatusRequest
+    node: "BrokerNode",
+    tier: RemoteLog,
+    context: RequestContext,
+    request: TierStatusRequest,
+    now_ms: int,
 ) -> Slices:
     """Add a row for each partition that this broker leads at the time of its slice."""
     names = request.topics
@@ -60,15 +66,33 @@ def _answer(
                 topic = found[row.topic] = TierStatusTopic(
                     name=row.topic, topic_id=row.topic_id, partitions=[]
                 )
-            topic.partitions.append(_partition(hosted, row, node.config.redact))  # type: ignore[attr-defined]
+            topic.partitions.append(_partition(hosted, row, node.config.redact, now_ms))  # type: ignore[attr-defined]
+    answer = _of_broker(tier, node.config.redact, now_ms)
     if names is None:
-        return [context.reply(TierStatusResponse(topics=list(found.values())))]
+        answer.topics = list(found.values())
+        return [context.reply(answer)]
     topics: list[TierStatusTopic] = []
     for some_names in cut(names, _PARTITIONS_PER_SLICE):
         if topics:
             yield []
         topics += [found.get(name) or _without_rows(node, name) for name in some_names]
-    return [context.reply(TierStatusResponse(topics=topics))]
+    answer.topics = topics
+    return [context.reply(answer)]
+
+
+def _of_broker(tier: RemoteLog, redact: Callable[[str], str], now_ms: int) -> TierStatusResponse:
+    """Return what concerns all partitions of the broker."""
+    return TierStatusResponse(
+        problem=None if tier.problem is None else redact(tier.problem),
+        circuits=[
+            TierStatusCircuit(
+                operation=each.operation,
+                open_ms=max(now_ms - each.opened_ms, 0),
+                problem=redact(each.problem),
+            )
+            for each in tier.services.circuits.problems()
+        ],
+    )
 
 
 def _without_rows(node: "BrokerNode", name: str) -> TierStatusTopic:
@@ -87,7 +111,7 @@ def is_tiered(node: "BrokerNode", name: str) -> bool:
 
 
 def _partition(
-    hosted: Partition, row: StatusRow, redact: Callable[[str], str]
+    hosted: Partition, row: StatusRow, redact: Callable[[str], str], now_ms: int
 ) -> TierStatusPartition:
     """Return the row of one partition. A store's error may quote what it was configured with."""
     problem = _problem(row)
@@ -104,9 +128,15 @@ def _partition(
         remote_bytes=row.remote_bytes,
         waiting_segments=row.copy_lag_segments,
         waiting_bytes=row.copy_lag_bytes,
+        waiting_ms=_since(row.waiting_since_ms, now_ms),
         state=_state(row),
         problem=None if problem is None else redact(problem),
+        problem_ms=_since(row.problem_since_ms, now_ms),
     )
+
+
+def _since(at_ms: int | None, now_ms: int) -> int:
+    return -1 if at_ms is None else max(now_ms - at_ms, 0)
 
 
 def _state(row: StatusRow) -> str:
@@ -114,6 +144,8 @@ def _state(row: StatusRow) -> str:
         return "loading"
     if row.problem is not None or row.holes:
         return "failing"
+    if not row.may_copy:
+        return "off"
     return "copying" if row.copy_lag_segments else "idle"
 
 

@@ -17,8 +17,9 @@ from firnline.metadata.delta import ClusterDelta
 from firnline.replica.partition import Partition
 from firnline.replica.tier_start import TierState
 from firnline.tiered.objects.aux_state import AuxState
-from firnline.tiered.reader import RemoteLogReadResult, RemoteOffset
+from firnline.tiered.reads.reader import RemoteLogReadResult, RemoteOffset
 from firnline.tiered.remote_log import RemoteLog
+from firnline.tiered.settings import tier_settings
 
 _AGAIN_MS = 1_000
 
@@ -42,6 +43,10 @@ class TierAdapter:
         self._on_storage_error = on_storage_error
 
     # --------------------------------------------------------------------------------- events
+
+    def on_config(self, config: BrokerConfig, now_ms: int) -> Effects:
+        """The dynamic configs of this broker have changed."""
+        return self.tier.apply_settings(tier_settings(config), now_ms)
 
     def on_leading(self, partition: Partition, now_ms: int) -> Effects:
         """This node leads the partition in a new epoch."""

@@ -6,7 +6,7 @@ from typing import Protocol
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.base.ids import TopicPartition, Uuid
-from firnline.tiered.reader import RemoteLogReadResult
+from firnline.tiered.reads.reader import RemoteLogReadResult
 
 RemoteReadCallback = Callable[[RemoteLogReadResult | KafkaError, int], Effects]
 # Called with the callback of a read that is not waited for any more, and `now_ms`.

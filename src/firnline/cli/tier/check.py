@@ -6,29 +6,19 @@ from pathlib import Path
 
 import click
 
-from firnline.base.errors import ConfigError
 from firnline.cli.show import SOMETHING_IS_WRONG, format_option, rows
-from firnline.config.load import read_overrides
-from firnline.config.properties import parse_properties
-from firnline.config.providers import resolve
-from firnline.server.config_sources import SystemSources
+from firnline.cli.tier.store import named_store, store_options
 from firnline.stores.conformance import Outcome, StoreCheck
 from firnline.stores.port import ObjectStore
-from firnline.stores.registry import open_store, store_settings
+from firnline.stores.registry import open_store
 
-_PREFIX = "rsm.config."
-_URI = "uri"
 # A setting with one of these at its end is a secret that can be wrong.
 _SECRETS = ("secret_access_key", "account_key", "access_key")
 
 
 @click.command()
 @click.argument("uri", required=False)
-@click.option("-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set rsm.config.store.*.")
-@click.option(
-    "--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Take rsm.config.* from this server.properties.",
-)  # fmt: skip
+@store_options
 @format_option
 def check(uri: str | None, overrides: tuple[str, ...], file: Path | None, style: str) -> None:
     """Check that a store does what a tier needs: a directory, or a store that the tier can use.
@@ -36,15 +26,7 @@ def check(uri: str | None, overrides: tuple[str, ...], file: Path | None, style:
     It puts about 1,100 objects of 21 MiB in all below a folder of its own, and deletes them again. The exit
     status is 3 if the store does not do what it must.
     """
-    stated = parse_properties(file.read_text()) if file is not None else {}
-    stated = resolve(stated | read_overrides(overrides), SystemSources()).values
-    settings = {k.removeprefix(_PREFIX): v for k, v in stated.items() if k.startswith(_PREFIX)}
-    uri = uri or settings.get(_URI)
-    if not uri:
-        raise ConfigError(
-            "name the store: firnline tier check URI, or --config with rsm.config.uri"
-        )
-    given = store_settings(settings)
+    uri, given = named_store(uri, overrides, file, usage="firnline tier check URI")
     store = open_store(uri, given)
     outcomes = list(StoreCheck(store, _wrong(uri, given)).run())
     rows(list(_rows(outcomes)), style, empty="nothing was checked")

@@ -1,13 +1,33 @@
 """`firnline tier`: show what is in the remote tier, and copy what still waits. WORLD."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
-from firnline.cli.show import broker_options, rows, size_of
+from firnline.cli.show import (
+    SOMETHING_IS_WRONG,
+    as_json,
+    broker_options,
+    duration_of,
+    rows,
+    size_of,
+)
 from firnline.cli.tier.check import check
-from firnline.client.admin import Admin
+from firnline.cli.tier.explain import explain
+from firnline.cli.tier.metadata import metadata
+from firnline.client.admin import Admin, BrokerTier
+
+# The partitions with the same problem that are named: after an outage there may be thousands.
+_NAMED_MAX = 5
+# What a broker does not do while the circuit of an operation is open.
+_MEANING = {
+    "read": "use its store at all",
+    "write": "copy or delete anything",
+    "copy": "copy segments",
+    "delete": "delete what has expired",
+}
 
 
 @click.group()
@@ -19,32 +39,72 @@ def command() -> None:
 @click.argument("topic", required=False)
 @broker_options
 def status(topic: str | None, bootstrap: str, style: str) -> None:
-    """Show which offsets of each partition are in which tier, for one topic or all tiered topics.
+    """Show what lies in which tier, how far copies are behind, and what fails, for one or all tiered topics.
 
     The tier has the offsets from the log start to the highest remote one, the broker's disk those from the
-    local log start on. Waiting: closed segments that are not in the tier yet.
+    local log start on. Waiting: closed segments that are not in the tier yet. Behind: the age of the newest
+    record in the oldest of them. Below the table: each partition that fails, why and for how long, and each
+    broker that does not use its store until that answers. Exit code 3 if anything fails.
     """
     with Admin(bootstrap) as admin:
-        found = admin.tier_status([topic] if topic else None)
-    if style == "table":
-        found = [_for_people(row) for row in found]
-        if not any(row["problem"] for row in found):
-            found = [{k: v for k, v in row.items() if k != "problem"} for row in found]
-    rows(found, style, empty="no tiered partitions")
+        brokers = admin.tier_status([topic] if topic else None)
+    found = [row for broker in brokers for row in broker.partitions]
+    found.sort(key=lambda row: (row["topic"], row["partition"]))
+    if style == "json":
+        as_json({"partitions": found, "brokers": [_for_programs(broker) for broker in brokers]})
+    else:
+        rows([_for_people(row) for row in found], style, empty="no tiered partitions")
+        problems = [line for broker in brokers for line in _problems(broker)]
+        if problems:
+            click.echo()
+        for line in problems:
+            click.echo(line)
+    if any(row["problem"] for row in found) or any(b.problem or b.circuits for b in brokers):
+        sys.exit(SOMETHING_IS_WRONG)
+
+
+def _for_programs(broker: BrokerTier) -> dict[str, Any]:
+    circuits = [circuit._asdict() for circuit in broker.circuits]
+    return {"broker": broker.address, "problem": broker.problem, "open_circuits": circuits}
 
 
 def _for_people(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return only what people need: which offsets are where, and their size."""
-    names = ("topic", "partition", "log_start_offset", "local_log_start_offset")
-    more = ("highest_remote_offset", "log_end_offset")
     return {
-        **{name.removesuffix("_offset"): row[name] for name in names + more},
+        "topic": row["topic"],
+        "partition": row["partition"],
+        "log_start": row["log_start_offset"],
+        "local_start": row["local_log_start_offset"],
+        "remote_end": row["highest_remote_offset"] + 1,
+        "log_end": row["log_end_offset"],
         "remote": size_of(row["remote_bytes"], row["remote_segments"]),
         "local": size_of(row["local_bytes"], row["local_segments"]),
         "waiting": size_of(row["waiting_bytes"], row["waiting_segments"]),
+        "behind": duration_of(row["waiting_ms"]) if row["waiting_ms"] >= 0 else "-",
         "state": row["state"],
-        "problem": row["problem"],
     }
+
+
+def _problems(broker: BrokerTier) -> Iterator[str]:
+    """Say what fails at a broker, and for how long: first what concerns all of its partitions."""
+    if broker.problem:
+        yield f"broker {broker.address}: {broker.problem}"
+    for circuit in broker.circuits:
+        since = duration_of(circuit.open_ms)
+        yield (
+            f"broker {broker.address} does not {_MEANING[circuit.operation]}, for {since} now,"
+            f" until the store answers: {circuit.problem}"
+        )
+    failing: dict[str, list[Mapping[str, Any]]] = {}
+    for row in broker.partitions:
+        if row["problem"]:
+            failing.setdefault(row["problem"], []).append(row)
+    for problem, them in failing.items():
+        names = [f"{row['topic']}-{row['partition']}" for row in them]
+        more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+        longest_ms = max(row["problem_ms"] for row in them)
+        since = f", for {duration_of(longest_ms)}" if longest_ms >= 0 else ""
+        yield f"{', '.join(names[:_NAMED_MAX])}{more}{since}: {problem}"
 
 
 @command.command()
@@ -67,3 +127,5 @@ def flush(
 
 
 command.add_command(check)
+command.add_command(explain)
+command.add_command(metadata)

@@ -26,13 +26,22 @@ class TierStatusPartition(Struct):
     remote_bytes = f("int64", "0+", "Their size in bytes.")
     waiting_segments = f("int32", "0+", "Count of closed segments that are not copied yet.")
     waiting_bytes = f("int64", "0+", "Their size in bytes.")
-    state = f("string", "0+", "Idle, copying, failing or off.")
+    waiting_ms = f(
+        "int64",
+        "0+",
+        "How long ago the newest record of the oldest waiting segment was written; -1: nothing waits.",
+        default=-1,
+    )
+    state = f("string", "0+", "Idle, copying, failing, loading or off.")
     problem = f(
         "string",
         "0+",
         "Error of the last attempt; null without an error.",
         nullable="0+",
         default=None,
+    )
+    problem_ms = f(
+        "int64", "0+", "How long it has failed without a success; -1: not known.", default=-1
     )
 
 
@@ -43,6 +52,14 @@ class TierStatusTopic(Struct):
     partitions = f([TierStatusPartition], "0+", "By partition.")
 
 
+class TierStatusCircuit(Struct):
+    operation = f(
+        "string", "0+", "What this broker does not ask its store for: read, write, copy or delete."
+    )
+    open_ms = f("int64", "0+", "For how long it has not.")
+    problem = f("string", "0+", "Error of the last attempt.")
+
+
 class TierStatusResponse(Message, key=32001, valid="0", flexible="0+"):
     throttle_time_ms = f("int32", "0+", "How long the client must wait because of its quota.")
     error_code = f("int16", "0+", "0, or why it failed.")
@@ -50,3 +67,11 @@ class TierStatusResponse(Message, key=32001, valid="0", flexible="0+"):
         "string", "0+", "Error message; null without an error.", nullable="0+", default=None
     )
     topics = f([TierStatusTopic], "0+", "By topic.")
+    problem = f(
+        "string",
+        "0+",
+        "What fails for all partitions of this broker; null if nothing does.",
+        nullable="0+",
+        default=None,
+    )
+    circuits = f([TierStatusCircuit], "0+", "Operations that the store fails.")

@@ -293,7 +293,8 @@ class CatalogKeeper:
         self._gone.clear()
         self._written = signature
         self.is_begun = True
-        self._hosted.catalog_problem = self._said = None
+        self._hosted.note_outcome("catalog", None, now_ms)
+        self._said = None
         effects = [effect for then in waiting for effect in then(None, now_ms)]
         if self._waiting and not self._is_writing:
             effects += self._again(now_ms)
@@ -316,7 +317,7 @@ class CatalogKeeper:
     def _refuse(
         self, error: FirnlineError, waiting: Sequence[TaskCallback], now_ms: int
     ) -> Effects:
-        self._hosted.catalog_problem = str(error)
+        self._hosted.note_outcome("catalog", error, now_ms)
         effects: Effects = []
         if isinstance(error, ExplainsLess | WrongTier) and self._said != str(error):
             self._said = str(error)

@@ -12,9 +12,9 @@ from firnline.records.batch import (
     parse_header,
 )
 from firnline.records.times import first_at_time
-from firnline.tiered.indexes import SearchStart
 from firnline.tiered.lineage import epoch_at
 from firnline.tiered.objects.fingerprint import decode_fingerprint
+from firnline.tiered.reads.indexes import SearchStart
 from firnline.tiered.spi import DamagedObject, RemoteSegment, RemoteStorage
 
 # Bytes to fetch in addition: the index is sparse, and a header must be complete.

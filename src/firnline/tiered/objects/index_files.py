@@ -10,9 +10,9 @@ from firnline.formats import offset_index, time_index
 from firnline.records.batch import HEADER_BYTES, headers, parse_header
 from firnline.records.walk import WHY, BatchWalk, Slot
 from firnline.stores.port import ObjectMissing
-from firnline.tiered.indexes import IndexFiles
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import OFFSET_INDEX, TIME_INDEX, TXN_INDEX
+from firnline.tiered.reads.indexes import IndexFiles
 from firnline.tiered.spi import DamagedObject, IndexKind, RemoteSegment, RemoteStorage
 
 REBUILD_READ_BYTES = 4 * MIB

@@ -15,10 +15,10 @@ from firnline.base.errors import FirnlineError, KafkaError
 from firnline.base.ids import Uuid
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.tiered.hosted import Hosted, Services
-from firnline.tiered.index_cache import CONSUMERS, IndexCache
-from firnline.tiered.indexes import SegmentIndexes
 from firnline.tiered.lineage import shared_end
 from firnline.tiered.objects.aux_state import OpenTxn, fetch_open_transactions
+from firnline.tiered.reads.index_cache import CONSUMERS, IndexCache
+from firnline.tiered.reads.indexes import SegmentIndexes
 from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import RemoteSegment, as_error
 

@@ -25,16 +25,16 @@ from firnline.base.ids import Uuid, uuid_text
 from firnline.base.slices import Records
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.stores.port import ObjectMissing
-from firnline.tiered.aborted_search import AbortedSearch, OpenTransactions
 from firnline.tiered.circuits import StoreUnavailable
 from firnline.tiered.hosted import Hosted, Services
-from firnline.tiered.index_cache import FOLLOWERS, IndexCache
-from firnline.tiered.indexes import SegmentIndexes
 from firnline.tiered.lineage import ranges, shared_end
 from firnline.tiered.objects.aux_state import AuxState, fetch_aux_state
 from firnline.tiered.objects.batches import Misled, find_timestamp, read_batches
+from firnline.tiered.reads.aborted_search import AbortedSearch, OpenTransactions
+from firnline.tiered.reads.index_cache import FOLLOWERS, IndexCache
+from firnline.tiered.reads.indexes import SegmentIndexes
+from firnline.tiered.reads.shared_reads import RangeKey, SharedReads
 from firnline.tiered.settings import store_timeout_ms
-from firnline.tiered.shared_reads import RangeKey, SharedReads
 from firnline.tiered.spi import DamagedObject, RemoteSegment, as_error
 
 READ_COMMITTED = 1

@@ -9,13 +9,13 @@ files, once for each segment, however many requests wait (X40). Source: spec 3.1
 from collections.abc import Callable
 from functools import partial
 
+from firnline.base.background import SlicedTask
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import FirnlineError
 from firnline.base.ids import Uuid, uuid_from_text, uuid_text
 from firnline.base.ports import Fs
 from firnline.base.units import MIB
 from firnline.tiered.hosted import Services
-from firnline.tiered.indexes import IndexFiles, SegmentIndexes
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.index_files import (
     INDEX_SUFFIXES,
@@ -23,6 +23,7 @@ from firnline.tiered.objects.index_files import (
     load_indexes,
     write_indexes,
 )
+from firnline.tiered.reads.indexes import IndexFiles, SegmentIndexes
 from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import RemoteSegment, as_error
 
@@ -31,6 +32,8 @@ FOLDER = "remote-log-index-cache"
 # for the indexes of all consumers.
 CONSUMERS, FOLLOWERS = "consumers", "followers"
 MEMORY_BYTES = 64 * MIB
+# To remove the indexes of so many segments takes a few ms.
+REMOVED_PER_SLICE = 50
 
 
 Loaded = Callable[[SegmentIndexes | FirnlineError, int], Effects]
@@ -211,11 +214,20 @@ class IndexCache:
         return known[0]
 
     def _shrink_disk(self) -> None:
-        limit = self._services.settings.index_cache_bytes
-        while self._disk_bytes > limit and self._on_disk:
-            segment_id = next(iter(self._on_disk))
-            stem = self._forget_on_disk(segment_id)
+        for _ in self.shrink_steps():
+            pass
+
+    def shrink_steps(self) -> SlicedTask:
+        """Remove the least recently used files above the limit of the settings, in slices."""
+        yield []
+        count = 0
+        while self._disk_bytes > self._services.settings.index_cache_bytes and self._on_disk:
+            stem = self._forget_on_disk(next(iter(self._on_disk)))
             self._remove_files(f"{self._folder}/{stem}")
+            count += 1
+            if count % REMOVED_PER_SLICE == 0:
+                yield []
+        return []
 
     def _remove_files(self, path: str) -> None:
         for suffix in INDEX_SUFFIXES:

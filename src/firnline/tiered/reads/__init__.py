@@ -1,0 +1,1 @@
+"""Reads of the tier: records, offsets by timestamp, indexes and their cache, state of new followers."""
