@@ -244,7 +244,7 @@ _PASSING = ("ENOSPC", "EDQUOT", "EAGAIN", *_NO_DESCRIPTOR)
 
 
 class CannotGoOn(ConfigError):
-    """The quorum decided something that this node's settings or release do not support: it stops."""
+    """The cluster has what this node's settings or release do not support: it stops."""
 
 
 class StorageError(FirnlineError):

@@ -354,7 +354,7 @@ class BrokerNode:
         self.fetching.remote_max_wait_ms = config.remote_fetch_max_wait_ms
         self.listing_offsets.timeout_ms = config.remote_list_offsets_request_timeout_ms
         adapter = self.parts.tier_adapter
-        return [] if adapter is None else adapter.on_config(config, now_ms)
+        return [] if adapter is None else adapter.on_config(config, self.image, now_ms)
 
     def perform(self, effect: Effect, now_ms: int) -> Effects:
         """Carry out an effect for another part of this node."""

@@ -111,6 +111,20 @@ def _topic_problem(image: ClusterImage, config: BrokerConfig, wanted: TopicConfi
     )
 
 
+def outliving_topics(image: ClusterImage, config: BrokerConfig) -> list[str]:
+    """Return the tiered topics that are kept as long as the records about their segments, or longer.
+
+    Changes that would make one are refused, but not those of the brokers' defaults.
+    """
+    if REMOTE_LOG_METADATA_TOPIC not in image.topics_by_name:
+        return []
+    held = topic_config(config, image.topic_config_overrides(REMOTE_LOG_METADATA_TOPIC))
+    if held.retention_ms == _NO_LIMIT or "delete" not in held.cleanup_policy:
+        return []
+    tiered = _tiered(image, config)
+    return sorted(n for n, c in tiered if not _is_below(c.retention_ms, held.retention_ms))
+
+
 def _tiered(image: ClusterImage, config: BrokerConfig) -> Iterator[tuple[str, TopicConfig]]:
     for (kind, name), overrides in image.configs.items():
         if kind == ResourceType.TOPIC and "remote.storage.enable" in overrides:

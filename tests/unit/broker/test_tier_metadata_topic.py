@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.errors import Code
+from firnline.base.errors import CannotGoOn, Code
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC as METADATA
 from firnline.protocol.messages import k33_alter_configs as m33
 from firnline.protocol.messages import k44_incremental_alter_configs as m44
@@ -117,3 +117,38 @@ def test_the_brokers_limit_of_bytes_is_not_meant_for_it() -> None:
     harness.create_topic(**TIERED)
     partition = harness.node.partitions[METADATA, 0]
     assert partition.log.config.retention_bytes == -1
+
+
+def test_a_node_with_another_number_of_partitions_stops_and_names_the_right_one() -> None:
+    """T17: it would look for the records of a topic in the wrong partition."""
+    fs = Harness(store=MemoryStore()).stop()
+    count: Any = {"rlmm_config_remote_log_metadata_topic_num_partitions": "3"}
+    with pytest.raises(CannotGoOn, match=r"has 2 partitions, and .* is 3: set it to 2"):
+        Harness(fs=fs, store=MemoryStore(), **count)
+
+
+def test_topics_that_a_new_default_lets_outlive_their_metadata_are_warned_of() -> None:
+    """T52: changes of topics are refused, but no one asks the topics when the default of brokers changes."""
+    limit: Any = {"rlmm_config_remote_log_metadata_topic_retention_ms": str(3 * DAY_MS)}
+    node = Harness(store=MemoryStore(), log_retention_ms=str(DAY_MS), **limit)
+    node.create_topic(remote_storage_enable="true")
+    assert not [line for line in node.warnings if "are deleted" in line]
+
+    def altered(value: str | None) -> None:
+        row = m44.AlterableConfig(
+            name="log.retention.ms", config_operation=0 if value else 1, value=value
+        )
+        resource = m44.AlterConfigsResource(resource_type=4, resource_name="", configs=[row])
+        [answer] = node.ask(m44.IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+        assert answer.error_code == 0, answer
+        node.pass_time(10)
+
+    altered(str(3 * DAY_MS))
+    (line,) = [line for line in node.warnings if "are deleted" in line]
+    assert line.startswith("t: kept as long as the records")
+    again = Harness(fs=node.stop(), store=MemoryStore(), log_retention_ms=str(DAY_MS), **limit)
+    again.pass_time(1000)
+    assert [line for line in again.warnings if "are deleted" in line] == [line]
+    node = again
+    altered(None)
+    assert len([each for each in again.warnings if "are deleted" in each]) == 1

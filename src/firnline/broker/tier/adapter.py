@@ -3,17 +3,19 @@
 Source: KIP-405; spec 3.3, T54.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from firnline.base.effects import Effects, Flush, SetTimer
+from firnline.base.effects import Effects, Flush, SetTimer, Warn
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicIdPartition, TopicPartition, Uuid
 from firnline.broker.list_offsets import OffsetFound
 from firnline.broker.tier.feed import MetadataFeed
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config
+from firnline.controller.system_topics import outliving_topics
 from firnline.metadata.delta import ClusterDelta
+from firnline.metadata.image import ClusterImage
 from firnline.replica.partition import Partition
 from firnline.replica.tier_start import TierState
 from firnline.tiered.objects.aux_state import AuxState
@@ -22,6 +24,17 @@ from firnline.tiered.remote_log import RemoteLog
 from firnline.tiered.settings import tier_settings
 
 _AGAIN_MS = 1_000
+_NAMED_MAX = 5
+
+
+def _outlive_line(topics: Sequence[str]) -> str:
+    """T52: warn of topics that lose what is in the tier once the records about it are deleted."""
+    more = f" and {len(topics) - _NAMED_MAX} more" if len(topics) > _NAMED_MAX else ""
+    return (
+        f"{', '.join(topics[:_NAMED_MAX])}{more}: kept as long as the records about them in"
+        f" {REMOTE_LOG_METADATA_TOPIC}, or longer. When these are deleted, the segments in the tier are lost:"
+        f" raise retention.ms of {REMOTE_LOG_METADATA_TOPIC} (-1: no limit), or lower that of the topics"
+    )
 
 
 class TierAdapter:
@@ -41,12 +54,18 @@ class TierAdapter:
         self.feed = feed
         self._config = config
         self._on_storage_error = on_storage_error
+        self._outliving: list[str] = []  # the topics of the last warning
 
     # --------------------------------------------------------------------------------- events
 
-    def on_config(self, config: BrokerConfig, now_ms: int) -> Effects:
-        """The dynamic configs of this broker have changed."""
-        return self.tier.apply_settings(tier_settings(config), now_ms)
+    def on_config(self, config: BrokerConfig, image: ClusterImage, now_ms: int) -> Effects:
+        """The broker starts with this configuration, or its dynamic configs have changed."""
+        effects = self.tier.apply_settings(tier_settings(config), now_ms)
+        outliving = outliving_topics(image, config)
+        if outliving and outliving != self._outliving:
+            effects.append(Warn(line=_outlive_line(outliving)))
+        self._outliving = outliving
+        return effects
 
     def on_leading(self, partition: Partition, now_ms: int) -> Effects:
         """This node leads the partition in a new epoch."""
