@@ -437,6 +437,7 @@ def test_a_metadata_topic_that_cannot_be_made_is_reported_when_its_time_is_over_
     node.pass_time(2000)
     assert node.tier.problem is not None
     assert "__remote_log_metadata could not be created" in node.tier.problem
+    assert len([line for line in node.warnings if "could not be created" in line]) == 1
     cluster.has_topic = True
     node.pass_time(1000)
     assert node.tier.problem is None

@@ -61,7 +61,6 @@ DROPPED_KEPT = 1000
 NO_EPOCH = -1
 # The maximum size of a decompressed batch; brokers write a few hundred bytes in each.
 BATCH_BYTES_MAX = 4 * MIB
-_NOT_CREATED = f"{REMOTE_LOG_METADATA_TOPIC} could not be created"
 UNREADABLE = "metadata of the tier cannot be read"
 _MEANING = (
     "Its content is unknown. Tiered partitions with records in this partition are still read, but nothing of"
@@ -191,20 +190,17 @@ class TopicMetadataLog:
         if count is None:
             effects: Effects = []
             if now_ms - self._started_ms >= self._settings.metadata_init_retry_max_ms:
-                if self.problem is None:
-                    effects.append(Warn(line=f"{_NOT_CREATED}, and the tier is not used: {error}"))
-                self.problem = f"{_NOT_CREATED}: {error}"
-            at_ms = now_ms + self._settings.metadata_init_retry_ms
-            key = ("tier-metadata", "init")
+                problem = f"{REMOTE_LOG_METADATA_TOPIC} could not be created: {error}"
+                effects += [Warn(line=problem)] if self.problem is None else []
+                self.problem = problem
+            at_ms, key = now_ms + self._settings.metadata_init_retry_ms, ("tier-metadata", "init")
             return [*effects, SetTimer(key=key, at_ms=at_ms, then=self._ensure)]
-        if count != self._settings.metadata_partitions:
-            # The number decides which partition has the records of a topic: with another one this node
-            # would not find what the tier holds.
+        wanted = self._settings.metadata_partitions
+        if count != wanted:  # it decides which partition has the records of a topic
             raise CannotGoOn(
                 f"{REMOTE_LOG_METADATA_TOPIC} has {count} partitions, and"
-                f" remote.log.metadata.topic.num.partitions is {self._settings.metadata_partitions}:"
-                f" set it to {count} (with the prefix of remote.log.metadata.manager.impl.prefix). Nothing"
-                " was changed"
+                f" remote.log.metadata.topic.num.partitions is {wanted}: set it to {count} (with the prefix"
+                " of remote.log.metadata.manager.impl.prefix). Nothing was changed"
             )
         self.problem = None
         self.is_initialised = True
