@@ -145,7 +145,7 @@ def test_a_tiered_topic_goes_to_the_tier_and_says_so(
         produce(firnline_broker, topic, bytes(4000))
     (flushed,) = json_of(firnline_broker, "tier", "flush", topic)
     assert (flushed["log_end_offset"], flushed["highest_remote_offset"]) == (20, 19)
-    (row,) = json_of(firnline_broker, "tier", "status", topic)
+    (row,) = json_of(firnline_broker, "tier", "status", topic)["partitions"]
     assert row["highest_remote_offset"] == 19
     assert row["remote_segments"] > 1
     assert row["remote_bytes"] > 20 * 4000
