@@ -499,6 +499,10 @@ class Log:
         )
         return effects + retention.next_step(self.path, self.delete_due_segments, len(gone), now_ms)
 
+    def overdue(self, now_ms: int) -> retention.Overdue | None:
+        """See `retention.overdue`."""
+        return retention.overdue(self._retention_view(), self.config, now_ms)
+
     def _retention_view(self) -> retention.LogView:
         return retention.LogView(
             self._segments.ages(self.log_end_offset),

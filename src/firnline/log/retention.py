@@ -65,6 +65,14 @@ class Decision(NamedTuple):
     roll_active: bool = False
 
 
+class Overdue(NamedTuple):
+    """The oldest local segment of a tiered log exceeds the local limits. `is_copied`: the tier has it."""
+
+    base_offset: int
+    is_copied: bool
+    local_bytes: int  # of the whole local log
+
+
 def is_tiered(topic: str, config: TopicConfig) -> bool:
     """Whether a topic is tiered (T4): remote storage is enabled, and it is neither compacted nor internal.
 
@@ -111,6 +119,22 @@ def decide(view: LogView, config: TopicConfig, now_ms: int) -> Decision:
         if decision.segments or decision.roll_active:
             return decision
     return Decision()
+
+
+def overdue(view: LogView, config: TopicConfig, now_ms: int) -> Overdue | None:
+    """Return whether the oldest closed segment exceeds the local limits of a tiered log, else None."""
+    if not view.is_tiered or len(view.segments) < 2 or "delete" not in config.cleanup_policy:
+        return None
+    oldest = view.segments[0]
+    limit_ms, limit_bytes = local_retention(config, is_copied=not config.remote_log_copy_disable)
+    is_old = limit_ms >= 0 and now_ms - oldest.largest_time_ms() > limit_ms
+    if view.high_watermark < oldest.end_offset or not (is_old or limit_bytes >= 0):
+        return None
+    local_bytes = view.size_bytes()
+    if not is_old and local_bytes - oldest.size_bytes < limit_bytes:
+        return None
+    is_copied = oldest.end_offset - 1 <= view.highest_remote_offset
+    return Overdue(oldest.base_offset, is_copied, local_bytes)
 
 
 def _size_rule(view: LogView, limit_bytes: int) -> Callable[[SegmentAge, bool], bool]:

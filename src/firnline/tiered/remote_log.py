@@ -21,6 +21,7 @@ from firnline.tiered.catalog.keeper import CatalogKeeper
 from firnline.tiered.copier import Copier, task_key
 from firnline.tiered.expiry import Expiry
 from firnline.tiered.hosted import Hosted, Services
+from firnline.tiered.local_audit import LocalAudit
 from firnline.tiered.metadata.log import MetadataTopicReader, TopicMetadataLog
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.objects.unfinished import UNFINISHED_HOURS, abort_unfinished
@@ -113,6 +114,9 @@ class RemoteLog:
         self.unconfirmed_copies = UnconfirmedCopies(self.services)
         self._tasks: dict[TopicIdPartition, _Tasks] = {}
         self._by_topic: dict[Uuid, dict[TopicIdPartition, _Tasks]] = {}
+        self.local_audit = LocalAudit(
+            lambda: (tasks.hosted for tasks in self._tasks.values()), self.services.sliced_tasks
+        )
         self._is_started = False
         # Why unfinished uploads could not be aborted the last time: each reason is logged once.
         self._uploads_problem: str | None = None
@@ -123,7 +127,8 @@ class RemoteLog:
     def problem(self) -> str | None:
         """A problem of the node's tier as a whole for the operator, or None."""
         metadata = self._topic_metadata
-        return (metadata.problem if metadata else None) or self.remover.problem
+        known = (metadata.problem if metadata else None, self.remover.problem)
+        return next((p for p in known if p is not None), self.local_audit.problem)
 
     @property
     def unreadable_offsets(self) -> int:
@@ -149,6 +154,8 @@ class RemoteLog:
             effects += self.services.circuits.open("read", problem, now_ms)
         interval_ms = self.services.settings.remover_interval_ms
         first_ms = now_ms + min(interval_ms, self.services.settings.task_interval_ms)
+        settings = self.services.settings
+        effects += self.local_audit.start(settings.local_retention_interval_ms, now_ms)
         scan = SetTimer(key=("tier", "remover", "scan"), at_ms=first_ms, then=self.remover.scan)
         if self.services.catalog is not None:
             effects.append(self._uploads_timer(first_ms))

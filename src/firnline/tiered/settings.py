@@ -29,6 +29,8 @@ class TierSettings:
     task_interval_ms: int = 30_000
     # The interval at which the total limits of a partition are applied; 0: in each run.
     retention_interval_ms: int = 0
+    # The interval at which local segments are deleted.
+    local_retention_interval_ms: int = 5 * MINUTE_MS
     retry_backoff_ms: int = 500
     retry_backoff_max_ms: int = 30_000
     retry_jitter: float = 0.2
@@ -95,6 +97,10 @@ def tier_settings(config: BrokerConfig) -> TierSettings:
             config.log_retention_check_interval_ms
             if config.firnline_local_retention_check_interval_ms
             else 0
+        ),
+        local_retention_interval_ms=(
+            config.firnline_local_retention_check_interval_ms
+            or config.log_retention_check_interval_ms
         ),
         retry_backoff_ms=config.remote_log_manager_task_retry_backoff_ms,
         retry_backoff_max_ms=config.remote_log_manager_task_retry_backoff_max_ms,
