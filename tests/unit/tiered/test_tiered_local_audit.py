@@ -20,8 +20,9 @@ def ended(node: Node) -> list[str]:
 
 def led(**limits: int) -> Node:
     limits = limits or {"local_retention_bytes": 1}
-    waits = {"task_interval_ms": 30_000, "retry_backoff_max_ms": 30_000}
-    node = Node(Cluster(), config=topic_config(**limits), **waits).start().lead(0)
+    config = topic_config(**limits)
+    node = Node(Cluster(), config=config, task_interval_ms=30_000, retry_backoff_max_ms=30_000)
+    node.start().lead(0)
     node.produce(0, "a")
     node.pass_time(1000)
     return node
