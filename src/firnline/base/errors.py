@@ -4,6 +4,7 @@ The failure of one partition is a value (`Appended | KafkaError`), never an exce
 other partitions go on. The failure of a whole request is raised; `api/dispatch` alone maps it to a response.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 from firnline.base.limits import WHY_CHARS_MAX
@@ -311,3 +312,9 @@ def as_exception(problem: BaseException) -> Exception:
 
 class Bug(FirnlineError):
     """An invariant is broken: the developers must act. Only `runtime.loop` catches it."""
+
+
+def some_of(names: Sequence[str], most: int = 5) -> str:
+    """Return the first names, for a line that may concern thousands: a, b and 3 more."""
+    shown, more = ", ".join(names[:most]), len(names) - most
+    return f"{shown} and {more} more" if more > 0 else shown

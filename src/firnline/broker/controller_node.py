@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.background import Background
 from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer, Warn
-from firnline.base.errors import Bug, KafkaError
+from firnline.base.errors import Bug, KafkaError, some_of
 from firnline.broker.controller_port import (
     NOBODY_ACTIVE,
     ControllerPort,
@@ -43,7 +43,6 @@ _LEAVING_MAX_MS = 5_000
 # How long a controller waits for brokers that are shutting down: without it they may find no controller.
 _BROKERS_LEAVE_MAX_MS = 2_000
 _MS_PER_SECOND = 1_000
-_NAMES_IN_A_LINE = 5
 
 
 class NodeOwner(Protocol):
@@ -347,14 +346,8 @@ def _doubtful_elections(delta: ClusterDelta) -> Effects:
                 alone.setdefault(after.leader, []).append(f"{topic.after.name}-{number}")
     for broker_id, names in alone.items():
         line = (
-            f"last replica standing: broker {broker_id} leads {_some_of(names)} again, alone in the ISR;"
-            " if it lost data while it was away, acknowledged records are lost"
+            f"last replica standing: broker {broker_id} leads {some_of(names)} again, alone in the"
+            " ISR; if it lost data while it was away, acknowledged records are lost"
         )
         effects.append(Warn(line=line))
     return effects
-
-
-def _some_of(names: list[str]) -> str:
-    shown = ", ".join(names[:_NAMES_IN_A_LINE])
-    more = len(names) - _NAMES_IN_A_LINE
-    return f"{shown} and {more} more" if more > 0 else shown

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
+from firnline.base.errors import FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid, uuid_text
 from firnline.cli.leftovers import leftovers
 from firnline.cli.show import as_json, format_option, rows
-from firnline.client.admin import EARLIEST_LOCAL, LATEST, Admin
+from firnline.client.admin import EARLIEST_LOCAL, LATEST, WITHOUT_TIER, Admin
 from firnline.client.replica_diff import BatchSummary, Replica, batch_summaries, first_difference
 from firnline.formats import names
 from firnline.log.checkpoint import (
@@ -43,8 +43,6 @@ _NEWEST = 10_000
 # A leader writes the catalog after the metadata; it may take this long.
 _CATALOG_S = 10.0
 _LOOK_S = 0.5
-# Errors from a broker without a tier, and from one that is not Firnline.
-_WITHOUT_TIER = (Code.INVALID_CONFIG, Code.UNSUPPORTED_VERSION)
 
 
 class Finding(NamedTuple):
@@ -215,7 +213,7 @@ def _tier_status(admin: Admin, report: _Report) -> Status:
             broker = admin.node(each.node_id, each.host, each.port)
             found += admin.tier_status_of(broker, None).partitions
         except FirnlineError as problem:
-            if not (isinstance(problem, KafkaError) and problem.code in _WITHOUT_TIER):
+            if not (isinstance(problem, KafkaError) and problem.code in WITHOUT_TIER):
                 report.add("not-asked", f"broker {each.node_id}", str(problem))
     return Status(found, time.monotonic())
 

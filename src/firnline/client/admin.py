@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from firnline.base.errors import Code
+from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID, uuid_text
 from firnline.client.connection import Connection, Unreachable, parse_address
 from firnline.client.wire import refuse
@@ -46,6 +46,8 @@ TOPIC_RESOURCE = 2
 EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
 _DEFAULT_SOURCE = 5
 _SET, _DELETE = 0, 1
+# Errors of TierStatus from a broker without a tier, and from one that is not Firnline.
+WITHOUT_TIER = (Code.INVALID_CONFIG, Code.UNSUPPORTED_VERSION)
 
 
 class TopicRow(NamedTuple):
@@ -81,14 +83,16 @@ class OpenCircuit(NamedTuple):
 class BrokerTier(NamedTuple):
     """What one broker says of its tier.
 
-    partitions  a row for each tiered partition that it leads
-    problem     what fails for all of them, or why the broker did not answer; None if nothing fails
+    partitions    a row for each tiered partition that it leads
+    problem       what fails for all of them, or why the broker did not answer; None if nothing fails
+    has_answered  it has a tier, and has said what is in it
     """
 
     address: str
     partitions: list[dict[str, Any]]
     problem: str | None
     circuits: list[OpenCircuit]
+    has_answered: bool = True
 
 
 class Admin:
@@ -338,13 +342,25 @@ class Admin:
     # ------------------------------------------------------------------------------- tiers
 
     def tier_status(self, topics: Sequence[str] | None) -> list[BrokerTier]:
-        """Return what each broker answers about the tiered partitions that it leads, or why it does not."""
-        found = []
+        """Return what each broker answers about the tiered partitions that it leads, or why it does not.
+
+        KafkaError INVALID_CONFIG if no broker has a tier.
+        """
+        found: list[BrokerTier] = []
+        refused: KafkaError | None = None
         for broker in self.brokers():
             try:
                 found.append(self.tier_status_of(broker, topics))
+                continue
             except Unreachable as problem:
-                found.append(BrokerTier(broker.address, [], f"did not answer: {problem}", []))
+                why = f"did not answer: {problem}"
+            except KafkaError as problem:
+                if problem.code not in WITHOUT_TIER:
+                    raise
+                why, refused = str(problem), problem
+            found.append(BrokerTier(broker.address, [], why, [], has_answered=False))
+        if refused is not None and not any(each.has_answered for each in found):
+            raise refused
         return found
 
     def tier_status_of(self, broker: Connection, topics: Sequence[str] | None) -> BrokerTier:

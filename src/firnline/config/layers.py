@@ -66,6 +66,11 @@ AT_START = frozenset(
 _NULL = ("log.dirs",)
 
 
+def may_change(key: ConfigKey) -> bool:
+    """Whether a broker's setting can be altered while the broker runs, and then acts."""
+    return key.is_dynamic and key.kind == "acts" and key.name not in AT_START
+
+
 class Synonym(NamedTuple):
     """One possible source of a value, with that value; None if it is sensitive."""
 
@@ -123,14 +128,14 @@ def broker_config(
 ) -> BrokerConfig:
     """Apply run-time changes, for all brokers and for this one, to the file's settings.
 
-    Ignores keys that Kafka does not change without a restart, or that have no effect here: the controller
-    refused them, or an older release wrote them.
+    Ignores keys that are read at the start, or have no effect here: the controller refuses them, but an older
+    release, or Kafka before a migration, may have written them.
     """
     changed: dict[str, Any] = {}
     for layer in (cluster, node):
         for name in sorted(layer):
             each = broker_keys().get(name)
-            if each is not None and each.is_dynamic and each.kind == "acts":
+            if each is not None and may_change(each):
                 changed[each.attribute] = parse(each, layer[name])
     return replace(static, **changed) if changed else static
 
@@ -331,11 +336,10 @@ def describe_broker(
         if each.is_internal and each.name not in broker.stated:
             continue
         value = text_of(each, _value(config, each, layers))
-        may_change = each.is_dynamic and each.kind == "acts" and each.name not in AT_START
         synonyms = _broker_synonyms(each, layers)
         is_hidden = layers.hides(each)
         entries.append(
-            _entry(each, value, synonyms, is_read_only=not may_change, is_hidden=is_hidden)
+            _entry(each, value, synonyms, is_read_only=not may_change(each), is_hidden=is_hidden)
         )
     for each in runtime_keys().values():
         found = [Synonym(each.name, text, source) for text, source in layers.stated(each.name)]
@@ -366,6 +370,7 @@ def _broker_synonyms(each: ConfigKey, layers: Layers) -> list[Synonym]:
         Synonym(key.name, None if _is_secret(key, source, layers) else text, source)
         for key in keys
         for text, source in layers.stated(key.name)
+        if source == STATIC_BROKER or key.name not in AT_START
     ]
     for key in keys:
         default = None if key.is_required or key.name in _NULL else text_of(key, key.default)

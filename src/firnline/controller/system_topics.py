@@ -5,7 +5,7 @@ Kafka 4.3.1 allows their deletion and every setting (observed). Source: KIP-405;
 docs/decisions/0025-unreadable-records.md.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import INTERNAL_TOPICS, REMOTE_LOG_METADATA_TOPIC
@@ -19,6 +19,8 @@ _NOT_DELETED = KafkaError(
     f"{REMOTE_LOG_METADATA_TOPIC} says what the tier holds, and cannot be deleted",
 )
 _NO_LIMIT = -1
+# To resolve the settings of so many topics takes a few ms.
+TOPICS_PER_SLICE = 100
 
 
 def deletion_problem(topic: str) -> KafkaError | None:
@@ -111,18 +113,23 @@ def _topic_problem(image: ClusterImage, config: BrokerConfig, wanted: TopicConfi
     )
 
 
-def outliving_topics(image: ClusterImage, config: BrokerConfig) -> list[str]:
+def outliving_topics(image: ClusterImage, config: BrokerConfig) -> Generator[None, None, list[str]]:
     """Return the tiered topics that are kept as long as the records about their segments, or longer.
 
-    Changes that would make one are refused, but not those of the brokers' defaults.
+    In slices. Changes of topics that would make one are refused, but not those of the brokers' defaults.
     """
     if REMOTE_LOG_METADATA_TOPIC not in image.topics_by_name:
         return []
     held = topic_config(config, image.topic_config_overrides(REMOTE_LOG_METADATA_TOPIC))
     if held.retention_ms == _NO_LIMIT or "delete" not in held.cleanup_policy:
         return []
-    tiered = _tiered(image, config)
-    return sorted(n for n, c in tiered if not _is_below(c.retention_ms, held.retention_ms))
+    found = []
+    for count, (name, theirs) in enumerate(_tiered(image, config), 1):
+        if not _is_below(theirs.retention_ms, held.retention_ms):
+            found.append(name)
+        if count % TOPICS_PER_SLICE == 0:
+            yield
+    return sorted(found)
 
 
 def _tiered(image: ClusterImage, config: BrokerConfig) -> Iterator[tuple[str, TopicConfig]]:

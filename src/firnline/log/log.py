@@ -501,7 +501,8 @@ class Log:
 
     def overdue(self, now_ms: int) -> retention.Overdue | None:
         """See `retention.overdue`."""
-        return retention.overdue(self._retention_view(), self.config, now_ms)
+        view = self._retention_view()._replace(highest_remote_offset=self.highest_remote_offset)
+        return retention.overdue(view, self.config, now_ms)
 
     def _retention_view(self) -> retention.LogView:
         return retention.LogView(

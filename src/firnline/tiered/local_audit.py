@@ -2,23 +2,21 @@
 
 Local segments stay until the tier has them, so they pile up while copies fail; and the local deletion itself
 may stand still. Neither is an error of any request. Every round looks at the oldest closed segment of each
-partition. One that two rounds in a row find is logged, and so is the end of it; later ones are not, until
-then. A segment that becomes due is found at most once, as the local deletion has its turn between two rounds.
-Source: F33, F35; spec T13.
+partition. Between two rounds a segment that is due is copied and deleted, so one that both find stays for a
+reason: the first is logged, and the end of the last. Source: F33, F35; spec T13.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from firnline.base.background import Background, SlicedTask
 from firnline.base.effects import Effects, Note, SetTimer, Warn
-from firnline.base.errors import StorageError
+from firnline.base.errors import StorageError, some_of
 from firnline.log.retention import Overdue
 from firnline.tiered.hosted import Hosted
 
 # What one slice covers; a partition costs as much as this many segments, whose sizes are added up.
 PARTITIONS_PER_SLICE, SEGMENTS_AS_ONE = 200, 50
-_NAMED_MAX = 5
 _TIMER = ("tier", "local audit")
 
 Overdues = dict[str, Overdue]
@@ -118,8 +116,5 @@ def _overdue(hosted: Hosted, now_ms: int) -> Overdue | None:
 def _line(kind: _Kind, found: Overdues) -> str:
     if not found:
         return ""
-    names: Sequence[str] = sorted(found)
-    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     total = sum(each.local_bytes for each in found.values())
-    where = ", ".join(names[:_NAMED_MAX])
-    return f"segments of {where}{more} {kind.what}. Their local logs have {total} bytes"
+    return f"segments of {some_of(sorted(found))} {kind.what}. Their local logs have {total} bytes"

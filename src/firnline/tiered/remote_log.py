@@ -155,7 +155,7 @@ class RemoteLog:
         interval_ms = self.services.settings.remover_interval_ms
         first_ms = now_ms + min(interval_ms, self.services.settings.task_interval_ms)
         settings = self.services.settings
-        effects += self.local_audit.start(settings.local_retention_interval_ms, now_ms)
+        effects += self.local_audit.start(settings.local_audit_interval_ms, now_ms)
         scan = SetTimer(key=("tier", "remover", "scan"), at_ms=first_ms, then=self.remover.scan)
         if self.services.catalog is not None:
             effects.append(self._uploads_timer(first_ms))

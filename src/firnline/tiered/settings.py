@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from firnline.base.errors import ConfigError
-from firnline.base.units import HOUR_MS, INT64_MAX, MIB, MINUTE_MS
+from firnline.base.units import HOUR_MS, INT64_MAX, MIB, MINUTE_MS, SECOND_MS
 from firnline.config.broker import BrokerConfig
 
 NO_LIMIT = -1
@@ -29,8 +29,8 @@ class TierSettings:
     task_interval_ms: int = 30_000
     # The interval at which the total limits of a partition are applied; 0: in each run.
     retention_interval_ms: int = 0
-    # The interval at which local segments are deleted.
-    local_retention_interval_ms: int = 5 * MINUTE_MS
+    # Within this time a segment that is due is copied, synced and deleted, if nothing stands still.
+    local_audit_interval_ms: int = 390 * SECOND_MS
     retry_backoff_ms: int = 500
     retry_backoff_max_ms: int = 30_000
     retry_jitter: float = 0.2
@@ -98,9 +98,13 @@ def tier_settings(config: BrokerConfig) -> TierSettings:
             if config.firnline_local_retention_check_interval_ms
             else 0
         ),
-        local_retention_interval_ms=(
-            config.firnline_local_retention_check_interval_ms
-            or config.log_retention_check_interval_ms
+        local_audit_interval_ms=(
+            config.remote_log_manager_task_interval_ms
+            + config.log_flush_offset_checkpoint_interval_ms
+            + (
+                config.firnline_local_retention_check_interval_ms
+                or config.log_retention_check_interval_ms
+            )
         ),
         retry_backoff_ms=config.remote_log_manager_task_retry_backoff_ms,
         retry_backoff_max_ms=config.remote_log_manager_task_retry_backoff_max_ms,

@@ -7,8 +7,7 @@ import pytest
 
 from firnline.base.errors import Code
 from firnline.config.broker import broker_keys
-from firnline.config.define import ConfigKey
-from firnline.config.layers import AT_START
+from firnline.config.layers import broker_config, describe_broker, may_change
 from firnline.protocol.messages.k44_incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -57,12 +56,8 @@ def alter(node: Harness, name: str, value: str | None, broker: str = "") -> tupl
     return answer.error_code, answer.error_message or ""
 
 
-def is_to_act(key: ConfigKey) -> bool:
-    return key.is_dynamic and key.name not in AT_START and key.kind == "acts"
-
-
 def test_every_key_that_may_be_altered_is_known_to_act() -> None:
-    assert {name for name, key in KEYS.items() if is_to_act(key)} == set(ACTS)
+    assert {name for name, key in KEYS.items() if may_change(key)} == set(ACTS)
 
 
 @pytest.mark.parametrize("name", sorted(ACTS))
@@ -94,7 +89,7 @@ def test_the_setting_of_a_broker_wins_over_that_of_all(node: Harness) -> None:
     assert ACTS[name](node) == 1000
 
 
-@pytest.mark.parametrize("name", sorted(name for name, key in KEYS.items() if not is_to_act(key)))
+@pytest.mark.parametrize("name", sorted(name for name, key in KEYS.items() if not may_change(key)))
 def test_any_other_key_is_refused_by_name(node: Harness, name: str) -> None:
     key = KEYS[name]
     value: Any = {"BOOLEAN": "true", "DOUBLE": "0.25", "STRING": "x"}.get(key.type, str(VALUE))
@@ -115,14 +110,13 @@ def test_a_value_that_cannot_be_meant_is_refused_and_changes_nothing(
     assert ACTS[name](node) == before
 
 
-def test_a_copy_that_waits_for_the_quota_goes_on_once_that_is_raised() -> None:
-    """The operator has slowed the copies down too far."""
-    node = Harness(store=MemoryStore())
-    name = "remote.log.manager.copy.max.bytes.per.second"
-    assert alter(node, name, "1") == (0, "")
-    rate = _tier(node).services.copy_rate
-    now_ms = node.now_ms
-    rate.note(100_000, now_ms)
-    assert rate.is_exceeded(now_ms)
-    alter(node, name, "100000000")
-    assert not rate.is_exceeded(now_ms)
+def test_what_kafka_altered_before_a_migration_is_not_said_to_act(node: Harness) -> None:
+    """The metadata may have a setting that this release reads at the start alone."""
+    name = "remote.log.reader.threads"
+    config = broker_config(node.config, {name: str(VALUE)})
+    assert config.remote_log_reader_threads == 10
+    [entry] = [
+        e for e in describe_broker(node.config, cluster={name: str(VALUE)}) if e.name == name
+    ]
+    assert (entry.value, entry.is_read_only) == ("10", True)
+    assert str(VALUE) not in [synonym.value for synonym in entry.synonyms]

@@ -7,6 +7,8 @@ import pytest
 
 from firnline.base.errors import CannotGoOn, Code
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC as METADATA
+from firnline.config.layers import broker_config
+from firnline.controller import system_topics
 from firnline.protocol.messages import k33_alter_configs as m33
 from firnline.protocol.messages import k44_incremental_alter_configs as m44
 from firnline.protocol.messages.k19_create_topics import (
@@ -152,3 +154,24 @@ def test_topics_that_a_new_default_lets_outlive_their_metadata_are_warned_of() -
     node = again
     altered(None)
     assert len([each for each in again.warnings if "are deleted" in each]) == 1
+
+
+def test_the_topics_of_a_large_cluster_are_looked_through_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(system_topics, "TOPICS_PER_SLICE", 2)
+    limit: Any = {"rlmm_config_remote_log_metadata_topic_retention_ms": str(3 * DAY_MS)}
+    node = Harness(store=MemoryStore(), log_retention_ms=str(DAY_MS), **limit)
+    for number in range(7):
+        node.create_topic(f"t{number}", remote_storage_enable="true")
+    config = broker_config(node.config, {"log.retention.ms": str(9 * DAY_MS)})
+    steps = system_topics.outliving_topics(node.node.image, config)
+    slices = 1
+    found: list[str] | None = None
+    while found is None:
+        try:
+            next(steps)
+            slices += 1
+        except StopIteration as end:
+            found = end.value
+    assert (found, slices) == ([f"t{number}" for number in range(7)], 4)

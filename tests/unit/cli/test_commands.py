@@ -446,6 +446,36 @@ def test_an_outage_of_the_store_is_one_line_and_not_one_per_partition(broker: Fa
     assert last == "t-0, t-1, t-2, t-3, t-4 and 995 more, for 16 min: the store is down"
 
 
+def test_tier_status_names_a_broker_that_was_started_without_its_tier(broker: FakeBroker) -> None:
+    """The switch was forgotten on one; the others are shown all the same."""
+    off = TierStatusResponse(
+        error_code=Code.INVALID_CONFIG, error_message="this broker has no tier"
+    )
+    on = TierStatusResponse(
+        topics=[
+            TierStatusTopic(name="t", topic_id=ID, partitions=[TierStatusPartition(state="idle")])
+        ]
+    )
+    broker.answers[32001] = lambda _: off
+    alone = run(broker, "tier", "status")
+    assert "this broker has no tier" in str(alone.exception)
+    with FakeBroker({**broker.answers, 32001: lambda _: on}) as other:
+        before = broker.answers[3]
+
+        def with_another(request: Any) -> Any:
+            answer: Any = before(request)
+            more = MetadataResponseBroker(node_id=2, host="127.0.0.1", port=other.port)
+            answer.brokers = [*answer.brokers, more]
+            return answer
+
+        broker.answers[3] = with_another
+        result = run(broker, "tier", "status")
+    assert result.exit_code == 3
+    assert result.stdout.splitlines()[1].split()[0] == "t"
+    assert f"broker {broker.address}: " in result.stdout
+    assert "this broker has no tier" in result.stdout
+
+
 def test_tier_status_names_a_broker_that_does_not_answer(broker: FakeBroker) -> None:
     """One that hangs does not hide what the others say."""
     down = MetadataResponseBroker(node_id=2, host="127.0.0.1", port=1)
@@ -477,6 +507,13 @@ def test_tier_status_names_a_broker_that_does_not_answer(broker: FakeBroker) -> 
 )  # fmt: skip
 def test_sizes_are_in_the_unit_that_people_would_choose(size_bytes: int, text: str) -> None:
     assert bytes_of(size_bytes) == text
+
+
+def test_a_cluster_without_a_tier_has_no_metadata_of_one(broker: FakeBroker) -> None:
+    problem = run(broker, "tier", "metadata").exception
+    assert str(problem) == (
+        "the cluster has no __remote_log_metadata: none of its brokers has had a tier"
+    )
 
 
 def test_tier_flush_says_how_far_the_tier_reaches(broker: FakeBroker) -> None:

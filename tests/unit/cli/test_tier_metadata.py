@@ -154,6 +154,21 @@ def test_a_flipped_byte_is_named_and_never_printed_as_a_record(directory: Path) 
     assert "offset 0: the CRC of this batch is wrong" in result.stderr
 
 
+def test_a_damaged_length_does_not_hide_the_records_behind_it(directory: Path) -> None:
+    """It makes the rest of the file look like a batch that is still being written."""
+    path = directory / f"{0:020d}.log"
+    data = bytearray(batch(0, VALUES[0]) + batch(1, VALUES[1]))
+    data[8] = 0x40
+    path.write_bytes(bytes(data))
+    result = run(directory)
+    assert (result.exit_code, result.stdout.splitlines()) == (3, KAFKA[2:])
+    assert f"offset 0: records from here on: {len(data)} bytes of {path}" in result.stderr
+    path.write_bytes(batch(0, VALUES[0]) + batch(1, VALUES[1])[:-1])
+    result = run(directory)
+    assert (result.exit_code, result.stdout.splitlines()) == (3, [KAFKA[0], KAFKA[2]])
+    assert "offset 1: records from here on" in result.stderr
+
+
 def test_a_cut_file_or_one_of_another_topic_is_an_error_that_names_it(
     directory: Path, tmp_path: Path
 ) -> None:

@@ -12,6 +12,8 @@ from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
 from firnline.stores.directory import DirectoryStore
+from firnline.tiered.objects.catalog_reader import list_topics, read_catalog
+from firnline.tiered.objects.explain import explain
 from firnline.tiered.objects.storage import ObjectStorage
 from tests.worlds.tier import Cluster, Node
 
@@ -108,13 +110,62 @@ def test_what_is_missing_or_damaged_is_named(tier: Path, tmp_path: Path) -> None
     data = bytearray(log.read_bytes())
     data[int(content["bytes"].split()[-1])] ^= 1
     log.write_bytes(data)
-    assert found(broken, 3)["what"] == "damaged: the CRC of its batch is wrong"
+    assert found(broken, 3, exit_code=3)["what"] == "damaged: the CRC of its batch is wrong"
     index.unlink()
     assert found(broken, PLAIN - 1)["found_by"].endswith("is missing")
     log.write_bytes(bytes(len(data)))
     assert "damaged" in found(broken, 3, exit_code=3)["what"]
     log.unlink()
     assert found(broken, 3, exit_code=3)["what"].startswith("its object is missing")
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".txnindex"])
+def test_a_flipped_byte_is_never_shown_as_a_record_and_never_a_traceback(
+    tier: Path, tmp_path: Path, suffix: str
+) -> None:
+    """Every byte of the header of a batch and of small objects, one at a time."""
+    broken = copied(tier, tmp_path)
+    (log,) = broken.glob(f"data/*/0/{PLAIN:020d}-*.log")
+    path = log.with_suffix(suffix)
+    whole = path.read_bytes()
+    store = DirectoryStore(str(broken))
+    (topic,) = list_topics(store)
+    catalog = read_catalog(store, topic.topic_id, 0)
+    assert catalog is not None
+    right = explain(store, catalog, ABORTED)
+    assert right.is_record
+    for at in range(min(len(whole), 100)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        wrong = explain(store, catalog, ABORTED)
+        if wrong.is_record:
+            assert (wrong.what, wrong.key) == (right.what, right.key)
+            assert wrong.batch is not None
+            assert right.batch is not None
+            assert wrong.batch.leader_epoch == right.batch.leader_epoch
+            is_known = suffix != ".txnindex"
+            assert (wrong.transaction == right.transaction) == is_known
+        else:
+            assert "damaged" in wrong.what
+
+
+@pytest.mark.timeout(30)
+def test_a_batch_of_no_length_ends_the_search(tier: Path, tmp_path: Path) -> None:
+    broken = copied(tier, tmp_path)
+    (log,) = broken.glob(f"data/*/0/{0:020d}-*.log")
+    log.with_suffix(".index").unlink()
+    data = bytearray(log.read_bytes())
+    data[8:12] = (-12).to_bytes(4, "big", signed=True)
+    log.write_bytes(data)
+    assert "a batch is too short" in found(broken, PLAIN - 1, exit_code=3)["what"]
+
+
+def test_a_transaction_whose_index_is_lost_has_no_known_fate(tier: Path, tmp_path: Path) -> None:
+    broken = copied(tier, tmp_path)
+    (index,) = broken.glob("data/*/0/*.txnindex")
+    index.write_bytes(index.read_bytes()[:-1])
+    assert found(broken, ABORTED)["transaction"].endswith("is damaged")
+    index.unlink()
+    assert found(broken, ABORTED)["transaction"].endswith("is missing")
 
 
 def test_a_hole_in_the_tier_is_a_loss_and_not_an_end(tier: Path, tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 import pytest
 
 from firnline.base.errors import StorageError
-from firnline.base.units import HOUR_MS, MINUTE_MS
+from firnline.base.units import HOUR_MS
 from firnline.tiered import local_audit
+from firnline.tiered.settings import TierSettings
 from tests.worlds.tier import Cluster, Node, topic_config
 
-INTERVAL_MS = 5 * MINUTE_MS
+INTERVAL_MS = TierSettings().local_audit_interval_ms
 
 
 def beyond(node: Node) -> list[str]:
@@ -84,6 +85,18 @@ def test_a_partition_that_is_written_all_the_time_is_not_taken_for_one_that_stan
         node.pass_time(INTERVAL_MS)
         node.expire_local()
     assert beyond(node) == []
+
+
+def test_what_waits_for_its_epochs_to_be_synced_is_in_the_tier() -> None:
+    """The files stay until then, but not because the tier lacks them."""
+    node = led()
+    node.produce(0, "b")
+    node.produce(0, "c")
+    node.pass_time(60_000)
+    node.log.epochs.unkept_from = 0
+    found = node.log.overdue(node.now_ms)
+    assert found is not None
+    assert found.is_copied
 
 
 def test_local_segments_without_a_limit_or_without_copies_are_as_wanted() -> None:

@@ -1,5 +1,6 @@
 """Settings of the tier: resolved once, wrong ones named. Spec 3.2, T17."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from firnline.config.broker import BrokerConfig
 from firnline.tiered.hosted import ByteRate, Services
 from firnline.tiered.settings import TierSettings, tier_settings
 from tests.worlds.chance import SeededRng
+from tests.worlds.tier import Cluster, Node
 
 
 def config(**stated: str) -> BrokerConfig:
@@ -76,3 +78,15 @@ def test_a_rate_counts_what_moved_within_its_windows() -> None:
     rate.note(60, 900)
     assert rate.is_exceeded(1900)
     assert not rate.is_exceeded(2100)
+
+
+def test_copies_that_an_operator_slowed_down_too_far_go_on_once_the_quota_is_raised() -> None:
+    node = Node(Cluster(), copy_bytes_per_second=1, copy_quota_windows=60).start().lead(0)
+    node.produce(0, "a")
+    node.produce(0, "b")
+    node.pass_time(5_000)
+    assert len(node.segments()) == 1
+    raised = replace(node.tier.services.settings, copy_bytes_per_second=1 << 20)
+    node.run(node.tier.apply_settings(raised, node.now_ms))
+    node.pass_time(2_000)
+    assert len(node.segments()) == 2

@@ -6,8 +6,9 @@ Source: KIP-405; spec 3.3, T54.
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from firnline.base.background import SlicedTask
 from firnline.base.effects import Effects, Flush, SetTimer, Warn
-from firnline.base.errors import KafkaError, StorageError
+from firnline.base.errors import KafkaError, StorageError, some_of
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicIdPartition, TopicPartition, Uuid
 from firnline.broker.list_offsets import OffsetFound
 from firnline.broker.tier.feed import MetadataFeed
@@ -24,14 +25,12 @@ from firnline.tiered.remote_log import RemoteLog
 from firnline.tiered.settings import tier_settings
 
 _AGAIN_MS = 1_000
-_NAMED_MAX = 5
 
 
 def _outlive_line(topics: Sequence[str]) -> str:
     """T52: warn of topics that lose what is in the tier once the records about it are deleted."""
-    more = f" and {len(topics) - _NAMED_MAX} more" if len(topics) > _NAMED_MAX else ""
     return (
-        f"{', '.join(topics[:_NAMED_MAX])}{more}: kept as long as the records about them in"
+        f"{some_of(topics)}: kept as long as the records about them in"
         f" {REMOTE_LOG_METADATA_TOPIC}, or longer. When these are deleted, the segments in the tier are lost:"
         f" raise retention.ms of {REMOTE_LOG_METADATA_TOPIC} (-1: no limit), or lower that of the topics"
     )
@@ -61,11 +60,23 @@ class TierAdapter:
     def on_config(self, config: BrokerConfig, image: ClusterImage, now_ms: int) -> Effects:
         """The broker starts with this configuration, or its dynamic configs have changed."""
         effects = self.tier.apply_settings(tier_settings(config), now_ms)
-        outliving = outliving_topics(image, config)
-        if outliving and outliving != self._outliving:
-            effects.append(Warn(line=_outlive_line(outliving)))
-        self._outliving = outliving
-        return effects
+        look = self._warn_of_outliving(config, image)
+        return [*effects, *self.tier.services.sliced_tasks.begin(look, now_ms)]
+
+    def _warn_of_outliving(self, config: BrokerConfig, image: ClusterImage) -> SlicedTask:
+        """Warn of topics that outlive the records about their segments (T52), once as long as they stay."""
+        yield []
+        steps, outliving = outliving_topics(image, config), None
+        while outliving is None:
+            try:
+                next(steps)
+            except StopIteration as end:
+                outliving = end.value
+            else:
+                yield []
+        before, self._outliving = self._outliving, outliving
+        is_new = bool(outliving) and outliving != before
+        return [Warn(line=_outlive_line(outliving))] if is_new else []
 
     def on_leading(self, partition: Partition, now_ms: int) -> Effects:
         """This node leads the partition in a new epoch."""

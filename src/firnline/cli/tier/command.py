@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from firnline.base.errors import some_of
 from firnline.cli.show import (
     SOMETHING_IS_WRONG,
     as_json,
@@ -19,8 +20,6 @@ from firnline.cli.tier.explain import explain
 from firnline.cli.tier.metadata import metadata
 from firnline.client.admin import Admin, BrokerTier
 
-# The partitions with the same problem that are named: after an outage there may be thousands.
-_NAMED_MAX = 5
 # What a broker does not do while the circuit of an operation is open.
 _MEANING = {
     "read": "use its store at all",
@@ -101,10 +100,9 @@ def _problems(broker: BrokerTier) -> Iterator[str]:
             failing.setdefault(row["problem"], []).append(row)
     for problem, them in failing.items():
         names = [f"{row['topic']}-{row['partition']}" for row in them]
-        more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
         longest_ms = max(row["problem_ms"] for row in them)
         since = f", for {duration_of(longest_ms)}" if longest_ms >= 0 else ""
-        yield f"{', '.join(names[:_NAMED_MAX])}{more}{since}: {problem}"
+        yield f"{some_of(names)}{since}: {problem}"
 
 
 @command.command()

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from firnline.base.errors import ConfigError
+from firnline.base.errors import ConfigError, some_of
 from firnline.base.ids import uuid_text
 from firnline.cli.show import SOMETHING_IS_WRONG, as_json, facts, format_option
 from firnline.cli.tier.store import named_store, store_options
@@ -15,8 +15,6 @@ from firnline.tiered.catalog.format import PartitionCatalog
 from firnline.tiered.objects.catalog_reader import read_catalog, resolve_topic
 from firnline.tiered.objects.explain import Explained
 from firnline.tiered.objects.explain import explain as explain_offset
-
-_NAMED_MAX = 10
 
 
 @click.command()
@@ -29,8 +27,8 @@ def explain(
 ) -> None:
     """Show which object of the tier has an offset, in which bytes, and what became of its transaction.
 
-    Reads the store alone, so no broker has to run. The exit code is 3 where the tier has no record at the
-    offset.
+    Reads the store alone, so no broker has to run. The exit code is 3 where the tier has no undamaged record
+    at the offset.
     """
     topic, partition, offset = _parsed(where)
     uri, settings = named_store(
@@ -42,18 +40,15 @@ def explain(
         raise ConfigError(f"{uri} has no topic {topic}")
     catalog = read_catalog(store, known.topic_id, partition)
     if catalog is None:
-        there = ", ".join(map(str, known.partitions[:_NAMED_MAX])) or "none"
-        more = ", ..." if len(known.partitions) > _NAMED_MAX else ""
-        raise ConfigError(
-            f"{uri} has nothing of {topic}-{partition}; it has partitions {there}{more}"
-        )
+        there = some_of([str(number) for number in known.partitions]) or "none"
+        raise ConfigError(f"{uri} has nothing of {topic}-{partition}; it has partitions {there}")
     found = explain_offset(store, catalog, offset)
     content = _content(catalog, found, offset)
     if style == "json":
         as_json(content)
     else:
         facts({name: value for name, value in content.items() if value is not None})
-    if not found.is_found:
+    if not found.is_record:
         sys.exit(SOMETHING_IS_WRONG)
 
 
@@ -72,7 +67,7 @@ def _content(catalog: PartitionCatalog, found: Explained, offset: int) -> dict[s
         "topic_id": uuid_text(catalog.topic_id),
         "partition": catalog.partition,
         "offset": offset,
-        "what": found.kind,
+        "what": found.what,
         "segment": segment and uuid_text(segment.segment_id),
         "segment_offsets": segment and f"{segment.base_offset} to {segment.end_offset}",
         "object": found.key,

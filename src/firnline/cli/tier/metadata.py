@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import click
 
-from firnline.base.errors import ConfigError, FirnlineError, KafkaError, ProtocolError
+from firnline.base.errors import Code, ConfigError, FirnlineError, KafkaError, ProtocolError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.base.ports import Buffer
 from firnline.cli.show import SOMETHING_IS_WRONG, broker_server_option, pairs
@@ -102,6 +102,10 @@ def _at_brokers(bootstrap: str) -> Iterator[Found]:
     """Iterate over the committed records, by partition. A partition that nobody leads is a problem."""
     with Admin(bootstrap) as admin:
         answer = admin.metadata([REMOTE_LOG_METADATA_TOPIC])
+        if answer.topics[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            raise ConfigError(
+                f"the cluster has no {REMOTE_LOG_METADATA_TOPIC}: none of its brokers has had a tier"
+            )
         brokers = {
             each.node_id: admin.node(each.node_id, each.host, each.port) for each in answer.brokers
         }
@@ -146,7 +150,7 @@ def _in_segment(partition: int, path: Path) -> Iterator[Found]:
         closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as mapped,
         memoryview(mapped) as data,
     ):
-        at = int(path.stem) if path.stem.isdecimal() else 0
+        at, end = int(path.stem) if path.stem.isdecimal() else 0, 0
         try:
             for header in headers(data):
                 end = header.position + header.size_bytes
@@ -155,6 +159,10 @@ def _in_segment(partition: int, path: Path) -> Iterator[Found]:
                 at = header.next_offset
         except (KafkaError, ProtocolError) as problem:
             yield Found(partition, at, None, f"records from here on in {path}: {problem}")
+            return
+        if end < len(data):  # cut, or its length is damaged; or a broker is writing it
+            left = f"{len(data) - end} bytes of {path} are no complete batch"
+            yield Found(partition, at, None, f"records from here on: {left}")
 
 
 def _in_batch(partition: int, data: Buffer, header: BatchHeader) -> Iterator[Found]:

@@ -8,11 +8,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from firnline.base.errors import Code, KafkaError
+from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.units import KIB
 from firnline.formats import offset_index, transaction_index
 from firnline.formats.transaction_index import AbortedTxn
-from firnline.records.batch import HEADER_BYTES, BatchHeader, crc_is_right, headers, parse_header
+from firnline.records.batch import HEADER_BYTES, BatchHeader, crc_is_right, parse_header
 from firnline.records.record import records
 from firnline.stores.port import ObjectMissing, ObjectStore
 from firnline.tiered.catalog.format import CatalogSegment, PartitionCatalog
@@ -25,33 +25,30 @@ _READ_BYTES = 64 * KIB
 class Explained(NamedTuple):
     """What the tier has at an offset. Offsets inclusive; None where the tier does not have it.
 
-    kind        what the record is, or why there is none
-    found_by    which entry of which index the search began at
-    transaction what became of the record's transaction
+    what         what the record is, or why there is none
+    is_record    there is an undamaged record
+    found_by     which entry of which index the search began at
+    transaction  what became of the record's transaction
     """
 
-    kind: str
+    what: str
+    is_record: bool = False
     segment: CatalogSegment | None = None
     key: str | None = None
     found_by: str | None = None
     batch: BatchHeader | None = None
     transaction: str | None = None
 
-    @property
-    def is_found(self) -> bool:
-        return self.batch is not None
-
 
 def explain(store: ObjectStore, catalog: PartitionCatalog, offset: int) -> Explained:
-    """Return what the tier has at `offset`. Raises the errors of the store."""
+    """Return what the tier has at `offset`. Raises the errors of a store that does not answer."""
     serving = plan_ranges(
         catalog.segments,
         catalog.epochs,
         start_offset=catalog.log_start_offset,
         end_offset=catalog.log_end_offset,
     )
-    starts = [first for _, first, _ in serving]
-    slot = bisect_right(starts, offset) - 1
+    slot = bisect_right([first for _, first, _ in serving], offset) - 1
     if offset < catalog.log_start_offset:
         return Explained(f"below the log start, {catalog.log_start_offset}: it was deleted")
     if not serving or offset >= serving[-1][2]:
@@ -61,29 +58,48 @@ def explain(store: ObjectStore, catalog: PartitionCatalog, offset: int) -> Expla
         return Explained(
             "no segment of the tier serves it, though later ones are there: it is lost"
         )
-    segment = serving[slot][0]
-    key = segment.stem + LOG
-    try:
-        position, found_by = _search_start(store, segment, offset)
-        batch = _batch_with(store, key, segment.size_bytes, position, offset)
-    except ObjectMissing as problem:
-        return Explained(f"its object is missing: {problem}", segment, key)
-    except KafkaError as problem:
-        return Explained(f"its object is damaged: {problem}", segment, key)
-    if batch is None:
-        kind = "no record: the segment has no batch with it, as after a compaction"
-        if segment.fingerprint is not None and not segment.fingerprint.may_have_gaps:
-            kind = "damaged: no batch has it, and the segment was copied without gaps"
-        return Explained(kind, segment, key, found_by)
     later = [each for each, _, _ in serving[slot:]]
-    return Explained(
-        kind=_kind(store, key, batch, offset),
-        segment=segment,
-        key=key,
-        found_by=found_by,
-        batch=batch,
-        transaction=_transaction(store, later, batch, offset),
-    )
+    found = Explained("", segment=later[0], key=later[0].stem + LOG)
+    try:
+        return _explain_in(store, later, found, offset)
+    except ObjectMissing as problem:
+        return found._replace(what=f"its object is missing: {problem}")
+    except (KafkaError, ProtocolError) as problem:
+        return found._replace(what=f"its object is damaged: {problem}")
+
+
+def _explain_in(
+    store: ObjectStore, segments: Sequence[CatalogSegment], found: Explained, offset: int
+) -> Explained:
+    """Search the first of `segments`; the later ones may have the marker of a transaction."""
+    segment, key = segments[0], segments[0].stem + LOG
+    position, found_by = _search_start(store, segment, offset)
+    found = found._replace(found_by=found_by)
+    batch = _batch_with(store, key, segment.size_bytes, position, offset)
+    if batch is None:
+        may_have_gaps = segment.fingerprint is None or segment.fingerprint.may_have_gaps
+        return found._replace(
+            what="no record: the segment has no batch with it, as after a compaction"
+            if may_have_gaps
+            else "damaged: no batch has it, and the segment was copied without gaps"
+        )
+    found = found._replace(batch=batch)
+    data = store.get(key, batch.position, batch.size_bytes)
+    if len(data) < batch.size_bytes:
+        return found._replace(what="damaged: its batch is cut short")
+    header = batch._replace(position=0)
+    if not crc_is_right(data, header):
+        return found._replace(what="damaged: the CRC of its batch is wrong")
+    epoch = max((each for each in segment.epochs if each[1] <= offset), default=(None, 0))[0]
+    if header.leader_epoch != epoch:  # no CRC covers it
+        problem = f"its batch has leader epoch {header.leader_epoch}, and the segment {epoch} there"
+        return found._replace(what=f"damaged: {problem}")
+    what = _record_text(data, header, offset)
+    if what is None:
+        absent = "no record: its batch has others, and not this one, as after a compaction"
+        return found._replace(what=absent)
+    transaction = _transaction(store, segments, batch, offset)
+    return found._replace(what=what, is_record=True, transaction=transaction)
 
 
 def _search_start(store: ObjectStore, segment: CatalogSegment, offset: int) -> tuple[int, str]:
@@ -93,7 +109,7 @@ def _search_start(store: ObjectStore, segment: CatalogSegment, offset: int) -> t
         data = store.get(key)
     except ObjectMissing:
         return 0, f"the start of the segment: {key} is missing"
-    if len(data) % offset_index.ENTRY_BYTES:
+    if len(data) % offset_index.ENTRY_BYTES or not _fits(segment, OFFSET_INDEX, data):
         return 0, f"the start of the segment: {key} is damaged"
     offsets, positions = offset_index.decode(data)
     if not offset_index.can_be(offsets, positions):
@@ -128,25 +144,16 @@ def _batch_with(
     return None
 
 
-def _kind(store: ObjectStore, key: str, batch: BatchHeader, offset: int) -> str:
-    data = store.get(key, batch.position, batch.size_bytes)
-    if len(data) < batch.size_bytes:
-        return "damaged: its batch is cut short"
-    (header, *_) = headers(data)
-    if not crc_is_right(data, header):
-        return "damaged: the CRC of its batch is wrong"
+def _record_text(data: bytes, header: BatchHeader, offset: int) -> str | None:
+    """Describe the record of that offset; None if the batch does not have it. KafkaError: it is damaged."""
     if header.is_control:
         return "a control record: the end of a transaction"
-    try:
-        for record in records(data, header):
-            if record.offset == offset:
-                key_size = "no key" if record.key is None else f"a key of {len(record.key)} bytes"
-                size = 0 if record.value is None else len(record.value)
-                value = "no value" if record.value is None else f"a value of {size} bytes"
-                return f"a record with {key_size} and {value}, timestamp {record.timestamp_ms}"
-    except KafkaError as problem:
-        return f"damaged: {problem}"
-    return "no record: its batch has others, and not this one, as after a compaction"
+    for record in records(data, header):
+        if record.offset == offset:
+            key = "no key" if record.key is None else f"a key of {len(record.key)} bytes"
+            value = "no value" if record.value is None else f"a value of {len(record.value)} bytes"
+            return f"a record with {key} and {value}, timestamp {record.timestamp_ms}"
+    return None
 
 
 def _transaction(
@@ -158,12 +165,25 @@ def _transaction(
     for segment in segments:
         if TXN_INDEX not in segment.suffixes:
             continue
-        for entry in transaction_index.decode(store.get(segment.stem + TXN_INDEX)):
+        key = segment.stem + TXN_INDEX
+        try:
+            data = store.get(key)
+        except ObjectMissing:
+            return f"not known: {key} is missing"
+        entries = transaction_index.decode_strict(data, segment.base_offset, segment.end_offset)
+        if entries is None or not _fits(segment, TXN_INDEX, data):
+            return f"not known: {key} is damaged"
+        for entry in entries:
             if _covers(entry, batch.producer_id, offset):
                 return f"aborted, by the marker at {entry.last_offset}"
             if entry.last_stable_offset > offset:
                 return "committed"  # later aborts are of transactions that began above the offset
     return "not aborted by any marker in the tier: committed, unless brokers have a later marker"
+
+
+def _fits(segment: CatalogSegment, suffix: str, data: bytes) -> bool:
+    """Whether an object is what was copied, as far as the catalog knows."""
+    return segment.fingerprint is None or segment.fingerprint.fits(suffix, data)
 
 
 def _covers(entry: AbortedTxn, producer_id: int, offset: int) -> bool:
