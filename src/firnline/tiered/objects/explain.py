@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from firnline.base.errors import Code, KafkaError, ProtocolError
-from firnline.base.units import KIB
+from firnline.base.units import KIB, MIB
 from firnline.formats import offset_index, transaction_index
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.batch import HEADER_BYTES, BatchHeader, crc_is_right, parse_header
@@ -19,7 +19,7 @@ from firnline.tiered.catalog.format import CatalogSegment, PartitionCatalog
 from firnline.tiered.lineage import plan_ranges
 from firnline.tiered.objects.layout import LOG, OFFSET_INDEX, TXN_INDEX
 
-_READ_BYTES = 64 * KIB
+_READ_BYTES, _READ_BYTES_MAX = 64 * KIB, 4 * MIB
 
 
 class Explained(NamedTuple):
@@ -84,6 +84,8 @@ def _explain_in(
             else "damaged: no batch has it, and the segment was copied without gaps"
         )
     found = found._replace(batch=batch)
+    if batch.position + batch.size_bytes > segment.size_bytes:
+        return found._replace(what="damaged: its batch is longer than the rest of the segment")
     data = store.get(key, batch.position, batch.size_bytes)
     if len(data) < batch.size_bytes:
         return found._replace(what="damaged: its batch is cut short")
@@ -125,9 +127,12 @@ def _batch_with(
     store: ObjectStore, key: str, size_bytes: int, position: int, offset: int
 ) -> BatchHeader | None:
     """Return the header of the batch with the offset, and its position in the object; None without one."""
-    at = position
+    at, window_bytes = position, _READ_BYTES
     while at < size_bytes:
-        data = store.get(key, at, min(_READ_BYTES, size_bytes - at))
+        data = store.get(key, at, min(window_bytes, size_bytes - at))
+        window_bytes = min(
+            2 * window_bytes, _READ_BYTES_MAX
+        )  # without an index the way may be long
         seen = 0
         while len(data) - seen >= HEADER_BYTES:
             header = parse_header(data, seen)
