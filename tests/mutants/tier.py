@@ -221,7 +221,7 @@ TIER = (
     ),
     Mutant(
         "F3: no copy is announced once the store is down",
-        "tiered.copier:Copier._begin",
+        "tiered.copier:Copier._copy",
         "refused is not None",
         "False",
         tests=(
@@ -231,8 +231,8 @@ TIER = (
     Mutant(
         "F3: no copy is undone while the store is down",
         "tiered.copier:Copier._undo",
-        'self._services.circuits.refusal("delete", now_ms) is not None',
-        "False",
+        'services.circuits.refusal("delete", run.now_ms) is None',
+        "True",
         tests=(_CIRCUIT + "test_a_copy_that_fails_while_the_store_is_down_is_not_undone",),
     ),
     Mutant(

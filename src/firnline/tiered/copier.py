@@ -26,8 +26,10 @@ from firnline.base.units import MINUTE_MS
 from firnline.formats import leader_epoch_checkpoint
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.log.segments import ClosedSegment
+from firnline.tiered import coroutines
 from firnline.tiered.catalog.keeper import CatalogKeeper
 from firnline.tiered.circuits import Permit, StoreUnavailable
+from firnline.tiered.coroutines import Begin, Run, Steps
 from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
 from firnline.tiered.lineage import first_served, segment_epochs
 from firnline.tiered.metadata.log import HistoryUnknown
@@ -49,6 +51,9 @@ QUOTA_CHECK_MS = 1000
 # The interval at which a damaged segment is read again: the error may have been in memory.
 LOOK_AGAIN_MS = 10 * MINUTE_MS
 
+Outcome = Steps[FirnlineError | None]
+Verified = SegmentData | FirnlineError | None
+
 
 class Copier:
     """Copies the due segments of one led partition. `run` calls back once; there is one run at a time."""
@@ -64,8 +69,8 @@ class Copier:
         self._unconfirmed = unconfirmed
         self._hosted = hosted
         self._catalog = catalog
-        # The continuation of the run under way; None: no run. One at a time, so segments go in order.
-        self._done: TaskCallback | None = None
+        # There is one run at a time, so segments go in order.
+        self.is_running = False
         # This leader has taken the log start from the tier, which it does once, before its first copy. It is
         # used only without a catalog; with one, the first comparison does it.
         self._has_adopted = False
@@ -79,51 +84,60 @@ class Copier:
         # The segment that is damaged here, why, and when it is read again. Nothing after it is copied, as the
         # tier has no gaps (T2). None once a segment was read undamaged.
         self._damaged: tuple[ClosedSegment, DamagedSegment, int] | None = None
-        # For the segment that is being checked or copied.
-        self._permit: Permit | None = None
-
-    @property
-    def is_running(self) -> bool:
-        return self._done is not None
 
     def run(self, now_ms: int, done: TaskCallback) -> Effects:
         """Copy all due segments; then call `done(None, now_ms)`, or with the first error."""
-        assert self._done is None, "one run at a time"
-        self._done = done
-        hosted, services, metadata = self._hosted, self._services, self._services.metadata
-        if not hosted.leads or not hosted.is_tiered:
-            return self._finish(None, now_ms)
-        if not metadata.is_ready(hosted.where):
-            return self._finish(KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata"), now_ms)
-        withheld = services.withheld(hosted.where)
-        if withheld is not None:
-            return self._finish(withheld, now_ms)
-        if services.catalog is None and not self._has_adopted:
-            return [*self._adopt_log_start(now_ms), *self._compare(now_ms)]
-        return self._compare(now_ms)
+        assert not self.is_running, "one run at a time"
+        self.is_running = True
+        return coroutines.run(self._copy_due, now_ms, partial(self._finish, done))
 
-    def _compare(self, now_ms: int) -> Effects:
-        """Copy after the catalog has been compared with the metadata."""
-        hosted, services = self._hosted, self._services
-        if not self._catalog.explains_all() and self._catalog.is_begun:
-            return self._catalog.compare(self._catalog_begun, now_ms)
-        if services.catalog is None:
-            hosted.unexplained_segments = 0
-            hosted.note_outcome("catalog", None, now_ms)
-        if not self._catalog.is_begun:
-            return self._catalog.request(self._catalog_begun, now_ms)
-        return self._next(now_ms)
-
-    def _catalog_begun(self, error: FirnlineError | None, now_ms: int) -> Effects:
-        return self._finish(error, now_ms) if error else self._next(now_ms)
-
-    def _finish(self, error: FirnlineError | None, now_ms: int) -> Effects:
-        done, self._done = self._done, None
-        assert done is not None
+    def _finish(self, done: TaskCallback, error: FirnlineError | None, now_ms: int) -> Effects:
+        self.is_running = False
         # Withheld metadata is checked again when it is reported: it may have been solved before the next run.
         is_reported = error is None or isinstance(error, HistoryUnknown)
         self._hosted.note_outcome("copy", None if is_reported else error, now_ms)
         return done(error, now_ms)
+
+    def _copy_due(self, run: Run) -> Outcome:
+        """Copy due segments, oldest first, until there is none, or until the first error."""
+        hosted, services = self._hosted, self._services
+        if not hosted.leads or not hosted.is_tiered:
+            return None
+        if not services.metadata.is_ready(hosted.where):
+            return KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata")
+        withheld = services.withheld(hosted.where)
+        if withheld is not None:
+            return withheld
+        if services.catalog is None and not self._has_adopted:
+            run.emit(self._adopt_log_start(run.now_ms))
+        error = yield from self._begin_catalog(run)
+        while error is None and hosted.leads:
+            if self._unsure is not None:
+                error = yield from self._settle(run, self._unsure)
+                continue
+            due = self._next_due()
+            if not isinstance(due, ClosedSegment):
+                return due
+            if services.copy_rate.is_exceeded(run.now_ms):
+                yield from run.call(self._wait_for_quota)
+                continue
+            error = yield from self._copy(run, due)
+        return error
+
+    def _begin_catalog(self, run: Run) -> Outcome:
+        """Compare the catalog with the metadata, and write its first head of this leader."""
+        if not self._catalog.explains_all() and self._catalog.is_begun:
+            return (yield from run.call(self._catalog.compare))
+        if self._services.catalog is None:
+            self._hosted.unexplained_segments = 0
+            self._hosted.note_outcome("catalog", None, run.now_ms)
+        if self._catalog.is_begun:
+            return None
+        return (yield from run.call(self._catalog.request))
+
+    def _wait_for_quota(self, then: Callable[[None, int], Effects], now_ms: int) -> Effects:
+        key = ("tier-copy-quota", *self._hosted.where)
+        return [SetTimer(key=key, at_ms=now_ms + QUOTA_CHECK_MS, then=partial(then, None))]
 
     def _adopt_log_start(self, now_ms: int) -> Effects:
         """Raise the log start to that of the tier, which earlier leaders may have raised (3.4-1, X42).
@@ -172,39 +186,24 @@ class Copier:
 
     # ---------------------------------------------------------------------------- one segment
 
-    def _next(self, now_ms: int) -> Effects:
+    def _next_due(self) -> ClosedSegment | FirnlineError | None:
+        """Return the next segment to copy, or None."""
         hosted, services = self._hosted, self._services
-        if not hosted.leads:
-            return self._finish(None, now_ms)
-        if self._unsure is not None:
-            return self._settle(self._unsure, now_ms)
         withheld = services.withheld(hosted.where)
         if withheld is not None:
-            return self._finish(withheld, now_ms)
+            return withheld
         covered = hosted.covered_offset(services.metadata)
         if isinstance(covered, KafkaError):
-            return self._finish(covered, now_ms)
+            return covered
         hosted.log.set_highest_remote(covered)
         candidate = next(self.candidates(covered), None)
         if candidate is None or not hosted.may_copy or self.is_stopped:
-            return self._finish(None, now_ms)
-        if services.copy_rate.is_exceeded(now_ms):
-            key = ("tier-copy-quota", *hosted.where)
-            return [SetTimer(key=key, at_ms=now_ms + QUOTA_CHECK_MS, then=self._next)]
-        if self._damaged is not None:
-            local, problem, again_ms = self._damaged
-            if local == candidate and now_ms < again_ms:
-                return self._finish(problem, now_ms)
+            return None
         assert candidate.end_offset < hosted.log.last_stable_offset, (
             "records above the last stable offset stay local (X30)"
         )
         assert candidate.end_offset > covered, "offsets that the tier has are not copied again"
-        permit = services.circuits.admit("copy", now_ms)
-        if isinstance(permit, StoreUnavailable):
-            return self._finish(permit, now_ms)
-        self._permit = permit
-        services.copy_rate.note(candidate.size_bytes, now_ms)
-        return self._check(candidate, now_ms)
+        return candidate
 
     def candidates(self, covered: int) -> Iterator[ClosedSegment]:
         """Iterate over local segments that are due, oldest first (3.4-2)."""
@@ -215,21 +214,88 @@ class Copier:
                 return
             yield segment
 
-    def _check(self, local: ClosedSegment, now_ms: int) -> Effects:
-        """Verify every batch before anything is published or put."""
-        services, hosted, log = self._services, self._hosted, self._hosted.log
-        epochs, history = self._epochs_of(local), log.epochs.entries()
-        closed = log.closed_segments()
+    def _copy(self, run: Run, local: ClosedSegment) -> Outcome:
+        """Verify the segment, announce its copy, put its objects, and publish that they are all there."""
+        services = self._services
+        if self._damaged is not None:
+            damaged, damage, again_ms = self._damaged
+            if damaged == local and run.now_ms < again_ms:
+                return damage
+        permit = services.circuits.admit("copy", run.now_ms)
+        if isinstance(permit, StoreUnavailable):
+            return permit
+        services.copy_rate.note(local.size_bytes, run.now_ms)
+        epochs = self._epochs_of(local)
+        data = yield from self._verify(run, local, epochs)
+        if not isinstance(data, SegmentData):
+            return data
+        refused = services.circuits.void(permit)
+        if refused is not None:
+            return refused
+        segment = self._new_segment(local, data, epochs, run.now_ms)
+        if isinstance(segment, StorageError):
+            return segment
+        services.copying.add(segment)
+        error: KafkaError | None = yield from run.call(partial(services.metadata.add, segment))
+        if error is not None:
+            # The record may be in the log nevertheless: then `expiry` deletes its objects (F1).
+            services.copying.discard(segment)
+            return error
+        services.counters.copy_requests += 1
+        result = yield from run.call(self._put(permit, segment, data))
+        if isinstance(result, WorkTimedOut):
+            # The thread may still put objects: it stays in `copying`, so that nobody deletes it before.
+            services.counters.copy_errors += 1
+            return result
+        problem = self._problem_of_copy(segment, local, result)
+        if problem is not None:
+            services.counters.copy_errors += 1
+            yield from self._undo(segment, run)
+            return problem
+        assert not isinstance(result, Exception)
+        services.counters.copy_bytes += segment.size_bytes
+        return (yield from self._publish_finished(run, segment._replace(custom_metadata=result)))
+
+    def _verify(self, run: Run, local: ClosedSegment, epochs: Epochs) -> Steps[Verified]:
+        """Check every batch before anything is published or put.
+
+        Returns what to put, the error that ends the run, or None if the segment was truncated or deleted
+        meanwhile, with whatever is wrong with it.
+        """
+        hosted = self._hosted
         if not epochs:
-            return self._finish(
-                StorageError(
-                    "the leader epochs of a segment are not known: it cannot be copied",
-                    partition=f"{hosted.topic}-{hosted.where.partition}",
-                    base_offset=local.base_offset,
-                ),
-                now_ms,
+            return StorageError(
+                "the leader epochs of a segment are not known: it cannot be copied",
+                partition=f"{hosted.topic}-{hosted.where.partition}",
+                base_offset=local.base_offset,
             )
-        due = ToCopy(
+        work = partial(read_verified, self._services.fs, self._to_copy(local, epochs))
+        name = f"check {hosted.topic}-{hosted.where.partition} at {local.base_offset}"
+
+        def begin(then: Callable[[VerifiedSegment | Exception, int], Effects], _: int) -> Effects:
+            return [Submit(name=name, pool="copy", work=work, then=then)]
+
+        result = yield from run.call(begin)
+        is_there = next(closed_from(hosted.log, local.base_offset), None) == local
+        if not hosted.leads or not is_there or self._epochs_of(local) != epochs:
+            return None
+        if isinstance(result, DamagedSegment):
+            run.emit(self._refuse(local, result, run.now_ms))
+            return result
+        if isinstance(result, Exception):
+            return as_error(result)
+        self._damaged = None
+        if result.rebuilt:
+            files = ", ".join(result.rebuilt)
+            line = f"{local.stem_path}: {files} damaged here, rebuilt for the tier"
+            run.emit([Warn(line=line)])
+        return result.data
+
+    def _to_copy(self, local: ClosedSegment, epochs: Epochs) -> ToCopy:
+        log = self._hosted.log
+        closed = log.closed_segments()
+        history = log.epochs.entries()
+        return ToCopy(
             partition=log.topic_partition,
             directory=log.path,
             segment=local,
@@ -239,34 +305,6 @@ class Copier:
             index_interval_bytes=log.config.index_interval_bytes,
             may_have_gaps=log.compaction.may_have_gaps,
         )
-        return [
-            Submit(
-                name=f"check {hosted.topic}-{hosted.where.partition} at {local.base_offset}",
-                pool="copy",
-                work=partial(read_verified, services.fs, due),
-                then=partial(self._checked, local, epochs),
-            )
-        ]
-
-    def _checked(
-        self, local: ClosedSegment, epochs: Epochs, result: VerifiedSegment | Exception, now_ms: int
-    ) -> Effects:
-        hosted = self._hosted
-        is_there = next(closed_from(hosted.log, local.base_offset), None) == local
-        is_as_it_was = is_there and self._epochs_of(local) == epochs
-        if not hosted.leads or not is_as_it_was:
-            return self._finish(None, now_ms)  # truncated or deleted meanwhile, with the damage
-        if isinstance(result, DamagedSegment):
-            return self._refuse(local, result, now_ms)
-        if isinstance(result, Exception):
-            return self._finish(as_error(result), now_ms)
-        verified = result
-        self._damaged = None
-        warnings: Effects = []
-        if verified.rebuilt:
-            files = ", ".join(verified.rebuilt)
-            warnings = [Warn(line=f"{local.stem_path}: {files} damaged here, rebuilt for the tier")]
-        return [*warnings, *self._begin(local, verified.data, epochs, now_ms)]
 
     def _refuse(self, local: ClosedSegment, problem: DamagedSegment, now_ms: int) -> Effects:
         """Copy neither the segment nor any later one: the replicas keep their local segments."""
@@ -278,21 +316,17 @@ class Copier:
             effects = [Warn(line=f"not copied to the tier, nor anything after it: {problem}")]
         if self._services.may_hand_over(self._hosted.where, local.base_offset, now_ms):
             effects += self._services.on_damaged(self._hosted.where, problem, now_ms)
-        return [*effects, *self._finish(problem, now_ms)]
+        return effects
 
-    def _begin(
+    def _new_segment(
         self, local: ClosedSegment, data: SegmentData, epochs: Epochs, now_ms: int
-    ) -> Effects:
+    ) -> RemoteSegment | StorageError:
         services, hosted = self._services, self._hosted
-        assert self._permit is not None
-        refused = services.circuits.void(self._permit)
-        if refused is not None:
-            return self._finish(refused, now_ms)
         try:
             largest_time_ms = local.largest_time_ms()
         except StorageError as problem:  # an index of it is being rebuilt, or cannot be
-            return self._finish(problem, now_ms)
-        segment = RemoteSegment(
+            return problem
+        return RemoteSegment(
             topic_id=hosted.where.topic_id,
             topic=hosted.topic,
             partition=hosted.where.partition,
@@ -306,66 +340,43 @@ class Copier:
             event_timestamp_ms=now_ms,
             txn_index_empty=data.txn_index is None,
         )
-        services.copying.add(segment)
-        then = partial(self._started, segment, local, data)
-        return services.metadata.add(segment, then, now_ms)
 
     def _epochs_of(self, local: ClosedSegment) -> Epochs:
         history = self._hosted.log.epochs.entries()
         return segment_epochs(history, local.base_offset, local.end_offset)
 
-    def _started(
-        self,
-        segment: RemoteSegment,
-        local: ClosedSegment,
-        data: SegmentData,
-        error: KafkaError | None,
-        now_ms: int,
-    ) -> Effects:
+    def _put(
+        self, permit: Permit, segment: RemoteSegment, data: SegmentData
+    ) -> Begin[bytes | Exception | None]:
         services = self._services
-        if error is not None:
-            # The record may be in the log nevertheless: then `expiry` deletes its objects (F1).
-            services.copying.discard(segment)
-            return self._finish(error, now_ms)
-        services.counters.copy_requests += 1
-        assert self._permit is not None
-        return services.circuits.submit(
-            self._permit,
+        work = partial(
+            copy_segment,
+            services.storage,
+            services.settings.custom_metadata_max_bytes,
+            segment,
+            data,
+        )
+        return lambda then, now_ms: services.circuits.submit(
+            permit,
             now_ms,
             name=f"copy {segment.topic}-{segment.partition} at {segment.base_offset}",
             pool="copy",
-            work=partial(
-                copy_segment,
-                services.storage,
-                services.settings.custom_metadata_max_bytes,
-                segment,
-                data,
-            ),
-            then=partial(self._copied, segment, local),
+            work=work,
+            then=then,
             run_timeout_ms=store_timeout_ms(segment.size_bytes),
             ended=partial(self._ended_late, segment),
         )
 
-    def _copied(
-        self,
-        segment: RemoteSegment,
-        local: ClosedSegment,
-        result: bytes | Exception | None,
-        now_ms: int,
-    ) -> Effects:
-        services = self._services
-        if isinstance(result, WorkTimedOut):
-            # The thread may still put objects: it stays in `copying`, so that nobody deletes it before.
-            services.counters.copy_errors += 1
-            return self._finish(result, now_ms)
+    def _problem_of_copy(
+        self, segment: RemoteSegment, local: ClosedSegment, result: bytes | Exception | None
+    ) -> FirnlineError | None:
+        """Return why the objects that were put have to be deleted again, or None."""
         if isinstance(result, Exception):
             self.is_stopped = isinstance(result, CustomMetadataTooLarge)
-            return self._failed(segment, as_error(result), now_ms)
+            return as_error(result)
         if not self._is_still_ours(segment, local):
-            problem = StorageError("the log was truncated while its segment was copied")
-            return self._failed(segment, problem, now_ms)
-        services.counters.copy_bytes += segment.size_bytes
-        return self._publish_finished(segment._replace(custom_metadata=result), now_ms)
+            return StorageError("the log was truncated while its segment was copied")
+        return None
 
     def _is_still_ours(self, segment: RemoteSegment, local: ClosedSegment) -> bool:
         """Whether the log still has the copied bytes. An unclean election may have truncated it."""
@@ -375,36 +386,39 @@ class Copier:
             return True  # deleted meanwhile, as a whole: it expires in the tier, too (F30)
         return self._epochs_of(local)[-1:] == segment.epochs[-1:]
 
-    def _publish_finished(self, segment: RemoteSegment, now_ms: int) -> Effects:
+    def _publish_finished(self, run: Run, segment: RemoteSegment) -> Outcome:
         copying = self._services.copying.of(segment.topic_id_partition)
         assert segment.segment_id in copying, (
             "until it is settled no other task cleans it up (rel-T13)"
         )
-        change = _change(self._services, segment, SegmentState.COPY_FINISHED, now_ms)
-        return self._services.metadata.update(change, partial(self._finished, segment), now_ms)
+        change = _change(self._services, segment, SegmentState.COPY_FINISHED, run.now_ms)
+        publish = partial(self._services.metadata.update, change)
+        error: KafkaError | None = yield from run.call(publish)
+        if error is None:
+            self._copy_counts(run, segment)
+            return None
+        self._unsure = segment
+        if not self._hosted.leads:
+            run.emit(self.give_up(run.now_ms))
+        return error
 
-    def _finished(self, segment: RemoteSegment, error: KafkaError | None, now_ms: int) -> Effects:
-        if error is not None:
-            self._unsure = segment
-            effects = [] if self._hosted.leads else self.give_up(now_ms)
-            return [*effects, *self._finish(error, now_ms)]
-        return self._copy_counts(segment, now_ms)
-
-    def _copy_counts(self, segment: RemoteSegment, now_ms: int) -> Effects:
+    def _copy_counts(self, run: Run, segment: RemoteSegment) -> None:
         self._unsure = None
         self._services.copying.discard(segment)
         self._hosted.metadata_version += 1  # also if a metadata manager does not call back
-        effects = self._catalog.request(_ignore, now_ms) if self._hosted.leads else []
-        return effects + self._next(now_ms)
+        if self._hosted.leads:
+            run.emit(self._catalog.request(_ignore, run.now_ms))
 
-    def _settle(self, segment: RemoteSegment, now_ms: int) -> Effects:
+    def _settle(self, run: Run, segment: RemoteSegment) -> Outcome:
         """Check whether a COPY_FINISHED of unknown outcome is committed; if not, publish it again."""
         known = self._services.metadata.get(segment.topic_id_partition, segment.segment_id)
         if known is not None and known.state == SegmentState.COPY_STARTED:
-            return self._publish_finished(segment, now_ms)
+            return (yield from self._publish_finished(run, segment))
         if known is None or known.state != SegmentState.COPY_FINISHED:
-            return [*self.give_up(now_ms), *self._next(now_ms)]
-        return self._copy_counts(segment, now_ms)
+            run.emit(self.give_up(run.now_ms))
+        else:
+            self._copy_counts(run, segment)
+        return None
 
     def give_up(self, now_ms: int) -> Effects:
         """Leave a copy of unknown outcome: the role has ended, or the segment is deleted."""
@@ -416,74 +430,37 @@ class Copier:
 
     # -------------------------------------------------------------------------------- failure
 
-    def _failed(self, segment: RemoteSegment, error: FirnlineError, now_ms: int) -> Effects:
-        """Undo a failed copy; then report the error."""
-        self._services.counters.copy_errors += 1
-        return self._undo(segment, partial(self._finish, error), now_ms)
-
     def _ended_late(self, segment: RemoteSegment, now_ms: int) -> Effects:
         """A copy that had timed out has ended, so that its objects can be deleted; another run may go on."""
-        return self._undo(segment, _nothing, now_ms)
+        return coroutines.run(partial(self._undo, segment), now_ms, _ignore)
 
-    def _undo(self, segment: RemoteSegment, done: Callable[[int], Effects], now_ms: int) -> Effects:
-        """Undo a failed copy: DELETE_STARTED, delete, DELETE_FINISHED (3.4-6); then call `done`.
+    def _undo(self, segment: RemoteSegment, run: Run) -> Steps[None]:
+        """Undo a failed copy: DELETE_STARTED, delete, DELETE_FINISHED (3.4-6).
 
-        While the store is down that is left to `expiry`: each attempt would leave records.
+        While the store is down that is left to `expiry`: each attempt would leave records. So is what fails
+        here: `expiry` finds it by the state of the segment.
         """
-        if self._services.circuits.refusal("delete", now_ms) is not None:
-            return self._left_behind(segment, done, now_ms)
-        change = _change(self._services, segment, SegmentState.DELETE_STARTED, now_ms)
-        then = partial(self._taking_back, segment, done)
-        return self._services.metadata.update(change, then, now_ms)
+        services = self._services
+        if services.circuits.refusal("delete", run.now_ms) is None:
+            change = _change(services, segment, SegmentState.DELETE_STARTED, run.now_ms)
+            error = yield from run.call(partial(services.metadata.update, change))
+            if error is not None:
+                run.emit(self._unconfirmed.note(segment, run.now_ms))
+            elif not isinstance((yield from run.call(self._take_back(segment))), Exception):
+                change = _change(services, segment, SegmentState.DELETE_FINISHED, run.now_ms)
+                yield from run.call(partial(services.metadata.update, change))
+        services.copying.discard(segment)
 
-    def _taking_back(
-        self,
-        segment: RemoteSegment,
-        done: Callable[[int], Effects],
-        problem: KafkaError | None,
-        now_ms: int,
-    ) -> Effects:
-        if problem is not None:
-            effects = self._unconfirmed.note(segment, now_ms)
-            return [*effects, *self._left_behind(segment, done, now_ms)]
-        return self._services.circuits.submit(
+    def _take_back(self, segment: RemoteSegment) -> Begin[Exception | None]:
+        return lambda then, now_ms: self._services.circuits.submit(
             "delete",
             now_ms,
             name=f"take back {segment.topic}-{segment.partition} at {segment.base_offset}",
             pool="copy",
             work=partial(self._services.storage.delete_segment, segment),
-            then=partial(self._taken_back, segment, done),
+            then=then,
             run_timeout_ms=store_timeout_ms(),
         )
-
-    def _taken_back(
-        self,
-        segment: RemoteSegment,
-        done: Callable[[int], Effects],
-        result: Exception | None,
-        now_ms: int,
-    ) -> Effects:
-        if isinstance(result, Exception):
-            return self._left_behind(segment, done, now_ms)
-        change = _change(self._services, segment, SegmentState.DELETE_FINISHED, now_ms)
-        then = partial(self._gone, segment, done)
-        return self._services.metadata.update(change, then, now_ms)
-
-    def _gone(
-        self,
-        segment: RemoteSegment,
-        done: Callable[[int], Effects],
-        _problem: KafkaError | None,
-        now_ms: int,
-    ) -> Effects:
-        return self._left_behind(segment, done, now_ms)
-
-    def _left_behind(
-        self, segment: RemoteSegment, done: Callable[[int], Effects], now_ms: int
-    ) -> Effects:
-        """The objects could not be deleted: `expiry` finds them by the segment's state."""
-        self._services.copying.discard(segment)
-        return done(now_ms)
 
 
 def _others(steps: Generator[None, None, None]) -> SlicedTask:
@@ -493,10 +470,6 @@ def _others(steps: Generator[None, None, None]) -> SlicedTask:
             next(steps)
         except StopIteration:
             return []
-
-
-def _nothing(_now_ms: int) -> Effects:
-    return []
 
 
 def _ignore(_error: FirnlineError | None, _now_ms: int) -> Effects:

@@ -9,6 +9,7 @@ import pytest
 from firnline.base.effects import Effects
 from firnline.stores.directory import DirectoryStore
 from firnline.stores.memory import MemoryStore
+from firnline.tiered.coroutines import Run
 from firnline.tiered.expiry import Decision
 from firnline.tiered.metadata import partitioner
 from firnline.tiered.metadata.changes import segment_record
@@ -40,8 +41,9 @@ def tasks_of(node: Node) -> Any:
 
 
 def test_a_partition_has_one_copy_task_and_one_expiration_task(node: Node) -> None:
+    tasks_of(node).copier.is_running = True
+    tasks_of(node).expiry._done = nothing
     for task in (tasks_of(node).copier, tasks_of(node).expiry):
-        task._done = nothing
         with pytest.raises(AssertionError, match="one run"):
             task.run(node.cluster.now_ms, nothing)
 
@@ -50,24 +52,22 @@ def test_what_is_undecided_is_not_copied(node: Node) -> None:
     node.produce(0, "open", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
     copier = tasks_of(node).copier
     copier.candidates = lambda covered: iter(node.log.closed_segments()[1:])
-    copier._done = nothing
     with pytest.raises(AssertionError, match="X30"):
-        copier._next(node.cluster.now_ms)
+        copier.run(node.cluster.now_ms, nothing)
 
 
 def test_what_the_tier_has_is_not_copied_again(node: Node) -> None:
     copier = tasks_of(node).copier
     copier.candidates = lambda covered: iter(node.log.closed_segments())
-    copier._done = nothing
     with pytest.raises(AssertionError, match="again"):
-        copier._next(node.cluster.now_ms)
+        copier.run(node.cluster.now_ms, nothing)
 
 
 def test_a_copy_is_finished_only_while_nobody_else_may_clean_it(node: Node) -> None:
     (segment,) = node.segments()
     assert segment.segment_id not in node.tier.services.copying.of(WHERE)
     with pytest.raises(AssertionError, match="rel-T13"):
-        tasks_of(node).copier._publish_finished(segment, node.cluster.now_ms)
+        next(tasks_of(node).copier._publish_finished(Run(node.cluster.now_ms, nothing), segment))
 
 
 # -------------------------------------------------------------------------------------- expiration
