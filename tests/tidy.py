@@ -50,7 +50,14 @@ PACKAGE_KINDS = {
 }
 # Methods of a remote storage or an object store whose names nothing else has: calls of them block.
 BLOCKING_CALLS = {
-    *("abort_unfinished", "check_owner", "copy_segment", "delete_many", "delete_segment"),
+    *(
+        "abort_unfinished",
+        "check_owner",
+        "copy_segment",
+        "delete_many",
+        "delete_segment",
+        "delete_segments",
+    ),
     *("fetch_index", "fetch_segment", "list_prefix"),
 }
 # Whoever calls these packages learns from the signature what goes in and what comes back.

@@ -5,7 +5,7 @@ long as the file is there, `panic-CALL` makes it raise a BaseException, as nativ
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from firnline.tiered.objects.storage import ObjectStorage
@@ -44,9 +44,9 @@ class HangingStorage(ObjectStorage):
         self._obey("index")
         return super().fetch_index(segment, kind)
 
-    def delete_segment(self, segment: RemoteSegment) -> None:
+    def delete_segments(self, segments: Sequence[RemoteSegment]) -> None:
         self._obey("delete")
-        super().delete_segment(segment)
+        super().delete_segments(segments)
 
     def close(self) -> None:
         self._obey("close")

@@ -10,6 +10,7 @@ _GUARD = "tests/unit/tiered/test_tiered_guard.py::"
 _LATE = "tests/unit/tiered/test_tiered_unconfirmed.py::"
 _CIRCUIT = "tests/unit/tiered/test_tiered_circuit.py::"
 _CIRCUITS = "tests/unit/tiered/test_store_circuits.py::"
+_REMOVAL = "tests/unit/tiered/test_segment_removal.py::"
 _CLOSEST = "tests/unit/broker/test_closest_replica.py::"
 
 TIER = (
@@ -88,10 +89,18 @@ TIER = (
     ),
     Mutant(
         "T62: nobody expires on metadata that explains less",
-        "tiered.expiry:Expiry._refuse",
-        "not self._catalog.explains_all()",
-        "False",
+        "tiered.expiry:Expiry._compare",
+        "if self._catalog.explains_all()",
+        "if True",
         tests=(_GUARD + "test_metadata_that_shrinks_under_a_leader_stops_it",),
+        also=(
+            Mutant(
+                "the check after the decision",
+                "tiered.expiry:Expiry._may_act",
+                "self._catalog.explains_all()",
+                "True",
+            ),
+        ),
     ),
     Mutant(
         "KIP-595: a new leader's history is compared even where nothing is new",
@@ -116,9 +125,9 @@ TIER = (
     ),
     Mutant(
         "rel-T13: an abandoned copy is deleted twice",
-        "tiered.expiry:SegmentRemoval._deleted",
-        "not self._is_final",
-        "False",
+        "tiered.segment_removal:SegmentRemoval._may_finish",
+        "self._is_final or",
+        "True or",
         tests=(_LATE + "test_who_died_after_a_late_put_is_cleaned_up_after_by_the_leader",),
     ),
     Mutant(
@@ -237,21 +246,42 @@ TIER = (
     ),
     Mutant(
         "F21: no deletion is announced while the store is down",
-        "tiered.expiry:SegmentRemoval.begin",
-        "refused is not None and",
-        "False and",
+        "tiered.segment_removal:SegmentRemoval._goes_on",
+        "refused is None",
+        "True",
         tests=(_CIRCUIT + "test_expiration_writes_nothing_while_the_store_is_down",),
     ),
     Mutant(
-        "F21: the first refused deletion ends them all",
-        "tiered.expiry:SegmentRemoval._deleted",
-        "isinstance(result, StoreUnavailable)",
+        "F21: the segment that cannot be deleted is found among many",
+        "tiered.segment_removal:SegmentRemoval._failed",
+        "len(segments) > 1",
         "False",
-        tests=(_CIRCUIT + "test_a_deletion_of_many_segments_ends_at_the_first_refusal",),
+        tests=(_REMOVAL + "test_a_segment_that_cannot_be_deleted_costs_the_others_nothing",),
+    ),
+    Mutant(
+        "F21: a call that takes too long is not repeated as it was",
+        "tiered.segment_removal:SegmentRemoval._delete_some",
+        "1 if is_failed else",
+        "self._count if is_failed else",
+        tests=(_REMOVAL + "test_deletions_that_take_too_long_are_asked_for_one_at_a_time",),
+    ),
+    Mutant(
+        "rel-T2: all are marked before one is deleted",
+        "tiered.segment_removal:SegmentRemoval._remove",
+        "self._to_mark or not",
+        "not",
+        tests=(_REMOVAL + "test_nothing_is_deleted_if_the_role_ends_among_the_marks",),
+    ),
+    Mutant(
+        "T54: a partition that hangs does not keep the others in the tier",
+        "tiered.remover:Remover._marked",
+        "self._begin_some(now_ms)",
+        "[]",
+        tests=(_REMOVAL + "test_partitions_of_a_deleted_topic_are_removed_side_by_side",),
     ),
     Mutant(
         "F23: a deleted topic waits while the store is down",
-        "tiered.remover:Remover._next",
+        "tiered.remover:Remover._begin_some",
         "refused is not None and",
         "False and",
         tests=(_CIRCUIT + "test_the_remover_waits_while_the_store_is_down",),

@@ -6,7 +6,7 @@ them. Appends to `__remote_log_metadata` are committed at once unless a plan say
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -198,6 +198,9 @@ class FaultyStorage:
 
     def delete_segment(self, segment: RemoteSegment) -> None:
         self._do("delete", lambda: self.inner.delete_segment(segment))
+
+    def delete_segments(self, segments: Sequence[RemoteSegment]) -> None:
+        self._do("delete", lambda: self.inner.delete_segments(segments))
 
     def close(self) -> None:
         pass

@@ -8,7 +8,7 @@ long task stand below one another, a loop is a loop, and the end of the function
 timers or the metadata log. While it waits, only the operation has a reference to it.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -95,3 +95,26 @@ def run(
     """Run a coroutine up to its first wait; at its end call `done(result, now_ms)` once."""
     begun = Run(now_ms, done)
     return begun.advance(coroutine(begun))
+
+
+def together(operations: Sequence[Begin[Result]]) -> Begin[list[Result]]:
+    """Make one operation of several: it begins all of them, and its result has theirs, in the same order."""
+
+    def begin(then: Callable[[list[Result], int], Effects], now_ms: int) -> Effects:
+        results: dict[int, Result] = {}
+
+        def came(number: int, result: Result, at_ms: int) -> Effects:
+            assert number not in results, "an operation answers only once"
+            results[number] = result
+            if len(results) < len(operations):
+                return []
+            return then([results[each] for each in range(len(operations))], at_ms)
+
+        if not operations:
+            return then([], now_ms)
+        effects: Effects = []
+        for number, operation in enumerate(operations):
+            effects += operation(partial(came, number), now_ms)
+        return effects
+
+    return begin

@@ -5,37 +5,34 @@ Theory of operation. The order of a run (rel-T2, X33):
 1. decide which segments to delete, and the new log start offset (`decide`, which depends only on the log
    and the metadata);
 2. raise the log start offset, so that no consumer reads them any more;
-3. publish DELETE_STARTED for each;
-4. write the catalog without them;
-5. delete the objects of each, and publish DELETE_FINISHED.
+3. publish DELETE_STARTED for each, write the catalog without them, delete the objects of each, and publish
+   DELETE_FINISHED (`segment_removal`).
 
 After a crash the next leader finds the remaining work by the states of the segments, or by the log start
 offset. Source: spec 3.7, T12, T49; F21, F22, F31-F33.
 """
 
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from firnline.base.background import SlicedTask
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.log.log import Log
+from firnline.tiered import coroutines
 from firnline.tiered.catalog.keeper import CatalogKeeper
-from firnline.tiered.circuits import StoreUnavailable
+from firnline.tiered.coroutines import Run
 from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
 from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.retained import Retained, RetainedKey
-from firnline.tiered.settings import NO_LIMIT, store_timeout_ms
-from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate, as_error
-
-# Segments that one step checks.
-CHECKED_IN_STEP = 1000
+from firnline.tiered.segment_removal import CHECKED_IN_STEP, SegmentRemoval
+from firnline.tiered.settings import NO_LIMIT
+from firnline.tiered.spi import RemoteSegment, SegmentState
 
 Segments = Sequence[RemoteSegment]
 Steps = Generator[None, None, "Decision | KafkaError"]
+Outcome = coroutines.Steps[FirnlineError | None]
 
 
 class Decision(NamedTuple):
@@ -240,130 +237,6 @@ class _Walk:
                 return
 
 
-class SegmentRemoval:
-    """Deletes segments: DELETE_STARTED for all, `between`, then the objects and DELETE_FINISHED of each.
-
-    A segment that cannot be deleted stays DELETE_STARTED, and does not block the others (F21); the first
-    error is reported. `may_go_on` is checked before each step. `is_final` False: unfinished copies of other
-    brokers stay DELETE_STARTED, too, because a late put may create their objects again.
-    """
-
-    def __init__(
-        self,
-        services: Services,
-        segments: Sequence[RemoteSegment],
-        *,
-        may_go_on: Callable[[], bool],
-        between: Callable[[TaskCallback, int], Effects],
-        done: TaskCallback,
-        is_final: bool = True,
-    ) -> None:
-        self._services = services
-        # Segments that have not been checked yet. Nothing is deleted before it is empty: readers and the
-        # catalog must not have any of the segments by then (rel-T2).
-        self._to_mark = deque(segments)
-        # Segments whose DELETE_STARTED is committed, and whose objects have not been deleted yet.
-        self._to_delete: deque[RemoteSegment] = deque()
-        self._may_go_on = may_go_on
-        self._between = between
-        self._done = done
-        self._is_final = is_final
-        # The first error. It does not stop the run, and is reported at its end (F21).
-        self._error: FirnlineError | None = None
-
-    def begin(self, now_ms: int) -> Effects:
-        """Continue with the next segment to mark."""
-        if not self._may_go_on():
-            return self._done(self._error, now_ms)
-        refused = self._services.circuits.refusal("delete", now_ms)
-        if refused is not None and (self._to_mark or self._to_delete):
-            return self._done(refused, now_ms)
-        for _ in range(min(len(self._to_mark), CHECKED_IN_STEP)):
-            segment = self._to_mark.popleft()
-            if segment.state == SegmentState.DELETE_STARTED:
-                self._to_delete.append(segment)
-            elif self._is_as_it_was(segment):
-                then = partial(self._marked, segment)
-                return self._publish(segment, SegmentState.DELETE_STARTED, then, now_ms)
-        if self._to_mark:
-            return self._services.sliced_tasks.begin(self._go_on_marking(), now_ms)
-        if not self._to_delete:
-            return self._done(self._error, now_ms)
-        return self._between(self._ready, now_ms)
-
-    def _go_on_marking(self) -> SlicedTask:
-        now_ms = yield []
-        return self.begin(now_ms)
-
-    def _is_as_it_was(self, segment: RemoteSegment) -> bool:
-        """Whether its state is still that of the decision, which may be hours old."""
-        where = segment.topic_id_partition
-        known = self._services.metadata.get(where, segment.segment_id)
-        return known is not None and known.state == segment.state
-
-    def _publish(
-        self,
-        segment: RemoteSegment,
-        state: SegmentState,
-        then: Callable[[KafkaError | None, int], Effects],
-        now_ms: int,
-    ) -> Effects:
-        change = SegmentUpdate(
-            topic_id=segment.topic_id,
-            topic=segment.topic,
-            partition=segment.partition,
-            segment_id=segment.segment_id,
-            state=state,
-            broker_id=self._services.settings.node_id,
-            event_timestamp_ms=now_ms,
-        )
-        return self._services.metadata.update(change, then, now_ms)
-
-    def _marked(self, segment: RemoteSegment, error: KafkaError | None, now_ms: int) -> Effects:
-        if error is None:
-            self._to_delete.append(segment)
-        self._error = self._error or error
-        return self.begin(now_ms)
-
-    def _ready(self, error: FirnlineError | None, now_ms: int) -> Effects:
-        """The catalog does not have the segments any more; after an error nothing is deleted yet."""
-        if error is not None:
-            return self._done(error, now_ms)
-        return self._delete_next(now_ms)
-
-    def _delete_next(self, now_ms: int) -> Effects:
-        if not self._to_delete or not self._may_go_on():
-            return self._done(self._error, now_ms)
-        segment = self._to_delete.popleft()
-        self._services.counters.delete_requests += 1
-        return self._services.circuits.submit(
-            "delete",
-            now_ms,
-            name=f"delete {segment.topic}-{segment.partition} at {segment.base_offset}",
-            pool="expire",
-            work=partial(self._services.storage.delete_segment, segment),
-            then=partial(self._deleted, segment),
-            run_timeout_ms=store_timeout_ms(),
-        )
-
-    def _deleted(self, segment: RemoteSegment, result: Exception | None, now_ms: int) -> Effects:
-        if isinstance(result, StoreUnavailable):
-            return self._done(result, now_ms)  # so are all the others
-        if isinstance(result, Exception):
-            self._services.counters.delete_errors += 1
-            self._error = self._error or as_error(result)
-            return self._delete_next(now_ms)
-        is_others = segment.broker_id != self._services.settings.node_id
-        if segment.state == SegmentState.COPY_STARTED and is_others and not self._is_final:
-            return self._delete_next(now_ms)
-        then = partial(self._unnamed)
-        return self._publish(segment, SegmentState.DELETE_FINISHED, then, now_ms)
-
-    def _unnamed(self, error: KafkaError | None, now_ms: int) -> Effects:
-        self._error = self._error or error
-        return self._delete_next(now_ms)
-
-
 class Expiry:
     """Deletes the due segments of one led partition. `run` calls back once; there is one run at a time."""
 
@@ -372,53 +245,65 @@ class Expiry:
         self._hosted = hosted
         self._catalog = catalog
         self._retained = Retained(services.metadata, hosted.where, hosted.log)
-        # The continuation of the run in progress; None: no run. There is one run at a time.
-        self._done: TaskCallback | None = None
+        self.is_running = False
         # The last time that the limits were applied. A run between two intervals only deletes segments below
         # the log start, and finishes deletions that have begun.
         self._limited_ms = 0
 
-    @property
-    def is_running(self) -> bool:
-        return self._done is not None
-
     def run(self, now_ms: int, done: TaskCallback) -> Effects:
         """Delete all due segments; then call `done(None, now_ms)`, or with the first error."""
-        assert self._done is None, "one run at a time"
-        self._done = done
-        refused = self._refuse(now_ms)
-        if refused is not None:
-            return refused
-        steps = self._steps(now_ms)
-        try:
-            next(steps)
-        except StopIteration as end:
-            return self._act(end.value, now_ms)
-        return self._services.sliced_tasks.begin(self._other_steps(steps), now_ms)
+        assert not self.is_running, "one run at a time"
+        self.is_running = True
+        return coroutines.run(self._expire, now_ms, partial(self._finish, done))
 
-    def _refuse(self, now_ms: int) -> Effects | None:
-        """Return None if a decision is possible now; else an error, or a comparison of the catalog."""
-        hosted, metadata = self._hosted, self._services.metadata
-        if not hosted.leads or not (hosted.is_tiered or hosted.is_emptied):
-            return self._finish(None, now_ms)
-        if not metadata.is_ready(hosted.where):
-            return self._finish(_LOADING, now_ms)
-        withheld = self._services.withheld(hosted.where)
-        if withheld is not None:
-            return self._finish(withheld, now_ms)
-        if not self._catalog.explains_all():
-            return self._catalog.compare(self._explained, now_ms)
+    def _expire(self, run: Run) -> Outcome:
+        while self._is_ours():
+            refused = self._refusal() or (yield from self._compare(run))
+            if refused is not None:
+                return refused
+            decision = yield from self._decide(run)
+            if not isinstance(decision, Decision):
+                return decision
+            if self._may_act():
+                return (yield from self._act(run, decision))
         return None
 
-    def _explained(self, error: FirnlineError | None, now_ms: int) -> Effects:
-        """The catalog has been compared and written; after an error nothing is decided."""
+    def _is_ours(self) -> bool:
+        return self._hosted.leads and (self._hosted.is_tiered or self._hosted.is_emptied)
+
+    def _refusal(self) -> FirnlineError | None:
+        """Return why nothing can be decided now, or None."""
+        where = self._hosted.where
+        if not self._services.metadata.is_ready(where):
+            return _LOADING
+        return self._services.withheld(where)
+
+    def _may_act(self) -> bool:
+        """Whether everything is as it was before the decision, which may have taken many turns."""
+        return self._is_ours() and self._refusal() is None and self._catalog.explains_all()
+
+    def _compare(self, run: Run) -> Outcome:
+        """Let the catalog be compared and written, if it has to be; after an error nothing is decided."""
+        if self._catalog.explains_all():
+            return None
+        error: FirnlineError | None = yield from run.call(self._catalog.compare)
         if error is None and not self._catalog.explains_all():
-            error = KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata of the tier is changing")
-        if error is not None:
-            return self._finish(error, now_ms)
-        done, self._done = self._done, None
-        assert done is not None
-        return self.run(now_ms, done)
+            return KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata of the tier is changing")
+        return error
+
+    def _decide(self, run: Run) -> coroutines.Steps[Decision | KafkaError | None]:
+        """Decide, one step a turn; None if the role ends meanwhile, or tiering is turned on or off."""
+        steps = self._steps(run.now_ms)
+        was_tiered = self._hosted.is_tiered
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                decision: Decision | KafkaError = end.value
+                return decision
+            yield from run.call(self._services.next_turn("Expiry._decide"))
+            if not self._hosted.leads or self._hosted.is_tiered != was_tiered:
+                return None
 
     def _steps(self, now_ms: int) -> Steps:
         """Decide. If tiering has been disabled, everything in the tier is deleted (T49)."""
@@ -449,22 +334,7 @@ class Expiry:
                 yield
         return Decision(due, max(log.log_start_offset, log.local_log_start_offset))
 
-    def _other_steps(self, steps: Steps) -> SlicedTask:
-        """Continue the decision, one step a turn; act on it in the last one."""
-        was_tiered = self._hosted.is_tiered
-        while True:
-            now_ms = yield []
-            if not self._hosted.leads or self._hosted.is_tiered != was_tiered:
-                return self._finish(None, now_ms)
-            try:
-                next(steps)
-            except StopIteration as end:
-                refused = self._refuse(now_ms)
-                return self._act(end.value, now_ms) if refused is None else refused
-
-    def _act(self, decision: Decision | KafkaError, now_ms: int) -> Effects:
-        if isinstance(decision, KafkaError):
-            return self._finish(decision, now_ms)
+    def _act(self, run: Run, decision: Decision) -> Outcome:
         hosted = self._hosted
         if decision.log_start_offset > hosted.log.log_start_offset:
             hosted.log.advance_log_start(decision.log_start_offset)
@@ -476,10 +346,10 @@ class Expiry:
             decision.segments,
             may_go_on=lambda: hosted.leads and self._services.withheld(hosted.where) is None,
             between=self._catalog.request,
-            done=self._finish,
             is_final=False,
         )
-        return removal.begin(now_ms)
+        error: FirnlineError | None = yield from run.call(removal.begin)
+        return error
 
     def _is_limit_due(self, now_ms: int) -> bool:
         """Whether it is time to apply the limits of the whole log again."""
@@ -489,9 +359,8 @@ class Expiry:
         self._limited_ms = now_ms
         return True
 
-    def _finish(self, error: FirnlineError | None, now_ms: int) -> Effects:
-        done, self._done = self._done, None
-        assert done is not None
+    def _finish(self, done: TaskCallback, error: FirnlineError | None, now_ms: int) -> Effects:
+        self.is_running = False
         # Withheld metadata is checked again when it is reported: it may have been solved before the next run.
         is_reported = error is None or isinstance(error, HistoryUnknown)
         self._hosted.note_outcome("expiry", None if is_reported else error, now_ms)

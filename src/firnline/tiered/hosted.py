@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from firnline.base.background import Background
+from firnline.base.background import Background, SlicedTask
 from firnline.base.effects import Effects
 from firnline.base.errors import FirnlineError, KafkaError
 from firnline.base.ids import NO_OFFSET, TopicIdPartition, Uuid
@@ -23,6 +23,7 @@ from firnline.log.retention import is_tiered
 from firnline.log.segments import ClosedSegment
 from firnline.stores.port import ObjectStore
 from firnline.tiered.circuits import StoreCircuits
+from firnline.tiered.coroutines import Begin
 from firnline.tiered.lineage import highest_remote, ranges, segment_epochs
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import Mark, RemoteLogMetadata, RemoteSegment, RemoteStorage
@@ -160,6 +161,19 @@ class Services:
         self.fetch_rate = ByteRate(
             s.fetch_bytes_per_second, s.fetch_quota_windows, s.fetch_quota_window_ms
         )
+
+    def next_turn(self, name: str) -> Begin[None]:
+        """Return an operation that ends in a later turn of the event loop; `name` is for slow steps."""
+
+        def begin(then: Callable[[None, int], Effects], now_ms: int) -> Effects:
+            def rest() -> SlicedTask:
+                at_ms = yield []
+                return then(None, at_ms)
+
+            rest.__qualname__ = name
+            return self.sliced_tasks.begin(rest(), now_ms)
+
+        return begin
 
     def may_hand_over(self, where: TopicIdPartition, base_offset: int, now_ms: int) -> bool:
         """Whether another replica should lead because this node's copy of the segment is damaged.

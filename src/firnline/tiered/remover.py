@@ -6,6 +6,7 @@ segment -> the remaining objects -> FINISHED. Shipped Kafka deletes on the parti
 objects if that crashes (T27). Source: KIP-405 'Topic deletion lifecycle'; T26, T54-T56.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
@@ -13,21 +14,27 @@ from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import FirnlineError, KafkaError, StorageError, WorkTimedOut
 from firnline.base.ids import TopicIdPartition, Uuid
 from firnline.base.units import SECOND_MS
-from firnline.tiered.expiry import SegmentRemoval
+from firnline.tiered import coroutines
+from firnline.tiered.coroutines import Run, Steps
 from firnline.tiered.hosted import Services, TaskCallback
 from firnline.tiered.objects.names import mark_deleted, sweep_partition
+from firnline.tiered.objects.probe import Operation
+from firnline.tiered.segment_removal import SegmentRemoval
 from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import DeleteState, PartitionDelete, as_error
 
 _TIMER = ("tier", "remover")
 # Consecutive scans in which a topic must be unknown before its remote segments are deleted.
 SCANS_BEFORE_REMOVAL = 2
+# Partitions that are removed at a time: each waits for the metadata log and for the store most of the time.
+REMOVED_AT_ONCE = 4
+Outcome = Steps[FirnlineError | None]
 # The leader of the metadata partition is behind its own log for a moment after each record.
 _MARK_AGAIN_MS = SECOND_MS
 
 
 class Remover:
-    """The remover of a node: one partition at a time; failures are retried after a backoff.
+    """The remover of a node: a few partitions at a time; failures are retried after a backoff.
 
     topic_exists  whether the committed image has a topic id
     """
@@ -42,14 +49,15 @@ class Remover:
         # Partitions with segments whose topic the image does not have, and the number of consecutive scans
         # that found them so. One scan is not enough: an image that is behind does not have new topics yet.
         self._missing: dict[TopicIdPartition, int] = {}
-        # A partition is being removed; there is one at a time. The worker threads are those of expiration.
-        self._is_running = False
+        # The partitions that are being removed. The worker threads are those of expiration.
+        self._removing: dict[TopicIdPartition, None] = {}
+        self._is_beginning = False
         # Grows with each failure, and is 0 once no deletion remains. It determines the backoff. A partition
         # that is skipped because of a copy in progress makes it at least 1.
         self._failures = 0
         # The remaining partitions of this pass. A partition that fails is not in it again before the next
         # pass, so that it does not block the others.
-        self._queue: list[PartitionDelete] = []
+        self._queue: OrderedDict[TopicIdPartition, PartitionDelete] = OrderedDict()
         # Partitions with work that has timed out and has not ended: nothing else is done about them before.
         self._hanging: dict[TopicIdPartition, None] = {}
         # The latest error, for the operator; None once no deletion remains.
@@ -104,9 +112,10 @@ class Remover:
         effects: Effects = []
         for where in list(self._to_mark):
             effects += self._mark(where, now_ms)
-        if not self._is_running:
-            self._queue = list(self._services.metadata.deletions())
-            effects += self._next(now_ms)
+        if not self._removing:
+            for delete in self._services.metadata.deletions():
+                self._queue[TopicIdPartition(delete.topic_id, delete.partition)] = delete
+            effects += self._begin_some(now_ms)
         return effects
 
     def _mark(self, where: TopicIdPartition, now_ms: int) -> Effects:
@@ -119,18 +128,18 @@ class Remover:
             return []
         if not was_tiered and not metadata.has_history(where):
             return []
-        then = partial(self._marked, where, topic)
-        return metadata.put_partition_delete(
-            self._change(where, topic, DeleteState.MARKED, now_ms), then, now_ms
-        )
+        change = self._change(where, topic, DeleteState.MARKED, now_ms)
+        return metadata.put_partition_delete(change, partial(self._marked, change), now_ms)
 
-    def _marked(
-        self, where: TopicIdPartition, topic: str, error: KafkaError | None, now_ms: int
-    ) -> Effects:
+    def _marked(self, change: PartitionDelete, error: KafkaError | None, now_ms: int) -> Effects:
+        where = TopicIdPartition(change.topic_id, change.partition)
         if error is not None:
-            self._to_mark[where] = (topic, True, SCANS_BEFORE_REMOVAL)
-            return self._retry_later(error, now_ms)
-        return self.pump(now_ms)
+            self._to_mark[where] = (change.topic, True, SCANS_BEFORE_REMOVAL)
+            self.problem = str(error)
+            return self._retry_later(now_ms)
+        if where not in self._removing:
+            self._queue.setdefault(where, change)
+        return self._begin_some(now_ms)
 
     def _change(
         self, where: TopicIdPartition, topic: str, state: DeleteState, now_ms: int
@@ -144,134 +153,139 @@ class Remover:
             event_timestamp_ms=now_ms,
         )
 
-    # -------------------------------------------------------------------------- one partition
+    # ------------------------------------------------------------------------- the partitions
 
-    def _next(self, now_ms: int) -> Effects:
-        """Begin the next partition of the queue without a copy in progress."""
-        refused = self._services.circuits.refusal("delete", now_ms)
-        if refused is not None and self._queue:
-            self._is_running, self._queue = False, []
-            self._failures += 1
-            return self._retry_later(refused, now_ms)
-        while self._queue:
-            delete = self._queue.pop(0)
-            where = TopicIdPartition(delete.topic_id, delete.partition)
+    def _begin_some(self, now_ms: int) -> Effects:
+        """Begin the next partitions of the queue that have no copy in progress."""
+        if self._is_beginning:
+            return []  # a removal has ended at once: the loop below goes on
+        self._is_beginning = True
+        effects: Effects = []
+        while self._queue and len(self._removing) < REMOVED_AT_ONCE:
+            refused = self._services.circuits.refusal("delete", now_ms)
+            if refused is not None and self._queue:
+                self._queue.clear()
+                self._note_failure(refused)
+                break
+            where, delete = self._queue.popitem(last=False)
             if where in self._hanging or self._is_copying(where):
                 self._failures = max(self._failures, 1)
                 continue
-            self._is_running = True
-            if delete.state != DeleteState.MARKED:
-                return self._started(delete, None, now_ms)
-            change = self._change(where, delete.topic, DeleteState.STARTED, now_ms)
-            then = partial(self._started, delete)
-            return self._services.metadata.put_partition_delete(change, then, now_ms)
-        self._is_running = False
-        if self._services.metadata.deletions():
-            return self._retry_later(None, now_ms)
-        self._failures = 0
-        self.problem = None
-        return []
+            self._removing[where] = None
+            ended = partial(self._ended, where)
+            effects += coroutines.run(partial(self._remove, delete), now_ms, ended)
+        self._is_beginning = False
+        return effects if self._removing else effects + self._pass_ended(now_ms)
 
     def _is_copying(self, where: TopicIdPartition) -> bool:
         """Whether a worker of this process still puts objects of the partition."""
         metadata = self._services.metadata
         return any(metadata.get(where, each) for each in self._services.copying.of(where))
 
-    def _started(self, delete: PartitionDelete, error: KafkaError | None, now_ms: int) -> Effects:
+    def _ended(self, where: TopicIdPartition, error: FirnlineError | None, now_ms: int) -> Effects:
+        """Continue with the next partition; the one that failed is retried in the next pass."""
+        del self._removing[where]
         if error is not None:
-            return self._failed(error, now_ms)
-        store = self._services.catalog
-        if store is None:
-            return self._remove_segments(delete, None, now_ms)
-        return self._services.circuits.submit(
-            "write",
-            now_ms,
-            name=f"mark {delete.topic} deleted",
-            pool="expire",
-            work=partial(
+            self._note_failure(error)
+        return self._begin_some(now_ms)
+
+    def _note_failure(self, error: FirnlineError) -> None:
+        self.problem = str(error)
+        self._failures += 1
+
+    def _pass_ended(self, now_ms: int) -> Effects:
+        if self._services.metadata.deletions():
+            return self._retry_later(now_ms)
+        self._failures = 0
+        self.problem = None
+        return []
+
+    def _retry_later(self, now_ms: int) -> Effects:
+        self._failures = max(self._failures, 1)
+        wait_ms = self._services.backoff_ms(self._failures)
+        return [SetTimer(key=(*_TIMER, "retry"), at_ms=now_ms + wait_ms, then=self.pump)]
+
+    # -------------------------------------------------------------------------- one partition
+
+    def _remove(self, delete: PartitionDelete, run: Run) -> Outcome:
+        """Delete everything of a partition in the tier; return the error that prevents it."""
+        where = TopicIdPartition(delete.topic_id, delete.partition)
+        metadata, store = self._services.metadata, self._services.catalog
+        error: FirnlineError | None
+        if delete.state == DeleteState.MARKED:
+            error = yield from self._put_state(run, delete, DeleteState.STARTED)
+            if error is not None:
+                return error
+        if store is not None:
+            mark = partial(
                 mark_deleted,
                 store,
                 topic=delete.topic,
                 topic_id=delete.topic_id,
-                now_ms=now_ms,
-            ),
-            then=partial(self._remove_segments, delete),
-            run_timeout_ms=store_timeout_ms(),
-            ended=partial(self._ended_late, delete),
-        )
-
-    def _remove_segments(
-        self, delete: PartitionDelete, result: Exception | None, now_ms: int
-    ) -> Effects:
-        if isinstance(result, Exception):
-            return self._work_failed(delete, result, now_ms)
-        where = TopicIdPartition(delete.topic_id, delete.partition)
-        segments = self._services.metadata.segments_to_remove(where)
+                now_ms=run.now_ms,
+            )
+            error = yield from self._do(run, delete, "write", f"mark {delete.topic} deleted", mark)
+            if error is not None:
+                return error
+        segments = metadata.segments_to_remove(where)
         if isinstance(segments, KafkaError):
-            return self._failed(segments, now_ms)
+            return segments
         removal = SegmentRemoval(
             self._services,
             segments,
-            may_go_on=lambda: self._services.metadata.removes(where),
+            may_go_on=lambda: metadata.removes(where),
             between=_at_once,
-            done=partial(self._segments_gone, delete),
         )
-        return removal.begin(now_ms)
-
-    def _segments_gone(
-        self, delete: PartitionDelete, error: FirnlineError | None, now_ms: int
-    ) -> Effects:
-        where = TopicIdPartition(delete.topic_id, delete.partition)
-        left = self._services.metadata.segments_to_remove(where)
+        error = yield from run.call(removal.begin)
+        left = metadata.segments_to_remove(where)
         if error is not None or isinstance(left, KafkaError) or left:
-            return self._failed(error or StorageError("segments are left"), now_ms)
-        store = self._services.catalog
-        if store is None:
-            return self._swept(delete, None, now_ms)
-        return self._services.circuits.submit(
-            "delete",
-            now_ms,
-            name=f"remove the catalog of {delete.topic}-{delete.partition}",
-            pool="expire",
-            work=partial(sweep_partition, store, delete),
-            then=partial(self._swept, delete),
-            run_timeout_ms=store_timeout_ms(),
-            ended=partial(self._ended_late, delete),
-        )
+            return error or StorageError("segments are left")
+        if store is not None:
+            name = f"remove the catalog of {delete.topic}-{delete.partition}"
+            sweep = partial(sweep_partition, store, delete)
+            error = yield from self._do(run, delete, "delete", name, sweep)
+        if error is None and delete.state != DeleteState.FINISHED:
+            error = yield from self._put_state(run, delete, DeleteState.FINISHED)
+        return error
 
-    def _swept(self, delete: PartitionDelete, result: Exception | None, now_ms: int) -> Effects:
-        if isinstance(result, Exception):
-            return self._work_failed(delete, result, now_ms)
-        if delete.state == DeleteState.FINISHED:
-            return self._next(now_ms)
+    def _put_state(self, run: Run, delete: PartitionDelete, state: DeleteState) -> Outcome:
         where = TopicIdPartition(delete.topic_id, delete.partition)
-        change = self._change(where, delete.topic, DeleteState.FINISHED, now_ms)
-        return self._services.metadata.put_partition_delete(change, self._finished, now_ms)
+        change = self._change(where, delete.topic, state, run.now_ms)
+        put = partial(self._services.metadata.put_partition_delete, change)
+        error: FirnlineError | None = yield from run.call(put)
+        return error
 
-    def _finished(self, error: KafkaError | None, now_ms: int) -> Effects:
-        return self._failed(error, now_ms) if error is not None else self._next(now_ms)
+    def _do(
+        self,
+        run: Run,
+        delete: PartitionDelete,
+        operation: Operation,
+        name: str,
+        work: Callable[[], None],
+    ) -> Outcome:
+        """Do work for the partition in a worker thread."""
+        where = TopicIdPartition(delete.topic_id, delete.partition)
 
-    def _work_failed(self, delete: PartitionDelete, problem: Exception, now_ms: int) -> Effects:
-        if isinstance(problem, WorkTimedOut):
-            self._hanging[TopicIdPartition(delete.topic_id, delete.partition)] = None
-        return self._failed(as_error(problem), now_ms)
+        def begin(then: Callable[[Exception | None, int], Effects], now_ms: int) -> Effects:
+            return self._services.circuits.submit(
+                operation,
+                now_ms,
+                name=name,
+                pool="expire",
+                work=work,
+                then=then,
+                run_timeout_ms=store_timeout_ms(),
+                ended=partial(self._ended_late, where),
+            )
 
-    def _ended_late(self, delete: PartitionDelete, now_ms: int) -> Effects:
-        self._hanging.pop(TopicIdPartition(delete.topic_id, delete.partition), None)
+        result = yield from run.call(begin)
+        if isinstance(result, WorkTimedOut):
+            self._hanging[where] = None
+        return None if result is None else as_error(result)
+
+    def _ended_late(self, where: TopicIdPartition, now_ms: int) -> Effects:
+        self._hanging.pop(where, None)
         return []
-
-    def _failed(self, error: FirnlineError, now_ms: int) -> Effects:
-        """Continue with the next partition; the failed one is retried later."""
-        self.problem = str(error)
-        self._failures += 1
-        return self._next(now_ms)
-
-    def _retry_later(self, error: FirnlineError | None, now_ms: int) -> Effects:
-        if error is not None:
-            self.problem = str(error)
-        self._failures = max(self._failures, 1)
-        wait_ms = self._services.backoff_ms(self._failures)
-        return [SetTimer(key=(*_TIMER, "retry"), at_ms=now_ms + wait_ms, then=self.pump)]
 
 
 def _at_once(then: TaskCallback, now_ms: int) -> Effects:

@@ -7,7 +7,7 @@ Interfaces'; spec 3.9, 3.10, T53, T56.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from firnline.base.effects import Effects
 from firnline.base.errors import FirnlineError, KafkaError, StorageError
@@ -172,6 +172,18 @@ class RemoteStorage(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class DeletesSegments(Protocol):
+    """What a RemoteStorage may have besides: it deletes several segments in fewer requests."""
+
+    def delete_segments(self, segments: Sequence[RemoteSegment]) -> None:
+        """Delete all objects of the segments, as `delete_segment` does for one. May block.
+
+        After an error any of them may be deleted: the caller deletes them one at a time then.
+        """
+        ...
 
 
 # ----------------------------------------------------------------------------------------- metadata

@@ -7,7 +7,7 @@ import pytest
 
 from firnline.base.effects import Effects, Note
 from firnline.tiered import coroutines
-from firnline.tiered.coroutines import Run, Steps
+from firnline.tiered.coroutines import Begin, Run, Steps, together
 
 Then = Callable[[Any, int], Effects]
 
@@ -118,3 +118,33 @@ def test_a_late_second_answer_is_not_taken_for_that_of_the_next_operation() -> N
     then(None, 1)
     with pytest.raises(AssertionError, match="only once"):
         then(None, 2)
+
+
+def test_several_operations_begin_together_and_their_results_keep_their_order() -> None:
+    first, second, ends = Later(), Later(), list[Any]()
+
+    def sequence(run: Run) -> Steps[Any]:
+        none = yield from run.call(together([]))
+        operations: list[Begin[Any]] = [first, at_once, second]
+        some = yield from run.call(together(operations))
+        return none, some
+
+    begun = coroutines.run(sequence, 5, collect(ends))
+    assert begun == [
+        *note("begun at 5"),
+        *note("first"),
+        *note("last"),
+        *note("begun at 5"),
+    ]
+    assert second.waiting.pop()("two", 6) == []
+    assert first.waiting.pop()("one", 7) == note("done")
+    assert ends == [(([], ["one", "answer", "two"]), 7)]
+
+
+def test_none_of_several_operations_answers_twice() -> None:
+    first, second = Later(), Later()
+    coroutines.run(lambda run: run.call(together([first, second])), 0, collect([]))
+    (then,) = first.waiting
+    then("one", 1)
+    with pytest.raises(AssertionError, match="only once"):
+        then("again", 2)

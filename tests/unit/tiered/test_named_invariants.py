@@ -42,7 +42,7 @@ def tasks_of(node: Node) -> Any:
 
 def test_a_partition_has_one_copy_task_and_one_expiration_task(node: Node) -> None:
     tasks_of(node).copier.is_running = True
-    tasks_of(node).expiry._done = nothing
+    tasks_of(node).expiry.is_running = True
     for task in (tasks_of(node).copier, tasks_of(node).expiry):
         with pytest.raises(AssertionError, match="one run"):
             task.run(node.cluster.now_ms, nothing)
@@ -78,7 +78,7 @@ def test_nothing_is_deleted_before_the_log_start_is_above_it(node: Node) -> None
     log = SimpleNamespace(log_start_offset=0, advance_log_start=nothing)
     expiry._hosted = SimpleNamespace(log=log)
     with pytest.raises(AssertionError, match="rel-T2"):
-        expiry._act(Decision(node.segments(), 1), node.cluster.now_ms)
+        next(expiry._act(Run(node.cluster.now_ms, nothing), Decision(node.segments(), 1)))
 
 
 def test_a_segment_of_the_history_has_a_place_in_it(node: Node) -> None:

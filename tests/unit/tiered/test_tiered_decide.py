@@ -8,7 +8,8 @@ from typing import Any
 from firnline.base.errors import StorageError
 from firnline.config.topic import TopicConfig
 from firnline.formats.leader_epoch_checkpoint import Epochs
-from firnline.tiered.expiry import CHECKED_IN_STEP, _begun
+from firnline.tiered.expiry import _begun
+from firnline.tiered.segment_removal import CHECKED_IN_STEP
 from firnline.tiered.spi import RemoteSegment, SegmentState
 from tests.tier_decisions import Listed, decided
 from tests.worlds.tier import TOPIC_ID, topic_config

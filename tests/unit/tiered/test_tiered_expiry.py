@@ -1,5 +1,6 @@
 """What the tier no longer keeps, and deleted topics. Spec 3.7, 3.13; F20-F24, F31-F33; rel-T12-T15."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,10 +9,10 @@ from firnline.base.effects import Appended
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition
 from firnline.records.build import NewRecord, build_batch
-from firnline.tiered import expiry, retained
-from firnline.tiered.expiry import SegmentRemoval
+from firnline.tiered import expiry, retained, segment_removal
 from firnline.tiered.objects.catalog_reader import list_topics, read_catalog, resolve_topic
-from firnline.tiered.spi import DeleteState, SegmentState
+from firnline.tiered.segment_removal import SegmentRemoval
+from firnline.tiered.spi import DeleteState, RemoteSegment, SegmentState
 from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Node, topic_config
 
 
@@ -151,16 +152,18 @@ def test_the_log_start_moves_before_anything_is_deleted() -> None:
     cluster = Cluster()
     node = tiered(cluster)
     order: list[tuple[str, int, list[int]]] = []
-    delete = node.storage.delete_segment
+    one, many = node.storage.delete_segment, node.storage.delete_segments
 
-    def looking(segment):  # type: ignore[no-untyped-def]
-        order.append(("delete", node.log.log_start_offset, catalog_bases(cluster)))
-        assert node.tier.services.metadata.get(WHERE, segment.segment_id).state == (  # type: ignore[union-attr]
-            SegmentState.DELETE_STARTED
-        )
-        delete(segment)
+    def look(segments: Sequence[RemoteSegment]) -> None:
+        for segment in segments:
+            order.append(("delete", node.log.log_start_offset, catalog_bases(cluster)))
+            known = node.tier.services.metadata.get(WHERE, segment.segment_id)
+            assert known is not None
+            assert known.state == SegmentState.DELETE_STARTED
+        one(segments[0]) if len(segments) == 1 else many(segments)
 
-    node.storage.delete_segment = looking  # type: ignore[method-assign]
+    node.storage.delete_segment = lambda segment: look([segment])  # type: ignore[method-assign]
+    node.storage.delete_segments = look  # type: ignore[method-assign]
     node.log.config = topic_config(retention_ms=1)
     node.pass_time(1000)
     assert order == [("delete", 4, [])] * 4, "and the catalog is without them by then"
@@ -603,6 +606,7 @@ def test_a_replica_that_moves_away_deletes_nothing() -> None:
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retained, "PLACED_IN_STEP", 2)
     monkeypatch.setattr(expiry, "CHECKED_IN_STEP", 2)
+    monkeypatch.setattr(segment_removal, "CHECKED_IN_STEP", 2)
 
 
 def deciding(cluster: Cluster, **config: Any) -> Node:
@@ -671,9 +675,8 @@ def test_a_copy_that_was_finished_after_all_is_not_deleted_for_an_older_decision
         [first, begun],
         may_go_on=lambda: True,
         between=lambda then, now_ms: then(None, now_ms),
-        done=lambda error, now_ms: [],
     )
-    node.run(removal.begin(cluster.now_ms))
+    node.run(removal.begin(lambda error, now_ms: [], cluster.now_ms))
     assert [s.segment_id for s in node.segments()] == [second.segment_id]
 
 
@@ -689,9 +692,8 @@ def test_deletions_that_were_begun_are_taken_up_in_steps() -> None:
         begun,
         may_go_on=lambda: not asked.append(len(removal._to_mark)),  # type: ignore[func-returns-value]
         between=lambda then, now_ms: [],
-        done=lambda error, now_ms: [],
     )
-    node.run(removal.begin(cluster.now_ms))
+    node.run(removal.begin(lambda error, now_ms: [], cluster.now_ms))
     assert asked == [7]
     node.pass_time(0)
     assert asked == [7, 5, 3, 1]

@@ -33,8 +33,7 @@ def mark_deleted(store: ObjectStore, *, topic: str, topic_id: Uuid, now_ms: int)
 
 def remove_catalog(store: ObjectStore, *, topic: str, topic_id: Uuid, partition: int) -> None:
     """Delete the partition's catalog; with the topic's last one, its entries of the name register, too."""
-    for info in store.list_prefix(catalog_folder(topic_id, partition)):
-        store.delete(info.key)
+    _empty(store, catalog_folder(topic_id, partition))
     if store.list_prefix(topic_catalog_folder(topic_id)):
         return
     for info in store.list_prefix(names_folder(topic)):
@@ -45,9 +44,13 @@ def remove_catalog(store: ObjectStore, *, topic: str, topic_id: Uuid, partition:
 
 def sweep_partition(store: ObjectStore, delete: PartitionDelete) -> None:
     """Delete all objects in the partition's folders, as its topic id is never used again."""
-    for info in store.list_prefix(segment_folder(delete.topic_id, delete.partition)):
-        store.delete(info.key)
+    _empty(store, segment_folder(delete.topic_id, delete.partition))
     remove_catalog(store, topic=delete.topic, topic_id=delete.topic_id, partition=delete.partition)
+
+
+def _empty(store: ObjectStore, folder: str) -> None:
+    for page in store.pages(folder):
+        store.delete_many([info.key for info in page])
 
 
 def _names(store: ObjectStore, topic: str) -> list[TopicName]:

@@ -4,7 +4,7 @@ Keys contain the segment's id, so that a repeated copy overwrites only its own o
 Source: spec 3.9; docs/formats/tier.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from crc32c import crc32c
@@ -132,10 +132,15 @@ class ObjectStorage:
         return self.store.get(_stem(segment) + _SUFFIX_OF[kind])
 
     def delete_segment(self, segment: RemoteSegment) -> None:
-        """See `RemoteStorage`. The log is deleted first: a segment with a log has all objects."""
-        stem = _stem(segment)
-        self.store.delete(stem + LOG)
-        self.store.delete_many([stem + suffix for suffix in SUFFIXES if suffix != LOG])
+        """See `RemoteStorage`."""
+        self.delete_segments((segment,))
+
+    def delete_segments(self, segments: Sequence[RemoteSegment]) -> None:
+        """See `DeletesSegments`. Logs are deleted first: a segment with a log has all objects."""
+        stems = [_stem(segment) for segment in segments]
+        self.store.delete_many([stem + LOG for stem in stems])
+        others = [suffix for suffix in SUFFIXES if suffix != LOG]
+        self.store.delete_many([stem + suffix for stem in stems for suffix in others])
 
     def close(self) -> None:
         """Close the store."""

@@ -1,0 +1,190 @@
+"""Deletes remote segments of one partition: for `expiry`, and for the `remover` of deleted topics. PURE.
+
+The order (rel-T2): DELETE_STARTED for all of them, then the catalog without them, then the objects of each,
+then its DELETE_FINISHED. Segments are marked and deleted together, in steps of a bounded number, because each
+record and each request costs a round trip: one at a time, a partition of 60,000 segments takes hours.
+Source: spec 3.7, T12; F21.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from firnline.base.effects import Effects
+from firnline.base.errors import FirnlineError, KafkaError
+from firnline.tiered import coroutines
+from firnline.tiered.circuits import StoreUnavailable
+from firnline.tiered.coroutines import Begin, Run, Steps, together
+from firnline.tiered.hosted import Services, TaskCallback
+from firnline.tiered.settings import store_timeout_ms
+from firnline.tiered.spi import (
+    DeletesSegments,
+    RemoteSegment,
+    SegmentState,
+    SegmentUpdate,
+    as_error,
+)
+
+# Segments that one step looks at.
+CHECKED_IN_STEP = 1000
+# Records about segments that are published together.
+MARKED_TOGETHER = 64
+# Segments of one call, if the storage can delete several: their objects fit into one request to S3.
+DELETED_TOGETHER = 64
+# Calls at a time, if the storage deletes one segment at a time.
+CALLS_AT_ONCE = 4
+
+
+class SegmentRemoval:
+    """One removal: DELETE_STARTED for all, `between`, then the objects and DELETE_FINISHED of each.
+
+    A segment that cannot be deleted stays DELETE_STARTED, and does not block the others (F21); the first
+    error is reported. `may_go_on` is checked before each step. `is_final` False: unfinished copies of other
+    brokers stay DELETE_STARTED, too, because a late put may create their objects again.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        segments: Sequence[RemoteSegment],
+        *,
+        may_go_on: Callable[[], bool],
+        between: Callable[[TaskCallback, int], Effects],
+        is_final: bool = True,
+    ) -> None:
+        self._services = services
+        # Segments that have not been checked yet. Nothing is deleted before it is empty: readers and the
+        # catalog must not have any of the segments by then (rel-T2).
+        self._to_mark = deque(segments)
+        # Segments whose DELETE_STARTED is committed, and whose objects have not been deleted yet.
+        self._to_delete: deque[RemoteSegment] = deque()
+        self._may_go_on = may_go_on
+        self._between = between
+        self._is_final = is_final
+        storage = services.storage
+        self._bulk = storage if isinstance(storage, DeletesSegments) else None
+        self._most = DELETED_TOGETHER if self._bulk is not None else CALLS_AT_ONCE
+        # Segments of the next step. It doubles with each success. After a failure it is one: so the segment
+        # that cannot be deleted is found, and a call that takes too long is not repeated.
+        self._count = 1
+        # The first error. It does not end the removal, and is reported at its end (F21).
+        self._error: FirnlineError | None = None
+
+    def begin(self, done: TaskCallback, now_ms: int) -> Effects:
+        """Delete the segments; then call `done(None, now_ms)`, or with the first error."""
+        return coroutines.run(self._remove, now_ms, done)
+
+    def _remove(self, run: Run) -> Steps[FirnlineError | None]:
+        while self._to_mark and self._goes_on(run):
+            yield from self._mark_some(run)
+        if self._to_mark or not self._to_delete:
+            return self._error
+        error: FirnlineError | None = yield from run.call(self._between)
+        if error is not None:
+            return error  # the catalog may have the segments still
+        while self._to_delete and self._goes_on(run):
+            yield from self._delete_some(run)
+        return self._error
+
+    def _goes_on(self, run: Run) -> bool:
+        """Whether there may be another step: the role is the same, and the store is not known to be down."""
+        if not self._may_go_on():
+            return False
+        refused = self._services.circuits.refusal("delete", run.now_ms)
+        self._error = refused or self._error
+        return refused is None
+
+    # ----------------------------------------------------------------------------------- marks
+
+    def _mark_some(self, run: Run) -> Steps[None]:
+        due: list[RemoteSegment] = []
+        for _ in range(min(len(self._to_mark), CHECKED_IN_STEP)):
+            segment = self._to_mark.popleft()
+            if segment.state == SegmentState.DELETE_STARTED:
+                self._to_delete.append(segment)
+            elif self._is_as_it_was(segment):
+                due.append(segment)
+                if len(due) == MARKED_TOGETHER:
+                    break
+        if due:
+            self._to_delete += yield from self._publish(run, due, SegmentState.DELETE_STARTED)
+        elif self._to_mark:
+            yield from run.call(self._services.next_turn("SegmentRemoval._mark_some"))
+
+    def _is_as_it_was(self, segment: RemoteSegment) -> bool:
+        """Whether its state is still that of the decision, which may be hours old."""
+        where = segment.topic_id_partition
+        known = self._services.metadata.get(where, segment.segment_id)
+        return known is not None and known.state == segment.state
+
+    def _publish(
+        self, run: Run, segments: Sequence[RemoteSegment], state: SegmentState
+    ) -> Steps[list[RemoteSegment]]:
+        """Publish a state of several segments; return those for which that succeeded."""
+        changes = [
+            SegmentUpdate(
+                topic_id=segment.topic_id,
+                topic=segment.topic,
+                partition=segment.partition,
+                segment_id=segment.segment_id,
+                state=state,
+                broker_id=self._services.settings.node_id,
+                event_timestamp_ms=run.now_ms,
+            )
+            for segment in segments
+        ]
+        publish: list[Begin[KafkaError | None]]
+        publish = [partial(self._services.metadata.update, change) for change in changes]
+        errors = yield from run.call(together(publish))
+        self._error = self._error or next(filter(None, errors), None)
+        return [segment for segment, error in zip(segments, errors) if error is None]
+
+    # ------------------------------------------------------------------------------- deletions
+
+    def _delete_some(self, run: Run) -> Steps[None]:
+        due = [self._to_delete.popleft() for _ in range(min(self._count, len(self._to_delete)))]
+        calls = [due] if self._bulk is not None else [[segment] for segment in due]
+        results = yield from run.call(together([self._call(call) for call in calls]))
+        deleted: list[RemoteSegment] = []
+        for call, result in zip(calls, results):
+            if isinstance(result, Exception):
+                self._failed(call, result)
+            else:
+                deleted += filter(self._may_finish, call)
+        is_failed = any(isinstance(result, Exception) for result in results)
+        self._count = 1 if is_failed else min(2 * self._count, self._most)
+        if deleted:
+            yield from self._publish(run, deleted, SegmentState.DELETE_FINISHED)
+
+    def _call(self, segments: Sequence[RemoteSegment]) -> Begin[Exception | None]:
+        """Delete the objects of segments in a worker thread; of several only if the storage can do that."""
+        services, first = self._services, segments[0]
+        if len(segments) > 1:
+            assert self._bulk is not None
+            work = partial(self._bulk.delete_segments, segments)
+        else:
+            work = partial(services.storage.delete_segment, first)
+        services.counters.delete_requests += len(segments)
+        return lambda then, now_ms: services.circuits.submit(
+            "delete",
+            now_ms,
+            name=f"delete {first.topic}-{first.partition} at {first.base_offset}",
+            pool="expire",
+            work=work,
+            then=then,
+            run_timeout_ms=store_timeout_ms(),
+        )
+
+    def _failed(self, segments: Sequence[RemoteSegment], problem: Exception) -> None:
+        if isinstance(problem, StoreUnavailable):
+            self._error = problem  # the store was not asked; `_goes_on` ends the removal
+            return
+        self._services.counters.delete_errors += 1
+        if len(segments) > 1:
+            self._to_delete.extendleft(reversed(segments))  # to be deleted one at a time
+        else:
+            self._error = self._error or as_error(problem)
+
+    def _may_finish(self, segment: RemoteSegment) -> bool:
+        is_others = segment.broker_id != self._services.settings.node_id
+        return self._is_final or segment.state != SegmentState.COPY_STARTED or not is_others
