@@ -24,6 +24,8 @@ pytestmark = pytest.mark.peer
 A, B = 2, 3
 _OUT_OF_RANGE, _FENCED, _UNKNOWN_EPOCH, _MOVED = 1, 74, 75, 109
 _KEPT = {"local.retention.bytes": "-2"}
+_SOME_KEPT = {"local.retention.bytes": "250"}
+_LAST_TIERED = "follower.fetch.last.tiered.offset.enable"
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +106,47 @@ def answers_of_a_leader(play: Play) -> None:
     assert play.fetch(1, node=A, current_epoch=now + 1).error == _UNKNOWN_EPOCH
     for epoch in range(now + 2):
         play.epoch_end(epoch)
+
+
+def test_an_empty_follower_may_begin_after_the_last_offset_in_the_tier(sides: Sides) -> None:
+    """T51, KIP-1023: A has some of the tier's records on its disk, too; B, with a new disk, copies none of
+    them. Where A's disk has all records, B copies all.
+    """
+
+    def scenario(play: Play) -> None:
+        with contextlib.closing(Play(play.side, f"{play.topic}-kept")) as kept:
+            for each in (kept, play):
+                each.create([A, B], configs=_KEPT if each is kept else _SOME_KEPT)
+                each.produce("v0", "v1")
+                each.expect_remote(*segments(1))
+                each.lead(B)
+                each.produce("v2", "v3")
+                each.expect_remote(*segments(3))
+                each.lead(A)
+                each.produce("v4", "v5", "v6")
+                each.expect_remote(*segments(6))
+            play.expect_local_start(3)
+            play.stop(B)
+            play.node(B).settings[_LAST_TIERED] = "true"
+            play.start(B, is_wiped=True)
+            for each in (kept, play):
+                each.await_replicas(0, [A, B])
+                each.lead(B)
+            del play.node(B).settings[_LAST_TIERED]
+            kept.expect_local_start(0)
+            play.seen += kept.seen
+        play.expect_local_start(6)
+        play.expect_offset(EARLIEST, 0)
+        play.expect_offset(LATEST_TIERED, 5)
+        for epoch in range(play.epoch() + 2):
+            play.epoch_end(epoch)
+        everything = ["v0", "v1", "v2", "v3", "v4", "v5", "v6"]
+        play.consume(0, *everything, from_tier=6)
+        play.produce("v7")
+        play.expect_remote(*segments(7))
+        play.consume(0, *everything, "v7", from_tier=6)
+
+    sides.play("last-tiered", scenario)
 
 
 def test_s3_and_s4_after_an_unclean_election_the_new_lineage_is_read_from_the_tier(

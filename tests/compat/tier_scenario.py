@@ -182,12 +182,13 @@ class Play:
         return self.epoch(partition)
 
     def await_replicas(self, partition: int, replicas: Sequence[int], leader: int = -1) -> None:
-        """Wait until the partition has just these replicas, all in sync, and is led (by `leader`)."""
+        """Wait until the partition has just these replicas, all in sync and up, and is led (by `leader`)."""
 
         def are_there() -> bool:
             part = self.described().get(partition)
             return (
                 part is not None
+                and not part.offline_replicas
                 and sorted(part.replica_nodes) == sorted(part.isr_nodes) == sorted(replicas)
                 and part.leader_id in ([leader] if leader >= 0 else replicas)
             )

@@ -155,6 +155,11 @@ class Broker:
         epoch = log.epochs.epoch_at(start)
         return then((NO_EPOCH if epoch is None else epoch, start), now_ms)
 
+    def last_tiered(self, leader_id: int, position: Position, then: Any, now_ms: int) -> Effects:
+        log = self.leader.log
+        epoch = log.epochs.epoch_at(log.highest_remote_offset)
+        return then((NO_EPOCH if epoch is None else epoch, log.highest_remote_offset), now_ms)
+
     def epoch_end(
         self, leader_id: int, position: Position, epoch: int, then: Any, now_ms: int
     ) -> Effects:

@@ -141,6 +141,16 @@ class LeaderPort(Protocol):
         """Ask for the leader's local log start offset: (leader epoch there, offset)."""
         ...
 
+    def last_tiered(
+        self,
+        leader_id: int,
+        position: Position,
+        then: Callable[[EpochEnd | KafkaError, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Ask for the last offset in the tier: (leader epoch there, offset); OFFSET_NOT_AVAILABLE: none."""
+        ...
+
     def epoch_end(
         self,
         leader_id: int,

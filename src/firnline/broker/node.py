@@ -353,6 +353,9 @@ class BrokerNode:
         config = self.parts.present_config()
         self.fetching.remote_max_wait_ms = config.remote_fetch_max_wait_ms
         self.listing_offsets.timeout_ms = config.remote_list_offsets_request_timeout_ms
+        self.parts.replication.begins_at_last_tiered = (
+            config.follower_fetch_last_tiered_offset_enable
+        )
         adapter = self.parts.tier_adapter
         return [] if adapter is None else adapter.on_config(config, self.image, now_ms)
 

@@ -9,6 +9,14 @@ from firnline.config.define import key
 class ReplicaKeys:
     """What followers fetch, and how far they may lag."""
 
+    follower_fetch_last_tiered_offset_enable: bool = key(
+        "BOOLEAN",
+        False,
+        "An empty replica whose first records only the tier has begins after the last offset in the tier,"
+        " instead of at the leader's first local record.",
+        source="KIP-1023",
+        dynamic=True,
+    )
     inter_broker_listener_name: str | None = key(
         "STRING",
         None,

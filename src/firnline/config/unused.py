@@ -30,7 +30,6 @@ delegation.token.max.lifetime.ms | LONG | 604800000 | [1,...] | MEDIUM
 delete.records.purgatory.purge.interval.requests | INT | 1 | | MEDIUM
 early.start.listeners | LIST | null | | HIGH
 fetch.purgatory.purge.interval.requests | INT | 1000 | | MEDIUM
-follower.fetch.last.tiered.offset.enable | BOOLEAN | false | | MEDIUM dynamic
 group.consumer.assignment.interval.ms | INT | 1000 | [0,...] | MEDIUM dynamic
 group.consumer.assignors | LIST | [uniform, range] | | MEDIUM
 group.consumer.heartbeat.interval.ms | INT | 5000 | [1,...] | MEDIUM

@@ -40,7 +40,9 @@ _CODES = frozenset(Code)
 # (lowest metadata.version, version of Fetch).
 _FETCH_VERSIONS = ((21, 17), (19, 16), (10, 15), (9, 14), (0, 13))
 _LIST_OFFSETS_VERSION = 7
-_EARLIEST_LOCAL, _EARLIEST_LOCAL_VERSION = -4, 8
+_EARLIEST_LOCAL, _LATEST_TIERED = -4, -5
+# The first version that has the offset.
+_TIERED_VERSIONS = {_EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
 _EPOCH_END_VERSION = 4
 # Time-out beyond the wait at the leader, as replica.socket.timeout.ms in Kafka.
 _TIMEOUT_MS = 30_000
@@ -153,11 +155,21 @@ class ReplicaFetch(TopicClient):
         self, leader_id: int, position: Position, then: EpochCallback, now_ms: int
     ) -> Effects:
         """See `replica.follower.LeaderPort`."""
+        return self._list_tiered(leader_id, position, _EARLIEST_LOCAL, then, now_ms)
 
+    def last_tiered(
+        self, leader_id: int, position: Position, then: EpochCallback, now_ms: int
+    ) -> Effects:
+        """See `replica.follower.LeaderPort`."""
+        return self._list_tiered(leader_id, position, _LATEST_TIERED, then, now_ms)
+
+    def _list_tiered(
+        self, leader_id: int, position: Position, which: int, then: EpochCallback, now_ms: int
+    ) -> Effects:
         def answered(answer: Any, at_ms: int) -> Effects:
             return then(_offset(answer), at_ms)
 
-        return self._list_offset(leader_id, position, _EARLIEST_LOCAL, answered, now_ms)
+        return self._list_offset(leader_id, position, which, answered, now_ms)
 
     def _list_offset(
         self,
@@ -176,9 +188,8 @@ class ReplicaFetch(TopicClient):
             replica_id=self._node_id,
             topics=[ListOffsetsTopic(name=position.topic, partitions=[wanted])],
         )
-        is_local = which == _EARLIEST_LOCAL
-        version = _EARLIEST_LOCAL_VERSION if is_local else _LIST_OFFSETS_VERSION
-        version_min = version if is_local else 0
+        version_min = _TIERED_VERSIONS.get(which, 0)
+        version = max(version_min, _LIST_OFFSETS_VERSION)
         return self._ask(leader_id, request, then, now_ms, version, version_min)
 
     def epoch_end(

@@ -80,6 +80,11 @@ class _LeaderAnswers:
     ) -> Effects:
         return self._port.local_start(self._leader_id, self._position, then, now_ms)
 
+    def last_tiered(
+        self, then: Callable[[EpochEnd | KafkaError, int], Effects], now_ms: int
+    ) -> Effects:
+        return self._port.last_tiered(self._leader_id, self._position, then, now_ms)
+
     def log_start(self, then: Callable[[int | KafkaError, int], Effects], now_ms: int) -> Effects:
         return self._port.list_offset(self._leader_id, self._position, EARLIEST, then, now_ms)
 
@@ -115,9 +120,10 @@ class _Followed:
     stage          see the module docstring. Only FETCHING is fetched
     not_before_ms  the end of its backoff after an error; it holds up no other partition
     warned_of      the error of the last warning, so that a lasting error gives one warning
+    may_skip       it may begin after the last offset in the tier; False once that has failed
     """
 
-    __slots__ = ("leader_epoch", "not_before_ms", "partition", "stage", "warned_of")
+    __slots__ = ("leader_epoch", "may_skip", "not_before_ms", "partition", "stage", "warned_of")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -125,6 +131,7 @@ class _Followed:
         self.stage = _Stage.FETCHING
         self.not_before_ms = 0
         self.warned_of: Code | None = None
+        self.may_skip = True
 
     def enter(self, stage: _Stage) -> None:
         assert stage in _NEXT_STAGES[self.stage], f"{self.stage.value} never becomes {stage.value}"
@@ -164,6 +171,7 @@ class Fetcher:
     backoff_ms          replica.fetch.backoff.ms
     on_storage_failure  called with a partition whose files failed
     tier                the remote tier, for partitions whose next records only it has (T29); None: no tier
+    begins_at_last_tiered()  whether empty replicas begin after the last offset in the tier (T51)
 
     _followed           the followed partitions. One that was removed and added again is another `_Followed`,
                         so what was under way for the old one is dropped
@@ -193,12 +201,14 @@ class Fetcher:
         backoff_ms: int,
         on_storage_failure: Callable[[Partition, int], Effects],
         tier: Tier | None = None,
+        begins_at_last_tiered: Callable[[], bool] = lambda: False,
     ) -> None:
         self.leader_id = leader_id
         self._port = port
         self._backoff_ms = backoff_ms
         self._on_storage_failure = on_storage_failure
         self._tier = tier
+        self._begins_at_last_tiered = begins_at_last_tiered
         self._followed: dict[PartitionKey, _Followed] = {}
         self._session_id = _NO_SESSION
         self._session_epoch = _FIRST_EPOCH
@@ -603,7 +613,15 @@ class Fetcher:
         found.enter(_Stage.RESETTING)
         leader = _LeaderAnswers(self._port, self.leader_id, position)
         then = partial(self._beginning_found, position)
-        return TierStart(found.partition, leader, self._tier, then).begin(now_ms)
+        is_last = self._skips(found)
+        start = TierStart(found.partition, leader, self._tier, then, at_last_tiered=is_last)
+        return start.begin(now_ms)
+
+    def _skips(self, found: _Followed) -> bool:
+        """Whether to begin after the last offset in the tier (T51). As in Kafka, only without any record."""
+        log = found.partition.log
+        is_empty = log.log_start_offset == log.log_end_offset
+        return is_empty and found.may_skip and self._begins_at_last_tiered()
 
     def _beginning_found(
         self, position: Position, where: Beginning | KafkaError, now_ms: int
@@ -614,7 +632,9 @@ class Fetcher:
             return []
         if isinstance(where, KafkaError):
             effects: Effects = []
-            if where.code not in _TRANSIENT:
+            if where.code not in _TRANSIENT and self._skips(found):
+                found.may_skip = False
+            elif where.code not in _TRANSIENT:
                 effects = self._retry(found, where.code, now_ms, why=str(where))
             return effects + self._reset_failed(found, where, now_ms)
         log = found.partition.log

@@ -78,6 +78,8 @@ class Replication:
         self._warned_of: set[TopicPartition] = set()
         self._looking = Background("isr")
         self._is_stopped = False
+        # follower.fetch.last.tiered.offset.enable, which may change at any time.
+        self.begins_at_last_tiered = False
 
     @property
     def isr_counters(self) -> IsrCounters:
@@ -179,6 +181,7 @@ class Replication:
                 backoff_ms=self._settings.backoff_ms,
                 on_storage_failure=self._on_storage_failure,
                 tier=self._tier,
+                begins_at_last_tiered=lambda: self.begins_at_last_tiered,
             )
         self._following[key] = leader_id
         fetcher.add(partition)
@@ -233,6 +236,15 @@ class _NoLeaders:
         return then(_NOBODY, now_ms)
 
     def local_start(
+        self,
+        leader_id: int,
+        position: Position,
+        then: Callable[[EpochEnd | KafkaError, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        return then(_NOBODY, now_ms)
+
+    def last_tiered(
         self,
         leader_id: int,
         position: Position,

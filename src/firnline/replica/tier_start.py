@@ -4,8 +4,12 @@ The follower asks the leader for its local log start offset and for the leader e
 that. The remote segment with that record provides the leader epochs and producer state up to its end (the
 auxiliary state), and the follower begins at that end. If the leader's lineage does not contain the segment's
 end, the follower begins at the leader's local log start offset. All of this is fetched before the old log is
-truncated, so nothing is lost while the tier is down (spec 3.19). Source: KIP-405 'Follower fetch protocol';
-T30-T34.
+truncated, so nothing is lost while the tier is down (spec 3.19).
+
+An empty follower may begin after the last offset in the tier instead, and then copies no records that are
+both in the tier and on the leader's disk (follower.fetch.last.tiered.offset.enable).
+
+Source: KIP-405 'Follower fetch protocol'; KIP-1023; T30-T34, T51.
 """
 
 from collections.abc import Callable
@@ -56,6 +60,12 @@ class LeaderAnswers(Protocol):
         """Ask for (leader epoch of the first local record, its offset)."""
         ...
 
+    def last_tiered(
+        self, then: Callable[[EpochEnd | KafkaError, int], Effects], now_ms: int
+    ) -> Effects:
+        """Ask for (its leader epoch, the last offset in the tier)."""
+        ...
+
     def log_start(self, then: Callable[[int | KafkaError, int], Effects], now_ms: int) -> Effects:
         """Ask for the log start offset, the tier included."""
         ...
@@ -94,25 +104,47 @@ BeginningCallback = Callable[[Beginning | KafkaError, int], Effects]
 
 
 class TierStart:
-    """One attempt. `then` gets the beginning, or the first error, once."""
+    """One attempt. `then` gets the beginning, or the first error, once.
+
+    at_last_tiered  begin after the last offset in the tier, not above the leader's local log start
+    """
 
     def __init__(
-        self, partition: Partition, leader: LeaderAnswers, tier: Tier, then: BeginningCallback
+        self,
+        partition: Partition,
+        leader: LeaderAnswers,
+        tier: Tier,
+        then: BeginningCallback,
+        *,
+        at_last_tiered: bool = False,
     ) -> None:
         self._partition = partition
         self._leader = leader
         self._tier = tier
         self._then = then
-        self._local_start = 0
+        self._at_last_tiered = at_last_tiered
+        # The leader has the record before this offset in the tier, in its present history.
+        self._above_offset = 0
 
     def begin(self, now_ms: int) -> Effects:
-        """Ask for the leader's local log start offset."""
+        """Ask for the leader's local log start offset, or for the last offset in the tier."""
+        if self._at_last_tiered:
+            return self._leader.last_tiered(self._last_tiered_came, now_ms)
         return self._leader.local_start(self._local_start_came, now_ms)
+
+    def _last_tiered_came(self, found: EpochEnd | KafkaError, now_ms: int) -> Effects:
+        if isinstance(found, KafkaError):
+            return self._then(found, now_ms)
+        epoch, last_offset = found
+        self._above_offset = last_offset + 1
+        if epoch < 0 or self._above_offset <= self._partition.log.log_end_offset:
+            return self._then(_NOTHING_NEW, now_ms)
+        return self._ask_tier(epoch, now_ms)
 
     def _local_start_came(self, found: EpochEnd | KafkaError, now_ms: int) -> Effects:
         if isinstance(found, KafkaError):
             return self._then(found, now_ms)
-        epoch, self._local_start = found
+        epoch, self._above_offset = found
         if epoch <= 0:
             return self._ask_tier(max(epoch, 0), now_ms)
         then = partial(self._earlier_epoch_came, epoch)
@@ -126,13 +158,13 @@ class TierStart:
         if isinstance(found, KafkaError):
             return self._then(found, now_ms)
         earlier, end_offset = found
-        return self._ask_tier(earlier if end_offset >= self._local_start else epoch, now_ms)
+        return self._ask_tier(earlier if end_offset >= self._above_offset else epoch, now_ms)
 
     def _ask_tier(self, epoch: int, now_ms: int) -> Effects:
         return self._tier(
             self._partition,
             epoch=epoch,
-            offset=self._local_start - 1,
+            offset=self._above_offset - 1,
             then=self._state_came,
             now_ms=now_ms,
         )
@@ -161,7 +193,7 @@ class TierStart:
             return self._then(found, now_ms)
         offset = state.end_offset
         if found[0] != state.lineage[-1][0] or found[1] < offset:
-            offset = self._local_start
+            offset = self._above_offset
             # Beyond it these producers wrote other records than the leader has; its batches will tell.
             producers = producers.below(offset)
         return self._leader.log_start(
@@ -181,4 +213,5 @@ class TierStart:
         return self._then(Beginning(offset, min(found, offset), state.lineage, producers), now_ms)
 
 
+_NOTHING_NEW = KafkaError(Code.OFFSET_NOT_AVAILABLE, "the tier has nothing that is not here")
 _NO_LINEAGE = KafkaError(Code.CORRUPT_MESSAGE, "the remote segment has no leader epochs")

@@ -73,6 +73,18 @@ def test_it_acts_at_once_and_no_more_once_it_is_deleted(
     assert ACTS[name](node) == before
 
 
+def test_whether_followers_begin_at_the_last_tiered_offset_is_altered_at_once(
+    node: Harness,
+) -> None:
+    """T51: Kafka alters it at run time, too."""
+    name, replication = "follower.fetch.last.tiered.offset.enable", node.node.parts.replication
+    assert not replication.begins_at_last_tiered
+    assert alter(node, name, "true") == (0, "")
+    assert replication.begins_at_last_tiered
+    assert alter(node, name, None) == (0, "")
+    assert not replication.begins_at_last_tiered
+
+
 def test_it_acts_after_a_restart(node: Harness) -> None:
     for name in ACTS:
         assert alter(node, name, str(VALUE)) == (0, "")

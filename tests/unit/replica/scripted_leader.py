@@ -64,7 +64,9 @@ def fetched(error: Code = Code.NONE, data: bytes = b"", **more: Any) -> Fetched:
 class Leader(World):
     """The other side, in the test's hands; and the effects of ours."""
 
-    def __init__(self, *followed: Partition, has_tier: bool = True) -> None:
+    def __init__(
+        self, *followed: Partition, has_tier: bool = True, begins_at_last_tiered: bool = False
+    ) -> None:
         super().__init__()
         self.asked: list[tuple[LeaderFetch, Then]] = []
         self.offsets: list[tuple[Position, int, Then]] = []
@@ -77,6 +79,7 @@ class Leader(World):
             backoff_ms=BACKOFF_MS,
             on_storage_failure=lambda p, now_ms: self.failed.append(p) or [],
             tier=self.state_above if has_tier else None,
+            begins_at_last_tiered=lambda: begins_at_last_tiered,
         )
         for p in followed:
             self.fetcher.add(p)
@@ -95,6 +98,10 @@ class Leader(World):
 
     def local_start(self, leader_id: int, position: Position, then: Then, now_ms: int) -> Effects:
         self.about.append(("local start", None, then))
+        return []
+
+    def last_tiered(self, leader_id: int, position: Position, then: Then, now_ms: int) -> Effects:
+        self.about.append(("last tiered", None, then))
         return []
 
     def epoch_end(

@@ -132,6 +132,76 @@ def test_an_answer_for_an_older_leader_epoch_truncates_nothing() -> None:
     assert p.log.log_end_offset == 1
 
 
+# ------------------------------------------------------- beginning after the last offset in the tier
+
+
+def empty(*batches: tuple[int, str], is_on: bool = True) -> tuple[Partition, Leader]:
+    """An empty follower with the switch on, which is told that only the tier has its first records."""
+    p = replica(*batches)
+    leader = Leader(p, begins_at_last_tiered=is_on)
+    leader.answer(fetched(MOVED))
+    return p, leader
+
+
+def test_an_empty_follower_begins_after_the_last_offset_in_the_tier() -> None:
+    """T51, KIP-1023: the leader's local log begins before that."""
+    p, leader = empty()
+    assert leader.report((1, 89)) == ("last tiered", None)
+    begun(leader)
+    log = p.log
+    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (20, 90, 90)
+    assert log.high_watermark == 90
+    assert leader.ask.positions[0].fetch_offset == 90
+
+
+@pytest.mark.parametrize(("batches", "is_on"), [([], False), ([(0, "a")], True)])
+def test_without_the_switch_or_with_records_it_begins_at_the_leaders_local_log(
+    batches: list[tuple[int, str]], is_on: bool
+) -> None:
+    _, leader = empty(*batches, is_on=is_on)
+    to_the_tier(leader)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        KafkaError(Code.OFFSET_NOT_AVAILABLE, "nothing is tiered"),
+        KafkaError(Code.UNSUPPORTED_VERSION, "an older broker"),
+        (0, -1),
+        (-1, 89),
+    ],
+)
+def test_a_leader_that_does_not_know_the_last_offset_is_asked_for_its_local_log(found: Any) -> None:
+    p, leader = empty()
+    assert leader.report(found) == ("last tiered", None)
+    leader.pass_time()
+    leader.answer(fetched(MOVED))
+    to_the_tier(leader)
+    begun(leader)
+    assert p.log.log_end_offset == 90
+
+
+def test_metadata_that_loads_is_waited_for() -> None:
+    """The usual state of a new broker: it does not copy more because it has just started."""
+    _, leader = empty()
+    for _ in range(50):
+        assert leader.report((1, 89)) == ("last tiered", None)
+        assert leader.report(KafkaError(Code.REPLICA_NOT_AVAILABLE)) == ("tier", (1, 89))
+        leader.pass_time()
+        leader.answer(fetched(MOVED))
+    assert leader.warnings == []
+
+
+def test_what_an_unclean_election_took_from_the_leader_is_not_the_last_offset() -> None:
+    """The segment goes to 94; the leader's epoch 1 ends at 90, and the tier counts up to 89."""
+    p, leader = empty()
+    leader.report((1, 89))
+    leader.report(TierState(95, ((0, 10), (1, 85), (2, 91)), encode_snapshot([])))
+    leader.report((1, 90))
+    leader.offset(20)
+    assert p.log.log_end_offset == 90
+
+
 EPOCHS = st.integers(-2, 5) | st.sampled_from([-(1 << 31), (1 << 31) - 1])
 OFFSETS = st.integers(0, 120) | st.sampled_from([(1 << 31), (1 << 63) - 1])
 ENDS = OFFSETS | st.sampled_from([-1, -2, -(1 << 63)])
