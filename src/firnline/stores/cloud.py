@@ -205,12 +205,12 @@ class CloudStore:
         with self._calls("delete from", key), suppress(FileNotFoundError):
             self._obstore.delete(self._store, key)
 
-    def abort_unfinished(self, older_than_s: float) -> int:
+    def abort_unfinished(self, older_than_s: float, prefix: str = "") -> int:
         """See `ObjectStore`. On S3 only: Azure discards parts after a week; Google Cloud needs a rule."""
         if self._uploads is None:
             return 0
         with self._calls("list uploads of", self.uri):
-            return self._uploads.abort(older_than_s)
+            return self._uploads.abort(older_than_s, prefix)
 
     def close(self) -> None:
         """Do nothing: connections end with the process."""

@@ -121,8 +121,10 @@ class DirectoryStore:
             self._swept_s = now_s
             self.abort_unfinished(_DEAD_S)
 
-    def abort_unfinished(self, older_than_s: float) -> int:
+    def abort_unfinished(self, older_than_s: float, prefix: str = "") -> int:
         """See `ObjectStore`. Those of dead processes of this machine go at once."""
+        if prefix:
+            return 0
         now_s, count = time.time(), 0
         with (
             contextlib.suppress(OSError),

@@ -154,8 +154,10 @@ class HdfsStore:
         """See `ObjectStore`."""
         delete_each(self.delete, keys)
 
-    def abort_unfinished(self, older_than_s: float) -> int:
+    def abort_unfinished(self, older_than_s: float, prefix: str = "") -> int:
         """See `ObjectStore`."""
+        if prefix:
+            return 0
         removed = 0
         before_ms = (time.time() - older_than_s) * 1000
         try:

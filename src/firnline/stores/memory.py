@@ -55,7 +55,7 @@ class MemoryStore:
     def delete_many(self, keys: Sequence[str]) -> None:
         delete_each(self.delete, keys)
 
-    def abort_unfinished(self, older_than_s: float) -> int:
+    def abort_unfinished(self, older_than_s: float, prefix: str = "") -> int:
         return 0
 
     def show(self) -> None:

@@ -102,8 +102,11 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def abort_unfinished(self, older_than_s: float) -> int:
-        """Remove what puts that never ended have left, if nothing was added for so long; return how many."""
+    def abort_unfinished(self, older_than_s: float, prefix: str = "") -> int:
+        """Remove what puts that never ended have left, if nothing was added for so long; return how many.
+
+        prefix  only of keys that begin with it; a store that does not know the keys removes nothing then
+        """
         ...
 
     def close(self) -> None:

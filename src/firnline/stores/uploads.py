@@ -62,21 +62,24 @@ class Uploads:
         credentials = (access_key, secret, setting("session_token", "token"))
         return cls(address, prefix, region=region, credentials=credentials)
 
-    def abort(self, older_than_s: float) -> int:
-        """Abort the uploads that began so long ago; return how many. Raises RemoteStorageError."""
+    def abort(self, older_than_s: float, prefix: str = "") -> int:
+        """Abort the uploads that began so long ago; return how many. Raises RemoteStorageError.
+
+        prefix  only those of keys that begin with it, within the prefix of the store
+        """
         now = datetime.now(UTC)
         count = 0
-        for upload in list(self.found()):
+        for upload in list(self.found(prefix)):
             if (now - upload.began).total_seconds() >= older_than_s:
                 self._ask("DELETE", f"/{quote(upload.key)}", {"uploadId": upload.upload_id})
                 count += 1
         return count
 
-    def found(self) -> Iterator[Upload]:
+    def found(self, prefix: str = "") -> Iterator[Upload]:
         """Yield the uploads that have not ended. Raises RemoteStorageError."""
         markers: dict[str, str] = {}
         while True:
-            query = {"uploads": "", "prefix": self._prefix, **markers}
+            query = {"uploads": "", "prefix": self._prefix + prefix, **markers}
             tree = ElementTree.fromstring(self._ask("GET", "", query))
             for node in tree.iter():
                 if _name(node) == "Upload":

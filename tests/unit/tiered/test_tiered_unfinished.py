@@ -1,9 +1,14 @@
 """Uploads that killed brokers left in the store are aborted by the brokers that run."""
 
+import pytest
+
 from firnline.base.units import HOUR_MS
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import RemoteStorageError, StoreRefused
 from firnline.tiered.circuits import FAILURES_TO_OPEN
+from firnline.tiered.objects.layout import segment_stem
+from firnline.tiered.objects.storage import ObjectStorage
+from firnline.tiered.spi import SegmentState
 from tests.worlds.tier import Cluster, Node
 
 DAY_MS = 24 * HOUR_MS
@@ -18,9 +23,14 @@ class Store(MemoryStore):
         self.ages_s: list[float] = []
         self.problem: Exception | None = None
         self.left = 0
+        # Of which keys uploads were aborted, and how many objects there were by then.
+        self.aborted: list[tuple[str, int]] = []
 
-    def abort_unfinished(self, older_than_s: float) -> int:
-        self.ages_s.append(older_than_s)
+    def abort_unfinished(self, older_than_s: float, prefix: str = "") -> int:
+        if prefix:
+            self.aborted.append((prefix.rpartition("/")[2], len(self.objects)))
+        else:
+            self.ages_s.append(older_than_s)
         if self.problem is not None:
             raise self.problem
         aborted, self.left = self.left, 0
@@ -71,3 +81,27 @@ def test_a_store_that_fails_is_asked_again_the_next_day() -> None:
     store.problem, store.left = None, 1
     node.fire(TIMER)
     assert node.notes == ["the tier: aborted 1 upload unfinished for 24 hours"]
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_the_upload_of_a_copy_that_a_killed_broker_left_goes_with_its_objects(
+    is_refused: bool,
+) -> None:
+    """It would cost money for a day, or end late: before its objects are deleted, it is aborted."""
+    store = Store()
+    node = Node(Cluster(store=store)).start().lead(0)
+    node.produce(0, "a")
+    node.pass_time(1000)
+    (copied,) = node.segments()
+    left = copied._replace(segment_id=b"l" * 16, state=SegmentState.COPY_STARTED)
+    before = len(store.objects)
+    store.problem = StoreRefused("AccessDenied") if is_refused else None
+    storage = ObjectStorage(store)
+    storage.delete_segments([left])
+    stem = segment_stem(left.topic_id, 0, base_offset=0, segment_id=left.segment_id)
+    assert store.aborted == [(stem.rpartition("/")[2], before)]
+    storage.delete_segment(left._replace(state=SegmentState.DELETE_STARTED, is_abandoned=True))
+    assert len(store.aborted) == 2
+    storage.delete_segment(copied)
+    assert len(store.aborted) == 2, "a copy that was finished has no upload"
+    assert len(store.objects) < before

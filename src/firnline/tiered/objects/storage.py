@@ -5,13 +5,14 @@ Source: spec 3.9; docs/formats/tier.md.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from crc32c import crc32c
 
 from firnline.base.errors import ConfigError
 from firnline.base.units import MIB
-from firnline.stores.port import ObjectStore, RemoteStorageError
+from firnline.stores.port import ObjectStore, RemoteStorageError, StoreRefused
 from firnline.stores.registry import URI_FORMS, open_store, store_settings
 from firnline.stores.side_by_side import run_side_by_side
 from firnline.tiered.objects.binding import Binding, bind, check_bound
@@ -26,7 +27,14 @@ from firnline.tiered.objects.layout import (
     TXN_INDEX,
     segment_stem,
 )
-from firnline.tiered.spi import DamagedObject, IndexKind, RemoteSegment, SegmentData, Source
+from firnline.tiered.spi import (
+    DamagedObject,
+    IndexKind,
+    RemoteSegment,
+    SegmentData,
+    SegmentState,
+    Source,
+)
 
 READ_BACK_BYTES = 4 * MIB
 URI = "uri"
@@ -136,7 +144,16 @@ class ObjectStorage:
         self.delete_segments((segment,))
 
     def delete_segments(self, segments: Sequence[RemoteSegment]) -> None:
-        """See `DeletesSegments`. Logs are deleted first: a segment with a log has all objects."""
+        """See `DeletesSegments`. Logs are deleted first: a segment with a log has all objects.
+
+        An upload of a copy that was not finished is aborted before: it cannot end after the deletion then.
+        """
+        for segment in segments:
+            if segment.state == SegmentState.COPY_STARTED or segment.is_abandoned:
+                with suppress(
+                    StoreRefused
+                ):  # credentials that may write need not be allowed to list uploads
+                    self.store.abort_unfinished(0, _stem(segment))
         stems = [_stem(segment) for segment in segments]
         self.store.delete_many([stem + LOG for stem in stems])
         others = [suffix for suffix in SUFFIXES if suffix != LOG]
