@@ -111,6 +111,7 @@ class Fetching:
         self.large_waiters = LargeWaiters(WAITING_PARTITIONS_MAX)
         self._max_bytes = max_bytes
         self._serial = 0
+        self.remote_expired = 0  # fetches that have waited for the tier for too long
 
     def fetch(
         self,
@@ -500,7 +501,10 @@ class OneFetch:
         return cancel + self._after_remote(now_ms)
 
     def _remote_late(self, now_ms: int) -> Effects:
-        return [] if self._is_answered else self._finish(now_ms)
+        if self._is_answered:
+            return []
+        self._fetching.remote_expired += 1
+        return self._finish(now_ms)
 
     def _stop_remote(self, now_ms: int) -> Effects:
         """Leave the reads of the tier that have not come."""

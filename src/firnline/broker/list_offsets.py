@@ -99,7 +99,7 @@ class ListingOffsets:
     timeout_ms  remote.list.offsets.request.timeout.ms, for requests without a time-out
     """
 
-    __slots__ = ("_pages", "_serial", "remote", "timeout_ms")
+    __slots__ = ("_pages", "_serial", "remote", "remote_expired", "timeout_ms")
 
     def __init__(
         self, *, remote: RemoteOffsetSearch | None, timeout_ms: int, pages: ColdPages
@@ -108,6 +108,7 @@ class ListingOffsets:
         self.remote = remote
         self.timeout_ms = timeout_ms
         self._serial = 0
+        self.remote_expired = 0  # requests that have waited for the tier for too long
 
     def list_offsets(
         self,
@@ -142,7 +143,8 @@ class ListingOffsets:
             if timeout_ms is not None and timeout_ms > 0:
                 wait_ms = timeout_ms
             at_ms = began_ms + wait_ms
-            timer = SetTimer(key=pending.timer, at_ms=at_ms, then=pending.timed_out)
+            late = partial(self._timed_out, pending)
+            timer = SetTimer(key=pending.timer, at_ms=at_ms, then=late)
             effects = [timer, *effects]
             for count, index in enumerate(list(pending.remote)):
                 if count and count % _ASKS_PER_SLICE == 0:
@@ -157,6 +159,10 @@ class ListingOffsets:
             return effects + pending.end_local(now_ms)
         finally:
             pending.leave()
+
+    def _timed_out(self, pending: "_Pending", now_ms: int) -> Effects:
+        self.remote_expired += bool(pending.remote)
+        return pending.timed_out(now_ms)
 
     def _ask_remote(self, pending: "_Pending", index: int, now_ms: int) -> Effects:
         assert self.remote is not None

@@ -26,7 +26,7 @@ from firnline.log.epochs import LeaderEpochs
 from firnline.log.file_syncs import DirSync, PathSync
 from firnline.log.producer_state import BatchMark, ProducerStates, write_snapshot_file
 from firnline.log.segment import Segment
-from firnline.log.segments import ClosedSegment, Segments, WantIndex, note_producer
+from firnline.log.segments import ClosedSegment, Run, Segments, WantIndex, note_producer
 from firnline.log.settings import log_settings
 from firnline.log.sync_ledger import SyncLedger
 from firnline.log.truncation import CutTo, Kept, StartOver, Truncation
@@ -162,7 +162,7 @@ class Log:
 
     def bytes_from(self, offset: int) -> int:
         """Bytes of batches in the segment that holds `offset`, and in all later ones."""
-        return sum(segment.size_bytes for segment in self._segments.from_offset(offset))
+        return self._segments.bytes_from(offset)
 
     # -- append ------------------------------------------------------------------------------------
 
@@ -438,6 +438,10 @@ class Log:
     def closed_segments(self) -> Sequence[ClosedSegment]:
         """Return the closed segments, oldest first."""
         return self._segments.describe_closed(self.path)
+
+    def closed_between(self, start_offset: int, end_offset: int) -> Run:
+        """Return the closed segments from the one with `start_offset` on that end by `end_offset`."""
+        return self._segments.closed_between(start_offset, end_offset)
 
     def roll(self, now_ms: int) -> bool:
         """Close the active segment and begin a new one at the log end; False when it is empty."""

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import NamedTuple, TypeVar, overload
 
 from firnline.base.background import SliceBudget
@@ -44,6 +45,14 @@ class ClosedSegment(NamedTuple):
     size_bytes: int
     largest_time_ms: Callable[[], int]  # of its records, else of its file; may raise IndexDamaged
     snapshot_path: str  # producer state at `end_offset + 1`
+
+
+class Run(NamedTuple):
+    """Neighbouring closed segments: how many, their bytes, and the timestamp of the first."""
+
+    segments: int
+    size_bytes: int
+    first_time_ms: Callable[[], int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +104,15 @@ class Described(Sequence[T]):
 class Segments:
     """At least one segment; the last one is active. Invariant: base offsets ascend."""
 
-    __slots__ = ("_bases", "_recent", "_segments", "active", "cuts", "want_index")
+    __slots__ = ("_bases", "_begins", "_recent", "_segments", "active", "cuts", "want_index")
 
     def __init__(self, segments: list[Segment]) -> None:
         assert segments, "a log has at least its active segment"
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
+        # The bytes of all segments before each one, counted from some earlier segment on, so that the bytes
+        # between two segments need no walk. None until somebody asks: recovery changes sizes.
+        self._begins: list[int] | None = None
         # Closed segments with an open file, in the order of their last read; True: not read since the last
         # `release_idle`.
         self._recent: dict[Segment, bool] = {}
@@ -169,11 +181,34 @@ class Segments:
         """Return the segment that holds `offset`, or begins first after it, and all later ones."""
         return self._segments[max(0, bisect_right(self._bases, offset) - 1) :]
 
+    def _all_begins(self) -> list[int]:
+        if self._begins is None:
+            sizes = (segment.size_bytes for segment in self._segments[:-1])
+            self._begins = list(accumulate(sizes, initial=0))
+        return self._begins
+
+    def bytes_from(self, offset: int) -> int:
+        """Return the bytes of the segment with `offset`, or that begins first after it, and of later ones."""
+        first = max(0, bisect_right(self._bases, offset) - 1)
+        begins = self._all_begins()
+        return begins[-1] - begins[first] + self.active.size_bytes
+
+    def closed_between(self, start_offset: int, end_offset: int) -> Run:
+        """Return the closed segments from the one with `start_offset` on that end by `end_offset`."""
+        first = max(0, bisect_right(self._bases, start_offset) - 1)
+        last = bisect_right(self._bases, end_offset) - 1
+        if last <= first:
+            return Run(0, 0, None)
+        begins, time = self._all_begins(), SegmentTime(self, self._segments[first])
+        return Run(last - first, begins[last] - begins[first], time)
+
     def add(self, segment: Segment) -> None:
         """Make `segment` the active one."""
         assert segment.base_offset > self._bases[-1]
         if self.active.is_closed:
             self.active.release()  # else a log that only grows would keep nine files open instead of one
+        if self._begins is not None:
+            self._begins.append(self._begins[-1] + self.active.size_bytes)
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         self.active = segment
@@ -183,6 +218,8 @@ class Segments:
         assert count < len(self._segments), "the active segment stays"
         gone = self._segments[:count]
         del self._segments[:count], self._bases[:count]
+        if self._begins is not None:
+            del self._begins[:count]
         self._forget(gone)
         return gone
 
@@ -191,6 +228,8 @@ class Segments:
         keep = max(1, bisect_right(self._bases, offset - 1))
         gone = self._segments[keep:]
         del self._segments[keep:], self._bases[keep:]
+        if self._begins is not None:
+            del self._begins[keep:]
         self._recent.clear()
         self.active = self._segments[-1]
         self.cuts += 1
@@ -200,6 +239,7 @@ class Segments:
         """Replace all segments by `segment`; return the old ones."""
         gone = self._segments
         self._segments, self._bases, self._recent = [segment], [segment.base_offset], {}
+        self._begins = None
         self.active = segment
         self.cuts += 1
         return gone
@@ -218,6 +258,7 @@ class Segments:
         gone = self._segments[slot : slot + len(bases)]
         self._segments[slot : slot + len(bases)] = [new]
         self._bases[slot : slot + len(bases)] = [new.base_offset]
+        self._begins = None
         self._forget(gone)
         return gone
 

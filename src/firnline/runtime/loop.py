@@ -47,7 +47,7 @@ from firnline.runtime.poll import PollLoop
 from firnline.runtime.steps import SLOW_S
 from firnline.runtime.threads.doorbell import Doorbell
 from firnline.runtime.threads.flushes import FlushGroups
-from firnline.runtime.threads.pools import CODEC_THREADS, END_S, Directories, Pools
+from firnline.runtime.threads.pools import CODEC_THREADS, END_S, Directories, PoolFacts, Pools
 from firnline.runtime.timers import Timer
 
 if TYPE_CHECKING:
@@ -208,6 +208,10 @@ class Runtime:
     def abandoned_threads(self) -> int:
         """Threads whose work has timed out and has not ended yet, as when a remote store hangs."""
         return self._pools.abandoned
+
+    def pool_facts(self) -> dict[str, PoolFacts]:
+        """Return what the thread pools of each name do."""
+        return self._pools.facts()
 
     def close(self) -> bool:
         """Close the connections and end the threads, after the node was shut down.

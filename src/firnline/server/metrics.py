@@ -27,6 +27,7 @@ from firnline.server import (
     quorum_metrics,
     replica_metrics,
     table_metrics,
+    tier_metrics,
 )
 from firnline.server.compaction_metrics import CompactionFacts
 from firnline.server.loop_metrics import LoopFacts
@@ -34,6 +35,7 @@ from firnline.server.metrics_port import MetricsServer, ScrapeHandler
 from firnline.server.quorum_metrics import QuorumFacts, QuorumFamilies
 from firnline.server.replica_metrics import PARTITIONS_PER_SLICE, ReplicaFacts
 from firnline.server.table_metrics import TableFacts
+from firnline.server.tier_metrics import TierFacts
 
 _HOST = "127.0.0.1"
 _ANSWER_S = 5.0
@@ -52,17 +54,6 @@ class PartitionSizes(NamedTuple):
     segments: int
 
 
-class TierLag(NamedTuple):
-    """What of one partition waits to be copied to the tier, and what is in the tier."""
-
-    topic: str
-    partition: int
-    lag_segments: int
-    lag_bytes: int
-    remote_bytes: int
-    unexplained_segments: int
-
-
 class AnswerFacts(NamedTuple):
     """Memory of responses (runtime/bounds/answers)."""
 
@@ -79,8 +70,7 @@ class Snapshot(NamedTuple):
     connections: int
     replicas: ReplicaFacts
     partitions: list[PartitionSizes]
-    tier: list[TierLag]
-    tier_damaged_segments: int
+    tier: TierFacts | None
     quorum: QuorumFacts
     loop: LoopFacts
     compaction: CompactionFacts | None = None
@@ -88,8 +78,6 @@ class Snapshot(NamedTuple):
     failed_requests: Mapping[str, int] = MappingProxyType({})
     answers: AnswerFacts = AnswerFacts()
     tables: TableFacts = TableFacts()
-    # By operation: for how long the circuit of the tier's store has been open; None for one that is closed.
-    tier_store_open_ms: Mapping[str, int | None] = MappingProxyType({})
 
 
 def _unreadable(node: BrokerNode | ControllerNode) -> list[tuple[str, int]]:
@@ -111,7 +99,7 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
     """Read all values, on the loop; yields after some partitions, so that other work can run."""
     node: BrokerNode | ControllerNode = runtime.node
     hosted = list(node.hosted) if isinstance(node, BrokerNode) else []
-    tier = node.tier if isinstance(node, BrokerNode) else None
+    tier = (yield from tier_metrics.look(runtime, node)) if isinstance(node, BrokerNode) else None
     replicas = ReplicaFacts()
     if isinstance(node, BrokerNode):
         replicas = yield from replica_metrics.look(node)
@@ -120,24 +108,12 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
         for first in range(0, len(hosted), PARTITIONS_PER_SLICE):
             partitions += map(_sizes, hosted[first : first + PARTITIONS_PER_SLICE])
             yield
-    tier_rows = [] if tier is None else (yield from tier.status_steps())
     return Snapshot(
         requests=_all_requests(runtime),
         connections=sum(server.connection_count for server in runtime.servers),
         replicas=replicas,
         partitions=partitions,
-        tier=[
-            TierLag(
-                row.topic,
-                row.partition,
-                row.copy_lag_segments,
-                row.copy_lag_bytes,
-                row.remote_bytes,
-                row.unexplained_segments,
-            )
-            for row in tier_rows
-        ],
-        tier_damaged_segments=0 if tier is None else tier.services.counters.damaged_segments,
+        tier=tier,
         quorum=quorum_metrics.look(node.quorum, runtime.now_ms()),
         loop=loop_metrics.look(runtime),
         compaction=_compaction(node, runtime),
@@ -150,9 +126,6 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
             runtime.answers.slow_readers,
         ),
         tables=table_metrics.look(runtime),
-        tier_store_open_ms=(
-            {} if tier is None else tier.services.circuits.open_ms(runtime.now_ms())
-        ),
     )
 
 
@@ -222,13 +195,8 @@ def families(found: Snapshot) -> Iterator[Metric]:
     yield from table_metrics.families(found.tables)
     yield from replica_metrics.families(found.replicas)
     yield from _partitions(found.partitions)
-    yield from _tier(found.tier)
-    yield CounterMetricFamily(
-        "firnline_tier_damaged_segments",
-        "Damaged segments found since the start, in the log or in the tier.",
-        value=found.tier_damaged_segments,
-    )
-    yield from _tier_store(found.tier_store_open_ms)
+    if found.tier is not None:
+        yield from tier_metrics.families(found.tier)
     unreadable = GaugeMetricFamily(
         "firnline_unreadable_records",
         "Records of internal topics that cannot be read and were skipped.",
@@ -295,41 +263,7 @@ def _partitions(rows: list[PartitionSizes]) -> Iterator[Metric]:
         yield _by_partition(f"kafka_log_log_{name}", words, rows, field)
 
 
-def _tier(rows: list[TierLag]) -> Iterator[Metric]:
-    prefix = "kafka_server_brokertopicmetrics_remote"
-    for name, field, words in (
-        ("copylagsegments", "lag_segments", "Closed segments that wait to be copied."),
-        ("copylagbytes", "lag_bytes", "Bytes of closed segments that wait to be copied."),
-        ("logsizebytes", "remote_bytes", "Bytes in the tier."),
-    ):
-        yield _by_partition(prefix + name, words, rows, field)
-    yield _by_partition(
-        "firnline_tier_unexplained_segments",
-        "Segments in the tier that its metadata does not know: nothing is copied or deleted.",
-        rows,
-        "unexplained_segments",
-    )
-
-
-def _tier_store(open_ms: Mapping[str, int | None]) -> Iterator[Metric]:
-    is_open = GaugeMetricFamily(
-        "firnline_tier_store_open",
-        "1 while the store of the tier fails and gets probes instead of this operation.",
-        labels=["operation"],
-    )
-    seconds = GaugeMetricFamily(
-        "firnline_tier_store_open_seconds", "For how long.", labels=["operation"]
-    )
-    for operation, since_ms in open_ms.items():
-        is_open.add_metric([operation], since_ms is not None)
-        seconds.add_metric([operation], (since_ms or 0) / 1000)
-    yield is_open
-    yield seconds
-
-
-def _by_partition(
-    name: str, words: str, rows: "list[PartitionSizes] | list[TierLag]", field: str
-) -> Metric:
+def _by_partition(name: str, words: str, rows: list[PartitionSizes], field: str) -> Metric:
     family = GaugeMetricFamily(name, words, labels=["topic", "partition"])
     for row in rows:
         family.add_metric([row.topic, str(row.partition)], getattr(row, field))

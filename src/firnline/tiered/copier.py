@@ -118,7 +118,9 @@ class Copier:
             due = self._next_due()
             if not isinstance(due, ClosedSegment):
                 return due
-            if services.copy_rate.is_exceeded(run.now_ms):
+            throttle_ms = services.copy_rate.throttle_ms(run.now_ms)
+            if throttle_ms:
+                services.copy_throttle.note(throttle_ms, run.now_ms)
                 yield from run.call(self._wait_for_quota)
                 continue
             error = yield from self._copy(run, due)
@@ -241,19 +243,19 @@ class Copier:
             # The record may be in the log nevertheless: then `expiry` deletes its objects (F1).
             services.copying.discard(segment)
             return error
-        services.counters.copy_requests += 1
+        services.counters.add(segment.topic, "copy_requests")
         result = yield from run.call(self._put(permit, segment, data))
         if isinstance(result, WorkTimedOut):
             # The thread may still put objects: it stays in `copying`, so that nobody deletes it before.
-            services.counters.copy_errors += 1
+            services.counters.add(segment.topic, "copy_errors")
             return result
         problem = self._problem_of_copy(segment, local, result)
         if problem is not None:
-            services.counters.copy_errors += 1
+            services.counters.add(segment.topic, "copy_errors")
             yield from self._undo(segment, run)
             return problem
         assert not isinstance(result, Exception)
-        services.counters.copy_bytes += segment.size_bytes
+        services.counters.add(segment.topic, "copy_bytes", segment.size_bytes)
         return (yield from self._publish_finished(run, segment._replace(custom_metadata=result)))
 
     def _verify(self, run: Run, local: ClosedSegment, epochs: Epochs) -> Steps[Verified]:
@@ -310,7 +312,7 @@ class Copier:
         """Copy neither the segment nor any later one: the replicas keep their local segments."""
         is_new = self._damaged is None or self._damaged[0] != local
         self._damaged = (local, problem, now_ms + LOOK_AGAIN_MS)
-        self._services.counters.damaged_segments += is_new
+        self._services.counters.add(self._hosted.topic, "damaged_segments", int(is_new))
         effects: Effects = []
         if is_new:
             effects = [Warn(line=f"not copied to the tier, nor anything after it: {problem}")]

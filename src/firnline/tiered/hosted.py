@@ -24,6 +24,7 @@ from firnline.log.segments import ClosedSegment
 from firnline.stores.port import ObjectStore
 from firnline.tiered.circuits import StoreCircuits
 from firnline.tiered.coroutines import Begin
+from firnline.tiered.counters import NodeCounters, RecentTimes
 from firnline.tiered.lineage import highest_remote, ranges, segment_epochs
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import Mark, RemoteLogMetadata, RemoteSegment, RemoteStorage
@@ -44,24 +45,6 @@ def closed_from(log: Log, offset: int) -> Iterator[ClosedSegment]:
     closed = log.closed_segments()
     begin = bisect_left(closed, offset, key=attrgetter("end_offset"))
     return map(closed.__getitem__, range(begin, len(closed)))
-
-
-@dataclass(slots=True)
-class Counters:
-    """Counters for the metrics. Names follow KIP-930 and KIP-963 (spec T50)."""
-
-    copy_requests: int = 0
-    copy_bytes: int = 0
-    copy_errors: int = 0
-    fetch_requests: int = 0
-    fetch_bytes: int = 0
-    fetch_errors: int = 0
-    delete_requests: int = 0
-    delete_errors: int = 0
-    aux_state_requests: int = 0
-    aux_state_errors: int = 0
-    dropped_copies: int = 0
-    damaged_segments: int = 0  # local ones that were refused, and remote ones that were read
 
 
 class ByteRate:
@@ -86,11 +69,11 @@ class ByteRate:
             self._moved.append((window, size_bytes))
         self._total += size_bytes
 
-    def is_exceeded(self, now_ms: int) -> bool:
-        """Whether the bytes within the windows exceed the limit."""
+    def throttle_ms(self, now_ms: int) -> int:
+        """Return the time after which the bytes within the windows do not exceed the limit; 0: now."""
         while self._moved and self._moved[0][0] <= now_ms - self._span_ms:
             self._total -= self._moved.popleft()[1]
-        return self._total * 1000 > self.bytes_per_second * self._span_ms
+        return max(-(-self._total * 1000 // self.bytes_per_second) - self._span_ms, 0)
 
 
 def _all_known(_where: TopicIdPartition) -> FirnlineError | None:
@@ -135,7 +118,11 @@ class Services:
     # Raises, in a worker thread, if the store belongs to another cluster; None if that cannot be checked.
     check_owner: Callable[[], None] | None = None
     started_ms: int = 0
-    counters: Counters = field(default_factory=Counters)
+    counters: NodeCounters = field(default_factory=NodeCounters)
+    # How long copies and reads were put off by their quotas (T48), and how long reads of the store took.
+    copy_throttle: RecentTimes = field(default_factory=RecentTimes)
+    fetch_throttle: RecentTimes = field(default_factory=RecentTimes)
+    fetch_times: RecentTimes = field(default_factory=RecentTimes)
     # Returns an error if a partition has unreadable metadata, so that nothing of it may be copied or deleted.
     withheld: Callable[[TopicIdPartition], FirnlineError | None] = _all_known
     copying: Copying = field(default_factory=Copying)

@@ -26,6 +26,7 @@ class _Kind(NamedTuple):
     """One reason why local segments stay. `is_copied`: the tier has them."""
 
     is_copied: bool
+    reason: str
     what: str
     ended: str
 
@@ -33,11 +34,13 @@ class _Kind(NamedTuple):
 _KINDS = (
     _Kind(
         False,
+        "not copied",
         "stay on the disk beyond local.retention.*, because the tier does not have them yet",
         "local segments beyond local.retention.* are in the tier again",
     ),
     _Kind(
         True,
+        "not deleted",
         "stay on the disk beyond local.retention.*, though the tier has them: the deletion of local segments"
         " stands still",
         "the deletion of local segments goes on",
@@ -64,6 +67,14 @@ class LocalAudit:
         """What was found, for the operator; None if all is well."""
         lines = [_line(kind, self.found[kind.is_copied]) for kind in _KINDS]
         return "; ".join(line for line in lines if line) or None
+
+    @property
+    def overdue_bytes(self) -> dict[str, int]:
+        """The local bytes of the partitions that were found, by reason."""
+        return {
+            kind.reason: sum(each.local_bytes for each in self.found[kind.is_copied].values())
+            for kind in _KINDS
+        }
 
     def start(self, interval_ms: int, now_ms: int) -> Effects:
         """Set the timer of the next round."""

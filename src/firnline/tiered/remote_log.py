@@ -15,14 +15,15 @@ from firnline.base.ids import TopicIdPartition, TopicPartition, Uuid
 from firnline.base.ports import Fs, Rng
 from firnline.base.units import HOUR_MS, SECOND_MS
 from firnline.log.log import Log
-from firnline.log.segments import ClosedSegment
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.keeper import CatalogKeeper
 from firnline.tiered.copier import Copier, task_key
+from firnline.tiered.counters import Counters
 from firnline.tiered.expiry import Expiry
 from firnline.tiered.hosted import Hosted, Services
 from firnline.tiered.local_audit import LocalAudit
-from firnline.tiered.metadata.log import MetadataTopicReader, TopicMetadataLog
+from firnline.tiered.metadata.log import TopicMetadataLog
+from firnline.tiered.metadata.topic_reader import MetadataTopicReader
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.objects.unfinished import UNFINISHED_HOURS, abort_unfinished
 from firnline.tiered.reads.index_cache import IndexCache
@@ -30,7 +31,7 @@ from firnline.tiered.reads.reader import Built, Read, RemoteReader, TimestampCal
 from firnline.tiered.remover import Remover
 from firnline.tiered.settings import TierSettings, store_timeout_ms
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
-from firnline.tiered.status import StatusRow, status_rows
+from firnline.tiered.status import Gauges, StatusRow, gauges, status_rows
 from firnline.tiered.unconfirmed_copies import UnconfirmedCopies
 
 # The interval of polls of the metadata topic without any notification.
@@ -236,6 +237,7 @@ class RemoteLog:
         hosted = Hosted(log, is_leader=is_leader, leader_epoch=leader_epoch)
         tasks = self._tasks[where] = _Tasks(self.services, hosted, self.unconfirmed_copies)
         self._by_topic.setdefault(where.topic_id, {})[where] = tasks
+        self.services.counters.by_topic.setdefault(hosted.topic, Counters())
         if known is not None:
             tasks.flushes, known.flushes = known.flushes, []
         return given_up + (self._begin(tasks, now_ms) if self._is_started else [])
@@ -266,6 +268,7 @@ class RemoteLog:
         del of_topic[where]
         if not of_topic:
             del self._by_topic[where.topic_id]
+            self.services.counters.by_topic.pop(tasks.hosted.topic, None)
         tasks.hosted.is_over = True
         effects += tasks.copier.give_up(now_ms)
         self.services.metadata.unassign(where)
@@ -529,20 +532,16 @@ class RemoteLog:
         """As `status`, in slices."""
         return status_rows(self.services, self._present(topic_id))
 
-    def _present(self, topic_id: Uuid | None) -> Iterator[tuple[Hosted, Iterator[ClosedSegment]]]:
-        """Iterate over the partitions, each with what it has to copy. Some may leave the node meanwhile."""
+    def gauges(self, now_ms: int) -> Iterator[Gauges]:
+        """Iterate over the gauges of all partitions, which may leave the node meanwhile."""
+        return (gauges(self.services, hosted, now_ms) for hosted in self._present(None))
+
+    def _present(self, topic_id: Uuid | None) -> Iterator[Hosted]:
+        """Iterate over the partitions. Some may leave the node meanwhile."""
         for where in list(self._tasks if topic_id is None else self._by_topic.get(topic_id, {})):
             tasks = self._tasks.get(where)
             if tasks is not None:
-                yield tasks.hosted, self._waiting(tasks)
-
-    def _waiting(self, tasks: _Tasks) -> Iterator[ClosedSegment]:
-        """Iterate over the closed segments that this leader has to copy."""
-        hosted = tasks.hosted
-        if not hosted.leads or not hosted.may_copy:
-            return iter(())
-        covered = hosted.covered_offset(self.services.metadata)
-        return tasks.copier.candidates(covered if isinstance(covered, int) else -1)
+                yield tasks.hosted
 
 
 def _ignore(_error: FirnlineError | None, _now_ms: int) -> Effects:

@@ -57,6 +57,8 @@ class Remover:
         self._failures = 0
         # The remaining partitions of this pass. A partition that fails is not in it again before the next
         # pass, so that it does not block the others.
+        # Partitions that the last pass has left.
+        self._left = 0
         self._queue: OrderedDict[TopicIdPartition, PartitionDelete] = OrderedDict()
         # Partitions with work that has timed out and has not ended: nothing else is done about them before.
         self._hanging: dict[TopicIdPartition, None] = {}
@@ -67,6 +69,11 @@ class Remover:
     def pending(self) -> int:
         """The number of partitions that wait for their removal."""
         return len(self._to_mark) + len(self._services.metadata.deletions())
+
+    @property
+    def backlog(self) -> int:
+        """As `pending`, without a look at all partitions: with as many failed ones as there were last."""
+        return len(self._to_mark) + len(self._queue) + len(self._removing) + self._left
 
     def topic_deleted(
         self, topic_id: Uuid, topic: str, partitions: int, *, was_tiered: bool, now_ms: int
@@ -113,6 +120,7 @@ class Remover:
         for where in list(self._to_mark):
             effects += self._mark(where, now_ms)
         if not self._removing:
+            self._left = 0
             for delete in self._services.metadata.deletions():
                 self._queue[TopicIdPartition(delete.topic_id, delete.partition)] = delete
             effects += self._begin_some(now_ms)
@@ -194,7 +202,8 @@ class Remover:
         self._failures += 1
 
     def _pass_ended(self, now_ms: int) -> Effects:
-        if self._services.metadata.deletions():
+        self._left = len(self._services.metadata.deletions())
+        if self._left:
             return self._retry_later(now_ms)
         self._failures = 0
         self.problem = None

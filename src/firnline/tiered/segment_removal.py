@@ -164,7 +164,7 @@ class SegmentRemoval:
             work = partial(self._bulk.delete_segments, segments)
         else:
             work = partial(services.storage.delete_segment, first)
-        services.counters.delete_requests += len(segments)
+        services.counters.add(first.topic, "delete_requests", len(segments))
         return lambda then, now_ms: services.circuits.submit(
             "delete",
             now_ms,
@@ -179,7 +179,7 @@ class SegmentRemoval:
         if isinstance(problem, StoreUnavailable):
             self._error = problem  # the store was not asked; `_goes_on` ends the removal
             return
-        self._services.counters.delete_errors += 1
+        self._services.counters.add(segments[0].topic, "delete_errors")
         if len(segments) > 1:
             self._to_delete.extendleft(reversed(segments))  # to be deleted one at a time
         else:

@@ -218,6 +218,19 @@ class Look(NamedTuple):
     everything: Everything | None
 
 
+class Totals(NamedTuple):
+    """How many segments of a partition are known, and how many bytes of records they have.
+
+    Those that are being copied are counted among all only.
+    """
+
+    segments: int = 0
+    finished_segments: int = 0
+    finished_bytes: int = 0
+    deleting_segments: int = 0
+    deleting_bytes: int = 0
+
+
 class RemoteLogMetadata(Protocol):
     """KIP-405's RemoteLogMetadataManager: strongly consistent metadata of remote segments.
 
@@ -284,6 +297,10 @@ class RemoteLogMetadata(Protocol):
 
     def look(self, where: TopicIdPartition, since: Mark | None) -> Look | KafkaError:
         """Return the changes of finished segments since a mark; its cost follows their number."""
+        ...
+
+    def totals(self, where: TopicIdPartition) -> Totals | KafkaError:
+        """Return the totals of a partition, without a walk over its segments."""
         ...
 
     def get(self, where: TopicIdPartition, segment_id: Uuid) -> RemoteSegment | None:

@@ -1,18 +1,21 @@
-"""What the operator sees of a tiered partition on this node: a row of offsets, sizes, lag and problems. PURE.
+"""What the operator sees of a tiered partition on this node: offsets, sizes, lag and problems. PURE.
 
-A row costs as much as the segments of the partition that are waiting or remote, so rows are made in slices.
-Source: docs/formats/tier.md; spec T50.
+A row of `firnline tier status` costs as much as the remote segments of the partition, so rows are made in
+slices. Gauges for the metrics cost the same however many segments there are.
+Source: docs/formats/tier.md; KIP-963; spec T50.
 """
 
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from firnline.base.errors import KafkaError
 from firnline.base.ids import Uuid
-from firnline.log.segments import ClosedSegment
+from firnline.log.retention import local_retention
 from firnline.log.sparse_index import IndexDamaged
 from firnline.tiered.hosted import Hosted, Services
 from firnline.tiered.lineage import ranges
+from firnline.tiered.spi import Totals
 
 # The segments that one slice covers; a row costs as much as this many segments.
 SEGMENTS_PER_SLICE, ROW_SEGMENTS = 500, 10
@@ -52,17 +55,91 @@ class StatusRow(NamedTuple):
     problem_since_ms: int | None
 
 
-def status_rows(
-    services: Services, partitions: Iterator[tuple[Hosted, Iterator[ClosedSegment]]]
-) -> Generator[None, None, list[StatusRow]]:
-    """Return the rows of partitions, by topic and partition; in slices.
+class Gauges(NamedTuple):
+    """What of one partition waits to be copied or deleted, and how large it is.
 
-    partitions  each with the closed segments that wait to be copied, oldest first
+    copy_lag_*      closed segments that this leader has to copy; `_ms`: since the newest record of the oldest
+                    of them was written; all 0 on a follower
+    delete_lag_*    segments whose deletion has begun
+    *_used_percent  the size in percent of the limit of the whole log, or of the local log; 0 without a limit
     """
+
+    topic: str
+    partition: int
+    is_leader: bool
+    copy_lag_segments: int
+    copy_lag_bytes: int
+    copy_lag_ms: int
+    delete_lag_segments: int
+    delete_lag_bytes: int
+    remote_bytes: int
+    metadata_count: int
+    unexplained_segments: int
+    retention_used_percent: int
+    local_retention_used_percent: int
+
+
+class _CopyLag(NamedTuple):
+    segments: int = 0
+    size_bytes: int = 0
+    waiting_since_ms: int | None = None
+
+
+def gauges(services: Services, hosted: Hosted, now_ms: int) -> Gauges:
+    """Return the gauges of a partition."""
+    log, config = hosted.log, hosted.log.config
+    found = services.metadata.totals(hosted.where)
+    totals = Totals() if isinstance(found, KafkaError) else found
+    covered = hosted.covered_offset(services.metadata)
+    lag = _copy_lag(hosted, covered)
+    since_ms = lag.waiting_since_ms
+    local_bytes = log.size_bytes
+    only_local_bytes = log.bytes_from(covered + 1) if isinstance(covered, int) else local_bytes
+    total_limit = config.retention_bytes
+    local_limit = local_retention(config, is_copied=hosted.may_copy)[1]
+    return Gauges(
+        topic=hosted.topic,
+        partition=hosted.where.partition,
+        is_leader=hosted.is_leader,
+        copy_lag_segments=lag.segments,
+        copy_lag_bytes=lag.size_bytes,
+        copy_lag_ms=0 if since_ms is None else max(now_ms - since_ms, 0),
+        delete_lag_segments=totals.deleting_segments,
+        delete_lag_bytes=totals.deleting_bytes,
+        remote_bytes=totals.finished_bytes,
+        metadata_count=totals.segments,
+        unexplained_segments=hosted.unexplained_segments,
+        retention_used_percent=_percent(totals.finished_bytes + only_local_bytes, total_limit),
+        local_retention_used_percent=_percent(local_bytes, local_limit),
+    )
+
+
+def _percent(size_bytes: int, limit_bytes: int) -> int:
+    return 100 * size_bytes // limit_bytes if limit_bytes > 0 else 0
+
+
+def _copy_lag(hosted: Hosted, covered: int | KafkaError) -> _CopyLag:
+    """Return what this leader has to copy; nothing on a follower, or if nothing may be copied."""
+    if not hosted.leads or not hosted.may_copy:
+        return _CopyLag()
+    log = hosted.log
+    start = covered + 1 if isinstance(covered, int) else 0
+    waiting = log.closed_between(max(start, log.log_start_offset), log.last_stable_offset)
+    since_ms = None
+    if waiting.first_time_ms is not None:
+        with suppress(IndexDamaged):
+            since_ms = waiting.first_time_ms()
+    return _CopyLag(waiting.segments, waiting.size_bytes, since_ms)
+
+
+def status_rows(
+    services: Services, partitions: Iterator[Hosted]
+) -> Generator[None, None, list[StatusRow]]:
+    """Return the rows of partitions, by topic and partition; in slices."""
     rows: list[StatusRow] = []
     seen = 0
-    for hosted, candidates in partitions:
-        row = yield from _row(services, hosted, candidates)
+    for hosted in partitions:
+        row = yield from _row(services, hosted)
         rows.append(row)
         seen += ROW_SEGMENTS + row.remote_segments + row.unfinished_segments
         if seen >= SEGMENTS_PER_SLICE:
@@ -71,9 +148,7 @@ def status_rows(
     return sorted(rows, key=lambda row: (row.topic, row.partition))
 
 
-def _row(
-    services: Services, hosted: Hosted, candidates: Iterator[ClosedSegment]
-) -> Generator[None, None, StatusRow]:
+def _row(services: Services, hosted: Hosted) -> Generator[None, None, StatusRow]:
     log, metadata = hosted.log, services.metadata
     found = metadata.segments(hosted.where)
     segments = [] if isinstance(found, KafkaError) else found
@@ -81,14 +156,7 @@ def _row(
     finished = [] if isinstance(known, KafkaError) else known
     covered = hosted.covered_offset(metadata)
     end = covered + 1 if isinstance(covered, int) else 0
-    lag_segments = lag_bytes = 0
-    waiting_since_ms = None
-    for local in candidates:
-        if not lag_segments:
-            waiting_since_ms = _time_of(local)
-        lag_segments, lag_bytes = lag_segments + 1, lag_bytes + local.size_bytes
-        if lag_segments % SEGMENTS_PER_SLICE == 0:
-            yield
+    lag = _copy_lag(hosted, covered)
     history, local_start = log.epochs.entries(), log.local_log_start_offset
     start, served = log.log_start_offset, list[tuple[int, int]]()
     for _, first, after in ranges(finished, history, start_offset=start, end_offset=local_start):
@@ -108,9 +176,9 @@ def _row(
         remote_segments=len(finished),
         remote_bytes=sum(s.size_bytes for s in finished),
         unfinished_segments=len(segments) - len(finished),
-        copy_lag_segments=lag_segments,
-        copy_lag_bytes=lag_bytes,
-        waiting_since_ms=waiting_since_ms,
+        copy_lag_segments=lag.segments,
+        copy_lag_bytes=lag.size_bytes,
+        waiting_since_ms=lag.waiting_since_ms,
         may_copy=hosted.may_copy,
         is_ready=metadata.is_ready(hosted.where),
         unexplained_segments=hosted.unexplained_segments,
@@ -118,13 +186,6 @@ def _row(
         problem=str(withheld) if withheld else failure.text if failure else None,
         problem_since_ms=None if withheld or failure is None else failure.since_ms,
     )
-
-
-def _time_of(segment: ClosedSegment) -> int | None:
-    try:
-        return segment.largest_time_ms()
-    except IndexDamaged:
-        return None
 
 
 def _holes(

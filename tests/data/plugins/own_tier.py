@@ -22,6 +22,7 @@ from firnline.tiered.spi import (
     RemoteSegment,
     SegmentData,
     SegmentUpdate,
+    Totals,
 )
 
 log = logging.getLogger("own_tier")
@@ -95,6 +96,9 @@ class OwnMetadata:
 
     def look(self, where: TopicIdPartition, since: Mark | None) -> Look:
         return self._cache(where).look(since)
+
+    def totals(self, where: TopicIdPartition) -> Totals:
+        return self._cache(where).totals()
 
     def get(self, where: TopicIdPartition, segment_id: Uuid) -> RemoteSegment | None:
         return self._cache(where).get(segment_id)

@@ -408,6 +408,7 @@ def test_a_fetch_leaves_the_reads_of_the_tier_that_it_does_not_wait_for_any_more
     consumer.world.pass_time(REMOTE_WAIT_MS)
     assert consumer.answers == [[(0, 10), (1, 0)]]
     assert slow in consumer.tier.stopped
+    assert consumer.fetching.remote_expired == 1
 
 
 def test_a_fetch_that_was_answered_in_time_has_nothing_to_leave() -> None:

@@ -229,6 +229,7 @@ def test_a_tier_that_does_not_answer_costs_its_partition_a_time_out() -> None:
     assert client.answers == [[Code.REQUEST_TIMED_OUT, OffsetFound(0, -1, 3)]]
     client.world.run(tier.waiting.pop()(OffsetFound(0, 100, 0), 0))
     assert len(client.answers) == 1
+    assert client.listing.remote_expired == 1
 
 
 def test_a_log_that_is_all_local_does_not_ask_the_tier() -> None:

@@ -18,11 +18,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from firnline.base.errors import ConfigError
 from firnline.base.limits import SCRAPE_SILENCE_S, SCRAPES_MAX
 from firnline.broker.fetch_session import Full, Wanted
+from firnline.log.retention import Overdue
 from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
 from firnline.runtime.steps import SlowSteps
-from firnline.server import metrics, metrics_port, replica_metrics
+from firnline.runtime.threads.pools import PoolFacts
+from firnline.server import metrics, metrics_port, replica_metrics, tier_metrics
 from firnline.server.metrics import Exporter
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import RemoteStorageError
@@ -30,7 +32,7 @@ from tests.worlds.harness import Harness
 
 pytestmark = pytest.mark.slow
 
-LABELS = ("step", "request", "version", "topic", "partition", "operation")
+LABELS = ("step", "request", "version", "topic", "partition", "operation", "pool", "reason")
 Values = dict[tuple[str, str], float]
 
 
@@ -51,6 +53,7 @@ def shown(harness: Harness, slow: SlowSteps | None = None) -> Iterator[Exporter]
         now_ms=lambda: harness.now_ms,
         stuck_compactions=0,
         abandoned_threads=3,
+        pool_facts=lambda: {"read": PoolFacts(threads=10, busy=4, waiting=2)},
         failed_requests=FailedRequests(),
         answers=SimpleNamespace(held_bytes=0, waiting=0, refused=0, slow_readers=0),
         incoming=SimpleNamespace(held_bytes=0, waiting=0, slow_senders=0),
@@ -109,6 +112,81 @@ def test_what_waits_for_the_tier_is_reported() -> None:
         found = scrape(exporter)
     assert found["kafka_server_brokertopicmetrics_remotecopylagbytes", "t/0"] == 0
     assert found["kafka_server_brokertopicmetrics_remotelogsizebytes", "t/0"] == 0
+    assert found["firnline_tier_copy_lag_seconds", "t/0"] == 0
+
+
+# T50: what shipped, and what KIP-405 had called it.
+RENAMED = {
+    "remotefetchrequests": "remotereadrequests",
+    "remotefetchbytes": "remotebytesin",
+    "remotefetcherrors": "remotereaderror",
+    "remotecopybytes": "remotebytesout",
+    "remotecopyerrors": "remotewriteerror",
+}
+OTHERS = (
+    "remotecopyrequests",
+    "remotedeleterequests",
+    "remotedeleteerrors",
+    "buildremotelogauxstaterequests",
+    "buildremotelogauxstateerrors",
+)
+
+
+def test_what_the_tier_did_is_counted_for_the_node_and_for_each_topic_under_both_names() -> None:
+    harness = Harness(store=MemoryStore())
+    harness.create_topic(remote_storage_enable="true")
+    assert harness.node.tier is not None
+    counters = harness.node.tier.services.counters
+    counted = [field for field, _, _ in tier_metrics._COUNTERS]
+    for number, what in enumerate(counted, 1):
+        counters.add("t", what, number)
+        counters.add("deleted long ago", what, 100)
+    with shown(harness) as exporter:
+        found = scrape(exporter)
+    prefix = "kafka_server_brokertopicmetrics_"
+    names = {name for _, _, each in tier_metrics._COUNTERS for name in each}
+    assert names == {*RENAMED, *RENAMED.values(), *OTHERS}
+    for number, (_, _, same) in enumerate(tier_metrics._COUNTERS, 1):
+        for name in same:
+            assert found[f"{prefix}{name}_total", "t"] == number
+            assert found[f"{prefix}{name}_total", ""] == number + 100
+            assert (f"{prefix}{name}_total", "deleted long ago") not in found
+
+
+def test_queues_threads_waits_and_backlogs_of_the_tier_are_reported() -> None:
+    harness = Harness(store=MemoryStore())
+    harness.create_topic(remote_storage_enable="true")
+    tier = harness.node.tier
+    assert tier is not None
+    tier.services.copy_throttle.note(40, harness.now_ms)
+    tier.services.copy_throttle.note(60, harness.now_ms)
+    tier.services.fetch_times.note(7, harness.now_ms)
+    tier.local_audit.found[False] = {"t-0": Overdue(0, False, 12345)}
+    harness.node.fetching.remote_expired = 3
+    harness.node.listing_offsets.remote_expired = 4
+    with shown(harness) as exporter:
+        found = scrape(exporter)
+    assert found["kafka_server_remotelogmanager_remote_copy_throttle_time_avg", ""] == 50
+    assert found["kafka_server_remotelogmanager_remote_copy_throttle_time_max", ""] == 60
+    assert found["kafka_server_remotelogmanager_remote_fetch_throttle_time_avg", ""] == 0
+    reading = "kafka_log_remote_remotelogmanager_remotelogreaderfetchrateandtimems_"
+    assert found[f"{reading}sum_total", ""] == found[f"{reading}max", ""] == 7
+    pool = "kafka_log_remote_remotestoragethreadpool_remotelogreader"
+    assert found[f"{pool}taskqueuesize", ""] == found["firnline_pool_waiting", "read"] == 2
+    assert found[f"{pool}avgidlepercent", ""] == pytest.approx(0.6)
+    assert found["firnline_pool_busy", "read"] == 4
+    assert found["firnline_pool_threads", "read"] == 10
+    assert found["firnline_tier_local_overdue_bytes", "not copied"] == 12345
+    assert found["firnline_tier_local_overdue_bytes", "not deleted"] == 0
+    assert found["firnline_tier_partitions_to_remove", ""] == 0
+    assert found["kafka_server_delayedremotefetchmetrics_expires_total", ""] == 3
+    assert found["kafka_server_delayedremotelistoffsetsmetrics_expires_total", ""] == 4
+
+
+def test_a_node_without_a_tier_has_no_metrics_of_one() -> None:
+    with shown(Harness()) as exporter:
+        found = scrape(exporter)
+    assert not [name for name, _ in found if "remote" in name or "firnline_tier" in name]
 
 
 def test_a_store_of_the_tier_that_fails_is_reported() -> None:

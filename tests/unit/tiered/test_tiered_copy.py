@@ -398,6 +398,7 @@ def test_the_copy_quota_makes_the_next_copy_wait() -> None:
     node.produce(0, "b")
     node.pass_time(1000)
     assert spans(node) == [(0, 0)]
+    assert node.tier.services.copy_throttle.look(node.now_ms).max_ms > 1000, "T48"
     node.pass_time(5000)
     assert spans(node) == [(0, 0), (1, 1)]
 

@@ -166,7 +166,7 @@ def test_late_results_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = SharedReads(services)
     for number in range(20):
         key = RangeKey(bytes(16), number, 100)
-        [submit] = shared.read(key, lambda: (b"", 0), 30, lambda result, now_ms: [], 0)
+        [submit] = shared.read(key, "t", lambda: (b"", 0), 30, lambda result, now_ms: [], 0)
         assert isinstance(submit, Submit)
         submit.then((bytes(30), number), 60_000)
     assert len(shared._kept) == 3

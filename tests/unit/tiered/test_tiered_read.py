@@ -207,7 +207,10 @@ def test_the_fetch_quota_gives_an_empty_answer_and_no_error() -> None:
     cluster = Cluster()
     node = tiered(cluster, fetch_bytes_per_second=1, fetch_quota_windows=2)
     assert offsets(node.read(0, max_bytes=1)) == [0]
+    assert node.tier.services.fetch_throttle.look(node.now_ms).times == 0
+    assert node.tier.services.fetch_times.look(node.now_ms).times == 1
     assert node.read(1) == RemoteLogReadResult(b"", None)
+    assert node.tier.services.fetch_throttle.look(node.now_ms).times == 1, "T48"
     node.pass_time(3000)
     assert offsets(node.read(1, max_bytes=1)) == [1]
 

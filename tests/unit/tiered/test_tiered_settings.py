@@ -72,12 +72,12 @@ def test_the_jitter_spreads_the_back_off_both_ways(draw: int, wait: int) -> None
 
 def test_a_rate_counts_what_moved_within_its_windows() -> None:
     rate = ByteRate(100, windows=2, window_ms=1000)
-    assert not rate.is_exceeded(0)
+    assert rate.throttle_ms(0) == 0
     rate.note(150, 0)
-    assert not rate.is_exceeded(500)
+    assert rate.throttle_ms(500) == 0
     rate.note(60, 900)
-    assert rate.is_exceeded(1900)
-    assert not rate.is_exceeded(2100)
+    assert rate.throttle_ms(1900) == 100, "210 bytes are too many for two seconds by a tenth of one"
+    assert rate.throttle_ms(2100) == 0
 
 
 def test_copies_that_an_operator_slowed_down_too_far_go_on_once_the_quota_is_raised() -> None:

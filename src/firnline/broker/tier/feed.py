@@ -117,7 +117,7 @@ class _Mirror:
 
 
 class MetadataFeed:
-    """Reads the partitions of `__remote_log_metadata`: `tiered.metadata.log.MetadataTopicReader`.
+    """Reads the partitions of `__remote_log_metadata`: `tiered.metadata.topic_reader.MetadataTopicReader`.
 
     A follower of a partition also reads from its leader: its own copy may lack the newest records, and the
     segments they describe would be copied to the tier twice.

@@ -109,6 +109,16 @@ class Pool:
         return len(self._abandoned)
 
     @property
+    def waiting(self) -> int:
+        """How much work waits for a thread."""
+        return self._waiting_count
+
+    @property
+    def running(self) -> int:
+        """How many threads work, without those that are abandoned."""
+        return max(self._unfinished - self._waiting_count, 0)
+
+    @property
     def is_idle(self) -> bool:
         """Whether no work waits or runs, except on abandoned threads."""
         return not self._unfinished

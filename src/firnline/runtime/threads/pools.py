@@ -8,7 +8,7 @@ event loop for no longer than `doorbell.HOLD_S`.
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from firnline.base.effects import BY_DIRECTORY, CancelSubmit, Submit
 from firnline.base.errors import KafkaError
@@ -53,6 +53,19 @@ class Directories:
         return next((prefix for prefix in self._prefixes if within.startswith(prefix)), "")
 
 
+class PoolFacts(NamedTuple):
+    """The threads of the pools of one name: how many there may be, and work; and the work that waits."""
+
+    threads: int = 0
+    busy: int = 0
+    waiting: int = 0
+
+    @property
+    def idle(self) -> float:
+        """The part of the threads that do nothing."""
+        return 1.0 - self.busy / self.threads if self.threads else 1.0
+
+
 class Pools:
     """The pools of a node, by name; pools that wait for disks also by log directory.
 
@@ -91,6 +104,16 @@ class Pools:
     def abandoned(self) -> int:
         """The number of threads whose work has timed out and has not ended yet."""
         return sum(pool.abandoned for pool in self._pools.values())
+
+    def facts(self) -> dict[str, PoolFacts]:
+        """Return what the pools of each name do; those of all directories together."""
+        found: dict[str, PoolFacts] = {}
+        for (name, _), pool in self._pools.items():
+            known, waiting, running = found.get(name, PoolFacts()), pool.waiting, pool.running
+            found[name] = PoolFacts(
+                known.threads + self._threads[name], known.busy + running, known.waiting + waiting
+            )
+        return found
 
     def add(self, submit: Submit[Any]) -> KafkaError | None:
         """See `Pool.add`."""

@@ -18,6 +18,7 @@ from firnline.tiered.spi import (
     RemoteSegment,
     SegmentState,
     SegmentUpdate,
+    Totals,
 )
 
 # The ids of deleted segments that are kept, for each partition.
@@ -138,8 +139,8 @@ class MetadataCache:
     """The remote segments of one partition, from the applied records of the metadata log."""
 
     __slots__ = (
-        *("_all", "_by_epoch", "_by_id", "_deleted", "_feed", "_finished", "_unfinished"),
-        "delete",
+        *("_all", "_by_epoch", "_by_id", "_bytes", "_deleted", "_deleting", "_feed", "_finished"),
+        *("_unfinished", "delete"),
     )
 
     def __init__(self) -> None:
@@ -148,6 +149,9 @@ class MetadataCache:
         self._finished: Ordered[_Key] = Ordered()  # by end offset
         # Copies and deletions in progress, by base offset.
         self._unfinished: Ordered[_Key] = Ordered()
+        # Of finished segments, and of those that are being deleted: their number, and their bytes.
+        self._bytes: dict[SegmentState, int] = {}
+        self._deleting = 0
         self._by_epoch: dict[int, _EpochView] = {}
         self._deleted: dict[Uuid, None] = {}  # the latest ones
         self._feed: _Feed | None = None  # from the first look on
@@ -193,6 +197,8 @@ class MetadataCache:
         )
         self._by_id[segment.segment_id] = segment
         self._all.put(_by_base(segment), segment)
+        self._count(known, -1)
+        self._count(segment, 1)
         if segment.state == SegmentState.COPY_FINISHED:
             self._finished.put(_by_end(segment), segment)
             self._unfinished.drop(_by_base(segment))
@@ -214,6 +220,21 @@ class MetadataCache:
             if len(self._deleted) > DELETED_KEPT:
                 del self._deleted[next(iter(self._deleted))]
         return True
+
+    def _count(self, segment: RemoteSegment, by: int) -> None:
+        state = segment.state
+        self._bytes[state] = self._bytes.get(state, 0) + by * segment.size_bytes
+        self._deleting += by * (state == SegmentState.DELETE_STARTED)
+
+    def totals(self) -> Totals:
+        """Return the totals. See `spi.RemoteLogMetadata`."""
+        return Totals(
+            segments=len(self._by_id),
+            finished_segments=len(self._finished.rows),
+            finished_bytes=self._bytes.get(SegmentState.COPY_FINISHED, 0),
+            deleting_segments=self._deleting,
+            deleting_bytes=self._bytes.get(SegmentState.DELETE_STARTED, 0),
+        )
 
     def _note(self, segment_id: Uuid) -> None:
         if self._feed is not None:

@@ -8,9 +8,8 @@ about a partition are answered once everything that was committed at its assignm
 KIP-405 'RemoteLogMetadataManager implemented with an internal topic'; spec 3.12.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from firnline.base.effects import (
     Append,
@@ -33,7 +32,7 @@ from firnline.protocol.schema import Message
 from firnline.records.batch import BatchHeader, crc_is_right, headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
-from firnline.records.unreadable import Span, UnreadableRecords
+from firnline.records.unreadable import UnreadableRecords
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.metadata.changes import (
     delete_record,
@@ -43,6 +42,7 @@ from firnline.tiered.metadata.changes import (
 )
 from firnline.tiered.metadata.partitioner import metadata_partition_of
 from firnline.tiered.metadata.records import decode, encode
+from firnline.tiered.metadata.topic_reader import MetadataTopicReader
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import (
     DeleteState,
@@ -53,6 +53,7 @@ from firnline.tiered.spi import (
     RemoteSegment,
     SegmentState,
     SegmentUpdate,
+    Totals,
 )
 
 # The bytes that one step applies, so that a long history does not block the loop.
@@ -70,54 +71,6 @@ _MEANING = (
 
 class HistoryUnknown(StorageError):
     """Some records of the metadata topic about a partition cannot be read."""
-
-
-class MetadataTopicReader(Protocol):
-    """Reads `__remote_log_metadata` on this node. Synchronous; reads at most from the page cache."""
-
-    def partition_count(self) -> int | None:
-        """The number of partitions in the committed image; None while the topic does not exist."""
-        ...
-
-    def bounds(self, partition: int) -> tuple[int, int] | None:
-        """Return (log start offset, high watermark); None while they are not certain."""
-        ...
-
-    def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
-        """Return committed complete batches from the one with `offset` on; b"" at the high watermark."""
-        ...
-
-    def leads(self, partition: int) -> bool:
-        """Whether this node leads the metadata partition, and so removes its deleted topics."""
-        ...
-
-    def given_up(self, partition: int) -> Sequence[Span]:
-        """The unreadable offsets that the operator has given up."""
-        ...
-
-    def fork(self, partition: int, offset: int, epoch: int) -> int | None:
-        """Return where the records up to `offset`, the last in `epoch`, leave the leader's history, or None.
-
-        `epoch` is -1 if the record before `offset` is unknown.
-        """
-        ...
-
-    def catch_up(
-        self,
-        positions: Mapping[int, tuple[int, int]],
-        then: Callable[[int, int], Effects],
-        now_ms: int,
-        *,
-        is_fresh: bool = False,
-    ) -> Effects:
-        """Read from other leaders what each partition has from (an offset, the epoch before it) on.
-
-        Partitions that this node leads are skipped.
-
-        `then(partition, now_ms)` is called whenever more of one can be read, or its end is known.
-        `is_fresh`: `bounds` are unknown until a response to this call.
-        """
-        ...
 
 
 NOT_READY = KafkaError(
@@ -168,7 +121,6 @@ class TopicMetadataLog:
         self._dropped: dict[tuple[int, int], None] = {}
         self._is_started = False
         self._started_ms = 0
-        self._timer_serial = 0
         self.is_initialised = False
         self.problem: str | None = None
         self.on_applied: Callable[[TopicIdPartition, int], Effects] | None = None
@@ -504,7 +456,6 @@ class TopicMetadataLog:
         consumed.waiting.sort(key=lambda entry: entry[0])
         effects = self._ask([partition], now_ms) + self.poll(partition, now_ms)
         if any(waiting is then for _, waiting in consumed.waiting):
-            self._timer_serial += 1
             effects.append(
                 SetTimer(
                     key=("tier-metadata", "wait", partition, result.last_offset),
@@ -610,6 +561,11 @@ class TopicMetadataLog:
         """Return the changes of finished segments. See `spi.RemoteLogMetadata`."""
         cache = self._cache(where)
         return NOT_READY if cache is None else cache.look(since)
+
+    def totals(self, where: TopicIdPartition) -> Totals | KafkaError:
+        """Return the totals of a partition, without a walk over its segments."""
+        cache = self._cache(where)
+        return NOT_READY if cache is None else cache.totals()
 
     def get(self, where: TopicIdPartition, segment_id: Uuid) -> RemoteSegment | None:
         """Return one segment, from the records applied so far."""

@@ -89,8 +89,11 @@ class RemoteReader:
         now_ms: int,
     ) -> Effects:
         """Read about `max_bytes` of complete batches, from the one with `offset` on, at least one."""
-        self.services.counters.fetch_requests += 1
-        if self.services.fetch_rate.is_exceeded(now_ms):
+        services = self.services
+        services.counters.add(hosted.topic, "fetch_requests")
+        throttle_ms = services.fetch_rate.throttle_ms(now_ms)
+        if throttle_ms:
+            services.fetch_throttle.note(throttle_ms, now_ms)
             is_committed = isolation == READ_COMMITTED
             return then(RemoteLogReadResult(b"", [] if is_committed else None), now_ms)  # T38
         one = _OneRead(self, hosted, offset, max_bytes, isolation, partial(self._answer, then))
@@ -117,7 +120,7 @@ class RemoteReader:
     ) -> Effects:
         """Fetch the leader epochs and the producer state at the end of the segment with `offset` (T30)."""
         services = self.services
-        services.counters.aux_state_requests += 1
+        services.counters.add(hosted.topic, "aux_state_requests")
         segment = services.metadata.lookup(hosted.where, epoch=epoch, offset=offset)
         if isinstance(segment, KafkaError):
             return then(segment, now_ms)
@@ -139,7 +142,7 @@ class RemoteReader:
     ) -> Effects:
         if isinstance(result, Exception):
             error = as_error(result)
-            self.services.counters.aux_state_errors += 1
+            self.services.counters.add(segment.topic, "aux_state_errors")
             return [*self.warn(segment, error), *then(code_of(error), now_ms)]
         return then(result, now_ms)
 
@@ -152,7 +155,7 @@ class RemoteReader:
         if len(self._warned) >= _WARNED_MAX:
             self._warned.clear()
         self._warned[segment.segment_id] = None
-        self.services.counters.damaged_segments += 1
+        self.services.counters.add(segment.topic, "damaged_segments")
         where = f"{segment.topic}-{segment.partition}"
         name = uuid_text(segment.segment_id)
         return [
@@ -287,7 +290,9 @@ class _OneRead:
             max_bytes=self._max_bytes,
         )
         self._key = RangeKey(segment.segment_id, self._offset, self._upto_offset)
-        return self._reader.shared.read(self._key, work, self._max_bytes, self._came, now_ms)
+        return self._reader.shared.read(
+            self._key, segment.topic, work, self._max_bytes, self._came, now_ms
+        )
 
     def _came(self, result: tuple[bytes, int] | Exception, now_ms: int) -> Effects:
         self._key = None
@@ -312,7 +317,7 @@ class _OneRead:
 
     def _fail(self, error: KafkaError, now_ms: int) -> Effects:
         if error.code != Code.OFFSET_OUT_OF_RANGE:
-            self._services.counters.fetch_errors += 1
+            self._services.counters.add(self._hosted.topic, "fetch_errors")
         return self._then(error, now_ms)
 
     # -------------------------------------------------------------------- aborted transactions

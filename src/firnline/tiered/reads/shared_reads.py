@@ -55,6 +55,7 @@ class SharedReads:
     def read(
         self,
         key: RangeKey,
+        topic: str,
         work: Callable[[], Batches],
         max_bytes: int,
         then: BatchesCallback,
@@ -78,7 +79,7 @@ class SharedReads:
             name=f"read at {key.offset}",
             pool="read",
             work=work,
-            then=partial(self._came, key, now_ms),
+            then=partial(self._came, key, topic, now_ms),
             key=key,  # a read that nobody waits for may still run: it is joined, too
             run_timeout_ms=store_timeout_ms(max_bytes),
         )
@@ -97,6 +98,7 @@ class SharedReads:
     def _came(
         self,
         key: RangeKey,
+        topic: str,
         began_ms: int,
         result: Batches | Exception,
         now_ms: int,
@@ -105,7 +107,8 @@ class SharedReads:
         if isinstance(result, Exception):
             return [effect for then in waiting for effect in then(result, now_ms)]
         size_bytes = len(result[0])
-        self._services.counters.fetch_bytes += size_bytes
+        self._services.counters.add(topic, "fetch_bytes", size_bytes)
+        self._services.fetch_times.note(now_ms - began_ms, now_ms)
         self._services.fetch_rate.note(size_bytes, now_ms)
         effects: Effects = []
         for then, limit in waiting.items():
