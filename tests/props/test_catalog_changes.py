@@ -108,7 +108,7 @@ class Leadership(World):
             leader_epoch=3,
             metadata_version=0,
             unexplained_segments=0,
-            note_outcome=lambda task, problem, now_ms: None,
+            note_outcome=lambda task, problem, now_ms: [],
         )
         services: Any = SimpleNamespace(
             catalog=self.store,

@@ -168,6 +168,11 @@ class StoreCircuits:
         self._failed_probes = 0
         self._is_over = False
 
+    @property
+    def is_any_open(self) -> bool:
+        """Whether the store fails for some operation."""
+        return any(circuit.is_open for circuit in self._circuits.values())
+
     def problems(self) -> list[OpenCircuit]:
         """Return the circuits that are open."""
         return [

@@ -95,8 +95,8 @@ class Copier:
         self.is_running = False
         # Withheld metadata is checked again when it is reported: it may have been solved before the next run.
         is_reported = error is None or isinstance(error, HistoryUnknown)
-        self._hosted.note_outcome("copy", None if is_reported else error, now_ms)
-        return done(error, now_ms)
+        logged = self._hosted.note_outcome("copy", None if is_reported else error, now_ms)
+        return logged + done(error, now_ms)
 
     def _copy_due(self, run: Run) -> Outcome:
         """Copy due segments, oldest first, until there is none, or until the first error."""
@@ -132,7 +132,7 @@ class Copier:
             return (yield from run.call(self._catalog.compare))
         if self._services.catalog is None:
             self._hosted.unexplained_segments = 0
-            self._hosted.note_outcome("catalog", None, run.now_ms)
+            run.emit(self._hosted.note_outcome("catalog", None, run.now_ms))
         if self._catalog.is_begun:
             return None
         return (yield from run.call(self._catalog.request))

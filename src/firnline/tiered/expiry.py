@@ -363,8 +363,8 @@ class Expiry:
         self.is_running = False
         # Withheld metadata is checked again when it is reported: it may have been solved before the next run.
         is_reported = error is None or isinstance(error, HistoryUnknown)
-        self._hosted.note_outcome("expiry", None if is_reported else error, now_ms)
-        return done(error, now_ms)
+        logged = self._hosted.note_outcome("expiry", None if is_reported else error, now_ms)
+        return logged + done(error, now_ms)
 
 
 class _AskedTier:

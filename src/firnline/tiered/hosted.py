@@ -12,32 +12,53 @@ from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from firnline.base.background import Background, SlicedTask
-from firnline.base.effects import Effects
-from firnline.base.errors import FirnlineError, KafkaError
+from firnline.base.effects import Effects, Note, Warn
+from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import NO_OFFSET, TopicIdPartition, Uuid
 from firnline.base.ports import Fs, Rng
-from firnline.base.units import HOUR_MS, INT64_MAX, MINUTE_MS
+from firnline.base.units import HOUR_MS, INT64_MAX, MINUTE_MS, SECOND_MS
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.log.log import Log
 from firnline.log.retention import is_tiered
 from firnline.log.segments import ClosedSegment
 from firnline.stores.port import ObjectStore
-from firnline.tiered.circuits import StoreCircuits
+from firnline.tiered.circuits import (
+    FAILURES_TO_OPEN,
+    StoreCircuits,
+    StoreUnavailable,
+    is_failure_of_store,
+)
 from firnline.tiered.coroutines import Begin
 from firnline.tiered.counters import NodeCounters, RecentTimes
 from firnline.tiered.lineage import highest_remote, ranges, segment_epochs
 from firnline.tiered.settings import TierSettings
-from firnline.tiered.spi import Mark, RemoteLogMetadata, RemoteSegment, RemoteStorage
+from firnline.tiered.spi import (
+    DamagedSegment,
+    Mark,
+    RemoteLogMetadata,
+    RemoteSegment,
+    RemoteStorage,
+)
 
 TaskCallback = Callable[[FirnlineError | None, int], Effects]
 
 # What a leader does for a tiered partition; in the order in which failures matter to the operator.
 Task = Literal["copy", "expiry", "catalog"]
 TASKS: tuple[Task, ...] = ("copy", "expiry", "catalog")
+LOGGED_AT_FAILURE = FAILURES_TO_OPEN + 1
+_FAILS: dict[Task, str] = {
+    "copy": "the copy to the tier fails",
+    "expiry": "the deletion of what has expired in the tier fails",
+    "catalog": "the write of the catalog in the tier fails",
+}
 
 # The intervals at which a leader may hand over because of the same damaged segment, and the number it keeps.
 HAND_OVER_AGAIN_MIN_MS, HAND_OVER_AGAIN_MAX_MS = 10 * MINUTE_MS, 24 * HOUR_MS
 HANDED_OVER_KEPT = 1000
+
+
+def _is_loading(problem: Exception) -> bool:
+    return isinstance(problem, KafkaError) and problem.code == Code.REPLICA_NOT_AVAILABLE
 
 
 def closed_from(log: Log, offset: int) -> Iterator[ClosedSegment]:
@@ -200,7 +221,14 @@ class Problem(NamedTuple):
 class Hosted:
     """One partition on this node, in one role of one leader epoch."""
 
-    def __init__(self, log: Log, *, is_leader: bool, leader_epoch: int) -> None:
+    def __init__(
+        self,
+        log: Log,
+        *,
+        is_leader: bool,
+        leader_epoch: int,
+        is_store_down: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.log = log
         self.where = TopicIdPartition(log.topic_id, log.topic_partition.partition)
         self.topic = log.topic_partition.topic
@@ -208,6 +236,11 @@ class Hosted:
         self.leader_epoch = leader_epoch
         self.is_over = False
         self._problems: dict[Task, Problem] = {}
+        self._is_store_down = is_store_down
+        # Since the partition began to fail: how often each task did, by the kind of error; what was logged.
+        self._failing: dict[tuple[Task, str], int] = {}
+        self._logged: dict[str, None] = {}
+        self._failing_since_ms = 0
         # Segments in the tier that the metadata does not have; above 0 nothing is copied or deleted.
         self.unexplained_segments = 0
         self.metadata_version = 0  # grows with each applied record about the partition
@@ -218,14 +251,48 @@ class Hosted:
         self._served_by: Epochs = ()
         self._serving: dict[Uuid, tuple[int, int]] = {}
 
-    def note_outcome(self, task: Task, problem: Exception | None, now_ms: int) -> None:
-        """A run of the task has ended; with None it succeeded."""
+    def note_outcome(self, task: Task, problem: Exception | None, now_ms: int) -> Effects:
+        """A run of the task has ended; with None it succeeded.
+
+        The log gets a line for each kind of error, and one when nothing fails any more; none for a retry.
+        What may pass by itself is logged once it has outlasted some retries. A store that fails as a whole
+        has a line of its own (`circuits`), instead of one for each partition.
+        """
         if problem is None:
             self._problems.pop(task, None)
-            return
+            return [] if self._problems else self._log_recovery(now_ms)
         known = self._problems.get(task)
         since_ms = now_ms if known is None else known.since_ms
         self._problems[task] = Problem(str(problem), since_ms)
+        return self._log_failure(task, problem, now_ms)
+
+    def _log_failure(self, task: Task, problem: Exception, now_ms: int) -> Effects:
+        if isinstance(problem, StoreUnavailable | DamagedSegment) or _is_loading(problem):
+            return []  # there is a line about the store, or about the segment; loading is no failure
+        # A plain StorageError is what a plug-in raised, or what was wrong with one attempt.
+        is_plain = type(problem) is StorageError or isinstance(problem, KafkaError)
+        may_pass = is_plain or is_failure_of_store(problem)
+        if may_pass and self._is_store_down():
+            return []
+        if not self._failing:
+            self._failing_since_ms = now_ms
+        kind = (task, type(problem).__name__ if may_pass else str(problem))
+        count = self._failing[kind] = self._failing.get(kind, 0) + 1
+        if kind[1] in self._logged or (may_pass and count < LOGGED_AT_FAILURE):
+            return []
+        self._logged[kind[1]] = None
+        what = f"{_FAILS[task]}, and is retried: " if may_pass else ""
+        return [Warn(line=f"{self.log.topic_partition}: {what}{problem}")]
+
+    def _log_recovery(self, now_ms: int) -> Effects:
+        was_logged = bool(self._logged)
+        self._failing.clear()
+        self._logged.clear()
+        if not was_logged:
+            return []
+        seconds = (now_ms - self._failing_since_ms) // SECOND_MS
+        line = f"{self.log.topic_partition}: nothing in the tier fails any more, after {seconds} s"
+        return [Note(line=line)]
 
     @property
     def problem(self) -> Problem | None:

@@ -234,7 +234,12 @@ class RemoteLog:
                 return []  # tasks read the configuration in each run
             old.is_over = True
             given_up = known.copier.give_up(now_ms)
-        hosted = Hosted(log, is_leader=is_leader, leader_epoch=leader_epoch)
+        hosted = Hosted(
+            log,
+            is_leader=is_leader,
+            leader_epoch=leader_epoch,
+            is_store_down=lambda: self.services.circuits.is_any_open,
+        )
         tasks = self._tasks[where] = _Tasks(self.services, hosted, self.unconfirmed_copies)
         self._by_topic.setdefault(where.topic_id, {})[where] = tasks
         self.services.counters.by_topic.setdefault(hosted.topic, Counters())

@@ -10,11 +10,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
-from firnline.base.effects import Effects, SetTimer
+from firnline.base.effects import Effects, Note, SetTimer, Warn
 from firnline.base.errors import FirnlineError, KafkaError, StorageError, WorkTimedOut
-from firnline.base.ids import TopicIdPartition, Uuid
+from firnline.base.ids import TopicIdPartition, Uuid, uuid_text
 from firnline.base.units import SECOND_MS
 from firnline.tiered import coroutines
+from firnline.tiered.circuits import StoreUnavailable
 from firnline.tiered.coroutines import Run, Steps
 from firnline.tiered.hosted import Services, TaskCallback
 from firnline.tiered.objects.names import mark_deleted, sweep_partition
@@ -62,6 +63,9 @@ class Remover:
         self._queue: OrderedDict[TopicIdPartition, PartitionDelete] = OrderedDict()
         # Partitions with work that has timed out and has not ended: nothing else is done about them before.
         self._hanging: dict[TopicIdPartition, None] = {}
+        # Partitions that were removed since the log had a line about that, and the kinds of errors in it.
+        self._removed = 0
+        self._logged: dict[type[FirnlineError], None] = {}
         # The latest error, for the operator; None once no deletion remains.
         self.problem: str | None = None
 
@@ -173,7 +177,8 @@ class Remover:
             refused = self._services.circuits.refusal("delete", now_ms)
             if refused is not None and self._queue:
                 self._queue.clear()
-                self._note_failure(refused)
+                self.problem = str(refused)
+                self._failures += 1
                 break
             where, delete = self._queue.popitem(last=False)
             if where in self._hanging or self._is_copying(where):
@@ -193,21 +198,43 @@ class Remover:
     def _ended(self, where: TopicIdPartition, error: FirnlineError | None, now_ms: int) -> Effects:
         """Continue with the next partition; the one that failed is retried in the next pass."""
         del self._removing[where]
-        if error is not None:
-            self._note_failure(error)
-        return self._begin_some(now_ms)
+        logged: Effects = []
+        if error is None:
+            self._removed += 1
+        else:
+            self.problem = str(error)
+            self._failures += 1
+            logged = self._log_failure(where, error)
+        return logged + self._begin_some(now_ms)
 
-    def _note_failure(self, error: FirnlineError) -> None:
-        self.problem = str(error)
-        self._failures += 1
+    def _log_failure(self, where: TopicIdPartition, error: FirnlineError) -> Effects:
+        """Log the first failure of each kind, until everything is removed; the circuits log a store's."""
+        if isinstance(error, StoreUnavailable) or type(error) in self._logged:
+            return []
+        self._logged[type(error)] = None
+        name = f"{uuid_text(where.topic_id)}-{where.partition}"
+        line = (
+            f"the removal of a deleted topic ({name}) from the tier fails, and is retried: {error}"
+        )
+        return [Warn(line=line)]
+
+    def _log_end(self) -> Effects:
+        if not self._removed:
+            return []
+        plural = "" if self._removed == 1 else "s"
+        line = f"the tier: removed {self._removed} partition{plural} of deleted topics"
+        self._removed = 0
+        return [Note(line=line)]
 
     def _pass_ended(self, now_ms: int) -> Effects:
         self._left = len(self._services.metadata.deletions())
+        logged = self._log_end()
         if self._left:
-            return self._retry_later(now_ms)
+            return logged + self._retry_later(now_ms)
         self._failures = 0
         self.problem = None
-        return []
+        self._logged.clear()
+        return logged
 
     def _retry_later(self, now_ms: int) -> Effects:
         self._failures = max(self._failures, 1)

@@ -50,7 +50,7 @@ def test_a_tier_of_an_earlier_release_is_taken_over_read_and_expired() -> None:
     old = written_by_an_earlier_release(cluster)
     said = old.read_all()
     spans = [(s.base_offset, s.end_offset) for s in old.segments()]
-    node = Node(cluster, fs=old.crash(), config=old.config).start()
+    node = Node(cluster, fs=old.crash(), config=old.config, rng=old.rng).start()
     storage = ObjectStorage(cluster.store)
     storage.configure({CLUSTER_ID: "ours", IN_USE: "true"})
     check_bound(cluster.store, "ours")

@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 
-from firnline.base.effects import Effects, Submit, Warn
+from firnline.base.effects import Effects, Submit
 from firnline.base.errors import FirnlineError, KafkaError, StorageError, WorkTimedOut
 from firnline.base.ids import Uuid
 from firnline.tiered.catalog.guard import (
     Before,
     Compared,
-    ExplainsLess,
     Row,
     compare,
     lacks_what_went,
@@ -20,7 +19,6 @@ from firnline.tiered.catalog.guard import (
 )
 from firnline.tiered.catalog.writer import CatalogState, CatalogUpdate, CatalogWriter, Changed
 from firnline.tiered.hosted import Hosted, Services, TaskCallback
-from firnline.tiered.objects.binding import WrongTier
 from firnline.tiered.objects.catalog_changes import begin_catalog, write_version
 from firnline.tiered.objects.catalog_reader import still_there
 from firnline.tiered.settings import store_timeout_ms
@@ -55,7 +53,6 @@ class CatalogKeeper:
         self._gone: dict[Uuid, None] = {}
         # A write has timed out, and a thread is still at it: no other begins before that one has ended.
         self._is_hanging = False
-        self._said: str | None = None
         self.is_begun = services.catalog is None
         # Called once, when the metadata is known to have no less than the earlier catalog.
         self.on_compared: Callable[[int], Effects] = _nothing
@@ -293,9 +290,8 @@ class CatalogKeeper:
         self._gone.clear()
         self._written = signature
         self.is_begun = True
-        self._hosted.note_outcome("catalog", None, now_ms)
-        self._said = None
-        effects = [effect for then in waiting for effect in then(None, now_ms)]
+        effects = self._hosted.note_outcome("catalog", None, now_ms)
+        effects += [effect for then in waiting for effect in then(None, now_ms)]
         if self._waiting and not self._is_writing:
             effects += self._again(now_ms)
         return effects
@@ -317,11 +313,7 @@ class CatalogKeeper:
     def _refuse(
         self, error: FirnlineError, waiting: Sequence[TaskCallback], now_ms: int
     ) -> Effects:
-        self._hosted.note_outcome("catalog", error, now_ms)
-        effects: Effects = []
-        if isinstance(error, ExplainsLess | WrongTier) and self._said != str(error):
-            self._said = str(error)
-            effects.append(Warn(line=f"{self._hosted.log.topic_partition}: {error}"))
+        effects = self._hosted.note_outcome("catalog", error, now_ms)
         return effects + [effect for then in waiting for effect in then(error, now_ms)]
 
 
