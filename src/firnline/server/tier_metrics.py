@@ -9,7 +9,12 @@ Source: KIP-405 'Monitoring', KIP-930, KIP-956, KIP-963; spec T48, T50; docs/ref
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 
 from firnline.broker.node import BrokerNode
 from firnline.runtime.loop import Runtime
@@ -202,8 +207,7 @@ def _times(found: TierFacts) -> Iterator[Metric]:
     prefix = f"{_MANAGER}remotelogreaderfetchrateandtimems"
     times = found.fetch_times
     words = "Reads of records in the store, with their wait for a thread"
-    yield CounterMetricFamily(f"{prefix}_count", f"{words}: how many.", value=times.times)
-    yield CounterMetricFamily(f"{prefix}_sum", f"{words}: ms in all.", value=times.total_ms)
+    yield SummaryMetricFamily(prefix, f"{words}, in ms.", times.times, times.total_ms)
     yield GaugeMetricFamily(f"{prefix}_mean", f"{words}: ms in the last minute.", times.avg_ms)
     yield GaugeMetricFamily(f"{prefix}_max", f"{words}: ms in the last minute.", times.max_ms)
 

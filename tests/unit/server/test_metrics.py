@@ -170,7 +170,8 @@ def test_queues_threads_waits_and_backlogs_of_the_tier_are_reported() -> None:
     assert found["kafka_server_remotelogmanager_remote_copy_throttle_time_max", ""] == 60
     assert found["kafka_server_remotelogmanager_remote_fetch_throttle_time_avg", ""] == 0
     reading = "kafka_log_remote_remotelogmanager_remotelogreaderfetchrateandtimems_"
-    assert found[f"{reading}sum_total", ""] == found[f"{reading}max", ""] == 7
+    assert found[f"{reading}sum", ""] == found[f"{reading}max", ""] == 7
+    assert found[f"{reading}count", ""] == 1
     pool = "kafka_log_remote_remotestoragethreadpool_remotelogreader"
     assert found[f"{pool}taskqueuesize", ""] == found["firnline_pool_waiting", "read"] == 2
     assert found[f"{pool}avgidlepercent", ""] == pytest.approx(0.6)
