@@ -167,6 +167,8 @@ class StoreCircuits:
         self._is_probing = False
         self._failed_probes = 0
         self._is_over = False
+        # Called when the store fails for no operation any more: what waited for that need not wait longer.
+        self.on_answering: Callable[[int], Effects] = _nothing
 
     @property
     def is_any_open(self) -> bool:
@@ -312,11 +314,14 @@ class StoreCircuits:
     def _close(self, circuit: _Circuit, now_ms: int) -> Effects:
         opened_ms, was_logged = circuit.opened_ms, circuit.is_logged
         circuit.opened_ms, circuit.is_logged, circuit.failures = None, False, 0
-        if opened_ms is None or not was_logged:
+        if opened_ms is None:
             return []
-        seconds = (now_ms - opened_ms) // SECOND_MS
-        line = f"the store of the tier answers again ({circuit.operation}), after {seconds} s"
-        return [Note(line=line)]
+        effects = [] if self.is_any_open else self.on_answering(now_ms)
+        if was_logged:
+            seconds = (now_ms - opened_ms) // SECOND_MS
+            line = f"the store of the tier answers again ({circuit.operation}), after {seconds} s"
+            effects = [Note(line=line), *effects]
+        return effects
 
     def _log(self, circuit: _Circuit, problem: Exception) -> Effects:
         """Log the first failure that shows that the store is down; not those after it."""
@@ -377,6 +382,10 @@ class StoreCircuits:
             return [*effects, SetTimer(key=_TIMER, at_ms=at_ms, then=self._send_probe)]
         self._failed_probes = 0
         return [*effects, *self._send_probe(now_ms)]
+
+
+def _nothing(_now_ms: int) -> Effects:
+    return []
 
 
 def is_failure_of_store(problem: Exception) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from functools import partial
 from typing import NamedTuple
 
+from firnline.base.background import SlicedTask
 from firnline.base.effects import CancelTimer, Effects, Note, SetTimer, Warn
 from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.base.ids import TopicIdPartition, TopicPartition, Uuid
@@ -36,6 +37,8 @@ from firnline.tiered.unconfirmed_copies import UnconfirmedCopies
 
 # The interval of polls of the metadata topic without any notification.
 POLL_MS = SECOND_MS
+# Partitions that one step lets retry, once the store answers again.
+RETRIED_IN_STEP = 200
 FLUSH_WAIT_MS = 60 * SECOND_MS
 NEWS_WAIT_MS = 10 * SECOND_MS
 UNFINISHED_INTERVAL_MS = 24 * HOUR_MS
@@ -109,6 +112,7 @@ class RemoteLog:
         if self._topic_metadata is not None:
             self.services.withheld = self._topic_metadata.withheld
         chosen.on_applied = self._on_applied
+        self.services.circuits.on_answering = self._store_answers
         self.indexes = IndexCache(self.services, log_dir)
         self.reader = RemoteReader(self.services, self.indexes)
         self.remover = Remover(self.services, topic_exists)
@@ -374,6 +378,26 @@ class RemoteLog:
         if isinstance(error, KafkaError) and error.code == Code.REPLICA_NOT_AVAILABLE:
             return self.services.backoff_ms(1)  # loading is no failure
         return self.services.backoff_ms(failures + 1)
+
+    def _store_answers(self, now_ms: int) -> Effects:
+        """The store is back: what has failed goes on now, and not after a wait that grew for hours."""
+        return self.services.sliced_tasks.begin(self._retry_all(), now_ms)
+
+    def _retry_all(self) -> SlicedTask:
+        now_ms = yield []
+        effects: Effects = self.remover.pump(now_ms)
+        for count, where in enumerate(list(self._tasks), 1):
+            tasks = self._tasks.get(where)
+            if tasks is not None and tasks.copy_failures:
+                tasks.copy_failures = 0
+                effects.append(self._timer("copy", tasks, now_ms))
+            if tasks is not None and tasks.expiry_failures:
+                tasks.expiry_failures = 0
+                effects.append(self._timer("expire", tasks, now_ms))
+            if count % RETRIED_IN_STEP == 0:
+                now_ms = yield effects
+                effects = []
+        return effects
 
     # -------------------------------------------------------------------------------------- flush
 

@@ -536,6 +536,19 @@ def test_the_remover_waits_while_the_store_is_down(cluster: Cluster, store: Down
     assert node.tier.problem is None
 
 
+def test_what_waited_for_the_store_goes_on_as_soon_as_it_answers(
+    cluster: Cluster, store: DownStore
+) -> None:
+    """Each partition has a wait of its own, which has grown to half a minute."""
+    node = opened(led(cluster), store)
+    node.pass_time(3 * HOUR_MS)
+    store.down = ()
+    while node.tier.services.circuits.is_any_open:
+        node.pass_time(10)
+    node.pass_time(10)
+    assert copied(node)
+
+
 # --------------------------------------------------------------------------------------- plug-ins
 
 
