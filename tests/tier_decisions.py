@@ -26,11 +26,16 @@ class Listed:
         *,
         is_copying: Callable[[RemoteSegment], bool] = lambda segment: False,
         is_dangling: Callable[[RemoteSegment], bool] = lambda segment: False,
+        now_ms: int = 0,
     ) -> None:
         self.segments = sorted(segments, key=lambda s: (s.base_offset, s.end_offset, s.segment_id))
         self.covered = covered_offset
         self.is_copying = is_copying
         self.is_dangling = is_dangling
+        self.now_ms = now_ms
+
+    def age_ms(self, segment: RemoteSegment) -> int:
+        return self.now_ms - segment.event_timestamp_ms
 
     def look(self, _where: TopicIdPartition, since: Mark | None) -> Look:
         return Look(Mark(self, 0), {}, Everything(self.segments, ()) if since is None else None)
@@ -161,12 +166,11 @@ class _Walk:
 
     def _local_only_bytes(self) -> int:
         """Bytes of the local log that the tier does not count (rel-T15)."""
-        both = sum(
-            s.size_bytes
-            for s in self._log.closed_segments()
-            if s.end_offset <= self._covered_offset
-        )
-        return self._log.size_bytes - both
+        begin = max(self._covered_offset + 1, self._log.log_start_offset)
+        closed = list(self._log.closed_segments())
+        active_base = closed[-1].end_offset + 1 if closed else self._log.first_base_offset
+        before = sum(s.size_bytes for s in closed if s.base_offset < begin)
+        return 0 if active_base < begin else self._log.size_bytes - before
 
     def drop(self, size_bytes: int) -> None:
         """A segment goes for another reason; its bytes count no more."""

@@ -48,8 +48,8 @@ NOTICE_S = 60.0
 # Of remote.fetch.max.wait.ms of `firnline dev`, and one second.
 TIER_ANSWER_S = 1.5
 SLOWER_MOST = 1.2  # draining after the outage, compared with the same backlog alone
-# What had begun when the store went away, or began before that was noticed: ten copies of six objects, and the
-# client library tries each again; and their records. Besides, probes by minute.
+# What had begun when the store went away, or began before that was noticed: ten copies of six objects, and
+# the client library tries each again; and their records. Besides, probes by minute.
 REQUESTS_BEGUN, RECORDS_BEGUN, PROBES_A_MINUTE = 300, 60, 10
 
 

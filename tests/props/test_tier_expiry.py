@@ -43,9 +43,15 @@ class Log:
     def size_bytes(self) -> int:
         return 10 * (self.log_end_offset - self.local_start)
 
-    def bytes_from(self, offset: int) -> int:
-        below = sum(s.size_bytes for s in self.closed_segments() if s.end_offset < offset)
-        return self.size_bytes - below
+    @property
+    def first_base_offset(self) -> int:
+        return self.local_start
+
+    def bytes_beginning_at(self, offset: int) -> int:
+        bases = [*range(self.local_start, self.log_end_offset - 10, 10)]
+        bases.append(bases[-1] + 10 if bases else self.local_start)  # of the active one
+        above = [base for base in bases if base >= offset]
+        return 10 * (self.log_end_offset - above[0]) if above else 0
 
     def closed_segments(self) -> list[Any]:
         return [
@@ -108,6 +114,9 @@ class World:
 
     def is_dangling(self, segment: RemoteSegment) -> bool:
         return segment.segment_id in self.dangling and segment.segment_id not in self.copies
+
+    def age_ms(self, segment: RemoteSegment) -> int:
+        return NOW - segment.event_timestamp_ms
 
     # what happens
 

@@ -164,6 +164,10 @@ class Log:
         """Bytes of batches in the segment that holds `offset`, and in all later ones."""
         return self._segments.bytes_from(offset)
 
+    def bytes_beginning_at(self, offset: int) -> int:
+        """Bytes of batches in the segments that begin at `offset` or after it."""
+        return self._segments.bytes_beginning_at(offset)
+
     # -- append ------------------------------------------------------------------------------------
 
     def append_as_leader(

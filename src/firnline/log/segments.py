@@ -4,7 +4,7 @@ A read returns slices of the files, complete batches only. A segment remembers w
 next read of the same consumer needs no lookup.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -190,6 +190,14 @@ class Segments:
     def bytes_from(self, offset: int) -> int:
         """Return the bytes of the segment with `offset`, or that begins first after it, and of later ones."""
         first = max(0, bisect_right(self._bases, offset) - 1)
+        begins = self._all_begins()
+        return begins[-1] - begins[first] + self.active.size_bytes
+
+    def bytes_beginning_at(self, offset: int) -> int:
+        """Return the bytes of the segments that begin at `offset` or after it."""
+        first = bisect_left(self._bases, offset)
+        if first == len(self._bases):
+            return 0
         begins = self._all_begins()
         return begins[-1] - begins[first] + self.active.size_bytes
 

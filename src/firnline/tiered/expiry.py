@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
+from firnline.base.ids import Uuid
 from firnline.log.log import Log
 from firnline.tiered import coroutines
 from firnline.tiered.catalog.keeper import CatalogKeeper
@@ -42,6 +43,9 @@ class Decision(NamedTuple):
     log_start_offset: int
 
 
+Change = tuple[Uuid, SegmentState]
+
+
 # A protocol, because tests decide on a list of segments without a tier.
 class Tier(Protocol):
     """The state of the tier, which may change between two steps of a decision.
@@ -50,12 +54,14 @@ class Tier(Protocol):
     copying         those that this node is copying: the decision ends before the first of them
     covered_offset  the last local offset that the tier has (`Hosted.covered_offset`)
     is_dangling     whether a COPY_STARTED will never be finished
+    age_ms          how long ago a change of a segment was, by the clock of the broker that made it
     """
 
     def unfinished(self) -> Segments | KafkaError: ...
     def copying(self) -> Segments: ...
     def covered_offset(self) -> int | KafkaError: ...
     def is_dangling(self, segment: RemoteSegment) -> bool: ...
+    def age_ms(self, segment: RemoteSegment) -> int: ...
 
 
 def decide(
@@ -75,7 +81,7 @@ def decide(
     late_put_ms     delete an abandoned copy once more this long after its deletion
     applies_limits  False: delete only segments below the log start, and those whose deletion has begun
     """
-    begun = yield from _begun(tier, now_ms, late_put_ms)
+    begun = yield from _begun(tier, late_put_ms)
     if isinstance(begun, KafkaError):
         return begun
     while True:
@@ -101,9 +107,7 @@ def decide(
             return Decision(due, max(walk.log_start_offset, log.log_start_offset))
 
 
-def _begun(
-    tier: Tier, now_ms: int, late_put_ms: int
-) -> Generator[None, None, list[RemoteSegment] | KafkaError]:
+def _begun(tier: Tier, late_put_ms: int) -> Generator[None, None, list[RemoteSegment] | KafkaError]:
     """Return the deletions that have begun, and the copies that will never be finished."""
     unfinished = tier.unfinished()
     if isinstance(unfinished, KafkaError):
@@ -112,7 +116,7 @@ def _begun(
     for number, segment in enumerate(unfinished, 1):
         if number % CHECKED_IN_STEP == 0:
             yield
-        if segment.is_abandoned and now_ms - segment.event_timestamp_ms < late_put_ms:
+        if segment.is_abandoned and tier.age_ms(segment) < late_put_ms:
             continue
         if segment.state == SegmentState.DELETE_STARTED or tier.is_dangling(segment):
             chosen.append(segment)
@@ -199,8 +203,14 @@ class _Walk:
         return self._is_in_breach(segment.largest_time_ms, segment.size_bytes, segment.end_offset)
 
     def _local_only_bytes(self) -> int:
-        """The bytes of the local log that are not in the tier (rel-T15)."""
-        return self._log.bytes_from(self._covered_offset + 1)
+        """The bytes of local segments at or above the log start of which the tier has nothing (rel-T15).
+
+        Files below the log start are there until the local log deletes them, which may be minutes later. The
+        segments of a leader that was a follower begin elsewhere than those in the tier: one that is there in
+        part is not counted, so that what is there is never counted twice (as Kafka).
+        """
+        begin = max(self._covered_offset + 1, self._log.log_start_offset)
+        return self._log.bytes_beginning_at(begin)
 
     def _drop(self, size_bytes: int) -> None:
         """A segment is deleted for another reason: do not count its bytes."""
@@ -246,6 +256,8 @@ class Expiry:
         self._catalog = catalog
         self._retained = Retained(services.metadata, hosted.where, hosted.log)
         self.is_running = False
+        # Changes by a broker whose clock is ahead, and when they were first seen here.
+        self._first_seen_ms: dict[Change, int] = {}
         # The last time that the limits were applied. A run between two intervals only deletes segments below
         # the log start, and finishes deletions that have begun.
         self._limited_ms = 0
@@ -313,7 +325,7 @@ class Expiry:
         return decide(
             hosted.log,
             self._retained,
-            _AskedTier(services, hosted, now_ms),
+            _AskedTier(services, hosted, now_ms, self._first_seen_ms),
             now_ms=now_ms,
             late_put_ms=services.settings.late_put_ms,
             applies_limits=self._is_limit_due(now_ms),
@@ -370,14 +382,22 @@ class Expiry:
 class _AskedTier:
     """`Tier` for one partition."""
 
-    def __init__(self, services: Services, hosted: Hosted, now_ms: int) -> None:
+    def __init__(
+        self, services: Services, hosted: Hosted, now_ms: int, first_seen_ms: dict[Change, int]
+    ) -> None:
         self._services = services
         self._where = hosted.where
         self._hosted = hosted
         self._now_ms = now_ms
+        self._first_seen_ms = first_seen_ms
 
     def unfinished(self) -> Segments | KafkaError:
-        return self._services.metadata.unfinished(self._where)
+        found = self._services.metadata.unfinished(self._where)
+        if self._first_seen_ms and not isinstance(found, KafkaError):
+            known = {(each.segment_id, each.state) for each in found}
+            for change in [each for each in self._first_seen_ms if each not in known]:
+                del self._first_seen_ms[change]
+        return found
 
     def copying(self) -> Segments:
         ids = self._services.copying.of(self._where)
@@ -397,12 +417,20 @@ class _AskedTier:
         services = self._services
         if segment.segment_id in services.copying.of(self._where):
             return False
-        age_ms = self._now_ms - segment.event_timestamp_ms
+        age_ms = self.age_ms(segment)
         if segment.broker_id != services.settings.node_id:
             return age_ms >= services.settings.dangling_after_ms
         if segment.event_timestamp_ms < services.started_ms:
             return True
         return age_ms >= 2 * services.settings.metadata_consume_wait_ms
+
+    def age_ms(self, segment: RemoteSegment) -> int:
+        """If the clock of the other broker is ahead, count from when this one first saw the change."""
+        age_ms = self._now_ms - segment.event_timestamp_ms
+        if age_ms >= 0:
+            return age_ms
+        change = (segment.segment_id, segment.state)
+        return self._now_ms - self._first_seen_ms.setdefault(change, self._now_ms)
 
 
 _LOADING = KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata of the tier is loading")

@@ -186,5 +186,4 @@ class SegmentRemoval:
             self._error = self._error or as_error(problem)
 
     def _may_finish(self, segment: RemoteSegment) -> bool:
-        is_others = segment.broker_id != self._services.settings.node_id
-        return self._is_final or segment.state != SegmentState.COPY_STARTED or not is_others
+        return self._is_final or segment.state != SegmentState.COPY_STARTED

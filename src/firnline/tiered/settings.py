@@ -64,6 +64,8 @@ class TierSettings:
             "retention.bytes": "-1",
             "retention.ms": str(self.metadata_retention_ms),
             "remote.storage.enable": "false",
+            # A broker whose clock is hours ahead must still be able to say what it did with its segments.
+            "message.timestamp.after.max.ms": str(INT64_MAX),
         }
 
 

@@ -65,7 +65,8 @@ class RemoteSegment(NamedTuple):
     state: SegmentState = SegmentState.COPY_STARTED
     custom_metadata: bytes | None = None
     txn_index_empty: bool = False
-    # The copy was not finished, and another broker deletes it: a put may still be in progress.
+    # The copy was not finished, and is deleted: a put of it may still be in progress, of another broker, or
+    # of a process of the same broker that was killed.
     is_abandoned: bool = False
 
     @property

@@ -64,6 +64,8 @@ def test_the_bytes_that_the_tier_lacks_are_those_of_the_segments_that_it_lacks()
     for offset in (0, 1, MANY // 2, MANY - 1, MANY):
         below = sum(s.size_bytes for s in log.closed_segments() if s.end_offset < offset)
         assert log.bytes_from(offset) == log.size_bytes - below
+        assert log.bytes_beginning_at(offset) == log.size_bytes - below
+    assert log.bytes_beginning_at(MANY + 1) == 0
 
 
 def test_a_look_at_the_limits_of_a_covered_log_asks_none_of_its_segments(
@@ -73,13 +75,13 @@ def test_a_look_at_the_limits_of_a_covered_log_asks_none_of_its_segments(
     node.pass_time(1000)
     node.log.config = replace(node.log.config, retention_bytes=1 << 40)
     described.clear()
-    bytes_from, checks = Segments.bytes_from, list[int]()
+    beginning_at, checks = Segments.bytes_beginning_at, list[int]()
 
     def counted(self: Segments, offset: int) -> int:
         checks.append(offset)
-        return bytes_from(self, offset)
+        return beginning_at(self, offset)
 
-    monkeypatch.setattr(Segments, "bytes_from", counted)
+    monkeypatch.setattr(Segments, "bytes_beginning_at", counted)
     node.pass_time(100_000)
     assert checks
     assert described["closed"] < OF_A_COPY * len(checks)

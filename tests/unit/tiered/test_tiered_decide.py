@@ -43,7 +43,7 @@ class LogWith:
 
     closed: tuple[Any, ...] = ()
 
-    def bytes_from(self, offset: int) -> int:
+    def bytes_beginning_at(self, offset: int) -> int:
         return self.size_bytes - sum(s.size_bytes for s in self.closed if s.end_offset < offset)
 
     def closed_segments(self) -> list[Any]:
@@ -87,6 +87,7 @@ def go(
         covered,
         is_copying=lambda s: s.segment_id == copying.to_bytes(16, "big", signed=True),
         is_dangling=lambda s: dangling,
+        now_ms=NOW,
     )
     decision = decided(log, tier, now_ms=NOW)
     numbers = [int.from_bytes(s.segment_id, "big") for s in decision.segments]
@@ -206,7 +207,7 @@ def test_very_many_copies_under_way_are_looked_at_in_steps_of_many() -> None:
         return True
 
     left = [seg(n, n, n, state=STARTED) for n in range(1, 2 * CHECKED_IN_STEP + 10)]
-    steps = _begun(Listed(left, is_dangling=is_dangling), NOW, late_put_ms=0)
+    steps = _begun(Listed(left, is_dangling=is_dangling), late_put_ms=0)
     for _ in steps:
         looked_at.append(0)
     assert sum(looked_at) == len(left)

@@ -310,38 +310,6 @@ def test_an_expired_log_start_is_not_moved_past_the_high_watermark() -> None:
     assert node.log.log_start_offset == 0
 
 
-def test_a_dangling_copy_of_a_dead_broker_is_deleted_after_its_time() -> None:
-    """rel-T13; shipped Kafka leaves it until retention."""
-    cluster = Cluster()
-    node = Node(cluster, 1).start().lead(0)
-    node.produce(0, "a")
-    node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
-    node.pass_time(1000)
-    other = Node(cluster, 2).start()
-    other.follow(node)
-    other.log.roll(cluster.now_ms)
-    other.lead(1)
-    other.pass_time(30_000)
-    assert [s.state.name for s in other.segments()] == ["COPY_STARTED", "COPY_FINISHED"]
-    other.pass_time(40_000)
-    assert [s.state.name for s in other.segments()] == ["COPY_FINISHED"]
-
-
-def test_a_dangling_copy_of_our_own_last_run_is_deleted_at_once() -> None:
-    """F2."""
-    cluster = Cluster()
-    node = Node(cluster, 1).start().lead(0)
-    node.produce(0, "a")
-    node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
-    node.pass_time(1000)
-    again = Node(cluster, 1, fs=node.crash(), rng=node.rng)
-    again.log.advance_high_watermark(1)
-    again.start().lead(1)
-    again.pass_time(2000)
-    assert [s.state.name for s in again.segments()] == ["COPY_FINISHED"]
-    assert len(data_keys(cluster)) == 5
-
-
 def test_switching_off_with_delete_empties_the_tier_and_keeps_the_local_tail() -> None:
     """T49."""
     cluster = Cluster()
@@ -404,6 +372,23 @@ def test_a_tiered_topic_that_was_never_copied_leaves_no_catalog_either() -> None
     assert cluster.store.objects
     delete_topic(node)
     node.pass_time(1000)
+    assert cluster.store.objects == {}
+
+
+def test_a_topic_deleted_while_its_remover_was_down_leaves_no_catalog_though_it_has_no_segment() -> (
+    None
+):
+    """rel-T13: its only copy failed, so that no segment tells the next remover of it."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.storage.fail("copy", StorageError("503"))
+    node.produce(0, "a")
+    node.run(node.tier._tasks[WHERE].copier.run(cluster.now_ms, lambda error, now: []))
+    assert cluster.metadata
+    assert node.segments() == []
+    cluster.topics.clear()
+    other = Node(cluster, 2).start()
+    other.pass_time(30_000)
     assert cluster.store.objects == {}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import ConfigError
+from firnline.base.units import INT64_MAX
 from firnline.config.broker import BrokerConfig
 from firnline.tiered.hosted import ByteRate, Services
 from firnline.tiered.settings import TierSettings, tier_settings
@@ -30,6 +31,7 @@ def test_keys_of_the_metadata_manager_are_taken_from_their_prefix() -> None:
         "retention.bytes": "-1",
         "retention.ms": "-1",
         "remote.storage.enable": "false",
+        "message.timestamp.after.max.ms": str(INT64_MAX),
     }
 
 

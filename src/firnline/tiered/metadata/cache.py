@@ -193,7 +193,8 @@ class MetadataCache:
             event_timestamp_ms=change.event_timestamp_ms,
             custom_metadata=known.custom_metadata if custom is None else custom,
             is_abandoned=known.is_abandoned
-            or (known.state == SegmentState.COPY_STARTED and known.broker_id != change.broker_id),
+            or (known.state, change.state)
+            == (SegmentState.COPY_STARTED, SegmentState.DELETE_STARTED),
         )
         self._by_id[segment.segment_id] = segment
         self._all.put(_by_base(segment), segment)

@@ -597,11 +597,18 @@ class TopicMetadataLog:
         ]
 
     def undeleted(self) -> Sequence[tuple[TopicIdPartition, str]]:
-        """Return (partition, topic name) of this node's partitions that are not marked for deletion."""
-        return [
-            (where, self._consumed[self.partition_of(where)].topics[where])
+        """Return (partition, topic name) of this node's partitions that are not marked for deletion.
+
+        Those without a segment, too: they have a catalog.
+        """
+        named = (
+            (where, cache, self._consumed[self.partition_of(where)].topics.get(where))
             for where, cache in self._led_caches().items()
-            if cache.delete is None and cache.segment_count > 0
+        )
+        return [
+            (where, topic)
+            for where, cache, topic in named
+            if cache.delete is None and topic is not None
         ]
 
     def removes(self, where: TopicIdPartition) -> bool:

@@ -1,0 +1,72 @@
+"""Copies that nobody will finish: found after their time, and deleted, late puts included. F2; rel-T13."""
+
+import pytest
+
+from firnline.tiered.objects.layout import segment_stem
+from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Node
+
+
+def data_keys(cluster: Cluster) -> list[str]:
+    return [key for key in cluster.store.objects if key.startswith("data/")]
+
+
+def test_a_dangling_copy_of_a_dead_broker_is_deleted_after_its_time() -> None:
+    """rel-T13; shipped Kafka leaves it until retention."""
+    cluster = Cluster()
+    node = Node(cluster, 1).start().lead(0)
+    node.produce(0, "a")
+    node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
+    node.pass_time(1000)
+    other = Node(cluster, 2).start()
+    other.follow(node)
+    other.log.roll(cluster.now_ms)
+    other.lead(1)
+    other.pass_time(30_000)
+    assert [s.state.name for s in other.segments()] == ["COPY_STARTED", "COPY_FINISHED"]
+    other.pass_time(40_000)
+    assert [s.state.name for s in other.segments()] == ["COPY_FINISHED"]
+
+
+def test_a_dangling_copy_of_our_own_last_run_is_deleted_at_once() -> None:
+    """F2; and once more later: a put of the process that was killed may still have been on its way."""
+    cluster = Cluster()
+    node = Node(cluster, 1).start().lead(0)
+    node.produce(0, "a")
+    node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
+    node.pass_time(1000)
+    (late,) = node.segments()
+    again = Node(cluster, 1, fs=node.crash(), rng=node.rng)
+    again.log.advance_high_watermark(1)
+    again.start().lead(1)
+    again.pass_time(2000)
+    assert [s.state.name for s in again.segments()] == ["DELETE_STARTED", "COPY_FINISHED"]
+    assert len(data_keys(cluster)) == 5
+    key = segment_stem(TOPIC_ID, 0, base_offset=0, segment_id=late.segment_id) + ".index"
+    cluster.store.put(key, [b"late"], size_bytes=4)
+    again.pass_time(60_000)
+    assert [s.state.name for s in again.segments()] == ["COPY_FINISHED"]
+    assert len(data_keys(cluster)) == 5
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 5 * 24 * 3_600_000])
+def test_a_copy_of_a_dead_broker_whose_clock_was_days_ahead_is_deleted_after_its_time(
+    ahead_ms: int,
+) -> None:
+    """rel-T13: its records are of the future, and that is no reason to wait until then."""
+    cluster = Cluster()
+    cluster.now_ms += ahead_ms
+    node = Node(cluster, 1).start().lead(0)
+    node.produce(0, "a")
+    node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
+    node.pass_time(1000)
+    cluster.now_ms -= ahead_ms
+    other = Node(cluster, 2).start()
+    other.follow(node)
+    other.log.roll(cluster.now_ms)
+    other.lead(1)
+    other.pass_time(30_000)
+    assert [s.state.name for s in other.segments()] == ["COPY_STARTED", "COPY_FINISHED"]
+    other.pass_time(50_000)
+    assert [s.state.name for s in other.segments()] == ["COPY_FINISHED"]
+    (asked,) = [other.tier._tasks[WHERE].expiry._first_seen_ms]
+    assert asked == {}, "what is over is forgotten"
