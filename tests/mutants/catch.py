@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from firnline.sim.cluster.run import cluster_kind
 from firnline.sim.run import QUORUM, run
+from firnline.sim.tier.kinds import cluster_kind
 from tests.mutants.patch import Mutant, apply, without
 from tests.mutants.table import MUTANTS
 

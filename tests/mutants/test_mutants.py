@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from firnline.sim.cluster.run import cluster_kind
 from firnline.sim.run import QUORUM, run
+from firnline.sim.tier.kinds import cluster_kind
 from tests.mutants.catch import caught_by_seeds
 from tests.mutants.patch import Mutant
 from tests.mutants.table import MUTANTS

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from firnline.sim import report
-from firnline.sim.cluster.run import CLUSTER
 from firnline.sim.run import QUORUM, ClusterKind, run
+from firnline.sim.tier.kinds import CLUSTER
 from tests.chaos.soak import LEDGER, append, commit, read_ledger
 
 PIECE = 20  # seeds to a line of the ledger

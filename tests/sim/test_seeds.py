@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from firnline.sim import report
-from firnline.sim.cluster.run import CLUSTER, cluster_kind
 from firnline.sim.cluster.shape import NEVER
 from firnline.sim.run import BROKEN, BUDGET, QUORUM, ClusterKind, Outcome, run
+from firnline.sim.tier.kinds import CLUSTER, cluster_kind
 
 ROOT = Path(__file__).parents[2]
 # The soak runs both for as long as one likes (`make soak`); these are what each change is asked.

@@ -6,10 +6,9 @@ import sys
 import click
 
 from firnline.sim import report
-from firnline.sim.cluster.profiles import PROFILES
-from firnline.sim.cluster.run import cluster_kind
 from firnline.sim.run import BROKEN, BUDGET, QUORUM, ClusterKind, Outcome, run
 from firnline.sim.shrink import shrink
+from firnline.sim.tier.kinds import PROFILES, cluster_kind
 
 _IS_CLUSTER = "Simulate brokers, producers and consumers too, not only the metadata quorum."
 _PROFILE = "Faults that test one rule of replication; with --cluster."

@@ -510,4 +510,12 @@ BEGINNINGS: dict[str, str] = {
     "stall": "_stall_one",
     "rot-log": "_rot_log",
     "bad-directory": "_bad_directory",
+    # Of clusters with a tier.
+    "store-slow": "_store_slow",
+    "store-errors": "_store_errors",
+    "store-hangs": "_store_hangs",
+    "store-down": "_store_down",
+    "store-damage": "_store_damage",
+    "store-keeps": "_store_keeps",
+    "store-kill": "_store_kill",
 }

@@ -41,6 +41,10 @@ from firnline.sim.world import Chance, Event, MachineClock, World
 _TURN_US = 20
 
 
+class ProcessEnded(BaseException):
+    """A device ends the process in the middle of a piece of work."""
+
+
 class ReceivedRequest(Protocol):
     """A request as the machine that handles it sees it; `Call` in `sim/net.py` is one."""
 
@@ -110,6 +114,10 @@ class Environment(Protocol):
 
     def failed(self, process: "Process", problem: BaseException) -> None:
         """The production code raised: judge whether it may have."""
+        ...
+
+    def ended_in_work(self, process: "Process") -> None:
+        """A device ended the process (`ProcessEnded`)."""
         ...
 
     def took(self, process: "Process", what: str, taken_us: int) -> None:
@@ -309,11 +317,15 @@ class Process:
         if 0 < effect.queue_timeout_ms * 1000 < waited_us:
             self.step(f"late: {effect.name}", self._deliver, work, _timed_out(effect))
             return
+        host.device_us = 0
         try:
             result = effect.work()
+        except ProcessEnded:
+            host.environment.ended_in_work(self)
+            return
         except Exception as problem:  # noqa: BLE001 - the continuation decides what it means
             result = problem
-        delay_us = host.chance.spread(20, 20_000) + host.slow_work_us
+        delay_us = host.chance.spread(20, 20_000) + host.slow_work_us + host.device_us
         limit_us = host.clock.virtual_us(effect.run_timeout_ms)
         if effect.run_timeout_ms and limit_us < delay_us:
             what = f"late: {effect.name}"
@@ -452,6 +464,7 @@ class Host:
         self.is_powered = True
         self.slow_flush_us = 0
         self.slow_work_us = 0  # how much longer work on a thread takes
+        self.device_us = 0  # what devices besides the disk add to the time of one piece of work
         self.sync_ends_us = 0  # of the newest sync that began
         self.starts = 0
         self.wanted_down = 0  # faults that keep it down

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from firnline.api.context import RequestContext
 from firnline.base.effects import CloseConnection, Effects, Peer, Reply, Send, Unanswered
 from firnline.base.errors import StorageError
+from firnline.protocol.messages.k00_produce import ProduceRequest
 from firnline.protocol.schema import Message
 from firnline.protocol.session import Wrapped
 from firnline.sim.host import Host, Process
@@ -412,7 +413,7 @@ class Network:
     def _request(self, connection: _Connection, asked: _Asked) -> None:
         self.messages += 1
         request = request_of(asked.effect)
-        if self._options.is_encoded:
+        if self._options.is_encoded or _is_stamped(request):
             request = through_codec(request, asked.version)
         self._transmit(connection.there, self._on_request, connection, asked, request)
 
@@ -484,3 +485,11 @@ class Network:
         self._watcher.on_response(connection.client, asked.effect, response)
         what = f"{describe(response)} from {connection.server_id}"
         connection.client.step(what, asked.effect.then, response)
+
+
+def _is_stamped(request: Any) -> bool:
+    """Whether the receiver writes into the records that it gets, and the sender keeps its own."""
+    if type(request) is not ProduceRequest:
+        return False
+    rows = (row for topic in request.topic_data for row in topic.partition_data)
+    return any(type(row.records) is bytes for row in rows)

@@ -22,6 +22,7 @@ from firnline.sim.net import Network
 from firnline.sim.options import Options, draw_options
 from firnline.sim.quorum_node import QuorumNode
 from firnline.sim.runtime.slices import small_slices
+from firnline.sim.tier.waits import short_waits
 from firnline.sim.workload import Workload
 from firnline.sim.world import MS, SECOND, Line, World
 
@@ -164,6 +165,11 @@ class Cluster:
         place = f"{where.filename.rpartition('/firnline/')[2]}:{where.lineno}"
         text = f"{type(problem).__name__} at {place}: {problem}"
         self.checkers.complain("rel-X1", text, host.node_id)
+
+    def ended_in_work(self, process: Process) -> None:
+        self.world.note(process.node_id, "ends in the middle of its work")
+        process.host.kill()
+        self.world.after(self._chance.spread(*_RESTART_US), process.host.start)
 
     def took(self, process: Process, what: str, taken_us: int) -> None:
         """A blocked loop answers nobody: heartbeats are missed, leaders deposed (rel-X2)."""
@@ -318,7 +324,8 @@ def run(
     if plan is None:
         plan = draw_plan(seed, options, begin_us=_CALM_US, end_us=end_us)
     cluster.faults.schedule([each for each in plan if mask is None or each.number in mask])
-    with small_slices(options.slice_items):
+    is_tiered = options.cluster is not None and options.cluster.tier is not None
+    with small_slices(options.slice_items), short_waits(is_tiered):
         cluster.begin()
         world.run_until(end_us)
         if not world.stopped:

@@ -15,13 +15,13 @@ from firnline.replica.sole_replicas import SoleReplicas
 from firnline.sim.cluster.budget import DirtyReplicas
 from firnline.sim.cluster.ledger import Ledger
 from firnline.sim.cluster.replica_checks import ReplicaChecks
-from firnline.sim.cluster.run import CLUSTER
 from firnline.sim.cluster.wire_checks import Promise
 from firnline.sim.derived.replica_state import Seen
 from firnline.sim.disk import CrashableFs
 from firnline.sim.host import Host
 from firnline.sim.quorum_node import DATA
 from firnline.sim.run import run
+from firnline.sim.tier.kinds import CLUSTER
 from firnline.sim.world import MS, World
 from tests.worlds.list_log import TOPIC_ID, batch, log_of, partition
 

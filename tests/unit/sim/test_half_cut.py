@@ -8,8 +8,8 @@ from firnline.base.effects import Effects
 from firnline.base.errors import StorageError
 from firnline.log.truncation import Truncation
 from firnline.replica.follower import Fetcher
-from firnline.sim.cluster.run import cluster_kind
 from firnline.sim.run import BUDGET, run
+from firnline.sim.tier.kinds import cluster_kind
 
 # One after the other until it is noticed: what a seed comes to changes with the code.
 SEEDS = (34_000_008, 34_000_012, 34_000_013, 34_000_016)

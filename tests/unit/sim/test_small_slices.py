@@ -4,9 +4,9 @@ import sys
 
 from firnline.broker import fetch, hosting, large_fetch
 from firnline.replica import follower
-from firnline.sim.cluster.run import cluster_kind
 from firnline.sim.run import run
 from firnline.sim.runtime.slices import constants, small_slices
+from firnline.sim.tier.kinds import cluster_kind
 
 
 def test_every_slice_is_small_and_as_it_was_afterwards() -> None:

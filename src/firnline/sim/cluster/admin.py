@@ -167,6 +167,7 @@ class Admin(Client):
         self._names += 1
         factor = self.chance.between(1, min(3, len(self._brokers)))
         topic = TopicShape(f"c{self._names}", 1, factor, min(factor, self.chance.between(1, 2)))
+        topic = topic._replace(is_tiered=self.shape.tier is not None)
 
         def created(answer: Any, at_ms: int) -> Effects:
             if not isinstance(answer, Unanswered) and not answer.topics[0].error_code:
@@ -265,6 +266,14 @@ class Admin(Client):
             configs[UNCLEAN_KEY] = "true"
         if topic.is_compacted:
             configs |= _COMPACTED
+        if topic.is_tiered and self.shape.tier is not None:
+            configs |= {
+                "remote.storage.enable": "true",
+                "local.retention.bytes": self.shape.tier.local_retention_bytes,
+                "retention.bytes": topic.retention_bytes,
+                # Clocks jump by days, and nothing may expire because of that.
+                "retention.ms": "-1",
+            }
         return CreatableTopic(
             name=topic.name,
             num_partitions=topic.partitions,

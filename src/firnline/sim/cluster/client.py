@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from firnline.base.effects import Effect, Effects, Peer, Request, Send, SetTimer, Unanswered
 from firnline.base.errors import Bug
-from firnline.base.ids import Uuid
+from firnline.base.ids import SYSTEM_TOPICS, Uuid
 from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.protocol.messages.k03_metadata import MetadataRequest
@@ -125,7 +125,7 @@ class Client:
                 topic.name, topic.topic_id, row.partition_index, row.leader_id, row.leader_epoch
             )
             for topic in answer.topics
-            if not topic.error_code and (self.knows_internal or not topic.is_internal)
+            if not topic.error_code and (self.knows_internal or topic.name not in SYSTEM_TOPICS)
             for row in topic.partitions
         ]
         self.places = {place.key: self._newer(place) for place in found}

@@ -40,6 +40,7 @@ class Consumer(Client):
     """`positions` is where it reads next, by partition."""
 
     knows_internal = True
+    is_on = True
 
     def __init__(
         self, options: Options, chance: Chance, on_read: OnRead, may_go_back: MayGoBack

@@ -6,6 +6,7 @@ the ISR, as its topic allows), the lineage is truncated there, and the loss is c
 """
 
 import sys
+from collections.abc import Callable
 
 from firnline.base.ids import Uuid
 from firnline.records.batch import NO_PRODUCER_ID, BatchHeader
@@ -40,10 +41,19 @@ class PartitionHistory(CommittedLog):
         self.keyed = KeyedHistory(self)
         self.times: list[tuple[int, int]] = []  # (offset, max timestamp) of each batch
         self._sequences: dict[tuple[int, int], int] = {}
+        # Hears of each batch when it is committed.
+        self.on_committed: Callable[[bytes, BatchHeader], None] | None = None
+
+    def bytes_from(self, offset: int) -> int | None:
+        """The bytes of the committed batches from `offset` on; None if no batch begins there."""
+        at = self.position(offset)
+        return None if at is None else self._positions[-1] - at
 
     def on_batch(self, batch: bytes, header: BatchHeader) -> None:
         """rel-R12: a batch of an idempotent producer is there once, and in order."""
         super().on_batch(batch, header)
+        if self.on_committed is not None:
+            self.on_committed(batch, header)
         self.times.append((header.base_offset, header.max_timestamp))
         if header.producer_id == NO_PRODUCER_ID:
             return

@@ -4,7 +4,7 @@ SIM.
 Source: reliability (b), rel-R1, R2, R3, R16, R17.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from firnline.base.ids import NO_BROKER_EPOCH
@@ -41,6 +41,8 @@ class MetadataChecks:
         self._replicas = replicas
         self._complain = complain
         self.unclean_elections = 0  # that were committed
+        # Is shown each replica that joins an ISR.
+        self.on_joined: Callable[[PartitionKey, PartitionImage, int], None] | None = None
         self._epochs: dict[
             int, int
         ] = {}  # the newest of each broker, including brokers that are gone
@@ -96,6 +98,8 @@ class MetadataChecks:
             joined.clear()  # nobody claims that it is in sync
         for broker_id in joined:
             self._on_joined(delta, key, before, broker_id)
+            if self.on_joined is not None:
+                self.on_joined(key, before, broker_id)
         end = self._ledger.of(key).acked_end
         for member in after.isr:
             self._replicas.check_member(key, member, end, "rel-R2")

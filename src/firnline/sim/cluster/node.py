@@ -24,10 +24,12 @@ from firnline.protocol.session import Api
 from firnline.protocol.versions import CONTROLLER_SERVED, PRIVATE, SERVED
 from firnline.replica.partition import Partition
 from firnline.sim.cluster.draw import broker_ids, log_directories
+from firnline.sim.cluster.shape import TierShape
 from firnline.sim.host import ReceivedRequest
 from firnline.sim.net import BROKER_PORT, HOST_PREFIX, PORT
 from firnline.sim.options import Options
 from firnline.sim.quorum_node import CLUSTER_ID, DATA, node_settings
+from firnline.tiered.spi import RemoteStorage
 
 _ROWS = {
     PORT: {row.key: row for row in CONTROLLER_SERVED},
@@ -74,9 +76,24 @@ def cluster_config(options: Options, node_id: int) -> BrokerConfig:
     if options.recompresses:
         # A level at which no batch is small enough to be compressed on the loop.
         settings |= {"compression.type": "zstd", "compression.zstd.level": 4}
+    if shape.tier is not None:
+        settings |= _tier_settings(shape.tier, len(broker_ids(options)))
     if any(topic.is_compacted for topic in shape.topics):
         settings["log.cleaner.backoff.ms"] = 500
     return load({key: str(value) for key, value in settings.items()})
+
+
+def _tier_settings(tier: TierShape, brokers: int) -> dict[str, str | int | float]:
+    return {
+        "remote.log.storage.system.enable": "true",
+        "remote.log.storage.manager.class.name": "simulated",
+        "remote.log.manager.task.interval.ms": tier.task_interval_ms,
+        "rlmm.config.remote.log.metadata.topic.num.partitions": tier.metadata_partitions,
+        "rlmm.config.remote.log.metadata.topic.replication.factor": min(3, brokers),
+        "rlmm.config.remote.partition.remover.task.interval.ms": tier.remover_interval_ms,
+        "rlmm.config.remote.log.metadata.consume.wait.ms": 10_000,
+        "remote.list.offsets.request.timeout.ms": 5_000,
+    }
 
 
 class ClusterNode:
@@ -96,6 +113,7 @@ class ClusterNode:
         *,
         on_running: Callable[[], None],
         watch: Callable[[Partition], None],
+        remote_storage: RemoteStorage | None = None,
     ) -> None:
         config = cluster_config(options, node_id)
         assert options.cluster is not None
@@ -124,6 +142,7 @@ class ClusterNode:
                 now_ms=now_ms,
                 remote=remote,
                 other_leaders=partial(ReplicaFetch, config),
+                remote_storage=remote_storage,
                 owner=self,
                 watch=watch,
             )

@@ -6,7 +6,7 @@ the ledger, byte for byte. Source: reliability (b), rel-R2, R4 to R11, R14 to R1
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,9 @@ from firnline.sim.world import SECOND, World
 
 # By then the disk of a leader that is alone in the ISR has what others had, unless it was paused.
 _SYNCED_US = 1 * SECOND
+
+
+OnLook = Callable[[Process, PartitionKey, Seen, Partition], None]
 
 
 class ReplicaChecks:
@@ -47,6 +50,8 @@ class ReplicaChecks:
         self._complain = complain
         self._seen: dict[int, dict[PartitionKey, Seen]] = {}
         self._producers = ProducerChecks(read, complain)
+        # Is shown each replica that has changed, with what it was before.
+        self.on_look: OnLook = _nothing
 
     def ended(self, process: Process) -> None:
         """A process is gone; the next one starts without history."""
@@ -111,6 +116,7 @@ class ReplicaChecks:
                 log.high_watermark,
                 partition.leader_epoch,
                 partition.partition_epoch,
+                log.local_log_start_offset,
                 log.log_start_offset,
                 partition.proposed,
                 partition.isr,
@@ -156,8 +162,8 @@ class ReplicaChecks:
             self._check_answer(process, key, seen, partition)
         if log.log_end_offset < seen.end_offset:
             self._on_truncated(process, key, seen, partition, history)
-        if log.log_start_offset > seen.log_start:
-            seen.verified = max(seen.verified, log.log_start_offset)
+        if log.local_log_start_offset > seen.local_start:
+            seen.verified = max(seen.verified, log.local_log_start_offset)
         if log.log_end_offset > seen.end_offset:
             self._on_grown(process, key, seen, partition)
         if partition.is_leader and partition.leader_epoch != seen.leader_epoch:
@@ -173,7 +179,9 @@ class ReplicaChecks:
             self._on_compacted(process, key, seen, partition, history)
         process.host.fs.is_examined = False
         self._note_alone(process, key, seen, partition)
-        seen.end_offset, seen.log_start = log.log_end_offset, log.log_start_offset
+        self.on_look(process, key, seen, partition)
+        seen.end_offset, seen.local_start = log.log_end_offset, log.local_log_start_offset
+        seen.log_start = log.log_start_offset
         seen.high_watermark = max(seen.high_watermark, log.high_watermark)
         seen.leader_epoch, seen.is_leader = partition.leader_epoch, partition.is_leader
         seen.partition_epoch = partition.partition_epoch
@@ -189,7 +197,7 @@ class ReplicaChecks:
     ) -> None:
         """rel-C10: a round removed nothing that a reader of the complete log must find."""
         seen.swaps = partition.log.compaction.swaps
-        start, end = partition.log.log_start_offset, min(seen.verified, history.end_offset)
+        start, end = partition.log.local_log_start_offset, min(seen.verified, history.end_offset)
         problem = None if history.has_past else self._lacks(partition, history, start, end)
         if problem is not None:
             text = f"{name(key)} from {start} to {end} after a compaction: {problem}"
@@ -205,7 +213,7 @@ class ReplicaChecks:
         if seen.cuts == history.cuts:
             return
         seen.verified = min(seen.verified, *history.cut_at[seen.cuts :])
-        if seen.verified <= seen.log_start:
+        if seen.verified <= seen.local_start:
             seen.verified = 0  # nothing it has is left of the lineage
         seen.cuts = history.cuts
         # It may know of the loss by now, until it follows the leader that does not.
@@ -312,7 +320,7 @@ class ReplicaChecks:
     ) -> None:
         """rel-R10: no node truncates what it knew to be committed. rel-R2: nor what was acknowledged."""
         end, node_id = partition.log.log_end_offset, process.node_id
-        if end < seen.verified and seen.verified > partition.log.log_start_offset:
+        if end < seen.verified and seen.verified > partition.log.local_log_start_offset:
             text = f"{name(key)}: truncated to {end}; up to {seen.verified} was committed there"
             self._complain("rel-R10", text, node_id)
         seen.verified = min(seen.verified, end)
@@ -326,7 +334,7 @@ class ReplicaChecks:
     ) -> None:
         """rel-R15: a leader appends in its own epoch. rel-R11: epochs do not fall along a log."""
         log = partition.log
-        start = max(seen.end_offset, log.log_start_offset)
+        start = max(seen.end_offset, log.local_log_start_offset)
         if start > seen.end_offset:
             seen.last_epoch = NO_EPOCH  # the log began anew, above everything it had
         for header in headers(read(log, start, log.log_end_offset)):
@@ -371,7 +379,7 @@ class ReplicaChecks:
         if history.is_taken_over(partition.leader_epoch):
             self._take_over(process, key, seen, partition, history)
             return
-        start, end = log.log_start_offset, log.log_end_offset
+        start, end = log.local_log_start_offset, log.log_end_offset
         committed = history.end_before_epoch(partition.leader_epoch)
         problem: str | None = None
         if end < committed:
@@ -464,7 +472,7 @@ class ReplicaChecks:
     def _shared_end(self, log: Any, history: PartitionHistory) -> int:
         """The end of the committed batches that a log has, or has the compacted rest of."""
         border = history.border_before(self._begin(log))
-        for header in headers(read(log, log.log_start_offset, log.log_end_offset)):
+        for header in headers(read(log, log.local_log_start_offset, log.log_end_offset)):
             batch = history.batch_at(header.base_offset)
             if batch is None or (header.base_offset != border and not history.is_compacted):
                 break
@@ -478,8 +486,8 @@ class ReplicaChecks:
 
     def _begin(self, log: Any) -> int:
         """The start of its first batch: the log start may lie inside it."""
-        first = next(headers(read(log, log.log_start_offset, log.log_end_offset)), None)
-        begin: int = log.log_start_offset if first is None else first.base_offset
+        first = next(headers(read(log, log.local_log_start_offset, log.log_end_offset)), None)
+        begin: int = log.local_log_start_offset if first is None else first.base_offset
         return begin
 
     def _batch(self, log: Any, header: Any) -> bytes:
@@ -489,7 +497,7 @@ class ReplicaChecks:
     def _differs(
         self, seen: Seen, partition: Partition, history: PartitionHistory, end: int
     ) -> str | None:
-        start = max(seen.verified, partition.log.log_start_offset)
+        start = max(seen.verified, partition.log.local_log_start_offset)
         if history.is_compacted:
             return self._lacks(partition, history, start, end)
         if history.position(start) is None:
@@ -523,7 +531,7 @@ class ReplicaChecks:
         high = min(high, history.checked_to(epoch))
         if leads and not is_past:
             self._check_isr(process, key, partition, high)
-        start = max(seen.verified, log.log_start_offset)
+        start = max(seen.verified, log.local_log_start_offset)
         if start < high:
             problem = self._differs(seen, partition, history, min(high, history.end_offset))
             if problem is None and high > history.end_offset:
@@ -546,7 +554,7 @@ class ReplicaChecks:
         self, log: Any, history: PartitionHistory, high: int, leader_epoch: int
     ) -> str | None:
         # The log start may lie inside the next batch.
-        data = read(log, max(history.end_offset, log.log_start_offset), high)
+        data = read(log, max(history.end_offset, log.local_log_start_offset), high)
         return history.extend(data, high, leader_epoch)
 
     def _check_isr(
@@ -664,6 +672,10 @@ class ReplicaChecks:
         elif crc_as_sent(batch) != crc:
             text = f"{name(key)}: another batch was acknowledged at {base_offset}"
             self._complain("rel-R12", text, node_id)
+
+
+def _nothing(_process: Process, _key: PartitionKey, _seen: Seen, _partition: Partition) -> None:
+    """Nobody looks."""
 
 
 @contextlib.contextmanager

@@ -6,10 +6,11 @@ consumer has read everything that was acknowledged (rel-R14). Source: reliabilit
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from firnline.base.effects import Send
 from firnline.base.errors import StorageError
+from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.features import DIRECTORIES_SINCE
 from firnline.metadata.image import ClusterImage
@@ -18,7 +19,7 @@ from firnline.sim.cluster.admin import Admin
 from firnline.sim.cluster.budget import DirtyReplicas
 from firnline.sim.cluster.client import CLIENT_IDS_FROM, Client
 from firnline.sim.cluster.consumer import Consumer, OnRead
-from firnline.sim.cluster.draw import draw_cluster, log_directories
+from firnline.sim.cluster.draw import log_directories
 from firnline.sim.cluster.ledger import Ledger, PartitionKey, name
 from firnline.sim.cluster.metadata_checks import MetadataChecks
 from firnline.sim.cluster.node import ClusterNode
@@ -32,8 +33,10 @@ from firnline.sim.host import Host, Machine, Process
 from firnline.sim.net import BROKER_PORT, PORT, Call, Network, Watcher
 from firnline.sim.options import Options
 from firnline.sim.quorum_node import DATA
-from firnline.sim.run import Cluster, ClusterKind
+from firnline.sim.run import Cluster
+from firnline.sim.tier.reader import GoesBack
 from firnline.sim.world import MS, SECOND, World
+from firnline.tiered.spi import RemoteStorage
 
 # How long replicas may take to be in sync again, and the consumer to read the rest (rel-R18).
 _TOGETHER_US = 60 * SECOND
@@ -69,8 +72,10 @@ class Users:
             Producer(number, options, world.chance("producer", number), is_deposed)
             for number in range(shape.producers)
         ]
+        # With a tier, one of them begins anew now and then.
+        kinds = (Consumer, Consumer if shape.tier is None else GoesBack)
         self.consumers = [
-            Consumer(
+            kinds[number % 2](
                 options, world.chance("consumer", number), self._reader(number), self._may_go_back
             )
             for number in range(shape.consumers)
@@ -108,6 +113,8 @@ class Users:
             producer.is_on = False
         for member in self.members:
             member.is_on = False
+        for consumer in self.consumers:
+            consumer.is_on = False
 
     def broken_promises(self, image: ClusterImage) -> list[str]:
         """Topics that were made, or deleted, and are not, or are; a level that was raised (rel-Q16)."""
@@ -127,13 +134,28 @@ class Users:
         return lost + back
 
 
+class RequestWatcher(Protocol):
+    """Is shown requests before they are handled, and their responses."""
+
+    def received(self, process: Process, call: Call) -> None: ...
+
+    def answered(self, process: Process, call: Call, response: Message) -> None: ...
+
+
 class Watch:
     """Passes each message to the checkers that it concerns."""
 
-    def __init__(self, quorum: Watcher, brokers: WireChecks, groups: GroupChecks) -> None:
+    def __init__(
+        self,
+        quorum: Watcher,
+        brokers: WireChecks,
+        groups: GroupChecks,
+        others: Sequence[RequestWatcher],
+    ) -> None:
         self._quorum = quorum
         self._brokers = brokers
         self._groups = groups
+        self._others = others
 
     def sent(self, process: Process, to_id: int, effect: Send[Any]) -> None:
         if effect.peer.port == PORT:
@@ -145,12 +167,16 @@ class Watch:
             self._quorum.received(process, call)
         self._brokers.received(process, call)
         self._groups.received(process, call)
+        for other in self._others:
+            other.received(process, call)
 
     def answered(self, process: Process, call: Call, response: Message) -> None:
         if call.port == PORT:
             self._quorum.answered(process, call, response)
         self._brokers.answered(process, call, response)
         self._groups.answered(process, call, response)
+        for other in self._others:
+            other.answered(process, call, response)
 
     def on_response(self, process: Process, effect: Send[Any], response: Message) -> None:
         self._brokers.on_response(process, effect, response)
@@ -179,6 +205,7 @@ class FullCluster(Cluster):
             may_be_unknown=options.cluster.levels[0] < _EPOCHS_SINCE,
         )
         self.groups = GroupChecks(self.hosts, ledger, dirty, complain)
+        self.watchers: list[RequestWatcher] = []  # besides
 
     def _on_image(self, image: ClusterImage, deltas: Sequence[ClusterDelta]) -> None:
         self.metadata.on_image(image, deltas)
@@ -197,7 +224,7 @@ class FullCluster(Cluster):
         return users
 
     def _make_network(self) -> Network:
-        watch = Watch(self.checkers, self.wire, self.groups)
+        watch = Watch(self.checkers, self.wire, self.groups, self.watchers)
         return Network(self.world, self.options, self.hosts | self.workload.hosts, watch)
 
     def _make_faults(self, mode: str) -> DirectoryFaults:
@@ -243,7 +270,12 @@ class FullCluster(Cluster):
             now_ms,
             on_running=partial(self.network.wake, process),
             watch=partial(self.replicas.dropped, process),
+            remote_storage=self._storage(host),
         )
+
+    def _storage(self, host: Host) -> RemoteStorage | None:
+        """Make the store of a broker's tier, if the cluster has one."""
+        return None
 
     def stepped(self, process: Process) -> None:
         if process.node_id >= CLIENT_IDS_FROM or not process.is_alive or not process.is_ready:
@@ -354,6 +386,8 @@ class FullCluster(Cluster):
                 where = f"{topic.name}-{index}"
                 if sorted(state.isr) != sorted(state.replicas):
                     return f"the ISR of {where} is {state.isr} of {state.replicas}"
+                if topic.name == REMOTE_LOG_METADATA_TOPIC:
+                    continue  # brokers may write to it at any time
                 end = self.ledger.of(key).end_offset
                 for node_id in state.replicas:
                     found = self.replicas.running(key, node_id)
@@ -394,12 +428,3 @@ class FullCluster(Cluster):
             if history.acked_end > history.end_offset:
                 text = f"{name(key)}: {history.acked_end} was acknowledged; the end is {history.end_offset}"
                 self.checkers.complain("rel-R14", text)
-
-
-def cluster_kind(profile: str | None = None) -> ClusterKind:
-    """Whole clusters; with a profile, faults that test one rule."""
-    words = "--cluster" if profile is None else f"--cluster --profile {profile}"
-    return ClusterKind("cluster", words, partial(draw_cluster, profile=profile), FullCluster)
-
-
-CLUSTER = cluster_kind()

@@ -22,6 +22,17 @@ class TopicShape(NamedTuple):
     min_isr: int
     unclean: str = NEVER
     is_compacted: bool = False
+    is_tiered: bool = False
+    retention_bytes: int = -1
+
+
+class TierShape(NamedTuple):
+    """The tier of a cluster. Times in milliseconds."""
+
+    metadata_partitions: int
+    task_interval_ms: int
+    remover_interval_ms: int
+    local_retention_bytes: int
 
 
 class Shape(NamedTuple):
@@ -57,3 +68,4 @@ class Shape(NamedTuple):
     # Levels of metadata.version: the one that the cluster is formatted at, and those it is raised to.
     levels: tuple[int, ...] = (METADATA_VERSION_DEFAULT,)
     directories: int = 1  # of partition logs, on each broker
+    tier: TierShape | None = None

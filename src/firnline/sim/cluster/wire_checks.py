@@ -25,6 +25,7 @@ from firnline.protocol.versions import CONTROLLER_SERVED
 from firnline.records.batch import headers
 from firnline.records.record import records
 from firnline.replica.partition import Partition
+from firnline.sim.cluster.client import CLIENT_IDS_FROM
 from firnline.sim.cluster.ledger import Ledger, PartitionKey, name
 from firnline.sim.host import Process
 from firnline.sim.net import BROKER_PORT, Call
@@ -209,7 +210,7 @@ class WireChecks:
             self._on_produced(process, call, answer)
         elif type(request) is FetchRequest and call.notes:
             self._check_fenced(process, call, answer)
-        elif type(request) is ListOffsetsRequest and request.replica_id < 0:
+        elif type(request) is ListOffsetsRequest and call.from_id >= CLIENT_IDS_FROM:
             self._on_listed(process, request, answer)
         elif call.notes is _STALE and not answer.error_code:
             kind = type(request).__name__
@@ -325,6 +326,8 @@ class WireChecks:
             found = self._first_at(key, asked.timestamp, log.log_start_offset)
             # There is nothing yet beyond what this broker may show.
             expected = (-1,) if found is None or found >= log.high_watermark else (found,)
+        if log.is_tiered and asked.timestamp >= 0 and row.offset < log.log_start_offset:
+            return  # the tier was searched, and the log start was raised meanwhile
         if row.offset not in expected:
             text = f"{name(key)}: {asked.timestamp} is at {row.offset}, not {expected[0]}"
             self._complain("rel-C9", text, process.node_id)

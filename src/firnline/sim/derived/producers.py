@@ -30,7 +30,7 @@ class ProducerChecks:
             return
         last: dict[int, tuple[int, int, int]] = {}
         process.host.fs.is_examined = True
-        data = self._read(log, log.log_start_offset, log.log_end_offset)
+        data = self._read(log, log.local_log_start_offset, log.log_end_offset)
         process.host.fs.is_examined = False
         for header in headers(data):
             if header.producer_id != NO_PRODUCER_ID and not header.is_control:

@@ -26,13 +26,14 @@ class Seen:
         "is_leader",
         "last_epoch",
         "leader_epoch",
-        "log_start",
+        "local_start",
         "partition",
         "partition_epoch",
         "proposed",
         "state",
         "swaps",
         "verified",
+        "log_start",
     )
 
     def __init__(self, partition: Partition) -> None:
@@ -40,13 +41,16 @@ class Seen:
         self.partition = partition
         self.state: Any = None
         self.end_offset = log.log_end_offset
-        self.high_watermark = log.log_start_offset
-        self.log_start = log.log_start_offset
+        self.high_watermark = log.local_log_start_offset
+        self.local_start = log.local_log_start_offset
+        self.log_start = log.log_start_offset  # with what only the tier has
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = -1
         self.is_leader = False
         self.proposed: Any = None
-        self.verified = log.log_start_offset  # below it the log has been compared with the ledger
+        self.verified = (
+            log.local_log_start_offset
+        )  # below it the log has been compared with the ledger
         self.last_epoch = log.epochs.latest_epoch if log.log_end_offset else NO_EPOCH
         self.cuts = 0
         self.swaps = log.compaction.swaps

@@ -1,0 +1,71 @@
+"""Faults of the store: for all brokers, or for one that cannot reach it. SIM. Source: F1 to F40."""
+
+from functools import partial
+from typing import Any
+
+from firnline.sim.cluster.draw import broker_ids
+from firnline.sim.cluster_faults.directories import DirectoryFaults
+from firnline.sim.faults import Fault
+from firnline.sim.tier.store import BrokerStore, StoreFaults
+from firnline.sim.world import MS, SECOND, Chance
+
+
+class StoreFaultsOfAPlan(DirectoryFaults):
+    """`DirectoryFaults`, and a store that fails."""
+
+    stores: dict[int, BrokerStore]
+
+    def _store_slow(self, fault: Fault, chance: Chance) -> None:
+        latency_us = chance.spread(20 * MS, 2 * SECOND)
+        self._change(fault, chance, f"takes {latency_us // MS} ms more", latency_us=latency_us)
+
+    def _store_errors(self, fault: Fault, chance: Chance) -> None:
+        percent = chance.pick((5, 30, 80))
+        self._change(fault, chance, f"fails in {percent} % of calls", failing_percent=percent)
+
+    def _store_hangs(self, fault: Fault, chance: Chance) -> None:
+        self._change(fault, chance, "hangs", is_hanging=True)
+
+    def _store_down(self, fault: Fault, chance: Chance) -> None:
+        self._change(fault, chance, "refuses connections", is_down=True)
+
+    def _store_damage(self, fault: Fault, chance: Chance) -> None:
+        percent = chance.pick((5, 30))
+        self._change(fault, chance, f"damages {percent} % of reads", damaged_percent=percent)
+
+    def _store_keeps(self, fault: Fault, chance: Chance) -> None:
+        percent = chance.pick((20, 100))
+        text = f"keeps the objects of {percent} % of deletions"
+        self._change(fault, chance, text, keeps_percent=percent)
+
+    def _store_kill(self, fault: Fault, chance: Chance) -> None:
+        """Kill a broker between two calls of the same piece of work."""
+        node_id = chance.pick(broker_ids(self._options))
+        calls = chance.spread(1, 40)
+        self._note(fault, f"{node_id} dies in a call of the store, after {calls}")
+        self.stores[node_id].faults.calls_to_live = calls
+
+    def _change(self, fault: Fault, chance: Chance, text: str, **values: Any) -> None:
+        """Set these faults of all brokers, or of one, for a while."""
+        chosen = list(self.stores)
+        if chance.below(3) == 0:
+            chosen = [chance.pick(chosen)]
+        duration_us = chance.spread(200 * MS, 25 * SECOND)
+        whose = "" if len(chosen) > 1 else f" of {chosen[0]}"
+        self._note(fault, f"the store{whose} {text} for {duration_us // MS} ms")
+        for node_id in chosen:
+            faults = self.stores[node_id].faults
+            for name, value in values.items():
+                setattr(faults, name, value)
+        self._last(duration_us, partial(self._undo, chosen, tuple(values)))
+
+    def _undo(self, chosen: list[int], names: tuple[str, ...]) -> None:
+        sound = StoreFaults()
+        for node_id in chosen:
+            for name in names:
+                setattr(self.stores[node_id].faults, name, getattr(sound, name))
+
+    def heal(self) -> None:
+        super().heal()
+        for store in self.stores.values():
+            store.faults.calls_to_live = None

@@ -1,0 +1,115 @@
+"""A run of a cluster with a tier: `FullCluster`, an object store that fails, and what must hold. SIM.
+
+After healing, the store has what the metadata says and nothing else (rel-T13), and a consumer that begins
+anew reads everything from the log start on (rel-T1). Source: reliability (b), rel-T1 to rel-T20.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from firnline.metadata.delta import ClusterDelta
+from firnline.metadata.image import ClusterImage
+from firnline.sim.cluster.draw import broker_ids
+from firnline.sim.cluster.run import FullCluster, Users
+from firnline.sim.host import Host
+from firnline.sim.tier.checks import TierChecks
+from firnline.sim.tier.faults import StoreFaultsOfAPlan
+from firnline.sim.tier.reader import GoesBack
+from firnline.sim.tier.store import BrokerStore, SharedStore, WatchedStorage
+from firnline.sim.tier.waits import DANGLING_MS, LATE_PUT_MS
+from firnline.sim.world import MS, SECOND
+from firnline.tiered.spi import RemoteStorage
+
+# Until what was abandoned is found, and deleted for the second time; and two rounds of the tasks.
+_SETTLED_US = (DANGLING_MS + LATE_PUT_MS) * MS + 90 * SECOND
+_READ_US = 60 * SECOND
+_ALIKE_US = 20 * SECOND
+
+
+class TieredCluster(FullCluster):
+    """Brokers with a tier."""
+
+    faults: StoreFaultsOfAPlan
+
+    def _make_checks(self) -> None:
+        super()._make_checks()
+        self.store = SharedStore()
+        self.stores = {
+            node_id: BrokerStore(self.world, self.hosts[node_id], self.store)
+            for node_id in broker_ids(self.options)
+        }
+        self.tier = TierChecks(
+            self.hosts,
+            self.store,
+            self.ledger,
+            self.dirty,
+            self.replicas,
+            self.checkers.complain,
+        )
+        self.replicas.on_look = self.tier.looked
+        self.metadata.on_joined = self.tier.joined
+        self.watchers.append(self.tier)
+
+    def _on_image(self, image: ClusterImage, deltas: Sequence[ClusterDelta]) -> None:
+        super()._on_image(image, deltas)
+        self.tier.on_image(image)
+
+    def _make_workload(self) -> Users:
+        users = super()._make_workload()
+        for consumer in users.consumers:
+            if isinstance(consumer, GoesBack):
+                consumer.complain = self.checkers.complain
+        return users
+
+    def _make_faults(self, mode: str) -> StoreFaultsOfAPlan:
+        faults = StoreFaultsOfAPlan(
+            self.world,
+            self.options,
+            self.hosts,
+            self.network,
+            self.checkers.history,
+            mode=mode,
+            dirty=self.dirty,
+        )
+        faults.stores = self.stores
+        for node_id, store in self.stores.items():
+            store.may_end = partial(self.dirty.may_stop, node_id)
+        return faults
+
+    def _storage(self, host: Host) -> RemoteStorage | None:
+        store = self.stores.get(host.node_id)
+        return None if store is None else WatchedStorage(store, host.node_id, self.store)
+
+    # ---- the end
+
+    def check_history(self) -> None:
+        """The tier settles, and everything in it is read again from its start."""
+        if not self.wait(lambda: self.tier.unsettled() is None, _SETTLED_US):
+            if not self.world.stopped:
+                text = self.tier.unsettled()
+                self.checkers.complain(
+                    "rel-T13", f"{_SETTLED_US // SECOND} s after healing: {text}"
+                )
+            return
+        if not self.wait(lambda: self.tier.unlike() is None, _ALIKE_US) and not self.world.stopped:
+            self.checkers.complain("rel-T6", f"{self.tier.unlike()}")
+            return
+        self.tier.check_end()
+        readers = [each for each in self.workload.consumers if isinstance(each, GoesBack)]
+        for reader in readers:
+            for key in list(reader.positions):
+                reader.read_again(key)
+        if not self.wait(lambda: self._unread() is None, _READ_US) and not self.world.stopped:
+            text = f"{_READ_US // SECOND} s after a consumer began anew: {self._unread()}"
+            self.checkers.complain("rel-T1", text)
+            return
+        super().check_history()
+
+    def _unread(self) -> str | None:
+        """A partition that a consumer has not read to its end."""
+        for consumer in self.workload.consumers:
+            for key, position in consumer.positions.items():
+                if position != self.ledger.of(key).end_offset:
+                    place = consumer.places[key]
+                    return f"{place.topic}-{place.partition} is read up to {position}"
+        return None
