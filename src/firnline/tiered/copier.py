@@ -105,7 +105,7 @@ class Copier:
             return None
         if not services.metadata.is_ready(hosted.where):
             return KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata")
-        withheld = services.withheld(hosted.where)
+        withheld = services.withheld(hosted.where) or hosted.lineage_problem(services.metadata)
         if withheld is not None:
             return withheld
         if services.catalog is None and not self._has_adopted:
@@ -171,9 +171,12 @@ class Copier:
                 continue
             if first is not None and first >= local_start:
                 first = None
-            if first is None and not self._was_copied(local_start - 1):
-                return
             start = local_start if first is None else first
+            if first is None and not self._was_copied(local_start - 1):
+                # The file of the leader epochs survived a crash that the log start offset did not.
+                start = hosted.lineage_start
+                if hosted.first_remote_below(start, self._services.metadata) is not None:
+                    return
             if start > log.log_start_offset:
                 log.advance_log_start(start)
             return

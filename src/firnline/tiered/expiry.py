@@ -288,7 +288,8 @@ class Expiry:
         where = self._hosted.where
         if not self._services.metadata.is_ready(where):
             return _LOADING
-        return self._services.withheld(where)
+        metadata = self._services.metadata
+        return self._services.withheld(where) or self._hosted.lineage_problem(metadata)
 
     def _may_act(self) -> bool:
         """Whether everything is as it was before the decision, which may have taken many turns."""

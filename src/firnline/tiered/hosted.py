@@ -30,7 +30,7 @@ from firnline.tiered.circuits import (
 )
 from firnline.tiered.coroutines import Begin
 from firnline.tiered.counters import NodeCounters, RecentTimes
-from firnline.tiered.lineage import highest_remote, ranges, segment_epochs
+from firnline.tiered.lineage import Lineage, highest_remote, ranges, segment_epochs
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import (
     DamagedSegment,
@@ -55,6 +55,16 @@ _FAILS: dict[Task, str] = {
 # The intervals at which a leader may hand over because of the same damaged segment, and the number it keeps.
 HAND_OVER_AGAIN_MIN_MS, HAND_OVER_AGAIN_MAX_MS = 10 * MINUTE_MS, 24 * HOUR_MS
 HANDED_OVER_KEPT = 1000
+
+
+_LINEAGE_REMEDY = (
+    "let another replica lead, or bring back leader-epoch-checkpoint of this partition from a backup. Until"
+    " then nothing of the partition is copied or deleted in the tier"
+)
+
+
+class LineageLost(StorageError):
+    """A replica does not know the leader epochs of records that only the tier has."""
 
 
 def _is_loading(problem: Exception) -> bool:
@@ -318,6 +328,50 @@ class Hosted:
     @property
     def may_copy(self) -> bool:
         return self.is_tiered and not self.log.config.remote_log_copy_disable
+
+    def lineage_problem(self, metadata: RemoteLogMetadata) -> LineageLost | None:
+        """Return an error if the tier has records below the first leader epoch that the log knows (rel-T14).
+
+        The file of the leader epochs was damaged or lost then, and has been made again from local batches: it
+        says nothing about records that only the tier has, and none of them may be deleted because of it.
+        """
+        begin = self.lineage_start
+        if begin <= self.log.log_start_offset or not self.is_tiered:
+            return None
+        first = self.first_remote_below(begin, metadata)
+        if first is None:
+            return None
+        return LineageLost(
+            "the leader epochs of this replica begin above records that only the tier has",
+            partition=str(self.log.topic_partition),
+            first_epoch_offset=begin,
+            log_start_offset=self.log.log_start_offset,
+            first_remote_offset=first,
+            remedy=_LINEAGE_REMEDY,
+        )
+
+    @property
+    def lineage_start(self) -> int:
+        """The first offset whose leader epoch is known; without any, the local log start offset."""
+        entries = self.log.epochs.entries()
+        return entries[0][1] if entries else self.log.local_log_start_offset
+
+    def first_remote_below(self, offset: int, metadata: RemoteLogMetadata) -> int | None:
+        """Return the first offset below `offset` of which the tier has a record, of whatever lineage.
+
+        One that the known lineage continues does not count: DeleteRecords may move the log start into it.
+        """
+        finished = metadata.finished(self.where, self.log.log_start_offset)
+        if isinstance(finished, KafkaError):
+            return None
+        lineage = Lineage(self.log.epochs.entries())
+        starts = (
+            segment.epochs[0][1]
+            for segment in finished
+            if segment.end_offset < offset or lineage.first_shared(segment) is None
+        )
+        first = min(starts, default=offset)
+        return first if first < offset else None
 
     def covered_offset(self, metadata: RemoteLogMetadata) -> int | KafkaError:
         """Return the last offset, inclusive, up to which local segments may be deleted; -1: none.

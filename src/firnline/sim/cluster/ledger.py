@@ -41,6 +41,7 @@ class PartitionHistory(CommittedLog):
         self.keyed = KeyedHistory(self)
         self.times: list[tuple[int, int]] = []  # (offset, max timestamp) of each batch
         self._sequences: dict[tuple[int, int], int] = {}
+        self._skipped: list[tuple[int, int]] = []
         # Hears of each batch when it is committed.
         self.on_committed: Callable[[bytes, BatchHeader], None] | None = None
 
@@ -129,12 +130,17 @@ class PartitionHistory(CommittedLog):
         """The leader's log begins there; everything between the lineage and there was deleted."""
         if offset <= self.end_offset:
             return
+        self._skipped.append((self.end_offset, offset))
         self._sequences.clear()  # of a history that this leader does not have
         self._ends.append(offset)
         self._positions.append(len(self._data))
         self._epochs.append(self._epochs[-1])
         self._committed_in.append(self._committed_in[-1])
         self.end_offset = offset
+
+    def is_skipped(self, offset: int) -> bool:
+        """Whether it is below the local log of a leader that went on above it: only the tier has it."""
+        return any(first <= offset < end for first, end in self._skipped)
 
     def checked_to(self, epoch: int) -> int:
         """The end of the lineage for a log, or a leader, whose newest epoch is this one."""

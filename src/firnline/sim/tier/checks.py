@@ -107,12 +107,7 @@ class TierChecks:
     def _on_finished(self, key: PartitionKey, known: KnownSegment) -> None:
         """rel-T5: all objects are in the store, and the log is what was committed."""
         segment, history = known.segment, self._ledger.of(key)
-        stem = segment_stem(
-            segment.topic_id,
-            segment.partition,
-            base_offset=segment.base_offset,
-            segment_id=segment.segment_id,
-        )
+        stem = _stem(segment)
         wanted = _EACH_HAS if segment.txn_index_empty else (*_EACH_HAS, TXN_INDEX)
         missing = [suffix for suffix in wanted if stem + suffix not in self._store.objects]
         if missing:
@@ -148,7 +143,9 @@ class TierChecks:
     def _on_given_up(self, key: PartitionKey, known: KnownSegment) -> None:
         """rel-T1: a segment that is deleted has nothing that only the tier has, at or above the log start."""
         state = self._dirty.partition(key)
-        leader = None if state is None else self._replicas.running(key, state.leader)
+        if state is None or state.leader < 0:
+            return
+        leader = self._replicas.running(key, state.leader)
         if leader is None or not leader.is_leader or self._ledger.of(key).cuts:
             return
         log_start = max(leader.log.log_start_offset, self.starts.get(key, 0))
@@ -160,9 +157,20 @@ class TierChecks:
             self._say("rel-T1", text, leader.leader_id)
 
     def is_ours(self, key: PartitionKey, known: KnownSegment) -> bool:
-        """Whether a finished segment belongs to the committed lineage now."""
-        cut_at = self._ledger.of(key).cut_at[known.cuts :]
-        return known.is_ours and all(at > known.segment.end_offset for at in cut_at)
+        """Whether a finished segment belongs to the committed lineage now.
+
+        After an unclean election that may only show when the new leader has committed something.
+        """
+        history, end = self._ledger.of(key), known.segment.end_offset + 1
+        if history.is_skipped(known.segment.base_offset):
+            return True
+        if known.is_ours and all(at >= end for at in history.cut_at[known.cuts :]):
+            return True
+        data = self._store.objects.get(_stem(known.segment) + LOG)
+        known.cuts, known.is_ours = history.cuts, False
+        if data is not None and end <= history.end_offset:
+            known.is_ours = history.differs(data, known.segment.base_offset, end) is None
+        return known.is_ours
 
     def first_gap(self, key: PartitionKey, start: int, end: int) -> int | None:
         """The first offset of [start, end) that no finished segment of the lineage has; None for none."""
@@ -272,6 +280,8 @@ class TierChecks:
 
     def joined(self, key: PartitionKey, before: PartitionImage, broker_id: int) -> None:
         """rel-T17: who joins an ISR has the leader's epochs below its records, if the tier has them."""
+        if before.leader < 0:
+            return
         member = self._replicas.running(key, broker_id)
         leader = self._replicas.running(key, before.leader)
         if member is None or leader is None or not leader.is_leader or not leader.log.is_tiered:
@@ -396,6 +406,15 @@ def _rows(process: Process, topics: Any) -> Iterator[tuple[PartitionKey, Any]]:
             found = hosted.get((topic.name, row.partition_index))
             if found is not None:
                 yield (found.topic_id, row.partition_index), row
+
+
+def _stem(segment: RemoteSegment) -> str:
+    return segment_stem(
+        segment.topic_id,
+        segment.partition,
+        base_offset=segment.base_offset,
+        segment_id=segment.segment_id,
+    )
 
 
 def _segment_id(key: str) -> bytes | None:

@@ -1,0 +1,75 @@
+"""The file of the leader epochs is damaged or gone: nothing in the tier is deleted because of it. rel-T14.
+
+Once the tier has everything, no local batch tells its epochs any more.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.worlds.tier import WHERE, Cluster, Node
+
+FILE = "/data/t-0/leader-epoch-checkpoint"
+
+
+def _damaged(node: Node) -> None:
+    node.damage(FILE, lambda data: b"\x00" * len(data))
+
+
+def _removed(node: Node) -> None:
+    node.fs.remove(FILE)
+
+
+def led_in_four_epochs(cluster: Cluster) -> Node:
+    """All of it is in the tier alone."""
+    node = Node(cluster).start()
+    for epoch in range(4):
+        node.lead(epoch)
+        node.produce(epoch, f"a{epoch}", f"b{epoch}")
+    node.pass_time(3000)
+    node.expire_local()
+    assert node.log.local_log_start_offset == 8
+    return node
+
+
+def restarted(node: Node) -> Node:
+    again = Node(node.cluster, 1, fs=node.crash(), rng=node.rng)
+    again.log.advance_high_watermark(again.log.log_end_offset)
+    return again.start().lead(4)
+
+
+@pytest.mark.parametrize("lose", [_damaged, _removed])
+def test_a_lost_file_of_leader_epochs_deletes_nothing_in_the_tier(
+    lose: Callable[[Node], None],
+) -> None:
+    cluster = Cluster()
+    node = led_in_four_epochs(cluster)
+    before = dict(cluster.store.objects)
+    lose(node)
+    again = restarted(node)
+    again.produce(4, "new")
+    again.pass_time(300_000)
+    assert len(again.segments()) == 4
+    assert {key: cluster.store.objects.get(key) for key in before if key.startswith("data/")} == {
+        key: data for key, data in before.items() if key.startswith("data/")
+    }
+    assert again.log.log_start_offset == 0
+    (row,) = again.tier.status()
+    assert "leader epochs of this replica begin above records that only the tier has" in str(row)
+    assert any("leader-epoch-checkpoint" in line for line in again.warnings)
+
+
+def test_a_log_start_that_a_crash_took_back_is_found_in_the_leader_epochs() -> None:
+    """It is written before the file of the log start offsets, which comes each minute."""
+    cluster = Cluster()
+    node = led_in_four_epochs(cluster)
+    node.log.advance_log_start(7)
+    node.pass_time(60_000)
+    node.log.epochs.replace_file(node.log.epochs.entries())
+    assert [s.base_offset for s in node.segments()] == [6]
+    again = restarted(node)
+    assert again.log.log_start_offset == 0
+    again.pass_time(60_000)
+    assert again.log.log_start_offset == 7
+    assert [s.base_offset for s in again.segments()] == [6]
+    assert again.tier._tasks[WHERE].expiry_failures == 0
