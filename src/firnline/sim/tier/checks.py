@@ -297,7 +297,10 @@ class TierChecks:
     # ------------------------------------------------------------------------- the end
 
     def unsettled(self) -> str | None:
-        """Why the tier is not what it will be, or None (rel-T13, rel-T14)."""
+        """Why the tier is not what it will be, or None (rel-T13).
+
+        Segments of an abandoned lineage stay until the log start has passed their epochs, as with Kafka.
+        """
         image = self._dirty.image
         if self.is_void:
             return None
@@ -310,8 +313,6 @@ class TierChecks:
                     return f"{name_of(known)} is left of a topic that is deleted"
                 if known.state in (STARTED, DELETING):
                     return f"{name_of(known)} is {known.state.name}"
-                if not self.is_ours(key, known):
-                    return f"{name_of(known)} is of a lineage that is over"
         return self._orphan(image)
 
     def _orphan(self, image: ClusterImage) -> str | None:
