@@ -167,7 +167,11 @@ class StoreCircuits:
         self._is_probing = False
         self._failed_probes = 0
         self._is_over = False
-        # Called when the store fails for no operation any more: what waited for that need not wait longer.
+        # A probe has failed, or an operation that was let through, since all circuits were closed. A store
+        # whose first probe succeeds was never down: operations failed for reasons of their own.
+        self._was_down = False
+        # Called when a store that was down fails for no operation any more: what waited for that need not
+        # wait longer.
         self.on_answering: Callable[[int], Effects] = _nothing
 
     @property
@@ -316,7 +320,10 @@ class StoreCircuits:
         circuit.opened_ms, circuit.is_logged, circuit.failures = None, False, 0
         if opened_ms is None:
             return []
-        effects = [] if self.is_any_open else self.on_answering(now_ms)
+        effects: Effects = []
+        if self._was_down and not self.is_any_open:
+            self._was_down = False
+            effects = self.on_answering(now_ms)
         if was_logged:
             seconds = (now_ms - opened_ms) // SECOND_MS
             line = f"the store of the tier answers again ({circuit.operation}), after {seconds} s"
@@ -326,6 +333,7 @@ class StoreCircuits:
     def _log(self, circuit: _Circuit, problem: Exception) -> Effects:
         """Log the first failure that shows that the store is down; not those after it."""
         circuit.problem = str(problem)
+        self._was_down = True
         if circuit.is_logged:
             return []
         circuit.is_logged = True

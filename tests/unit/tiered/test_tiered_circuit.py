@@ -385,6 +385,21 @@ def test_deletions_that_are_refused_do_not_stop_copies(cluster: Cluster, store: 
     assert cluster.known() == {}
 
 
+def test_one_object_that_is_refused_for_ever_is_tried_less_and_less_often(cluster: Cluster) -> None:
+    """Probes of deletions succeed all the time: the store was not down, so no wait begins again."""
+    node = led(cluster, config=topic_config(retention_ms=5 * MINUTE_MS))
+    node.storage.fail("delete", RemoteStorageError("under a legal hold"), times=10_000)
+    node.pass_time(HOUR_MS)
+    first = node.storage.calls.count("delete")
+    assert first > FAILURES_TO_OPEN, "the circuit has been open"
+    node.pass_time(HOUR_MS)
+    least_wait_ms = int(node.tier.services.settings.retry_backoff_max_ms * 0.8)
+    assert node.storage.calls.count("delete") - first <= HOUR_MS / least_wait_ms
+    node.storage.faults.clear()
+    node.pass_time(MINUTE_MS)
+    assert cluster.known() == {}
+
+
 # ---------------------------------------------------------------------------------- a store that hangs
 
 
