@@ -20,6 +20,7 @@ from tests.datadriven import run_script
 from tests.worlds import raft as raft_rig
 from tests.worlds.chance import CountingRng
 from tests.worlds.raft import Disk, Flight, Listener, Member, Net, part
+from tests.worlds.timers import WorldTimers
 
 SCRIPTS = sorted((Path(__file__).parent / "raft").glob("*.txt"))
 
@@ -311,7 +312,7 @@ def start_with(member: Member) -> None:
     """Start with the listener that tells."""
     listener = member.listener
     member.life += 1
-    member.is_up, member.timers, member.flushes = True, {}, []
+    member.is_up, member.timers, member.flushes = True, WorldTimers(), []
     member.disk.high_watermark = member.disk.start_offset
     member.node = RaftNode(
         node_id=member.node_id,

@@ -62,7 +62,7 @@ def rows_of_turn(turn: int) -> list[Row]:
 
 def main(arguments: list[str]) -> int:
     """Run the command line."""
-    from tests.mutants.catch import caught_by_tests, computed_s
+    from tests.mutants.catch import catch_by_tests, rows_only
 
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.rows")
     which = parser.add_mutually_exclusive_group(required=True)
@@ -70,15 +70,21 @@ def main(arguments: list[str]) -> int:
     which.add_argument("--turn", type=int)
     chosen = parser.parse_args(arguments)
     rows = guarded_rows() if chosen.all else rows_of_turn(chosen.turn)
+    guards = [[*guards_by_tests(row)] for row in rows]
+    if not chosen.all:
+        guards = [[some[chosen.turn % len(some)]] for some in guards]
+    # In the order in which they are reported.
+    reported = iter([row.name for row, some in zip(rows, guards, strict=True) for _ in some])
+    printed = rows_only()
     all_caught = True
-    for row in rows:
-        guards = list(guards_by_tests(row))
-        for guard in guards if chosen.all else [guards[chosen.turn % len(guards)]]:
-            began = computed_s()
-            is_caught = caught_by_tests(guard)
-            word = "caught" if is_caught else "missed"
-            print(f"{word}\t{computed_s() - began:.1f}\t{row.name}\t{guard.name}", flush=True)
-            all_caught = all_caught and is_caught
+
+    def report(guard: Mutant, is_caught: bool, seconds: float) -> None:
+        nonlocal all_caught
+        all_caught = all_caught and is_caught
+        word = "caught" if is_caught else "missed"
+        print(f"{word}\t{seconds:.1f}\t{next(reported)}\t{guard.name}", file=printed)
+
+    catch_by_tests([guard for some in guards for guard in some], report)
     return 0 if all_caught else 1
 
 

@@ -32,21 +32,17 @@ def test_the_simulator_notices(mutant: Mutant, capsys: pytest.CaptureFixture[str
 def found_by_tests() -> dict[str, str]:
     """Every mutant that a test is to notice: what came of it."""
     names = [mutant.name for mutant in MUTANTS if mutant.tests]
-    halves = [names[::2], names[1::2]]  # one to a core
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.mutants.catch", *some],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": "src"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for some in halves
-    ]
-    reported = [process.communicate(timeout=HANGS_AFTER_S * len(names)) for process in running]
-    rows = [line.split("\t") for out, _ in reported for line in out.splitlines()]
-    assert len(rows) == len(names), "".join(out[-2000:] + err[-2000:] for out, err in reported)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.mutants.catch", *names],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": "src"},
+        capture_output=True,
+        text=True,
+        timeout=HANGS_AFTER_S * len(names),
+        check=False,
+    )
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert len(rows) == len(names), done.stdout[-2000:] + done.stderr[-2000:]
     return {name: word for word, _, name in rows}
 
 
@@ -55,6 +51,26 @@ def found_by_tests() -> dict[str, str]:
 def test_its_test_notices(mutant: Mutant, found_by_tests: dict[str, str]) -> None:
     word = found_by_tests[mutant.name]
     assert word == "caught", f"{mutant.tests} pass without the guard"
+
+
+def test_tests_that_pass_notice_nothing_also_after_a_mutant_that_they_noticed() -> None:
+    """Goal: `caught` means that guard. Method: the same tests without it, and with a change of nothing."""
+    code = (
+        "from tests.mutants.catch import *\n"
+        "guard = next(each for each in MUTANTS if each.tests)\n"
+        "none = guard._replace(replace=guard.find, also=())\n"
+        "rows = rows_only()\n"
+        "catch_by_tests([none, guard, none], lambda _, is_caught, s: print(is_caught, file=rows))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"src{os.pathsep}."},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["False", "True", "False"], done.stderr[-2000:]
 
 
 def test_the_simulator_is_quiet_with_every_guard_in_place() -> None:

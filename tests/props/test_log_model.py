@@ -48,8 +48,8 @@ class LogModel(RuleBasedStateMachine):
         return log
 
     def save(self) -> None:
-        """The checkpoints of the log directory; the real ones are replaced durably."""
-        self.saved_point = self.log.recovery_point
+        """The checkpoints of the log directory, as `write_recovery_points`; those are replaced durably."""
+        self.saved_point = self.log.recovery_start
 
     # -- what happens ------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ from tests.worlds.chance import SeededRng
 from tests.worlds.clock import FakeClock
 from tests.worlds.effects import World
 from tests.worlds.harness import CLUSTER_ID, DATA, METADATA_VERSION, START_MS
+from tests.worlds.timers import WorldTimers
 
 LATENCY_MS = 1
 CLIENT_PORT, CONTROLLER_PORT = 9200, 9300
@@ -132,7 +133,7 @@ class Member(World):
     def start(self) -> None:
         config = load(self.settings)
         self.life += 1
-        self.timers = {}
+        self.timers = WorldTimers()
         self.is_running = self.is_stopped = False
         remote = partial(RemoteController, config)
         make: Any = build_controller

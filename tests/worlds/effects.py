@@ -61,6 +61,7 @@ from firnline.base.ports import File, Fs, Rng
 from firnline.log.compaction.rounds import compact
 from firnline.runtime.threads.flushes import problem_of
 from tests.worlds.clock import FakeClock
+from tests.worlds.timers import WorldTimers
 
 E = TypeVar("E")
 TIMERS_MAX = 100_000  # that fire while time passes once; more are a loop
@@ -86,8 +87,7 @@ class World:
         self.clock = FakeClock(clock) if isinstance(clock, int) else clock
         self.fs: Any = fs
         self.order = order
-        # Any: keys are tuples, which each part of the source makes of what it has.
-        self.timers: dict[Any, SetTimer] = {}
+        self.timers = WorldTimers()
         self.warnings: list[str] = []
         self.notes: list[str] = []
         self.replies: list[Reply] = []
@@ -200,9 +200,6 @@ class World:
         self.sends.append(effect)
 
     def on_set_timer(self, effect: SetTimer) -> None:
-        self.timers.pop(
-            effect.key, None
-        )  # the order of the table is the order of those due together
         self.timers[effect.key] = effect
 
     def on_cancel_timer(self, effect: CancelTimer) -> None:
@@ -341,7 +338,7 @@ class World:
 
     def next_timer(self) -> SetTimer | None:
         """The timer that fires next: of those due at the same time the one that was set first."""
-        return min(self.timers.values(), key=lambda timer: timer.at_ms, default=None)
+        return self.timers.next()
 
     def due_timer(self) -> SetTimer | None:
         """The timer that fires next, if it is due now."""

@@ -24,6 +24,7 @@ from firnline.records.batch import headers, set_offset_and_epoch
 from tests.worlds.chance import CountingRng
 from tests.worlds.effects import World, carried_out
 from tests.worlds.quorum import broker_config
+from tests.worlds.timers import WorldTimers
 
 GROUP = "g"
 
@@ -110,7 +111,7 @@ class GroupWorld(World):
         self._begin()
 
     def _begin(self) -> None:
-        self.timers, self.appends = {}, []
+        self.timers, self.appends = WorldTimers(), []
         self.groups = GroupCoordinator(self.settings, self.rng)
         self.run(self.groups.start(self.now_ms))
         self.load(bytes(self.log))

@@ -25,6 +25,7 @@ from tests.worlds.chance import SeededRng
 from tests.worlds.clock import FakeClock
 from tests.worlds.effects import World
 from tests.worlds.raft_disk import START_MS, Disk
+from tests.worlds.timers import WorldTimers
 
 CLUSTER = "kYk0Nk0rTGmTpCgfF2cFlA"
 
@@ -100,7 +101,7 @@ class Member(World):
         """Begin a life on the disk that is there."""
         self.life += 1
         self.is_up = True
-        self.timers, self.flushes = {}, []
+        self.timers, self.flushes = WorldTimers(), []
         self.listener = Listener()
         self.disk.high_watermark = self.disk.start_offset
         self.node = RaftNode(
@@ -123,7 +124,7 @@ class Member(World):
         self.disk.forget_save()
         self.is_up = False
         self.life += 1
-        self.timers, self.flushes = {}, []
+        self.timers, self.flushes = WorldTimers(), []
         if power:
             self.disk.lose_power()
         self.net.hang_up(self)

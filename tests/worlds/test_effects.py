@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from firnline.base.effects import (
     Append,
@@ -25,6 +27,7 @@ from firnline.sim.disk import CrashableFs
 from tests.worlds.chance import SeededRng
 from tests.worlds.clock import FakeClock
 from tests.worlds.effects import World, kept
+from tests.worlds.timers import _GONE_MAX, WorldTimers
 
 
 class Story:
@@ -187,6 +190,42 @@ def test_worlds_of_one_clock_share_their_time() -> None:
     one, other = World(clock), World(clock)
     one.pass_time(10)
     assert (other.now_ms, clock.wall_ms(), clock.monotonic_ms()) == (15, 15, 15)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["set", "cancel", "fire", "update"]), *[st.integers(0, 9)] * 2)
+    )
+)
+def test_the_next_timer_is_the_first_that_was_set_of_those_due_first(
+    acts: list[tuple[str, int, int]],
+) -> None:
+    timers, plain = WorldTimers(), {}
+    timer = Story().timer
+    for act, key, at_ms in acts * 20:
+        due = timers.next()
+        assert due is min(plain.values(), key=lambda timer: timer.at_ms, default=None)
+        if act == "set":
+            plain.pop(key, None)
+            plain[key] = timers[key] = timer(str(key), at_ms)
+        elif act == "update":
+            taken, others = plain.pop(key, None), {key: timer(str(key), at_ms)}
+            assert timers.get(key) is taken
+            plain |= others
+            timers |= others
+        elif act == "cancel":
+            assert timers.pop(key, None) is plain.pop(key, None)
+        elif due is not None:
+            fired = int(str(due.key))
+            assert timers.pop(fired) is plain.pop(fired)
+    assert [*timers.items()] == [*plain.items()]
+
+
+def test_timers_that_are_set_again_and_again_take_no_room() -> None:
+    timers = WorldTimers()
+    for number in range(10_000):
+        timers[number % 3] = Story().timer("t", 20_000 - number)
+    assert len(timers._heap) <= 3 + 3 + _GONE_MAX
 
 
 def test_a_timer_that_sets_itself_for_now_does_not_hang_the_test(

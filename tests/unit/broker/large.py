@@ -11,6 +11,7 @@ from firnline.protocol.messages.headers import RequestHeader
 from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from firnline.protocol.schema import Message, Part
 from tests.worlds.harness import Connection, Harness
+from tests.worlds.timers import WorldTimers
 
 TOPICS, PARTITIONS = 12, 100
 NAMES = [f"t{n:02d}" for n in range(TOPICS)]
@@ -61,10 +62,10 @@ class LargeNode(Harness):
         turns = self.node.sliced_tasks
         self.node.sliced_tasks = Background("others")
         due = self.timers
-        self.timers = {}
+        self.timers = WorldTimers()
         self.send(request, version, connection)
         self.node.sliced_tasks = turns
-        self.timers = due | self.timers
+        self.timers = WorldTimers(due | self.timers)
 
     def finish(self) -> None:
         """Do all slices that are left."""

@@ -42,6 +42,7 @@ from firnline.protocol.messages.k32003_cluster_status import ClusterStatusReques
 from firnline.protocol.schema import Message
 from firnline.protocol.versions import CONTROLLER_SERVED
 from tests.worlds.harness import DATA, Harness
+from tests.worlds.timers import WorldTimers
 
 from .large import NAMES, PARTITIONS, LargeNode
 
@@ -349,7 +350,7 @@ def test_a_large_topic_is_made_though_the_cluster_changes_all_the_time(node: Cha
         effects = node.node.quorum.write(
             ControllerResult([config], None), lambda *_: [], node.now_ms
         )
-        due, node.timers = node.timers, {}
+        due, node.timers = node.timers, WorldTimers()
         node.run(effects)
         node.timers |= due
         assert "large" not in node.node.quorum.newest.topics_by_name or count > 2

@@ -10,6 +10,7 @@ from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition
 from firnline.records.build import NewRecord, build_batch
 from firnline.tiered import expiry, retained, segment_removal
+from firnline.tiered.copier import task_key
 from firnline.tiered.objects.catalog_reader import list_topics, read_catalog, resolve_topic
 from firnline.tiered.segment_removal import SegmentRemoval
 from firnline.tiered.spi import DeleteState, RemoteSegment, SegmentState
@@ -61,7 +62,7 @@ def test_remote_age_breaches_one_tick_before_local_age_would(age: int, left: int
     retention_ms = cluster.now_ms - node.segments()[0].max_timestamp_ms - age
     node.log.config = topic_config(retention_ms=retention_ms)
     tasks = node.tier._tasks[WHERE]
-    node.timers = {k: v for k, v in node.timers.items() if k[1] != "expire"}
+    del node.timers[task_key("expire", WHERE)]
     node.run(tasks.expiry.run(cluster.now_ms, lambda error, now: []))
     assert len(node.segments()) == left
 
@@ -598,7 +599,7 @@ def deciding(cluster: Cluster, **config: Any) -> Node:
     """Nine segments, and an expiration that has begun to look at them; its next step is a timer."""
     node = tiered(cluster, 9)
     node.log.config = topic_config(**config)
-    node.timers = {k: v for k, v in node.timers.items() if k[1] not in ("expire", "copy")}
+    del node.timers[task_key("expire", WHERE)], node.timers[task_key("copy", WHERE)]
     node.run(node.tier._tasks[WHERE].expiry.run(cluster.now_ms, lambda error, now: []))
     assert ("tier", "background") in node.timers
     return node
