@@ -47,6 +47,14 @@ class ObjectInfo(NamedTuple):
     size_bytes: int
 
 
+class NewObject(NamedTuple):
+    """An object to put; see `ObjectStore.put`. `chunks` are read once."""
+
+    key: str
+    chunks: Iterable[Buffer]
+    size_bytes: int
+
+
 # How many objects a page of a listing has at most, and how many one request deletes: S3's limit for both.
 PAGE_OBJECTS = 1000
 
@@ -69,6 +77,13 @@ class ObjectStore(Protocol):
 
         `size_bytes` is their total size; otherwise RemoteStorageError, and nothing is visible. A repeated put
         of the same bytes with the same key is allowed.
+        """
+        ...
+
+    def put_together(self, objects: Sequence[NewObject]) -> None:
+        """Store objects of one folder, each as `put` does; the last is visible once all others are durable.
+
+        After a failure some of them may be visible, but not the last.
         """
         ...
 
