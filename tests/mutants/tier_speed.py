@@ -3,6 +3,7 @@
 from tests.mutants.patch import Mutant
 
 _TOGETHER = "tests/unit/stores/test_put_together.py::"
+_STORES = "tests/unit/tiered/test_tiered_stores.py::"
 _COPY = "tests/unit/tiered/test_tiered_copy.py::"
 
 TIER_SPEED = (
@@ -31,6 +32,22 @@ TIER_SPEED = (
             _TOGETHER + "test_where_a_put_is_visible_when_it_ends_the_last_begins_when_all_others"
             "_have_ended",
         ),
+    ),
+    Mutant(
+        "F6: what the kernel copies is compared, or goes through the chunks",
+        "tiered.objects.storage:ObjectStorage.copy_segment",
+        "known is None",
+        "False",
+        tests=(
+            _STORES + "test_a_log_without_a_fingerprint_goes_through_the_chunks_which_are_checked",
+        ),
+    ),
+    Mutant(
+        "nothing is written behind a part that the kernel has copied",
+        "stores.directory:_copy_in_kernel",
+        "copied or problem",
+        "problem",
+        tests=(_TOGETHER + "test_a_disk_that_is_full_while_the_kernel_copies_says_so",),
     ),
     Mutant(
         "no change of the configuration but that of copies begins a copy",

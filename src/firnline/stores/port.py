@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from firnline.base.errors import StorageError
-from firnline.base.ports import Buffer
+from firnline.base.ports import Buffer, File
 
 # The object that names the cluster to which the objects of a tier belong (docs/formats/tier.md).
 CLUSTER_KEY = "cluster.json"
@@ -48,11 +48,16 @@ class ObjectInfo(NamedTuple):
 
 
 class NewObject(NamedTuple):
-    """An object to put; see `ObjectStore.put`. `chunks` are read once."""
+    """An object to put; see `ObjectStore.put`. `chunks` are read once, or not at all.
+
+    open_file  opens a local file with the same bytes, for a store that lets the kernel copy them. The store
+               does not look at those bytes: the caller has to, afterwards. None: there is no such file
+    """
 
     key: str
     chunks: Iterable[Buffer]
     size_bytes: int
+    open_file: Callable[[], File] | None = None
 
 
 # How many objects a page of a listing has at most, and how many one request deletes: S3's limit for both.

@@ -1,13 +1,16 @@
 """The objects of a segment: written side by side, and the last of them is the last that anybody sees."""
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from firnline.base.ports import Buffer
+from firnline.base.ports import Buffer, File
+from firnline.runtime.disk import RealFs
 from firnline.stores.directory import PUTTING, DirectoryStore
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import NewObject, RemoteStorageError
@@ -196,3 +199,81 @@ def test_where_a_put_is_visible_when_it_ends_the_last_is_not_put_after_a_failure
     with pytest.raises(RemoteStorageError):
         put_last_alone(store, short)
     assert "data/t/log" not in store.objects
+
+
+def never() -> Iterator[bytes]:
+    raise AssertionError("the bytes went through the process")
+    yield b""
+
+
+def real_file(tmp_path: Path, data: bytes) -> Callable[[], File]:
+    path = tmp_path / "00.log"
+    path.write_bytes(data)
+    return partial(RealFs().open, str(path))
+
+
+def test_the_kernel_copies_a_local_file(store: DirectoryStore, tmp_path: Path) -> None:
+    data = bytes(range(256)) * 5000
+    open_file = real_file(tmp_path, data)
+    store.put_together((NewObject("t/log", never(), len(data), open_file),))
+    assert store.get("t/log") == data
+    open_file().append(b"more")
+    store.put_together((NewObject("t/log", never(), len(data) - 9, open_file),))
+    assert store.get("t/log") == data[:-9], "no more than was announced"
+
+
+def test_a_local_file_that_is_shorter_than_announced_is_not_stored(
+    store: DirectoryStore, tmp_path: Path
+) -> None:
+    with pytest.raises(RemoteStorageError, match="another length"):
+        store.put_together((NewObject("t/log", never(), 9, real_file(tmp_path, b"12345678")),))
+    assert store.list_prefix("t/") == []
+    assert temporaries(store) == []
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL])
+def test_where_the_kernel_does_not_copy_the_chunks_are_written(
+    store: DirectoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refused(*_: object, **__: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("firnline.stores.directory._copy_file_range", refused)
+    new = NewObject("t/log", (b"123", b"45"), 5, real_file(tmp_path, b"12345"))
+    store.put_together((new,))
+    assert store.get("t/log") == b"12345"
+    monkeypatch.setattr("firnline.stores.directory._copy_file_range", None)
+    store.put_together((new._replace(key="t/other"),))
+    assert store.get("t/other") == b"12345"
+
+
+@pytest.mark.parametrize("done", [0, 3])
+def test_a_disk_that_is_full_while_the_kernel_copies_says_so(
+    store: DirectoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int
+) -> None:
+    """Nothing is tried again with the chunks, behind what is written already."""
+    left = [done] if done else []
+
+    def full(*_: object, **__: object) -> int:
+        if left:
+            return left.pop()
+        raise OSError(errno.EINVAL if done else errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("firnline.stores.directory._copy_file_range", full)
+    with pytest.raises(RemoteStorageError, match="No space left on device"):
+        store.put_together((NewObject("t/log", never(), 5, real_file(tmp_path, b"12345")),))
+    assert store.list_prefix("t/") == []
+    assert temporaries(store) == []
+
+
+def test_a_file_without_a_descriptor_goes_in_chunks(store: DirectoryStore, tmp_path: Path) -> None:
+    """One that was cut off: its records may be replaced by others."""
+    open_file = real_file(tmp_path, b"12345")
+
+    def cut() -> File:
+        file = open_file()
+        file.cut_off(2)
+        return file
+
+    store.put_together((NewObject("t/log", (b"abcde",), 5, cut),))
+    assert store.get("t/log") == b"abcde"

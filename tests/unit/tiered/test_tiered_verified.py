@@ -358,6 +358,22 @@ def test_a_file_that_changes_between_the_look_and_the_copy_is_not_stored() -> No
     assert data_keys(node.cluster) == []
 
 
+def test_a_store_may_have_the_kernel_copy_the_file_that_was_verified() -> None:
+    node = three_segments()
+    given: list[Any] = []
+    copy = node.storage.copy_segment
+
+    def seeing(segment: Any, data: Any) -> Any:
+        file = data.log.open_file()
+        given.append((file.read(0, data.log.size_bytes), b"".join(data.log.chunks())))
+        return copy(segment, data)
+
+    node.storage.copy_segment = seeing  # type: ignore[method-assign]
+    node.pass_time(1000)
+    assert len(given) == 3
+    assert all(of_file == of_chunks for of_file, of_chunks in given)
+
+
 def test_every_later_leader_knows_what_was_copied() -> None:
     node = three_segments()
     node.pass_time(1000)

@@ -116,16 +116,18 @@ class ObjectStorage:
             LOG: data.log,
         }
         assert tuple(sources) == SUFFIXES
+        known = decode_fingerprint(data.fingerprint)
+        if known is None:  # then nobody would compare what the kernel copies
+            sources[LOG] = data.log._replace(open_file=None)
         stem, at_once = _stem(segment), self.store.calls_at_once
         # The log is the last: a segment with a log has all objects.
         self.store.put_together(
             [
-                NewObject(stem + suffix, source.chunks(), source.size_bytes)
+                NewObject(stem + suffix, source.chunks(), source.size_bytes, source.open_file)
                 for suffix, source in sources.items()
                 if source is not None
             ]
         )
-        known = decode_fingerprint(data.fingerprint)
         sums = known.sums if known is not None else ()
         run_side_by_side([partial(_check, self.store, stem + each, s) for each, s in sums], at_once)
         return data.fingerprint
