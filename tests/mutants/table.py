@@ -6,6 +6,7 @@ from tests.mutants.patch import Mutant
 from tests.mutants.races import RACES
 from tests.mutants.replicas import REPLICAS
 from tests.mutants.tier import TIER
+from tests.mutants.tier_speed import TIER_SPEED
 
 _ELECTING = "tests/unit/raft/test_elections.py::"
 _SAVING = "tests/unit/raft/test_saving.py::"
@@ -50,6 +51,7 @@ MUTANTS = (
     *COMPACTION,
     *RACES,
     *TIER,
+    *TIER_SPEED,
     # ------------------------------------------------------------------------------ elections
     Mutant(
         "rel-Q1: half of the voters is no majority",

@@ -17,6 +17,7 @@ from firnline.base.ports import Buffer
 from firnline.base.units import MIB
 from firnline.stores.port import (
     PAGE_OBJECTS,
+    NewObject,
     ObjectInfo,
     ObjectMissing,
     ObjectStat,
@@ -24,6 +25,7 @@ from firnline.stores.port import (
     StoreRefused,
     delete_each,
 )
+from firnline.stores.side_by_side import put_last_alone
 from firnline.stores.uploads import Uploads
 
 # Settings of our own, beside those of obstore.
@@ -125,6 +127,10 @@ class CloudStore:
                     chunk_size=self._part_bytes,
                     max_concurrency=_PARTS_AT_ONCE,
                 )
+
+    def put_together(self, objects: Sequence[NewObject]) -> None:
+        """See `ObjectStore`."""
+        put_last_alone(self, objects)
 
     def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
         """See `ObjectStore`."""

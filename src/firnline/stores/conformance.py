@@ -15,6 +15,7 @@ from firnline.base.errors import StorageError
 from firnline.base.units import MIB
 from firnline.stores.port import (
     PAGE_OBJECTS,
+    NewObject,
     ObjectMissing,
     ObjectStore,
     RemoteStorageError,
@@ -58,6 +59,7 @@ class StoreCheck:
         checks: list[tuple[str, Callable[[], str | None]]] = [
             ("a put is visible at once, complete", self._visible),
             ("a put that fails leaves nothing", self._failed_put),
+            ("objects that are put together", self._together),
             ("ranges end where the object ends", self._ranges),
             ("an empty object", self._empty),
             ("a repeated put", self._repeated),
@@ -111,6 +113,25 @@ class StoreCheck:
             raise Broken("a put of 9 MiB that were announced as 10 succeeded")
         self._absent(key)
         return None
+
+    def _together(self) -> str | None:
+        def some(folder: str, size_bytes: int) -> list[NewObject]:
+            sizes = {"a": 1, "b": size_bytes, "last": 4}
+            return [
+                NewObject(self._key(f"{folder}/{name}"), (name.encode(),), size)
+                for name, size in sizes.items()
+            ]
+
+        self._store.put_together(some("together", 1))
+        for name in ("a", "b", "last"):
+            found = self._store.get(self._key(f"together/{name}"))
+            _expect(found, name.encode(), "an object's bytes")
+        try:
+            self._store.put_together(some("apart", 2))
+        except RemoteStorageError:
+            self._absent(self._key("apart/last"))
+            return None
+        raise Broken("one of three objects had another length than announced, and all were stored")
 
     def _ranges(self) -> str | None:
         key = self._put("ranges", b"0123456789")

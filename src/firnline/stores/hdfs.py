@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ports import Buffer
 from firnline.stores.port import (
+    NewObject,
     ObjectInfo,
     ObjectMissing,
     ObjectStat,
@@ -26,6 +27,7 @@ from firnline.stores.port import (
     delete_each,
     in_pages,
 )
+from firnline.stores.side_by_side import put_last_alone
 
 PUTTING = ".firnline-putting"
 # Without these a NameNode that is down is noticed after 178 s, and a DataNode that dies fails every write.
@@ -100,6 +102,10 @@ class HdfsStore:
             raise
         except BaseException:  # noqa: BLE001 - `abort_unfinished` deletes it later
             return
+
+    def put_together(self, objects: Sequence[NewObject]) -> None:
+        """See `ObjectStore`."""
+        put_last_alone(self, objects)
 
     def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
         """See `ObjectStore`."""

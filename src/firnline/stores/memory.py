@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from firnline.base.ports import Buffer
 from firnline.stores.port import (
+    NewObject,
     ObjectInfo,
     ObjectMissing,
     ObjectStat,
@@ -30,6 +31,10 @@ class MemoryStore:
         self.objects[key] = data
         if not self.is_late:
             self.listed[key] = size_bytes
+
+    def put_together(self, objects: Sequence[NewObject]) -> None:
+        for each in objects:
+            self.put(each.key, each.chunks, size_bytes=each.size_bytes)
 
     def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
         data = self.objects.get(key)

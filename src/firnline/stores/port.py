@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from firnline.base.errors import StorageError
-from firnline.base.ports import Buffer
+from firnline.base.ports import Buffer, File
 
 # The object that names the cluster to which the objects of a tier belong (docs/formats/tier.md).
 CLUSTER_KEY = "cluster.json"
@@ -47,6 +47,19 @@ class ObjectInfo(NamedTuple):
     size_bytes: int
 
 
+class NewObject(NamedTuple):
+    """An object to put; see `ObjectStore.put`. `chunks` are read once, or not at all.
+
+    open_file  opens a local file with the same bytes, for a store that lets the kernel copy them. The store
+               does not look at those bytes: the caller has to, afterwards. None: there is no such file
+    """
+
+    key: str
+    chunks: Iterable[Buffer]
+    size_bytes: int
+    open_file: Callable[[], File] | None = None
+
+
 # How many objects a page of a listing has at most, and how many one request deletes: S3's limit for both.
 PAGE_OBJECTS = 1000
 
@@ -69,6 +82,13 @@ class ObjectStore(Protocol):
 
         `size_bytes` is their total size; otherwise RemoteStorageError, and nothing is visible. A repeated put
         of the same bytes with the same key is allowed.
+        """
+        ...
+
+    def put_together(self, objects: Sequence[NewObject]) -> None:
+        """Store objects of one folder, each as `put` does; the last is visible once all others are durable.
+
+        After a failure some of them may be visible, but not the last.
         """
         ...
 

@@ -2,6 +2,9 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+
+from firnline.stores.port import NewObject, ObjectStore
 
 
 def run_side_by_side(calls: Sequence[Callable[[], object]], at_once: int) -> None:
@@ -43,3 +46,12 @@ def run_side_by_side(calls: Sequence[Callable[[], object]], at_once: int) -> Non
         thread.join()
     if failures:
         raise failures[min(failures)]
+
+
+def put_last_alone(store: ObjectStore, objects: Sequence[NewObject]) -> None:
+    """Do `put_together` where each put is visible when it ends: first all but the last, then the last."""
+    *others, last = (
+        partial(store.put, each.key, each.chunks, size_bytes=each.size_bytes) for each in objects
+    )
+    run_side_by_side(others, store.calls_at_once)
+    last()

@@ -63,6 +63,8 @@ class _Tasks:
         self.expiry = Expiry(services, hosted, self.catalog)
         self.copy_failures = 0
         self.expiry_failures = 0
+        # Whether the topic's configuration let this node copy when it was last looked at.
+        self.could_copy = hosted.may_copy
         # (offset that has to be in the tier, deadline, callback)
         self.flushes: list[tuple[int, int, Callable[[FirnlineError | None, int], Effects]]] = []
 
@@ -235,7 +237,7 @@ class RemoteLog:
         if known is not None:
             old = known.hosted
             if (old.is_leader, old.leader_epoch) == (is_leader, leader_epoch) and old.log is log:
-                return []  # tasks read the configuration in each run
+                return self._configured(known, now_ms)
             old.is_over = True
             given_up = known.copier.give_up(now_ms)
         hosted = Hosted(
@@ -250,6 +252,12 @@ class RemoteLog:
         if known is not None:
             tasks.flushes, known.flushes = known.flushes, []
         return given_up + (self._begin(tasks, now_ms) if self._is_started else [])
+
+    def _configured(self, tasks: _Tasks, now_ms: int) -> Effects:
+        """Begin with what has waited until it may be copied. All else tasks read in their next run."""
+        could_copy, tasks.could_copy = tasks.could_copy, tasks.hosted.may_copy
+        begins = tasks.could_copy and not could_copy and self._is_started
+        return [self._timer("copy", tasks, now_ms)] if begins else []
 
     @staticmethod
     def _concerns_us(log: Log) -> bool:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from firnline.base.effects import Effects
 from firnline.base.errors import FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition, Uuid
-from firnline.base.ports import Buffer
+from firnline.base.ports import Buffer, File
 from firnline.formats.leader_epoch_checkpoint import Epochs
 
 
@@ -114,10 +114,16 @@ class IndexKind(IntEnum):
 
 
 class Source(NamedTuple):
-    """Bytes to copy: their number, and an iterator of chunks, which is read once, in a worker thread."""
+    """Bytes to copy: their number, and an iterator of chunks, which is read once, in a worker thread.
+
+    open_file  opens a local file that has these bytes, for a storage that lets the kernel copy them. Only the
+               chunks are checked while they are read: so whoever uses it compares what is stored with the
+               fingerprint. None: there is no such file
+    """
 
     size_bytes: int
     chunks: Callable[[], Iterable[Buffer]]
+    open_file: Callable[[], File] | None = None
 
 
 def bytes_source(data: Buffer) -> Source:

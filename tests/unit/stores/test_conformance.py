@@ -1,6 +1,6 @@
 """The built-in stores that need no server do what a tier needs, and the check finds what does not."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,13 @@ from firnline.cli.tier.check import check
 from firnline.stores.conformance import Outcome, StoreCheck
 from firnline.stores.directory import DirectoryStore
 from firnline.stores.memory import MemoryStore
-from firnline.stores.port import ObjectInfo, ObjectMissing, ObjectStore, RemoteStorageError
+from firnline.stores.port import (
+    NewObject,
+    ObjectInfo,
+    ObjectMissing,
+    ObjectStore,
+    RemoteStorageError,
+)
 
 
 def problems(store: ObjectStore) -> dict[str, str]:
@@ -57,6 +63,13 @@ class Torn(MemoryStore):
         self.listed[key] = size_bytes
 
 
+class Hasty(MemoryStore):
+    """Puts the last of several objects first."""
+
+    def put_together(self, objects: Sequence[NewObject]) -> None:
+        super().put_together(objects[::-1])
+
+
 class Keeps(MemoryStore):
     """Says that it deleted, and did not."""
 
@@ -95,6 +108,7 @@ class Raises(MemoryStore):
         (Past(), "ranges end where the object ends", "416"),
         (Empty(), "an object that does not exist", "it does not exist"),
         (Torn(), "a put that fails leaves nothing", "must not exist"),
+        (Hasty(), "objects that are put together", "must not exist"),
         (Keeps(), "a delete of what does not exist", "must not exist"),
         (Flips(), "an object of 20 MiB", "not those that were put"),
         (Forgets(), "1050 small objects, in pages", "keys of all pages"),

@@ -391,6 +391,31 @@ def test_copy_disable_stops_copies_and_keeps_reads() -> None:
     assert spans(node) == [(0, 0), (1, 1)]
 
 
+def test_what_waits_is_copied_at_once_when_copies_are_enabled() -> None:
+    """Not in the next round, which is half a minute away by default."""
+    cluster = Cluster()
+    node = Node(cluster, task_interval_ms=60_000).start().lead(0)
+    node.log.config = topic_config(remote_log_copy_disable=True, local_retention_bytes=-2)
+    node.role(is_leader=True, epoch=0)
+    node.pass_time(1000)
+    node.produce(0, "a")
+    node.pass_time(1000)
+    assert spans(node) == []
+    node.log.config = topic_config(remote_log_copy_disable=True, retention_ms=10**9)
+    node.role(is_leader=True, epoch=0)
+    node.pass_time(1000)
+    assert spans(node) == []
+    node.log.config = topic_config()
+    node.role(is_leader=True, epoch=0)
+    node.pass_time(1000)
+    assert spans(node) == [(0, 0)]
+    node.produce(0, "b")
+    node.log.config = topic_config(retention_ms=10**9)
+    node.role(is_leader=True, epoch=0)
+    node.pass_time(1000)
+    assert spans(node) == [(0, 0)], "other changes of the configuration begin nothing"
+
+
 def test_the_copy_quota_makes_the_next_copy_wait() -> None:
     cluster = Cluster()
     node = Node(cluster, copy_bytes_per_second=20, copy_quota_windows=2).start().lead(0)

@@ -7,15 +7,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from firnline.base.errors import ConfigError
+from firnline.runtime.disk import RealFs
 from firnline.stores.directory import MARK, PUTTING, DirectoryStore
 from firnline.stores.port import ObjectMissing, RemoteStorageError
 from firnline.stores.registry import open_store, path_of
+from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum, encode_fingerprint
 from firnline.tiered.objects.layout import (
+    LOG,
     HeadName,
     TopicName,
     head_key,
@@ -27,7 +32,13 @@ from firnline.tiered.objects.layout import (
     part_key,
 )
 from firnline.tiered.objects.storage import ObjectStorage
-from firnline.tiered.spi import IndexKind, RemoteSegment, SegmentData, bytes_source
+from firnline.tiered.spi import (
+    DamagedObject,
+    IndexKind,
+    RemoteSegment,
+    SegmentData,
+    bytes_source,
+)
 
 TOPIC = bytes(15) + b"\x07"
 
@@ -486,6 +497,36 @@ def test_the_log_is_put_last_and_a_repeat_overwrites_a_broken_copy(store: Direct
     storage.delete_segment(SEGMENT)
     storage.delete_segment(SEGMENT)
     assert store.list_prefix("data/") == []
+
+
+def on_disk(tmp_path: Path, log: bytes) -> SegmentData:
+    """A segment whose log a store may have the kernel copy, with the fingerprint of b"0123456789"."""
+    path = tmp_path / "40.log"
+    path.write_bytes(log)
+    sums = [(LOG, ObjectSum(10, crc32c(b"0123456789")))]
+    known = Fingerprint(may_have_gaps=False, first_crc=0, heads_crc=0, sums=tuple(sums))
+    given = data()
+    source = given.log._replace(open_file=partial(RealFs().open, str(path)))
+    return given._replace(log=source, fingerprint=encode_fingerprint(known))
+
+
+def test_a_byte_that_flips_while_the_kernel_copies_the_log_is_found(
+    store: DirectoryStore, tmp_path: Path
+) -> None:
+    storage = ObjectStorage(store)
+    storage.copy_segment(SEGMENT, on_disk(tmp_path, b"0123456789"))
+    assert storage.fetch_segment(SEGMENT, 0, 10) == b"0123456789"
+    with pytest.raises(DamagedObject, match="other bytes than those that were put"):
+        storage.copy_segment(SEGMENT, on_disk(tmp_path, b"0123456x89"))
+
+
+def test_a_log_without_a_fingerprint_goes_through_the_chunks_which_are_checked(
+    store: DirectoryStore, tmp_path: Path
+) -> None:
+    storage = ObjectStorage(store)
+    unknown = on_disk(tmp_path, b"0123456x89")._replace(fingerprint=None)
+    storage.copy_segment(SEGMENT, unknown)
+    assert storage.fetch_segment(SEGMENT, 0, 10) == b"0123456789"
 
 
 def test_keys_are_taken_apart_as_they_were_built() -> None:

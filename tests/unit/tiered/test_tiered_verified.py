@@ -1,5 +1,6 @@
 """What is copied was looked at: a damaged segment stays, and what can be made of its batches is made."""
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -11,6 +12,7 @@ from firnline.base.effects import Effects
 from firnline.records.batch import HEADER_BYTES, headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
+from firnline.server.allocator import OWN_PAGES_FROM_BYTES
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import RemoteStorageError
 from firnline.tiered.catalog.format import CatalogSegment
@@ -120,6 +122,11 @@ def test_a_low_limit_of_custom_metadata_does_not_stop_the_tier() -> None:
     node.pass_time(1000)
     assert [s.end_offset for s in node.segments()] == [2, 5, 8]
     assert all(row.fingerprint is not None for row in rows(node.cluster))
+
+
+def test_a_piece_that_is_read_back_fits_into_memory_that_the_process_keeps() -> None:
+    """Each block from OWN_PAGES_FROM_BYTES on is mapped anew, and each of its pages costs a fault."""
+    assert storage.READ_BACK_BYTES + sys.getsizeof(b"") < OWN_PAGES_FROM_BYTES
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 16, 17])
@@ -349,6 +356,22 @@ def test_a_file_that_changes_between_the_look_and_the_copy_is_not_stored() -> No
     assert node.segments() == []
     assert "changed while it was copied" in str(node.tier.status()[0].problem)
     assert data_keys(node.cluster) == []
+
+
+def test_a_store_may_have_the_kernel_copy_the_file_that_was_verified() -> None:
+    node = three_segments()
+    given: list[Any] = []
+    copy = node.storage.copy_segment
+
+    def seeing(segment: Any, data: Any) -> Any:
+        file = data.log.open_file()
+        given.append((file.read(0, data.log.size_bytes), b"".join(data.log.chunks())))
+        return copy(segment, data)
+
+    node.storage.copy_segment = seeing  # type: ignore[method-assign]
+    node.pass_time(1000)
+    assert len(given) == 3
+    assert all(of_file == of_chunks for of_file, of_chunks in given)
 
 
 def test_every_later_leader_knows_what_was_copied() -> None:

@@ -12,7 +12,8 @@ from firnline.base.ports import Buffer
 from firnline.sim.host import Host, ProcessEnded
 from firnline.sim.world import MS, SECOND, World
 from firnline.stores.memory import MemoryStore
-from firnline.stores.port import ObjectInfo, ObjectStat, RemoteStorageError
+from firnline.stores.port import NewObject, ObjectInfo, ObjectStat, RemoteStorageError
+from firnline.stores.side_by_side import put_last_alone
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import IndexKind, RemoteSegment
 
@@ -82,6 +83,9 @@ class BrokerStore:
         if len(data) != size_bytes:
             raise RemoteStorageError("length differs", key=key, expected=size_bytes, got=len(data))
         self._change(partial(self._shared.put, self._host.node_id, key, data))
+
+    def put_together(self, objects: Sequence[NewObject]) -> None:
+        put_last_alone(self, objects)
 
     def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
         data = self._call(partial(self._shared.content.get, key, position, size_bytes))

@@ -290,8 +290,12 @@ def _note(producers: ProducerStates, one: FoundBatch) -> list[AbortedTxn]:
 
 
 def _log_source(fs: Fs, due: ToCopy, crc: int) -> Source:
-    """Return the log's bytes, read again and checked: the verified bytes are those that are copied."""
-    return Source(due.segment.size_bytes, partial(_log_chunks, fs, due, crc))
+    """Return the log's bytes, read again and checked: the verified bytes are those that are copied.
+
+    A store that has the kernel copy the file does not see them; `crc` is in the fingerprint, too.
+    """
+    open_file = partial(fs.open, due.segment.stem_path + layout.LOG)
+    return Source(due.segment.size_bytes, partial(_log_chunks, fs, due, crc), open_file)
 
 
 def _log_chunks(fs: Fs, due: ToCopy, crc: int) -> Iterator[bytes]:
