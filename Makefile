@@ -78,6 +78,7 @@ AGING_MINUTES ?= 10
 soak: $(VENV)/installed
 	@$(PY) -m tests.sim.soak --hours $(SOAK_HOURS) --minutes $(SOAK_MINUTES)
 	@$(PY) -m tests.sim.soak --form cluster --hours $(SOAK_HOURS) --minutes $(SOAK_MINUTES)
+	@$(PY) -m tests.sim.soak --form tiered --hours $(SOAK_HOURS) --minutes $(SOAK_MINUTES)
 	@$(PY) -m tests.chaos.soak --minutes $(SOAK_MINUTES)
 	@$(PY) -m tests.tier_damage_soak --minutes $(SOAK_MINUTES)
 	@$(PY) -m tests.fuzz.soak --minutes $(SOAK_MINUTES)

@@ -7,6 +7,7 @@ from tests.mutants.races import RACES
 from tests.mutants.replicas import REPLICAS
 from tests.mutants.tier import TIER
 from tests.mutants.tier_speed import TIER_SPEED
+from tests.mutants.tiered_clusters import TIERED_CLUSTERS
 
 _ELECTING = "tests/unit/raft/test_elections.py::"
 _SAVING = "tests/unit/raft/test_saving.py::"
@@ -52,6 +53,7 @@ MUTANTS = (
     *RACES,
     *TIER,
     *TIER_SPEED,
+    *TIERED_CLUSTERS,
     # ------------------------------------------------------------------------------ elections
     Mutant(
         "rel-Q1: half of the voters is no majority",

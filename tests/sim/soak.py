@@ -1,6 +1,6 @@
 """Simulated hours that add up: seed after seed, each with one line in ledger/soak.jsonl. WORLD.
 
-    python -m tests.sim.soak [--form cluster] [--hours 100] [--minutes 60] [--first-seed 1] [--jobs 2]
+    python -m tests.sim.soak [--form cluster|tiered] [--hours 100] [--minutes 60] [--first-seed 1] [--jobs 2]
 
 A line holds commit, form, seeds, hours, faults, records, and violations. A run goes on after the last seed
 that the ledger has of this commit and form, so it may be stopped at any time. An hour counts when it had, on
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from firnline.sim import report
 from firnline.sim.run import QUORUM, ClusterKind, run
-from firnline.sim.tier.kinds import CLUSTER
+from firnline.sim.tier.kinds import CLUSTER, TIERED_CLUSTER
 from tests.chaos.soak import LEDGER, append, commit, read_ledger
 
 PIECE = 20  # seeds to a line of the ledger
@@ -44,7 +44,8 @@ class Kind(NamedTuple):
 
 QUORUM_HOURS = Kind("simulate", QUORUM, "committed", 20.0)
 CLUSTER_HOURS = Kind("cluster", CLUSTER, "acked", 100.0)
-KINDS = {kind.form.name: kind for kind in (QUORUM_HOURS, CLUSTER_HOURS)}
+TIERED_HOURS = Kind("tiered", TIERED_CLUSTER, "acked", 100.0)
+KINDS = {kind.form.name: kind for kind in (QUORUM_HOURS, CLUSTER_HOURS, TIERED_HOURS)}
 
 
 def soak(
@@ -92,7 +93,7 @@ def _workers(jobs: int) -> Executor:
 def piece(at: str, seed: int, until_s: float, form: str = QUORUM.name) -> dict[str, Any]:
     """Run some seeds, at least one, and sum them up."""
     kind = KINDS[form]
-    is_cluster = kind is CLUSTER_HOURS
+    is_cluster = kind is not QUORUM_HOURS
     row: dict[str, Any] = {
         "commit": at,
         "form": kind.name,

@@ -15,13 +15,15 @@ import pytest
 from firnline.sim import report
 from firnline.sim.cluster.shape import NEVER
 from firnline.sim.run import BROKEN, BUDGET, QUORUM, ClusterKind, Outcome, run
-from firnline.sim.tier.kinds import CLUSTER, cluster_kind
+from firnline.sim.tier.kinds import CLUSTER, TIERED_CLUSTER, cluster_kind
 
 ROOT = Path(__file__).parents[2]
 # The soak runs both for as long as one likes (`make soak`); these are what each change is asked.
 FRESH_S = 60.0
-CLUSTERS_S = 40.0
+CLUSTERS_S = 25.0
+TIERED_S = 25.0
 CLUSTERS_FROM = 500_000
+_TIERED = "--cluster --profile tiered --seed 3"
 # The first second of a machine that is busy is not held against the seeds.
 SEEDS_MIN = 3
 
@@ -92,7 +94,12 @@ def test_the_first_seeds_of_full_clusters(capsys: pytest.CaptureFixture[str]) ->
     run_for(CLUSTERS_S, CLUSTER, CLUSTERS_FROM, capsys)
 
 
-@pytest.mark.parametrize("what", ["--seed 11", "--cluster --seed 3", "--cluster --seed 7"])
+@pytest.mark.timeout(TIERED_S + 180)
+def test_the_first_seeds_of_clusters_with_a_tier(capsys: pytest.CaptureFixture[str]) -> None:
+    run_for(TIERED_S, TIERED_CLUSTER, CLUSTERS_FROM, capsys)
+
+
+@pytest.mark.parametrize("what", ["--seed 11", "--cluster --seed 3", "--cluster --seed 7", _TIERED])
 def test_the_same_seed_is_the_same_trace_in_processes_with_other_hash_seeds(what: str) -> None:
     """Goal: nothing of the order of sets or hashes leaks into a run. Method: the whole command twice."""
     digests = []
