@@ -78,7 +78,7 @@ def test_a_real_server_does_what_a_tier_needs(server: Server) -> None:
     done = CliRunner().invoke(check, [server.uri, *options_of(server.settings), "--format", "json"])
     assert done.exit_code == 0, done.output
     results = [row["result"] for row in json.loads(done.output)]
-    assert results == ["ok"] * 14
+    assert results == ["ok"] * 15
     assert not any(secret in done.output for secret in SECRETS)
 
 
