@@ -171,20 +171,12 @@ class Copier:
                 continue
             if first is not None and first >= local_start:
                 first = None
-            if first is None and not self._was_copied(local_start - 1):
+            if first is None and not hosted.was_copied(local_start - 1, self._services.metadata):
                 return
             start = local_start if first is None else first
             if start > log.log_start_offset:
                 log.advance_log_start(start)
             return
-
-    def _was_copied(self, offset: int) -> bool:
-        """Whether the metadata shows that the tier has, or has had, the offset."""
-        epoch = self._hosted.log.epochs.epoch_at(offset)
-        if epoch is None:
-            return False
-        highest = self._services.metadata.highest_offset(self._hosted.where, epoch)
-        return isinstance(highest, int) and highest >= offset
 
     # ---------------------------------------------------------------------------- one segment
 
