@@ -69,7 +69,11 @@ def two_sides(base: Path, server: Server, directories: Mapping[int, int] = {}) -
     directories  how many log directories a node has, where it is not one
     """
     members = [COMBINED, BROKER, BROKER]
-    ours = Cluster(base / "ours", [(FIRNLINE, m) for m in members], _settings_of_ours(server))
+    ours = Cluster(
+        base / "ours",
+        [(FIRNLINE, m) for m in members],
+        settings_of_ours(server.uri, server.settings),
+    )
     tier = base / "kafka-tier"
     theirs = Cluster(base / "kafka", [(KAFKA, m) for m in members], _settings_of_kafka(tier))
     for cluster in (ours, theirs):
@@ -77,11 +81,6 @@ def two_sides(base: Path, server: Server, directories: Mapping[int, int] = {}) -
             node = cluster[number]
             others = (node.base / f"data-{each}" for each in range(1, count))
             node.settings["log.dirs"] = ",".join(map(str, (node.data, *others)))
-    store = open_store(server.uri, server.settings)
-
-    def in_store(_: str, topic_id: Uuid, partition: int) -> list[int]:
-        keys = (info.key for info in store.list_prefix(segment_folder(topic_id, partition)))
-        return sorted(_base_offset(key) for key in keys if key.endswith(LOG))
 
     def in_directory(topic: str, _: Uuid, partition: int) -> list[int]:
         found = tier.rglob(f"{topic}-{partition}-*/*.log")
@@ -91,7 +90,18 @@ def two_sides(base: Path, server: Server, directories: Mapping[int, int] = {}) -
         with ThreadPoolExecutor() as pool:
             for each in pool.map(lambda cluster: cluster.__enter__(), (ours, theirs)):
                 stack.callback(each.kill)
-        yield Sides([Side(FIRNLINE, ours, in_store), Side(KAFKA, theirs, in_directory)])
+        yield Sides([Side(FIRNLINE, ours, stored_in(server)), Side(KAFKA, theirs, in_directory)])
+
+
+def stored_in(server: Server) -> Callable[[str, Uuid, int], list[int]]:
+    """Return a function that lists the segments of a partition in the store; see `Side.stored`."""
+    store = open_store(server.uri, server.settings)
+
+    def stored(_: str, topic_id: Uuid, partition: int) -> list[int]:
+        keys = (info.key for info in store.list_prefix(segment_folder(topic_id, partition)))
+        return sorted(_base_offset(key) for key in keys if key.endswith(LOG))
+
+    return stored
 
 
 @contextlib.contextmanager
@@ -117,12 +127,13 @@ def _base_offset(key: str) -> int:
     return int(key.rpartition("/")[2][:20])
 
 
-def _settings_of_ours(server: Server) -> dict[str, object]:
-    store = {f"rsm.config.store.{key}": value for key, value in server.settings.items()}
+def settings_of_ours(uri: str, settings: Mapping[str, str]) -> dict[str, object]:
+    """Return the settings of a cluster of ours with its tier in that store."""
+    store = {f"rsm.config.store.{key}": value for key, value in settings.items()}
     return {
         **_TIERED,
         "remote.log.storage.manager.class.name": "firnline.tiered.objects.storage.ObjectStorage",
-        "rsm.config.uri": server.uri,
+        "rsm.config.uri": uri,
         **store,
     }
 

@@ -40,6 +40,7 @@ class Fault:
     count        how many of them; None: all
     delay_s      the request reaches the store so much later
     hangs        the request never reaches the store, and has no answer until the fault is removed
+    holds        the request reaches the store when the fault is removed
     status       an answer of this status with S3's `code`, and nothing reaches the store
     resets       "before": the connection breaks before the request reaches the store; "after": the store has
                  done it, and its answer is lost
@@ -53,6 +54,7 @@ class Fault:
     count: int | None = None
     delay_s: float = 0.0
     hangs: bool = False
+    holds: bool = False
     status: int = 0
     code: str = ""
     resets: str = ""
@@ -198,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
         fault = proxy.came(self.command, self.path) or Fault()
         try:
             time.sleep(proxy.latency_ms / 1000 + fault.delay_s)
-            if fault.hangs:
+            if fault.hangs or fault.holds:
                 fault.is_over.wait(_GIVE_UP_S)
             if fault.hangs or fault.resets == "before":
                 self._give_up()

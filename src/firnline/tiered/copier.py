@@ -172,22 +172,15 @@ class Copier:
             if first is not None and first >= local_start:
                 first = None
             start = local_start if first is None else first
-            if first is None and not self._was_copied(local_start - 1):
+            metadata = self._services.metadata
+            if first is None and not hosted.was_copied(local_start - 1, metadata):
                 # The file of the leader epochs survived a crash that the log start offset did not.
                 start = hosted.lineage_start
-                if hosted.first_remote_below(start, self._services.metadata) is not None:
+                if hosted.first_remote_below(start, metadata) is not None:
                     return
             if start > log.log_start_offset:
                 log.advance_log_start(start)
             return
-
-    def _was_copied(self, offset: int) -> bool:
-        """Whether the metadata shows that the tier has, or has had, the offset."""
-        epoch = self._hosted.log.epochs.epoch_at(offset)
-        if epoch is None:
-            return False
-        highest = self._services.metadata.highest_offset(self._hosted.where, epoch)
-        return isinstance(highest, int) and highest >= offset
 
     # ---------------------------------------------------------------------------- one segment
 

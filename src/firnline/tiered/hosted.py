@@ -253,6 +253,8 @@ class Hosted:
         self._failing_since_ms = 0
         # Segments in the tier that the metadata does not have; above 0 nothing is copied or deleted.
         self.unexplained_segments = 0
+        # Of a leader: whether the metadata is known to have all segments of the catalog. Its keeper sets it.
+        self.explains_all: Callable[[], bool] = lambda: False
         self.metadata_version = 0  # grows with each applied record about the partition
         self._covered: tuple[tuple[int, int, Epochs, int], int] | None = None
         # The remote segments that serve local offsets without a gap: their end, the epochs, and the ranges.
@@ -423,6 +425,24 @@ class Hosted:
         self._mark, self._served_end, self._served_by = look.mark, at, history
         self._served_start = start
         return at - 1
+
+    def is_gone(self, offset: int, metadata: RemoteLogMetadata) -> bool:
+        """Whether an offset of the log that no finished segment serves is known not to be in the tier.
+
+        Otherwise the metadata may have lost its segment, until the leader has compared it with the catalog. A
+        follower has no catalog, but it knows that the tier has had what is below its local log.
+        """
+        if self.unexplained_segments:
+            return False
+        return self.explains_all() if self.is_leader else self.was_copied(offset, metadata)
+
+    def was_copied(self, offset: int, metadata: RemoteLogMetadata) -> bool:
+        """Whether the metadata shows that the tier has, or has had, the offset."""
+        epoch = self.log.epochs.epoch_at(offset)
+        if epoch is None:
+            return False
+        highest = metadata.highest_offset(self.where, epoch)
+        return isinstance(highest, int) and highest >= offset
 
     def highest_remote(self, metadata: RemoteLogMetadata) -> tuple[int, int]:
         """Return the highest remote offset of this lineage and its epoch; (-1, -1) if none or unknown."""

@@ -59,6 +59,7 @@ class _Tasks:
     def __init__(self, services: Services, hosted: Hosted, unconfirmed: UnconfirmedCopies) -> None:
         self.hosted = hosted
         self.catalog = CatalogKeeper(services, hosted)
+        hosted.explains_all = self.catalog.explains_all
         self.copier = Copier(services, hosted, self.catalog, unconfirmed)
         self.expiry = Expiry(services, hosted, self.catalog)
         self.copy_failures = 0

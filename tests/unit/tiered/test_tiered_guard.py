@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Submit
+from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicIdPartition
 from firnline.records.batch import headers
@@ -23,8 +23,9 @@ from firnline.tiered.metadata.changes import from_record, segment_record
 from firnline.tiered.metadata.records import decode, encode
 from firnline.tiered.objects.catalog_reader import NAMED_MAX, read_catalog, still_there
 from firnline.tiered.objects.layout import LOG, HeadName, head_key, heads_folder, segment_stem
+from firnline.tiered.reads.reader import RemoteOffset
 from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
-from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Node, topic_config
+from tests.worlds.tier import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
 
 RETENTION_MS = 100_000
 DELETE_STARTED, DELETE_FINISHED = SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED
@@ -127,6 +128,89 @@ def test_what_can_be_served_is_served_and_the_rest_is_asked_again() -> None:
     assert missing.code == Code.KAFKA_STORAGE_ERROR, "a consumer that is told 1 skips what is there"
     assert missing.is_retriable
     assert not isinstance(fresh.read(1), KafkaError)
+
+
+def asks_again(node: Node, offset: int) -> bool:
+    """Whether a consumer that asks for a lost offset asks again, as it does not if it is told 1."""
+    found = node.read(offset)
+    return isinstance(found, KafkaError) and found.code == Code.KAFKA_STORAGE_ERROR
+
+
+def test_what_may_be_lost_is_asked_for_again_before_the_metadata_was_compared() -> None:
+    """A leader that has just started, while its store does not answer; it once told consumers to skip."""
+    cluster = Cluster()
+    node = tiered(cluster, "a", "b")
+    before = lose(cluster)
+    complete = cluster.store.get
+
+    def down(*_: Any, **__: Any) -> bytes:
+        raise RemoteStorageError("no answer")
+
+    cluster.store.get = down  # type: ignore[method-assign]
+    fresh = Node(cluster, fs=node.crash(), config=node.config).start().lead(1)
+    assert fresh.tier.status()[0].unexplained_segments == 0, "it is known: nothing is tried"
+    assert asks_again(fresh, 0)
+    cluster.store.get = complete  # type: ignore[method-assign]
+    for partition, batches in before.items():
+        for batch in batches:
+            cluster.append(partition, bytearray(batch))
+    fresh.pass_time(60_000)
+    assert not isinstance(fresh.read(0), KafkaError)
+
+
+def test_what_a_running_leader_loses_is_asked_for_again_from_that_moment() -> None:
+    """Its next comparison may be half a minute away."""
+    node = tiered(Cluster(), "a", "b")
+    forget(node, node.segments()[0])
+    assert node.tier.status()[0].unexplained_segments == 0, "it is known: nothing is tried"
+    assert asks_again(node, 0)
+    assert not isinstance(node.read(1), KafkaError)
+
+
+def test_what_is_lost_is_asked_for_again_of_a_follower_too() -> None:
+    """KIP-392. It compares nothing, and it knows that the tier has had what is not in its files."""
+    cluster = Cluster()
+    node = tiered(cluster, "a", "b")
+    lose(cluster)
+    follower = Node(cluster, fs=node.crash(), config=node.config).start()
+    follower.role(is_leader=False, epoch=1)
+    follower.pass_time(5000)
+    assert asks_again(follower, 0)
+
+
+def at_time(node: Node, timestamp_ms: int) -> object:
+    """The answer to a search by timestamp, at once."""
+    answers: list[object] = []
+
+    def then(found: object, now_ms: int) -> Effects:
+        answers.append(found)
+        return []
+
+    node.run(node.tier.offset_for_timestamp(TP, TOPIC_ID, timestamp_ms, then, node.cluster.now_ms))
+    (answer,) = answers
+    return answer
+
+
+def test_a_time_is_not_searched_past_a_segment_that_may_be_lost() -> None:
+    """A later record is not the first of that time: consumers who seek there would skip the others."""
+    cluster = Cluster()
+    node = Node(cluster, config=topic_config(retention_ms=RETENTION_MS)).start().lead(0)
+    begin_ms = cluster.now_ms
+    for text in "abcd":
+        node.produce(0, text)
+        cluster.now_ms += 10
+    node.pass_time(1000)
+    node.expire_local()
+    second = node.segments()[1]
+    forget(node, second)
+    assert at_time(node, begin_ms) == RemoteOffset(0, begin_ms, 0), "what comes before is found"
+    for after_ms in (10, 20, 40):
+        found = at_time(node, begin_ms + after_ms)
+        assert isinstance(found, KafkaError), f"begin + {after_ms}"
+        assert found.code == Code.KAFKA_STORAGE_ERROR
+    node.log.advance_log_start(2)
+    assert at_time(node, begin_ms + 20) == RemoteOffset(2, begin_ms + 20, 0)
+    assert at_time(node, begin_ms + 40) is None
 
 
 def test_one_lost_segment_among_many_is_noticed() -> None:

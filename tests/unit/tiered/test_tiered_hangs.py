@@ -8,6 +8,7 @@ import pytest
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, KafkaError
 from firnline.records.batch import headers
+from firnline.stores.port import RemoteStorageError
 from firnline.tiered.hosted import Services
 from firnline.tiered.reads import shared_reads
 from firnline.tiered.reads.reader import RemoteLogReadResult
@@ -180,6 +181,26 @@ def test_a_read_that_times_out_is_a_retriable_error_at_once(node: Node) -> None:
     assert isinstance(error, KafkaError)
     assert error.code == Code.KAFKA_STORAGE_ERROR
     assert error.is_retriable
+
+
+def test_an_outage_is_reported_before_the_fetch_stops_waiting() -> None:
+    """Each attempt takes a while. A Fetch that stops waiting has an empty response, and no error."""
+    node = tiered(Cluster(), fetch_max_wait_ms=500)
+    node.read(0)
+    node.storage.fail("fetch", RemoteStorageError("503"), times=100)
+    node.held = is_data
+    fetch, began_ms, attempts = Fetch(node), node.cluster.now_ms, 0
+    while not fetch.answers:
+        if node.on_hold:
+            attempts += 1
+            node.pass_time(110)
+            node.release()
+            node.held = is_data
+        else:
+            node.pass_time(10)
+    assert fetch.answers[0].code == Code.KAFKA_STORAGE_ERROR
+    assert node.cluster.now_ms - began_ms < 500
+    assert attempts == 2, "there is time for another one"
 
 
 def test_a_full_pool_is_a_retriable_error(node: Node) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from firnline.base.errors import Code
 from tests.worlds.tier import WHERE, Cluster, Node
 
 FILE = "/data/t-0/leader-epoch-checkpoint"
@@ -54,6 +55,8 @@ def test_a_lost_file_of_leader_epochs_deletes_nothing_in_the_tier(
         key: data for key, data in before.items() if key.startswith("data/")
     }
     assert again.log.log_start_offset == 0
+    answer = again.read(0)
+    assert answer.code == Code.KAFKA_STORAGE_ERROR, "a consumer must not skip what the tier has"
     (row,) = again.tier.status()
     assert "leader epochs of this replica begin above records that only the tier has" in str(row)
     assert any("leader-epoch-checkpoint" in line for line in again.warnings)

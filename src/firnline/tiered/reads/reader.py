@@ -7,6 +7,7 @@ only decides; workers move all bytes. Errors are values, one code for each cause
 
     metadata not loaded            9 REPLICA_NOT_AVAILABLE
     no segment, or it expired      1 OFFSET_OUT_OF_RANGE
+    metadata may lack segments    56 KAFKA_STORAGE_ERROR
     store fails after retries     56 KAFKA_STORAGE_ERROR
     object missing                -1 UNKNOWN_SERVER_ERROR
     damaged bytes                  2 CORRUPT_MESSAGE
@@ -184,10 +185,16 @@ class _Attempts:
 
     def __init__(self, reader: RemoteReader) -> None:
         self._reader = reader
-        self._began_ms: int | None = None  # of the first failure
+        self._began_ms: int | None = None  # the first attempt, else the first failure
+        self._attempt_ms: int | None = None  # the last attempt
         self._failures = 0
         self._has_refetched = False
         self._has_rebuilt = False
+
+    def begin(self, now_ms: int) -> None:
+        """A Fetch waits for an attempt that begins now."""
+        self._attempt_ms = now_ms
+        self._began_ms = now_ms if self._began_ms is None else self._began_ms
 
     def again(
         self,
@@ -212,8 +219,12 @@ class _Attempts:
         self._failures += 1
         self._began_ms = now_ms if self._began_ms is None else self._began_ms
         services = self._reader.services
-        wait_ms = min(services.backoff_ms(self._failures), services.settings.fetch_max_wait_ms // 4)
-        if now_ms + wait_ms - self._began_ms >= services.settings.fetch_max_wait_ms:
+        limit_ms = services.settings.fetch_max_wait_ms
+        wait_ms = min(services.backoff_ms(self._failures), limit_ms // 4)
+        # Another attempt takes about as long as this one. If the Fetch does not wait for its end, this error
+        # has to be reported now: otherwise the client gets an empty response, and repeats it at once.
+        took_ms = 0 if self._attempt_ms is None else now_ms - self._attempt_ms
+        if now_ms + wait_ms + took_ms - self._began_ms >= limit_ms:
             return None
         key = ("tier", "read", self._reader.serial())
         return [SetTimer(key=key, at_ms=now_ms + wait_ms, then=retry)]
@@ -249,19 +260,21 @@ class _OneRead:
         hosted, log = self._hosted, self._hosted.log
         if self._is_stopped:
             return []
+        self._attempts.begin(now_ms)
         if not log.log_start_offset <= self._offset < log.log_end_offset:
             return self._fail(_OUT_OF_RANGE, now_ms)
         epoch = log.epochs.epoch_at(self._offset)
         if epoch is None:
-            return self._fail(_OUT_OF_RANGE, now_ms)
+            is_lost = hosted.lineage_problem(self._services.metadata) is not None
+            return self._fail(_UNEXPLAINED if is_lost else _OUT_OF_RANGE, now_ms)
         segment = self._services.metadata.lookup(hosted.where, epoch=epoch, offset=self._offset)
         if isinstance(segment, KafkaError):
             return self._fail(segment, now_ms)
         if segment is None:
             if self._offset > self._wanted:
                 return self._answer(b"", self._offset, now_ms)
-            is_lost = hosted.unexplained_segments > 0
-            return self._fail(_UNEXPLAINED if is_lost else _OUT_OF_RANGE, now_ms)
+            is_gone = hosted.is_gone(self._offset, self._services.metadata)
+            return self._fail(_OUT_OF_RANGE if is_gone else _UNEXPLAINED, now_ms)
         self._segment = segment
         self._upto_offset = shared_end(segment, log.epochs.entries(), self._offset)
         if self._upto_offset <= self._offset:
@@ -380,10 +393,28 @@ class _TimeSearch:
             end_offset=log.local_log_start_offset,  # local files have the records from there on (X43)
         ):
             if segment.max_timestamp_ms >= self._timestamp_ms:
+                if self._may_lack_a_segment(finished, start_offset):
+                    return self._then(_UNEXPLAINED, now_ms)
                 self._below, self._upto = start_offset, end_offset
                 then = partial(self._indexed, segment)
                 return self._reader.indexes.load(segment, then, now_ms)
+        if self._may_lack_a_segment(finished, log.local_log_start_offset):
+            return self._then(_UNEXPLAINED, now_ms)
         return self._then(None, now_ms)
+
+    def _may_lack_a_segment(self, finished: Sequence[RemoteSegment], upto_offset: int) -> bool:
+        """Whether the metadata may have lost a segment of the range that has not been searched.
+
+        That segment may have an earlier record of the timestamp. `finished` ascends by end offset.
+        """
+        served_from = upto_offset
+        for segment in reversed(finished):
+            if segment.end_offset + 1 < served_from or served_from <= self._below:
+                break
+            served_from = min(served_from, segment.base_offset)
+        if served_from <= self._below:
+            return False
+        return not self._hosted.is_gone(served_from - 1, self._reader.services.metadata)
 
     def _indexed(
         self, segment: RemoteSegment, result: SegmentIndexes | FirnlineError, now_ms: int
@@ -433,5 +464,5 @@ class _TimeSearch:
         return [*self._reader.warn(segment, error), *self._then(code_of(error), now_ms)]
 
 
-_UNEXPLAINED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the metadata of the tier lost its segment")
+_UNEXPLAINED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the metadata of the tier may lack its segment")
 _OUT_OF_RANGE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "the offset is not in the log")
