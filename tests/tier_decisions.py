@@ -24,12 +24,14 @@ class Listed:
         segments: Sequence[RemoteSegment],
         covered_offset: int = -1,
         *,
+        highest_offset: int | None = None,
         is_copying: Callable[[RemoteSegment], bool] = lambda segment: False,
         is_dangling: Callable[[RemoteSegment], bool] = lambda segment: False,
         now_ms: int = 0,
     ) -> None:
         self.segments = sorted(segments, key=lambda s: (s.base_offset, s.end_offset, s.segment_id))
         self.covered = covered_offset
+        self.highest = covered_offset if highest_offset is None else highest_offset
         self.is_copying = is_copying
         self.is_dangling = is_dangling
         self.now_ms = now_ms
@@ -49,6 +51,9 @@ class Listed:
     def covered_offset(self) -> int:
         return self.covered
 
+    def highest_offset(self) -> int:
+        return self.highest
+
 
 def decided(log: Any, tier: Listed, **options: Any) -> Decision:
     """Return what is decided on these segments, all steps at once."""
@@ -63,6 +68,7 @@ def decide_at_once(
     segments: Sequence[RemoteSegment],
     *,
     covered_offset: int,
+    highest_offset: int,
     now_ms: int,
     is_copying: Callable[[RemoteSegment], bool],
     is_dangling: Callable[[RemoteSegment], bool],
@@ -72,6 +78,7 @@ def decide_at_once(
     """Apply the limits of the whole log to the remote segments of one partition: a look at each of them.
 
     covered_offset  the last local offset that the tier has (`Hosted.covered_offset`)
+    highest_offset  the last offset of the lineage that the tier has
     is_copying      being copied by this node now: nothing from it on is looked at
     is_dangling     a COPY_STARTED that nobody will finish
     late_put_ms     so long after an abandoned copy was deleted it is deleted once more
@@ -88,7 +95,8 @@ def decide_at_once(
             chosen[segment.segment_id] = segment
     if not epochs:  # an epoch cache that knows nothing decides nothing (rel-T14)
         return Decision(tuple(chosen.values()), log.log_start_offset)
-    walk = _Walk(log, segments, covered_offset, now_ms, applies_limits=applies_limits)
+    offsets = (covered_offset, highest_offset)
+    walk = _Walk(log, segments, offsets, now_ms, applies_limits=applies_limits)
     first_epoch = epochs[0][0]
     is_finished = True
     for segment in _by_epoch(segments, [epoch for epoch, _ in epochs]):
@@ -138,14 +146,14 @@ class _Walk:
         self,
         log: Log,
         segments: Sequence[RemoteSegment],
-        covered_offset: int,
+        offsets: tuple[int, int],
         now_ms: int,
         *,
         applies_limits: bool,
     ) -> None:
         self._log = log
         self._now_ms = now_ms
-        self._covered_offset = covered_offset
+        self._covered_offset, self._highest_offset = offsets
         self._history = log.epochs.entries()
         self._retention_ms = log.config.retention_ms if applies_limits else NO_LIMIT
         self.log_start_offset = log.log_start_offset
@@ -166,7 +174,7 @@ class _Walk:
 
     def _local_only_bytes(self) -> int:
         """Bytes of the local log that the tier does not count (rel-T15)."""
-        begin = max(self._covered_offset + 1, self._log.log_start_offset)
+        begin = max(self._highest_offset + 1, self._log.log_start_offset)
         closed = list(self._log.closed_segments())
         active_base = closed[-1].end_offset + 1 if closed else self._log.first_base_offset
         before = sum(s.size_bytes for s in closed if s.base_offset < begin)

@@ -57,7 +57,7 @@ TIERED_CLUSTERS = (
     Mutant(
         "rel-T15, in a cluster: no byte is counted in both tiers",
         "tiered.expiry:_Walk._local_only_bytes",
-        "max(self._covered_offset + 1, self._log.log_start_offset)",
+        "max(self._tier.highest_offset() + 1, self._log.log_start_offset)",
         "self._log.first_base_offset",
         seeds=(3, *SEEDS),
         seconds=60,

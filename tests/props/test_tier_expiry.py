@@ -112,6 +112,10 @@ class World:
     def covered_offset(self) -> int:
         return self.covered
 
+    def highest_offset(self) -> int:
+        """Above what is covered there may be more, after a segment that was deleted."""
+        return max((s.end_offset for s in self.cache.finished()), default=self.covered)
+
     def is_dangling(self, segment: RemoteSegment) -> bool:
         return segment.segment_id in self.dangling and segment.segment_id not in self.copies
 
@@ -204,6 +208,7 @@ class World:
             self.log,  # type: ignore[arg-type]
             self.cache.segments(),
             covered_offset=self.covered,
+            highest_offset=self.highest_offset(),
             now_ms=NOW,
             is_copying=lambda s: s.segment_id in self.copies,
             is_dangling=self.is_dangling,

@@ -11,7 +11,7 @@ from firnline.sim.shrink import shrink
 from firnline.sim.tier.kinds import PROFILES, cluster_kind
 
 _IS_CLUSTER = "Simulate brokers, producers and consumers too, not only the metadata quorum."
-_PROFILE = "Faults that test one rule of replication; with --cluster."
+_PROFILE = "Faults that test one rule of replication, or a tier; with --cluster."
 _MASK = "Only these faults of the seed, as 3,7-9; `none` for none."
 
 

@@ -53,6 +53,7 @@ class Tier(Protocol):
     unfinished      segments that are being copied or deleted
     copying         those that this node is copying: the decision ends before the first of them
     covered_offset  the last local offset that the tier has (`Hosted.covered_offset`)
+    highest_offset  the last offset of the lineage that the tier has, also above one that it lacks; -1: none
     is_dangling     whether a COPY_STARTED will never be finished
     age_ms          how long ago a change of a segment was, by the clock of the broker that made it
     """
@@ -60,6 +61,7 @@ class Tier(Protocol):
     def unfinished(self) -> Segments | KafkaError: ...
     def copying(self) -> Segments: ...
     def covered_offset(self) -> int | KafkaError: ...
+    def highest_offset(self) -> int: ...
     def is_dangling(self, segment: RemoteSegment) -> bool: ...
     def age_ms(self, segment: RemoteSegment) -> int: ...
 
@@ -207,9 +209,10 @@ class _Walk:
 
         Files below the log start are there until the local log deletes them, which may be minutes later. The
         segments of a leader that was a follower begin elsewhere than those in the tier: one that is there in
-        part is not counted, so that what is there is never counted twice (as Kafka).
+        part is not counted, nor one below the highest offset that is there: so that nothing is counted twice
+        (as Kafka).
         """
-        begin = max(self._covered_offset + 1, self._log.log_start_offset)
+        begin = max(self._tier.highest_offset() + 1, self._log.log_start_offset)
         return self._log.bytes_beginning_at(begin)
 
     def _drop(self, size_bytes: int) -> None:
@@ -407,6 +410,9 @@ class _AskedTier:
 
     def covered_offset(self) -> int | KafkaError:
         return self._hosted.covered_offset(self._services.metadata)
+
+    def highest_offset(self) -> int:
+        return self._hosted.highest_remote(self._services.metadata)[0]
 
     def is_dangling(self, segment: RemoteSegment) -> bool:
         """Whether a COPY_STARTED will never be finished.

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
@@ -57,9 +58,12 @@ HAND_OVER_AGAIN_MIN_MS, HAND_OVER_AGAIN_MAX_MS = 10 * MINUTE_MS, 24 * HOUR_MS
 HANDED_OVER_KEPT = 1000
 
 
+# Segments around one offset that may overlap: one for each change of the leader.
+OVERLAPPING_MOST = 100
 _LINEAGE_REMEDY = (
-    "let another replica lead, or bring back leader-epoch-checkpoint of this partition from a backup. Until"
-    " then nothing of the partition is copied or deleted in the tier"
+    "let another replica lead, and fetch this one again (stop the broker, move the directory away, start it);"
+    " or bring leader-epoch-checkpoint back from a backup. Until then nothing of the partition is copied or"
+    " deleted in the tier"
 )
 
 
@@ -257,6 +261,8 @@ class Hosted:
         self.explains_all: Callable[[], bool] = lambda: False
         self.metadata_version = 0  # grows with each applied record about the partition
         self._covered: tuple[tuple[int, int, Epochs, int], int] | None = None
+        # The last answer of `first_remote_below`, and what it was about.
+        self._remote_below: tuple[tuple[int, int, int], int | None] | None = None
         # The remote segments that serve local offsets without a gap: their end, the epochs, and the ranges.
         self._mark: Mark | None = None
         self._served_start = self._served_end = 0
@@ -363,17 +369,24 @@ class Hosted:
 
         One that the known lineage continues does not count: DeleteRecords may move the log start into it.
         """
+        key = (self.metadata_version, self.log.log_start_offset, offset)
+        if self._remote_below is None or self._remote_below[0] != key:
+            self._remote_below = key, self._find_remote_below(offset, metadata)
+        return self._remote_below[1]
+
+    def _find_remote_below(self, offset: int, metadata: RemoteLogMetadata) -> int | None:
         finished = metadata.finished(self.where, self.log.log_start_offset)
         if isinstance(finished, KafkaError):
             return None
         lineage = Lineage(self.log.epochs.entries())
-        starts = (
-            segment.epochs[0][1]
-            for segment in finished
-            if segment.end_offset < offset or lineage.first_shared(segment) is None
-        )
-        first = min(starts, default=offset)
-        return first if first < offset else None
+        # They ascend by end offset, and overlap by a few: those that begin above `offset` are of no interest.
+        for segment in islice(finished, OVERLAPPING_MOST):
+            is_continued = (
+                segment.end_offset >= offset and lineage.first_shared(segment) is not None
+            )
+            if segment.epochs[0][1] < offset and not is_continued:
+                return segment.epochs[0][1]
+        return None
 
     def covered_offset(self, metadata: RemoteLogMetadata) -> int | KafkaError:
         """Return the last offset, inclusive, up to which local segments may be deleted; -1: none.

@@ -31,7 +31,7 @@ def test_a_leader_does_not_answer_for_old_records_that_were_committed_after_its_
     assert [history.end_before_epoch(epoch) for epoch in (1, 2, 3, 4)] == [0, 10, 10, 20]
     history.cut(10)
     assert history.end_before_epoch(4) == 10
-    history.skip(15)
+    history.skip(15, 15)
     assert [history.end_before_epoch(epoch) for epoch in (1, 2)] == [0, 15]
 
 
@@ -47,9 +47,27 @@ def test_a_leader_from_outside_the_isr_has_other_sequences_of_a_producer(
     )
     assert history.extend(first, 2) is None
     if is_another_history:
-        history.skip(7)
+        history.skip(7, 7)
     assert history.extend(again, history.end_offset + 2) is None
     assert (history.problem is None) is is_another_history
+
+
+def test_what_only_the_tier_has_is_not_compared_and_what_lies_around_it_is() -> None:
+    """The log of a leader from outside the ISR begins above all that it shares with the lineage."""
+    history = PartitionHistory()
+    history.is_tiered = True
+    data = b"".join(batch_at(offset, 1, 10) for offset in (0, 10))
+    assert history.extend(data, 20, 1) is None
+    history.lose(10)
+    history.skip(50, 10)
+    assert history.extend(bytes(batch_at(50, 3, 10)), 60, 3) is None
+    assert history.known(0, 60) == [(0, 10), (50, 60)]
+    assert history.known(20, 45) == []
+    assert history.has_skipped(49)
+    assert not history.has_skipped(50)
+    history.lose(50)
+    history.lose(10)
+    assert history.known(0, 60) == [(0, 60)], "the next lineage has records of its own there"
 
 
 def _keyed(key: bytes, value: bytes, base_offset: int) -> bytes:

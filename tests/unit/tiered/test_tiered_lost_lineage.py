@@ -4,10 +4,12 @@ Once the tier has everything, no local batch tells its epochs any more.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from firnline.base.errors import Code
+from firnline.base.ids import TopicIdPartition
 from tests.worlds.tier import WHERE, Cluster, Node
 
 FILE = "/data/t-0/leader-epoch-checkpoint"
@@ -76,3 +78,30 @@ def test_a_log_start_that_a_crash_took_back_is_found_in_the_leader_epochs() -> N
     assert again.log.log_start_offset == 7
     assert [s.base_offset for s in again.segments()] == [6]
     assert again.tier._tasks[WHERE].expiry_failures == 0
+
+
+def test_a_lost_lineage_is_found_by_a_look_at_few_segments_and_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each Fetch of what only the tier has asks for it, on the loop."""
+    cluster = Cluster()
+    node = led_in_four_epochs(cluster)
+    _removed(node)
+    again = restarted(node)
+    again.pass_time(1000)
+    looks: list[int] = []
+    finished = again.tier.services.metadata.finished
+
+    def counted(where: TopicIdPartition, reaching: int = 0) -> Any:
+        looks.append(reaching)
+        return finished(where, reaching)
+
+    monkeypatch.setattr(again.tier.services.metadata, "finished", counted)
+    for _ in range(20):
+        assert again.read(0).code == Code.KAFKA_STORAGE_ERROR
+    assert looks == []
+    hosted = again.tier._tasks[WHERE].hosted
+    hosted._remote_below = None
+    monkeypatch.setattr("firnline.tiered.hosted.OVERLAPPING_MOST", 1)
+    assert again.read(0).code == Code.KAFKA_STORAGE_ERROR, "the first of them is enough"
+    assert looks == [0]

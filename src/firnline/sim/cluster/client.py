@@ -125,7 +125,8 @@ class Client:
                 topic.name, topic.topic_id, row.partition_index, row.leader_id, row.leader_epoch
             )
             for topic in answer.topics
-            if not topic.error_code and (self.knows_internal or topic.name not in SYSTEM_TOPICS)
+            if not topic.error_code
+            and (self.knows_internal or not (topic.is_internal or topic.name in SYSTEM_TOPICS))
             for row in topic.partitions
         ]
         self.places = {place.key: self._newer(place) for place in found}

@@ -38,6 +38,7 @@ class PartitionHistory(CommittedLog):
         self._given_up: list[tuple[int, int]] = []
         self.problem: str | None = None  # rel-R12
         self.is_compacted = False  # replicas may have less
+        self.is_tiered = False  # replicas may begin later
         self.keyed = KeyedHistory(self)
         self.times: list[tuple[int, int]] = []  # (offset, max timestamp) of each batch
         self._sequences: dict[tuple[int, int], int] = {}
@@ -74,6 +75,7 @@ class PartitionHistory(CommittedLog):
         if self.is_compacted:
             self.keyed.lose(offset)
         self.cut(offset)
+        self._skipped = [(at, min(end, offset)) for at, end in self._skipped if at < offset]
         while self.times and self.times[-1][0] >= offset:
             self.times.pop()
         self.acked_end = min(self.acked_end, offset)
@@ -126,11 +128,14 @@ class PartitionHistory(CommittedLog):
         """Whether a leader that has not heard of it acknowledges what the last replica standing lost."""
         return any(leader_epoch < epoch and offset >= at for epoch, at in self._given_up)
 
-    def skip(self, offset: int) -> None:
-        """The leader's log begins there; everything between the lineage and there was deleted."""
+    def skip(self, offset: int, log_start_offset: int) -> None:
+        """The leader's local log begins there; everything between the lineage and there was deleted.
+
+        Only the tier knows which records the leader has between its log start offset and there.
+        """
         if offset <= self.end_offset:
             return
-        self._skipped.append((self.end_offset, offset))
+        self._skipped.append((min(self.end_offset, log_start_offset), offset))
         self._sequences.clear()  # of a history that this leader does not have
         self._ends.append(offset)
         self._positions.append(len(self._data))
@@ -139,8 +144,23 @@ class PartitionHistory(CommittedLog):
         self.end_offset = offset
 
     def is_skipped(self, offset: int) -> bool:
-        """Whether it is below the local log of a leader that went on above it: only the tier has it."""
-        return any(first <= offset < end for first, end in self._skipped)
+        """Whether only the tier knows the record, as `skip` says."""
+        return self.is_tiered and any(first <= offset < end for first, end in self._skipped)
+
+    def has_skipped(self, start_offset: int) -> bool:
+        """Whether only the tier knows some record from there on."""
+        return self.is_tiered and any(end > start_offset for _, end in self._skipped)
+
+    def known(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
+        """The ranges of these offsets without those that only the tier knows."""
+        found, at = [], start_offset
+        for first, end in sorted(self._skipped) if self.is_tiered else ():
+            if at < min(first, end_offset):
+                found.append((at, min(first, end_offset)))
+            at = max(at, end)
+        if at < end_offset:
+            found.append((at, end_offset))
+        return found
 
     def checked_to(self, epoch: int) -> int:
         """The end of the lineage for a log, or a leader, whose newest epoch is this one."""

@@ -417,7 +417,7 @@ class ReplicaChecks:
             return
         border, lost = found
         history.give_up(partition.leader_epoch, border)
-        history.skip(self._begin(partition.log))
+        history.skip(self._begin(partition.log), partition.log.log_start_offset)
         if border < owed or (lost and len(partition.replicas) == 1):
             text = f"{name(key)}: {lost} records that were acknowledged are not on its disk"
             self._complain("rel-P4", text, process.node_id)
@@ -442,7 +442,7 @@ class ReplicaChecks:
         # truncate it.
         history.take_over(partition.leader_epoch, border if begin < border else 0)
         seen.cuts = history.cuts
-        history.skip(begin)
+        history.skip(begin, partition.log.log_start_offset)
         self._dirty.owes_nothing(key)
         # What it knew as committed from others is now committed by its own authority.
         seen.high_watermark = min(seen.high_watermark, border)
@@ -500,6 +500,14 @@ class ReplicaChecks:
         start = max(seen.verified, partition.log.local_log_start_offset)
         if history.is_compacted:
             return self._lacks(partition, history, start, end)
+        problems = (
+            self._differs_in(partition, history, *each) for each in history.known(start, end)
+        )
+        return next((problem for problem in problems if problem is not None), None)
+
+    def _differs_in(
+        self, partition: Partition, history: PartitionHistory, start: int, end: int
+    ) -> str | None:
         if history.position(start) is None:
             # The log start may lie inside a batch.
             start = history.border_before(start)

@@ -34,7 +34,7 @@ from firnline.sim.net import BROKER_PORT, PORT, Call, Network, Watcher
 from firnline.sim.options import Options
 from firnline.sim.quorum_node import DATA
 from firnline.sim.run import Cluster
-from firnline.sim.tier.reader import GoesBack
+from firnline.sim.tier.reader import RestartingConsumer
 from firnline.sim.world import MS, SECOND, World
 from firnline.tiered.spi import RemoteStorage
 
@@ -73,7 +73,7 @@ class Users:
             for number in range(shape.producers)
         ]
         # With a tier, one of them begins anew now and then.
-        kinds = (Consumer, Consumer if shape.tier is None else GoesBack)
+        kinds = (Consumer, Consumer if shape.tier is None else RestartingConsumer)
         self.consumers = [
             kinds[number % 2](
                 options, world.chance("consumer", number), self._reader(number), self._may_go_back
@@ -186,6 +186,7 @@ class FullCluster(Cluster):
     """Brokers, controllers and clients of one run."""
 
     faults: DirectoryFaults
+    faults_kind = DirectoryFaults
     workload: Users
 
     def _make_checks(self) -> None:
@@ -228,7 +229,7 @@ class FullCluster(Cluster):
         return Network(self.world, self.options, self.hosts | self.workload.hosts, watch)
 
     def _make_faults(self, mode: str) -> DirectoryFaults:
-        return DirectoryFaults(
+        return self.faults_kind(
             self.world,
             self.options,
             self.hosts,

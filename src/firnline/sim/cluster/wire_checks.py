@@ -315,19 +315,23 @@ class WireChecks:
         if row.error_code or here is None or here.refusal is not None:
             return
         key, log = (here.topic_id, asked.partition_index), here.log
-        if self._ledger.of(key).checked_to(here.leader_epoch) < log.log_end_offset:
+        history = self._ledger.of(key)
+        if history.checked_to(here.leader_epoch) < log.log_end_offset:
             return  # an unclean election abandoned its lineage, and it does not know yet
-        if asked.timestamp >= 0 and self._ledger.of(key).is_compacted:
+        if asked.timestamp >= 0 and history.is_compacted:
             return  # the first record of that timestamp may be gone
-        expected: tuple[int, ...]
+        if asked.timestamp >= 0 and history.has_skipped(log.log_start_offset):
+            return  # it may be one that only the tier knows
+        expected: tuple[int | None, ...]
         if asked.timestamp < 0:
             expected = (log.log_start_offset,)
         else:
             found = self._first_at(key, asked.timestamp, log.log_start_offset)
             # There is nothing yet beyond what this broker may show.
             expected = (-1,) if found is None or found >= log.high_watermark else (found,)
-        if log.is_tiered and asked.timestamp >= 0 and row.offset < log.log_start_offset:
-            return  # the tier was searched, and the log start was raised meanwhile
+        if log.is_tiered and asked.timestamp >= 0 and 0 <= row.offset < log.log_start_offset:
+            # The tier was searched, and the log start was raised meanwhile.
+            expected = (self._first_at(key, asked.timestamp, row.offset),)
         if row.offset not in expected:
             text = f"{name(key)}: {asked.timestamp} is at {row.offset}, not {expected[0]}"
             self._complain("rel-C9", text, process.node_id)

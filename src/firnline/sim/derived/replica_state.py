@@ -48,9 +48,8 @@ class Seen:
         self.partition_epoch = -1
         self.is_leader = False
         self.proposed: Any = None
-        self.verified = (
-            log.local_log_start_offset
-        )  # below it the log has been compared with the ledger
+        # Below it the log has been compared with the ledger.
+        self.verified = log.local_log_start_offset
         self.last_epoch = log.epochs.latest_epoch if log.log_end_offset else NO_EPOCH
         self.cuts = 0
         self.swaps = log.compaction.swaps

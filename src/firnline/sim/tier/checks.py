@@ -38,8 +38,8 @@ from firnline.tiered.objects.layout import (
     PRODUCER_SNAPSHOT,
     TIME_INDEX,
     TXN_INDEX,
-    segment_stem,
 )
+from firnline.tiered.objects.storage import stem_of
 from firnline.tiered.spi import RemoteSegment, SegmentState
 
 _EACH_HAS = (OFFSET_INDEX, TIME_INDEX, PRODUCER_SNAPSHOT, LEADER_EPOCHS, LOG)
@@ -101,13 +101,13 @@ class TierChecks:
     def _changed(self, key: PartitionKey, known: KnownSegment, before: SegmentState | None) -> None:
         if known.state == FINISHED:
             self._on_finished(key, known)
-        elif before == FINISHED and self.is_ours(key, known):
+        elif before == FINISHED and self.is_current(key, known):
             self._on_given_up(key, known)
 
     def _on_finished(self, key: PartitionKey, known: KnownSegment) -> None:
         """rel-T5: all objects are in the store, and the log is what was committed."""
         segment, history = known.segment, self._ledger.of(key)
-        stem = _stem(segment)
+        stem = stem_of(segment)
         wanted = _EACH_HAS if segment.txn_index_empty else (*_EACH_HAS, TXN_INDEX)
         missing = [suffix for suffix in wanted if stem + suffix not in self._store.objects]
         if missing:
@@ -128,7 +128,7 @@ class TierChecks:
                 self._say("rel-T3", text)
             return
         problem = history.differs(data, segment.base_offset, end)
-        known.is_ours = problem is None
+        known.is_current = problem is None
         if problem is not None and not history.has_past and not history.cuts:
             self._say("rel-T5", f"{name_of(known)} is not what was committed: {problem}")
         self._check_gap(key, known)
@@ -137,7 +137,7 @@ class TierChecks:
         """rel-T11: what is copied begins where the tier ends, or before."""
         start = self.starts.get(key, 0)
         gap = self.first_gap(key, start, known.segment.base_offset)
-        if known.is_ours and gap is not None and not self._ledger.of(key).cuts:
+        if known.is_current and gap is not None and not self._ledger.of(key).cuts:
             self._say("rel-T11", f"{name_of(known)} leaves a gap at {gap}")
 
     def _on_given_up(self, key: PartitionKey, known: KnownSegment) -> None:
@@ -156,7 +156,7 @@ class TierChecks:
             text = f"{name_of(known)} is deleted, and nothing else has {gap}; local is {end}"
             self._say("rel-T1", text, leader.leader_id)
 
-    def is_ours(self, key: PartitionKey, known: KnownSegment) -> bool:
+    def is_current(self, key: PartitionKey, known: KnownSegment) -> bool:
         """Whether a finished segment belongs to the committed lineage now.
 
         After an unclean election that may only show when the new leader has committed something.
@@ -164,20 +164,20 @@ class TierChecks:
         history, end = self._ledger.of(key), known.segment.end_offset + 1
         if history.is_skipped(known.segment.base_offset):
             return True
-        if known.is_ours and all(at >= end for at in history.cut_at[known.cuts :]):
+        if known.is_current and all(at >= end for at in history.cut_at[known.cuts :]):
             return True
-        data = self._store.objects.get(_stem(known.segment) + LOG)
-        known.cuts, known.is_ours = history.cuts, False
+        data = self._store.objects.get(stem_of(known.segment) + LOG)
+        known.cuts, known.is_current = history.cuts, False
         if data is not None and end <= history.end_offset:
-            known.is_ours = history.differs(data, known.segment.base_offset, end) is None
-        return known.is_ours
+            known.is_current = history.differs(data, known.segment.base_offset, end) is None
+        return known.is_current
 
     def first_gap(self, key: PartitionKey, start: int, end: int) -> int | None:
         """The first offset of [start, end) that no finished segment of the lineage has; None for none."""
         rows = sorted(
             (known.segment.base_offset, known.segment.end_offset)
             for known in self.recorded.by_partition.get(key, {}).values()
-            if known.state == FINISHED and self.is_ours(key, known)
+            if known.state == FINISHED and self.is_current(key, known)
         )
         for base_offset, end_offset in rows:
             if start >= end or base_offset > start:
@@ -224,9 +224,12 @@ class TierChecks:
 
     # ------------------------------------------------------------------------- replicas
 
-    def looked(self, process: Process, key: PartitionKey, seen: Seen, partition: Partition) -> None:
+    def on_look(
+        self, process: Process, key: PartitionKey, seen: Seen, partition: Partition
+    ) -> None:
         """A replica has changed; `seen` is what it was."""
         log, history = partition.log, self._ledger.of(key)
+        history.is_tiered |= log.is_tiered
         if not log.is_tiered or history.checked_to(log.epochs.latest_epoch) < log.log_end_offset:
             return
         start, local = log.log_start_offset, log.local_log_start_offset
@@ -269,10 +272,11 @@ class TierChecks:
         local_only = history.bytes_from(begin)
         if history.cuts or local_only is None:
             return
-        process.host.fs.is_examined = True
         rest = max(history.end_offset, log.local_log_start_offset)
         left = sum(segment.size_bytes for segment in kept) + local_only
+        process.host.fs.is_examined = True
         left += len(read(log, rest, log.log_end_offset))
+        process.host.fs.is_examined = False
         least = log.config.retention_bytes
         if least < 0 or left < least:
             text = f"{name(key)}: the log starts at {start}; {left} bytes are left of {least}"
@@ -286,7 +290,9 @@ class TierChecks:
         leader = self._replicas.running(key, before.leader)
         if member is None or leader is None or not leader.is_leader or not leader.log.is_tiered:
             return
-        start = max(leader.log.log_start_offset, member.log.log_start_offset)
+        # After a crash a log start may be an older one for a while.
+        starts = (leader.log.log_start_offset, member.log.log_start_offset)
+        start = max(*starts, self.starts.get(key, 0))
         end = member.log.local_log_start_offset
         ours = _epochs_within(member, start, end)
         theirs = _epochs_within(leader, start, end)
@@ -330,7 +336,7 @@ class TierChecks:
                     return f"{key} is left of a topic that is deleted"
         return None
 
-    def unlike(self) -> str | None:
+    def disagreement(self) -> str | None:
         """Which broker knows something else than the records say (rel-T6)."""
         for key, broker_id, _ in self._replicas_with_tier():
             process = self._hosts[broker_id].process
@@ -407,15 +413,6 @@ def _rows(process: Process, topics: Any) -> Iterator[tuple[PartitionKey, Any]]:
             found = hosted.get((topic.name, row.partition_index))
             if found is not None:
                 yield (found.topic_id, row.partition_index), row
-
-
-def _stem(segment: RemoteSegment) -> str:
-    return segment_stem(
-        segment.topic_id,
-        segment.partition,
-        base_offset=segment.base_offset,
-        segment_id=segment.segment_id,
-    )
 
 
 def _segment_id(key: str) -> bytes | None:

@@ -10,7 +10,7 @@ from firnline.sim.tier.store import BrokerStore, StoreFaults
 from firnline.sim.world import MS, SECOND, Chance
 
 
-class StoreFaultsOfAPlan(DirectoryFaults):
+class TierFaults(DirectoryFaults):
     """`DirectoryFaults`, and a store that fails."""
 
     stores: dict[int, BrokerStore]

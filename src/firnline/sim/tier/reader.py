@@ -11,7 +11,7 @@ from firnline.sim.cluster.ledger import PartitionKey, name
 _BACK_MS = 6_000
 
 
-class GoesBack(Consumer):
+class RestartingConsumer(Consumer):
     """`Consumer`, and every few seconds one partition is read from its start again.
 
     complain  rel-T1: hears of records that are missing between two others

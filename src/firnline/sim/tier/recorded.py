@@ -22,17 +22,17 @@ _NEXT = {STARTED: (FINISHED, DELETING), FINISHED: (DELETING,), DELETING: (DELETE
 class KnownSegment:
     """One remote segment.
 
-    is_ours  once it is finished: whether it has the committed records of its offsets
-    cuts     how often the partition's lineage was truncated when that was found out
+    is_current    once it is finished: whether it has the committed records of its offsets
+    cuts          how often the partition's lineage was truncated when that was found out
     was_finished  it could be served
     """
 
-    __slots__ = ("cuts", "is_ours", "segment", "state", "was_finished")
+    __slots__ = ("cuts", "is_current", "segment", "state", "was_finished")
 
     def __init__(self, segment: RemoteSegment) -> None:
         self.segment = segment
         self.state = STARTED
-        self.is_ours = False
+        self.is_current = False
         self.was_finished = False
         self.cuts = 0
 
@@ -49,7 +49,6 @@ class RecordedTier:
         self.by_partition: dict[PartitionKey, dict[Uuid, KnownSegment]] = {}
         self.by_id: dict[Uuid, KnownSegment] = {}
         self.deletions: dict[PartitionKey, DeleteState] = {}
-        self.refused = 0
         self.on_change: Callable[[PartitionKey, KnownSegment, SegmentState | None], None]
 
     def on_batch(self, batch: bytes, _: BatchHeader) -> None:
@@ -80,7 +79,6 @@ class RecordedTier:
         if known is None or known.state == state:
             return
         if state not in _NEXT[known.state]:
-            self.refused += 1
             return
         before, known.state = known.state, state
         known.was_finished = known.was_finished or state == FINISHED

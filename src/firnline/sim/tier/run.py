@@ -13,8 +13,8 @@ from firnline.sim.cluster.draw import broker_ids
 from firnline.sim.cluster.run import FullCluster, Users
 from firnline.sim.host import Host
 from firnline.sim.tier.checks import TierChecks
-from firnline.sim.tier.faults import StoreFaultsOfAPlan
-from firnline.sim.tier.reader import GoesBack
+from firnline.sim.tier.faults import TierFaults
+from firnline.sim.tier.reader import RestartingConsumer
 from firnline.sim.tier.store import BrokerStore, SharedStore, WatchedStorage
 from firnline.sim.tier.waits import DANGLING_MS, LATE_PUT_MS
 from firnline.sim.world import MS, SECOND
@@ -23,13 +23,14 @@ from firnline.tiered.spi import RemoteStorage
 # Until what was abandoned is found, and deleted for the second time; and two rounds of the tasks.
 _SETTLED_US = (DANGLING_MS + LATE_PUT_MS) * MS + 90 * SECOND
 _READ_US = 60 * SECOND
-_ALIKE_US = 20 * SECOND
+_AGREED_US = 20 * SECOND
 
 
 class TieredCluster(FullCluster):
     """Brokers with a tier."""
 
-    faults: StoreFaultsOfAPlan
+    faults: TierFaults
+    faults_kind = TierFaults
 
     def _make_checks(self) -> None:
         super()._make_checks()
@@ -46,7 +47,7 @@ class TieredCluster(FullCluster):
             self.replicas,
             self.checkers.complain,
         )
-        self.replicas.on_look = self.tier.looked
+        self.replicas.on_look = self.tier.on_look
         self.metadata.on_joined = self.tier.joined
         self.watchers.append(self.tier)
 
@@ -57,20 +58,13 @@ class TieredCluster(FullCluster):
     def _make_workload(self) -> Users:
         users = super()._make_workload()
         for consumer in users.consumers:
-            if isinstance(consumer, GoesBack):
+            if isinstance(consumer, RestartingConsumer):
                 consumer.complain = self.checkers.complain
         return users
 
-    def _make_faults(self, mode: str) -> StoreFaultsOfAPlan:
-        faults = StoreFaultsOfAPlan(
-            self.world,
-            self.options,
-            self.hosts,
-            self.network,
-            self.checkers.history,
-            mode=mode,
-            dirty=self.dirty,
-        )
+    def _make_faults(self, mode: str) -> TierFaults:
+        faults = super()._make_faults(mode)
+        assert isinstance(faults, TierFaults)
         faults.stores = self.stores
         for node_id, store in self.stores.items():
             store.may_end = partial(self.dirty.may_stop, node_id)
@@ -91,11 +85,17 @@ class TieredCluster(FullCluster):
                     "rel-T13", f"{_SETTLED_US // SECOND} s after healing: {text}"
                 )
             return
-        if not self.wait(lambda: self.tier.unlike() is None, _ALIKE_US) and not self.world.stopped:
-            self.checkers.complain("rel-T6", f"{self.tier.unlike()}")
+        if (
+            not self.wait(lambda: self.tier.disagreement() is None, _AGREED_US)
+            and not self.world.stopped
+        ):
+            self.checkers.complain("rel-T6", f"{self.tier.disagreement()}")
+            return
+        if self.tier.is_void:
+            super().check_history()
             return
         self.tier.check_end()
-        readers = [each for each in self.workload.consumers if isinstance(each, GoesBack)]
+        readers = [each for each in self.workload.consumers if isinstance(each, RestartingConsumer)]
         for reader in readers:
             for key in list(reader.positions):
                 reader.read_again(key)

@@ -76,7 +76,7 @@ class BrokerStore:
         self._world, self._host, self._shared = world, host, shared
         self._chance = world.chance("store", host.node_id)
         self.faults = StoreFaults()
-        self.may_end: Callable[[], bool] = bool
+        self.may_end: Callable[[], bool] = lambda: False
 
     def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
         data = b"".join(chunks)

@@ -119,7 +119,7 @@ class ObjectStorage:
         known = decode_fingerprint(data.fingerprint)
         if known is None:  # then nobody would compare what the kernel copies
             sources[LOG] = data.log._replace(open_file=None)
-        stem, at_once = _stem(segment), self.store.calls_at_once
+        stem, at_once = stem_of(segment), self.store.calls_at_once
         # The log is the last: a segment with a log has all objects.
         self.store.put_together(
             [
@@ -137,11 +137,11 @@ class ObjectStorage:
         size_bytes = min(size_bytes, segment.size_bytes - position)
         if size_bytes <= 0:
             return b""
-        return self.store.get(_stem(segment) + LOG, position, size_bytes)
+        return self.store.get(stem_of(segment) + LOG, position, size_bytes)
 
     def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes:
         """See `RemoteStorage`."""
-        return self.store.get(_stem(segment) + _SUFFIX_OF[kind])
+        return self.store.get(stem_of(segment) + _SUFFIX_OF[kind])
 
     def delete_segment(self, segment: RemoteSegment) -> None:
         """See `RemoteStorage`."""
@@ -157,8 +157,8 @@ class ObjectStorage:
                 with suppress(
                     StoreRefused
                 ):  # credentials that may write need not be allowed to list uploads
-                    self.store.abort_unfinished(0, _stem(segment))
-        stems = [_stem(segment) for segment in segments]
+                    self.store.abort_unfinished(0, stem_of(segment))
+        stems = [stem_of(segment) for segment in segments]
         self.store.delete_many([stem + LOG for stem in stems])
         others = [suffix for suffix in SUFFIXES if suffix != LOG]
         self.store.delete_many([stem + suffix for stem in stems for suffix in others])
@@ -201,7 +201,8 @@ def stored_sum(store: ObjectStore, key: str, size_bytes: int) -> ObjectSum:
     return ObjectSum(size, crc)
 
 
-def _stem(segment: RemoteSegment) -> str:
+def stem_of(segment: RemoteSegment) -> str:
+    """Return the key of a segment's objects without their suffix."""
     return segment_stem(
         segment.topic_id,
         segment.partition,

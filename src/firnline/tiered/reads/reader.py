@@ -407,6 +407,9 @@ class _TimeSearch:
 
         That segment may have an earlier record of the timestamp. `finished` ascends by end offset.
         """
+        metadata = self._reader.services.metadata
+        if self._hosted.is_leader and self._hosted.is_gone(self._below, metadata):
+            return False  # of a leader it is known for all offsets at once: there is no need for a walk
         served_from = upto_offset
         for segment in reversed(finished):
             if segment.end_offset + 1 < served_from or served_from <= self._below:
@@ -414,7 +417,7 @@ class _TimeSearch:
             served_from = min(served_from, segment.base_offset)
         if served_from <= self._below:
             return False
-        return not self._hosted.is_gone(served_from - 1, self._reader.services.metadata)
+        return not self._hosted.is_gone(served_from - 1, metadata)
 
     def _indexed(
         self, segment: RemoteSegment, result: SegmentIndexes | FirnlineError, now_ms: int
