@@ -99,6 +99,7 @@ def decide_at_once(
     walk = _Walk(log, segments, offsets, now_ms, applies_limits=applies_limits)
     first_epoch = epochs[0][0]
     is_finished = True
+    last: tuple[int, int] | None = None
     for segment in _by_epoch(segments, [epoch for epoch, _ in epochs]):
         if is_copying(segment):
             is_finished = False
@@ -107,7 +108,10 @@ def decide_at_once(
             continue
         if segment.state == SegmentState.DELETE_STARTED:
             continue
-        if segment.epochs[-1][0] <= first_epoch and segment.end_offset < log.log_start_offset:
+        offsets = segment.base_offset, segment.end_offset
+        if offsets == last and walk.is_in_lineage(segment):
+            chosen[segment.segment_id] = segment  # another leader's copy of the one before
+        elif segment.epochs[-1][0] <= first_epoch and segment.end_offset < log.log_start_offset:
             walk.drop(segment.size_bytes)
             chosen[segment.segment_id] = segment
         elif walk.is_in_lineage(segment):
@@ -117,6 +121,8 @@ def decide_at_once(
                 is_finished = False
                 break
             chosen[segment.segment_id] = segment
+        if walk.is_in_lineage(segment):
+            last = offsets
     if is_finished:
         walk.expire_local()
     # What an unclean election left below every epoch we know (3.7-6).
@@ -162,12 +168,12 @@ class _Walk:
         self._breach_bytes = 0 if limit < 0 else max(self._total_bytes(segments) - limit, 0)
 
     def _total_bytes(self, segments: Sequence[RemoteSegment]) -> int:
-        counted = [
-            s.size_bytes
+        counted = {
+            (s.base_offset, s.end_offset): s.size_bytes
             for s in segments
             if s.state == SegmentState.COPY_FINISHED and self.is_in_lineage(s)
-        ]
-        return sum(counted) + self._local_only_bytes()
+        }
+        return sum(counted.values()) + self._local_only_bytes()
 
     def is_in_lineage(self, segment: RemoteSegment) -> bool:
         return Lineage(self._history).holds(segment, self._log.log_end_offset)

@@ -193,7 +193,14 @@ class World:
                     self.change(segment.segment_id, state)
         elif self.ids:
             segment_id = self.ids[number % len(self.ids)]
-            if what == "dangle":
+            known = self.cache.get(segment_id)
+            if what == "copy again":
+                if known is not None:
+                    length = known.end_offset - known.base_offset
+                    self.copy(
+                        known.base_offset, length, log.history, is_finished=True, age=number % 50
+                    )
+            elif what == "dangle":
                 self.dangling[segment_id] = None
             elif what == "copying":
                 self.copies[segment_id] = None
@@ -224,6 +231,7 @@ KINDS = [
     "copy",
     "copy",
     "overlap",
+    "copy again",
     "lose",
     "start",
     "epoch",

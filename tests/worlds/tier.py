@@ -146,6 +146,9 @@ class Feed:
             out += batch
         return out
 
+    def read_failed(self, partition: int, problem: Any, now_ms: int) -> Effects:
+        raise problem
+
     def given_up(self, partition: int) -> list[tuple[int, int]]:
         return self.cluster.given_up.get(partition, [])
 

@@ -633,7 +633,7 @@ def _tier(
     def given_up() -> tuple[str, ...]:
         return _present(config, quorum.image).firnline_remote_log_metadata_given_up
 
-    feed = MetadataFeed(hosted, quorum, others, given_up)
+    feed = MetadataFeed(hosted, quorum, others, given_up, failures.partition_failed)
     remote = RemoteLog(
         tier_settings(config),
         storage=remote_storage,

@@ -26,7 +26,7 @@ from firnline.tiered.catalog.keeper import CatalogKeeper
 from firnline.tiered.coroutines import Run
 from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
 from firnline.tiered.metadata.log import HistoryUnknown
-from firnline.tiered.retained import Retained, RetainedKey
+from firnline.tiered.retained import Retained, RetainedKey, is_copy
 from firnline.tiered.segment_removal import CHECKED_IN_STEP, SegmentRemoval
 from firnline.tiered.settings import NO_LIMIT
 from firnline.tiered.spi import RemoteSegment, SegmentState
@@ -187,7 +187,7 @@ class _Walk:
         own, stop = self._retained.own, self._stop()
         end = self._count if stop is None else min(bisect_left(own.keys, stop), self._count)
         for segment in own.rows[self.at : min(end, self.at + CHECKED_IN_STEP)]:
-            if not self._goes(segment):
+            if not self._is_copy_of_last() and not self._goes(segment):
                 return True
             self.at += 1
         if self.at < end:
@@ -195,6 +195,11 @@ class _Walk:
         if stop is None and self.at == len(own.rows):
             self._expire_local()
         return True
+
+    def _is_copy_of_last(self) -> bool:
+        """Whether the next segment has the offsets of the last one: it goes too, and its bytes do not count."""
+        keys = self._retained.own.keys
+        return self.at > 0 and is_copy(keys[self.at - 1], keys[self.at])
 
     def _goes(self, segment: RemoteSegment) -> bool:
         first_epoch = self._retained.lineage.epochs[0][0]

@@ -5,6 +5,7 @@ changes. After a change of the log's leader epochs, which may change the segment
 are compared again, in slices. Source: spec 3.5, 3.7.
 """
 
+from bisect import bisect_left
 from collections.abc import Generator, Iterable
 
 from firnline.base.errors import KafkaError
@@ -31,7 +32,7 @@ class Retained:
 
     own        segments of the log's lineage, by leader epoch and offset
     below      segments below all leader epochs of the log, by offset
-    own_bytes  the total size of `own`
+    own_bytes  the total size of `own`, copies of the same offsets by two leaders counted once (rel-T15)
     moves      grows with each change of `own` except at its end
     """
 
@@ -113,9 +114,9 @@ class Retained:
         if key[0] == _BELOW:
             self.below.drop(key)
             return
-        gone = self.own.drop(key)
-        assert gone is not None
-        self.own_bytes -= gone.size_bytes
+        self.own_bytes -= self._bytes_of(key)
+        self.own.drop(key)
+        self.own_bytes += self._bytes_of(key)
         self.moves += 1
 
     def _place(self, segment: RemoteSegment) -> None:
@@ -134,8 +135,20 @@ class Retained:
         if self.own.keys and found < self.own.keys[-1]:
             self.moves += 1
         self._keys[segment.segment_id] = found
+        self.own_bytes -= self._bytes_of(found)
         self.own.put(found, segment)
-        self.own_bytes += segment.size_bytes
+        self.own_bytes += self._bytes_of(found)
+
+    def _bytes_of(self, key: RetainedKey) -> int:
+        """Return what `own_bytes` counts for the segments of these offsets."""
+        keys = self.own.keys
+        at = bisect_left(keys, (*key[:3], b""))
+        return self.own.rows[at].size_bytes if at < len(keys) and is_copy(keys[at], key) else 0
+
+
+def is_copy(one: RetainedKey, another: RetainedKey) -> bool:
+    """Whether both are keys of the same offsets: of copies by two leaders."""
+    return one[:3] == another[:3]
 
 
 def _key(epoch: int, segment: RemoteSegment) -> RetainedKey:

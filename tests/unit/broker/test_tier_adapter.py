@@ -3,14 +3,18 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from firnline.base.effects import Effects, Flush, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
-from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
+from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicIdPartition
 from firnline.broker.tier.adapter import TierAdapter
 from firnline.broker.tier.feed import Fork, MetadataFeed
 from firnline.config.broker import BrokerConfig
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import FsyncRule, Partition
+from firnline.tiered.metadata.log import TopicMetadataLog
+from firnline.tiered.settings import TierSettings
 from tests.worlds.hosting import hosted
 from tests.worlds.list_log import batch, log_of, partition
 
@@ -357,3 +361,40 @@ def test_metadata_that_finds_no_descriptor_to_be_synced_with_is_synced_later() -
     assert notified[-1] == log.recovery_point == log.log_end_offset
     assert not failed
     assert not p.is_offline
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_offline"),
+    [
+        (StorageError("cannot read", error="EIO"), True),
+        (StorageError("cannot open", error="EMFILE"), False),
+        (StorageError("another magic number than was written"), False),
+    ],
+)
+def test_metadata_of_the_tier_that_cannot_be_read_stops_no_node(
+    problem: StorageError, *, is_offline: bool
+) -> None:
+    """rel-P9: the directory of the metadata partition goes offline, and the node goes on with the others."""
+    p = partition(REMOTE_LOG_METADATA_TOPIC)
+    p.append(batch(), acks=-1, now_ms=0)
+    log, failed = log_of(p), []
+    log.recovery_point = 1
+    quorum: Any = None
+
+    def taken_offline(partition: Partition, _now_ms: int) -> Effects:
+        failed.append(partition)
+        return []
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise problem
+
+    found = MetadataFeed(hosted(p), quorum, on_storage_error=taken_offline)
+    found.partition_count = lambda: 1  # type: ignore[method-assign]
+    metadata = TopicMetadataLog(found, TierSettings(metadata_partitions=1))
+    metadata.assign(TopicIdPartition(bytes(16), 0), 0)
+    log.read = broken
+    (ensure,) = metadata.start(0)
+    ensure.then(None, 0)
+    metadata.poll_all(0)
+    assert failed == [p] * is_offline
+    assert p.is_offline is is_offline

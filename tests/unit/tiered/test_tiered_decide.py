@@ -213,3 +213,11 @@ def test_very_many_copies_under_way_are_looked_at_in_steps_of_many() -> None:
     assert sum(looked_at) == len(left)
     assert len(looked_at) == 3
     assert max(looked_at) <= CHECKED_IN_STEP
+
+
+def test_copies_of_the_same_offsets_by_two_leaders_count_once_and_expire_together() -> None:
+    """rel-T15: the second one, counted, had records expire that retention.bytes keeps."""
+    segments = [seg(1, 0, 9), seg(2, 0, 9), seg(3, 10, 19), seg(4, 20, 29)]
+    assert go(LogWith(config=topic_config(retention_bytes=300)), *segments) == ([], 0)
+    assert go(LogWith(config=topic_config(retention_bytes=299)), *segments) == ([], 0)
+    assert go(LogWith(config=topic_config(retention_bytes=200)), *segments) == ([1, 2], 10)

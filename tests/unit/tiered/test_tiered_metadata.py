@@ -139,15 +139,29 @@ def test_a_finish_that_is_said_again_does_not_say_what_was_copied() -> None:
     assert cache.get(segment(1, 0, 9).segment_id) == once
 
 
-def test_a_longer_segment_takes_the_place_of_the_one_it_covers() -> None:
-    """Spec 3.11: 10-90, then 5-100."""
+def test_a_segment_that_a_longer_one_covers_serves_when_that_one_is_deleted() -> None:
+    """Spec 3.11: 10-90, then 5-100. Kafka lets the covered one serve nothing from then on."""
     cache = MetadataCache()
     finished(cache, segment(1, 10, 90), segment(2, 5, 100))
-    found = cache.lookup(0, 95)
-    assert found is not None
-    assert ids([found]) == [2]
-    assert ids([s for s in [cache.lookup(0, 10)] if s]) == [2]
-    assert ids(cache.segments(0)) == [2, 1], "the covered one stays listed, so that it is cleaned"
+    found = [cache.lookup(0, offset) for offset in (5, 10, 95)]
+    assert ids([s for s in found if s]) == [2, 1, 2]
+    assert sorted(ids(cache.segments(0))) == [1, 2]
+    cache.update(change(2, DELETING))
+    found = [cache.lookup(0, offset) for offset in (5, 10, 90, 95)]
+    assert ids([s for s in found if s]) == [1, 1]
+
+
+def test_a_longer_copy_serves_although_an_even_later_offset_was_once_there() -> None:
+    """Otherwise nobody can read 10 to 12, which the tier has, and local files of them are deleted."""
+    cache = MetadataCache()
+    finished(cache, segment(1, 0, 4), segment(2, 5, 9), segment(3, 10, 19))
+    cache.update(change(3, DELETING))
+    finished(cache, segment(4, 5, 12))
+    found = [cache.lookup(0, offset) for offset in (4, 5, 9, 10, 12)]
+    assert ids([s for s in found if s]) == [1, 4, 4, 4, 4]
+    cache.update(change(4, DELETING))
+    found = [cache.lookup(0, offset) for offset in (5, 9)]
+    assert ids([s for s in found if s]) == [2, 2]
 
 
 def test_a_shorter_copy_that_finishes_later_hides_nothing() -> None:
@@ -197,7 +211,7 @@ def test_a_long_segment_that_is_gone_makes_no_offset_be_looked_for_below() -> No
 
 
 def test_whatever_segments_come_and_go_the_nearest_that_holds_an_offset_is_found() -> None:
-    """Method: compare with a look at all that are mapped."""
+    """Method: compare with a look at all that are finished."""
     chance = random.Random(7)
     for _ in range(200):
         cache = MetadataCache()
@@ -216,8 +230,10 @@ def test_whatever_segments_come_and_go_the_nearest_that_holds_an_offset_is_found
             assert view.starts == sorted(m.base_offset for m in mapped)
             for offset in range(0, 95, 3):
                 holding = [m for m in mapped if m.base_offset <= offset <= m.end_offset]
-                nearest = max(holding, key=lambda m: m.base_offset, default=None)
-                assert cache.lookup(0, offset) == nearest
+                assert len(mapped) == len(live)
+                found = cache.lookup(0, offset)
+                best = max(((m.base_offset, m.end_offset) for m in holding), default=None)
+                assert (found and (found.base_offset, found.end_offset)) == best
 
 
 def test_the_highest_offset_of_an_epoch_never_shrinks() -> None:

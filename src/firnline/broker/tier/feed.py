@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from firnline.base.effects import Appended, Effects
-from firnline.base.errors import Code, ConfigError, KafkaError
+from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicPartition, Uuid
 from firnline.broker.list_offsets import EARLIEST, LATEST
 from firnline.config.tiered import parse_given_up
@@ -124,6 +124,7 @@ class MetadataFeed:
 
     topic_client  reads and appends at other brokers, or None
     given_up      the present value of firnline.remote.log.metadata.given.up
+    on_storage_error(partition, now_ms)  called for a partition whose disk has failed
     """
 
     def __init__(
@@ -132,11 +133,13 @@ class MetadataFeed:
         quorum: MetadataQuorum,
         topic_client: TopicClientPort | None = None,
         given_up: Callable[[], Iterable[str]] = tuple,
+        on_storage_error: Callable[[Partition, int], Effects] = lambda *_: [],
     ) -> None:
         self._hosted = hosted
         self._quorum = quorum
         self._topic_client = topic_client
         self._given_up = given_up
+        self._on_storage_error = on_storage_error
         self._mirrors: dict[int, _Mirror] = {}
         self._greatest_ends: dict[int, int] = {}  # of partitions that this node leads
 
@@ -168,7 +171,7 @@ class MetadataFeed:
         return found.log.log_start_offset, end
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
-        """Return complete batches from the one with `offset` on; empty at the end."""
+        """Return complete batches from the one with `offset` on; empty at the end. See the protocol."""
         bounds = self.bounds(partition)
         if bounds is None or offset >= bounds[1]:
             return b""
@@ -176,6 +179,17 @@ class MetadataFeed:
         if found is None:
             return _batches(self._mirrors[partition], offset, max_bytes)
         return found.log.read(offset, max_bytes=max_bytes, upto_offset=bounds[1]).read()
+
+    def read_failed(self, partition: int, problem: StorageError, now_ms: int) -> Effects:
+        """Take the directory offline after an error of the disk: then another replica leads.
+
+        Bytes that are not as they were written are no error of the disk.
+        """
+        found = self._led(partition)
+        if found is None or "error" not in problem.facts:
+            return []
+        found.go_offline(problem)
+        return self._on_storage_error(found, now_ms)
 
     def given_up(self, partition: int) -> list[tuple[int, int]]:
         """The unreadable offsets that the operator has given up."""

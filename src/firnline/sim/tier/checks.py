@@ -134,7 +134,12 @@ class TierChecks:
         self._check_gap(key, known)
 
     def _check_gap(self, key: PartitionKey, known: KnownSegment) -> None:
-        """rel-T11: what is copied begins where the tier ends, or before."""
+        """rel-T11: what is copied begins where the tier ends, or before.
+
+        A leader that does not know yet that the topic is deleted may still copy.
+        """
+        if self._dirty.partition(key) is None:
+            return
         start = self.starts.get(key, 0)
         gap = self.first_gap(key, start, known.segment.base_offset)
         if known.is_current and gap is not None and not self._ledger.of(key).cuts:
@@ -230,6 +235,8 @@ class TierChecks:
         """A replica has changed; `seen` is what it was."""
         log, history = partition.log, self._ledger.of(key)
         history.is_tiered |= log.is_tiered
+        if self._dirty.partition(key) is None:
+            return  # the topic is deleted, and this broker does not know it yet
         if not log.is_tiered or history.checked_to(log.epochs.latest_epoch) < log.log_end_offset:
             return
         start, local = log.log_start_offset, log.local_log_start_offset

@@ -30,36 +30,32 @@ CHANGES_KEPT = 4096
 class _EpochView:
     """One leader epoch: finished segments by their first offset in it, the others by id.
 
-    Segments usually do not overlap; then a change of `_tops` ends with the next segment.
+    Every finished segment serves, whatever others cover: these may be deleted before it. Segments usually do
+    not overlap; then a change of `_tops` ends with the next segment.
     """
 
     __slots__ = ("_ends", "_tops", "highest_offset", "ids", "starts", "unreferenced")
 
     def __init__(self) -> None:
-        self.starts: list[int] = []  # ascending; ids[i] starts at starts[i], and ends at _ends[i]
+        # ids[i] serves starts[i] to _ends[i]. Ascending by start, then by end, then by when it was finished.
+        self.starts: list[int] = []
         self.ids: list[Uuid] = []
         self._ends: list[int] = []
         self._tops: list[int] = []  # the highest of _ends[: i + 1]
         self.unreferenced: dict[Uuid, None] = {}
-        self.highest_offset = NO_OFFSET
+        self.highest_offset = NO_OFFSET  # of all that have ever been finished
 
     def map_segment(self, segment_id: Uuid, start_offset: int, end_offset: int) -> None:
-        """Serve [start, end] of the epoch from this segment, which served nothing so far.
-
-        Segments that it covers completely do not serve any more.
-        """
-        while self.starts and self.starts[-1] >= start_offset and self.highest_offset <= end_offset:
-            del self.starts[-1], self._ends[-1], self._tops[-1]
-            self.unreferenced[self.ids.pop()] = None
+        """Serve [start, end] of the epoch from this segment, which served nothing so far."""
         at = bisect_right(self.starts, start_offset)
-        # A mapped segment with the same start ends above this one: replacing it would open a hole.
-        if not at or self.starts[at - 1] != start_offset:
-            self.starts.insert(at, start_offset)
-            self.ids.insert(at, segment_id)
-            self._ends.insert(at, end_offset)
-            self._tops.insert(at, NO_OFFSET)
-            self._find_tops(at)
-            self.unreferenced.pop(segment_id, None)
+        while at and self.starts[at - 1] == start_offset and self._ends[at - 1] > end_offset:
+            at -= 1
+        self.starts.insert(at, start_offset)
+        self.ids.insert(at, segment_id)
+        self._ends.insert(at, end_offset)
+        self._tops.insert(at, NO_OFFSET)
+        self._find_tops(at)
+        self.unreferenced.pop(segment_id, None)
         self.highest_offset = max(self.highest_offset, end_offset)
 
     def unmap(self, segment_id: Uuid, start_offset: int) -> None:
@@ -72,10 +68,13 @@ class _EpochView:
         self.unreferenced.pop(segment_id, None)
 
     def _take_out(self, segment_id: Uuid, start_offset: int) -> None:
-        at = bisect_left(self.starts, start_offset)  # no two start at the same offset
-        if at < len(self.ids) and self.ids[at] == segment_id:
-            del self.ids[at], self.starts[at], self._ends[at], self._tops[at]
-            self._find_tops(at)
+        at = bisect_left(self.starts, start_offset)
+        while at < len(self.ids) and self.starts[at] == start_offset:
+            if self.ids[at] == segment_id:
+                del self.ids[at], self.starts[at], self._ends[at], self._tops[at]
+                self._find_tops(at)
+                return
+            at += 1
 
     def _find_tops(self, at: int) -> None:
         """Compute `_tops` again from one index on, until they do not change."""
@@ -87,7 +86,7 @@ class _EpochView:
             self._tops[place] = top
 
     def holder(self, offset: int) -> Uuid | None:
-        """Return the mapped segment with `offset`; of several, the one with the nearest start."""
+        """Return the segment with `offset`; of several, the one with the nearest start, or that ends last."""
         at = bisect_right(self.starts, offset) - 1
         while at >= 0 and self._tops[at] >= offset:  # otherwise it is in a hole
             if self._ends[at] >= offset:

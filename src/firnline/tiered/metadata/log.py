@@ -263,7 +263,10 @@ class TopicMetadataLog:
         data = b""
         effects: Effects = []
         if consumed.next_offset < high_watermark:
-            data = self._feed.read(partition, consumed.next_offset, STEP_BYTES)
+            try:
+                data = self._feed.read(partition, consumed.next_offset, STEP_BYTES)
+            except StorageError as problem:
+                return self._read_failed(partition, consumed, problem, now_ms), 0
             was_known = self._unknown(partition, consumed) is None
             effects = self._apply(partition, consumed, data, touched)
             if was_known and self._unknown(partition, consumed) is not None:
@@ -284,6 +287,15 @@ class TopicMetadataLog:
             else:
                 effects += self._ask([partition], now_ms)
         return effects, len(data)
+
+    def _read_failed(
+        self, partition: int, consumed: _Consumed, problem: StorageError, now_ms: int
+    ) -> Effects:
+        """The next poll tries again; by then another broker may lead the partition."""
+        if problem.is_passing or problem.has_lost_nothing:
+            return []
+        effects = self._damaged(partition, consumed, str(problem))
+        return effects + self._feed.read_failed(partition, problem, now_ms)
 
     def _start_over(self, partition: int, consumed: _Consumed, fork: int, now_ms: int) -> Effects:
         """The applied records are not the leader's history: read everything again, from the leader's log.

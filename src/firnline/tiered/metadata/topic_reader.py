@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from firnline.base.effects import Effects
+from firnline.base.errors import StorageError
 from firnline.records.unreadable import Span
 
 
@@ -19,7 +20,14 @@ class MetadataTopicReader(Protocol):
         ...
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
-        """Return committed complete batches from the one with `offset` on; b"" at the high watermark."""
+        """Return committed complete batches from the one with `offset` on; b"" at the high watermark.
+
+        StorageError: the files of the partition cannot be read; call `read_failed`.
+        """
+        ...
+
+    def read_failed(self, partition: int, problem: StorageError, now_ms: int) -> Effects:
+        """Take the log directory of the partition offline, if its disk has failed (rel-P9)."""
         ...
 
     def leads(self, partition: int) -> bool:
