@@ -197,7 +197,7 @@ class _Walk:
         return True
 
     def _is_copy_of_last(self) -> bool:
-        """Whether the next segment has the offsets of the last one: it goes too, and its bytes do not count."""
+        """Whether the next segment has the offsets of the last: then it goes too, and its bytes do not count."""
         keys = self._retained.own.keys
         return self.at > 0 and is_copy(keys[self.at - 1], keys[self.at])
 

@@ -393,7 +393,7 @@ def test_metadata_of_the_tier_that_cannot_be_read_stops_no_node(
     metadata = TopicMetadataLog(found, TierSettings(metadata_partitions=1))
     metadata.assign(TopicIdPartition(bytes(16), 0), 0)
     log.read = broken
-    (ensure,) = metadata.start(0)
+    ensure: Any = metadata.start(0)[0]
     ensure.then(None, 0)
     metadata.poll_all(0)
     assert failed == [p] * is_offline
