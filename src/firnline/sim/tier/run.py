@@ -85,25 +85,29 @@ class TieredCluster(FullCluster):
                     "rel-T13", f"{_SETTLED_US // SECOND} s after healing: {text}"
                 )
             return
+        if self.tier.is_void:
+            super().check_history()
+            return
         if (
             not self.wait(lambda: self.tier.disagreement() is None, _AGREED_US)
             and not self.world.stopped
         ):
             self.checkers.complain("rel-T6", f"{self.tier.disagreement()}")
             return
-        if self.tier.is_void:
-            super().check_history()
-            return
         self.tier.check_end()
         readers = [each for each in self.workload.consumers if isinstance(each, RestartingConsumer)]
         for reader in readers:
             for key in list(reader.positions):
                 reader.read_again(key)
-        if not self.wait(lambda: self._unread() is None, _READ_US) and not self.world.stopped:
-            text = f"{_READ_US // SECOND} s after a consumer began anew: {self._unread()}"
-            self.checkers.complain("rel-T1", text)
-            return
+        while (unread := self._unread()) is not None:
+            if not self.wait(partial(self._reads_on, unread), _READ_US):
+                if not self.world.stopped:
+                    self.checkers.complain("rel-T1", f"for {_READ_US // SECOND} s {unread}")
+                return
         super().check_history()
+
+    def _reads_on(self, before: str) -> bool:
+        return self._unread() != before
 
     def _unread(self) -> str | None:
         """A partition that a consumer has not read to its end."""
