@@ -197,7 +197,7 @@ class _Walk:
         return True
 
     def _is_copy_of_last(self) -> bool:
-        """Whether the next segment has the offsets of the last: then it goes too, and its bytes do not count."""
+        """Whether the next segment has the offsets of the last: it goes too, and its bytes do not count."""
         keys = self._retained.own.keys
         return self.at > 0 and is_copy(keys[self.at - 1], keys[self.at])
 
@@ -367,7 +367,6 @@ class Expiry:
             decision.segments,
             may_go_on=lambda: hosted.leads and self._services.withheld(hosted.where) is None,
             between=self._catalog.request,
-            is_final=False,
         )
         error: FirnlineError | None = yield from run.call(removal.begin)
         return error

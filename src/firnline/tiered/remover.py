@@ -7,7 +7,7 @@ objects if that crashes (T27). Source: KIP-405 'Topic deletion lifecycle'; T26, 
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from firnline.base.effects import Effects, Note, SetTimer, Warn
@@ -22,7 +22,7 @@ from firnline.tiered.objects.names import mark_deleted, sweep_partition
 from firnline.tiered.objects.probe import Operation
 from firnline.tiered.segment_removal import SegmentRemoval
 from firnline.tiered.settings import store_timeout_ms
-from firnline.tiered.spi import DeleteState, PartitionDelete, as_error
+from firnline.tiered.spi import DeleteState, PartitionDelete, RemoteSegment, as_error
 
 _TIMER = ("tier", "remover")
 # Consecutive scans in which a topic must be unknown before its remote segments are deleted.
@@ -63,6 +63,9 @@ class Remover:
         self._queue: OrderedDict[TopicIdPartition, PartitionDelete] = OrderedDict()
         # Partitions with work that has timed out and has not ended: nothing else is done about them before.
         self._hanging: dict[TopicIdPartition, None] = {}
+        # Partitions of which only unfinished copies are left, and when their objects are deleted once more: a
+        # put of a broker that was killed may still be on its way to the store.
+        self._waiting: dict[TopicIdPartition, int] = {}
         # Partitions that were removed since the log had a line about that, and the kinds of errors in it.
         self._removed = 0
         self._logged: dict[type[FirnlineError], None] = {}
@@ -181,6 +184,8 @@ class Remover:
                 self._failures += 1
                 break
             where, delete = self._queue.popitem(last=False)
+            if now_ms < self._waiting.get(where, 0):
+                continue
             if where in self._hanging or self._is_copying(where):
                 self._failures = max(self._failures, 1)
                 continue
@@ -200,7 +205,7 @@ class Remover:
         del self._removing[where]
         logged: Effects = []
         if error is None:
-            self._removed += 1
+            self._removed += where not in self._waiting
         else:
             self.problem = str(error)
             self._failures += 1
@@ -227,19 +232,24 @@ class Remover:
         return [Note(line=line)]
 
     def _pass_ended(self, now_ms: int) -> Effects:
-        self._left = len(self._services.metadata.deletions())
+        deletions = self._services.metadata.deletions()
+        self._left = len(deletions)
+        left = [TopicIdPartition(each.topic_id, each.partition) for each in deletions]
+        self._waiting = {each: self._waiting[each] for each in left if each in self._waiting}
         logged = self._log_end()
-        if self._left:
+        if len(self._waiting) < len(left):
             return logged + self._retry_later(now_ms)
         self._failures = 0
         self.problem = None
         self._logged.clear()
-        return logged
+        return logged + [self._pump_at(at_ms) for at_ms in sorted(self._waiting.values())[:1]]
 
     def _retry_later(self, now_ms: int) -> Effects:
         self._failures = max(self._failures, 1)
-        wait_ms = self._services.backoff_ms(self._failures)
-        return [SetTimer(key=(*_TIMER, "retry"), at_ms=now_ms + wait_ms, then=self.pump)]
+        return [self._pump_at(now_ms + self._services.backoff_ms(self._failures))]
+
+    def _pump_at(self, at_ms: int) -> SetTimer:
+        return SetTimer(key=(*_TIMER, "retry"), at_ms=at_ms, then=self.pump)
 
     # -------------------------------------------------------------------------- one partition
 
@@ -266,23 +276,45 @@ class Remover:
         segments = metadata.segments_to_remove(where)
         if isinstance(segments, KafkaError):
             return segments
+        is_last = self._is_last(where, segments, run.now_ms)
         removal = SegmentRemoval(
             self._services,
-            segments,
+            [each for each in segments if is_last or not each.is_abandoned],
             may_go_on=lambda: metadata.removes(where),
             between=_at_once,
         )
         error = yield from run.call(removal.begin)
         left = metadata.segments_to_remove(where)
-        if error is not None or isinstance(left, KafkaError) or left:
+        if error is not None or isinstance(left, KafkaError):
             return error or StorageError("segments are left")
+        if not all(each.is_abandoned for each in left):
+            return StorageError("segments are left")
         if store is not None:
             name = f"remove the catalog of {delete.topic}-{delete.partition}"
             sweep = partial(sweep_partition, store, delete)
             error = yield from self._do(run, delete, "delete", name, sweep)
-        if error is None and delete.state != DeleteState.FINISHED:
+        if left and error is None:
+            self._waiting.setdefault(where, run.now_ms + self._services.settings.late_put_ms)
+        elif error is None and delete.state != DeleteState.FINISHED:
             error = yield from self._put_state(run, delete, DeleteState.FINISHED)
         return error
+
+    def _is_last(
+        self, where: TopicIdPartition, segments: Sequence[RemoteSegment], now_ms: int
+    ) -> bool:
+        """Whether no put of the unfinished copies whose objects were deleted can be on its way any more.
+
+        The clock of the broker that deleted them may be ahead.
+        """
+        begun_ms = [each.event_timestamp_ms for each in segments if each.is_abandoned]
+        if not begun_ms:
+            return True
+        late_put_ms = self._services.settings.late_put_ms
+        until_ms = self._waiting.setdefault(where, min(now_ms, max(begun_ms)) + late_put_ms)
+        if now_ms < until_ms:
+            return False
+        del self._waiting[where]
+        return True
 
     def _put_state(self, run: Run, delete: PartitionDelete, state: DeleteState) -> Outcome:
         where = TopicIdPartition(delete.topic_id, delete.partition)

@@ -39,8 +39,8 @@ class SegmentRemoval:
     """One removal: DELETE_STARTED for all, `between`, then the objects and DELETE_FINISHED of each.
 
     A segment that cannot be deleted stays DELETE_STARTED, and does not block the others (F21); the first
-    error is reported. `may_go_on` is checked before each step. `is_final` False: unfinished copies of other
-    brokers stay DELETE_STARTED, too, because a late put may create their objects again.
+    error is reported. `may_go_on` is checked before each step. Unfinished copies stay DELETE_STARTED, too,
+    because a late put may create their objects again: the caller deletes them once more.
     """
 
     def __init__(
@@ -50,7 +50,6 @@ class SegmentRemoval:
         *,
         may_go_on: Callable[[], bool],
         between: Callable[[TaskCallback, int], Effects],
-        is_final: bool = True,
     ) -> None:
         self._services = services
         # Segments that have not been checked yet. Nothing is deleted before it is empty: readers and the
@@ -60,7 +59,6 @@ class SegmentRemoval:
         self._to_delete: deque[RemoteSegment] = deque()
         self._may_go_on = may_go_on
         self._between = between
-        self._is_final = is_final
         storage = services.storage
         self._bulk = storage if isinstance(storage, DeletesSegments) else None
         self._most = DELETED_TOGETHER if self._bulk is not None else CALLS_AT_ONCE
@@ -150,7 +148,7 @@ class SegmentRemoval:
             if isinstance(result, Exception):
                 self._failed(call, result)
             else:
-                deleted += filter(self._may_finish, call)
+                deleted += [each for each in call if each.state != SegmentState.COPY_STARTED]
         is_failed = any(isinstance(result, Exception) for result in results)
         self._count = 1 if is_failed else min(2 * self._count, self._most)
         if deleted:
@@ -184,6 +182,3 @@ class SegmentRemoval:
             self._to_delete.extendleft(reversed(segments))  # to be deleted one at a time
         else:
             self._error = self._error or as_error(problem)
-
-    def _may_finish(self, segment: RemoteSegment) -> bool:
-        return self._is_final or segment.state != SegmentState.COPY_STARTED

@@ -3,6 +3,8 @@
 import pytest
 
 from firnline.tiered.objects.layout import segment_stem
+from firnline.tiered.objects.storage import stem_of
+from firnline.tiered.spi import DeleteState
 from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Node
 
 
@@ -55,3 +57,30 @@ def test_a_dangling_copy_of_a_dead_broker_is_deleted_after_its_time_by_whatever_
     other.pass_time(50_000)
     assert [s.state.name for s in other.segments()] == ["COPY_FINISHED"]
     assert other.tier._tasks[WHERE].expiry._first_seen_ms == {}, "what is over is forgotten"
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_put_that_a_store_completes_after_the_topic_was_deleted_leaves_no_object(
+    *, is_restarted: bool
+) -> None:
+    """rel-T13: the broker was killed during the put, and nobody looks at a deleted topic again."""
+    cluster = Cluster()
+    node = with_a_copy_under_way(cluster)
+    (late,) = node.segments()
+    cluster.topics.clear()
+    other = Node(cluster, 2).start()
+    metadata = other.tier.services.metadata
+    while metadata.delete_state(WHERE) != DeleteState.STARTED:
+        other.pass_time(1_000)
+    other.pass_time(1_000)
+    assert (other.tier.remover.pending, other.tier.problem) == (1, None), "it only waits"
+    if is_restarted:
+        other = Node(cluster, 2).start()
+        other.pass_time(2_000)
+        metadata = other.tier.services.metadata
+        assert metadata.delete_state(WHERE) == DeleteState.STARTED
+    cluster.store.put(stem_of(late) + ".index", [b"late"], size_bytes=4)
+    other.pass_time(60_000)
+    assert cluster.store.objects == {}
+    assert metadata.delete_state(WHERE) == DeleteState.FINISHED
+    assert (other.tier.remover.pending, other.tier.remover._waiting) == (0, {})

@@ -7,7 +7,6 @@ import pytest
 
 from firnline.base.effects import Appended
 from firnline.base.errors import KafkaError, StorageError
-from firnline.base.ids import TopicIdPartition
 from firnline.records.build import NewRecord, build_batch
 from firnline.tiered import expiry, retained, segment_removal
 from firnline.tiered.copier import task_key
@@ -574,9 +573,11 @@ def test_a_segment_that_a_zombie_adds_after_the_end_is_removed_as_well() -> None
     node.pass_time(1000)
     late = old._replace(segment_id=bytes(15) + b"\x99", state=SegmentState.COPY_STARTED)
     node.run(node.tier.services.metadata.add(late, lambda error, now: [], cluster.now_ms))
-    node.pass_time(10_000)
-    left = node.tier.services.metadata.segments_to_remove(TopicIdPartition(TOPIC_ID, 0))
-    assert left == []
+    node.pass_time(5_000)
+    metadata = node.tier.services.metadata
+    assert [s.state.name for s in metadata.segments_to_remove(WHERE)] == ["DELETE_STARTED"]
+    node.pass_time(20_000)
+    assert metadata.segments_to_remove(WHERE) == []
 
 
 def test_a_replica_that_moves_away_deletes_nothing() -> None:
