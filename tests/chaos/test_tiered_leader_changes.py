@@ -79,7 +79,9 @@ class Scene:
     def __init__(self, stage: Stage, topic: str) -> None:
         self.stage, self.topic = stage, topic
         self.cluster, self.proxies, self.admin = stage.cluster, stage.proxies, stage.admin
-        new = NewTopic(topic, PARTITIONS, REPLICAS, config=TIERED)
+        # The old leader leads from the beginning: one that is replaced may leave a copy too many.
+        order = [[OLD, OTHER, THIRD]] * PARTITIONS
+        new = NewTopic(topic, PARTITIONS, replica_assignment=order, config=TIERED)
         stage.admin.create_topics([new])[topic].result(PATIENCE_S)
         await_all_in_sync(stage.admin, topic)
         self.play = Play(stage.side, topic)
@@ -170,7 +172,6 @@ def test_both_copies_of_an_old_and_a_new_leader_end_and_one_segment_is_too_many_
 ) -> None:
     """The store gets the objects of the old leader when the new one has copied the same segment."""
     play, old = scene.play, scene.cluster[OLD]
-    play.lead(OLD)
     scene.fill()
     folder = segment_folder(play.topic_id, 0)
     held = scene.proxies[OLD].add("held", Fault(method="PUT", key=folder, holds=True))
@@ -207,6 +208,8 @@ def test_an_empty_replica_waits_for_the_store_while_others_go_on_and_then_has_th
     scene.admin.create_topics([plain])[PLAIN].result(PATIENCE_S)
     node, proxy = scene.cluster[OLD], scene.proxies[OLD]
     scene.fill()
+    for partition in range(PARTITIONS):
+        scene.play.lead(OTHER, partition)
     node.kill()
     node.wipe()
     down = proxy.add("down", Fault(status=503))
