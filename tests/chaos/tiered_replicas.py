@@ -1,7 +1,7 @@
 """Three brokers and a tier that they share: brokers die, stop, lose their disks; what each serves. WORLD."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -73,39 +73,44 @@ def leaders(admin: AdminClient) -> dict[int, int]:
     return {index: each.leader for index, each in found.items()}
 
 
-def await_all_in_sync(admin: AdminClient) -> None:
+def await_all_in_sync(admin: AdminClient, topic: str = TOPIC) -> None:
     """Wait until every replica is in the ISR of its partition."""
-    await_partitions(admin, TOPIC, PARTITIONS, is_complete)
+    await_partitions(admin, topic, PARTITIONS, is_complete)
 
 
-def local_start(node: Node, partition: int) -> int:
+def local_start(node: Node, partition: int, topic: str = TOPIC) -> int:
     """Return where the local files of a replica begin."""
-    folder = node.data / f"{TOPIC}-{partition}"
+    folder = node.data / f"{topic}-{partition}"
     return min((int(path.stem) for path in folder.glob("*.log")), default=0)
 
 
-def read_from_broker(node: Node) -> Positions:
-    """Read all partitions from one broker, leader or not, to the high watermark that it knows."""
+def read_from_broker(node: Node, topic: str = TOPIC, also: Container[int] = (0, 78)) -> Positions:
+    """Read all partitions from one broker, leader or not, to the high watermark that it knows.
+
+    also  the error codes after which it asks again
+    """
     connection = Connection(*node.address, timeout_s=PATIENCE_S)
     try:
-        return {p: _read_partition(connection, p) for p in range(PARTITIONS)}
+        return {p: _read_partition(connection, topic, p, also) for p in range(PARTITIONS)}
     finally:
         connection.close()
 
 
-def _read_partition(connection: Connection, partition: int) -> list[tuple[int, int]]:
+def _read_partition(
+    connection: Connection, name: str, partition: int, also: Container[int]
+) -> list[tuple[int, int]]:
     rows: list[tuple[int, int]] = []
     at, deadline = 0, time.monotonic() + PATIENCE_S
     while True:
         wanted = FetchPartition(partition=partition, fetch_offset=at, partition_max_bytes=1 << 20)
         request = FetchRequest(
-            topics=[FetchTopic(topic=TOPIC, partitions=[wanted])],
+            topics=[FetchTopic(topic=name, partitions=[wanted])],
             max_bytes=1 << 20,
             max_wait_ms=100,
         )
         [topic] = connection.ask(request, version=12).responses
         [row] = topic.partitions
-        assert row.error_code in (0, 78), f"{partition} at {at}: error {row.error_code}"
+        assert row.error_code in also, f"{partition} at {at}: error {row.error_code}"
         for record in all_records(bytes(row.records or b"")):
             if record.offset >= at:
                 rows.append((record.offset, int(bytes(record.value or b"").partition(b" ")[0])))

@@ -427,16 +427,21 @@ class Play:
 
     def remote(self, partition: int = 0) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:
         """Return (start, end, leader epochs) of each finished segment, as the tier's metadata tells."""
+        segments = self.segments(partition)
+        done = (each for each in segments if each.state == SegmentState.COPY_FINISHED)
+        return sorted(
+            (s.base_offset, s.end_offset, tuple((e, start) for e, start in s.epochs)) for s in done
+        )
+
+    def segments(self, partition: int = 0) -> list[RemoteSegment]:
+        """Return the segments that the tier's metadata has, in any state."""
         cache = MetadataCache()
         for change in self._changes(partition):
             if isinstance(change, RemoteSegment):
                 cache.add(change)
             elif isinstance(change, SegmentUpdate):
                 cache.update(change)
-        done = (each for each in cache.segments() if each.state == SegmentState.COPY_FINISHED)
-        return sorted(
-            (s.base_offset, s.end_offset, tuple((e, start) for e, start in s.epochs)) for s in done
-        )
+        return list(cache.segments())
 
     def expect_remote(self, *segments: tuple[int, int], partition: int = 0) -> None:
         """Wait until just these segments (start, end) are finished, and their objects in the store."""

@@ -23,20 +23,22 @@ from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET
 from firnline.base.limits import WAITING_PARTITIONS_MAX
-from firnline.base.slices import EMPTY_RECORDS, FileSlice, Records
+from firnline.base.slices import EMPTY_RECORDS, FileSlice
 from firnline.broker.fetch_session import (
     Answered,
     FetchAsk,
     FetchContext,
     FetchSessions,
     Owner,
+    ReservedMemory,
     Wanted,
 )
-from firnline.formats.transaction_index import AbortedTxn
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 from firnline.replica.read import (
     INDEX_IS_BUILT,
+    MOVED_TO_TIER,
+    NO_TIER,
     READ_COMMITTED,
     BelowLocalStart,
     Cold,
@@ -241,6 +243,7 @@ class OneFetch:
         "_remote",
         "_remote_asked",
         "_remote_left",
+        "_reserved",
         "_resting",
         "_serial",
         "_total_bytes",
@@ -265,6 +268,7 @@ class OneFetch:
         self._remote: dict[int, ReadOutcome] = {}
         self._remote_asked: list[RemoteReadCallback] = []
         self._remote_left = 0
+        self._reserved = ReservedMemory(ask.held)
         self._waiter: FetchWaiter | None = None
         self._is_answered = False
         self._below: list[tuple[int, BelowLocalStart, int]] = []
@@ -390,7 +394,7 @@ class OneFetch:
             elif type(outcome) is BelowLocalStart and (
                 not is_consumer or self._fetching.remote_read is None
             ):
-                outcome = _GONE if is_consumer else _MOVED  # a follower reads the tier itself (T29)
+                outcome = NO_TIER if is_consumer else MOVED_TO_TIER
                 must_answer = True
             elif type(outcome) is BelowLocalStart:
                 allotted = min(max_bytes, left)
@@ -445,7 +449,10 @@ class OneFetch:
         )
 
     def _read_remote(self, now_ms: int) -> Effects:
-        """Read all offsets that only the tier has. Reads that miss the deadline return no records (T36)."""
+        """Read all offsets that only the tier has. Reads that miss the deadline return no records (T36).
+
+        Nor do those for which there is no memory (decision 0026): the client asks for them again.
+        """
         return self._begin_remote(now_ms) + self._ask_remote(self._below, now_ms)
 
     def _begin_remote(self, now_ms: int) -> Effects:
@@ -464,7 +471,10 @@ class OneFetch:
         for index, outcome, max_bytes in below:
             partition = asked[index].hosted
             assert isinstance(partition, Partition)
-            then = partial(self._remote_came, index, outcome)
+            if not self._reserved.reserve(max_bytes):
+                effects += self._remote_came(index, outcome, 0, self._nothing_of(outcome), now_ms)
+                continue
+            then = partial(self._remote_came, index, outcome, max_bytes)
             self._remote_asked.append(then)
             effects += remote_read(
                 partition.topic_partition,
@@ -482,15 +492,17 @@ class OneFetch:
         self,
         index: int,
         below: BelowLocalStart,
-        result: "RemoteLogReadResult | KafkaError",
+        reserved_bytes: int,
+        result: "RemoteLogReadResult | Local | KafkaError",
         now_ms: int,
     ) -> Effects:
         if self._is_answered or index in self._remote:
             return []
-        if isinstance(result, KafkaError):
+        self._reserved.release(reserved_bytes)
+        if isinstance(result, KafkaError | Local):
             self._remote[index] = result
         else:
-            self._remote[index] = _local(below, result.records, result.aborted)
+            self._remote[index] = below.with_records(result.records, result.aborted)
             if self._ask.held is not None:
                 with suppress(ProtocolError):  # fetch.max.bytes is the limit of one Fetch
                     self._ask.held.grow(len(result.records))
@@ -508,6 +520,7 @@ class OneFetch:
 
     def _stop_remote(self, now_ms: int) -> Effects:
         """Leave the reads of the tier that have not come."""
+        self._reserved.release_all()
         asked, self._remote_asked = self._remote_asked, []
         stop = self._fetching.stop_remote_read
         if stop is None or not self._remote_left:
@@ -533,7 +546,7 @@ class OneFetch:
 
     def _nothing_of(self, below: BelowLocalStart) -> Local:
         aborted = () if self._ask.isolation == READ_COMMITTED else None
-        return _local(below, EMPTY_RECORDS, aborted)
+        return below.with_records(EMPTY_RECORDS, aborted)
 
     # ------------------------------------------------------------------------------- waiting
 
@@ -684,17 +697,3 @@ def _nothing_yet(partition: Partition, isolation: int) -> Local:
     aborted = () if isolation == READ_COMMITTED else None
     marks = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
     return Local(EMPTY_RECORDS, *marks, aborted)
-
-
-def _local(below: BelowLocalStart, records: Records, aborted: Sequence[AbortedTxn] | None) -> Local:
-    return Local(
-        records, below.high_watermark, below.last_stable_offset, below.log_start_offset, aborted
-    )
-
-
-_GONE = KafkaError(
-    Code.OFFSET_OUT_OF_RANGE, "the offset is only in a remote tier, and this broker has none"
-)
-_MOVED = KafkaError(
-    Code.OFFSET_MOVED_TO_TIERED_STORAGE, "the offset is below the local log start offset"
-)

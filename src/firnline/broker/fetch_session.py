@@ -179,6 +179,43 @@ class Held(Protocol):
         """The answer holds no bytes while its request waits."""
         ...
 
+    def reserve(self, size_bytes: int) -> bool:
+        """Set bytes aside for records that a thread is to read; False: there is no room for them now."""
+        ...
+
+    def release(self, size_bytes: int) -> None:
+        """The records have come, or nobody waits for them."""
+        ...
+
+
+class ReservedMemory:
+    """The memory that one Fetch has reserved for records of the tier that it waits for (decision 0026)."""
+
+    __slots__ = ("_held", "_reserved_bytes")
+
+    def __init__(self, held: Held | None) -> None:
+        self._held = held
+        self._reserved_bytes = 0
+
+    def reserve(self, size_bytes: int) -> bool:
+        """Reserve memory for one read; False: there is none now."""
+        if self._held is None:
+            return True
+        if not self._held.reserve(size_bytes):
+            return False
+        self._reserved_bytes += size_bytes
+        return True
+
+    def release(self, size_bytes: int) -> None:
+        """A read has ended."""
+        self._reserved_bytes -= size_bytes
+        if size_bytes and self._held is not None:
+            self._held.release(size_bytes)
+
+    def release_all(self) -> None:
+        """Nobody waits for the reads that are left."""
+        self.release(self._reserved_bytes)
+
 
 class FetchAsk:
     """One Fetch request. Sizes are in bytes, times in milliseconds.

@@ -53,6 +53,12 @@ class BelowLocalStart(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
 
+    def with_records(self, records: Records, aborted: Sequence[AbortedTxn] | None) -> Local:
+        """Return the outcome with records of the tier."""
+        return Local(
+            records, self.high_watermark, self.last_stable_offset, self.log_start_offset, aborted
+        )
+
 
 class Diverging(NamedTuple):
     """The reader's last epoch ends here before its fetch offset: it must truncate to `end_offset`."""
@@ -88,6 +94,13 @@ NOT_LEADER = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "this node does not lead th
 BEING_CUT = KafkaError(Code.REPLICA_NOT_AVAILABLE, "the replica is being truncated; try again")
 INDEX_IS_BUILT = KafkaError(
     Code.REPLICA_NOT_AVAILABLE, "an index of the log is being rebuilt; try again"
+)
+NO_TIER = KafkaError(
+    Code.OFFSET_OUT_OF_RANGE, "the offset is only in a remote tier, and this broker has none"
+)
+# A follower reads the tier itself (T29).
+MOVED_TO_TIER = KafkaError(
+    Code.OFFSET_MOVED_TO_TIERED_STORAGE, "the offset is below the local log start offset"
 )
 RETIRED = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the replica has left this node")
 STALE_BROKER = KafkaError(

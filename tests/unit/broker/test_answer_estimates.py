@@ -49,6 +49,11 @@ class Counted:
 
     waits = made
 
+    def reserve(self, size_bytes: int) -> bool:
+        return True
+
+    def release(self, size_bytes: int) -> None: ...
+
     def must_wait(self) -> bool:
         return False
 

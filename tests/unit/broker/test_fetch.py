@@ -352,10 +352,11 @@ def test_what_only_the_tier_has_is_empty_where_local_records_take_all_the_room(
 
 
 class Bounded:
-    """Where the bytes of one connection's answers are counted, 100 at most."""
+    """Where the bytes of one connection's answers are counted, 100 at most; reads of the tier: `room`."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = 10 * MIB) -> None:
         self.bytes = 0
+        self.room = room
 
     def grow(self, size_bytes: int) -> None:
         self.bytes += size_bytes
@@ -364,6 +365,53 @@ class Bounded:
 
     def waits(self) -> None:
         self.bytes = 0
+
+    def reserve(self, size_bytes: int) -> bool:
+        if self.room <= 0:
+            return False
+        self.room -= size_bytes
+        return True
+
+    def release(self, size_bytes: int) -> None:
+        self.room += size_bytes
+
+
+def test_no_read_of_the_tier_begins_without_memory_and_the_others_are_answered() -> None:
+    """F17. A client that has too little is answered after its wait, so that it does not spin."""
+    held = Bounded(room=1500)
+    consumer = Consumer(tiered(0), tiered(1), tiered(2), tiered=True)
+    wanted = [want(n, max_bytes=1000) for n in range(3)]
+    consumer.fetch(*wanted, held=held)
+    assert [each[0].partition for each in consumer.tier.asked] == [0, 1]
+    assert held.room == -500
+    consumer.remote(remote(10))
+    assert held.room == 500
+    consumer.remote(remote(20))
+    assert consumer.answers == [[(0, 10), (1, 20), (2, 0)]]
+    assert held.room == 1500
+    held.room = 0
+    consumer.fetch(want(0), held=held, min_bytes=1, max_wait_ms=100)
+    assert (len(consumer.tier.asked), len(consumer.answers)) == (2, 1)
+    consumer.world.pass_time(100)
+    assert consumer.answers[1:] == [[(0, 0)]]
+    assert held.room == 0
+
+
+def test_memory_for_reads_of_the_tier_is_released_when_nobody_waits_for_them() -> None:
+    held = Bounded(room=MIB)
+    gone: list[Callable[[int], Effects]] = []
+    consumer = Consumer(tiered(0), tiered=True)
+    consumer.fetch(want(0), held=held)
+    assert held.room == 0
+    consumer.world.pass_time(REMOTE_WAIT_MS)
+    assert held.room == MIB
+    consumer.fetch(want(0), held=held, when_gone=gone.append)
+    assert held.room == 0
+    consumer.world.run(gone[0](0))
+    assert held.room == MIB
+    for _ in range(2):
+        consumer.remote(remote(10))
+    assert held.room == MIB
 
 
 def test_what_came_from_the_tier_is_counted_while_it_waits_for_the_rest() -> None:

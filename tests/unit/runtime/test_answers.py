@@ -224,3 +224,22 @@ def test_without_room_no_answer_begins_and_who_does_not_read_is_closed_within_se
     assert world.went_on == ["late"]
     assert len(world.closed) == 9, "down to half, so that it lasts"
     assert world.answers.held_bytes < BOUND / 2
+
+
+def test_reads_of_the_tier_begin_while_there_is_room_and_hold_up_only_one_another() -> None:
+    """F17. At the bound a client that reads nothing is closed for them."""
+    world = World()
+    first, second, third = (world.peer(name) for name in "abc")
+    assert first.response_memory.reserve(BOUND)
+    assert not second.response_memory.reserve(1)
+    assert not second.response_memory.must_wait()
+    first.response_memory.release(BOUND)
+    first.response_memory.unsent(BOUND)
+    assert not second.response_memory.reserve(1)
+    world.loop.seconds(4)
+    assert world.closed == ["a"]
+    assert second.response_memory.reserve(BOUND)
+    second.response_memory.close()
+    second.response_memory.release(BOUND)
+    assert third.response_memory.reserve(BOUND)
+    assert not world.peer("d").response_memory.reserve(1)

@@ -7,6 +7,10 @@ responses together have a bound, `bytes_max` (decision 0026):
 - A quarter above the bound no response begins that may be large.
 - At the bound, connections whose peers do not read are closed, those with the most unread bytes first.
 
+Records from the remote tier are bytes in memory, and any number of clients may ask for them. Their bytes are
+reserved before a thread reads them. At the bound no read of the tier begins; the Fetch is answered without
+these records. What is reserved holds up only other reads of the tier: a store that hangs delays nobody else.
+
 The objects of a large request count with its response until they are freed (runtime/bounds/freeing). A
 request that claims to come from a replica or a broker does not wait for clients: such requests go on up to
 twice the bound (decision 0027), and their responses are never too large.
@@ -50,6 +54,7 @@ class ResponseMemory:
     making_bytes  estimate of the objects of the request and the response, and the encoded part of it
     asking_bytes  how much of that is the request: it does not count for the limit of one response
     unsent_bytes  what the socket did not take yet, without file slices
+    reserved_bytes  for records of the tier that are being read
     is_urgent     the response under construction is, as far as is known, for a replica or a broker
     """
 
@@ -61,6 +66,7 @@ class ResponseMemory:
         "is_urgent",
         "making_bytes",
         "reader",
+        "reserved_bytes",
         "slow_checks",
         "taken",
         "unsent_bytes",
@@ -69,7 +75,7 @@ class ResponseMemory:
     def __init__(self, answers: "Answers", reader: Reader) -> None:
         self._answers = answers
         self.reader: Reader | None = reader
-        self.making_bytes = self.asking_bytes = self.unsent_bytes = 0
+        self.making_bytes = self.asking_bytes = self.unsent_bytes = self.reserved_bytes = 0
         self.taken = self._seen_taken = 0  # bytes that were queued and then sent
         self.slow_checks = 0  # consecutive checks that found the peer slow
         self.is_urgent = False
@@ -102,6 +108,20 @@ class ResponseMemory:
             return
         self.asking_bytes += size_bytes
         self.grow(size_bytes)
+
+    def reserve(self, size_bytes: int) -> bool:
+        """Set bytes aside for records that a thread is to read from the tier; False: there is no room."""
+        if self.reader is None or not self._answers.may_reserve():
+            return False
+        self.reserved_bytes += size_bytes
+        self._answers.reserved_bytes += size_bytes
+        return True
+
+    def release(self, size_bytes: int) -> None:
+        """Records for which so many bytes were reserved have come, or nobody waits for them."""
+        size_bytes = min(size_bytes, self.reserved_bytes)
+        self.reserved_bytes -= size_bytes
+        self._answers.reserved_bytes -= size_bytes
 
     def must_wait(self) -> bool:
         """Whether the response has to wait before its next slice."""
@@ -149,6 +169,7 @@ class ResponseMemory:
         self.made()
         self._kept = kept
         self.unsent(0)
+        self.release(self.reserved_bytes)
         self._answers.forget(self)
         self.reader = None  # it refers to us: without the cycle our memory is freed at once
 
@@ -169,7 +190,7 @@ class Answers:
         self._loop = loop
         self._resume = resume
         self.bytes_max = bytes_max
-        self.making_bytes = self.unsent_bytes = 0
+        self.making_bytes = self.unsent_bytes = self.reserved_bytes = 0
         self.refused = self.slow_readers = 0
         # The only response that goes on at the bound.
         self.one: ResponseMemory | None = None
@@ -216,6 +237,13 @@ class Answers:
         if self.one is None and self.unsent_bytes < self.bytes_max:
             self.one = memory
         return self.one is memory
+
+    def may_reserve(self) -> bool:
+        """Whether a read of the tier may begin."""
+        if self.held_bytes + self.reserved_bytes < self.bytes_max:
+            return True
+        self._slow_check.soon()
+        return False
 
     def making_grew(self, memory: ResponseMemory, size_bytes: int) -> None:
         self.making_bytes += size_bytes
