@@ -34,7 +34,8 @@ from firnline.tiered.objects.batches import Misled, find_timestamp, read_batches
 from firnline.tiered.reads.aborted_search import AbortedSearch, OpenTransactions
 from firnline.tiered.reads.index_cache import FOLLOWERS, IndexCache
 from firnline.tiered.reads.indexes import SegmentIndexes
-from firnline.tiered.reads.shared_reads import RangeKey, SharedReads
+from firnline.tiered.reads.read_ahead import ReadAhead
+from firnline.tiered.reads.shared_reads import Batches, RangeKey, SharedReads
 from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import DamagedObject, RemoteSegment, as_error
 
@@ -63,13 +64,14 @@ Built = Callable[[AuxState | KafkaError, int], Effects]
 
 
 class RemoteReader:
-    """All remote reads of the node."""
+    """All remote reads of the node. `is_distant`: whether to read ahead."""
 
-    def __init__(self, services: Services, indexes: IndexCache) -> None:
+    def __init__(self, services: Services, indexes: IndexCache, *, is_distant: bool) -> None:
         self.services = services
         self.indexes = indexes
         self.open_transactions = OpenTransactions(services)
         self.shared = SharedReads(services)
+        self.ahead = ReadAhead(services, indexes, self.shared, is_distant=is_distant)
         self._reads: dict[Read, _OneRead] = {}  # those that are not answered, by their callback
         self._serial = 0
         self._warned: dict[Uuid, None] = {}  # damaged segments that are logged already
@@ -279,12 +281,29 @@ class _OneRead:
         self._upto_offset = shared_end(segment, log.epochs.entries(), self._offset)
         if self._upto_offset <= self._offset:
             return self._fail(_OUT_OF_RANGE, now_ms)
+        key = self._key = RangeKey(segment.segment_id, self._offset, self._upto_offset)
+        ahead = self._reader.ahead
+        batches = ahead.take(segment.topic, key, self._max_bytes)
+        if batches is not None:
+            return self._came(batches, now_ms)
+        if ahead.join(key, self._ahead_came, self._max_bytes):
+            return []
         return self._reader.indexes.load(segment, self._indexed, now_ms)
 
     def stop(self) -> Effects:
         """Nobody waits for the result any more."""
         self._is_stopped = True
-        return [] if self._key is None else self._reader.shared.leave(self._key, self._came)
+        if self._key is None:
+            return []
+        self._reader.ahead.leave(self._key, self._ahead_came)
+        return self._reader.shared.leave(self._key, self._came)
+
+    def _ahead_came(self, result: Batches | FirnlineError | None, now_ms: int) -> Effects:
+        """The range that was being read ahead has come, or has to be read now."""
+        assert self._segment is not None
+        if result is None:
+            return self._reader.indexes.load(self._segment, self._indexed, now_ms)
+        return self._came(result, now_ms)
 
     def _indexed(self, result: SegmentIndexes | FirnlineError, now_ms: int) -> Effects:
         segment = self._segment
@@ -302,7 +321,7 @@ class _OneRead:
             upto_offset=self._upto_offset,
             max_bytes=self._max_bytes,
         )
-        self._key = RangeKey(segment.segment_id, self._offset, self._upto_offset)
+        assert self._key is not None
         return self._reader.shared.read(
             self._key, segment.topic, work, self._max_bytes, self._came, now_ms
         )
@@ -317,7 +336,10 @@ class _OneRead:
             if self._offset >= self._hosted.log.local_log_start_offset:
                 return self._answer(b"", self._offset, now_ms)
             return self.begin(now_ms)
-        return self._answer(data, end_offset, now_ms)
+        ahead = self._reader.ahead.answered(
+            self._hosted, self._wanted, result, self._max_bytes, now_ms
+        )
+        return [*self._answer(data, end_offset, now_ms), *ahead]
 
     def _retry_or_fail(self, error: FirnlineError, now_ms: int) -> Effects:
         segment = self._segment

@@ -52,6 +52,15 @@ class SharedReads:
         self._kept: dict[RangeKey, _Kept] = {}  # oldest first
         self._kept_bytes = 0
 
+    @property
+    def in_progress(self) -> int:
+        """How many reads are waited for."""
+        return len(self._waiting)
+
+    def has(self, key: RangeKey) -> bool:
+        """Whether the range is being read, or has come late and is kept."""
+        return key in self._waiting or key in self._kept
+
     def read(
         self,
         key: RangeKey,
@@ -67,7 +76,7 @@ class SharedReads:
         """
         kept = self._kept.get(key)
         if kept is not None:
-            return then(_within(kept.batches, max_bytes), now_ms)
+            return then(within(kept.batches, max_bytes), now_ms)
         waiting = self._waiting.get(key)
         if waiting is not None:
             waiting[then] = max_bytes
@@ -112,7 +121,7 @@ class SharedReads:
         self._services.fetch_rate.note(size_bytes, now_ms)
         effects: Effects = []
         for then, limit in waiting.items():
-            effects += then(_within(result, limit), now_ms)
+            effects += then(within(result, limit), now_ms)
         is_late = now_ms - began_ms >= self._services.settings.fetch_max_wait_ms
         if size_bytes and (is_late or not waiting):
             effects += self._keep(key, _Kept(now_ms + KEPT_MS, result))
@@ -141,7 +150,7 @@ class SharedReads:
         return []
 
 
-def _within(batches: Batches, max_bytes: int) -> Batches:
+def within(batches: Batches, max_bytes: int) -> Batches:
     """Return the first batches within `max_bytes`, at least one."""
     data, end_offset = batches
     if len(data) <= max_bytes:
