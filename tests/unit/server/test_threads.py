@@ -17,6 +17,10 @@ def test_each_setting_gives_its_pool_threads() -> None:
         )
     )
     assert {**usual, **changed} == {
-        **{"disk": 8, "copy": 1, "expire": 2},
-        **{"read": 3, "ahead": 3, "index": 7},
+        "disk": 8,
+        "copy": 1,
+        "expire": 2,
+        "read": 3,
+        "ahead": 3,
+        "index": 7,
     }

@@ -93,7 +93,8 @@ class ReadAhead:
         self._reading: dict[RangeKey, _Range] = {}
         self._pieces: dict[RangeKey, _Piece] = {}  # oldest first
         self._of: dict[TopicIdPartition, dict[RangeKey, None]] = {}  # the pieces of each partition
-        self._served: dict[RangeKey, None] = {}  # those that were asked for, least recently first
+        self._served: dict[RangeKey, int] = {}  # bytes of those asked for, least recently first
+        self._served_bytes = 0
         self.held_bytes = 0  # by pieces, and by ranges that are being read
 
     # ------------------------------------------------------------------------------- what a Fetch gets
@@ -112,8 +113,8 @@ class ReadAhead:
             rest = key._replace(offset=found[1])
             self.held_bytes -= len(data) - len(found[0])
             self._keep(rest, piece._replace(batches=(data[len(found[0]) :], end_offset)))
-        self._served.pop(key, None)
-        self._served[key] = None
+        self._served_bytes += len(found[0]) - self._served.pop(key, 0)
+        self._served[key] = len(found[0])
         return found
 
     def join(self, key: RangeKey, then: AheadCallback, max_bytes: int) -> bool:
@@ -182,10 +183,11 @@ class ReadAhead:
         if place is None or place[1] in self._reading or self._shared.has(place[1]):
             return []
         segment, key = place
-        held_bytes = (
-            2 * wanted_bytes + SLACK_BYTES
-        )  # what is fetched, and the pieces that are cut from it
-        if not self._make_room(held_bytes):
+        # Both what is fetched and the pieces that are cut from it are in memory for a moment.
+        room_bytes = self._budget_bytes - self.held_bytes + self._served_bytes
+        pieces = min(pieces, (room_bytes - SLACK_BYTES) // (2 * piece_bytes))
+        held_bytes = 2 * pieces * piece_bytes + SLACK_BYTES
+        if pieces < 1 or not self._make_room(held_bytes):
             return []
         reading = _Range(hosted, segment, key, piece_bytes, pieces, held_bytes, now_ms)
         self._reading[key] = reading
@@ -316,7 +318,7 @@ class ReadAhead:
         if piece is None:
             return
         self.held_bytes -= len(piece.batches[0])
-        self._served.pop(key, None)
+        self._served_bytes -= self._served.pop(key, 0)
         of_partition = self._of[piece.where]
         del of_partition[key]
         if not of_partition:
