@@ -8,10 +8,11 @@ from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, KafkaError, WorkTimedOut
 from firnline.records.batch import headers
 from firnline.stores.port import RemoteStorageError
-from firnline.tiered.objects.batches import read_batches, read_pieces
+from firnline.tiered.objects.batches import SLACK_BYTES, read_batches, read_pieces
 from firnline.tiered.reads import read_ahead
 from firnline.tiered.reads.indexes import BEGINNING, SearchStart
 from firnline.tiered.reads.reader import RemoteLogReadResult
+from firnline.tiered.reads.shared_reads import RangeKey
 from firnline.tiered.settings import TierSettings
 from tests.unit.tiered.test_tiered_hangs import Fetch
 from tests.unit.tiered.test_tiered_read import log_key
@@ -232,7 +233,7 @@ def test_it_reads_no_more_ranges_at_a_time_than_there_are_threads() -> None:
 
 
 def test_a_full_budget_begins_nothing_and_takes_nothing_from_another_consumer() -> None:
-    node = distant(read_ahead_bytes=4 * (TEXT_BYTES + 100) + read_ahead.SLACK_BYTES)
+    node = distant(read_ahead_bytes=4 * (TEXT_BYTES + 100) + SLACK_BYTES)
     for offset in (0, 1):
         fetch(node, offset)
     assert held_offsets(node) == [2, 3]
@@ -247,7 +248,7 @@ def test_a_full_budget_begins_nothing_and_takes_nothing_from_another_consumer() 
 
 def test_what_was_asked_for_gives_way() -> None:
     """A budget that has room for one range serves a whole log."""
-    budget_bytes = 4 * (TEXT_BYTES + 100) + read_ahead.SLACK_BYTES
+    budget_bytes = 4 * (TEXT_BYTES + 100) + SLACK_BYTES
     node = distant(read_ahead_bytes=budget_bytes)
     for offset in range(END):
         assert fetch(node, offset) == [offset]
@@ -544,6 +545,6 @@ def _ignore(_result: object, _now_ms: int) -> Effects:
 def test_leaving_what_is_not_read_changes_nothing() -> None:
     node = distant()
     fetch(node, 0)
-    [key] = [read_ahead.RangeKey(node.segments()[0].segment_id, 1, BATCHES)]
+    [key] = [RangeKey(node.segments()[0].segment_id, 1, BATCHES)]
     node.tier.reader.ahead.leave(key, _ignore)
     assert not node.tier.reader.ahead.join(key, _ignore, 1)
