@@ -2,9 +2,9 @@
 
 Each request to a distant store takes some ten milliseconds, whatever its size. A Fetch that begins where an
 earlier one of the partition ended is one of a sequence: then the next range is read before it is asked for,
-as many bytes as were read in sequence, at most RANGE_BYTES. It is cut into pieces of the size of a Fetch. The
-next range is begun once less than a range is left; behind the end of a segment that is the start of the next
-one. The bytes are checked by `read_pieces`, as those of any read.
+twice as many bytes as were read in sequence, at most RANGE_BYTES. It is cut into pieces of the size of a
+Fetch. The next range is begun once less than RANGES_AHEAD are left; behind the end of a segment that is the
+start of the next one. The bytes are checked by `read_pieces`, as those of any read.
 
 All pieces of the node share a budget, `firnline.remote.read.ahead.max.bytes`. What was asked for may be
 wanted by other consumers of the partition: it stays until its room is needed. What was not asked for yet
@@ -34,6 +34,10 @@ from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import RemoteSegment
 
 RANGE_BYTES = 4 * MIB
+# So many ranges are there before a Fetch asks for them, and one is being read; and so many ranges before the
+# end of a segment the indexes of the next one are loaded.
+RANGES_AHEAD = 2
+INDEXES_AHEAD = 4
 # Of a Fetch with a lower limit a piece holds several: otherwise each batch would be one.
 PIECE_BYTES_MIN = 64 * KIB
 KEPT_MS = 30 * SECOND_MS
@@ -53,11 +57,17 @@ class _Piece(NamedTuple):
     batches: Batches
 
 
-class _Sequence(NamedTuple):
-    """The bytes of reads of a partition, each from the end of the one before. It is forgotten in time."""
+@dataclass(slots=True, eq=False)
+class _Sequence:
+    """Reads of a partition, each from the end of the one before. It is forgotten in time.
 
-    size_bytes: int
-    until_ms: int
+    next_offset  where the next Fetch begins
+    size_bytes   of all reads
+    """
+
+    next_offset: int = 0
+    size_bytes: int = 0
+    until_ms: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +79,7 @@ class _Range:
     """
 
     hosted: Hosted
+    sequence: _Sequence
     segment: RemoteSegment
     key: RangeKey
     piece_bytes: int
@@ -147,17 +158,19 @@ class ReadAhead:
         data, end_offset = batches
         self._forget_sequences(now_ms)
         before = self._sequences.pop((hosted.where, offset), None)
-        size_bytes = len(data) if before is None else before.size_bytes + len(data)
-        sequence = _Sequence(size_bytes, now_ms + SEQUENCE_MS)
+        sequence = _Sequence() if before is None else before
+        sequence.size_bytes += len(data)
+        sequence.next_offset = end_offset
+        sequence.until_ms = now_ms + SEQUENCE_MS
         place = hosted.where, end_offset
         self._sequences.pop(place, None)
         self._sequences[place] = sequence
-        if before is None or not self._may_begin(now_ms):
+        if before is None:
             return []
         # No less than this Fetch: smaller ranges would be more requests than without reading ahead.
-        range_bytes = max(min(sequence.size_bytes, RANGE_BYTES), len(data), PIECE_BYTES_MIN)
+        range_bytes = max(min(2 * sequence.size_bytes, RANGE_BYTES), len(data), PIECE_BYTES_MIN)
         piece_bytes = min(max(max_bytes, PIECE_BYTES_MIN), range_bytes)
-        return self._read_on(hosted, end_offset, piece_bytes, range_bytes // piece_bytes, now_ms)
+        return self._read_on(hosted, sequence, piece_bytes, range_bytes // piece_bytes, now_ms)
 
     @property
     def _budget_bytes(self) -> int:
@@ -175,11 +188,13 @@ class ReadAhead:
         )
 
     def _read_on(
-        self, hosted: Hosted, offset: int, piece_bytes: int, pieces: int, now_ms: int
+        self, hosted: Hosted, sequence: _Sequence, piece_bytes: int, pieces: int, now_ms: int
     ) -> Effects:
-        """Begin the first range behind `offset` that is not here, unless enough is here."""
+        """Begin the first range of what follows that is not here, unless enough is here."""
+        if not self._may_begin(now_ms):
+            return []
         wanted_bytes = pieces * piece_bytes
-        place = self._first_missing(hosted, offset, wanted_bytes)
+        place = self._first_missing(hosted, sequence.next_offset, RANGES_AHEAD * wanted_bytes)
         if place is None or place[1] in self._reading or self._shared.has(place[1]):
             return []
         segment, key = place
@@ -189,7 +204,7 @@ class ReadAhead:
         held_bytes = 2 * pieces * piece_bytes + SLACK_BYTES
         if pieces < 1 or not self._make_room(held_bytes):
             return []
-        reading = _Range(hosted, segment, key, piece_bytes, pieces, held_bytes, now_ms)
+        reading = _Range(hosted, sequence, segment, key, piece_bytes, pieces, held_bytes, now_ms)
         self._reading[key] = reading
         self.held_bytes += held_bytes
         return self._indexes.load(segment, partial(self._indexed, reading), now_ms)
@@ -259,8 +274,8 @@ class ReadAhead:
             then=partial(self._came, reading),
             run_timeout_ms=store_timeout_ms(wanted_bytes),
         )
-        if segment.size_bytes - start.position <= 2 * wanted_bytes:
-            # The next segment comes soon: its indexes are a request of their own.
+        if segment.size_bytes - start.position <= INDEXES_AHEAD * wanted_bytes:
+            # The next segment comes soon, and its indexes are several requests, one after the other.
             after = self.place(reading.hosted, key.upto_offset)
             if after is not None:
                 effects += self._indexes.load(after[0], _ignore, now_ms)
@@ -289,6 +304,11 @@ class ReadAhead:
         for then, max_bytes in reading.waiting.items():
             batches = self.take(topic, key, max_bytes)
             effects += then(within(result[0], max_bytes) if batches is None else batches, now_ms)
+        if reading.sequence.until_ms > now_ms:
+            again = self._read_on(
+                reading.hosted, reading.sequence, reading.piece_bytes, reading.pieces, now_ms
+            )
+            effects += again
         return effects
 
     def _keep_all(self, reading: _Range, found: list[Batches], now_ms: int) -> None:
