@@ -8,7 +8,7 @@ from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, KafkaError, WorkTimedOut
 from firnline.records.batch import headers
 from firnline.stores.port import RemoteStorageError
-from firnline.tiered.objects.batches import SLACK_BYTES, read_batches, read_pieces
+from firnline.tiered.objects.batches import SLACK_BYTES, Batches, read_batches, read_pieces
 from firnline.tiered.reads import read_ahead
 from firnline.tiered.reads.indexes import BEGINNING, SearchStart
 from firnline.tiered.reads.reader import RemoteLogReadResult
@@ -190,7 +190,7 @@ def test_a_store_that_fails_is_not_read_ahead_of() -> None:
     before = gets(node)
     node.run(node.tier.services.circuits.open("read", RemoteStorageError("down"), node.now_ms))
     hosted = node.tier._tasks[WHERE].hosted
-    found = (b"x" * 1000, 2)
+    found = Batches(b"x" * 1000, 2, 1000)
     assert node.tier.reader.ahead.answered(hosted, 2, found, 1000, node.now_ms) == []
     assert gets(node) == before
 
@@ -204,7 +204,7 @@ def test_the_quota_of_reads_counts_it_and_ends_it() -> None:
     node.tier.reader.ahead.forget(WHERE)
     rate.bytes_per_second = 1
     hosted = node.tier._tasks[WHERE].hosted
-    found = (b"x" * 1000, 2)
+    found = Batches(b"x" * 1000, 2, 1000)
     assert node.tier.reader.ahead.answered(hosted, 2, found, 1000, node.now_ms) == []
 
 
@@ -353,7 +353,9 @@ def test_a_range_that_arrives_after_its_role_has_ended_is_dropped() -> None:
         assert held_offsets(node) == [], end.__name__
         hosted = node.tier._tasks[WHERE].hosted
         if end is close:
-            answered = node.tier.reader.ahead.answered(hosted, 2, (b"x", 3), 1, node.now_ms)
+            answered = node.tier.reader.ahead.answered(
+                hosted, 2, Batches(b"x", 3, 1), 1, node.now_ms
+            )
             assert answered == [], "and no other is begun"
 
 
@@ -467,7 +469,7 @@ def test_indexes_that_cannot_be_loaded_are_left_to_the_fetch() -> None:
     node.tier.indexes._on_disk.clear()
     node.held = lambda effect: isinstance(effect, Submit) and effect.pool == "index"
     ahead, hosted = node.tier.reader.ahead, node.tier._tasks[WHERE].hosted
-    node.run(ahead.answered(hosted, 1, (b"x" * 1000, 2), 1000, node.now_ms))
+    node.run(ahead.answered(hosted, 1, Batches(b"x" * 1000, 2, 1000), 1000, node.now_ms))
     index = only(node.on_hold, Submit)
     node.on_hold.clear()
     waiting = Fetch(node, 2, 1)
@@ -502,7 +504,7 @@ def test_pieces_are_what_reads_one_after_the_other_return(batches: int) -> None:
     segment, storage = node.segments()[0], node.storage
     limit = batches * batch_bytes(node)
 
-    def one(offset: int) -> tuple[bytes, int]:
+    def one(offset: int) -> Batches:
         start = SearchStart(offset * batch_bytes(node), offset) if offset else BEGINNING
         return read_batches(
             storage, segment, start=start, offset=offset, upto_offset=BATCHES, max_bytes=limit
@@ -520,7 +522,7 @@ def test_pieces_are_what_reads_one_after_the_other_return(batches: int) -> None:
     offset = 0
     for piece in found:
         assert piece == one(offset)
-        offset = piece[1]
+        offset = piece.end_offset
     assert offset == BATCHES
 
 
@@ -532,10 +534,10 @@ def test_pieces_end_where_the_lineage_does() -> None:
         node.storage, segment, start=start, offset=0, upto_offset=3,
         piece_bytes=2 * batch_bytes(node), pieces=4,
     )  # fmt: skip
-    assert [end for _, end in found] == [2, 3]
+    assert [each.end_offset for each in found] == [2, 3]
     assert read_pieces(
         node.storage, segment, start=start, offset=5, upto_offset=3, piece_bytes=1, pieces=4
-    ) == [(b"", 5)]
+    ) == [Batches(b"", 5, 5 * batch_bytes(node))]
 
 
 def _ignore(_result: object, _now_ms: int) -> Effects:

@@ -3,6 +3,9 @@
 Source: spec 3.14-3.16, T39, T58; rel-T20.
 """
 
+from typing import NamedTuple
+
+from firnline.base.ids import NO_OFFSET
 from firnline.base.units import KIB
 from firnline.records.batch import (
     HEADER_BYTES,
@@ -31,6 +34,14 @@ class Misled(Corrupt):
     """An index does not match its batch: it has to be rebuilt from the batches."""
 
 
+class Batches(NamedTuple):
+    """Complete batches of a segment, the offset after the last one, and the position behind it."""
+
+    data: bytes
+    end_offset: int
+    end_position: int
+
+
 class _Window:
     """The fetched range of a segment. Positions are relative to the segment.
 
@@ -50,7 +61,10 @@ class _Window:
         self.may_have_gaps = known is None or known.may_have_gaps
         # Indexes of old segments may be wrong; others are verified copies, or rebuilt from the batches.
         self._unlike_index = Misled if known is None else Corrupt
+        # The lowest offset that the next batch may have; None: the index has to say which batch it is.
         self._next: int | None = None if start.position else segment.base_offset
+        if start.begins != NO_OFFSET:
+            self._next = start.begins
 
     @property
     def segment_bytes(self) -> int:
@@ -153,8 +167,8 @@ def read_batches(
     offset: int,
     upto_offset: int,
     max_bytes: int,
-) -> tuple[bytes, int]:
-    """Return (complete batches, the offset after the last) from the one with `offset` on.
+) -> Batches:
+    """Return complete batches from the one with `offset` on.
 
     `upto_offset` is exclusive: from there on the segment has another lineage. The first batch is complete,
     whatever its size. b"" if the segment ends before `offset`. Raises Corrupt.
@@ -180,7 +194,7 @@ def read_pieces(
     upto_offset: int,
     piece_bytes: int,
     pieces: int,
-) -> list[tuple[bytes, int]]:
+) -> list[Batches]:
     """Return what so many calls of `read_batches` would, each from the end of the one before.
 
     It makes one request. There are fewer where the range, or what was fetched, ends before. Raises Corrupt.
@@ -195,13 +209,13 @@ def read_pieces(
     else:
         if not window.may_have_gaps:
             raise Corrupt("a segment in the tier ends before its last offset", offset=offset)
-        return [(b"", offset)]
+        return [Batches(b"", offset, first)]
     if header.base_offset >= upto_offset:
-        return [(b"", offset)]
-    found: list[tuple[bytes, int]] = []
+        return [Batches(b"", offset, first)]
+    found: list[Batches] = []
     while True:
         end, end_offset, next_header = _piece_end(window, header, first, upto_offset, piece_bytes)
-        found.append((window.cut(first, end), end_offset))
+        found.append(Batches(window.cut(first, end), end_offset, end))
         if next_header is None or len(found) == pieces:
             return found
         first, header = end, next_header

@@ -26,10 +26,11 @@ from firnline.base.ids import TopicIdPartition
 from firnline.base.units import KIB, MIB, SECOND_MS
 from firnline.tiered.hosted import Hosted, Services
 from firnline.tiered.lineage import shared_end
-from firnline.tiered.objects.batches import SLACK_BYTES, read_pieces
+from firnline.tiered.objects.batches import SLACK_BYTES, Batches, read_pieces
 from firnline.tiered.reads.index_cache import IndexCache
 from firnline.tiered.reads.indexes import SegmentIndexes
-from firnline.tiered.reads.shared_reads import Batches, RangeKey, SharedReads, within
+from firnline.tiered.reads.read_ends import ReadEnds
+from firnline.tiered.reads.shared_reads import RangeKey, SharedReads, within
 from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import RemoteSegment
 
@@ -93,11 +94,18 @@ class ReadAhead:
     """The ranges of a node that are read ahead, and what was read. `is_distant`: whether the store is."""
 
     def __init__(
-        self, services: Services, indexes: IndexCache, shared: SharedReads, *, is_distant: bool
+        self,
+        services: Services,
+        indexes: IndexCache,
+        shared: SharedReads,
+        ends: ReadEnds,
+        *,
+        is_distant: bool,
     ) -> None:
         self._services = services
         self._indexes = indexes
         self._shared = shared
+        self._ends = ends
         self._is_distant = is_distant
         # Where the next Fetch of each sequence begins; the one that ended its last read first comes first.
         self._sequences: dict[tuple[TopicIdPartition, int], _Sequence] = {}
@@ -117,15 +125,15 @@ class ReadAhead:
             return None
         found = within(piece.batches, max_bytes)
         self._services.counters.add(topic, "read_ahead_hits")
-        self._services.counters.add(topic, "read_ahead_hit_bytes", len(found[0]))
-        data, end_offset = piece.batches
-        if len(found[0]) < len(data):
+        self._services.counters.add(topic, "read_ahead_hit_bytes", len(found.data))
+        taken_bytes, rest = len(found.data), piece.batches.data[len(found.data) :]
+        if rest:
             self._pieces[key] = piece._replace(batches=found)
-            rest = key._replace(offset=found[1])
-            self.held_bytes -= len(data) - len(found[0])
-            self._keep(rest, piece._replace(batches=(data[len(found[0]) :], end_offset)))
-        self._served_bytes += len(found[0]) - self._served.pop(key, 0)
-        self._served[key] = len(found[0])
+            self.held_bytes -= len(rest)
+            after = key._replace(offset=found.end_offset)
+            self._keep(after, piece._replace(batches=piece.batches._replace(data=rest)))
+        self._served_bytes += taken_bytes - self._served.pop(key, 0)
+        self._served[key] = taken_bytes
         return found
 
     def join(self, key: RangeKey, then: AheadCallback, max_bytes: int) -> bool:
@@ -155,7 +163,7 @@ class ReadAhead:
         """A Fetch at `offset` gets these batches: read ahead if that goes on with an earlier one."""
         if not self._budget_bytes or hosted.is_over:
             return []
-        data, end_offset = batches
+        data, end_offset, _ = batches
         self._forget_sequences(now_ms)
         before = self._sequences.pop((hosted.where, offset), None)
         sequence = _Sequence() if before is None else before
@@ -220,7 +228,7 @@ class ReadAhead:
             piece = self._pieces.get(key)
             if piece is None:
                 return place
-            data, offset = piece.batches
+            data, offset, _ = piece.batches
             ahead_bytes += len(data)
             if ahead_bytes >= wanted_bytes:
                 return None
@@ -255,7 +263,7 @@ class ReadAhead:
             return self._came(reading, result, now_ms)
         services, segment, key = self._services, reading.segment, reading.key
         wanted_bytes = reading.pieces * reading.piece_bytes
-        start = result.start_for(key.offset)
+        start = self._ends.start_for(key.segment_id, key.offset, result)
         effects = services.circuits.submit(
             "read",
             now_ms,
@@ -290,7 +298,7 @@ class ReadAhead:
             # A Fetch has waited for a store that hangs; another read of it would hang as long again.
             found = result if isinstance(result, WorkTimedOut) else None
             return [e for then in reading.waiting for e in then(found, now_ms)]
-        size_bytes = sum(len(data) for data, _ in result)
+        size_bytes = sum(len(each.data) for each in result)
         services.counters.add(topic, "fetch_bytes", size_bytes)
         services.counters.add(topic, "read_ahead_bytes", size_bytes)
         services.fetch_times.note(now_ms - reading.began_ms, now_ms)
@@ -315,9 +323,10 @@ class ReadAhead:
         key = reading.key
         for batches in found:
             # A batch may be larger than the range that was to be read.
-            if self._make_room(len(batches[0])):
+            if self._make_room(len(batches.data)):
                 self._keep(key, _Piece(reading.hosted.where, now_ms + KEPT_MS, batches))
-            key = key._replace(offset=batches[1])
+            self._ends.note(key.segment_id, batches)
+            key = key._replace(offset=batches.end_offset)
 
     # ------------------------------------------------------------------------------- memory
 
@@ -331,13 +340,13 @@ class ReadAhead:
         self._drop(key)
         self._pieces[key] = piece
         self._of.setdefault(piece.where, {})[key] = None
-        self.held_bytes += len(piece.batches[0])
+        self.held_bytes += len(piece.batches.data)
 
     def _drop(self, key: RangeKey) -> None:
         piece = self._pieces.pop(key, None)
         if piece is None:
             return
-        self.held_bytes -= len(piece.batches[0])
+        self.held_bytes -= len(piece.batches.data)
         self._served_bytes -= self._served.pop(key, 0)
         of_partition = self._of[piece.where]
         del of_partition[key]

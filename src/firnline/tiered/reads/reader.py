@@ -30,12 +30,13 @@ from firnline.tiered.circuits import StoreUnavailable
 from firnline.tiered.hosted import Hosted, Services
 from firnline.tiered.lineage import ranges, shared_end
 from firnline.tiered.objects.aux_state import AuxState, fetch_aux_state
-from firnline.tiered.objects.batches import Misled, find_timestamp, read_batches
+from firnline.tiered.objects.batches import Batches, Misled, find_timestamp, read_batches
 from firnline.tiered.reads.aborted_search import AbortedSearch, OpenTransactions
 from firnline.tiered.reads.index_cache import FOLLOWERS, IndexCache
 from firnline.tiered.reads.indexes import SegmentIndexes
 from firnline.tiered.reads.read_ahead import ReadAhead
-from firnline.tiered.reads.shared_reads import Batches, RangeKey, SharedReads
+from firnline.tiered.reads.read_ends import ReadEnds
+from firnline.tiered.reads.shared_reads import RangeKey, SharedReads
 from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import DamagedObject, RemoteSegment, as_error
 
@@ -71,7 +72,8 @@ class RemoteReader:
         self.indexes = indexes
         self.open_transactions = OpenTransactions(services)
         self.shared = SharedReads(services)
-        self.ahead = ReadAhead(services, indexes, self.shared, is_distant=is_distant)
+        self.ends = ReadEnds()
+        self.ahead = ReadAhead(services, indexes, self.shared, self.ends, is_distant=is_distant)
         self._reads: dict[Read, _OneRead] = {}  # those that are not answered, by their callback
         self._serial = 0
         self._warned: dict[Uuid, None] = {}  # damaged segments that are logged already
@@ -316,7 +318,7 @@ class _OneRead:
             read_batches,
             self._services.storage,
             segment,
-            start=result.start_for(self._offset),
+            start=self._reader.ends.start_for(segment.segment_id, self._offset, result),
             offset=self._offset,
             upto_offset=self._upto_offset,
             max_bytes=self._max_bytes,
@@ -326,11 +328,13 @@ class _OneRead:
             self._key, segment.topic, work, self._max_bytes, self._came, now_ms
         )
 
-    def _came(self, result: tuple[bytes, int] | Exception, now_ms: int) -> Effects:
+    def _came(self, result: Batches | Exception, now_ms: int) -> Effects:
         self._key = None
         if isinstance(result, Exception):
             return self._retry_or_fail(as_error(result), now_ms)
-        data, end_offset = result
+        assert self._segment is not None
+        self._reader.ends.note(self._segment.segment_id, result)
+        data, end_offset, _ = result
         if not data:  # the segment ends before the offset: continue in the next one (T39)
             self._offset = self._upto_offset
             if self._offset >= self._hosted.log.local_log_start_offset:

@@ -15,6 +15,7 @@ from firnline.base.ids import Uuid
 from firnline.base.units import MIB, MINUTE_MS
 from firnline.records.batch import headers
 from firnline.tiered.hosted import Services
+from firnline.tiered.objects.batches import Batches
 from firnline.tiered.settings import store_timeout_ms
 
 # How many bytes of late results are kept, besides the latest one, and for how long.
@@ -22,8 +23,6 @@ KEPT_BYTES = 32 * MIB
 KEPT_MS = MINUTE_MS
 _TIMER = ("tier", "late reads")
 
-# Complete batches, and the offset after the last one.
-Batches = tuple[bytes, int]
 BatchesCallback = Callable[[Batches | Exception, int], Effects]
 
 
@@ -152,7 +151,7 @@ class SharedReads:
 
 def within(batches: Batches, max_bytes: int) -> Batches:
     """Return the first batches within `max_bytes`, at least one."""
-    data, end_offset = batches
+    data, end_offset, end_position = batches
     if len(data) <= max_bytes:
         return batches
     end = 0
@@ -161,4 +160,4 @@ def within(batches: Batches, max_bytes: int) -> Batches:
         if end and after > max_bytes:
             break
         end, end_offset = after, header.next_offset
-    return data[:end], end_offset
+    return Batches(data[:end], end_offset, end_position - len(data) + end)
