@@ -23,10 +23,15 @@ SEGMENTS, BATCHES, TEXT_BYTES = 3, 8, 30_000
 END = SEGMENTS * BATCHES
 
 
+# What is read ahead after the first two Fetches of one batch each: twice as much.
+FIRST_RANGE = [2, 3, 4, 5]
+
+
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A piece is a Fetch of one batch: the window of a range has one batch to spare then, and no more."""
+    """A piece may be a single batch, and one range at a time is ahead."""
     monkeypatch.setattr(read_ahead, "PIECE_BYTES_MIN", 1)
+    monkeypatch.setattr(read_ahead, "RANGES_AHEAD", 1)
 
 
 def distant(*, is_distant: bool = True, **settings: Any) -> Node:
@@ -93,15 +98,15 @@ def test_what_follows_a_sequence_is_there_before_it_is_asked_for() -> None:
     node = distant()
     for offset in (0, 1):
         assert fetch(node, offset) == [offset]
-    assert gets(node) == 3, "two Fetches, and one range of what was read so far"
-    assert held_offsets(node) == [2, 3]
+    assert gets(node) == 3, "two Fetches, and one range"
+    assert held_offsets(node) == FIRST_RANGE
     node.held = is_ahead  # from now on nothing new arrives
-    assert fetch(node, 2) == [2]
-    assert fetch(node, 3) == [3]
+    for offset in FIRST_RANGE:
+        assert fetch(node, offset) == [offset]
     assert gets(node) == 3
     counters = node.tier.services.counters
-    assert counters.read_ahead_hits == 2
-    assert counters.read_ahead_hit_bytes == counters.read_ahead_bytes == 2 * batch_bytes(node)
+    assert counters.read_ahead_hits == 4
+    assert counters.read_ahead_hit_bytes == counters.read_ahead_bytes == 4 * batch_bytes(node)
 
 
 def test_a_consumer_of_everything_makes_few_requests_and_gets_every_batch_once() -> None:
@@ -115,8 +120,8 @@ def test_a_consumer_of_everything_makes_few_requests_and_gets_every_batch_once()
 
 
 def test_ranges_grow_with_the_sequence_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_ahead, "RANGE_BYTES", 100_000)  # three batches and a bit
     node = distant()
+    monkeypatch.setattr(read_ahead, "RANGE_BYTES", 5 * batch_bytes(node))
     node.held = is_ahead
     begun: list[int] = []
     for offset in range(8):
@@ -126,8 +131,8 @@ def test_ranges_grow_with_the_sequence_up_to_a_limit(monkeypatch: pytest.MonkeyP
             begun.append(each.work.keywords["pieces"])  # type: ignore[attr-defined]
             node.on_hold.remove(each)
             node.complete(each)
-    assert begun[0] == 2
-    assert max(begun) == 3
+    assert begun[0] == 4
+    assert max(begun) == 5
 
 
 def test_the_start_of_the_next_segment_and_its_indexes_are_there_in_time() -> None:
@@ -143,7 +148,7 @@ def test_the_start_of_the_next_segment_and_its_indexes_are_there_in_time() -> No
 def test_indexes_of_the_next_segment_are_loaded_before_its_first_range() -> None:
     node = distant()
     node.held = is_ahead
-    for offset in (4, 5):
+    for offset in (0, 1):
         fetch(node, offset)
     [segment, after] = node.segments()[:2]
     assert [key.segment_id for key in node.tier.reader.ahead._reading] == [segment.segment_id]
@@ -200,7 +205,7 @@ def test_the_quota_of_reads_counts_it_and_ends_it() -> None:
     rate = node.tier.services.fetch_rate
     for offset in (0, 1):
         fetch(node, offset)
-    assert rate._total == 4 * batch_bytes(node), "two Fetches, and the range read ahead"
+    assert rate._total == 6 * batch_bytes(node), "two Fetches, and the range read ahead"
     node.tier.reader.ahead.forget(WHERE)
     rate.bytes_per_second = 1
     hosted = node.tier._tasks[WHERE].hosted
@@ -233,15 +238,15 @@ def test_it_reads_no_more_ranges_at_a_time_than_there_are_threads() -> None:
 
 
 def test_a_full_budget_begins_nothing_and_takes_nothing_from_another_consumer() -> None:
-    node = distant(read_ahead_bytes=4 * (TEXT_BYTES + 100) + SLACK_BYTES)
+    node = distant(read_ahead_bytes=8 * (TEXT_BYTES + 100) + SLACK_BYTES)
     for offset in (0, 1):
         fetch(node, offset)
-    assert held_offsets(node) == [2, 3]
+    assert held_offsets(node) == FIRST_RANGE
     before = gets(node)
-    for offset in (8, 10, 12, 16, 18, 20):
-        assert fetch(node, offset, 2) == [offset, offset + 1]
-    assert gets(node) == before + 6, "their ranges do not fit"
-    assert held_offsets(node) == [2, 3]
+    for offset in (8, 12, 16, 20):  # the smallest range, of one Fetch, does not fit
+        assert fetch(node, offset, 4) == list(range(offset, offset + 4))
+    assert gets(node) == before + 4
+    assert held_offsets(node) == FIRST_RANGE
     assert fetch(node, 2) == [2]
     assert node.tier.services.counters.read_ahead_hits == 1
 
@@ -277,10 +282,12 @@ def test_a_batch_beyond_the_budget_is_not_kept() -> None:
     node.produce(0, "a", "b", "c" * 100_000, "d")
     node.pass_time(1000)
     node.expire_local()
+    node.trace.clear()
     assert offsets(node.read(0, max_bytes=1)) == [0]
     assert offsets(node.read(1, max_bytes=1)) == [1]
     assert node.tier.reader.ahead.held_bytes <= 60_000
-    assert 2 not in held_offsets(node)
+    assert held_offsets(node) == []
+    assert gets(node) == 3, "and is not tried again and again"
     assert offsets(node.read(2, max_bytes=1)) == [2]
 
 
@@ -289,7 +296,7 @@ def test_what_nobody_asks_for_is_dropped_after_a_while() -> None:
     for offset in (0, 1):
         fetch(node, offset)
     node.pass_time(read_ahead.KEPT_MS - 1)
-    assert held_offsets(node) == [2, 3]
+    assert held_offsets(node) == FIRST_RANGE
     node.pass_time(1)
     assert held_offsets(node) == []
     assert node.tier.reader.ahead.held_bytes == 0
@@ -300,7 +307,7 @@ def test_a_smaller_budget_acts_at_once() -> None:
     node = distant()
     for offset in (0, 1):
         fetch(node, offset)
-    for budget, left in ((batch_bytes(node), [3]), (0, [])):
+    for budget, left in ((batch_bytes(node), [5]), (0, [])):
         settings = TierSettings(node_id=1, **{**SETTINGS, "read_ahead_bytes": budget})
         node.run(node.tier.apply_settings(settings, node.now_ms))
         assert held_offsets(node) == left
@@ -312,7 +319,7 @@ def test_a_smaller_budget_acts_at_once() -> None:
 def ahead_of(node: Node) -> Node:
     for offset in (0, 1):
         fetch(node, offset)
-    assert held_offsets(node) == [2, 3]
+    assert held_offsets(node) == FIRST_RANGE
     return node
 
 
@@ -405,17 +412,20 @@ def test_fetches_join_the_range_that_is_being_read() -> None:
 def test_a_lower_limit_gets_a_part_and_the_rest_stays() -> None:
     node = distant()
     fetch(node, 0, 2)
+    node.held = is_ahead
     fetch(node, 2, 2)
+    node.complete(node.on_hold.pop())
     assert held_offsets(node) == [4, 6]
-    held_bytes = node.tier.reader.ahead.held_bytes
     node.held = is_ahead
     before = gets(node)
     assert fetch(node, 4, 1) == [4]
     assert fetch(node, 5, 1) == [5]
     assert fetch(node, 6, 2) == [6, 7]
     assert gets(node) == before
-    reading = node.tier.reader.ahead._reading.values()
-    assert node.tier.reader.ahead.held_bytes - sum(r.held_bytes for r in reading) == held_bytes
+    ahead = node.tier.reader.ahead
+    pieces = sum(len(piece.batches.data) for piece in ahead._pieces.values())
+    assert pieces + sum(each.held_bytes for each in ahead._reading.values()) == ahead.held_bytes
+    assert pieces == 4 * batch_bytes(node)
 
 
 def test_a_range_that_a_fetch_reads_already_is_not_read_ahead_too() -> None:
@@ -452,13 +462,16 @@ def test_damage_reaches_nobody_and_is_reported_by_the_fetch() -> None:
     node = distant()
     segment = node.segments()[0]
     data = bytearray(node.cluster.store.objects[log_key(segment)])
-    data[3 * batch_bytes(node) + 200] ^= 1
+    data[4 * batch_bytes(node) + 200] ^= 1
     node.cluster.store.objects[log_key(segment)] = bytes(data)
-    for offset in range(3):
+    for offset in (0, 1):
         assert fetch(node, offset) == [offset]
-        assert node.warnings == []
-    assert 3 not in held_offsets(node)
-    assert node.read(3, max_bytes=1).code == Code.CORRUPT_MESSAGE
+    assert held_offsets(node) == [2], "what is before the damage is of use"
+    for offset in (2, 3):
+        assert fetch(node, offset) == [offset]
+    assert node.warnings == []
+    assert gets(node) == 6, "three Fetches, a range, and two that failed, each once"
+    assert node.read(4, max_bytes=1).code == Code.CORRUPT_MESSAGE
     assert len(node.warnings) == 1
 
 

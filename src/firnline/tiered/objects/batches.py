@@ -197,7 +197,8 @@ def read_pieces(
 ) -> list[Batches]:
     """Return what so many calls of `read_batches` would, each from the end of the one before.
 
-    It makes one request. There are fewer where the range, or what was fetched, ends before. Raises Corrupt.
+    It makes one request. There are fewer where the range, or what was fetched, ends before, or where the next
+    one is damaged. Raises Corrupt if the first one is.
     """
     window = _Window(storage, segment, start, pieces * piece_bytes + SLACK_BYTES)
     first = start.position
@@ -214,7 +215,14 @@ def read_pieces(
         return [Batches(b"", offset, first)]
     found: list[Batches] = []
     while True:
-        end, end_offset, next_header = _piece_end(window, header, first, upto_offset, piece_bytes)
+        try:
+            end, end_offset, next_header = _piece_end(
+                window, header, first, upto_offset, piece_bytes
+            )
+        except Corrupt:
+            if found:
+                return found
+            raise
         found.append(Batches(window.cut(first, end), end_offset, end))
         if next_header is None or len(found) == pieces:
             return found

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import FirnlineError, KafkaError, WorkTimedOut
-from firnline.base.ids import TopicIdPartition
+from firnline.base.ids import NO_OFFSET, TopicIdPartition
 from firnline.base.units import KIB, MIB, SECOND_MS
 from firnline.tiered.hosted import Hosted, Services
 from firnline.tiered.lineage import shared_end
@@ -62,11 +62,13 @@ class _Piece(NamedTuple):
 class _Sequence:
     """Reads of a partition, each from the end of the one before. It is forgotten in time.
 
-    next_offset  where the next Fetch begins
-    size_bytes   of all reads
+    next_offset     where the next Fetch begins
+    size_bytes      of all reads
+    refused_offset  the range there could not be read ahead, or kept: that is left to the Fetch
     """
 
     next_offset: int = 0
+    refused_offset: int = NO_OFFSET
     size_bytes: int = 0
     until_ms: int = 0
 
@@ -171,7 +173,8 @@ class ReadAhead:
         sequence.next_offset = end_offset
         sequence.until_ms = now_ms + SEQUENCE_MS
         place = hosted.where, end_offset
-        self._sequences.pop(place, None)
+        other = self._sequences.pop(place, None)  # of another consumer, which is as far now
+        sequence.size_bytes = max(sequence.size_bytes, other.size_bytes if other else 0)
         self._sequences[place] = sequence
         if before is None:
             return []
@@ -206,6 +209,8 @@ class ReadAhead:
         if place is None or place[1] in self._reading or self._shared.has(place[1]):
             return []
         segment, key = place
+        if key.offset == sequence.refused_offset:
+            return []
         # Both what is fetched and the pieces that are cut from it are in memory for a moment.
         room_bytes = self._budget_bytes - self.held_bytes + self._served_bytes
         pieces = min(pieces, (room_bytes - SLACK_BYTES) // (2 * piece_bytes))
@@ -295,6 +300,7 @@ class ReadAhead:
         self.held_bytes -= reading.held_bytes
         if isinstance(result, Exception):
             services.counters.add(topic, "read_ahead_errors")
+            reading.sequence.refused_offset = key.offset
             # A Fetch has waited for a store that hangs; another read of it would hang as long again.
             found = result if isinstance(result, WorkTimedOut) else None
             return [e for then in reading.waiting for e in then(found, now_ms)]
@@ -312,7 +318,9 @@ class ReadAhead:
         for then, max_bytes in reading.waiting.items():
             batches = self.take(topic, key, max_bytes)
             effects += then(within(result[0], max_bytes) if batches is None else batches, now_ms)
-        if reading.sequence.until_ms > now_ms:
+        self._forget_sequences(now_ms)
+        place = reading.hosted.where, reading.sequence.next_offset
+        if self._sequences.get(place) is reading.sequence:
             again = self._read_on(
                 reading.hosted, reading.sequence, reading.piece_bytes, reading.pieces, now_ms
             )
@@ -323,8 +331,10 @@ class ReadAhead:
         key = reading.key
         for batches in found:
             # A batch may be larger than the range that was to be read.
-            if self._make_room(len(batches.data)):
-                self._keep(key, _Piece(reading.hosted.where, now_ms + KEPT_MS, batches))
+            if not self._make_room(len(batches.data)):
+                reading.sequence.refused_offset = key.offset
+                return
+            self._keep(key, _Piece(reading.hosted.where, now_ms + KEPT_MS, batches))
             self._ends.note(key.segment_id, batches)
             key = key._replace(offset=batches.end_offset)
 
