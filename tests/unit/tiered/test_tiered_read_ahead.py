@@ -135,6 +135,55 @@ def test_ranges_grow_with_the_sequence_up_to_a_limit(monkeypatch: pytest.MonkeyP
     assert max(begun) == 5
 
 
+def test_a_range_is_no_smaller_than_the_fetch_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise there would be more requests than without reading ahead."""
+    monkeypatch.setattr(read_ahead, "RANGE_BYTES", 1000)
+    node = distant()
+    node.held = is_ahead
+    fetch(node, 0, 2)
+    fetch(node, 2, 2)
+    node.complete(node.on_hold.pop())
+    assert node.tier.services.counters.read_ahead_bytes == 2 * batch_bytes(node)
+
+
+def test_a_range_that_arrives_begins_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Fetch of several partitions may still wait for another one of them."""
+    monkeypatch.setattr(read_ahead, "RANGES_AHEAD", 2)
+    node = distant()
+    for offset in (0, 1):
+        fetch(node, offset)
+    assert held_offsets(node) == [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+
+
+def test_a_range_that_arrives_late_begins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead, "RANGES_AHEAD", 2)
+    node = distant()
+    node.held = is_ahead
+    for offset in (0, 1):
+        fetch(node, offset)
+    node.pass_time(read_ahead.SEQUENCE_MS)
+    node.release()
+    assert held_offsets(node) == FIRST_RANGE
+
+
+def test_a_read_goes_on_where_the_one_before_ended() -> None:
+    """The index names the batch before it, which was fetched again."""
+    for node in (distant(), distant(is_distant=False)):
+        asked: list[int] = []
+        inner = node.storage.fetch_segment
+
+        def noted(segment: Any, position: int, size_bytes: int) -> bytes:
+            asked.append(position // batch_bytes(node))  # noqa: B023
+            return inner(segment, position, size_bytes)  # noqa: B023
+
+        node.storage.fetch_segment = noted  # type: ignore[method-assign]
+        for offset in range(BATCHES - 1):
+            assert fetch(node, offset) == [offset]
+        asked.remove(0)  # a load of indexes compares the first batch
+        of_first = asked[: asked.index(0, 1)] if 0 in asked[1:] else asked
+        assert of_first == sorted(set(of_first))
+
+
 def test_the_start_of_the_next_segment_and_its_indexes_are_there_in_time() -> None:
     node = distant()
     for offset in range(BATCHES):
@@ -164,6 +213,11 @@ def test_nothing_is_read_ahead_of_local_records_or_below_the_log_start() -> None
     node.log.advance_log_start(4)
     assert node.tier.reader.ahead.place(hosted, 3) is None
     assert node.tier.reader.ahead.place(hosted, 4) is not None
+    copied = Node(Cluster()).start().lead(0)
+    copied.produce(0, "a", "b")
+    copied.pass_time(1000)
+    assert len(copied.segments()) == 1, "local files have it, too"
+    assert copied.tier.reader.ahead.place(copied.tier._tasks[WHERE].hosted, 0) is None
 
 
 def test_a_directory_and_a_budget_of_nothing_read_nothing_ahead() -> None:
@@ -171,6 +225,7 @@ def test_a_directory_and_a_budget_of_nothing_read_nothing_ahead() -> None:
         for offset in range(4):
             assert fetch(node, offset) == [offset]
         assert gets(node) == 4
+        assert node.tier.reader.ahead._sequences == {}
 
 
 def test_a_consumer_that_takes_its_time_does_not_wait_for_the_store_anyway() -> None:
@@ -198,6 +253,7 @@ def test_a_store_that_fails_is_not_read_ahead_of() -> None:
     found = Batches(b"x" * 1000, 2, 1000)
     assert node.tier.reader.ahead.answered(hosted, 2, found, 1000, node.now_ms) == []
     assert gets(node) == before
+    assert node.tier.services.counters.read_ahead_errors == 0, "it was not even tried"
 
 
 def test_the_quota_of_reads_counts_it_and_ends_it() -> None:
@@ -393,6 +449,16 @@ def test_a_second_consumer_gets_what_was_read_for_the_first() -> None:
     assert gets(node) == before
 
 
+def test_consumers_that_are_as_far_share_a_sequence() -> None:
+    node = distant()
+    for offset in (0, 1, 2):
+        fetch(node, offset)
+    fetch(node, 2)
+    [sequence] = node.tier.reader.ahead._sequences.values()
+    assert sequence.next_offset == 3
+    assert sequence.size_bytes == 3 * batch_bytes(node)
+
+
 def test_fetches_join_the_range_that_is_being_read() -> None:
     node = distant()
     for offset in (0, 1):
@@ -436,7 +502,7 @@ def test_a_range_that_a_fetch_reads_already_is_not_read_ahead_too() -> None:
     other = Fetch(node, 1, batch_bytes(node))
     node.complete(node.on_hold.pop(1))
     assert offsets(other.answers[0]) == [1]
-    assert not node.tier.reader.ahead._reading
+    assert node.tier.services.counters.read_ahead_bytes == 0
     node.release()
     assert offsets(slow.answers[0]) == [2]
 

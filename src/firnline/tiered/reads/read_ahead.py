@@ -163,7 +163,7 @@ class ReadAhead:
         now_ms: int,
     ) -> Effects:
         """A Fetch at `offset` gets these batches: read ahead if that goes on with an earlier one."""
-        if not self._budget_bytes or hosted.is_over:
+        if not self._budget_bytes:
             return []
         data, end_offset, _ = batches
         self._forget_sequences(now_ms)
@@ -248,7 +248,7 @@ class ReadAhead:
     def place(self, hosted: Hosted, offset: int) -> tuple[RemoteSegment, RangeKey] | None:
         """Return the segment with an offset that only the tier has, and its range; None: there is none."""
         log = hosted.log
-        if hosted.is_over or not log.log_start_offset <= offset < log.local_log_start_offset:
+        if hosted.is_over or offset >= log.local_log_start_offset:
             return None
         epoch = log.epochs.epoch_at(offset)
         if epoch is None:
