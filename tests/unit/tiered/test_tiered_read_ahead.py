@@ -7,6 +7,7 @@ import pytest
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, KafkaError, WorkTimedOut
 from firnline.records.batch import headers
+from firnline.records.build import NewRecord, build_batch
 from firnline.stores.port import RemoteStorageError
 from firnline.tiered.objects.batches import SLACK_BYTES, Batches, read_batches, read_pieces
 from firnline.tiered.reads import read_ahead
@@ -14,6 +15,7 @@ from firnline.tiered.reads.indexes import BEGINNING, SearchStart
 from firnline.tiered.reads.reader import RemoteLogReadResult
 from firnline.tiered.reads.shared_reads import RangeKey
 from firnline.tiered.settings import TierSettings
+from firnline.tiered.spi import RemoteSegment
 from tests.unit.tiered.test_tiered_hangs import Fetch
 from tests.unit.tiered.test_tiered_read import log_key
 from tests.worlds.effects import only
@@ -166,22 +168,34 @@ def test_a_range_that_arrives_late_begins_nothing(monkeypatch: pytest.MonkeyPatc
     assert held_offsets(node) == FIRST_RANGE
 
 
-def test_a_read_goes_on_where_the_one_before_ended() -> None:
-    """The index names the batch before it, which was fetched again."""
-    for node in (distant(), distant(is_distant=False)):
-        asked: list[int] = []
-        inner = node.storage.fetch_segment
+@pytest.mark.parametrize("is_distant", [False, True])
+def test_a_read_goes_on_where_the_one_before_ended(is_distant: bool) -> None:
+    """The index names a batch by its last offset: it leads to the batch before, which was fetched again."""
+    cluster = Cluster()
+    cluster.store.is_distant = is_distant
+    node = Node(cluster).start().lead(0)
+    for _ in range(12):
+        batch = build_batch([NewRecord(None, b"x" * 10_000, node.now_ms) for _ in range(3)])
+        node.log.append_as_leader(batch, leader_epoch=0, now_ms=node.now_ms, origin="client")
+    node.produce(0, "roll")
+    node.pass_time(1000)
+    node.expire_local()
+    asked: list[int] = []
+    fetch_segment = node.storage.fetch_segment
 
-        def noted(segment: Any, position: int, size_bytes: int) -> bytes:
-            asked.append(position // batch_bytes(node))  # noqa: B023
-            return inner(segment, position, size_bytes)  # noqa: B023
+    def noted(segment: RemoteSegment, position: int, size_bytes: int) -> bytes:
+        asked.append(position)
+        return fetch_segment(segment, position, size_bytes)
 
-        node.storage.fetch_segment = noted  # type: ignore[method-assign]
-        for offset in range(BATCHES - 1):
-            assert fetch(node, offset) == [offset]
-        asked.remove(0)  # a load of indexes compares the first batch
-        of_first = asked[: asked.index(0, 1)] if 0 in asked[1:] else asked
-        assert of_first == sorted(set(of_first))
+    node.storage.fetch_segment = noted  # type: ignore[method-assign]
+    size_bytes = len(batch)
+    for number in range(12):
+        result = node.read(3 * number, max_bytes=size_bytes)
+        assert offsets(result) == [3 * number]
+    asked.remove(0)  # a load of indexes looks at the first batch
+    begun = [int(name.rpartition(" ")[2]) for name in node.trace if name.startswith("read ")]
+    assert asked == [offset // 3 * size_bytes for offset in begun]
+    assert begun == sorted(set(begun))
 
 
 def test_the_start_of_the_next_segment_and_its_indexes_are_there_in_time() -> None:
