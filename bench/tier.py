@@ -4,7 +4,7 @@ Rows, each beside a baseline of the same run:
 
 copies    a backlog goes into the tier, beside `cp` and a sync of the same bytes (0.5x or more)
 reads     a topic that only the tier has, from a directory beside Apache Kafka with its LocalTieredStorage
-          (ahead), and from the S3 server beside the directory (0.5x or more)
+          (ahead), and from the S3 server, without and with latency, beside the directory (0.5x or more)
 produce   p95 and p99 of a steady producer beside a writer whose topic is tiered, to one whose topic is not
           (1.2x; fails above 1.5x), and beside a reader of the tier, to none (1.3x); acks=1 and acks=all; and
           beside Kafka's own in the same two places (p99 below Kafka's, and below 5 ms beside the writer)
@@ -12,6 +12,7 @@ rebuild   a broker without its disk is in sync again, for 1x, 10x and 100x of hi
 
     python -m bench.tier                 wants an idle machine, Java, and ten minutes
     python -m bench.tier --only copies,rebuild
+    python -m bench.tier --only distant  the rows with an S3 server alone
 """
 
 import argparse
@@ -66,6 +67,7 @@ ONLY_IN_TIER = {**TIERED, "local.retention.ms": "1000"}
 PACE_PER_S, PACE_S = 500, 8
 WRITER_PER_S = 20_000
 HISTORY_MESSAGES = 20_000
+COLD_MESSAGES = 400_000
 _PATIENCE_S = 300.0
 Row = dict[str, Any]
 
@@ -227,29 +229,38 @@ def copy_plainly(files: Sequence[Path]) -> float:
 # ------------------------------------------------------------------------------------------- reads
 
 
+def consume_cold(side: Side, number: int) -> Result:
+    """Consume the topic `cold`; first make it, so that only the tier has it."""
+    if number == 0:
+        create(side, "cold", ONLY_IN_TIER)
+        side.load("produce", "cold", COLD_MESSAGES, SIZE_BYTES)
+        if side.name != "kafka":
+            await_copied(side, "cold")
+        await_local_deletion(side, "cold", COLD_MESSAGES)
+    return side.load("consume", "cold", PARTITIONS, COLD_MESSAGES)
+
+
 def reads(rounds: int) -> list[Row]:
     """Consume what only the tier has: a directory beside Kafka, the S3 server beside the directory."""
-    messages = 400_000
-
-    def consume(side: Side, number: int) -> Result:
-        if number == 0:
-            create(side, "cold", ONLY_IN_TIER)
-            side.load("produce", "cold", messages, SIZE_BYTES)
-            if side.name != "kafka":
-                await_copied(side, "cold")
-            await_local_deletion(side, "cold", messages)
-        return side.load("consume", "cold", PARTITIONS, messages)
-
     rows: list[Row] = []
     with on_directory() as ours, kafka_with_tier() as theirs:
-        found = compare(ours, theirs, rounds, consume)
+        found = compare(ours, theirs, rounds, consume_cold)
         rows.append(
             {"question": "consume the tier: directory beside Kafka's LocalTieredStorage", **found}
         )
-    with on_s3() as ours, on_directory() as theirs:
-        found = compare(ours, theirs, rounds, consume)
-        found = {name.replace("Kafka", "directory"): value for name, value in found.items()}
-        rows.append({"question": "consume the tier: S3 server beside the directory", **found})
+    return rows + distant(rounds)
+
+
+def distant(rounds: int) -> list[Row]:
+    """Consume what only the tier has: the S3 server, without and with latency, beside the directory."""
+    rows: list[Row] = []
+    for latency_ms in (0, LATENCY_MS):
+        with on_s3(latency_ms=latency_ms) as ours, on_directory() as theirs:
+            found = compare(ours, theirs, rounds, consume_cold)
+            found = {name.replace("Kafka", "directory"): value for name, value in found.items()}
+            rows.append(
+                {"question": f"consume the tier: {ours.name} beside the directory", **found}
+            )
     return rows
 
 
@@ -400,6 +411,7 @@ def rebuild_once(node: Node, admin: AdminClient) -> float:
 PARTS: dict[str, tuple[str, Callable[[int], list[Row]]]] = {
     "copies": ("How fast is a backlog copied?", copies),
     "reads": ("How fast is the tier consumed?", reads),
+    "distant": ("How fast is a store with latency consumed?", distant),
     "produce": ("Whom does the tier hold up?", produce),
     "rebuild": ("How long until a broker without its disk is in sync?", rebuild),
 }
@@ -409,7 +421,7 @@ def main() -> None:
     """Print a table for each part."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--only", default="copies,reads,produce,rebuild")
     options = parser.parse_args()
     for name in options.only.split(","):
         question, run = PARTS[name]

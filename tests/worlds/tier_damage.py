@@ -210,7 +210,7 @@ class World:
     def _reader(self) -> RemoteReader:
         """A reader that has no index in memory yet."""
         services = self.node.tier.services
-        return RemoteReader(services, IndexCache(services, None))
+        return RemoteReader(services, IndexCache(services, None), is_distant=False)
 
     def _ask(self, ask: Callable[[Callable[[Any, int], Any]], Any]) -> Any:
         answers: list[Any] = []

@@ -15,7 +15,9 @@ from firnline.base.ids import TopicPartition
 from firnline.base.ports import File
 
 Effects = list["Effect"]
-Pool = Literal["disk", "copy", "read", "index", "expire", "names", "codec", "pages", "votes"]
+Pool = Literal[
+    "disk", "copy", "read", "ahead", "index", "expire", "names", "codec", "pages", "votes"
+]
 # How many files of one log directory are synced at the same time, by Flush effects and by the pool "disk".
 SYNC_THREADS = 8
 # These pools have threads of their own for each log directory, so that a disk that hangs delays no other.

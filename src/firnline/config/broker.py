@@ -53,6 +53,15 @@ class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, Tie
         valid="[0,...]",
         importance="LOW",
     )
+    firnline_remote_read_ahead_max_bytes: int = key(
+        "LONG",
+        67108864,
+        "Memory for records that are read from the tier before a consumer asks for them, in bytes. Nothing is"
+        " read ahead from a directory; with 0, from no store.",
+        valid="[0,...]",
+        importance="LOW",
+        dynamic=True,
+    )
     firnline_metrics_port: int = key(
         "INT",
         0,

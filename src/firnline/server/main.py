@@ -120,6 +120,7 @@ def threads_of(config: BrokerConfig) -> dict[str, int]:
         "disk": SYNC_THREADS,
         "copy": config.remote_log_manager_copier_thread_pool_size,
         "read": readers,
+        "ahead": readers,
         "expire": config.remote_log_manager_expiration_thread_pool_size,
         # Consumers need as many indexes as ranges; followers that begin above the tier come in addition.
         "index": readers + config.remote_log_manager_follower_thread_pool_size,

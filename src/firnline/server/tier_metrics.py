@@ -172,10 +172,20 @@ def families(found: TierFacts) -> Iterator[Metric]:
         "Damaged segments found since the start, in the log or in the tier.",
         value=found.counters.damaged_segments,
     )
+    for name, words, count in _read_ahead(found.counters):
+        yield CounterMetricFamily(f"firnline_tier_read_ahead_{name}", words, value=count)
     yield from _times(found)
     yield from _backlogs(found)
     yield from _store(found.store_open_ms)
     yield from _pools(found.pools)
+
+
+def _read_ahead(counters: Counters) -> Iterator[tuple[str, str, int]]:
+    """Iterate over names, descriptions and counts of what is read before a consumer asks for it."""
+    yield "bytes", "Bytes read ahead of consumers.", counters.read_ahead_bytes
+    yield "hits", "Reads that got what was read ahead.", counters.read_ahead_hits
+    yield "hit_bytes", "Bytes of those reads.", counters.read_ahead_hit_bytes
+    yield "errors", "Reads ahead that failed; they are made again.", counters.read_ahead_errors
 
 
 def _counter(name: str, words: str, what: Counted, found: TierFacts) -> Metric:

@@ -87,6 +87,7 @@ class CloudStore:
     """An `ObjectStore` in a bucket or container, below a prefix."""
 
     calls_at_once = 6
+    is_distant = True
 
     def __init__(self, uri: str, settings: Mapping[str, str]) -> None:
         """Open the store of `s3://bucket/prefix`, `gs://...` or `az://container/prefix`.

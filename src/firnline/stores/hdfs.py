@@ -45,6 +45,7 @@ class HdfsStore:
     """An `ObjectStore` in a directory of HDFS."""
 
     calls_at_once = 6
+    is_distant = True
 
     def __init__(self, uri: str, settings: Mapping[str, str]) -> None:
         """Open `hdfs://host:port/path`. `settings` are Hadoop's client settings. Raises ConfigError."""

@@ -18,6 +18,7 @@ class MemoryStore:
     """An object store as a dict. `list_prefix` shows `listed`, which is kept current unless `is_late`."""
 
     calls_at_once = 1
+    is_distant = False
 
     def __init__(self, *, is_late: bool = False) -> None:
         self.objects: dict[str, bytes] = {}

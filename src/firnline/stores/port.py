@@ -73,9 +73,11 @@ class ObjectStore(Protocol):
     settings name. Errors: ObjectMissing, RemoteStorageError. Must be usable from several threads at once.
 
     calls_at_once  how many calls for one segment to make at the same time; 1 where latency does not matter
+    is_distant     whether a call takes so long that the tier reads ahead of consumers
     """
 
     calls_at_once: int
+    is_distant: bool
 
     def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
         """Store the concatenation of `chunks`, visible only when complete and durable.

@@ -179,6 +179,10 @@ class StoreCircuits:
         """Whether the store fails for some operation."""
         return any(circuit.is_open for circuit in self._circuits.values())
 
+    def is_open(self, operation: Operation) -> bool:
+        """Whether the circuit is open; also while it lets an operation through."""
+        return self._circuits[operation].is_open
+
     def problems(self) -> list[OpenCircuit]:
         """Return the circuits that are open."""
         return [

@@ -22,6 +22,10 @@ Counted = Literal[
     "aux_state_requests",
     "aux_state_errors",
     "damaged_segments",
+    "read_ahead_bytes",
+    "read_ahead_hits",
+    "read_ahead_hit_bytes",
+    "read_ahead_errors",
 ]
 
 
@@ -40,6 +44,10 @@ class Counters:
     aux_state_requests: int = 0
     aux_state_errors: int = 0
     damaged_segments: int = 0  # local ones that were refused, and remote ones that were read
+    read_ahead_bytes: int = 0
+    read_ahead_hits: int = 0  # reads that got what was read ahead, and their bytes
+    read_ahead_hit_bytes: int = 0
+    read_ahead_errors: int = 0
 
 
 class NodeCounters(Counters):

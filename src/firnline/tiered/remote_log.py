@@ -117,7 +117,9 @@ class RemoteLog:
         chosen.on_applied = self._on_applied
         self.services.circuits.on_answering = self._store_answers
         self.indexes = IndexCache(self.services, log_dir)
-        self.reader = RemoteReader(self.services, self.indexes)
+        # What a user's own class reads from is taken for distant.
+        is_distant = catalog is None or catalog.is_distant
+        self.reader = RemoteReader(self.services, self.indexes, is_distant=is_distant)
         self.remover = Remover(self.services, topic_exists)
         self.unconfirmed_copies = UnconfirmedCopies(self.services)
         self._tasks: dict[TopicIdPartition, _Tasks] = {}
@@ -214,6 +216,7 @@ class RemoteLog:
         services.settings = settings
         services.copy_rate.bytes_per_second = settings.copy_bytes_per_second
         services.fetch_rate.bytes_per_second = settings.fetch_bytes_per_second
+        self.reader.ahead.shrink()
         return services.sliced_tasks.begin(self.indexes.shrink_steps(), now_ms)
 
     def close(self) -> None:
@@ -240,6 +243,7 @@ class RemoteLog:
             if (old.is_leader, old.leader_epoch) == (is_leader, leader_epoch) and old.log is log:
                 return self._configured(known, now_ms)
             old.is_over = True
+            self.reader.ahead.forget(where)
             given_up = known.copier.give_up(now_ms)
         hosted = Hosted(
             log,
@@ -288,6 +292,7 @@ class RemoteLog:
             del self._by_topic[where.topic_id]
             self.services.counters.by_topic.pop(tasks.hosted.topic, None)
         tasks.hosted.is_over = True
+        self.reader.ahead.forget(where)
         effects += tasks.copier.give_up(now_ms)
         self.services.metadata.unassign(where)
         effects += [CancelTimer(key=task_key(what, where)) for what in ("copy", "expire")]
@@ -319,6 +324,7 @@ class RemoteLog:
         tasks = self._tasks.get(where)
         if tasks is not None:
             tasks.hosted.metadata_version += 1
+            self.reader.ahead.metadata_changed(tasks.hosted)
             if self.services.withheld(where) is not None:
                 # An unreadable record may be a deletion: so no local segment is deleted because of the tier.
                 tasks.hosted.log.set_highest_remote(-1)

@@ -43,6 +43,9 @@ class TierSettings:
     fetch_quota_windows: int = 11
     fetch_quota_window_ms: int = 1000
     fetch_max_wait_ms: int = 500
+    reader_threads: int = 10
+    # Memory for what is read ahead of consumers from a distant store; 0: nothing is.
+    read_ahead_bytes: int = 64 * MIB
     list_offsets_timeout_ms: int = 30_000
     # A COPY_STARTED of another broker that is older than this is abandoned (rel-T13).
     dangling_after_ms: int = HOUR_MS
@@ -120,6 +123,8 @@ def tier_settings(config: BrokerConfig) -> TierSettings:
         fetch_quota_windows=config.remote_log_manager_fetch_quota_window_num,
         fetch_quota_window_ms=1000 * config.remote_log_manager_fetch_quota_window_size_seconds,
         fetch_max_wait_ms=config.remote_fetch_max_wait_ms,
+        reader_threads=config.remote_log_reader_threads,
+        read_ahead_bytes=config.firnline_remote_read_ahead_max_bytes,
         list_offsets_timeout_ms=config.remote_list_offsets_request_timeout_ms,
     )
     if not config.has_metadata_topic:  # then the keys are those of the user's own

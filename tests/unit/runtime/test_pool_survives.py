@@ -353,7 +353,7 @@ def test_the_event_loop_looks_at_threads_while_there_is_work_with_a_limit(
 def test_all_pools_end_at_the_same_time(loop: PollLoop, store: Store) -> None:
     """However many of them hang; and the process is to end without their threads."""
     doorbell: Any = Bell()
-    names: tuple[PoolName, ...] = ("read", "index", "copy", "expire", "names", "pages")
+    names: tuple[PoolName, ...] = ("read", "ahead", "index", "copy", "expire", "names", "pages")
     pools = Pools(dict.fromkeys((*names, "disk"), 1), doorbell, Directories([]), loop.call_later)
     answers, done = Answers(), list[str]()
     for each in names:
@@ -366,7 +366,7 @@ def test_all_pools_end_at_the_same_time(loop: PollLoop, store: Store) -> None:
 
     for _ in range(10):
         pools.add(answers.submit(sync, pool="disk", path="/a"))
-    store.await_begun(6)
+    store.await_begun(7)
     began = time.monotonic()
     assert not pools.close(began + 10)
     assert time.monotonic() - began < 4

@@ -115,6 +115,19 @@ def test_what_waits_for_the_tier_is_reported() -> None:
     assert found["firnline_tier_copy_lag_seconds", "t/0"] == 0
 
 
+def test_what_was_read_ahead_of_consumers_is_counted() -> None:
+    harness = Harness(store=MemoryStore())
+    assert harness.node.tier is not None
+    counters = harness.node.tier.services.counters
+    counts = {"bytes": 40, "hits": 3, "hit_bytes": 30, "errors": 1}
+    for name, count in counts.items():
+        setattr(counters, f"read_ahead_{name}", count)
+    with shown(harness) as exporter:
+        found = scrape(exporter)
+    for name, count in counts.items():
+        assert found[f"firnline_tier_read_ahead_{name}_total", ""] == count
+
+
 # T50: what shipped, and what KIP-405 had called it.
 RENAMED = {
     "remotefetchrequests": "remotereadrequests",

@@ -574,7 +574,7 @@ def test_a_segment_that_a_zombie_adds_after_the_end_is_removed_as_well() -> None
     late = old._replace(segment_id=bytes(15) + b"\x99", state=SegmentState.COPY_STARTED)
     node.run(node.tier.services.metadata.add(late, lambda error, now: [], cluster.now_ms))
     node.pass_time(5_000)
-    metadata = node.tier.services.metadata
+    metadata: Any = node.tier.services.metadata
     assert [s.state.name for s in metadata.segments_to_remove(WHERE)] == ["DELETE_STARTED"]
     node.pass_time(20_000)
     assert metadata.segments_to_remove(WHERE) == []

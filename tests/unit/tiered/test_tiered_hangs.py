@@ -10,6 +10,7 @@ from firnline.base.errors import Code, KafkaError
 from firnline.records.batch import headers
 from firnline.stores.port import RemoteStorageError
 from firnline.tiered.hosted import Services
+from firnline.tiered.objects.batches import Batches
 from firnline.tiered.reads import shared_reads
 from firnline.tiered.reads.reader import RemoteLogReadResult
 from firnline.tiered.reads.shared_reads import KEPT_MS, RangeKey, SharedReads
@@ -167,9 +168,11 @@ def test_late_results_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = SharedReads(services)
     for number in range(20):
         key = RangeKey(bytes(16), number, 100)
-        [submit] = shared.read(key, "t", lambda: (b"", 0), 30, lambda result, now_ms: [], 0)
+        [submit] = shared.read(
+            key, "t", lambda: Batches(b"", 0, 0), 30, lambda result, now_ms: [], 0
+        )
         assert isinstance(submit, Submit)
-        submit.then((bytes(30), number), 60_000)
+        submit.then(Batches(bytes(30), number, 30), 60_000)
     assert len(shared._kept) == 3
     assert shared._kept_bytes == 90
 

@@ -23,6 +23,12 @@ def test_defaults_are_those_of_the_release() -> None:
     assert tier_settings(config()) == TierSettings(node_id=config().node_id)
 
 
+def test_reading_ahead_has_its_memory_and_the_threads_of_readers() -> None:
+    found = tier_settings(replace(config(), firnline_remote_read_ahead_max_bytes=7))
+    assert (found.read_ahead_bytes, found.reader_threads) == (7, 10)
+    assert tier_settings(replace(config(), remote_log_reader_threads=3)).reader_threads == 3
+
+
 def test_keys_of_the_metadata_manager_are_taken_from_their_prefix() -> None:
     found = tier_settings(config(topic_num_partitions="5", topic_retention_ms="-1"))
     assert (found.metadata_partitions, found.metadata_retention_ms) == (5, -1)

@@ -26,7 +26,7 @@ log = logging.getLogger("firnline")
 # How many threads a pool may abandon, for each thread that it has.
 ABANDONED_PER_THREAD = 2
 # The results of these pools are for the event loop only: once that has ended, nobody needs them.
-_FOR_THE_LOOP = frozenset(("read", "index", "names", "codec", "pages"))
+_FOR_THE_LOOP = frozenset(("read", "ahead", "index", "names", "codec", "pages"))
 # How long the end of the process waits for the threads of those: at its highest level a codec may take
 # minutes.
 _LEAVE_S = 1.0

@@ -21,6 +21,7 @@ POOL_QUEUE_MAX = {
     "disk": 10_000,
     "copy": 10_000,
     "read": 100,  # a broker's is remote.log.reader.max.pending.tasks
+    "ahead": 100,  # the tier begins no more than there are threads
     "index": 10_000,
     "expire": 10_000,
     "names": 1_000,

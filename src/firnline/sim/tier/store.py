@@ -71,6 +71,7 @@ class BrokerStore:
     """The store as one broker reaches it: an `ObjectStore`."""
 
     calls_at_once = 1
+    is_distant = True
 
     def __init__(self, world: World, host: Host, shared: SharedStore) -> None:
         self._world, self._host, self._shared = world, host, shared

@@ -3,6 +3,9 @@
 Source: spec 3.14-3.16, T39, T58; rel-T20.
 """
 
+from typing import NamedTuple
+
+from firnline.base.ids import NO_OFFSET
 from firnline.base.units import KIB
 from firnline.records.batch import (
     HEADER_BYTES,
@@ -31,6 +34,14 @@ class Misled(Corrupt):
     """An index does not match its batch: it has to be rebuilt from the batches."""
 
 
+class Batches(NamedTuple):
+    """Complete batches of a segment, the offset after the last one, and the position behind it."""
+
+    data: bytes
+    end_offset: int
+    end_position: int
+
+
 class _Window:
     """The fetched range of a segment. Positions are relative to the segment.
 
@@ -50,7 +61,14 @@ class _Window:
         self.may_have_gaps = known is None or known.may_have_gaps
         # Indexes of old segments may be wrong; others are verified copies, or rebuilt from the batches.
         self._unlike_index = Misled if known is None else Corrupt
+        # The lowest offset that the next batch may have; None: the index has to say which batch it is.
         self._next: int | None = None if start.position else segment.base_offset
+        if start.begins != NO_OFFSET:
+            self._next = start.begins
+
+    @property
+    def segment_bytes(self) -> int:
+        return self._segment.size_bytes
 
     def batch_at(self, position: int) -> BatchHeader:
         """Return the header of the batch at `position`; fetches it if it is not complete in the window.
@@ -149,13 +167,40 @@ def read_batches(
     offset: int,
     upto_offset: int,
     max_bytes: int,
-) -> tuple[bytes, int]:
-    """Return (complete batches, the offset after the last) from the one with `offset` on.
+) -> Batches:
+    """Return complete batches from the one with `offset` on.
 
     `upto_offset` is exclusive: from there on the segment has another lineage. The first batch is complete,
     whatever its size. b"" if the segment ends before `offset`. Raises Corrupt.
     """
-    window = _Window(storage, segment, start, max_bytes + SLACK_BYTES)
+    [piece] = read_pieces(
+        storage,
+        segment,
+        start=start,
+        offset=offset,
+        upto_offset=upto_offset,
+        piece_bytes=max_bytes,
+        pieces=1,
+    )
+    return piece
+
+
+def read_pieces(
+    storage: RemoteStorage,
+    segment: RemoteSegment,
+    *,
+    start: SearchStart,
+    offset: int,
+    upto_offset: int,
+    piece_bytes: int,
+    pieces: int,
+) -> list[Batches]:
+    """Return what so many calls of `read_batches` would, each from the end of the one before.
+
+    It makes one request. There are fewer where the range, or what was fetched, ends before, or where the next
+    one is damaged. Raises Corrupt if the first one is.
+    """
+    window = _Window(storage, segment, start, pieces * piece_bytes + SLACK_BYTES)
     first = start.position
     while first < segment.size_bytes:
         header = window.batch_at(first)
@@ -165,17 +210,41 @@ def read_batches(
     else:
         if not window.may_have_gaps:
             raise Corrupt("a segment in the tier ends before its last offset", offset=offset)
-        return b"", offset
+        return [Batches(b"", offset, first)]
     if header.base_offset >= upto_offset:
-        return b"", offset
+        return [Batches(b"", offset, first)]
+    found: list[Batches] = []
+    while True:
+        try:
+            end, end_offset, next_header = _piece_end(
+                window, header, first, upto_offset, piece_bytes
+            )
+        except Corrupt:
+            if found:
+                return found
+            raise
+        found.append(Batches(window.cut(first, end), end_offset, end))
+        if next_header is None or len(found) == pieces:
+            return found
+        first, header = end, next_header
+
+
+def _piece_end(
+    window: _Window, header: BatchHeader, first: int, upto_offset: int, piece_bytes: int
+) -> tuple[int, int, BatchHeader | None]:
+    """Return where the piece ends that begins with a batch, and its end offset; and the batch behind it.
+
+    None for that batch: it is not complete in the window, or not part of the range.
+    """
     end, end_offset = first + header.size_bytes, header.next_offset
-    while end < segment.size_bytes and window.holds_batch(end):
+    while end < window.segment_bytes and window.holds_batch(end):
         header = window.batch_at(end)
-        after = end + header.size_bytes
-        if header.base_offset >= upto_offset or after - first > max_bytes:
-            break
-        end, end_offset = after, header.next_offset
-    return window.cut(first, end), end_offset
+        if header.base_offset >= upto_offset:
+            return end, end_offset, None
+        if end + header.size_bytes - first > piece_bytes:
+            return end, end_offset, header
+        end, end_offset = end + header.size_bytes, header.next_offset
+    return end, end_offset, None
 
 
 def find_timestamp(

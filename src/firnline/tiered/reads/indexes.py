@@ -11,14 +11,16 @@ from firnline.tiered.spi import RemoteSegment
 class SearchStart(NamedTuple):
     """The position at which a search begins, and the facts that the indexes state about the batches there.
 
-    ends          last offset of the batch at `position`; -1 at the start of the segment
+    ends          last offset of the batch at `position`; -1 at the start of the segment, or not known
     noted_offset  an offset whose batch has the greatest timestamp so far, `noted_ms`; -1: none
+    begins        the lowest offset that the batch at `position` may have, because another read ended there
     """
 
     position: int
     ends: int
     noted_offset: int = NO_OFFSET
     noted_ms: int = -1
+    begins: int = NO_OFFSET
 
 
 BEGINNING = SearchStart(0, NO_OFFSET)

@@ -30,10 +30,12 @@ from firnline.tiered.circuits import StoreUnavailable
 from firnline.tiered.hosted import Hosted, Services
 from firnline.tiered.lineage import ranges, shared_end
 from firnline.tiered.objects.aux_state import AuxState, fetch_aux_state
-from firnline.tiered.objects.batches import Misled, find_timestamp, read_batches
+from firnline.tiered.objects.batches import Batches, Misled, find_timestamp, read_batches
 from firnline.tiered.reads.aborted_search import AbortedSearch, OpenTransactions
 from firnline.tiered.reads.index_cache import FOLLOWERS, IndexCache
 from firnline.tiered.reads.indexes import SegmentIndexes
+from firnline.tiered.reads.read_ahead import ReadAhead
+from firnline.tiered.reads.read_ends import ReadEnds
 from firnline.tiered.reads.shared_reads import RangeKey, SharedReads
 from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import DamagedObject, RemoteSegment, as_error
@@ -63,13 +65,15 @@ Built = Callable[[AuxState | KafkaError, int], Effects]
 
 
 class RemoteReader:
-    """All remote reads of the node."""
+    """All remote reads of the node. `is_distant`: whether to read ahead."""
 
-    def __init__(self, services: Services, indexes: IndexCache) -> None:
+    def __init__(self, services: Services, indexes: IndexCache, *, is_distant: bool) -> None:
         self.services = services
         self.indexes = indexes
         self.open_transactions = OpenTransactions(services)
         self.shared = SharedReads(services)
+        self.ends = ReadEnds()
+        self.ahead = ReadAhead(services, indexes, self.shared, self.ends, is_distant=is_distant)
         self._reads: dict[Read, _OneRead] = {}  # those that are not answered, by their callback
         self._serial = 0
         self._warned: dict[Uuid, None] = {}  # damaged segments that are logged already
@@ -279,12 +283,29 @@ class _OneRead:
         self._upto_offset = shared_end(segment, log.epochs.entries(), self._offset)
         if self._upto_offset <= self._offset:
             return self._fail(_OUT_OF_RANGE, now_ms)
+        key = self._key = RangeKey(segment.segment_id, self._offset, self._upto_offset)
+        ahead = self._reader.ahead
+        batches = ahead.take(segment.topic, key, self._max_bytes)
+        if batches is not None:
+            return self._came(batches, now_ms)
+        if ahead.join(key, self._ahead_came, self._max_bytes):
+            return []
         return self._reader.indexes.load(segment, self._indexed, now_ms)
 
     def stop(self) -> Effects:
         """Nobody waits for the result any more."""
         self._is_stopped = True
-        return [] if self._key is None else self._reader.shared.leave(self._key, self._came)
+        if self._key is None:
+            return []
+        self._reader.ahead.leave(self._key, self._ahead_came)
+        return self._reader.shared.leave(self._key, self._came)
+
+    def _ahead_came(self, result: Batches | FirnlineError | None, now_ms: int) -> Effects:
+        """The range that was being read ahead has come, or has to be read now."""
+        assert self._segment is not None
+        if result is None:
+            return self._reader.indexes.load(self._segment, self._indexed, now_ms)
+        return self._came(result, now_ms)
 
     def _indexed(self, result: SegmentIndexes | FirnlineError, now_ms: int) -> Effects:
         segment = self._segment
@@ -297,27 +318,32 @@ class _OneRead:
             read_batches,
             self._services.storage,
             segment,
-            start=result.start_for(self._offset),
+            start=self._reader.ends.start_for(segment.segment_id, self._offset, result),
             offset=self._offset,
             upto_offset=self._upto_offset,
             max_bytes=self._max_bytes,
         )
-        self._key = RangeKey(segment.segment_id, self._offset, self._upto_offset)
+        assert self._key is not None
         return self._reader.shared.read(
             self._key, segment.topic, work, self._max_bytes, self._came, now_ms
         )
 
-    def _came(self, result: tuple[bytes, int] | Exception, now_ms: int) -> Effects:
+    def _came(self, result: Batches | Exception, now_ms: int) -> Effects:
         self._key = None
         if isinstance(result, Exception):
             return self._retry_or_fail(as_error(result), now_ms)
-        data, end_offset = result
+        assert self._segment is not None
+        self._reader.ends.note(self._segment.segment_id, result)
+        data, end_offset, _ = result
         if not data:  # the segment ends before the offset: continue in the next one (T39)
             self._offset = self._upto_offset
             if self._offset >= self._hosted.log.local_log_start_offset:
                 return self._answer(b"", self._offset, now_ms)
             return self.begin(now_ms)
-        return self._answer(data, end_offset, now_ms)
+        ahead = self._reader.ahead.answered(
+            self._hosted, self._wanted, result, self._max_bytes, now_ms
+        )
+        return [*self._answer(data, end_offset, now_ms), *ahead]
 
     def _retry_or_fail(self, error: FirnlineError, now_ms: int) -> Effects:
         segment = self._segment

@@ -15,6 +15,7 @@ from firnline.base.ids import Uuid
 from firnline.base.units import MIB, MINUTE_MS
 from firnline.records.batch import headers
 from firnline.tiered.hosted import Services
+from firnline.tiered.objects.batches import Batches
 from firnline.tiered.settings import store_timeout_ms
 
 # How many bytes of late results are kept, besides the latest one, and for how long.
@@ -22,8 +23,6 @@ KEPT_BYTES = 32 * MIB
 KEPT_MS = MINUTE_MS
 _TIMER = ("tier", "late reads")
 
-# Complete batches, and the offset after the last one.
-Batches = tuple[bytes, int]
 BatchesCallback = Callable[[Batches | Exception, int], Effects]
 
 
@@ -52,6 +51,15 @@ class SharedReads:
         self._kept: dict[RangeKey, _Kept] = {}  # oldest first
         self._kept_bytes = 0
 
+    @property
+    def in_progress(self) -> int:
+        """How many reads are waited for."""
+        return len(self._waiting)
+
+    def has(self, key: RangeKey) -> bool:
+        """Whether the range is being read, or has come late and is kept."""
+        return key in self._waiting or key in self._kept
+
     def read(
         self,
         key: RangeKey,
@@ -67,7 +75,7 @@ class SharedReads:
         """
         kept = self._kept.get(key)
         if kept is not None:
-            return then(_within(kept.batches, max_bytes), now_ms)
+            return then(within(kept.batches, max_bytes), now_ms)
         waiting = self._waiting.get(key)
         if waiting is not None:
             waiting[then] = max_bytes
@@ -112,7 +120,7 @@ class SharedReads:
         self._services.fetch_rate.note(size_bytes, now_ms)
         effects: Effects = []
         for then, limit in waiting.items():
-            effects += then(_within(result, limit), now_ms)
+            effects += then(within(result, limit), now_ms)
         is_late = now_ms - began_ms >= self._services.settings.fetch_max_wait_ms
         if size_bytes and (is_late or not waiting):
             effects += self._keep(key, _Kept(now_ms + KEPT_MS, result))
@@ -141,9 +149,9 @@ class SharedReads:
         return []
 
 
-def _within(batches: Batches, max_bytes: int) -> Batches:
+def within(batches: Batches, max_bytes: int) -> Batches:
     """Return the first batches within `max_bytes`, at least one."""
-    data, end_offset = batches
+    data, end_offset, end_position = batches
     if len(data) <= max_bytes:
         return batches
     end = 0
@@ -152,4 +160,4 @@ def _within(batches: Batches, max_bytes: int) -> Batches:
         if end and after > max_bytes:
             break
         end, end_offset = after, header.next_offset
-    return data[:end], end_offset
+    return Batches(data[:end], end_offset, end_position - len(data) + end)
