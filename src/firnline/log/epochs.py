@@ -178,6 +178,13 @@ class LeaderEpochs:
         """Have the next syncs of the log write the file until its first entry `is_start_kept`."""
         self._keeps_start = not self.is_start_kept
 
+    def kept_start_offset(self) -> int:
+        """Return where the durable file begins, and have the next syncs bring it up to date."""
+        self.keep_start()
+        if not self._epochs:
+            return INT64_MAX  # there is nothing to keep
+        return self._kept[0][1] if self._kept else 0
+
     @property
     def is_start_kept(self) -> bool:
         """Whether the first entry is durable in the file."""

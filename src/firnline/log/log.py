@@ -516,7 +516,7 @@ class Log:
         return retention.LogView(
             self._segments.ages(self.log_end_offset),
             self.log_start_offset,
-            self.local_log_start_offset,
+            retention.removable_below(self),
             self.high_watermark,
             # Batches that the epoch checkpoint does not cover yet stay: only they record their epoch.
             min(self.highest_remote_offset, self.epochs.unkept_from - 1),

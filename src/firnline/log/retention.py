@@ -11,7 +11,7 @@ Segments are deleted strictly oldest first, up to the first that has to stay.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import StorageError
@@ -22,6 +22,7 @@ from firnline.base.ids import (
 )
 from firnline.base.ports import Fs
 from firnline.config.topic import TopicConfig
+from firnline.log.epochs import LeaderEpochs
 
 _FROM_TOTAL = -2
 # The most that one step deletes, in about 3 ms: each segment has up to five files to rename, and each rename
@@ -45,7 +46,8 @@ class SegmentAge(NamedTuple):
 class LogView(NamedTuple):
     """One log as retention sees it; `segments` oldest first, the last one active.
 
-    The total size takes a pass over all segments, so it is computed only where it matters.
+    The total size takes a pass over all segments, so it is computed only where it matters. The local log start
+    offset is that of `removable_below`.
     """
 
     segments: Sequence[SegmentAge]
@@ -95,6 +97,29 @@ def local_retention(config: TopicConfig, *, is_copied: bool) -> tuple[int, int]:
         config.retention_ms if ms == _FROM_TOTAL else ms,
         config.retention_bytes if size == _FROM_TOTAL else size,
     )
+
+
+class _Local(Protocol):
+    """What `removable_below` asks of a log."""
+
+    @property
+    def is_tiered(self) -> bool: ...
+
+    local_log_start_offset: int
+    highest_remote_offset: int
+    epochs: LeaderEpochs
+
+
+def removable_below(log: _Local) -> int:
+    """Return the offset below which local files may go because of the log start offset.
+
+    A crash may take that back. Then the leader epochs on disk tell a tiered log from where on anybody has its
+    records; those that the tier never had are kept until they do.
+    """
+    start, copied = log.local_log_start_offset, log.highest_remote_offset + 1
+    if not log.is_tiered or start <= copied:
+        return start
+    return min(start, max(copied, log.epochs.kept_start_offset()))
 
 
 def decide(view: LogView, config: TopicConfig, now_ms: int) -> Decision:
@@ -165,7 +190,7 @@ def _oldest(
         if is_active:
             return Decision(count, reason, roll_active=True)
         is_remote = segment.end_offset - 1 <= view.highest_remote_offset
-        if view.is_tiered and not is_remote and view.log_start_offset < segment.end_offset:
+        if view.is_tiered and not is_remote and view.local_log_start_offset < segment.end_offset:
             break
         count += 1
     return Decision(count, reason) if count else Decision()

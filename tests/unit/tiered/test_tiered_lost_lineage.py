@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from firnline.base.errors import Code
+from firnline.base.errors import Code, StorageError
 from firnline.base.ids import TopicIdPartition
-from tests.worlds.tier import WHERE, Cluster, Node
+from tests.worlds.tier import WHERE, Cluster, Node, topic_config
 
 FILE = "/data/t-0/leader-epoch-checkpoint"
 
@@ -78,6 +78,31 @@ def test_a_log_start_that_a_crash_took_back_is_found_in_the_leader_epochs() -> N
     assert again.log.log_start_offset == 7
     assert [s.base_offset for s in again.segments()] == [6]
     assert again.tier._tasks[WHERE].expiry_failures == 0
+
+
+def test_a_crash_takes_no_log_start_back_below_records_that_nobody_has() -> None:
+    """F33: the store was down, and local files expired that the tier never had.
+
+    Otherwise consumers go back to an earliest offset that is out of range, again and again.
+    """
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.storage.fail("copy", StorageError("503"), times=10_000)
+    for number in range(10):
+        node.produce(0, f"m{number}")
+    each_bytes = node.log.closed_segments()[0].size_bytes
+    node.log.config = topic_config(retention_bytes=6 * each_bytes)
+    node.pass_time(1000)
+    assert node.log.log_start_offset == 4
+    node.expire_local()
+    assert node.log.first_base_offset == 0, "nothing on disk says yet that the log begins above"
+    node.log.sync_now()
+    node.expire_local()
+    assert node.log.first_base_offset == 4
+    again = restarted(node)
+    again.storage.fail("copy", StorageError("503"), times=10_000)
+    again.pass_time(60_000)
+    assert again.log.log_start_offset == 4
 
 
 def test_a_lost_lineage_is_found_by_a_look_at_few_segments_and_remembered(
