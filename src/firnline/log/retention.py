@@ -46,8 +46,8 @@ class SegmentAge(NamedTuple):
 class LogView(NamedTuple):
     """One log as retention sees it; `segments` oldest first, the last one active.
 
-    The total size takes a pass over all segments, so it is computed only where it matters. The local log start
-    offset is that of `removable_below`.
+    The total size takes a pass over all segments, so it is computed only where it matters. The local log
+    start offset is that of `removable_below`.
     """
 
     segments: Sequence[SegmentAge]
