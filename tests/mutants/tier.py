@@ -125,9 +125,9 @@ TIER = (
     ),
     Mutant(
         "rel-T13: an abandoned copy is deleted twice",
-        "tiered.segment_removal:SegmentRemoval._may_finish",
-        "self._is_final or",
-        "True or",
+        "tiered.segment_removal:SegmentRemoval._delete_some",
+        "each.state != SegmentState.COPY_STARTED",
+        "True",
         tests=(_LATE + "test_who_died_after_a_late_put_is_cleaned_up_after_by_the_leader",),
     ),
     Mutant(

@@ -80,6 +80,23 @@ def test_a_log_start_that_a_crash_took_back_is_found_in_the_leader_epochs() -> N
     assert again.tier._tasks[WHERE].expiry_failures == 0
 
 
+@pytest.mark.parametrize("begin", [6, 7])
+def test_a_log_start_that_a_crash_took_back_is_found_before_what_is_below_is_deleted(
+    begin: int,
+) -> None:
+    """No leader epochs are lost: they begin below the local log."""
+    cluster = Cluster()
+    node = led_in_four_epochs(cluster)
+    node.log.advance_log_start(begin)
+    node.log.epochs.replace_file(node.log.epochs.entries())
+    again = restarted(node)
+    assert again.log.log_start_offset == 0
+    again.pass_time(60_000)
+    assert again.log.log_start_offset == begin
+    assert [s.base_offset for s in again.segments()] == [6]
+    assert again.tier._tasks[WHERE].expiry_failures == 0
+
+
 def test_a_crash_takes_no_log_start_back_below_records_that_nobody_has() -> None:
     """F33: the store was down, and local files expired that the tier never had.
 

@@ -331,6 +331,10 @@ class WireChecks:
             expected = (-1,) if found is None or found >= log.high_watermark else (found,)
             if log.is_tiered and found is not None and found >= log.epochs.entries()[-1][1]:
                 expected = (found, -1)  # it was perhaps not committed when the search began
+        if log.is_tiered and asked.timestamp >= 0:
+            # A crash may have taken the log start back; the leader epochs know better.
+            begin = max(log.log_start_offset, log.epochs.entries()[0][1])
+            expected += (self._first_at(key, asked.timestamp, begin),)
         if log.is_tiered and asked.timestamp >= 0 and 0 <= row.offset < log.log_start_offset:
             # The tier was searched, and the log start was raised meanwhile.
             expected = (self._first_at(key, asked.timestamp, row.offset),)
