@@ -51,10 +51,12 @@ CONFIG = {
 }
 READERS, PENDING_MAX = 4, 20
 ANSWERS_BYTES = 32 * MIB
+AHEAD_BYTES = 16 * MIB
 SETTINGS = {
     "remote.log.reader.threads": READERS,
     "remote.log.reader.max.pending.tasks": PENDING_MAX,
     "firnline.answers.max.bytes": ANSWERS_BYTES,
+    "firnline.remote.read.ahead.max.bytes": AHEAD_BYTES,
 }
 _AT_LEAST = 2  # reads of each reader, however soon the others are told to stop
 _RETRY_S = 0.1  # retry.backoff.ms of Java's clients

@@ -3,7 +3,7 @@
 A real broker, a real S3 server, 50 ms a request. What bounds the memory: `remote.log.reader.threads` threads
 read records, each one range, from which it cuts batches; a read that waits for a thread holds nothing; what
 came too late is kept up to KEPT_BYTES; the rest is in responses, or reserved for them, and
-`firnline.answers.max.bytes` limits both.
+`firnline.answers.max.bytes` limits both. `firnline.remote.read.ahead.max.bytes` limits what is read ahead.
 """
 
 import socket
@@ -19,6 +19,7 @@ from firnline.client.wire import encode_request
 from firnline.tiered.objects.batches import SLACK_BYTES
 from firnline.tiered.reads.shared_reads import KEPT_BYTES
 from tests.chaos.cold_readers import (
+    AHEAD_BYTES,
     ANSWERS_BYTES,
     FETCH_BYTES,
     READERS,
@@ -56,7 +57,7 @@ def cold(
 def most_bytes(fetch_bytes: int) -> int:
     """Return how much more memory than before any number of readers may cost, by the settings."""
     of_threads = READERS * 2 * (fetch_bytes + SLACK_BYTES)
-    return KEPT_BYTES + of_threads + ANSWERS_BYTES + fetch_bytes + BESIDES_BYTES
+    return KEPT_BYTES + AHEAD_BYTES + of_threads + ANSWERS_BYTES + fetch_bytes + BESIDES_BYTES
 
 
 def slowest(times: Sequence[float]) -> float:
