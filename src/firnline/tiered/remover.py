@@ -276,13 +276,35 @@ class Remover:
         left = metadata.segments_to_remove(where)
         if error is not None or isinstance(left, KafkaError) or left:
             return error or StorageError("segments are left")
-        if store is not None:
-            name = f"remove the catalog of {delete.topic}-{delete.partition}"
-            sweep = partial(sweep_partition, store, delete)
-            error = yield from self._do(run, delete, "delete", name, sweep)
+        error = yield from self._sweep(delete, run)
         if error is None and delete.state != DeleteState.FINISHED:
             error = yield from self._put_state(run, delete, DeleteState.FINISHED)
+        if error is None:
+            run.emit(self._sweep_later(delete, run.now_ms))
         return error
+
+    def _sweep(self, delete: PartitionDelete, run: Run) -> Outcome:
+        """Delete what is left of the partition: its catalog, if there is one."""
+        store = self._services.catalog
+        if store is None:
+            return None
+        name = f"remove the catalog of {delete.topic}-{delete.partition}"
+        sweep = partial(sweep_partition, store, delete)
+        return (yield from self._do(run, delete, "delete", name, sweep))
+
+    def _sweep_later(self, delete: PartitionDelete, now_ms: int) -> Effects:
+        """Sweep once more: a leader that had not heard of the deletion may have put a catalog meanwhile."""
+        if self._services.catalog is None:
+            return []
+        at_ms = now_ms + self._services.settings.late_put_ms
+        key = (*_TIMER, "late", delete.topic_id, delete.partition)
+        return [SetTimer(key=key, at_ms=at_ms, then=partial(self._sweep_again, delete))]
+
+    def _sweep_again(self, delete: PartitionDelete, now_ms: int) -> Effects:
+        return coroutines.run(partial(self._sweep, delete), now_ms, partial(self._swept, delete))
+
+    def _swept(self, delete: PartitionDelete, error: FirnlineError | None, now_ms: int) -> Effects:
+        return [] if error is None else self._sweep_later(delete, now_ms)
 
     def _put_state(self, run: Run, delete: PartitionDelete, state: DeleteState) -> Outcome:
         where = TopicIdPartition(delete.topic_id, delete.partition)

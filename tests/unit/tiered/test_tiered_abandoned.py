@@ -2,7 +2,9 @@
 
 import pytest
 
+from firnline.base.effects import Append
 from firnline.tiered.objects.layout import segment_stem
+from firnline.tiered.spi import SegmentState
 from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Node
 
 
@@ -55,3 +57,23 @@ def test_a_dangling_copy_of_a_dead_broker_is_deleted_after_its_time_by_whatever_
     other.pass_time(50_000)
     assert [s.state.name for s in other.segments()] == ["COPY_FINISHED"]
     assert other.tier._tasks[WHERE].expiry._first_seen_ms == {}, "what is over is forgotten"
+
+
+def test_a_copy_that_is_finished_before_its_deletion_is_committed_stays() -> None:
+    """rel-T2: its leader may have deleted the local segment by then. Goal: the later record is refused."""
+    cluster = Cluster()
+    node = with_a_copy_under_way(cluster)
+    other = Node(cluster, 2).start()
+    other.follow(node)
+    other.lead(1)
+    other.held = lambda effect: isinstance(effect, Append)
+    other.pass_time(80_000)
+    assert len(other.on_hold) == 1, "the record of the deletion"
+    node.held = lambda effect: False
+    node.release()
+    assert list(cluster.known().values()) == [SegmentState.COPY_FINISHED]
+    other.held = lambda effect: False
+    other.release()
+    other.pass_time(80_000)
+    assert list(cluster.known().values()) == [SegmentState.COPY_FINISHED]
+    assert len(data_keys(cluster)) == 5

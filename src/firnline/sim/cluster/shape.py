@@ -33,6 +33,7 @@ class TierShape(NamedTuple):
     task_interval_ms: int
     remover_interval_ms: int
     local_retention_bytes: int
+    metadata_replicas: int = 3  # at most
 
 
 class Shape(NamedTuple):
