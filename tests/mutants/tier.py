@@ -11,7 +11,6 @@ _LATE = "tests/unit/tiered/test_tiered_unconfirmed.py::"
 _CIRCUIT = "tests/unit/tiered/test_tiered_circuit.py::"
 _CIRCUITS = "tests/unit/tiered/test_store_circuits.py::"
 _ABANDONED = "tests/unit/tiered/test_tiered_abandoned.py::"
-_EXPIRY = "tests/unit/tiered/test_tiered_expiry.py::"
 _REMOVAL = "tests/unit/tiered/test_segment_removal.py::"
 _CLOSEST = "tests/unit/broker/test_closest_replica.py::"
 
@@ -307,7 +306,7 @@ TIER = (
         "tiered.remover:Remover._remove",
         "run.emit(self._sweep_later(delete, run.now_ms))",
         "pass",
-        tests=(_EXPIRY + "test_a_catalog_that_a_leader_puts_after_the_removal_is_removed_later",),
+        tests=(_REMOVAL + "test_a_catalog_that_a_leader_puts_after_the_removal_is_removed_later",),
     ),
     Mutant(
         "F3: a catalog that was not written is a failure",

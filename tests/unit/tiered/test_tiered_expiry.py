@@ -12,7 +12,6 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.tiered import expiry, retained, segment_removal
 from firnline.tiered.copier import task_key
 from firnline.tiered.objects.catalog_reader import list_topics, read_catalog, resolve_topic
-from firnline.tiered.objects.layout import catalog_folder
 from firnline.tiered.segment_removal import SegmentRemoval
 from firnline.tiered.spi import DeleteState, RemoteSegment, SegmentState
 from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Node, topic_config
@@ -391,26 +390,6 @@ def test_a_topic_deleted_while_its_remover_was_down_leaves_no_catalog_though_it_
     cluster.topics.clear()
     other = Node(cluster, 2).start()
     other.pass_time(30_000)
-    assert cluster.store.objects == {}
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_catalog_that_a_leader_puts_after_the_removal_is_removed_later(fails: bool) -> None:
-    """rel-T13: the leader had not heard of the deletion; nobody else would ever look there again."""
-    cluster = Cluster()
-    node = tiered(cluster)
-    delete_topic(node)
-    node.pass_time(1000)
-    key = catalog_folder(TOPIC_ID, 0) + "heads/late"
-    cluster.store.put(key, [b"late"], size_bytes=4)
-    late_put_ms = node.tier.services.settings.late_put_ms
-    if fails:
-        pages = cluster.store.pages
-        cluster.store.pages = None  # type: ignore[assignment,method-assign]
-        node.pass_time(late_put_ms)
-        cluster.store.pages = pages  # type: ignore[method-assign]
-    assert list(cluster.store.objects) == [key]
-    node.pass_time(late_put_ms)
     assert cluster.store.objects == {}
 
 

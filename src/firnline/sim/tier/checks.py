@@ -288,6 +288,13 @@ class TierChecks:
             if known.state == FINISHED and known.segment.end_offset >= start
         ]
         begin = max([start, *(segment.end_offset + 1 for segment in kept)])
+        # Of two that end where the log starts now, one may have been counted as left.
+        just_below = [
+            known.segment
+            for known in self.recorded.by_partition.get(key, {}).values()
+            if known.state == FINISHED and known.segment.end_offset + 1 == start
+        ]
+        kept += just_below[1:]
         local_only = history.bytes_from(begin)
         if history.cuts or local_only is None:
             return
