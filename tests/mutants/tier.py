@@ -10,6 +10,7 @@ _GUARD = "tests/unit/tiered/test_tiered_guard.py::"
 _LATE = "tests/unit/tiered/test_tiered_unconfirmed.py::"
 _CIRCUIT = "tests/unit/tiered/test_tiered_circuit.py::"
 _CIRCUITS = "tests/unit/tiered/test_store_circuits.py::"
+_ABANDONED = "tests/unit/tiered/test_tiered_abandoned.py::"
 _REMOVAL = "tests/unit/tiered/test_segment_removal.py::"
 _CLOSEST = "tests/unit/broker/test_closest_replica.py::"
 
@@ -292,6 +293,20 @@ TIER = (
         "KafkaError | WorkTimedOut | StoreUnavailable",
         "KafkaError | WorkTimedOut",
         tests=(_CIRCUIT + "test_a_read_of_a_store_that_is_down_fails_at_once",),
+    ),
+    Mutant(
+        "rel-T2: what seemed an abandoned copy is deleted only if it is unfinished",
+        "tiered.segment_removal:SegmentRemoval._publish",
+        "segment.state == SegmentState.COPY_STARTED",
+        "False",
+        tests=(_ABANDONED + "test_a_copy_that_is_finished_before_its_deletion_is_committed_stays",),
+    ),
+    Mutant(
+        "rel-T13: a catalog that is put late does not stay",
+        "tiered.remover:Remover._remove",
+        "run.emit(self._sweep_later(delete, run.now_ms))",
+        "pass",
+        tests=(_REMOVAL + "test_a_catalog_that_a_leader_puts_after_the_removal_is_removed_later",),
     ),
     Mutant(
         "F3: a catalog that was not written is a failure",

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from firnline.base.ids import uuid_text
 from firnline.protocol.schema import Message, Struct
+from firnline.tiered.metadata.records import OWN_TAG
 from tests.peers import kafka
 
 _LENGTH = struct.Struct(">i")
@@ -114,11 +115,12 @@ def as_json(value: Struct, version: int, *, records: bool) -> dict[str, Any]:
     """Return what Kafka's JSON of `value` is by our declarations.
 
     With `records`, record bytes are in it, as Kafka wants them for building; without, their size
-    stands for them, as Kafka shows them. Tagged fields at their default are left out.
+    stands for them, as Kafka shows them. Tagged fields at their default are left out, and the one that only
+    Firnline has.
     """
     out: dict[str, Any] = {}
     for name, field in type(value).fields.items():
-        if version not in field.versions:
+        if version not in field.versions or field.tag == OWN_TAG:
             continue
         item = getattr(value, name)
         if field.tag is not None and _is_default(value, name):

@@ -517,5 +517,9 @@ BEGINNINGS: dict[str, str] = {
     "store-down": "_store_down",
     "store-damage": "_store_damage",
     "store-keeps": "_store_keeps",
+    "store-long": "_store_long",
+    "store-hangs-one": "_store_hangs_one",
+    "store-refuses": "_store_refuses",
+    "store-restart": "_store_restart",
     "store-kill": "_store_kill",
 }

@@ -59,6 +59,15 @@ class CommittedLog:
             index -= 1
         return self._ends[index]
 
+    def agrees_to(self, epoch_at: Callable[[int], int | None], end_offset: int) -> int:
+        """The first batch that has another leader epoch than a log has there, at most `end_offset`."""
+        for base_offset, epoch in zip(self._ends, self._epochs[1:], strict=False):
+            if base_offset >= end_offset:
+                break
+            if epoch_at(base_offset) not in (None, epoch):
+                return base_offset
+        return end_offset
+
     def batch_at(self, offset: int) -> bytes | None:
         """The batch that begins at `offset`; None if there is none."""
         index = bisect_left(self._ends, offset)

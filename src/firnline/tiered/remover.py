@@ -66,6 +66,9 @@ class Remover:
         # Partitions of which only unfinished copies are left, and when their objects are deleted once more: a
         # put of a broker that was killed may still be on its way to the store.
         self._waiting: dict[TopicIdPartition, int] = {}
+        # Partitions that were removed, and when their folders are emptied once more; in that order.
+        self._to_sweep: dict[TopicIdPartition, tuple[int, PartitionDelete]] = {}
+        self._is_sweeping = False
         # Partitions that were removed since the log had a line about that, and the kinds of errors in it.
         self._removed = 0
         self._logged: dict[type[FirnlineError], None] = {}
@@ -289,14 +292,16 @@ class Remover:
             return error or StorageError("segments are left")
         if not all(each.is_abandoned for each in left):
             return StorageError("segments are left")
-        if store is not None:
-            name = f"remove the catalog of {delete.topic}-{delete.partition}"
-            sweep = partial(sweep_partition, store, delete)
-            error = yield from self._do(run, delete, "delete", name, sweep)
-        if left and error is None:
+        error = yield from self._sweep(delete, run)
+        if error is not None:
+            return error
+        if left:
             self._waiting.setdefault(where, run.now_ms + self._services.settings.late_put_ms)
-        elif error is None and delete.state != DeleteState.FINISHED:
+            return None
+        if delete.state != DeleteState.FINISHED:
             error = yield from self._put_state(run, delete, DeleteState.FINISHED)
+        if error is None:
+            run.emit(self._sweep_later(delete, run.now_ms))
         return error
 
     def _is_last(
@@ -315,6 +320,41 @@ class Remover:
             return False
         del self._waiting[where]
         return True
+
+    def _sweep(self, delete: PartitionDelete, run: Run) -> Outcome:
+        """Delete what is left of the partition: its catalog, if there is one."""
+        store = self._services.catalog
+        if store is None:
+            return None
+        name = f"remove the catalog of {delete.topic}-{delete.partition}"
+        sweep = partial(sweep_partition, store, delete)
+        return (yield from self._do(run, delete, "delete", name, sweep))
+
+    def _sweep_later(self, delete: PartitionDelete, now_ms: int) -> Effects:
+        """Sweep once more: a leader that had not heard of the deletion may put a catalog meanwhile."""
+        if self._services.catalog is None:
+            return []
+        is_first = not self._to_sweep
+        where = TopicIdPartition(delete.topic_id, delete.partition)
+        self._to_sweep.pop(where, None)
+        self._to_sweep[where] = now_ms + self._services.settings.late_put_ms, delete
+        return self._sweep_next(now_ms) if is_first else []
+
+    def _sweep_next(self, now_ms: int) -> Effects:
+        """Sweep the first partition that is due, one at a time: nobody waits for it."""
+        if not self._to_sweep or self._is_sweeping:
+            return []
+        at_ms, delete = next(iter(self._to_sweep.values()))
+        if now_ms < at_ms:
+            return [SetTimer(key=(*_TIMER, "sweep"), at_ms=at_ms, then=self._sweep_next)]
+        self._is_sweeping = True
+        return coroutines.run(partial(self._sweep, delete), now_ms, partial(self._swept, delete))
+
+    def _swept(self, delete: PartitionDelete, error: FirnlineError | None, now_ms: int) -> Effects:
+        self._is_sweeping = False
+        self._to_sweep.pop(TopicIdPartition(delete.topic_id, delete.partition), None)
+        effects = [] if error is None else self._sweep_later(delete, now_ms)
+        return effects + self._sweep_next(now_ms)
 
     def _put_state(self, run: Run, delete: PartitionDelete, state: DeleteState) -> Outcome:
         where = TopicIdPartition(delete.topic_id, delete.partition)

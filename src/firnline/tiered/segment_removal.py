@@ -128,6 +128,9 @@ class SegmentRemoval:
                 state=state,
                 broker_id=self._services.settings.node_id,
                 event_timestamp_ms=run.now_ms,
+                # Its COPY_FINISHED may be committed before this record is.
+                only_if_unfinished=segment.state == SegmentState.COPY_STARTED
+                and state == SegmentState.DELETE_STARTED,
             )
             for segment in segments
         ]

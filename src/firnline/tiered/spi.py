@@ -90,6 +90,9 @@ class SegmentUpdate(NamedTuple):
     broker_id: int
     event_timestamp_ms: int
     custom_metadata: bytes | None = None
+    # Of DELETE_STARTED: it was decided about a copy that seemed abandoned, and is refused if the copy was
+    # finished meanwhile.
+    only_if_unfinished: bool = False
 
 
 class PartitionDelete(NamedTuple):

@@ -76,10 +76,11 @@ def differences(
         if max(parse_versions(row["versions"]).first, valid.first)
         <= min(parse_versions(row["versions"]).last, valid.last)
     ]
-    if len(wanted) != len(cls.fields):
-        yield f"{cls.__name__}: {[r['name'] for r in wanted]} in Kafka, {list(cls.fields)} here"
+    fields = {name: field for name, field in cls.fields.items() if field.tag != remote.OWN_TAG}
+    if len(wanted) != len(fields):
+        yield f"{cls.__name__}: {[r['name'] for r in wanted]} in Kafka, {list(fields)} here"
         return
-    for row, (name, field) in zip(wanted, cls.fields.items(), strict=True):
+    for row, (name, field) in zip(wanted, fields.items(), strict=True):
         where = f"{cls.__name__}.{name}"
         spelled = field.kafka_name or "".join(part.capitalize() for part in name.split("_"))
         kind = field.kind[0] if isinstance(field.kind, list) else field.kind

@@ -3,6 +3,7 @@
 import pytest
 
 from firnline.base.errors import ProtocolError
+from firnline.tiered.metadata.changes import from_record, update_record
 from firnline.tiered.metadata.records import (
     TYPES,
     RemoteLogSegmentIdEntry,
@@ -13,6 +14,7 @@ from firnline.tiered.metadata.records import (
     decode,
     encode,
 )
+from firnline.tiered.spi import SegmentState, SegmentUpdate
 
 ID = bytes(range(16))
 PARTITION = TopicIdPartitionEntry(name="firn", id=ID, partition=1)
@@ -39,6 +41,23 @@ FROM_KAFKA = (
 def test_a_segment_is_the_bytes_that_kafka_wrote() -> None:
     assert encode(SEGMENT).hex() == FROM_KAFKA
     assert decode(bytes.fromhex(FROM_KAFKA)) == SEGMENT
+
+
+def test_only_the_deletion_of_a_copy_that_seems_abandoned_has_a_field_that_kafka_does_not_know() -> (
+    None
+):
+    state = SegmentState.DELETE_STARTED
+    change = SegmentUpdate(ID, "firn", 1, bytes(16), state, 1, 80)
+    plain, bound = (
+        update_record(change),
+        update_record(change._replace(only_if_unfinished=True)),
+    )
+    assert encode(plain).hex().endswith("0200"), "the state, and no tagged field"
+    assert encode(bound).hex() == encode(plain).hex()[:-2] + "01d21f0101"
+    for record in (plain, bound):
+        assert decode(encode(record)) == record
+    found = [from_record(decode(encode(record))) for record in (plain, bound)]
+    assert found == [change, change._replace(only_if_unfinished=True)]
 
 
 def test_the_four_types() -> None:

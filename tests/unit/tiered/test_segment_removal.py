@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Submit
+from firnline.tiered.objects.layout import catalog_folder
 from firnline.tiered.remover import REMOVED_AT_ONCE
 from firnline.tiered.segment_removal import (
     CALLS_AT_ONCE,
@@ -203,6 +204,44 @@ def test_partitions_of_a_deleted_topic_are_removed_side_by_side(hangs: bool) -> 
     node.release()
     node.pass_time(10_000)
     assert node.tier.remover.pending == (1 if hangs else 0)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_catalog_that_a_leader_puts_after_the_removal_is_removed_later(fails: bool) -> None:
+    """rel-T13: the leader had not heard of the deletion; nobody else would ever look there again."""
+    node, _ = tiered(count=2)
+    store = node.cluster.store
+    del node.cluster.topics[TOPIC_ID]
+    node.run(node.tier.on_topic_deleted(TOPIC_ID, "t", 1, was_tiered=True, now_ms=node.now_ms))
+    node.pass_time(1000)
+    key = catalog_folder(TOPIC_ID, 0) + "heads/late"
+    store.put(key, [b"late"], size_bytes=4)
+    late_put_ms = node.tier.services.settings.late_put_ms
+    if fails:
+        pages = store.pages
+        store.pages = None  # type: ignore[assignment,method-assign]
+        node.pass_time(late_put_ms)
+        store.pages = pages  # type: ignore[method-assign]
+    assert list(store.objects) == [key]
+    node.pass_time(2 * late_put_ms)
+    assert store.objects == {}
+
+
+def test_partitions_of_a_deleted_topic_are_emptied_once_more_one_at_a_time() -> None:
+    """A thousand partitions must not hold up what somebody waits for."""
+    node = Node(Cluster()).start()
+    count = 3 * REMOVED_AT_ONCE
+    del node.cluster.topics[TOPIC_ID]
+    node.run(node.tier.on_topic_deleted(TOPIC_ID, "t", count, was_tiered=True, now_ms=node.now_ms))
+    node.pass_time(1000)
+    assert node.tier.remover.pending == 0
+    node.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("remove the")
+    node.pass_time(2 * node.tier.services.settings.late_put_ms)
+    assert len(node.on_hold) == 1
+    node.held = lambda effect: False
+    node.release()
+    node.pass_time(1000)
+    assert node.tier.remover._to_sweep == {}
 
 
 def test_what_one_leader_began_to_delete_the_next_one_finishes() -> None:

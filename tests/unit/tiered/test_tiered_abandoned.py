@@ -2,9 +2,10 @@
 
 import pytest
 
+from firnline.base.effects import Append
 from firnline.tiered.objects.layout import segment_stem
 from firnline.tiered.objects.storage import stem_of
-from firnline.tiered.spi import DeleteState
+from firnline.tiered.spi import DeleteState, SegmentState
 from tests.worlds.tier import TOPIC_ID, WHERE, Cluster, Node
 
 
@@ -84,3 +85,23 @@ def test_a_put_that_a_store_completes_after_the_topic_was_deleted_leaves_no_obje
     assert cluster.store.objects == {}
     assert metadata.delete_state(WHERE) == DeleteState.FINISHED
     assert (other.tier.remover.pending, other.tier.remover._waiting) == (0, {})
+
+
+def test_a_copy_that_is_finished_before_its_deletion_is_committed_stays() -> None:
+    """rel-T2: its leader may have deleted the local segment by then. Goal: the later record is refused."""
+    cluster = Cluster()
+    node = with_a_copy_under_way(cluster)
+    other = Node(cluster, 2).start()
+    other.follow(node)
+    other.lead(1)
+    other.held = lambda effect: isinstance(effect, Append)
+    other.pass_time(80_000)
+    assert len(other.on_hold) == 1, "the record of the deletion"
+    node.held = lambda effect: False
+    node.release()
+    assert list(cluster.known().values()) == [SegmentState.COPY_FINISHED]
+    other.held = lambda effect: False
+    other.release()
+    other.pass_time(80_000)
+    assert list(cluster.known().values()) == [SegmentState.COPY_FINISHED]
+    assert len(data_keys(cluster)) == 5

@@ -86,6 +86,18 @@ def test_deletion_states_follow_each_other_only_as_the_table_says() -> None:
 # ------------------------------------------------------------------------------------------- cache
 
 
+def test_the_deletion_of_a_copy_that_seemed_abandoned_is_refused_once_it_is_finished() -> None:
+    """rel-T2: the leader that finished it may have deleted its local segment before the deletion came."""
+    cache = MetadataCache()
+    cache.add(segment(1, 0, 9))
+    cache.add(segment(2, 10, 19))
+    deletions = [change(each, DELETING)._replace(only_if_unfinished=True) for each in (1, 2)]
+    assert cache.update(change(1, FINISHED))
+    assert [cache.update(each) for each in deletions] == [False, True]
+    assert [each.state for each in cache.segments()] == [FINISHED, DELETING]
+    assert cache.update(change(1, DELETING)), "any other deletion is not refused"
+
+
 @pytest.mark.parametrize(
     ("states", "found", "listed"),
     [

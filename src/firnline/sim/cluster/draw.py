@@ -8,7 +8,7 @@ from firnline.sim.cluster.profiles import bend
 from firnline.sim.cluster.shape import BAD_DIRECTORY, NEVER, Shape, TopicShape
 from firnline.sim.options import Options, draw_kinds, draw_options, more_kinds
 from firnline.sim.quorum_node import DATA
-from firnline.sim.tier import draw as tier
+from firnline.sim.tier import profiles as tier
 from firnline.sim.world import MS, Chance
 
 _LATE = ("rot-log", BAD_DIRECTORY)
@@ -74,7 +74,7 @@ def draw_cluster(seed: int, profile: str | None = None) -> Options:
         idle_interval_ms=500,
     )
     if profile in tier.PROFILES:
-        return tier.with_tier(seed, _with_late_draws(seed, options), profile)
+        return tier.bend(seed, _with_late_draws(seed, options), profile)
     return _with_late_draws(seed, options) if profile is None else bend(options, profile)
 
 

@@ -89,7 +89,9 @@ def _tier_settings(tier: TierShape, brokers: int) -> dict[str, str | int | float
         "remote.log.storage.manager.class.name": "simulated",
         "remote.log.manager.task.interval.ms": tier.task_interval_ms,
         "rlmm.config.remote.log.metadata.topic.num.partitions": tier.metadata_partitions,
-        "rlmm.config.remote.log.metadata.topic.replication.factor": min(3, brokers),
+        "rlmm.config.remote.log.metadata.topic.replication.factor": min(
+            tier.metadata_replicas, brokers
+        ),
         "rlmm.config.remote.partition.remover.task.interval.ms": tier.remover_interval_ms,
         "rlmm.config.remote.log.metadata.consume.wait.ms": 10_000,
         "remote.list.offsets.request.timeout.ms": 5_000,

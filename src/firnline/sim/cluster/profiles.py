@@ -15,7 +15,7 @@ from firnline.sim.world import MS
 _OFTEN = (200 * MS, 1_500 * MS)
 
 
-def _replicated(options: Options, **more: Any) -> Options:
+def replicated(options: Options, **more: Any) -> Options:
     """Three brokers apart from the controllers, all partitions on all of them."""
     assert options.cluster is not None
     topics = (TopicShape("t0", 2, 3, 2), TopicShape("t1", 1, 3, 1))
@@ -36,49 +36,49 @@ def _replicated(options: Options, **more: Any) -> Options:
 def _r1(options: Options) -> Options:
     """Brokers come back with less data, while their earlier requests are still on the way."""
     kinds = ("wipe", "power", "storm", "slow-to-controllers", *("rejoin",) * 6)
-    return _replicated(options)._replace(fault_kinds=kinds, fault_gap_us=(500 * MS, 3_000 * MS))
+    return replicated(options)._replace(fault_kinds=kinds, fault_gap_us=(500 * MS, 3_000 * MS))
 
 
 def _r3(options: Options) -> Options:
     """Requests of an old incarnation arrive after the next one has registered."""
     kinds = ("stop", "storm", "clog", *("slow-to-controllers",) * 3)
-    return _replicated(options)._replace(fault_kinds=kinds, fault_gap_us=(100 * MS, 800 * MS))
+    return replicated(options)._replace(fault_kinds=kinds, fault_gap_us=(100 * MS, 800 * MS))
 
 
 def _r4(options: Options) -> Options:
     """Brokers come back while the metadata is late."""
     kinds = ("power", "kill", "storm", "slow-from-controllers", "slow-from-controllers", "elect")
-    return _replicated(options)._replace(fault_kinds=kinds)
+    return replicated(options)._replace(fault_kinds=kinds)
 
 
 def _r6(options: Options) -> Options:
     """Replicas fall behind and catch up all the time."""
     kinds = ("slow-link", "pause", "cut", "clog", "kill", "slow-to-controllers")
-    return _replicated(options)._replace(fault_kinds=kinds)
+    return replicated(options)._replace(fault_kinds=kinds)
 
 
 def _r7(options: Options) -> Options:
     """Responses of the controllers are lost, or arrive after the brokers gave up on them."""
     kinds = ("deaf-to-controllers", "deaf-to-controllers", "pause", "kill", "clog", "slow-link")
-    return _replicated(options)._replace(fault_kinds=kinds)
+    return replicated(options)._replace(fault_kinds=kinds)
 
 
 def _r8(options: Options) -> Options:
     """Leaders change while followers lag."""
     kinds = ("elect", "elect", "kill", "slow-link", "pause", "cut")
-    return _replicated(options)._replace(fault_kinds=kinds)
+    return replicated(options)._replace(fault_kinds=kinds)
 
 
 def _r13(options: Options) -> Options:
     """ISRs shrink below min.insync.replicas and grow again."""
     kinds = ("kill", "pause", "isolate", "split", "stop")
-    return _replicated(options, plain_percent=0)._replace(fault_kinds=kinds)
+    return replicated(options, plain_percent=0)._replace(fault_kinds=kinds)
 
 
 def _r19(options: Options) -> Options:
     """Responses of old leaders arrive late, after the follower has a new leader."""
     kinds = ("elect", "elect", "slow-link", "slow-link", "clog", "reset", "kill")
-    return _replicated(options)._replace(fault_kinds=kinds)
+    return replicated(options)._replace(fault_kinds=kinds)
 
 
 def _unclean(options: Options) -> Options:
@@ -90,7 +90,7 @@ def _unclean(options: Options) -> Options:
         TopicShape("t2", 2, 3, 1, ALWAYS),
         TopicShape("t3", 1, 3, 1, IF_ASKED),
     )
-    bent = _replicated(options, admin_gap_ms=1_000)
+    bent = replicated(options, admin_gap_ms=1_000)
     assert bent.cluster is not None
     shape = bent.cluster._replace(topics=topics)
     return bent._replace(fault_kinds=kinds, cluster=shape, fault_gap_us=(1_500 * MS, 5_000 * MS))
@@ -99,7 +99,7 @@ def _unclean(options: Options) -> Options:
 def _late_answers(options: Options) -> Options:
     """Responses wait in sockets while the files they are read from change."""
     kinds = (*("late-answer",) * 4, "elect", "slow-link", "clog")
-    bent = _replicated(
+    bent = replicated(
         options, is_even=True, plain_percent=70, acks_one_percent=100, batch_gap_ms=60
     )
     return bent._replace(fault_kinds=kinds, fault_gap_us=(3_000 * MS, 8_000 * MS), socket_bytes=0)
@@ -108,14 +108,14 @@ def _late_answers(options: Options) -> Options:
 def _late_copies(options: Options) -> Options:
     """Requests reach the controllers after the broker gave up on them and got an answer to the next one."""
     kinds = ("late-copy", "late-copy", "late-copy", "kill")
-    bent = _replicated(options, plain_percent=0)
+    bent = replicated(options, plain_percent=0)
     return bent._replace(fault_kinds=kinds, fault_gap_us=(4_000 * MS, 20_000 * MS))
 
 
 def _groups(options: Options) -> Options:
     """Coordinators change while members commit, and loading the commits takes long."""
     kinds = ("elect", "elect", "kill", "stop", "pause", "clog", "isolate", "deaf-to-controllers")
-    bent = _replicated(options, members=3, commit_gap_ms=50, commit_bytes=1_000, min_isr=2)
+    bent = replicated(options, members=3, commit_gap_ms=50, commit_bytes=1_000, min_isr=2)
     return bent._replace(
         fault_kinds=kinds, fault_gap_us=(500 * MS, 3_000 * MS), read_us_per_kib=2_000
     )
@@ -129,7 +129,7 @@ def _compacted(options: Options) -> Options:
         TopicShape("t1", 1, 3, 1, is_compacted=True),
         TopicShape("t2", 1, 3, 2),
     )
-    bent = _replicated(options, batch_gap_ms=60, flush_checkpoint_ms=500, segment_bytes=4_096)
+    bent = replicated(options, batch_gap_ms=60, flush_checkpoint_ms=500, segment_bytes=4_096)
     assert bent.cluster is not None
     shape = bent.cluster._replace(topics=topics)
     return bent._replace(fault_kinds=kinds, cluster=shape, fault_gap_us=(500 * MS, 4_000 * MS))
@@ -144,7 +144,7 @@ def _rot(options: Options) -> Options:
     """Bits flip under leaders and followers that come and go."""
     kinds = ("kill", "elect", "elect", "stop", "slow-link", "cut", "wipe")
     topics = (TopicShape("t0", 2, 3, 2), TopicShape("t1", 2, 3, 2))
-    bent = _replicated(options, batch_gap_ms=60, flush_checkpoint_ms=500, segment_bytes=8_192)
+    bent = replicated(options, batch_gap_ms=60, flush_checkpoint_ms=500, segment_bytes=8_192)
     assert bent.cluster is not None
     return bent._replace(
         fault_kinds=kinds,
@@ -158,7 +158,7 @@ def _rot(options: Options) -> Options:
 def _raised(options: Options) -> Options:
     """metadata.version is raised level by level while controllers and brokers come and go."""
     kinds = ("kill", "kill", "power", "storm", "pause", "isolate", "elect", "reset")
-    bent = _replicated(
+    bent = replicated(
         options, levels=tuple(range(METADATA_VERSION_MIN, 1 + METADATA_VERSION_DEFAULT))
     )
     return bent._replace(fault_kinds=kinds, fault_gap_us=(500 * MS, 4_000 * MS))
@@ -167,21 +167,21 @@ def _raised(options: Options) -> Options:
 def _slices(options: Options) -> Options:
     """Everything that can be done in slices is, one partition each, while leaders come and go."""
     kinds = ("kill", "elect", "elect", "stop", "power", "isolate", "slow-link", "stall")
-    bent = _replicated(options)
+    bent = replicated(options)
     return bent._replace(fault_kinds=kinds, fault_gap_us=(500 * MS, 3_000 * MS), slice_items=1)
 
 
 def _cold(options: Options) -> Options:
     """Memory is short everywhere: part of what a Fetch reads comes from the disk."""
     kinds = ("kill", "elect", "elect", "stop", "power", "slow-link", "pause")
-    bent = _replicated(options)
+    bent = replicated(options)
     return bent._replace(fault_kinds=kinds, fault_gap_us=(500 * MS, 4_000 * MS), cold_percent=30)
 
 
 def _directories(options: Options) -> Options:
     """Brokers with three log directories, of which one fails now and then."""
     kinds = ("kill", "elect", "stop", "pause", "cut")
-    bent = _replicated(options, directories=3)
+    bent = replicated(options, directories=3)
     return bent._replace(
         fault_kinds=kinds,
         fault_gap_us=(1_000 * MS, 5_000 * MS),

@@ -163,7 +163,8 @@ class ReplicaChecks:
         if log.log_end_offset < seen.end_offset:
             self._on_truncated(process, key, seen, partition, history)
         if log.local_log_start_offset > seen.local_start:
-            seen.verified = max(seen.verified, log.local_log_start_offset)
+            checked_to = history.checked_to(log.epochs.latest_epoch)
+            seen.verified = max(seen.verified, min(log.local_log_start_offset, checked_to))
         if log.log_end_offset > seen.end_offset:
             self._on_grown(process, key, seen, partition)
         if partition.is_leader and partition.leader_epoch != seen.leader_epoch:
@@ -471,7 +472,7 @@ class ReplicaChecks:
 
     def _shared_end(self, log: Any, history: PartitionHistory) -> int:
         """The end of the committed batches that a log has, or has the compacted rest of."""
-        border = history.border_before(self._begin(log))
+        border = history.border_before(history.agrees_to(log.epochs.epoch_at, self._begin(log)))
         for header in headers(read(log, log.local_log_start_offset, log.log_end_offset)):
             batch = history.batch_at(header.base_offset)
             if batch is None or (header.base_offset != border and not history.is_compacted):

@@ -33,6 +33,8 @@ class TierShape(NamedTuple):
     task_interval_ms: int
     remover_interval_ms: int
     local_retention_bytes: int
+    metadata_replicas: int = 3  # at most
+    restart_gap_ms: int = 6_000  # between two restarts of a reader from the start, on average
 
 
 class Shape(NamedTuple):

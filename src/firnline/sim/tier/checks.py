@@ -4,6 +4,7 @@ Source: reliability (b), rel-T1, T2, T4 to T8, T10 to T15, T17, T18.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from firnline.base.errors import KafkaError
@@ -11,6 +12,7 @@ from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicIdPartition, uuid_
 from firnline.metadata.image import ClusterImage, PartitionImage
 from firnline.protocol.messages.k21_delete_records import DeleteRecordsRequest
 from firnline.protocol.schema import Message
+from firnline.records.batch import headers
 from firnline.replica.partition import Partition
 from firnline.sim.cluster.budget import DirtyReplicas
 from firnline.sim.cluster.ledger import Ledger, PartitionHistory, PartitionKey, name
@@ -68,7 +70,7 @@ class TierChecks:
         self._dirty = dirty
         self._replicas = replicas
         self._complain = complain
-        self.recorded = RecordedTier(self._say)
+        self.recorded = RecordedTier(self.say)
         self.recorded.on_change = self._changed
         store.on_put, store.on_read = self._on_put, self._on_read
         self._histories: list[PartitionHistory] = []
@@ -76,7 +78,7 @@ class TierChecks:
         self.asked_to: dict[PartitionKey, int] = {}
         self.deleted_to: dict[PartitionKey, int] = {}
 
-    def _say(self, invariant: str, text: str, node_id: int = NOWHERE) -> None:
+    def say(self, invariant: str, text: str, node_id: int = NOWHERE) -> None:
         """Complain, unless records of the metadata were lost as the budget allows: nobody knows them then."""
         if not self.is_void:
             self._complain(invariant, text, node_id)
@@ -93,7 +95,7 @@ class TierChecks:
             return
         for index in topic.partitions:
             history = self._ledger.of((topic.topic_id, index))
-            history.on_committed = self.recorded.on_batch
+            history.on_committed = partial(self.recorded.on_batch, index)
             self._histories.append(history)
 
     # ------------------------------------------------------------------------- metadata
@@ -111,12 +113,12 @@ class TierChecks:
         wanted = _EACH_HAS if segment.txn_index_empty else (*_EACH_HAS, TXN_INDEX)
         missing = [suffix for suffix in wanted if stem + suffix not in self._store.objects]
         if missing:
-            self._say("rel-T5", f"{name_of(known)} is finished without {', '.join(missing)}")
+            self.say("rel-T5", f"{name_of(known)} is finished without {', '.join(missing)}")
             return
         data = self._store.objects[stem + LOG]
         if len(data) != segment.size_bytes:
             text = f"{name_of(known)} has {len(data)} bytes, not {segment.size_bytes}"
-            self._say("rel-T5", text)
+            self.say("rel-T5", text)
         newest = max(epoch for epoch, _ in segment.epochs)
         end = segment.end_offset + 1
         known.cuts = history.cuts
@@ -125,12 +127,12 @@ class TierChecks:
         if end > history.end_offset:
             if not history.has_past and not history.cuts:
                 text = f"{name_of(known)} ends above what is committed, {history.end_offset}"
-                self._say("rel-T3", text)
+                self.say("rel-T3", text)
             return
         problem = history.differs(data, segment.base_offset, end)
-        known.is_current = problem is None
+        known.current_end = end if problem is None else self._agrees_to(key, known)
         if problem is not None and not history.has_past and not history.cuts:
-            self._say("rel-T5", f"{name_of(known)} is not what was committed: {problem}")
+            self.say("rel-T5", f"{name_of(known)} is not what was committed: {problem}")
         self._check_gap(key, known)
 
     def _check_gap(self, key: PartitionKey, known: KnownSegment) -> None:
@@ -142,8 +144,9 @@ class TierChecks:
             return
         start = self.starts.get(key, 0)
         gap = self.first_gap(key, start, known.segment.base_offset)
-        if known.is_current and gap is not None and not self._ledger.of(key).cuts:
-            self._say("rel-T11", f"{name_of(known)} leaves a gap at {gap}")
+        is_there = self._dirty.partition(key) is not None
+        if known.is_current and gap is not None and is_there and not self._ledger.of(key).cuts:
+            self.say("rel-T11", f"{name_of(known)} leaves a gap at {gap}")
 
     def _on_given_up(self, key: PartitionKey, known: KnownSegment) -> None:
         """rel-T1: a segment that is deleted has nothing that only the tier has, at or above the log start."""
@@ -159,35 +162,49 @@ class TierChecks:
         gap = self.first_gap(key, start, end)
         if gap is not None:
             text = f"{name_of(known)} is deleted, and nothing else has {gap}; local is {end}"
-            self._say("rel-T1", text, leader.leader_id)
+            self.say("rel-T1", text, leader.leader_id)
 
     def is_current(self, key: PartitionKey, known: KnownSegment) -> bool:
         """Whether a finished segment belongs to the committed lineage now.
 
         After an unclean election that may only show when the new leader has committed something.
         """
+        return self.current_end(key, known) > known.segment.end_offset
+
+    def current_end(self, key: PartitionKey, known: KnownSegment) -> int:
+        """Up to where a finished segment belongs to the committed lineage now; its base offset for nowhere.
+
+        An unclean election leaves segments of which only the first records are of the lineage.
+        """
         history, end = self._ledger.of(key), known.segment.end_offset + 1
         if history.is_skipped(known.segment.base_offset):
-            return True
-        if known.is_current and all(at >= end for at in history.cut_at[known.cuts :]):
-            return True
-        data = self._store.objects.get(stem_of(known.segment) + LOG)
-        known.cuts, known.is_current = history.cuts, False
-        if data is not None and end <= history.end_offset:
-            known.is_current = history.differs(data, known.segment.base_offset, end) is None
-        return known.is_current
+            return end
+        if not known.is_current or any(at < end for at in history.cut_at[known.cuts :]):
+            known.cuts, known.current_end = history.cuts, self._agrees_to(key, known)
+        return known.current_end
+
+    def _agrees_to(self, key: PartitionKey, known: KnownSegment) -> int:
+        """Compare batch by batch; return the first offset that is not committed as it is in the segment."""
+        history, at = self._ledger.of(key), known.segment.base_offset
+        data = self._store.objects.get(stem_of(known.segment) + LOG, b"")
+        for header in headers(data):
+            batch = history.batch_at(header.base_offset)
+            if batch != data[header.position : header.position + header.size_bytes]:
+                break
+            at = header.next_offset
+        return at
 
     def first_gap(self, key: PartitionKey, start: int, end: int) -> int | None:
         """The first offset of [start, end) that no finished segment of the lineage has; None for none."""
         rows = sorted(
-            (known.segment.base_offset, known.segment.end_offset)
+            (known.segment.base_offset, self.current_end(key, known))
             for known in self.recorded.by_partition.get(key, {}).values()
-            if known.state == FINISHED and self.is_current(key, known)
+            if known.state == FINISHED
         )
-        for base_offset, end_offset in rows:
+        for base_offset, current_end in rows:
             if start >= end or base_offset > start:
                 break
-            start = max(start, end_offset + 1)
+            start = max(start, current_end)
         return start if start < end else None
 
     # ------------------------------------------------------------------------- the store
@@ -198,17 +215,17 @@ class TierChecks:
         if segment_id is None:
             return
         if segment_id not in self.recorded.by_id:
-            self._say("rel-T4", f"{key} is put, and its copy was not announced", node_id)
+            self.say("rel-T4", f"{key} is put, and its copy was not announced", node_id)
         before = self._store.objects.get(key)
         if before is not None and before != data:
-            self._say("rel-T12", f"{key} is put again, with other bytes", node_id)
+            self.say("rel-T12", f"{key} is put again, with other bytes", node_id)
 
     def _on_read(self, node_id: int, segment: RemoteSegment) -> None:
         """rel-T8: only what was finished is read."""
         known = self.recorded.by_id.get(segment.segment_id)
         if known is None or not known.was_finished:
             text = f"segment {segment.segment_id.hex()[:8]} is read, and was never finished"
-            self._say("rel-T8", text, node_id)
+            self.say("rel-T8", text, node_id)
 
     # ------------------------------------------------------------------------- DeleteRecords
 
@@ -246,19 +263,21 @@ class TierChecks:
             text = (
                 f"{name(key)}: {log.highest_remote_offset} is said to be in the tier; committed is"
             )
-            self._say("rel-T10", f"{text} {history.end_offset}", process.node_id)
+            self.say("rel-T10", f"{text} {history.end_offset}", process.node_id)
         if leads and start > seen.log_start:
             self._check_retention(process, key, partition, start)
         known = self.starts.get(key, 0)
         if partition.is_leader:
             self.starts[key] = known = max(known, start)
-        if local > seen.local_start and not history.cuts:
+        # Of a deleted topic the tier deletes everything, also before this broker has heard of that.
+        is_there = self._dirty.partition(key) is not None
+        if local > seen.local_start and is_there and not history.cuts:
             gap = self.first_gap(key, max(seen.local_start, start, known), local)
             if gap is not None:
                 text = (
                     f"{name(key)}: local records begin at {local}, and the tier does not have {gap}"
                 )
-                self._say("rel-T2", text, process.node_id)
+                self.say("rel-T2", text, process.node_id)
 
     def _check_retention(
         self, process: Process, key: PartitionKey, partition: Partition, start: int
@@ -276,6 +295,13 @@ class TierChecks:
             if known.state == FINISHED and known.segment.end_offset >= start
         ]
         begin = max([start, *(segment.end_offset + 1 for segment in kept)])
+        # Of two that end where the log starts now, one may have been counted as left.
+        just_below = [
+            known.segment
+            for known in self.recorded.by_partition.get(key, {}).values()
+            if known.state == FINISHED and known.segment.end_offset + 1 == start
+        ]
+        kept += just_below[1:]
         local_only = history.bytes_from(begin)
         if history.cuts or local_only is None:
             return
@@ -287,7 +313,7 @@ class TierChecks:
         least = log.config.retention_bytes
         if least < 0 or left < least:
             text = f"{name(key)}: the log starts at {start}; {left} bytes are left of {least}"
-            self._say("rel-T15", text, process.node_id)
+            self.say("rel-T15", text, process.node_id)
 
     def joined(self, key: PartitionKey, before: PartitionImage, broker_id: int) -> None:
         """rel-T17: who joins an ISR has the leader's epochs below its records, if the tier has them."""
@@ -305,7 +331,7 @@ class TierChecks:
         theirs = _epochs_within(leader, start, end)
         if ours != theirs and member.log.truncation is None:
             text = f"{name(key)}: {broker_id} joins with the epochs {ours} up to {end}; those of the leader"
-            self._say("rel-T17", f"{text} are {theirs}", broker_id)
+            self.say("rel-T17", f"{text} are {theirs}", broker_id)
 
     # ------------------------------------------------------------------------- the end
 
@@ -384,12 +410,12 @@ class TierChecks:
         gap = self.first_gap(key, start, local)
         if gap is not None:
             text = f"{name(key)}: the log starts at {start}, and nobody has {gap}; local is {local}"
-            self._say("rel-T1", text, broker_id)
+            self.say("rel-T1", text, broker_id)
         if start < self.deleted_to.get(key, 0) and not self._ledger.of(key).cuts:
             text = (
                 f"{name(key)}: the log starts at {start}; deleted was up to {self.deleted_to[key]}"
             )
-            self._say("rel-T18", text, broker_id)
+            self.say("rel-T18", text, broker_id)
 
 
 def _states(node: Any, key: PartitionKey) -> dict[bytes, SegmentState] | None:

@@ -8,18 +8,16 @@ from firnline.sim.options import Options
 from firnline.sim.world import MS, Chance
 
 TIERED, TIERED_UNCLEAN = "tiered", "tiered-unclean"
-PROFILES = (TIERED, TIERED_UNCLEAN)
 STORE_KINDS = (
     *("store-slow", "store-errors", "store-hangs", "store-down", "store-damage"),
     *("store-keeps", "store-kill"),
 )
 
 
-def with_tier(seed: int, options: Options, profile: str) -> Options:
+def with_tier(seed: int, options: Options, *, is_unclean: bool = False) -> Options:
     """Return the options of a cluster with a tier whose topics are tiered, most of them."""
     chance, shape = Chance(seed, "tier"), options.cluster
     assert shape is not None
-    is_unclean = profile == TIERED_UNCLEAN
     topics = tuple(_tiered(topic, chance, is_unclean=is_unclean) for topic in shape.topics)
     shape = shape._replace(
         topics=topics,

@@ -38,6 +38,39 @@ class TierFaults(DirectoryFaults):
         text = f"keeps the objects of {percent} % of deletions"
         self._change(fault, chance, text, keeps_percent=percent)
 
+    def _store_long(self, fault: Fault, chance: Chance) -> None:
+        """A copy takes seconds, and ends before its time is over."""
+        latency_us = chance.between(150 * MS, 600 * MS)
+        self._change(fault, chance, f"takes {latency_us // MS} ms more", latency_us=latency_us)
+
+    def _store_hangs_one(self, fault: Fault, chance: Chance) -> None:
+        self._change(
+            fault, chance, "hangs", chosen=[chance.pick(list(self.stores))], is_hanging=True
+        )
+
+    def _store_restart(self, fault: Fault, chance: Chance) -> None:
+        """Refuse deletions of a broker, then kill it; its store is down for a while after its start."""
+        node_id = chance.pick(list(self.stores))
+        before_us = chance.between(2 * SECOND, 6 * SECOND)
+        down_us = chance.between(1 * SECOND, 6 * SECOND)
+        text = f"refuses deletions for {before_us // MS} ms, and is down for {down_us // MS} ms"
+        self._note(fault, f"the store of {node_id} {text}; between, it dies")
+        self.stores[node_id].faults.is_keeping = True
+        self._last(before_us + down_us, partial(self._undo, [node_id], ("is_keeping",)))
+        self._world.after(before_us, self._die, node_id, down_us)
+
+    def _die(self, node_id: int, store_down_us: int) -> None:
+        host = self._hosts[node_id]
+        if self._is_over or host.process is None or not self.dirty.may_stop(node_id):
+            return
+        host.kill()
+        self._keep_down(host, 20 * MS)
+        self.stores[node_id].faults.is_down = True
+        self._last(store_down_us, partial(self._undo, [node_id], ("is_down",)))
+
+    def _store_refuses(self, fault: Fault, chance: Chance) -> None:
+        self._change(fault, chance, "refuses deletions", is_keeping=True)
+
     def _store_kill(self, fault: Fault, chance: Chance) -> None:
         """Kill a broker between two calls of the same piece of work."""
         node_id = chance.pick(broker_ids(self._options))
@@ -45,11 +78,19 @@ class TierFaults(DirectoryFaults):
         self._note(fault, f"{node_id} dies in a call of the store, after {calls}")
         self.stores[node_id].faults.calls_to_live = calls
 
-    def _change(self, fault: Fault, chance: Chance, text: str, **values: Any) -> None:
+    def _change(
+        self,
+        fault: Fault,
+        chance: Chance,
+        text: str,
+        chosen: list[int] | None = None,
+        **values: Any,
+    ) -> None:
         """Set these faults of all brokers, or of one, for a while."""
-        chosen = list(self.stores)
-        if chance.below(3) == 0:
-            chosen = [chance.pick(chosen)]
+        if chosen is None:
+            chosen = list(self.stores)
+            if chance.below(3) == 0:
+                chosen = [chance.pick(chosen)]
         duration_us = chance.spread(200 * MS, 25 * SECOND)
         whose = "" if len(chosen) > 1 else f" of {chosen[0]}"
         self._note(fault, f"the store{whose} {text} for {duration_us // MS} ms")

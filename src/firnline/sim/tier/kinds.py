@@ -6,8 +6,8 @@ from firnline.sim.cluster.draw import draw_cluster
 from firnline.sim.cluster.profiles import PROFILES as _WITHOUT_TIER
 from firnline.sim.cluster.run import FullCluster
 from firnline.sim.run import ClusterKind
-from firnline.sim.tier.draw import PROFILES as _WITH_TIER
 from firnline.sim.tier.draw import TIERED
+from firnline.sim.tier.profiles import PROFILES as _WITH_TIER
 from firnline.sim.tier.run import TieredCluster
 
 PROFILES = (*_WITHOUT_TIER, *_WITH_TIER)

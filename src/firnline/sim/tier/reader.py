@@ -8,8 +8,6 @@ from firnline.records.batch import headers
 from firnline.sim.cluster.consumer import Consumer
 from firnline.sim.cluster.ledger import PartitionKey, name
 
-_BACK_MS = 6_000
-
 
 class RestartingConsumer(Consumer):
     """`Consumer`, and every few seconds one partition is read from its start again.
@@ -25,7 +23,8 @@ class RestartingConsumer(Consumer):
         return [*super().start(now_ms), self._back_later(now_ms)]
 
     def _back_later(self, now_ms: int) -> SetTimer:
-        gap_ms = self.chance.between(1, 2 * _BACK_MS)
+        assert self.shape.tier is not None
+        gap_ms = self.chance.between(1, 2 * self.shape.tier.restart_gap_ms)
         return SetTimer(key="back", at_ms=now_ms + gap_ms, then=self._back)
 
     def _back(self, now_ms: int) -> Effects:

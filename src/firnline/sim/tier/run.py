@@ -11,9 +11,10 @@ from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import ClusterImage
 from firnline.sim.cluster.draw import broker_ids
 from firnline.sim.cluster.run import FullCluster, Users
-from firnline.sim.host import Host
+from firnline.sim.host import Host, Machine, Process
 from firnline.sim.tier.checks import TierChecks
 from firnline.sim.tier.faults import TierFaults
+from firnline.sim.tier.known import KnownToBrokers
 from firnline.sim.tier.reader import RestartingConsumer
 from firnline.sim.tier.store import BrokerStore, SharedStore, WatchedStorage
 from firnline.sim.tier.waits import DANGLING_MS, LATE_PUT_MS
@@ -22,8 +23,9 @@ from firnline.tiered.spi import RemoteStorage
 
 # Until what was abandoned is found, and deleted for the second time; and two rounds of the tasks.
 _SETTLED_US = (DANGLING_MS + LATE_PUT_MS) * MS + 90 * SECOND
-_READ_US = 60 * SECOND
-_AGREED_US = 20 * SECOND
+_READ_US = 180 * SECOND
+# Copies may go on meanwhile.
+_AGREED_US = 180 * SECOND
 
 
 class TieredCluster(FullCluster):
@@ -49,7 +51,8 @@ class TieredCluster(FullCluster):
         )
         self.replicas.on_look = self.tier.on_look
         self.metadata.on_joined = self.tier.joined
-        self.watchers.append(self.tier)
+        self.known = KnownToBrokers(self.tier.recorded, self.tier.say)
+        self.watchers += [self.tier, self.known]
 
     def _on_image(self, image: ClusterImage, deltas: Sequence[ClusterDelta]) -> None:
         super()._on_image(image, deltas)
@@ -73,6 +76,23 @@ class TieredCluster(FullCluster):
     def _storage(self, host: Host) -> RemoteStorage | None:
         store = self.stores.get(host.node_id)
         return None if store is None else WatchedStorage(store, host.node_id, self.store)
+
+    # ---- the environment of the processes
+
+    def make(self, host: Host, process: Process, now_ms: int) -> Machine:
+        machine = super().make(host, process, now_ms)
+        if machine.broker is not None and host.node_id in self.stores:
+            self.known.started(process, machine.broker)
+        return machine
+
+    def stepped(self, process: Process) -> None:
+        super().stepped(process)
+        if process.is_alive and process.is_ready:
+            self.known.stepped(process)
+
+    def stopped(self, process: Process, *, is_power: bool) -> None:
+        super().stopped(process, is_power=is_power)
+        self.known.ended(process)
 
     # ---- the end
 

@@ -28,6 +28,10 @@ def _ignore(act: Callable[[], object]) -> None:
     act()
 
 
+def _refuse() -> None:
+    raise RemoteStorageError("the simulated store does not allow deletions")
+
+
 class StoreFaults:
     """What is wrong with the store now, as one broker sees it.
 
@@ -35,6 +39,7 @@ class StoreFaults:
     damaged_percent  of reads that return other bytes, or fewer
     is_hanging       each call hangs for a while, and fails
     keeps_percent    of deletions that succeed, and delete nothing
+    is_keeping       no deletion succeeds (F21)
     calls_to_live    the process ends in the call with this number; None: it does not
     """
 
@@ -43,6 +48,7 @@ class StoreFaults:
         self.failing_percent = 0
         self.damaged_percent = 0
         self.keeps_percent = 0
+        self.is_keeping = False
         self.is_hanging = False
         self.is_down = False
         self.calls_to_live: int | None = None
@@ -110,6 +116,8 @@ class BrokerStore:
         self.delete_many((key,))
 
     def delete_many(self, keys: Sequence[str]) -> None:
+        if self.faults.is_keeping:
+            self._call(_refuse)
         if self._chance.happens(self.faults.keeps_percent):
             self._shared.kept |= dict.fromkeys(keys)
             return

@@ -183,6 +183,8 @@ class MetadataCache:
             return False
         if not may_follow(known.state, change.state):
             return False
+        if change.only_if_unfinished and known.state == SegmentState.COPY_FINISHED:
+            return False  # its leader may rely on it by now, and have deleted the local segment (rel-T2)
         if known.state == change.state:
             return True
         custom = change.custom_metadata

@@ -61,6 +61,7 @@ def update_record(change: SegmentUpdate) -> RemoteLogSegmentMetadataUpdateRecord
         event_timestamp_ms=change.event_timestamp_ms,
         custom_metadata=change.custom_metadata,
         remote_log_segment_state=int(change.state),
+        only_if_unfinished=change.only_if_unfinished,
     )
 
 
@@ -111,6 +112,7 @@ def from_record(record: Message) -> RemoteSegment | SegmentUpdate | PartitionDel
             broker_id=record.broker_id,
             event_timestamp_ms=record.event_timestamp_ms,
             custom_metadata=_bytes(record.custom_metadata),
+            only_if_unfinished=record.only_if_unfinished,
         )
     if isinstance(record, RemotePartitionDeleteMetadataRecord):
         where = record.topic_id_partition

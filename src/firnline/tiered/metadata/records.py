@@ -8,6 +8,9 @@ from firnline.base.ports import Buffer
 from firnline.protocol.record_value import decode_value, encode_value
 from firnline.protocol.schema import Message, Struct, f
 
+# The tag of the only field that Kafka does not have; its brokers keep it and ignore it.
+OWN_TAG = 4050
+
 
 class TopicIdPartitionEntry(Struct):
     name = f("string", "0+", "Topic name.")
@@ -49,6 +52,12 @@ class RemoteLogSegmentMetadataUpdateRecord(Message, key=1, valid="0", flexible="
         "bytes", "0+", "What the storage wants to keep; null for none.", default=None, nullable="0+"
     )
     remote_log_segment_state = f("int8", "0+", "State of the segment.")
+    only_if_unfinished = f(
+        "bool",
+        "0+",
+        "Is it refused for a finished segment. Of Firnline: Kafka ignores it.",
+        tag=OWN_TAG,
+    )
 
 
 class RemotePartitionDeleteMetadataRecord(Message, key=2, valid="0", flexible="0+"):
