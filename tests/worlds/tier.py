@@ -19,7 +19,7 @@ from firnline.base.effects import (
     EnsureTopic,
     Submit,
 )
-from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.errors import Code, KafkaError, ProtocolError, StorageError
 from firnline.base.ids import TopicIdPartition, TopicPartition, Uuid, uuid_text
 from firnline.config.topic import TopicConfig
 from firnline.log.log import Log
@@ -440,3 +440,14 @@ class Node(World):
         found = self.tier.services.metadata.segments(WHERE)
         assert not isinstance(found, KafkaError), found
         return list(found)
+
+
+def with_ten_of_which_six_may_stay(cluster: Cluster) -> Node:
+    """A leader with ten segments of one record each; the store is down, and retention.bytes is of six."""
+    node = Node(cluster).start().lead(0)
+    node.storage.fail("copy", StorageError("503"), times=10_000)
+    for number in range(10):
+        node.produce(0, f"m{number}")
+    each_bytes = node.log.closed_segments()[0].size_bytes
+    node.log.config = topic_config(retention_bytes=6 * each_bytes)
+    return node

@@ -268,7 +268,7 @@ class OneFetch:
         self._remote: dict[int, ReadOutcome] = {}
         self._remote_asked: list[RemoteReadCallback] = []
         self._remote_left = 0
-        self._reserved = ReservedMemory(ask.held)
+        self._reserved: ReservedMemory  # from the first read of the tier on
         self._waiter: FetchWaiter | None = None
         self._is_answered = False
         self._below: list[tuple[int, BelowLocalStart, int]] = []
@@ -458,6 +458,7 @@ class OneFetch:
     def _begin_remote(self, now_ms: int) -> Effects:
         self._serial = self._fetching.next_serial()
         self._remote_left = len(self._below)
+        self._reserved = ReservedMemory(self._ask.held)
         if self._ask.when_gone is not None:
             self._ask.when_gone(self._abandon)
         at_ms = now_ms + self._fetching.remote_max_wait_ms
@@ -520,12 +521,12 @@ class OneFetch:
 
     def _stop_remote(self, now_ms: int) -> Effects:
         """Leave the reads of the tier that have not come."""
-        self._reserved.release_all()
         asked, self._remote_asked = self._remote_asked, []
-        stop = self._fetching.stop_remote_read
-        if stop is None or not self._remote_left:
+        if not self._remote_left:
             return []
-        return [effect for then in asked for effect in stop(then, now_ms)]
+        self._reserved.release_all()
+        stop = self._fetching.stop_remote_read
+        return [] if stop is None else [effect for then in asked for effect in stop(then, now_ms)]
 
     def _after_remote(self, now_ms: int) -> Effects:
         """Answer; but if nothing came, wait as a local read would: clients must not spin (T38)."""

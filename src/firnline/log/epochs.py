@@ -178,9 +178,9 @@ class LeaderEpochs:
         """Have the next syncs of the log write the file until its first entry `is_start_kept`."""
         self._keeps_start = not self.is_start_kept
 
+    @property
     def kept_start_offset(self) -> int:
-        """Return where the durable file begins, and have the next syncs bring it up to date."""
-        self.keep_start()
+        """Where the durable file begins."""
         if not self._epochs:
             return INT64_MAX  # there is nothing to keep
         return self._kept[0][1] if self._kept else 0

@@ -489,6 +489,8 @@ class Log:
         """
         gone: list[str] = []
         self._segments.release_idle()
+        if retention.removable_below(self) < self.local_log_start_offset:
+            self.epochs.keep_start()  # then the next round removes the rest
         while self.truncation is None and len(gone) < retention.NAMES_AT_ONCE:
             try:
                 decision = retention.decide(self._retention_view(), self.config, now_ms)

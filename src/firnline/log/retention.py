@@ -119,7 +119,7 @@ def removable_below(log: _Local) -> int:
     start, copied = log.local_log_start_offset, log.highest_remote_offset + 1
     if not log.is_tiered or start <= copied:
         return start
-    return min(start, max(copied, log.epochs.kept_start_offset()))
+    return min(start, max(copied, log.epochs.kept_start_offset))
 
 
 def decide(view: LogView, config: TopicConfig, now_ms: int) -> Decision:

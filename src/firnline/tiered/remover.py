@@ -279,7 +279,7 @@ class Remover:
         segments = metadata.segments_to_remove(where)
         if isinstance(segments, KafkaError):
             return segments
-        is_last = self._is_last(where, segments, run.now_ms)
+        is_last = self._has_waited(where, segments, run.now_ms)
         removal = SegmentRemoval(
             self._services,
             [each for each in segments if is_last or not each.is_abandoned],
@@ -304,21 +304,20 @@ class Remover:
             run.emit(self._sweep_later(delete, run.now_ms))
         return error
 
-    def _is_last(
+    def _has_waited(
         self, where: TopicIdPartition, segments: Sequence[RemoteSegment], now_ms: int
     ) -> bool:
-        """Whether no put of the unfinished copies whose objects were deleted can be on its way any more.
+        """Wait until no put of unfinished copies whose objects were deleted can be on its way any more.
 
         The clock of the broker that deleted them may be ahead.
         """
         begun_ms = [each.event_timestamp_ms for each in segments if each.is_abandoned]
-        if not begun_ms:
-            return True
-        late_put_ms = self._services.settings.late_put_ms
-        until_ms = self._waiting.setdefault(where, min(now_ms, max(begun_ms)) + late_put_ms)
-        if now_ms < until_ms:
+        if begun_ms:
+            late_put_ms = self._services.settings.late_put_ms
+            self._waiting.setdefault(where, min(now_ms, max(begun_ms)) + late_put_ms)
+        if now_ms < self._waiting.get(where, 0):
             return False
-        del self._waiting[where]
+        self._waiting.pop(where, None)
         return True
 
     def _sweep(self, delete: PartitionDelete, run: Run) -> Outcome:

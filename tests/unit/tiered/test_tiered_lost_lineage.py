@@ -10,7 +10,7 @@ import pytest
 
 from firnline.base.errors import Code, StorageError
 from firnline.base.ids import TopicIdPartition
-from tests.worlds.tier import WHERE, Cluster, Node, topic_config
+from tests.worlds.tier import WHERE, Cluster, Node, with_ten_of_which_six_may_stay
 
 FILE = "/data/t-0/leader-epoch-checkpoint"
 
@@ -102,13 +102,7 @@ def test_a_crash_takes_no_log_start_back_below_records_that_nobody_has() -> None
 
     Otherwise consumers go back to an earliest offset that is out of range, again and again.
     """
-    cluster = Cluster()
-    node = Node(cluster).start().lead(0)
-    node.storage.fail("copy", StorageError("503"), times=10_000)
-    for number in range(10):
-        node.produce(0, f"m{number}")
-    each_bytes = node.log.closed_segments()[0].size_bytes
-    node.log.config = topic_config(retention_bytes=6 * each_bytes)
+    node = with_ten_of_which_six_may_stay(Cluster())
     node.pass_time(1000)
     assert node.log.log_start_offset == 4
     node.expire_local()

@@ -2,18 +2,18 @@
 
 from firnline.base.errors import StorageError
 from firnline.tiered.spi import SegmentState, SegmentUpdate
-from tests.worlds.tier import TOPIC_ID, Cluster, Node, topic_config
+from tests.worlds.tier import (
+    TOPIC_ID,
+    Cluster,
+    Node,
+    topic_config,
+    with_ten_of_which_six_may_stay,
+)
 
 
 def test_files_below_the_log_start_do_not_expire_those_above_it_before_they_are_deleted() -> None:
     """F33, rel-T15: the local log deletes every five minutes; the limits are applied every half minute."""
-    cluster = Cluster()
-    node = Node(cluster).start().lead(0)
-    node.storage.fail("copy", StorageError("503"), times=10_000)
-    for number in range(10):
-        node.produce(0, f"m{number}")
-    each_bytes = node.log.closed_segments()[0].size_bytes
-    node.log.config = topic_config(retention_bytes=6 * each_bytes)
+    node = with_ten_of_which_six_may_stay(Cluster())
     for _ in range(10):
         node.pass_time(1000)
     assert node.log.log_start_offset == 4

@@ -55,8 +55,8 @@ class TierFaults(DirectoryFaults):
         down_us = chance.between(1 * SECOND, 6 * SECOND)
         text = f"refuses deletions for {before_us // MS} ms, and is down for {down_us // MS} ms"
         self._note(fault, f"the store of {node_id} {text}; between, it dies")
-        self.stores[node_id].faults.is_keeping = True
-        self._last(before_us + down_us, partial(self._undo, [node_id], ("is_keeping",)))
+        self.stores[node_id].faults.refuses_deletions = True
+        self._last(before_us + down_us, partial(self._undo, [node_id], ("refuses_deletions",)))
         self._world.after(before_us, self._die, node_id, down_us)
 
     def _die(self, node_id: int, store_down_us: int) -> None:
@@ -69,7 +69,7 @@ class TierFaults(DirectoryFaults):
         self._last(store_down_us, partial(self._undo, [node_id], ("is_down",)))
 
     def _store_refuses(self, fault: Fault, chance: Chance) -> None:
-        self._change(fault, chance, "refuses deletions", is_keeping=True)
+        self._change(fault, chance, "refuses deletions", refuses_deletions=True)
 
     def _store_kill(self, fault: Fault, chance: Chance) -> None:
         """Kill a broker between two calls of the same piece of work."""

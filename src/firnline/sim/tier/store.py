@@ -39,7 +39,7 @@ class StoreFaults:
     damaged_percent  of reads that return other bytes, or fewer
     is_hanging       each call hangs for a while, and fails
     keeps_percent    of deletions that succeed, and delete nothing
-    is_keeping       no deletion succeeds (F21)
+    refuses_deletions       no deletion succeeds (F21)
     calls_to_live    the process ends in the call with this number; None: it does not
     """
 
@@ -48,7 +48,7 @@ class StoreFaults:
         self.failing_percent = 0
         self.damaged_percent = 0
         self.keeps_percent = 0
-        self.is_keeping = False
+        self.refuses_deletions = False
         self.is_hanging = False
         self.is_down = False
         self.calls_to_live: int | None = None
@@ -116,7 +116,7 @@ class BrokerStore:
         self.delete_many((key,))
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        if self.faults.is_keeping:
+        if self.faults.refuses_deletions:
             self._call(_refuse)
         if self._chance.happens(self.faults.keeps_percent):
             self._shared.kept |= dict.fromkeys(keys)

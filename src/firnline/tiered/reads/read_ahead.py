@@ -32,7 +32,7 @@ from firnline.tiered.reads.indexes import SegmentIndexes
 from firnline.tiered.reads.read_ends import ReadEnds
 from firnline.tiered.reads.shared_reads import RangeKey, SharedReads, within
 from firnline.tiered.settings import store_timeout_ms
-from firnline.tiered.spi import RemoteSegment
+from firnline.tiered.spi import RemoteSegment, SegmentState
 
 RANGE_BYTES = 4 * MIB
 # So many ranges are there before a Fetch asks for them, and one is being read; and so many ranges before the
@@ -370,10 +370,14 @@ class ReadAhead:
 
     def metadata_changed(self, hosted: Hosted) -> None:
         """Segments of the partition may be deleted: drop what was read ahead of them."""
-        for key in list(self._of.get(hosted.where, ())):
-            place = self.place(hosted, key.offset)
-            if place is None or place[1] != key:
-                self._drop(key)
+        keys = list(self._of.get(hosted.where, ()))
+        metadata = self._services.metadata
+        for segment_id in dict.fromkeys(key.segment_id for key in keys):
+            segment = metadata.get(hosted.where, segment_id)
+            if segment is None or segment.state != SegmentState.COPY_FINISHED:
+                for key in keys:
+                    if key.segment_id == segment_id:
+                        self._drop(key)
 
     def shrink(self) -> None:
         """The budget may be smaller now: drop the oldest pieces above it."""
