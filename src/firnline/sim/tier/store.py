@@ -35,12 +35,12 @@ def _refuse() -> None:
 class StoreFaults:
     """What is wrong with the store now, as one broker sees it.
 
-    failing_percent  of calls that fail, half of them after they took effect
-    damaged_percent  of reads that return other bytes, or fewer
-    is_hanging       each call hangs for a while, and fails
-    keeps_percent    of deletions that succeed, and delete nothing
-    refuses_deletions       no deletion succeeds (F21)
-    calls_to_live    the process ends in the call with this number; None: it does not
+    failing_percent    of calls that fail, half of them after they took effect
+    damaged_percent    of reads that return other bytes, or fewer
+    is_hanging         each call hangs for a while, and fails
+    keeps_percent      of deletions that succeed, and delete nothing
+    refuses_deletions  each deletion fails (F21)
+    calls_to_live      the process ends in the call with this number; None: it does not
     """
 
     def __init__(self) -> None:
