@@ -39,6 +39,7 @@ class PartitionHistory(CommittedLog):
         self.problem: str | None = None  # rel-R12
         self.is_compacted = False  # replicas may have less
         self.is_tiered = False  # replicas may begin later
+        self.start_offset = 0  # of a tiered log: the highest that any leader had
         self.keyed = KeyedHistory(self)
         self.times: list[tuple[int, int]] = []  # (offset, max timestamp) of each batch
         self._sequences: dict[tuple[int, int], int] = {}

@@ -332,12 +332,12 @@ class WireChecks:
             if log.is_tiered and found is not None and found >= log.epochs.entries()[-1][1]:
                 expected = (found, -1)  # it was perhaps not committed when the search began
         if log.is_tiered and asked.timestamp >= 0:
-            # A crash may have taken the log start back; the leader epochs know better.
-            begin = max(log.log_start_offset, log.epochs.entries()[0][1])
+            # A crash may have taken the log start back, or it was raised meanwhile, or by a leader before
+            # this one: what the tier has below it may be there, or may be deleted.
+            begin = max(log.log_start_offset, log.epochs.entries()[0][1], history.start_offset)
             expected += (self._first_at(key, asked.timestamp, begin),)
-        if log.is_tiered and asked.timestamp >= 0 and 0 <= row.offset < log.log_start_offset:
-            # The tier was searched, and the log start was raised meanwhile.
-            expected = (self._first_at(key, asked.timestamp, row.offset),)
+            if 0 <= row.offset < begin:
+                expected = (self._first_at(key, asked.timestamp, row.offset),)
         if row.offset not in expected:
             text = f"{name(key)}: {asked.timestamp} is at {row.offset}, not {expected[0]}"
             self._complain("rel-C9", text, process.node_id)

@@ -50,7 +50,6 @@ _EACH_HAS = (OFFSET_INDEX, TIME_INDEX, PRODUCER_SNAPSHOT, LEADER_EPOCHS, LOG)
 class TierChecks:
     """Judges the tier of a run.
 
-    starts       the highest log start that any leader of a partition had
     asked_to     up to where DeleteRecords was ever asked for
     deleted_to   up to where it was acknowledged
     """
@@ -74,7 +73,6 @@ class TierChecks:
         self.recorded.on_change = self._changed
         store.on_put, store.on_read = self._on_put, self._on_read
         self._histories: list[PartitionHistory] = []
-        self.starts: dict[PartitionKey, int] = {}
         self.asked_to: dict[PartitionKey, int] = {}
         self.deleted_to: dict[PartitionKey, int] = {}
 
@@ -142,10 +140,9 @@ class TierChecks:
         """
         if self._dirty.partition(key) is None:
             return
-        start = self.starts.get(key, 0)
+        start = self._ledger.of(key).start_offset
         gap = self.first_gap(key, start, known.segment.base_offset)
-        is_there = self._dirty.partition(key) is not None
-        if known.is_current and gap is not None and is_there and not self._ledger.of(key).cuts:
+        if known.is_current and gap is not None and not self._ledger.of(key).cuts:
             self.say("rel-T11", f"{name_of(known)} leaves a gap at {gap}")
 
     def _on_given_up(self, key: PartitionKey, known: KnownSegment) -> None:
@@ -156,7 +153,7 @@ class TierChecks:
         leader = self._replicas.running(key, state.leader)
         if leader is None or not leader.is_leader or self._ledger.of(key).cuts:
             return
-        log_start = max(leader.log.log_start_offset, self.starts.get(key, 0))
+        log_start = max(leader.log.log_start_offset, self._ledger.of(key).start_offset)
         start = max(known.segment.base_offset, log_start)
         end = min(known.segment.end_offset + 1, leader.log.local_log_start_offset)
         gap = self.first_gap(key, start, end)
@@ -253,7 +250,7 @@ class TierChecks:
         log, history = partition.log, self._ledger.of(key)
         history.is_tiered |= log.is_tiered
         if self._dirty.partition(key) is None:
-            return  # the topic is deleted, and this broker does not know it yet
+            return  # the topic is deleted, and everything in the tier, before this broker hears of it
         if not log.is_tiered or history.checked_to(log.epochs.latest_epoch) < log.log_end_offset:
             return
         start, local = log.log_start_offset, log.local_log_start_offset
@@ -266,13 +263,10 @@ class TierChecks:
             self.say("rel-T10", f"{text} {history.end_offset}", process.node_id)
         if leads and start > seen.log_start:
             self._check_retention(process, key, partition, start)
-        known = self.starts.get(key, 0)
         if partition.is_leader:
-            self.starts[key] = known = max(known, start)
-        # Of a deleted topic the tier deletes everything, also before this broker has heard of that.
-        is_there = self._dirty.partition(key) is not None
-        if local > seen.local_start and is_there and not history.cuts:
-            gap = self.first_gap(key, max(seen.local_start, start, known), local)
+            history.start_offset = max(history.start_offset, start)
+        if local > seen.local_start and not history.cuts:
+            gap = self.first_gap(key, max(seen.local_start, start, history.start_offset), local)
             if gap is not None:
                 text = (
                     f"{name(key)}: local records begin at {local}, and the tier does not have {gap}"
@@ -286,7 +280,7 @@ class TierChecks:
 
         Segments may overlap, by one for each change of the leader, and are counted with all their bytes.
         """
-        if start <= max(self.asked_to.get(key, 0), self.starts.get(key, 0)):
+        if start <= max(self.asked_to.get(key, 0), self._ledger.of(key).start_offset):
             return
         log, history = partition.log, self._ledger.of(key)
         kept = [
@@ -295,13 +289,13 @@ class TierChecks:
             if known.state == FINISHED and known.segment.end_offset >= start
         ]
         begin = max([start, *(segment.end_offset + 1 for segment in kept)])
-        # Of two that end where the log starts now, one may have been counted as left.
-        just_below = [
-            known.segment
+        # Of two that end where the log starts now, and begin elsewhere, one may have been counted as left.
+        just_below = {
+            known.segment.base_offset: known.segment
             for known in self.recorded.by_partition.get(key, {}).values()
             if known.state == FINISHED and known.segment.end_offset + 1 == start
-        ]
-        kept += just_below[1:]
+        }
+        kept += list(just_below.values())[1:]
         local_only = history.bytes_from(begin)
         if history.cuts or local_only is None:
             return
@@ -325,7 +319,7 @@ class TierChecks:
             return
         # After a crash a log start may be an older one for a while.
         starts = (leader.log.log_start_offset, member.log.log_start_offset)
-        start = max(*starts, self.starts.get(key, 0))
+        start = max(*starts, self._ledger.of(key).start_offset)
         end = member.log.local_log_start_offset
         ours = _epochs_within(member, start, end)
         theirs = _epochs_within(leader, start, end)
