@@ -6,6 +6,7 @@ _FOLLOWING = "tests/unit/replica/test_follower_tier.py::"
 _ADAPTER = "tests/unit/broker/test_tier_adapter.py::"
 _TRUNCATION = "tests/unit/log/test_truncation.py::"
 _READ = "tests/unit/tiered/test_tiered_read.py::"
+_COPY = "tests/unit/tiered/test_tiered_copy.py::"
 _GUARD = "tests/unit/tiered/test_tiered_guard.py::"
 _LATE = "tests/unit/tiered/test_tiered_unconfirmed.py::"
 _CIRCUIT = "tests/unit/tiered/test_tiered_circuit.py::"
@@ -70,6 +71,28 @@ TIER = (
             "tests/unit/log/test_retention.py::"
             "test_files_that_go_never_move_the_start_of_a_tiered_log",
         ),
+    ),
+    Mutant(
+        "rel-T3: a segment is copied when its transactions have ended",
+        "tiered.copier:Copier.candidates",
+        "log.last_stable_offset",
+        "log.high_watermark",
+        tests=(_COPY + "test_nothing_at_or_above_the_last_stable_offset_is_copied",),
+        also=(
+            Mutant(
+                "the check before the copy",
+                "tiered.copier:Copier._next_due",
+                "candidate.end_offset < hosted.log.last_stable_offset",
+                "True",
+            ),
+        ),
+    ),
+    Mutant(
+        "rel-T19: the marker of an aborted transaction may be in a later segment",
+        "tiered.reads.aborted_search:AbortedSearch.next",
+        "self._open_transactions.load(self._last, self._open_loaded, now_ms)",
+        "self._finish(now_ms)",
+        tests=(_READ + "test_aborted_transactions_are_found_across_segments_and_tiers",),
     ),
     Mutant(
         "T61: a broker without its tier does not start",

@@ -114,4 +114,14 @@ TIERED_CLUSTERS = (
         profile="tiered",
         invariants=("rel-T15",),
     ),
+    Mutant(
+        "rel-T16, in a cluster: what is local is served without the tier",
+        "replica.partition:Partition.read",
+        "fetch_offset < log.local_log_start_offset",
+        "log.is_tiered and fetch_offset < log.high_watermark",
+        seeds=SEEDS,
+        seconds=25,
+        profile="tiered",
+        invariants=("rel-T16",),
+    ),
 )

@@ -330,8 +330,27 @@ class Node(World):
 
     def produce(self, epoch: int, *texts: str, roll: bool = True, **batch: Any) -> None:
         """Append one batch per text, commit it, and close the segment."""
-        for text in texts:
-            row = NewRecord(None, text.encode(), self.cluster.now_ms)
+        rows = [NewRecord(None, text.encode(), self.cluster.now_ms) for text in texts]
+        self.append(epoch, *rows, roll=roll, **batch)
+
+    def end_transaction(
+        self, epoch: int, producer_id: int, *, is_commit: bool, roll: bool = True
+    ) -> None:
+        """Append the marker of a coordinator, commit it, and close the segment."""
+        row = NewRecord(b"\0\0\0\1" if is_commit else bytes(4), bytes(6), self.cluster.now_ms)
+        self.append(
+            epoch,
+            row,
+            roll=roll,
+            producer_id=producer_id,
+            producer_epoch=0,
+            is_transactional=True,
+            is_control=True,
+        )
+
+    def append(self, epoch: int, *rows: NewRecord, roll: bool, **batch: Any) -> None:
+        """Append one batch per row, commit it, and maybe close the segment."""
+        for row in rows:
             data = build_batch([row], **batch)
             result = self.log.append_as_leader(
                 data,

@@ -312,18 +312,7 @@ def test_aborted_transactions_are_found_across_segments_and_tiers() -> None:
         )
 
     def end(producer: int) -> None:
-        batch = build_batch(
-            [NewRecord(b"\0\0\0\0", bytes(6), cluster.now_ms)],
-            producer_id=producer,
-            producer_epoch=0,
-            is_transactional=True,
-            is_control=True,
-        )
-        node.log.append_as_leader(
-            batch, leader_epoch=0, now_ms=cluster.now_ms, origin="coordinator"
-        )
-        node.log.advance_high_watermark(node.log.log_end_offset)
-        node.log.roll(cluster.now_ms)
+        node.end_transaction(0, producer, is_commit=False)
 
     txn(1, "a")  # 0
     node.produce(0, "plain")  # 1

@@ -16,6 +16,7 @@ from firnline.sim.tier.checks import TierChecks
 from firnline.sim.tier.faults import TierFaults
 from firnline.sim.tier.known import KnownToBrokers
 from firnline.sim.tier.reader import RestartingConsumer
+from firnline.sim.tier.served import ServedLocally
 from firnline.sim.tier.store import BrokerStore, SharedStore, WatchedStorage
 from firnline.sim.tier.waits import DANGLING_MS, LATE_PUT_MS
 from firnline.sim.world import MS, SECOND
@@ -52,7 +53,8 @@ class TieredCluster(FullCluster):
         self.replicas.on_look = self.tier.on_look
         self.metadata.on_joined = self.tier.joined
         self.known = KnownToBrokers(self.tier.recorded, self.tier.say)
-        self.watchers += [self.tier, self.known]
+        self.served = ServedLocally(self.tier.say)
+        self.watchers += [self.tier, self.known, self.served]
 
     def _on_image(self, image: ClusterImage, deltas: Sequence[ClusterDelta]) -> None:
         super()._on_image(image, deltas)
@@ -93,6 +95,7 @@ class TieredCluster(FullCluster):
     def stopped(self, process: Process, *, is_power: bool) -> None:
         super().stopped(process, is_power=is_power)
         self.known.ended(process)
+        self.served.ended(process)
 
     # ---- the end
 
