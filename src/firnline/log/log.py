@@ -431,6 +431,8 @@ class Log:
         self.local_log_start_offset = max(self.local_log_start_offset, offset)
         self.high_watermark = max(self.high_watermark, offset)
         self.epochs.truncate_from_start(offset)
+        if self.is_tiered:
+            self.epochs.keep_start()  # the file of the log start offsets is written each minute
         return True
 
     def set_highest_remote(self, offset: int) -> None:

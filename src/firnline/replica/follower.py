@@ -439,9 +439,10 @@ class Fetcher:
     def _begin_with(
         self, found: _Followed, part: Fetched, base_offset: int, now_ms: int
     ) -> Effects:
-        """Begin an empty log with the batch that contains its start, as after DeleteRecords within a batch.
+        """Begin an empty log with the batch that contains its end, as after DeleteRecords within a batch.
 
-        The response that brought the batch then sets the leader's log start offset. Source: KAFKA-6361.
+        The response that brought the batch then sets the leader's log start offset. Until then the log keeps
+        its own, which a crash may have taken back. Source: KAFKA-6361.
         """
         log = found.partition.log
         outcome = check_fetched(part.records, base_offset, NO_EPOCH, found.leader_epoch)
@@ -454,7 +455,10 @@ class Fetcher:
             except StorageError as problem:
                 return self._files_failed(found, problem, now_ms)
 
-        plan = partial(log.beginning_at, base_offset, now_ms=now_ms)
+        start, lineage = min(log.log_start_offset, base_offset), log.epochs.entries()
+        plan = partial(
+            log.beginning_at, base_offset, log_start_offset=start, lineage=lineage, now_ms=now_ms
+        )
         return self._begin_truncation(found, plan, begun, now_ms)
 
     def _truncate(self, found: _Followed, diverging: tuple[int, int], now_ms: int) -> Effects:
@@ -671,9 +675,9 @@ def _key(partition: Partition) -> PartitionKey:
 
 
 def _begins_within(log: "Log", records: Buffer) -> int | None:
-    """Return the base offset of the first batch if the log is empty and starts within that batch."""
+    """Return the base offset of the first batch if the log has no local record and ends within that batch."""
     end_offset = log.log_end_offset
-    if log.log_start_offset != end_offset or len(records) < HEADER_BYTES:
+    if log.local_log_start_offset != end_offset or len(records) < HEADER_BYTES:
         return None
     first = parse_header(records)
     return first.base_offset if first.base_offset < end_offset <= first.last_offset else None

@@ -59,11 +59,13 @@ def test_a_new_leader_that_does_not_know_the_watermark_yet_takes_none_from_us() 
     assert p.log.high_watermark == 2
 
 
-def test_a_log_start_within_a_batch_does_not_keep_a_new_replica_away() -> None:
+@pytest.mark.parametrize("own_start", [7, 0])
+def test_a_log_start_within_a_batch_does_not_keep_a_new_replica_away(own_start: int) -> None:
     """Goal: after DeleteRecords the leader's log may begin within a batch; a replica that lost all, and
-    begins there, is sent that batch whole, takes it, and goes on (KAFKA-6361)."""
+    begins there, is sent that batch whole, takes it, and goes on (KAFKA-6361). Also if a crash took the log
+    start of its tiered log back."""
     p = replica()
-    p.log.truncate_fully(7)
+    p.log.truncate_fully(7, log_start_offset=own_start)
     source = opened(CrashableFs(), small())
     for size in (5, 4, 1):
         source.append_as_leader(batch(*["v"] * size), leader_epoch=3, now_ms=NOW)

@@ -50,8 +50,8 @@ class ServedLocally:
     def answered(self, process: Process, call: Call, response: Message) -> None:
         """rel-T16: what was local all the time is served, or refused for a cause that is not the tier."""
         local, answer = self._asked.pop(call, None), response
-        if local is None:
-            return
+        if local is None or process.host.has_bad_disk:
+            return  # its own directory may be the cause
         for here, row in _partitions(process, answer.responses, "partition_index"):  # type: ignore[attr-defined]
             key = (here.topic_id, row.partition_index)
             offset, leader_epoch = local.get(key, (-1, -1))
