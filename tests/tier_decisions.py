@@ -3,11 +3,12 @@
 The model looks at every segment each time. The product decides from what changed, a step at a time.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, cast
 
 from firnline.base.background import run_to_completion
 from firnline.base.ids import TopicIdPartition
+from firnline.base.units import INT64_MAX
 from firnline.log.log import Log
 from firnline.tiered.expiry import Decision, decide
 from firnline.tiered.lineage import Lineage, filled
@@ -28,7 +29,11 @@ class Listed:
         is_copying: Callable[[RemoteSegment], bool] = lambda segment: False,
         is_dangling: Callable[[RemoteSegment], bool] = lambda segment: False,
         now_ms: int = 0,
+        deletes_below: int = INT64_MAX,
+        serves_all: bool = True,
     ) -> None:
+        self.is_whole = serves_all
+        self.decided_offset = deletes_below
         self.segments = sorted(segments, key=lambda s: (s.base_offset, s.end_offset, s.segment_id))
         self.covered = covered_offset
         self.highest = covered_offset if highest_offset is None else highest_offset
@@ -54,6 +59,13 @@ class Listed:
     def highest_offset(self) -> int:
         return self.highest
 
+    def deletes_below(self) -> int:
+        return self.decided_offset
+
+    def serves_all(self) -> Generator[None, None, bool]:
+        yield
+        return self.is_whole
+
 
 def decided(log: Any, tier: Listed, **options: Any) -> Decision:
     """Return what is decided on these segments, all steps at once."""
@@ -74,6 +86,8 @@ def decide_at_once(
     is_dangling: Callable[[RemoteSegment], bool],
     late_put_ms: int = 0,
     applies_limits: bool = True,
+    deletes_below: int = INT64_MAX,
+    serves_all: bool = True,
 ) -> Decision:
     """Apply the limits of the whole log to the remote segments of one partition: a look at each of them.
 
@@ -83,6 +97,8 @@ def decide_at_once(
     is_dangling     a COPY_STARTED that nobody will finish
     late_put_ms     so long after an abandoned copy was deleted it is deleted once more
     applies_limits  False: only what lies below the log start or was begun to be deleted goes
+    deletes_below   the log start offset, as far as it was decided
+    serves_all      whether the lineage in the tier has all that is not local
     """
     epochs = filled(log.epochs.entries())
     chosen: dict[bytes, RemoteSegment] = {}
@@ -98,7 +114,8 @@ def decide_at_once(
     offsets = (covered_offset, highest_offset)
     walk = _Walk(log, segments, offsets, now_ms, applies_limits=applies_limits)
     first_epoch = epochs[0][0]
-    is_finished = True
+    is_finished, is_uncertain = True, False
+    deletes_below = min(deletes_below, log.log_start_offset)
     last: tuple[int, int] | None = None
     for segment in _by_epoch(segments, [epoch for epoch, _ in epochs]):
         if is_copying(segment):
@@ -109,9 +126,10 @@ def decide_at_once(
         if segment.state == SegmentState.DELETE_STARTED:
             continue
         offsets = segment.base_offset, segment.end_offset
+        is_old = segment.epochs[-1][0] <= first_epoch
         if offsets == last and walk.is_in_lineage(segment):
             chosen[segment.segment_id] = segment  # another leader's copy of the one before
-        elif segment.epochs[-1][0] <= first_epoch and segment.end_offset < log.log_start_offset:
+        elif is_old and segment.end_offset < deletes_below:
             walk.drop(segment.size_bytes)
             chosen[segment.segment_id] = segment
         elif walk.is_in_lineage(segment):
@@ -119,6 +137,7 @@ def decide_at_once(
                 segment.largest_time_ms, segment.size_bytes, segment.end_offset
             ):
                 is_finished = False
+                is_uncertain = is_old and segment.end_offset < log.log_start_offset
                 break
             chosen[segment.segment_id] = segment
         if walk.is_in_lineage(segment):
@@ -127,9 +146,11 @@ def decide_at_once(
         walk.expire_local()
     # What an unclean election left below every epoch we know (3.7-6).
     for segment in [s for s in segments if s.epochs[-1][0] < first_epoch]:
-        if segment.state == finished:
+        if segment.state == finished and (serves_all or segment.end_offset < deletes_below):
             chosen.setdefault(segment.segment_id, segment)
-    return Decision(tuple(chosen.values()), walk.log_start_offset)
+        elif segment.state == finished and segment.segment_id not in chosen:
+            is_uncertain = True
+    return Decision(tuple(chosen.values()), walk.log_start_offset, is_uncertain)
 
 
 def _by_epoch(segments: Sequence[RemoteSegment], epochs: Sequence[int]) -> Iterator[RemoteSegment]:

@@ -6,6 +6,7 @@ _FOLLOWING = "tests/unit/replica/test_follower_tier.py::"
 _ADAPTER = "tests/unit/broker/test_tier_adapter.py::"
 _TRUNCATION = "tests/unit/log/test_truncation.py::"
 _READ = "tests/unit/tiered/test_tiered_read.py::"
+_LINEAGE = "tests/unit/tiered/test_tiered_lost_lineage.py::"
 _COPY = "tests/unit/tiered/test_tiered_copy.py::"
 _GUARD = "tests/unit/tiered/test_tiered_guard.py::"
 _LATE = "tests/unit/tiered/test_tiered_unconfirmed.py::"
@@ -93,6 +94,23 @@ TIER = (
         "self._open_transactions.load(self._last, self._open_loaded, now_ms)",
         "self._finish(now_ms)",
         tests=(_READ + "test_aborted_transactions_are_found_across_segments_and_tiers",),
+    ),
+    Mutant(
+        "rel-T1: what only a file says to be deleted stays in the tier",
+        "tiered.hosted:Hosted.deletes_below",
+        "min(self.log.decided_start_offset, self.log.log_start_offset)",
+        "self.log.log_start_offset",
+        tests=(
+            _LINEAGE
+            + "test_a_wrong_digit_in_the_file_of_log_start_offsets_deletes_nothing_in_the_tier",
+        ),
+    ),
+    Mutant(
+        "rel-T14: what seems to be below all leader epochs stays while the lineage lacks records",
+        "tiered.expiry:_AskedTier.serves_all",
+        "return False",
+        "return True",
+        tests=(_LINEAGE + "test_a_wrong_first_epoch_deletes_nothing_in_the_tier",),
     ),
     Mutant(
         "T61: a broker without its tier does not start",

@@ -1,6 +1,6 @@
 """What expires, decided from what changed and in steps, is what a look at every segment says."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -95,6 +95,8 @@ class World:
         self.retained = Retained(metadata, WHERE, log)
         self.covered = -1
         self.full_checks = 0
+        self.decided_offset = 0
+        self.lacks_some = False
 
     # what `decide` asks
 
@@ -115,6 +117,13 @@ class World:
     def highest_offset(self) -> int:
         """Above what is covered there may be more, after a segment that was deleted."""
         return max((s.end_offset for s in self.cache.finished()), default=self.covered)
+
+    def deletes_below(self) -> int:
+        return min(self.decided_offset, self.log.log_start_offset)
+
+    def serves_all(self) -> Generator[None, None, bool]:
+        yield
+        return not self.lacks_some
 
     def is_dangling(self, segment: RemoteSegment) -> bool:
         return segment.segment_id in self.dangling and segment.segment_id not in self.copies
@@ -179,6 +188,11 @@ class World:
             log.begin_epoch()
         elif what == "delete records":
             log.raise_start(log.log_start_offset + number % 25)
+            self.decided_offset = log.log_start_offset
+        elif what == "find start":
+            log.raise_start(log.log_start_offset + number % 25)
+        elif what == "lack":
+            self.lacks_some = number % 2 == 1
         elif what == "config":
             times = {
                 "retention_ms": number % 7 * 10 or -1,
@@ -219,6 +233,8 @@ class World:
             now_ms=NOW,
             is_copying=lambda s: s.segment_id in self.copies,
             is_dangling=self.is_dangling,
+            deletes_below=self.decided_offset,
+            serves_all=not self.lacks_some,
         )
 
     def steps(self) -> Any:
@@ -236,6 +252,8 @@ KINDS = [
     "start",
     "epoch",
     "delete records",
+    "find start",
+    "lack",
     "config",
 ]
 MOVE = st.tuples(
@@ -243,6 +261,10 @@ MOVE = st.tuples(
     st.integers(1, 90),
     st.booleans(),
 )
+
+
+def _as_tuple(decision: Decision) -> tuple[object, ...]:
+    return (tuple(decision.segments), *decision[1:])
 
 
 @contextmanager
@@ -277,13 +299,13 @@ def test_what_changed_gives_the_decision_that_all_segments_give(
             world.step(what, number)
             if is_asked:
                 decision = run_to_completion(world.steps())
-                assert (tuple(decision.segments), decision.log_start_offset) == world.at_once()
+                assert _as_tuple(decision) == world.at_once()
 
 
 @settings(max_examples=400, deadline=None)
 @given(
     before=st.lists(MOVE, max_size=10),
-    during=st.lists(MOVE, max_size=25),
+    during=st.lists(MOVE.filter(lambda move: move[0] != "lack"), max_size=25),
     limit=st.sampled_from([{"retention_ms": 30}, {"retention_bytes": 500}]),
 )
 def test_what_changes_between_two_steps_has_nothing_expire_that_would_stay(
@@ -334,14 +356,14 @@ def test_a_late_copy_among_those_that_were_checked_has_it_decided_anew(many: Wor
     decision = _decide_with(
         many, lambda: many.copy(25, 3, many.log.history, is_finished=True, age=1)
     )
-    assert (tuple(decision.segments), decision.log_start_offset) == many.at_once()
+    assert _as_tuple(decision) == many.at_once()
     assert decision.log_start_offset == 30
 
 
 def test_a_deletion_among_those_that_were_checked_has_it_decided_anew(many: World) -> None:
     first = many.ids[0]
     decision = _decide_with(many, lambda: [many.change(first, s) for s in (DELETING, DELETED)], 7)
-    assert (tuple(decision.segments), decision.log_start_offset) == many.at_once()
+    assert _as_tuple(decision) == many.at_once()
 
 
 def test_bytes_that_turn_out_to_be_in_both_tiers_expire_nothing(many: World) -> None:
@@ -349,7 +371,7 @@ def test_bytes_that_turn_out_to_be_in_both_tiers_expire_nothing(many: World) -> 
     many.log.config = topic_config(retention_bytes=2500)
     covered, many.covered = many.covered, -1
     decision = _decide_with(many, lambda: setattr(many, "covered", covered))
-    assert (tuple(decision.segments), decision.log_start_offset) == many.at_once()
+    assert _as_tuple(decision) == many.at_once()
 
 
 def test_what_changes_while_all_is_forgotten_is_not_missed(many: World) -> None:
@@ -369,7 +391,7 @@ def test_a_decision_that_was_given_up_half_way_leaves_nothing_half_known(many: W
     steps.close()
     decision = run_to_completion(many.steps())
     assert isinstance(decision, Decision)
-    assert (tuple(decision.segments), decision.log_start_offset) == many.at_once()
+    assert _as_tuple(decision) == many.at_once()
     for number in range(12):
         many.copy(400 + number, 0, many.log.history, is_finished=True, age=1)
     many.append(20)
@@ -379,7 +401,7 @@ def test_a_decision_that_was_given_up_half_way_leaves_nothing_half_known(many: W
     many.log.config = topic_config(retention_bytes=0)
     decision = run_to_completion(many.steps())
     assert isinstance(decision, Decision)
-    assert (tuple(decision.segments), decision.log_start_offset) == many.at_once()
+    assert _as_tuple(decision) == many.at_once()
 
 
 def test_where_nothing_changed_no_segment_is_looked_at(

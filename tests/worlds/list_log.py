@@ -81,7 +81,7 @@ class ListLog:
         self.waiters: list[Callable[[int], Effects]] = []  # until the truncation is over
         self.epochs = ListEpochs()
         self.batches: list[tuple[int, bytes]] = []  # last offset, bytes
-        self.log_start_offset = 0
+        self.log_start_offset = self.decided_start_offset = 0
         self.local_log_start_offset = 0
         self.log_end_offset = 0
         self.high_watermark = 0
@@ -180,7 +180,10 @@ class ListLog:
         self.high_watermark = offset
 
     def advance_log_start(self, offset: int) -> None:
-        self.log_start_offset = max(self.log_start_offset, offset)
+        self.decided_start_offset = max(self.decided_start_offset, offset)
+        if offset <= self.log_start_offset:
+            return
+        self.log_start_offset = offset
         self.local_log_start_offset = max(self.local_log_start_offset, offset)
         floor = max((p for p in self.epochs.pairs if p[1] <= offset), default=None)
         later = [p for p in self.epochs.pairs if p[1] > offset]

@@ -48,8 +48,7 @@ class Log:
     """One partition directory.
 
     Invariants: log_start_offset <= local_log_start_offset <= log_end_offset; recovery_point and
-    high_watermark <= log_end_offset; every batch below `log_end_offset` was validated before its append.
-    `recovery.open_log` opens it.
+    high_watermark <= log_end_offset; every batch below it is valid. `recovery.open_log` opens it.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class Log:
         self.producers = producers
         self.log_end_offset = log_end_offset
         self.log_start_offset = self.local_log_start_offset = segments.first_base_offset
-        self.high_watermark, self.highest_remote_offset = 0, NO_OFFSET
+        self.high_watermark, self.highest_remote_offset, self.decided_start_offset = 0, NO_OFFSET, 0
         # Lowers the checkpoints on disk before a truncation: after a crash no checkpoint may claim bytes that
         # the truncation replaced (rel-P13).
         self.before_truncation = before_truncation
@@ -418,13 +417,15 @@ class Log:
         self.producers.on_high_watermark(offset)
         return True
 
-    def advance_log_start(self, offset: int) -> bool:
+    def advance_log_start(self, offset: int, *, is_decided: bool = True) -> bool:
         """Raise the log start offset, for DeleteRecords or to follow the leader's; True when it moved.
 
-        It raises the local log start offset, too (T3); `delete_due_segments` deletes the files later. The
-        caller has checked that `offset` is at most the high watermark, on a follower the log end.
+        It raises the local log start offset, too (T3); `delete_due_segments` deletes the files later. An
+        offset found in a file is not decided. At most the high watermark, on a follower the log end.
         """
         assert offset <= self.log_end_offset, "the log start never passes the log end"
+        if is_decided:
+            self.decided_start_offset = max(self.decided_start_offset, offset)
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = offset
@@ -432,7 +433,7 @@ class Log:
         self.high_watermark = max(self.high_watermark, offset)
         self.epochs.truncate_from_start(offset)
         if self.is_tiered:
-            self.epochs.keep_start()  # the file of the log start offsets is written each minute
+            self.epochs.keep_start()  # log start offsets are written each minute only
         return True
 
     def set_highest_remote(self, offset: int) -> None:

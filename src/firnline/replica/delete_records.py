@@ -47,8 +47,7 @@ def delete_records(partition: Partition, before_offset: int) -> Deleted | KafkaE
     offset = log.high_watermark if before_offset == TO_HIGH_WATERMARK else before_offset
     if offset < 0 or offset > log.high_watermark:
         return _OUT_OF_RANGE
-    if offset > log.log_start_offset:
-        log.advance_log_start(offset)
+    log.advance_log_start(offset)  # below the log start it only confirms that
     return Deleted(partition, offset)
 
 

@@ -179,7 +179,7 @@ class Copier:
                 if hosted.first_remote_below(start, metadata) is not None:
                     return
             if start > log.log_start_offset:
-                log.advance_log_start(start)
+                log.advance_log_start(start, is_decided=self._services.catalog is None)
             return
 
     # ---------------------------------------------------------------------------- one segment

@@ -25,6 +25,7 @@ from firnline.tiered import coroutines
 from firnline.tiered.catalog.keeper import CatalogKeeper
 from firnline.tiered.coroutines import Run
 from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
+from firnline.tiered.lineage import shared_end
 from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.retained import Retained, RetainedKey, is_copy
 from firnline.tiered.segment_removal import CHECKED_IN_STEP, SegmentRemoval
@@ -37,10 +38,14 @@ Outcome = coroutines.Steps[FirnlineError | None]
 
 
 class Decision(NamedTuple):
-    """The segments to delete, oldest first, and the new log start offset."""
+    """The segments to delete, oldest first, and the new log start offset.
+
+    is_uncertain  segments stay that go as soon as more than a file of this replica says so
+    """
 
     segments: Segments
     log_start_offset: int
+    is_uncertain: bool = False
 
 
 Change = tuple[Uuid, SegmentState]
@@ -56,6 +61,8 @@ class Tier(Protocol):
     highest_offset  the last offset of the lineage that the tier has, also above one that it lacks; -1: none
     is_dangling     whether a COPY_STARTED will never be finished
     age_ms          how long ago a change of a segment was, by the clock of the broker that made it
+    deletes_below   the log start offset, as far as it was decided (`Hosted.deletes_below`)
+    serves_all      whether segments of the lineage serve all offsets from there to the local log
     """
 
     def unfinished(self) -> Segments | KafkaError: ...
@@ -64,6 +71,8 @@ class Tier(Protocol):
     def highest_offset(self) -> int: ...
     def is_dangling(self, segment: RemoteSegment) -> bool: ...
     def age_ms(self, segment: RemoteSegment) -> int: ...
+    def deletes_below(self) -> int: ...
+    def serves_all(self) -> Generator[None, None, bool]: ...
 
 
 def decide(
@@ -86,12 +95,16 @@ def decide(
     begun = yield from _begun(tier, late_put_ms)
     if isinstance(begun, KafkaError):
         return begun
+    serves_all: bool | None = None
     while True:
         problem = yield from retained.bring_up_to_date()
         if problem is not None:
             return problem
         if not retained.lineage.epochs:  # without leader epochs nothing is decided (rel-T14)
             return Decision(begun, log.log_start_offset)
+        if retained.below.rows and serves_all is None:
+            serves_all = yield from tier.serves_all()
+            continue
         covered = tier.covered_offset()
         if isinstance(covered, KafkaError):
             return covered
@@ -104,9 +117,14 @@ def decide(
             if not walk.is_valid():
                 break
         else:
-            # And segments of an unclean election below all known epochs (3.7-6).
-            due = [*begun, *retained.own.rows[: walk.at], *retained.below.rows]
-            return Decision(due, max(walk.log_start_offset, log.log_start_offset))
+            # And segments of an unclean election below all known epochs (3.7-6). If the lineage lacks records
+            # there, which only the tier can have, its first epoch is wrong, and they are not of another one.
+            below = retained.below.rows
+            if not serves_all:
+                below = [each for each in below if each.end_offset < tier.deletes_below()]
+            due = [*begun, *retained.own.rows[: walk.at], *below]
+            is_uncertain = walk.is_uncertain or len(below) < len(retained.below.rows)
+            return Decision(due, max(walk.log_start_offset, log.log_start_offset), is_uncertain)
 
 
 def _begun(tier: Tier, late_put_ms: int) -> Generator[None, None, list[RemoteSegment] | KafkaError]:
@@ -128,7 +146,8 @@ def _begun(tier: Tier, late_put_ms: int) -> Generator[None, None, list[RemoteSeg
 class _Walk:
     """Applies the limits of the complete log.
 
-    at  the number of the log's own segments to delete: all before the first one that may stay
+    at            the number of the log's own segments to delete: all before the first one that may stay
+    is_uncertain  that one stays because the log start above it was not decided
     """
 
     def __init__(
@@ -151,6 +170,7 @@ class _Walk:
         self._moves = retained.moves
         self._count = len(retained.own.rows)
         self.at = 0
+        self.is_uncertain = False
         self.log_start_offset = log.log_start_offset
         self._limit_bytes = config.retention_bytes if applies_limits else NO_LIMIT
         self._breach_bytes = self._begun_with = self._all_breach_bytes()
@@ -204,10 +224,13 @@ class _Walk:
     def _goes(self, segment: RemoteSegment) -> bool:
         first_epoch = self._retained.lineage.epochs[0][0]
         is_below = segment.end_offset < self._log.log_start_offset
-        if is_below and segment.epochs[-1][0] <= first_epoch:
+        is_deleted = is_below and segment.epochs[-1][0] <= first_epoch
+        if is_deleted and segment.end_offset < self._tier.deletes_below():
             self._drop(segment.size_bytes)
             return True
-        return self._is_in_breach(segment.largest_time_ms, segment.size_bytes, segment.end_offset)
+        goes = self._is_in_breach(segment.largest_time_ms, segment.size_bytes, segment.end_offset)
+        self.is_uncertain = is_deleted and not goes
+        return goes
 
     def _local_only_bytes(self) -> int:
         """The bytes of local segments at or above the log start of which the tier has nothing (rel-T15).
@@ -369,6 +392,8 @@ class Expiry:
             between=self._catalog.request,
         )
         error: FirnlineError | None = yield from run.call(removal.begin)
+        if error is None and decision.is_uncertain:
+            return hosted.uncertain_start()
         return error
 
     def _is_limit_due(self, now_ms: int) -> bool:
@@ -417,6 +442,25 @@ class _AskedTier:
 
     def highest_offset(self) -> int:
         return self._hosted.highest_remote(self._services.metadata)[0]
+
+    def deletes_below(self) -> int:
+        return self._hosted.deletes_below
+
+    def serves_all(self) -> Generator[None, None, bool]:
+        log, metadata = self._hosted.log, self._services.metadata
+        at, number = self._hosted.deletes_below, 0
+        while at < log.local_log_start_offset:
+            epoch = log.epochs.epoch_at(at)
+            found = None if epoch is None else metadata.lookup(self._where, epoch=epoch, offset=at)
+            after = at
+            if isinstance(found, RemoteSegment):
+                after = shared_end(found, log.epochs.entries(), at)
+            if after <= at:
+                return False
+            at, number = after, number + 1
+            if number % CHECKED_IN_STEP == 0:
+                yield
+        return True
 
     def is_dangling(self, segment: RemoteSegment) -> bool:
         """Whether a COPY_STARTED will never be finished.

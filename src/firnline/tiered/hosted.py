@@ -66,9 +66,19 @@ _LINEAGE_REMEDY = (
     " deleted in the tier"
 )
 
+_START_REMEDY = (
+    "if records up to the log start were deleted, delete them again (DeleteRecords); otherwise"
+    " log-start-offset-checkpoint or leader-epoch-checkpoint is damaged: let another replica lead, and fetch"
+    " this one again (stop the broker, move the directory away, start it)"
+)
+
 
 class LineageLost(StorageError):
     """A replica does not know the leader epochs of records that only the tier has."""
+
+
+class StartUncertain(StorageError):
+    """Only files of one replica say that records in the tier are deleted, or of another lineage."""
 
 
 def _is_loading(problem: Exception) -> bool:
@@ -356,6 +366,39 @@ class Hosted:
             log_start_offset=self.log.log_start_offset,
             first_remote_offset=first,
             remedy=_LINEAGE_REMEDY,
+        )
+
+    def begin_deciding(self, *, has_catalog: bool) -> None:
+        """A leader epoch begins: nothing in the tier goes before more than a file says where the log starts.
+
+        Without a catalog nothing else says it.
+        """
+        self.log.decided_start_offset = 0 if has_catalog else self.log.log_start_offset
+
+    def on_earlier_catalog(self, log_start_offset: int | None) -> None:
+        """The last catalog, which has a checksum, has this log start offset; None: there is no catalog."""
+        log = self.log
+        start = log.log_start_offset if log_start_offset is None else log_start_offset
+        log.decided_start_offset = max(log.decided_start_offset, start)
+
+    @property
+    def deletes_below(self) -> int:
+        """Up to where the tier may delete whatever it has: the log start offset, as far as it was decided.
+
+        The files of log start offsets and of leader epochs have no checksum, as with Kafka. One wrong digit
+        must not delete what the tier has (rel-T1).
+        """
+        return min(self.log.decided_start_offset, self.log.log_start_offset)
+
+    def uncertain_start(self) -> StartUncertain:
+        """Return the error for segments that stay although they seem to be deleted."""
+        return StartUncertain(
+            "segments below the log start, or below the first leader epoch, stay in the tier: only files of"
+            " this replica say that they go",
+            partition=str(self.log.topic_partition),
+            log_start_offset=self.log.log_start_offset,
+            decided_offset=self.deletes_below,
+            remedy=_START_REMEDY,
         )
 
     @property

@@ -251,6 +251,7 @@ class RemoteLog:
             leader_epoch=leader_epoch,
             is_store_down=lambda: self.services.circuits.is_any_open,
         )
+        hosted.begin_deciding(has_catalog=self.services.catalog is not None)
         tasks = self._tasks[where] = _Tasks(self.services, hosted, self.unconfirmed_copies)
         self._by_topic.setdefault(where.topic_id, {})[where] = tasks
         self.services.counters.by_topic.setdefault(hosted.topic, Counters())

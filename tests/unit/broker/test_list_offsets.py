@@ -270,6 +270,9 @@ def test_a_log_start_never_goes_back() -> None:
     p.append(batch(6), acks=1, now_ms=0)
     assert low(delete_records(p, 5)) == 5
     assert low(delete_records(p, 3)) == 5
+    p.log.decided_start_offset = 0  # another start: 5 is what a file has
+    assert low(delete_records(p, 5)) == 5
+    assert p.log.decided_start_offset == 5, "the tier may delete up to there now (decision 0042)"
 
 
 @pytest.mark.parametrize(

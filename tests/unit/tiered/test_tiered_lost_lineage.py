@@ -10,7 +10,13 @@ import pytest
 
 from firnline.base.errors import Code, StorageError
 from firnline.base.ids import TopicIdPartition
-from tests.worlds.tier import WHERE, Cluster, Node, with_ten_of_which_six_may_stay
+from tests.worlds.tier import (
+    WHERE,
+    Cluster,
+    Node,
+    topic_config,
+    with_ten_of_which_six_may_stay,
+)
 
 FILE = "/data/t-0/leader-epoch-checkpoint"
 
@@ -35,10 +41,10 @@ def led_in_four_epochs(cluster: Cluster) -> Node:
     return node
 
 
-def restarted(node: Node) -> Node:
+def restarted(node: Node, epoch: int = 4) -> Node:
     again = Node(node.cluster, 1, fs=node.crash(), rng=node.rng)
     again.log.advance_high_watermark(again.log.log_end_offset)
-    return again.start().lead(4)
+    return again.start().lead(epoch)
 
 
 @pytest.mark.parametrize("lose", [_damaged, _removed])
@@ -81,10 +87,11 @@ def test_a_log_start_that_a_crash_took_back_is_found_in_the_leader_epochs() -> N
 
 
 @pytest.mark.parametrize("begin", [6, 7])
-def test_a_log_start_that_a_crash_took_back_is_found_before_what_is_below_is_deleted(
+def test_a_log_start_that_only_a_file_has_deletes_nothing_until_it_is_decided_again(
     begin: int,
 ) -> None:
-    """No leader epochs are lost: they begin below the local log."""
+    """DeleteRecords, and a crash before the catalog had it. No leader epochs are lost: they begin below the
+    local log. But a wrong digit in their file would look the same."""
     cluster = Cluster()
     node = led_in_four_epochs(cluster)
     node.log.advance_log_start(begin)
@@ -93,8 +100,84 @@ def test_a_log_start_that_a_crash_took_back_is_found_before_what_is_below_is_del
     assert again.log.log_start_offset == 0
     again.pass_time(60_000)
     assert again.log.log_start_offset == begin
+    assert [s.base_offset for s in again.segments()] == [0, 2, 4, 6]
+    (row,) = again.tier.status()
+    assert "only files of this replica say that they go" in str(row)
+    assert again.read(begin).records, "what is not deleted is served"
+    again.log.advance_log_start(begin)  # DeleteRecords once more, as the line says
+    again.pass_time(60_000)
     assert [s.base_offset for s in again.segments()] == [6]
-    assert again.tier._tasks[WHERE].expiry_failures == 0
+    (row,) = again.tier.status()
+    assert row.problem is None
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        (b"0 0", b"0 5"),  # the log seems to begin above
+        (b"2 4", b"2 6"),
+        (b"1 2", b"1 3"),
+    ],
+)
+def test_a_wrong_digit_among_the_leader_epochs_deletes_nothing_in_the_tier(
+    line: bytes, wrong: bytes
+) -> None:
+    """The file has no checksum, as with Kafka, and what it says now is in order."""
+    cluster = Cluster()
+    node = led_in_four_epochs(cluster)
+    node.damage(FILE, lambda data: data.replace(line, wrong))
+    _nothing_goes(node, restarted(node))
+
+
+@pytest.mark.parametrize("wrong", [b"1 0", b"3 0"])
+def test_a_wrong_first_epoch_deletes_nothing_in_the_tier(wrong: bytes) -> None:
+    """Everything before seems to be of a lineage that an unclean election ended."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, "a", "b", "c")
+    node.lead(4)
+    node.produce(4, "d")
+    node.pass_time(3000)
+    node.expire_local()
+    assert node.log.local_log_start_offset == 4
+    node.damage(FILE, lambda data: data.replace(b"0 0", wrong))
+    _nothing_goes(node, restarted(node, epoch=5))
+
+
+def test_a_wrong_digit_in_the_file_of_log_start_offsets_deletes_nothing_in_the_tier() -> None:
+    cluster = Cluster()
+    node = led_in_four_epochs(cluster)
+    again = Node(cluster, 1, fs=node.crash(), rng=node.rng)
+    again.log.advance_log_start(6)  # as what is read at its start
+    again.log.advance_high_watermark(again.log.log_end_offset)
+    _nothing_goes(node, again.start().lead(4))
+
+
+def _nothing_goes(node: Node, again: Node) -> None:
+    store = node.cluster.store
+    before = {key: data for key, data in store.objects.items() if key.startswith("data/")}
+    again.produce(again.log.epochs.latest_epoch, "new")
+    again.pass_time(300_000)
+    assert {key: store.objects.get(key) for key in before} == before
+    # And not at the start after that either, whatever was written meanwhile.
+    once_more = restarted(again, epoch=again.log.epochs.latest_epoch + 1)
+    once_more.pass_time(300_000)
+    assert {key: store.objects.get(key) for key in before} == before
+
+
+def test_retention_deletes_what_a_file_seems_to_have_deleted() -> None:
+    """What stays although only files say that it goes does not stay for ever: limits hold for it, too."""
+    cluster = Cluster()
+    node = led_in_four_epochs(cluster)
+    again = Node(cluster, 1, fs=node.crash(), rng=node.rng)
+    again.log.advance_log_start(6)
+    again.log.advance_high_watermark(again.log.log_end_offset)
+    again.log.config = topic_config(retention_ms=100_000)
+    again.start().lead(4)
+    again.pass_time(60_000)
+    assert [s.base_offset for s in again.segments()] == [0, 2, 4, 6]
+    again.pass_time(600_000)
+    assert again.segments() == []
 
 
 def test_a_crash_takes_no_log_start_back_below_records_that_nobody_has() -> None:

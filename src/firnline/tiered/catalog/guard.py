@@ -39,10 +39,13 @@ class Row(Protocol):
 
 
 class Before(NamedTuple):
-    """What a new leader finds: keys of all catalog objects, segments of the newest readable version."""
+    """What a new leader finds: keys of all catalog objects; of the newest readable version the segments, and
+    its log start offset, None if there is none.
+    """
 
     listed: tuple[str, ...]
-    segments: tuple[CatalogSegment, ...]
+    segments: tuple[CatalogSegment, ...] = ()
+    log_start_offset: int | None = None
 
 
 def unexplained(

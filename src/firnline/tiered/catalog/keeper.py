@@ -59,7 +59,7 @@ class CatalogKeeper:
 
     def _signature(self) -> object:
         log = self._hosted.log
-        return self._hosted.metadata_version, log.log_start_offset, log.epochs.entries()
+        return self._hosted.metadata_version, self._hosted.deletes_below, log.epochs.entries()
 
     @property
     def is_current(self) -> bool:
@@ -247,6 +247,7 @@ class CatalogKeeper:
             listed=result.listed,
         )
         self._before = result.segments
+        self._hosted.on_earlier_catalog(result.log_start_offset)
         return self._write(now_ms)
 
     def _state(self, look: Look) -> CatalogState:
@@ -258,7 +259,7 @@ class CatalogKeeper:
         partition, offset = self._services.metadata.applied_offset(hosted.where)
         return CatalogState(
             topic=hosted.topic,
-            log_start_offset=hosted.log.log_start_offset,
+            log_start_offset=hosted.deletes_below,
             log_end_offset=hosted.log.log_end_offset,
             epochs=hosted.log.epochs.entries(),
             segments=changed if self._all_finished is None else self._all_finished,

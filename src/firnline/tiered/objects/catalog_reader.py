@@ -182,14 +182,14 @@ def _by_id(names: Sequence[TopicName]) -> dict[Uuid, CatalogTopic]:
 def read_before(
     store: ObjectStore, topic_id: Uuid, partition: int, listed: Collection[str]
 ) -> Before:
-    """Return the segments of the newest readable version; none if there is none."""
+    """Return what the newest readable version has; nothing if there is none."""
     for name in list_heads(listed):
         try:
             found = read_version(store, topic_id, partition, name)
         except (CatalogCorrupt, ObjectMissing):
             continue
-        return Before(tuple(listed), found.segments)
-    return Before(tuple(listed), ())
+        return Before(tuple(listed), found.segments, found.log_start_offset)
+    return Before(tuple(listed))
 
 
 def still_there(
