@@ -108,6 +108,8 @@ class Leadership(World):
             leader_epoch=3,
             metadata_version=0,
             unexplained_segments=0,
+            deletes_below=0,
+            on_earlier_catalog=lambda log_start_offset: None,
             note_outcome=lambda task, problem, now_ms: [],
         )
         services: Any = SimpleNamespace(
@@ -238,6 +240,7 @@ def _move(leader: Leadership, numbers: Any, what: str, number: int) -> None:
     elif what == "start":
         log = leader.hosted.log
         log.log_start_offset = max(log.log_start_offset, number * 8)
+        leader.hosted.deletes_below = log.log_start_offset
     elif what == "again":
         metadata.read_again()
     else:
