@@ -23,6 +23,7 @@ from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.producer_snapshot import SnapshotRows
 from firnline.log.log import Log
 from firnline.log.truncation import Truncation
+from firnline.replica.leader_answers import LeaderAnswers
 from firnline.replica.partition import Partition
 
 
@@ -49,32 +50,6 @@ class Tier(Protocol):
         then: Callable[[TierState | KafkaError, int], Effects],
         now_ms: int,
     ) -> Effects: ...
-
-
-class LeaderAnswers(Protocol):
-    """Requests to the leader of one partition, while we follow it."""
-
-    def local_start(
-        self, then: Callable[[EpochEnd | KafkaError, int], Effects], now_ms: int
-    ) -> Effects:
-        """Ask for (leader epoch of the first local record, its offset)."""
-        ...
-
-    def last_tiered(
-        self, then: Callable[[EpochEnd | KafkaError, int], Effects], now_ms: int
-    ) -> Effects:
-        """Ask for (its leader epoch, the last offset in the tier)."""
-        ...
-
-    def log_start(self, then: Callable[[int | KafkaError, int], Effects], now_ms: int) -> Effects:
-        """Ask for the log start offset, the tier included."""
-        ...
-
-    def epoch_end(
-        self, epoch: int, then: Callable[[EpochEnd | KafkaError, int], Effects], now_ms: int
-    ) -> Effects:
-        """Ask for (the largest epoch <= `epoch`, its end offset) (T45)."""
-        ...
 
 
 class Beginning(NamedTuple):
