@@ -61,9 +61,9 @@ HANDED_OVER_KEPT = 1000
 # Segments around one offset that may overlap: one for each change of the leader.
 OVERLAPPING_MOST = 100
 _LINEAGE_REMEDY = (
-    "let another replica lead, and fetch this one again (stop the broker, move the directory away, start it);"
-    " or bring leader-epoch-checkpoint back from a backup. Until then nothing of the partition is copied or"
-    " deleted in the tier"
+    "let another replica lead (restart this broker): a follower takes them from the tier; or bring"
+    " leader-epoch-checkpoint back from a backup. Until then nothing of the partition is copied or deleted in"
+    " the tier"
 )
 
 

@@ -3,7 +3,8 @@
 Only one replica of a partition rots at a time, while another one in its ISR is clean and runs. It counts as
 dirty until nothing with a flipped bit is left, and it again has everything that is committed. The operator
 follows docs/OPERATIONS.md: if another replica is in sync, the partition's directory is moved away and fetched
-again; if none is, a good copy is restored. Source: decision 0023; reliability d 92, d 93.
+again; if none is, a good copy is restored. If a tiered replica lost leader epochs, another one has to lead; this
+one then takes them from the tier. Source: decision 0023; reliability d 92, d 93.
 """
 
 from typing import NamedTuple
@@ -158,11 +159,14 @@ class RotFaults(RaceFaults):
 
     def _operate(self, replica: ReplicaLocation) -> None:
         """Let it be fetched again, once another replica is in sync and this one may stop."""
-        host = replica.host
-        if self._is_over or not self.dirty.is_rotten(host.node_id, replica.key):
+        host, spot = replica.host, (replica.host.node_id, replica.key)
+        if self._is_over or not self.dirty.is_rotten(*spot):
             return
         may_stop = host.process is not None and self.dirty.may_stop(host.node_id)
-        if self._wipe is None and may_stop and self.dirty.is_spare(host.node_id, replica.key):
+        may_stop = may_stop and self.dirty.is_spare(host.node_id, replica.key)
+        if self._wipe is None and may_stop and not self.dirty.has_flipped_bits(*spot):
+            self._let_another_lead(replica)
+        elif self._wipe is None and may_stop:
             host.kill()
             host.fs.remove_dir(replica.directory)
             host.fs.sync_dir(replica.directory.rpartition("/")[0])
@@ -171,6 +175,15 @@ class RotFaults(RaceFaults):
             self._keep_down(host, 100 * MS)
         else:
             self._world.after(_LOOK_US, self._operate, replica)
+
+    def _let_another_lead(self, replica: ReplicaLocation) -> None:
+        """Restart a leader that lost leader epochs: as a follower it takes them from the tier."""
+        host, state = replica.host, self.dirty.partition(replica.key)
+        if state is not None and state.leader == host.node_id:
+            self._world.note(-1, f"{host.node_id} restarts, without leader epochs")
+            host.kill()
+            self._keep_down(host, 100 * MS)
+        self._world.after(_LOOK_US, self._operate, replica)
 
     def heal(self) -> None:
         """Restore a good copy where bits are still wrong."""
