@@ -218,7 +218,7 @@ class DirtyReplicas:
         self._dirty[(node_id, key)] = None
 
     def is_rotten(self, node_id: int, key: PartitionKey) -> bool:
-        """Whether a file with a flipped bit of that replica still exists, or leader epochs are lost by one."""
+        """Whether a file of that replica still has a flipped bit, or leader epochs are lost by one."""
         directory = self._rotten.get((node_id, key))
         if directory is None:
             return False

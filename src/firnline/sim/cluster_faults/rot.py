@@ -3,8 +3,8 @@
 Only one replica of a partition rots at a time, while another one in its ISR is clean and runs. It counts as
 dirty until nothing with a flipped bit is left, and it again has everything that is committed. The operator
 follows docs/OPERATIONS.md: if another replica is in sync, the partition's directory is moved away and fetched
-again; if none is, a good copy is restored. If a tiered replica lost leader epochs, another one has to lead; this
-one then takes them from the tier. Source: decision 0023; reliability d 92, d 93.
+again; if none is, a good copy is restored. If a tiered replica lost leader epochs, another one has to lead;
+this one then takes them from the tier. Source: decision 0023; reliability d 92, d 93.
 """
 
 from typing import NamedTuple

@@ -35,7 +35,7 @@ class TierFaults(DirectoryFaults):
         self._change(fault, chance, f"damages {percent} % of reads", damaged_percent=percent)
 
     def _store_rot(self, fault: Fault, chance: Chance) -> None:
-        """Flip a bit of an object at rest; an operator restores the object, when all is healed at the latest."""
+        """Flip a bit of an object at rest; an operator restores it, when all is healed at the latest."""
         stored = self.shared_store.content.objects
         undamaged = self.shared_store.objects
         keys = [key for key, data in stored.items() if data and undamaged[key] is data]

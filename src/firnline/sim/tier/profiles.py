@@ -10,7 +10,7 @@ from typing import Any
 from firnline.sim.cluster.profiles import replicated
 from firnline.sim.cluster.shape import ALWAYS, TopicShape
 from firnline.sim.options import Options
-from firnline.sim.tier.draw import TIERED, TIERED_UNCLEAN, with_tier
+from firnline.sim.tier.draw import TIERED, TIERED_EARLY, TIERED_UNCLEAN, with_tier
 from firnline.sim.world import MS
 
 
@@ -95,6 +95,7 @@ def _rot(seed: int, options: Options) -> Options:
 
 PROFILES: dict[str, Callable[[int, Options], Options]] = {
     TIERED: with_tier,
+    TIERED_EARLY: partial(with_tier, has_rot=False),
     TIERED_UNCLEAN: partial(with_tier, is_unclean=True),
     "tiered-t6": _t6,
     "tiered-t8": _t8,
