@@ -216,7 +216,7 @@ class _Walk:
     def _bytes_inside(self, segment: RemoteSegment) -> int:
         """The bytes of a segment, and of later ones that end where it ends or before: they go with it.
 
-        Another leader has rolled at other offsets. Counted as left, they would have too much deleted (rel-T15).
+        Another leader has rolled at other offsets. If they counted as left, too much would go (rel-T15).
         """
         rows, keys, size_bytes = (
             self._retained.own.rows,

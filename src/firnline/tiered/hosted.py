@@ -376,9 +376,9 @@ class Hosted:
 
     def _find_remote_below(self, offset: int, metadata: RemoteLogMetadata) -> int | None:
         if offset != self.log.first_base_offset:
-            # Epochs that were made again from local batches begin where these do, and not above either. So the
-            # log began here, and a crash took the log start back, before the leader had deleted what lies
-            # below in the tier.
+            # Epochs that were made again from local batches begin where these do, and not above either. So
+            # the log began here, and a crash took the log start back, before the leader had deleted what
+            # lies below in the tier.
             return None
         finished = metadata.finished(self.where, self.log.log_start_offset)
         if isinstance(finished, KafkaError):

@@ -27,6 +27,8 @@ from firnline.sim.host import Host
 from firnline.sim.world import MS, SECOND, Chance
 
 _LOOK_US = 2 * SECOND
+# Between two brokers whose files are put back, so that one has started before the next is stopped.
+_APART_US = 10 * SECOND
 _TRIES = 20
 _RUNNING, _KILLED, _STOPPED = "as it runs", "while it is killed", "while it is stopped"
 # Kafka's text files without a checksum: a changed digit is not noticed.
@@ -186,17 +188,38 @@ class RotFaults(RaceFaults):
         self._world.after(_LOOK_US, self._operate, replica)
 
     def heal(self) -> None:
-        """Restore a good copy where bits are still wrong."""
+        """Restore a good copy where bits are still wrong.
+
+        With a tier, broker after broker: if all replicas die at once, a log start offset that is in no
+        checkpoint yet goes back, as with Kafka, and what DeleteRecords deleted is there again.
+        """
         super().heal()
+        damaged: dict[int, list[str]] = {}
         for node_id, directory in self.dirty.rotten():
-            host = self._hosts[node_id]
-            host.kill()
+            damaged.setdefault(node_id, []).append(directory)
+        is_tiered = self._options.cluster is not None and self._options.cluster.tier is not None
+        for number, (node_id, directories) in enumerate(damaged.items()):
+            if number and is_tiered:
+                self._world.after(
+                    number * _APART_US, self._put_back_and_start, node_id, directories
+                )
+            else:
+                self._put_back(node_id, directories)
+
+    def _put_back(self, node_id: int, directories: list[str]) -> None:
+        host = self._hosts[node_id]
+        host.kill()
+        for directory in directories:
             for inode in host.fs.files(directory).values():
                 for at, mask in list(inode.flipped.items()):
                     for bit in range(8):
                         if mask >> bit & 1:
                             inode.flip(at, bit)
             self._world.note(-1, f"{directory} of {node_id} is put back whole")
+
+    def _put_back_and_start(self, node_id: int, directories: list[str]) -> None:
+        self._put_back(node_id, directories)
+        self._hosts[node_id].start()
 
 
 def _is_read(data: bytes) -> bool:
