@@ -73,7 +73,7 @@ TIERED_CLUSTERS = (
     ),
     Mutant(
         "rel-T17, in a cluster: a follower takes lost leader epochs from the tier",
-        "replica.lost_lineage:is_lost",
+        "replica.tier_start:is_lineage_lost",
         "log.is_tiered and begin > log.log_start_offset",
         "False",
         seeds=SEEDS,

@@ -20,7 +20,6 @@ from firnline.base.background import Background, SlicedTask
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, PartitionKey, TopicPartition
-from firnline.base.ports import Buffer
 from firnline.base.replicas import (
     EARLIEST,
     LATEST,
@@ -31,15 +30,19 @@ from firnline.base.replicas import (
     Position,
 )
 from firnline.base.units import INT32_MAX
-from firnline.log.log import Log
 from firnline.log.truncation import Truncation
-from firnline.records.batch import HEADER_BYTES, parse_header
 from firnline.records.portions import portions
 from firnline.records.validate import check_fetched
-from firnline.replica.leader_answers import LeaderAnswers
-from firnline.replica.lost_lineage import LineageSearch, is_lost
 from firnline.replica.partition import Partition
-from firnline.replica.tier_start import Beginning, Tier, TierStart
+from firnline.replica.tier_start import (
+    Beginning,
+    LeaderAnswers,
+    LineageSearch,
+    Tier,
+    TierStart,
+    begins_within,
+    is_lineage_lost,
+)
 
 _NO_SESSION, _FIRST_EPOCH = 0, 0
 LOOK_AT_ALL_MS = 5_000
@@ -108,7 +111,7 @@ class _Followed:
         self.not_before_ms = 0
         self.warned_of: Code | None = None
         self.may_skip = True
-        self.has_lineage = not is_lost(partition.log)
+        self.has_lineage = not is_lineage_lost(partition.log)
 
     def enter(self, stage: _Stage) -> None:
         assert stage in _NEXT_STAGES[self.stage], f"{self.stage.value} never becomes {stage.value}"
@@ -404,7 +407,7 @@ class Fetcher:
         assert not partition.is_leader, "a leader takes no other leader's records (R15)"
         before, stable_before = log.high_watermark, log.last_stable_offset
         if len(part.records):
-            base_offset = _begins_within(log, part.records)
+            base_offset = begins_within(log, part.records)
             if base_offset is not None:
                 later = part._replace(records=bytes(part.records))
                 return self._begin_with(found, later, base_offset, now_ms)
@@ -683,15 +686,6 @@ class Fetcher:
 
 def _key(partition: Partition) -> PartitionKey:
     return partition.topic_id, partition.topic_partition.partition
-
-
-def _begins_within(log: Log, records: Buffer) -> int | None:
-    """Return the base offset of the first batch if the log is empty and starts within that batch."""
-    end_offset = log.log_end_offset
-    if log.log_start_offset != end_offset or len(records) < HEADER_BYTES:
-        return None
-    first = parse_header(records)
-    return first.base_offset if first.base_offset < end_offset <= first.last_offset else None
 
 
 def _loss_line(where: TopicPartition, high_watermark: int, end_offset: int, leader_id: int) -> str:

@@ -190,8 +190,8 @@ class RotFaults(RaceFaults):
     def heal(self) -> None:
         """Restore a good copy where bits are still wrong.
 
-        With a tier, broker after broker: if all replicas die at once, a log start offset that is in no
-        checkpoint yet goes back, as with Kafka, and what DeleteRecords deleted is there again.
+        With a tier, broker after broker, each stopped in order: if all replicas die soon after DeleteRecords,
+        a log start offset that is in no checkpoint yet goes back, as with Kafka, and the records are back.
         """
         super().heal()
         damaged: dict[int, list[str]] = {}
@@ -199,10 +199,8 @@ class RotFaults(RaceFaults):
             damaged.setdefault(node_id, []).append(directory)
         is_tiered = self._options.cluster is not None and self._options.cluster.tier is not None
         for number, (node_id, directories) in enumerate(damaged.items()):
-            if number and is_tiered:
-                self._world.after(
-                    number * _APART_US, self._put_back_and_start, node_id, directories
-                )
+            if is_tiered:
+                self._world.after(number * _APART_US, self._stop_and_put_back, node_id, directories)
             else:
                 self._put_back(node_id, directories)
 
@@ -217,9 +215,17 @@ class RotFaults(RaceFaults):
                             inode.flip(at, bit)
             self._world.note(-1, f"{directory} of {node_id} is put back whole")
 
-    def _put_back_and_start(self, node_id: int, directories: list[str]) -> None:
-        self._put_back(node_id, directories)
-        self._hosts[node_id].start()
+    def _stop_and_put_back(self, node_id: int, directories: list[str]) -> None:
+        host = self._hosts[node_id]
+
+        def stopped() -> None:
+            self._put_back(node_id, directories)
+            host.start()
+
+        if host.process is None or not host.process.is_ready:
+            stopped()
+        else:
+            host.stop(stopped)
 
 
 def _is_read(data: bytes) -> bool:

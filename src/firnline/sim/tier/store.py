@@ -74,8 +74,8 @@ class SharedStore:
     def objects(self) -> dict[str, bytes]:
         """All objects as they were put, whether or not a bit flipped since."""
         stored = self.content.objects
-        whole = {key: data for key, data in self._undamaged.items() if key in stored}
-        return stored | whole if whole else stored
+        undamaged = {key: data for key, data in self._undamaged.items() if key in stored}
+        return stored | undamaged if undamaged else stored
 
     def flip(self, key: str, at: int, bit: int) -> None:
         """Flip one bit of an object for good."""
