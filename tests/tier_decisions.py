@@ -4,6 +4,7 @@ The model looks at every segment each time. The product decides from what change
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, cast
 
 from firnline.base.background import run_to_completion
@@ -117,7 +118,9 @@ def decide_at_once(
     is_finished, is_uncertain = True, False
     deletes_below = min(deletes_below, log.log_start_offset)
     last: tuple[int, int] | None = None
-    for segment in _by_epoch(segments, [epoch for epoch, _ in epochs]):
+    ordered = list(_by_epoch(segments, [epoch for epoch, _ in epochs]))
+    own = [s for s in ordered if s.state == finished and walk.is_in_lineage(s)]
+    for segment in ordered:
         if is_copying(segment):
             is_finished = False
             break
@@ -133,8 +136,10 @@ def decide_at_once(
             walk.drop(segment.size_bytes)
             chosen[segment.segment_id] = segment
         elif walk.is_in_lineage(segment):
-            if not walk.is_in_breach(
-                segment.largest_time_ms, segment.size_bytes, segment.end_offset
+            is_inside = segment.end_offset < walk.log_start_offset > log.log_start_offset
+            size_bytes = _with_those_inside(segment, own)
+            if not is_inside and not walk.is_in_breach(
+                segment.largest_time_ms, size_bytes, segment.end_offset
             ):
                 is_finished = False
                 is_uncertain = is_old and segment.end_offset < log.log_start_offset
@@ -151,6 +156,19 @@ def decide_at_once(
         elif segment.state == finished and segment.segment_id not in chosen:
             is_uncertain = True
     return Decision(tuple(chosen.values()), walk.log_start_offset, is_uncertain)
+
+
+def _with_those_inside(segment: RemoteSegment, own: Sequence[RemoteSegment]) -> int:
+    """The bytes of a segment, and of later ones that end where it ends or before; copies count once."""
+    later = own[own.index(segment) :]
+    size_bytes = segment.size_bytes
+    for before, each in pairwise(later):
+        if each.base_offset > segment.end_offset:
+            break
+        is_copy = (before.base_offset, before.end_offset) == (each.base_offset, each.end_offset)
+        if each.end_offset <= segment.end_offset and not is_copy:
+            size_bytes += each.size_bytes
+    return size_bytes
 
 
 def _by_epoch(segments: Sequence[RemoteSegment], epochs: Sequence[int]) -> Iterator[RemoteSegment]:

@@ -354,7 +354,7 @@ def _decide_with(world: World, happens: Callable[[], object], after: int = 4) ->
 
 def test_a_late_copy_among_those_that_were_checked_has_it_decided_anew(many: World) -> None:
     decision = _decide_with(
-        many, lambda: many.copy(25, 3, many.log.history, is_finished=True, age=1)
+        many, lambda: many.copy(25, 12, many.log.history, is_finished=True, age=1)
     )
     assert _as_tuple(decision) == many.at_once()
     assert decision.log_start_offset == 30

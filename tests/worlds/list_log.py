@@ -82,6 +82,7 @@ class ListLog:
         self.epochs = ListEpochs()
         self.batches: list[tuple[int, bytes]] = []  # last offset, bytes
         self.log_start_offset = self.decided_start_offset = 0
+        self.is_tiered = False
         self.local_log_start_offset = 0
         self.log_end_offset = 0
         self.high_watermark = 0

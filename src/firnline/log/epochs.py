@@ -135,6 +135,16 @@ class LeaderEpochs:
         self._kept, self.is_damaged = entries, False
         self._compare()
 
+    def complete(self, earlier: Epochs) -> None:
+        """Put the epochs of earlier records in front, which the file lost; the next sync writes it."""
+        later = self.entries()
+        self._epochs.clear()
+        self._starts.clear()
+        for epoch, start in (*earlier, *later):
+            if not self._epochs or epoch > self._epochs[-1]:
+                self._put(epoch, start)
+        self._compare()
+
     def epoch_at(self, offset: int) -> int | None:
         """Return the leader epoch of `offset`, None when that is not known."""
         slot = bisect_right(self._starts, offset) - 1

@@ -14,17 +14,15 @@ from collections import deque
 from collections.abc import Callable, Collection
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from firnline.base.background import Background, SlicedTask
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, PartitionKey, TopicPartition
-from firnline.base.ports import Buffer
 from firnline.base.replicas import (
     EARLIEST,
     LATEST,
-    EpochEnd,
     Fetched,
     FetchReply,
     LeaderFetch,
@@ -33,14 +31,18 @@ from firnline.base.replicas import (
 )
 from firnline.base.units import INT32_MAX
 from firnline.log.truncation import Truncation
-from firnline.records.batch import HEADER_BYTES, parse_header
 from firnline.records.portions import portions
 from firnline.records.validate import check_fetched
 from firnline.replica.partition import Partition
-from firnline.replica.tier_start import Beginning, Tier, TierStart
-
-if TYPE_CHECKING:
-    from firnline.log.log import Log
+from firnline.replica.tier_start import (
+    Beginning,
+    LeaderAnswers,
+    LineageSearch,
+    Tier,
+    TierStart,
+    begins_within,
+    is_lineage_lost,
+)
 
 _NO_SESSION, _FIRST_EPOCH = 0, 0
 LOOK_AT_ALL_MS = 5_000
@@ -65,33 +67,6 @@ _LOST_SESSION = (
     Code.INVALID_FETCH_SESSION_EPOCH,
     Code.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-
-
-class _LeaderAnswers:
-    """`tier_start.LeaderAnswers` for one partition, by requests to the leader."""
-
-    def __init__(self, port: LeaderPort, leader_id: int, position: Position) -> None:
-        self._port = port
-        self._leader_id = leader_id
-        self._position = position
-
-    def local_start(
-        self, then: Callable[[EpochEnd | KafkaError, int], Effects], now_ms: int
-    ) -> Effects:
-        return self._port.local_start(self._leader_id, self._position, then, now_ms)
-
-    def last_tiered(
-        self, then: Callable[[EpochEnd | KafkaError, int], Effects], now_ms: int
-    ) -> Effects:
-        return self._port.last_tiered(self._leader_id, self._position, then, now_ms)
-
-    def log_start(self, then: Callable[[int | KafkaError, int], Effects], now_ms: int) -> Effects:
-        return self._port.list_offset(self._leader_id, self._position, EARLIEST, then, now_ms)
-
-    def epoch_end(
-        self, epoch: int, then: Callable[[EpochEnd | KafkaError, int], Effects], now_ms: int
-    ) -> Effects:
-        return self._port.epoch_end(self._leader_id, self._position, epoch, then, now_ms)
 
 
 class _Stage(Enum):
@@ -121,9 +96,13 @@ class _Followed:
     not_before_ms  the end of its backoff after an error; it holds up no other partition
     warned_of      the error of the last warning, so that a lasting error gives one warning
     may_skip       it may begin after the last offset in the tier; False once that has failed
+    has_lineage    it knows its leader epochs, or the tier does not have them
     """
 
-    __slots__ = ("leader_epoch", "may_skip", "not_before_ms", "partition", "stage", "warned_of")
+    __slots__ = (
+        *("has_lineage", "leader_epoch", "may_skip"),
+        *("not_before_ms", "partition", "stage", "warned_of"),
+    )
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -132,6 +111,7 @@ class _Followed:
         self.not_before_ms = 0
         self.warned_of: Code | None = None
         self.may_skip = True
+        self.has_lineage = not is_lineage_lost(partition.log)
 
     def enter(self, stage: _Stage) -> None:
         assert stage in _NEXT_STAGES[self.stage], f"{self.stage.value} never becomes {stage.value}"
@@ -187,6 +167,7 @@ class Fetcher:
     _in_session         what the leader's session has, so only differences are sent (KIP-227)
     _is_fetching        a Fetch is under way, or its response is being applied: one at a time, so a response
                         is compared with the positions of its own request
+    _without_lineage    partitions that have to take leader epochs from the tier before they are fetched
     _truncations        queued truncations, oldest first, of partitions in stage TRUNCATING; one that is
                         followed no more is skipped when its turn comes
     _truncating         truncations under way, at most TRUNCATIONS_AT_ONCE
@@ -221,6 +202,7 @@ class Fetcher:
         self._unsent: dict[PartitionKey, None] = {}
         self._in_session: dict[PartitionKey, Position] = {}
         self._is_fetching = False
+        self._without_lineage: deque[_Followed] = deque()
         self._truncations: deque[_QueuedTruncation] = deque()
         self._truncating = 0
         self._is_stopped = False
@@ -258,6 +240,10 @@ class Fetcher:
         if self._is_fetching or self._is_stopped:
             return []
         self._look(now_ms)
+        begun = self._search_lineages(now_ms)
+        return begun if self._is_fetching else begun + self._fetch_when_due(now_ms)
+
+    def _fetch_when_due(self, now_ms: int) -> Effects:
         due_ms = 0 if self._wanted else min(self._paused.values(), default=None)
         if due_ms is None:
             return [CancelTimer(key=self._timer)]
@@ -291,6 +277,8 @@ class Fetcher:
                 continue
             if each.not_before_ms > now_ms:
                 self._paused[key] = each.not_before_ms
+            elif self._tier is not None and not each.has_lineage:
+                self._without_lineage.append(each)
             else:
                 self._wanted[key] = each.position()
         self._unsent.update(self._changed)
@@ -419,7 +407,7 @@ class Fetcher:
         assert not partition.is_leader, "a leader takes no other leader's records (R15)"
         before, stable_before = log.high_watermark, log.last_stable_offset
         if len(part.records):
-            base_offset = _begins_within(log, part.records)
+            base_offset = begins_within(log, part.records)
             if base_offset is not None:
                 later = part._replace(records=bytes(part.records))
                 return self._begin_with(found, later, base_offset, now_ms)
@@ -615,7 +603,7 @@ class Fetcher:
             why = "only the remote tier has the next records, and this node has no tier"
             return self._retry(found, Code.OFFSET_MOVED_TO_TIERED_STORAGE, now_ms, why=why)
         found.enter(_Stage.RESETTING)
-        leader = _LeaderAnswers(self._port, self.leader_id, position)
+        leader = LeaderAnswers(self._port, self.leader_id, position)
         then = partial(self._beginning_found, position)
         is_last = self._skips(found)
         start = TierStart(found.partition, leader, self._tier, then, at_last_tiered=is_last)
@@ -641,13 +629,43 @@ class Fetcher:
             elif where.code not in _TRANSIENT:
                 effects = self._retry(found, where.code, now_ms, why=str(where))
             return effects + self._reset_failed(found, where, now_ms)
-        log = found.partition.log
+        log, found.has_lineage = found.partition.log, True
 
         def begun(now_ms: int) -> Effects:
             where.note_committed(log)
             return []
 
         return self._begin_truncation(found, partial(where.cut, log, now_ms), begun, now_ms)
+
+    # -- lost leader epochs, of records that only the tier has
+
+    def _search_lineages(self, now_ms: int) -> Effects:
+        effects: Effects = []
+        while self._without_lineage:
+            found = self._without_lineage.popleft()
+            position = found.position()
+            if not found.partition.log.epochs.entries():
+                effects += self._to_the_tier(found, position, now_ms)  # there are no local records
+                continue
+            found.enter(_Stage.RESETTING)
+            leader = LeaderAnswers(self._port, self.leader_id, position)
+            then = partial(self._lineage_found, position)
+            assert self._tier is not None
+            effects += LineageSearch(found.partition, leader, self._tier, then).begin(now_ms)
+        return effects
+
+    def _lineage_found(
+        self, position: Position, problem: KafkaError | None, now_ms: int
+    ) -> Effects:
+        found = self._resetting(position)
+        if found is None:
+            return []
+        if problem is None:
+            found.has_lineage = True
+            return self._resume(found, now_ms)
+        why = "" if problem.code in _TRANSIENT else f"leader epochs: {problem}"
+        warned = self._retry(found, problem.code, now_ms, why=why)
+        return warned + self._reset_failed(found, problem, now_ms)
 
     def _resetting(self, position: Position) -> _Followed | None:
         found = None if self._is_stopped else self._current(position)
@@ -672,15 +690,6 @@ class Fetcher:
 
 def _key(partition: Partition) -> PartitionKey:
     return partition.topic_id, partition.topic_partition.partition
-
-
-def _begins_within(log: "Log", records: Buffer) -> int | None:
-    """Return the base offset of the first batch if the log has no local record and ends within that batch."""
-    end_offset = log.log_end_offset
-    if log.local_log_start_offset != end_offset or len(records) < HEADER_BYTES:
-        return None
-    first = parse_header(records)
-    return first.base_offset if first.base_offset < end_offset <= first.last_offset else None
 
 
 def _loss_line(where: TopicPartition, high_watermark: int, end_offset: int, leader_id: int) -> str:

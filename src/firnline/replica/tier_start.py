@@ -9,6 +9,15 @@ truncated, so nothing is lost while the tier is down (spec 3.19).
 An empty follower may begin after the last offset in the tier instead, and then copies no records that are
 both in the tier and on the leader's disk (follower.fetch.last.tiered.offset.enable).
 
+A follower may also have lost leader epochs: if leader-epoch-checkpoint was damaged or lost, recovery
+rebuilds them from the local batches, and those of records that only the tier has are missing. A follower
+without them must not join the ISR: as leader it could neither serve nor delete these records (rel-T17). So
+before its first Fetch it asks the leader for the leader epoch of the record right below its first known
+one. The remote segment with that record has the lineage up to there. The local records stay, so that
+nothing is lost while the tier is down. A leader cannot do this: nobody tells it which of several lineages
+in the tier is its own. There an operator decides (OPERATIONS, 'the leader epochs of this replica begin
+above'; rel-T14).
+
 Source: KIP-405 'Follower fetch protocol'; KIP-1023; T30-T34, T51.
 """
 
@@ -18,11 +27,13 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError, StorageError
-from firnline.base.replicas import EpochEnd
+from firnline.base.ports import Buffer
+from firnline.base.replicas import EARLIEST, EpochEnd, LeaderPort, Position
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.producer_snapshot import SnapshotRows
 from firnline.log.log import Log
 from firnline.log.truncation import Truncation
+from firnline.records.batch import HEADER_BYTES, parse_header
 from firnline.replica.partition import Partition
 
 
@@ -51,30 +62,38 @@ class Tier(Protocol):
     ) -> Effects: ...
 
 
-class LeaderAnswers(Protocol):
-    """Requests to the leader of one partition, while we follow it."""
+class LeaderAnswers:
+    """The questions of one follower, for its position at the time.
+
+    Each `then` gets the answer, or the error, once.
+    """
+
+    def __init__(self, port: LeaderPort, leader_id: int, position: Position) -> None:
+        self._port = port
+        self._leader_id = leader_id
+        self._position = position
 
     def local_start(
         self, then: Callable[[EpochEnd | KafkaError, int], Effects], now_ms: int
     ) -> Effects:
         """Ask for (leader epoch of the first local record, its offset)."""
-        ...
+        return self._port.local_start(self._leader_id, self._position, then, now_ms)
 
     def last_tiered(
         self, then: Callable[[EpochEnd | KafkaError, int], Effects], now_ms: int
     ) -> Effects:
         """Ask for (its leader epoch, the last offset in the tier)."""
-        ...
+        return self._port.last_tiered(self._leader_id, self._position, then, now_ms)
 
     def log_start(self, then: Callable[[int | KafkaError, int], Effects], now_ms: int) -> Effects:
         """Ask for the log start offset, the tier included."""
-        ...
+        return self._port.list_offset(self._leader_id, self._position, EARLIEST, then, now_ms)
 
     def epoch_end(
         self, epoch: int, then: Callable[[EpochEnd | KafkaError, int], Effects], now_ms: int
     ) -> Effects:
         """Ask for (the largest epoch <= `epoch`, its end offset) (T45)."""
-        ...
+        return self._port.epoch_end(self._leader_id, self._position, epoch, then, now_ms)
 
 
 class Beginning(NamedTuple):
@@ -215,3 +234,84 @@ class TierStart:
 
 _NOTHING_NEW = KafkaError(Code.OFFSET_NOT_AVAILABLE, "the tier has nothing that is not here")
 _NO_LINEAGE = KafkaError(Code.CORRUPT_MESSAGE, "the remote segment has no leader epochs")
+
+
+def begins_within(log: Log, records: Buffer) -> int | None:
+    """Return the base offset of the first batch if the log has no local record and ends within that batch."""
+    end_offset = log.log_end_offset
+    if log.local_log_start_offset != end_offset or len(records) < HEADER_BYTES:
+        return None
+    first = parse_header(records)
+    return first.base_offset if first.base_offset < end_offset <= first.last_offset else None
+
+
+# ---- lost leader epochs
+
+# None: the follower may fetch now.
+SearchCallback = Callable[[KafkaError | None, int], Effects]
+
+
+def is_lineage_lost(log: Log) -> bool:
+    """Whether the log does not know the leader epochs of its first records, which the tier alone may have."""
+    entries = log.epochs.entries()
+    begin = entries[0][1] if entries else log.log_end_offset
+    return log.is_tiered and begin > log.log_start_offset
+
+
+class LineageSearch:
+    """Takes lost leader epochs from the tier: one attempt. Calls `then` once, with the first error or None.
+
+    _begin  the first offset whose leader epoch is known, and that epoch
+    """
+
+    def __init__(
+        self, partition: Partition, leader: LeaderAnswers, tier: Tier, then: SearchCallback
+    ) -> None:
+        self._partition = partition
+        self._leader = leader
+        self._tier = tier
+        self._then = then
+        self._epoch, self._begin = partition.log.epochs.entries()[0]
+
+    def begin(self, now_ms: int) -> Effects:
+        """Ask for the leader's log start offset: a crash may have taken ours back below deleted records."""
+        return self._leader.log_start(self._log_start_came, now_ms)
+
+    def _log_start_came(self, found: int | KafkaError, now_ms: int) -> Effects:
+        if isinstance(found, KafkaError):
+            return self._then(found, now_ms)
+        if found >= self._begin:
+            return self._then(None, now_ms)
+        if self._epoch == 0:
+            return self._ask_tier(0, now_ms)
+        return self._leader.epoch_end(self._epoch - 1, self._earlier_epoch_came, now_ms)
+
+    def _earlier_epoch_came(self, found: EpochEnd | KafkaError, now_ms: int) -> Effects:
+        """Find the leader epoch of the record right below: the earlier one if it reaches there (T32)."""
+        if isinstance(found, KafkaError):
+            return self._then(found, now_ms)
+        earlier, end_offset = found
+        return self._ask_tier(earlier if end_offset >= self._begin else self._epoch, now_ms)
+
+    def _ask_tier(self, epoch: int, now_ms: int) -> Effects:
+        return self._tier(
+            self._partition,
+            epoch=epoch,
+            offset=self._begin - 1,
+            then=self._state_came,
+            now_ms=now_ms,
+        )
+
+    def _state_came(self, state: TierState | KafkaError, now_ms: int) -> Effects:
+        if isinstance(state, KafkaError):
+            # The tier does not have it either: following must not wait for that.
+            is_missing = state.code == Code.OFFSET_OUT_OF_RANGE
+            return self._then(None if is_missing else state, now_ms)
+        log = self._partition.log
+        is_same = log.epochs.entries()[:1] == ((self._epoch, self._begin),)
+        earlier = tuple(row for row in state.lineage if row[1] < self._begin)
+        # With higher epochs there, the leader has another history, and a Fetch tells where to truncate.
+        if is_same and earlier and earlier[-1][0] <= self._epoch:
+            log.epochs.complete(earlier)
+            log.epochs.truncate_from_start(log.log_start_offset)
+        return self._then(None, now_ms)

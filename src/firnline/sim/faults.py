@@ -516,6 +516,7 @@ BEGINNINGS: dict[str, str] = {
     "store-hangs": "_store_hangs",
     "store-down": "_store_down",
     "store-damage": "_store_damage",
+    "store-rot": "_store_rot",
     "store-keeps": "_store_keeps",
     "store-long": "_store_long",
     "store-hangs-one": "_store_hangs_one",

@@ -228,9 +228,29 @@ class _Walk:
         if is_deleted and segment.end_offset < self._tier.deletes_below():
             self._drop(segment.size_bytes)
             return True
-        goes = self._is_in_breach(segment.largest_time_ms, segment.size_bytes, segment.end_offset)
+        if segment.end_offset < self.log_start_offset > self._log.log_start_offset:
+            return True  # counted with the longer one that goes
+        size_bytes = self._bytes_inside(segment)
+        goes = self._is_in_breach(segment.largest_time_ms, size_bytes, segment.end_offset)
         self.is_uncertain = is_deleted and not goes
         return goes
+
+    def _bytes_inside(self, segment: RemoteSegment) -> int:
+        """The bytes of a segment, and of later ones that end where it ends or before: they go with it.
+
+        Another leader has rolled at other offsets. If they counted as left, too much would go (rel-T15).
+        """
+        rows, keys, size_bytes = (
+            self._retained.own.rows,
+            self._retained.own.keys,
+            segment.size_bytes,
+        )
+        for at in range(self.at + 1, len(rows)):
+            if rows[at].base_offset > segment.end_offset:
+                break
+            if rows[at].end_offset <= segment.end_offset and not is_copy(keys[at - 1], keys[at]):
+                size_bytes += rows[at].size_bytes
+        return size_bytes
 
     def _local_only_bytes(self) -> int:
         """The bytes of local segments at or above the log start of which the tier has nothing (rel-T15).

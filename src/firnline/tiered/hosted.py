@@ -61,9 +61,9 @@ HANDED_OVER_KEPT = 1000
 # Segments around one offset that may overlap: one for each change of the leader.
 OVERLAPPING_MOST = 100
 _LINEAGE_REMEDY = (
-    "let another replica lead, and fetch this one again (stop the broker, move the directory away, start it);"
-    " or bring leader-epoch-checkpoint back from a backup. Until then nothing of the partition is copied or"
-    " deleted in the tier"
+    "let another replica lead (restart this broker): a follower takes them from the tier; or bring"
+    " leader-epoch-checkpoint back from a backup. Until then nothing of the partition is copied or deleted in"
+    " the tier"
 )
 
 _START_REMEDY = (
@@ -418,9 +418,10 @@ class Hosted:
         return self._remote_below[1]
 
     def _find_remote_below(self, offset: int, metadata: RemoteLogMetadata) -> int | None:
-        if offset < self.log.first_base_offset:
-            # Epochs that were made again from local batches begin where these do. So the log began here, and
-            # a crash took the log start back, before the leader had deleted what lies below in the tier.
+        if offset != self.log.first_base_offset:
+            # Epochs that were made again from local batches begin where these do, and not above either. So
+            # the log began here, and a crash took the log start back, before the leader had deleted what
+            # lies below in the tier.
             return None
         finished = metadata.finished(self.where, self.log.log_start_offset)
         if isinstance(finished, KafkaError):

@@ -221,3 +221,15 @@ def test_copies_of_the_same_offsets_by_two_leaders_count_once_and_expire_togethe
     assert go(LogWith(config=topic_config(retention_bytes=300)), *segments) == ([], 0)
     assert go(LogWith(config=topic_config(retention_bytes=299)), *segments) == ([], 0)
     assert go(LogWith(config=topic_config(retention_bytes=200)), *segments) == ([1, 2], 10)
+
+
+def test_shorter_segments_inside_one_that_goes_do_not_count_as_left() -> None:
+    """rel-T15: a follower had fetched all in one segment, and another leader had rolled often."""
+    segments = (
+        seg(1, 0, 9, size=300),
+        seg(2, 2, 3, size=100),
+        seg(3, 4, 5, size=100),
+        seg(4, 10, 19, size=200),
+    )
+    assert go(LogWith(config=topic_config(retention_bytes=250)), *segments) == ([], 0)
+    assert go(LogWith(config=topic_config(retention_bytes=200)), *segments) == ([1, 2, 3], 10)

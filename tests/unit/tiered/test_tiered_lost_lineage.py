@@ -180,6 +180,23 @@ def test_retention_deletes_what_a_file_seems_to_have_deleted() -> None:
     assert again.segments() == []
 
 
+def test_a_log_start_that_a_crash_took_back_above_local_files_is_no_lost_lineage() -> None:
+    """Epochs that are made again begin where the local files do, and not above."""
+    cluster = Cluster()
+    node = Node(cluster).start()
+    for epoch in range(4):
+        node.lead(epoch)
+        node.produce(epoch, f"a{epoch}", f"b{epoch}")
+    node.pass_time(3000)
+    node.log.advance_log_start(6)
+    node.log.epochs.replace_file(node.log.epochs.entries())
+    again = restarted(node)
+    assert (again.log.log_start_offset, again.log.first_base_offset) == (0, 0)
+    again.pass_time(60_000)
+    assert again.log.log_start_offset == 6
+    assert not [line for line in again.warnings if "begin above records" in line]
+
+
 def test_a_crash_takes_no_log_start_back_below_records_that_nobody_has() -> None:
     """F33: the store was down, and local files expired that the tier never had.
 

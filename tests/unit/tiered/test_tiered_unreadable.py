@@ -303,6 +303,26 @@ def test_bytes_that_this_copy_alone_has_are_waited_for_and_never_skipped() -> No
     assert [texts(fresh, n) for n in range(5)] == [["a"], ["b"], ["c"], ["d"], ["e"]]
 
 
+@pytest.mark.parametrize("bit", [1 << 63, 1])
+def test_a_batch_with_another_base_offset_is_waited_for_and_hides_no_record(bit: int) -> None:
+    """No CRC covers a base offset: below what was read, or above the next ones, records were skipped."""
+    cluster = Cluster()
+    node = tiered(cluster)
+    partition, at = place_of(cluster, 1)
+    sound = cluster.metadata[partition][at]
+    base_offset = int.from_bytes(sound[:8], "big")
+    cluster.metadata[partition][at] = (base_offset ^ bit).to_bytes(8, "big") + sound[8:]
+    fresh = again(cluster, node)
+    fresh.pass_time(60_000)
+    lines = [line for line in fresh.warnings if "is not the next one" in line]
+    assert lines
+    assert "fetched anew" in lines[0]
+    assert not metadata_of(fresh).is_ready(WHERE)
+    cluster.metadata[partition][at] = sound
+    fresh.pass_time(60_000)
+    assert [texts(fresh, n) for n in range(5)] == [["a"], ["b"], ["c"], ["d"], ["e"]]
+
+
 def test_nothing_is_said_behind_damage_for_as_long_as_it_stands() -> None:
     """Each attempt to copy wrote a COPY_STARTED behind it, twice a minute, which nobody read."""
     cluster = Cluster()

@@ -218,21 +218,41 @@ class DirtyReplicas:
         self._dirty[(node_id, key)] = None
 
     def is_rotten(self, node_id: int, key: PartitionKey) -> bool:
-        """Whether a file with a flipped bit of that replica still exists."""
+        """Whether a file of that replica still has a flipped bit, or leader epochs are lost by one."""
         directory = self._rotten.get((node_id, key))
         if directory is None:
             return False
-        if any(each.flipped for each in self._hosts[node_id].fs.files(directory).values()):
+        if self.has_flipped_bits(node_id, key) or self.has_lost_lineage(node_id, key):
             return True
         del self._rotten[(node_id, key)]
         return False
+
+    def has_flipped_bits(self, node_id: int, key: PartitionKey) -> bool:
+        """Whether a file with a flipped bit of that replica still exists."""
+        directory = self._rotten.get((node_id, key), "")
+        return any(each.flipped for each in self._hosts[node_id].fs.files(directory).values())
+
+    def has_lost_lineage(self, node_id: int, key: PartitionKey) -> bool:
+        """Whether bits flipped there, and leader epochs of records that only the tier has are missing.
+
+        While it is not served, it may be so.
+        """
+        history, directory = self._ledger.of(key), self._rotten.get((node_id, key), "")
+        if not history.is_tiered or not self._hosts[node_id].fs.files(directory):
+            return False
+        hosted = self._hosted(node_id, key)
+        if hosted is None or hosted.is_offline:
+            return True
+        log, entries = hosted.log, hosted.log.epochs.entries()
+        begin = entries[0][1] if entries else log.log_end_offset
+        return begin > max(log.log_start_offset, history.start_offset)
 
     def rotten(self) -> list[tuple[int, str]]:
         """The nodes and directories with flipped bits."""
         return [
             (node_id, directory)
             for (node_id, key), directory in list(self._rotten.items())
-            if self.is_rotten(node_id, key)
+            if self.is_rotten(node_id, key) and self.has_flipped_bits(node_id, key)
         ]
 
     def is_spare(self, node_id: int, key: PartitionKey) -> bool:

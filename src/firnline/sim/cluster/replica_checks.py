@@ -321,7 +321,10 @@ class ReplicaChecks:
     ) -> None:
         """rel-R10: no node truncates what it knew to be committed. rel-R2: nor what was acknowledged."""
         end, node_id = partition.log.log_end_offset, process.node_id
-        if end < seen.verified and seen.verified > partition.log.local_log_start_offset:
+        # Nothing below its first local record was compared; a tiered log may begin anew below that, too.
+        local_start = partition.log.local_log_start_offset
+        begin = max(seen.local_start, local_start) if partition.log.is_tiered else local_start
+        if end < seen.verified and seen.verified > begin:
             text = f"{name(key)}: truncated to {end}; up to {seen.verified} was committed there"
             self._complain("rel-R10", text, node_id)
         seen.verified = min(seen.verified, end)

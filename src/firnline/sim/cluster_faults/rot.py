@@ -3,7 +3,8 @@
 Only one replica of a partition rots at a time, while another one in its ISR is clean and runs. It counts as
 dirty until nothing with a flipped bit is left, and it again has everything that is committed. The operator
 follows docs/OPERATIONS.md: if another replica is in sync, the partition's directory is moved away and fetched
-again; if none is, a good copy is restored. Source: decision 0023; reliability d 92, d 93.
+again; if none is, a good copy is restored. If a tiered replica lost leader epochs, another one has to lead;
+this one then takes them from the tier. Source: decision 0023; reliability d 92, d 93.
 """
 
 from typing import NamedTuple
@@ -26,6 +27,8 @@ from firnline.sim.host import Host
 from firnline.sim.world import MS, SECOND, Chance
 
 _LOOK_US = 2 * SECOND
+# Between two brokers whose files are put back, so that one has started before the next is stopped.
+_APART_US = 10 * SECOND
 _TRIES = 20
 _RUNNING, _KILLED, _STOPPED = "as it runs", "while it is killed", "while it is stopped"
 # Kafka's text files without a checksum: a changed digit is not noticed.
@@ -158,11 +161,14 @@ class RotFaults(RaceFaults):
 
     def _operate(self, replica: ReplicaLocation) -> None:
         """Let it be fetched again, once another replica is in sync and this one may stop."""
-        host = replica.host
-        if self._is_over or not self.dirty.is_rotten(host.node_id, replica.key):
+        host, spot = replica.host, (replica.host.node_id, replica.key)
+        if self._is_over or not self.dirty.is_rotten(*spot):
             return
         may_stop = host.process is not None and self.dirty.may_stop(host.node_id)
-        if self._wipe is None and may_stop and self.dirty.is_spare(host.node_id, replica.key):
+        may_stop = may_stop and self.dirty.is_spare(host.node_id, replica.key)
+        if self._wipe is None and may_stop and not self.dirty.has_flipped_bits(*spot):
+            self._let_another_lead(replica)
+        elif self._wipe is None and may_stop:
             host.kill()
             host.fs.remove_dir(replica.directory)
             host.fs.sync_dir(replica.directory.rpartition("/")[0])
@@ -172,18 +178,54 @@ class RotFaults(RaceFaults):
         else:
             self._world.after(_LOOK_US, self._operate, replica)
 
-    def heal(self) -> None:
-        """Restore a good copy where bits are still wrong."""
-        super().heal()
-        for node_id, directory in self.dirty.rotten():
-            host = self._hosts[node_id]
+    def _let_another_lead(self, replica: ReplicaLocation) -> None:
+        """Restart a leader that lost leader epochs: as a follower it takes them from the tier."""
+        host, state = replica.host, self.dirty.partition(replica.key)
+        if state is not None and state.leader == host.node_id:
+            self._world.note(-1, f"{host.node_id} restarts, without leader epochs")
             host.kill()
+            self._keep_down(host, 100 * MS)
+        self._world.after(_LOOK_US, self._operate, replica)
+
+    def heal(self) -> None:
+        """Restore a good copy where bits are still wrong.
+
+        With a tier, broker after broker, each stopped in order: if all replicas die soon after DeleteRecords,
+        a log start offset that is in no checkpoint yet goes back, as with Kafka, and the records are back.
+        """
+        super().heal()
+        damaged: dict[int, list[str]] = {}
+        for node_id, directory in self.dirty.rotten():
+            damaged.setdefault(node_id, []).append(directory)
+        is_tiered = self._options.cluster is not None and self._options.cluster.tier is not None
+        for number, (node_id, directories) in enumerate(damaged.items()):
+            if is_tiered:
+                self._world.after(number * _APART_US, self._stop_and_put_back, node_id, directories)
+            else:
+                self._put_back(node_id, directories)
+
+    def _put_back(self, node_id: int, directories: list[str]) -> None:
+        host = self._hosts[node_id]
+        host.kill()
+        for directory in directories:
             for inode in host.fs.files(directory).values():
                 for at, mask in list(inode.flipped.items()):
                     for bit in range(8):
                         if mask >> bit & 1:
                             inode.flip(at, bit)
             self._world.note(-1, f"{directory} of {node_id} is put back whole")
+
+    def _stop_and_put_back(self, node_id: int, directories: list[str]) -> None:
+        host = self._hosts[node_id]
+
+        def stopped() -> None:
+            self._put_back(node_id, directories)
+            host.start()
+
+        if host.process is None or not host.process.is_ready:
+            stopped()
+        else:
+            host.stop(stopped)
 
 
 def _is_read(data: bytes) -> bool:

@@ -365,7 +365,7 @@ class TierChecks:
 
     def disagreement(self) -> str | None:
         """Which broker knows something else than the records say (rel-T6)."""
-        for key, broker_id, _ in self._replicas_with_tier():
+        for key, broker_id, _ in self.replicas_with_tier():
             process = self._hosts[broker_id].process
             assert process is not None
             known, recorded = _states(process.machine.broker, key), self._recorded_of(key)
@@ -384,7 +384,8 @@ class TierChecks:
         known = self.recorded.by_partition.get(key, {})
         return {each: known[each].state for each in known if known[each].state != DELETED}
 
-    def _replicas_with_tier(self) -> Iterator[tuple[PartitionKey, int, Partition]]:
+    def replicas_with_tier(self) -> Iterator[tuple[PartitionKey, int, Partition]]:
+        """The running replicas of tiered partitions, with their brokers."""
         for topic in self._dirty.image.topics_by_name.values():
             for index, state in topic.partitions.items():
                 key = (topic.topic_id, index)
@@ -395,7 +396,7 @@ class TierChecks:
 
     def check_end(self) -> None:
         """rel-T1: the tier has what leaders say. rel-T18: nothing that was deleted is back."""
-        for key, broker_id, found in self._replicas_with_tier():
+        for key, broker_id, found in self.replicas_with_tier():
             if found.is_leader:
                 self._check_leader(key, found, broker_id)
 

@@ -7,15 +7,21 @@ from firnline.sim.cluster.shape import ALWAYS, BAD_DIRECTORY, TierShape, TopicSh
 from firnline.sim.options import Options
 from firnline.sim.world import MS, Chance
 
-TIERED, TIERED_UNCLEAN = "tiered", "tiered-unclean"
+TIERED, TIERED_EARLY, TIERED_UNCLEAN = "tiered", "tiered-early", "tiered-unclean"
+ROT = ("rot-log", "store-rot")
 STORE_KINDS = (
     *("store-slow", "store-errors", "store-hangs", "store-down", "store-damage"),
     *("store-keeps", "store-kill"),
 )
 
 
-def with_tier(seed: int, options: Options, *, is_unclean: bool = False) -> Options:
-    """Return the options of a cluster with a tier whose topics are tiered, most of them."""
+def with_tier(
+    seed: int, options: Options, *, is_unclean: bool = False, has_rot: bool = True
+) -> Options:
+    """Return the options of a cluster with a tier whose topics are tiered, most of them.
+
+    has_rot  bits flip in one of four seeds, if no unclean elections are allowed
+    """
     chance, shape = Chance(seed, "tier"), options.cluster
     assert shape is not None
     topics = tuple(_tiered(topic, chance, is_unclean=is_unclean) for topic in shape.topics)
@@ -33,6 +39,9 @@ def with_tier(seed: int, options: Options, *, is_unclean: bool = False) -> Optio
     )
     kinds = tuple(kind for kind in STORE_KINDS if chance.below(3)) or STORE_KINDS[:1]
     late = tuple(kind for kind in options.late_kinds if kind == BAD_DIRECTORY)
+    # Bits flip in local files where `draw_cluster` says so, and then in objects, too.
+    if has_rot and not is_unclean and ROT[0] in options.late_kinds:
+        late += ROT
     fault_kinds = options.fault_kinds
     if is_unclean:
         fault_kinds += ("leave-alone", "leave-alone")

@@ -6,7 +6,7 @@ from typing import Any
 from firnline.sim.cluster.draw import broker_ids
 from firnline.sim.cluster_faults.directories import DirectoryFaults
 from firnline.sim.faults import Fault
-from firnline.sim.tier.store import BrokerStore, StoreFaults
+from firnline.sim.tier.store import BrokerStore, SharedStore, StoreFaults
 from firnline.sim.world import MS, SECOND, Chance
 
 
@@ -14,6 +14,7 @@ class TierFaults(DirectoryFaults):
     """`DirectoryFaults`, and a store that fails."""
 
     stores: dict[int, BrokerStore]
+    shared_store: SharedStore
 
     def _store_slow(self, fault: Fault, chance: Chance) -> None:
         latency_us = chance.spread(20 * MS, 2 * SECOND)
@@ -32,6 +33,19 @@ class TierFaults(DirectoryFaults):
     def _store_damage(self, fault: Fault, chance: Chance) -> None:
         percent = chance.pick((5, 30))
         self._change(fault, chance, f"damages {percent} % of reads", damaged_percent=percent)
+
+    def _store_rot(self, fault: Fault, chance: Chance) -> None:
+        """Flip a bit of an object at rest; an operator restores it, when all is healed at the latest."""
+        stored = self.shared_store.content.objects
+        undamaged = self.shared_store.objects
+        keys = [key for key, data in stored.items() if data and undamaged[key] is data]
+        if not keys:
+            return
+        key = chance.pick(keys)
+        at, bit = chance.below(len(stored[key])), chance.below(8)
+        self._note(fault, f"byte {at} of {key} in the store flips")
+        self.shared_store.flip(key, at, bit)
+        self._last(chance.spread(2 * SECOND, 30 * SECOND), partial(self.shared_store.restore, key))
 
     def _store_keeps(self, fault: Fault, chance: Chance) -> None:
         percent = chance.pick((20, 100))

@@ -8,11 +8,12 @@ asked for; and it serves no record of another lineage. Source: reliability (b), 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from firnline.base.errors import KafkaError
 from firnline.base.ids import TopicIdPartition, Uuid
 from firnline.base.slices import FileRecords
 from firnline.protocol.messages.k01_fetch import FetchRequest
 from firnline.protocol.schema import Message
-from firnline.records.batch import headers
+from firnline.records.batch import HEADER_BYTES, crc_is_right, headers, parse_header
 from firnline.replica.partition import Partition
 from firnline.sim.cluster.ledger import name
 from firnline.sim.host import Process
@@ -133,7 +134,15 @@ class KnownToBrokers:
         log = here.log
         if data is None or isinstance(data, FileRecords):
             return  # of local files
+        first = parse_header(data).base_offset if len(data) >= HEADER_BYTES else log.log_end_offset
+        if first >= log.local_log_start_offset:
+            # Of local files only the batch that a read begins with is checked; readers check the others.
+            data = _undamaged(data)
         for header in headers(data):
+            if not crc_is_right(data, header):
+                key = (here.topic_id, here.topic_partition.partition)
+                text = f"{name(key)}: the tier serves {header.base_offset} with other bytes"
+                self._complain("rel-C2", text, node_id)
             epoch = log.epochs.epoch_at(header.last_offset)
             if epoch not in (None, header.leader_epoch):
                 key = (here.topic_id, here.topic_partition.partition)
@@ -142,3 +151,16 @@ class KnownToBrokers:
                     f" it is of epoch {epoch} here"
                 )
                 self._complain("rel-T9", text, node_id)
+
+
+def _undamaged(data: Any) -> bytes:
+    """The batches before the first damaged one."""
+    end = 0
+    try:
+        for header in headers(data):
+            if not crc_is_right(data, header):
+                break
+            end = header.position + header.size_bytes
+    except KafkaError:
+        pass
+    return bytes(data[:end])

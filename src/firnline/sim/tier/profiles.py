@@ -10,7 +10,7 @@ from typing import Any
 from firnline.sim.cluster.profiles import replicated
 from firnline.sim.cluster.shape import ALWAYS, TopicShape
 from firnline.sim.options import Options
-from firnline.sim.tier.draw import TIERED, TIERED_UNCLEAN, with_tier
+from firnline.sim.tier.draw import TIERED, TIERED_EARLY, TIERED_UNCLEAN, with_tier
 from firnline.sim.world import MS
 
 
@@ -77,12 +77,30 @@ def _t9(seed: int, options: Options) -> Options:
     )
 
 
+def _rot(seed: int, options: Options) -> Options:
+    """Bits flip in local files and in objects of the tier, while segments are copied and leaders change."""
+    topics = (TopicShape("t0", 2, 3, 2), TopicShape("t1", 2, 3, 2, retention_bytes=60_000))
+    tier = {"local_retention_bytes": 8_000, "restart_gap_ms": 1_000, "remover_interval_ms": 2_000}
+    bent = _busy(seed, options, topics, tier, batch_gap_ms=60, flush_checkpoint_ms=500)
+    return bent._replace(
+        fault_kinds=("kill", "elect", "elect", "stop", "slow-link", "cut", "wipe"),
+        fault_gap_us=(1_000 * MS, 4_000 * MS),
+        late_kinds=(
+            *(*("rot-log",) * 4, *("store-rot",) * 3),
+            *("store-errors", "store-damage", "store-down", "store-kill"),
+        ),
+        late_gap_us=(500 * MS, 2_000 * MS),
+    )
+
+
 PROFILES: dict[str, Callable[[int, Options], Options]] = {
     TIERED: with_tier,
+    TIERED_EARLY: partial(with_tier, has_rot=False),
     TIERED_UNCLEAN: partial(with_tier, is_unclean=True),
     "tiered-t6": _t6,
     "tiered-t8": _t8,
     "tiered-t9": _t9,
+    "tiered-rot": _rot,
 }
 
 

@@ -25,6 +25,7 @@ from firnline.tiered.spi import RemoteStorage
 # Until what was abandoned is found, and deleted for the second time; and two rounds of the tasks.
 _SETTLED_US = (DANGLING_MS + LATE_PUT_MS) * MS + 90 * SECOND
 _READ_US = 180 * SECOND
+_HAND_OVER_US = 60 * SECOND
 # Copies may go on meanwhile.
 _AGREED_US = 180 * SECOND
 
@@ -70,7 +71,7 @@ class TieredCluster(FullCluster):
     def _make_faults(self, mode: str) -> TierFaults:
         faults = super()._make_faults(mode)
         assert isinstance(faults, TierFaults)
-        faults.stores = self.stores
+        faults.stores, faults.shared_store = self.stores, self.store
         for node_id, store in self.stores.items():
             store.may_end = partial(self.dirty.may_stop, node_id)
         return faults
@@ -98,6 +99,24 @@ class TieredCluster(FullCluster):
         self.served.ended(process)
 
     # ---- the end
+
+    def _put_directories_right(self) -> None:
+        """Restart leaders that lost leader epochs, as OPERATIONS.md says: others lead then."""
+        super()._put_directories_right()
+        if not self.world.stopped:
+            self.wait(self._all_know_their_lineage, _HAND_OVER_US)
+
+    def _all_know_their_lineage(self) -> bool:
+        is_so = True
+        for key, broker_id, found in self.tier.replicas_with_tier():
+            if found.is_leader and self.dirty.has_lost_lineage(broker_id, key):
+                is_so = False
+                if self.dirty.is_spare(broker_id, key):
+                    self.world.note(broker_id, "restarts, without leader epochs")
+                    self.hosts[broker_id].kill()
+                    self.hosts[broker_id].start()
+                    break
+        return is_so
 
     def check_history(self) -> None:
         """The tier settles, and everything in it is read again from its start."""

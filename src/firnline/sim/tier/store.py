@@ -60,17 +60,35 @@ class SharedStore:
     def __init__(self) -> None:
         self.content = MemoryStore()
         self.kept: dict[str, None] = {}  # objects of which it said that they are deleted (F20)
+        self._undamaged: dict[str, bytes] = {}  # what objects were before a bit of them flipped
         self.on_put: Callable[[int, str, bytes], None] | None = None
         self.on_read: Callable[[int, RemoteSegment], None] | None = None
 
     def put(self, node_id: int, key: str, data: bytes) -> None:
         if self.on_put is not None:
             self.on_put(node_id, key, data)
+        self._undamaged.pop(key, None)
         self.content.put(key, [data], size_bytes=len(data))
 
     @property
     def objects(self) -> dict[str, bytes]:
-        return self.content.objects
+        """All objects as they were put, whether or not a bit flipped since."""
+        stored = self.content.objects
+        undamaged = {key: data for key, data in self._undamaged.items() if key in stored}
+        return stored | undamaged if undamaged else stored
+
+    def flip(self, key: str, at: int, bit: int) -> None:
+        """Flip one bit of an object for good."""
+        data = bytearray(self.content.objects[key])
+        self._undamaged[key] = bytes(data)
+        data[at] ^= 1 << bit
+        self.content.objects[key] = bytes(data)
+
+    def restore(self, key: str) -> None:
+        """An operator puts the object back from a copy, unless it was deleted or put again."""
+        data = self._undamaged.pop(key, None)
+        if data is not None and key in self.content.objects:
+            self.content.objects[key] = data
 
 
 class BrokerStore:

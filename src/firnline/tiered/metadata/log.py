@@ -342,8 +342,8 @@ class TopicMetadataLog:
         """Apply readable records; skip unreadable ones, or wait if only this replica is damaged."""
         try:
             for header in headers(data):
-                if not crc_is_right(data, header):
-                    why = f"the batch at offset {header.base_offset} has another CRC than it says"
+                why = _why_not_next(data, header, consumed.next_offset)
+                if why is not None:
                     return self._damaged(partition, consumed, why)
                 consumed.epoch = header.leader_epoch
                 if not header.is_control:
@@ -673,3 +673,16 @@ class TopicMetadataLog:
         if consumed.next_offset < target or consumed.has_forgotten:
             return None
         return consumed.caches.setdefault(where, MetadataCache())
+
+
+def _why_not_next(data: bytes, header: BatchHeader, next_offset: int) -> str | None:
+    """Return why the batch is damaged, or None: it has to continue what was read.
+
+    Its CRC does not cover its base offset: with another one its records, or those of later batches, would
+    count as read already. The topic is never compacted, so no offsets are missing.
+    """
+    if not crc_is_right(data, header):
+        return f"the batch at offset {header.base_offset} has another CRC than it says"
+    if not header.base_offset <= next_offset <= header.last_offset:
+        return f"the batch that says to begin at offset {header.base_offset} is not the next one"
+    return None

@@ -1,0 +1,49 @@
+"""Which faults clusters with a tier draw, and how bits of objects flip."""
+
+from firnline.sim.faults import BEGINNINGS
+from firnline.sim.tier.draw import ROT
+from firnline.sim.tier.faults import TierFaults
+from firnline.sim.tier.kinds import PROFILES, cluster_kind
+from firnline.sim.tier.store import SharedStore
+
+
+def drawn(profile: str, seeds: int = 40) -> set[str]:
+    options = [cluster_kind(profile).draw(seed) for seed in range(seeds)]
+    return {kind for each in options for kind in (*each.fault_kinds, *each.late_kinds)}
+
+
+def test_every_fault_of_every_profile_can_be_carried_out() -> None:
+    for profile in PROFILES:
+        for kind in drawn(profile):
+            assert hasattr(TierFaults, BEGINNINGS[kind]), f"{profile}: {kind}"
+
+
+def test_bits_flip_in_clusters_with_a_tier_but_not_in_those_that_were_drawn_before() -> None:
+    assert drawn("tiered").issuperset(ROT)
+    assert drawn("tiered-rot").issuperset(ROT)
+    assert not drawn("tiered-early") & {*ROT}
+    assert not drawn("tiered-unclean") & {*ROT}
+
+
+def test_a_seed_without_bit_rot_is_as_it_was_drawn_before() -> None:
+    for seed in range(40):
+        options = cluster_kind("tiered").draw(seed)
+        if not {*ROT} & {*options.late_kinds}:
+            assert options == cluster_kind("tiered-early").draw(seed)
+
+
+def test_an_object_stays_damaged_until_it_is_put_back_deleted_or_put_again() -> None:
+    store = SharedStore()
+    for key in ("data/a", "data/b", "data/c"):
+        store.put(1, key, b"abc")
+        store.flip(key, 1, 0)
+    assert store.content.get("data/a") == b"acc"
+    assert store.objects == {"data/a": b"abc", "data/b": b"abc", "data/c": b"abc"}
+    store.restore("data/a")
+    assert store.content.get("data/a") == b"abc"
+    store.content.delete("data/b")
+    store.restore("data/b")
+    assert "data/b" not in store.objects
+    store.put(1, "data/c", b"xyz")
+    store.restore("data/c")
+    assert store.content.get("data/c") == b"xyz"
