@@ -63,15 +63,6 @@ TIERED_CLUSTERS = (
         ),
     ),
     Mutant(
-        "rel-T6, in a cluster: a batch of the metadata continues what was read",
-        "tiered.metadata.log:_why_not_next",
-        "if not header.base_offset <= next_offset <= header.last_offset:",
-        "if False:",
-        seeds=SEEDS,
-        profile="tiered-rot",
-        invariants=("rel-T6",),
-    ),
-    Mutant(
         "rel-T17, in a cluster: a follower takes lost leader epochs from the tier",
         "replica.tier_start:is_lineage_lost",
         "log.is_tiered and begin > log.log_start_offset",

@@ -104,14 +104,14 @@ class _Followed:
         *("not_before_ms", "partition", "stage", "warned_of"),
     )
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, *, has_tier: bool = False) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.stage = _Stage.FETCHING
         self.not_before_ms = 0
         self.warned_of: Code | None = None
         self.may_skip = True
-        self.has_lineage = not is_lineage_lost(partition.log)
+        self.has_lineage = not (has_tier and is_lineage_lost(partition.log))
 
     def enter(self, stage: _Stage) -> None:
         assert stage in _NEXT_STAGES[self.stage], f"{self.stage.value} never becomes {stage.value}"
@@ -218,7 +218,7 @@ class Fetcher:
         known = self._followed.get(key)
         is_same = known is not None and known.partition is partition
         if not is_same or known is None or known.leader_epoch != partition.leader_epoch:
-            self._followed[key] = _Followed(partition)
+            self._followed[key] = _Followed(partition, has_tier=self._tier is not None)
         self._changed[key] = None
 
     def remove(self, partition: Partition) -> None:
@@ -277,7 +277,7 @@ class Fetcher:
                 continue
             if each.not_before_ms > now_ms:
                 self._paused[key] = each.not_before_ms
-            elif self._tier is not None and not each.has_lineage:
+            elif not each.has_lineage:
                 self._without_lineage.append(each)
             else:
                 self._wanted[key] = each.position()
