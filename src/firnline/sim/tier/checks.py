@@ -75,6 +75,9 @@ class TierChecks:
         self._histories: list[PartitionHistory] = []
         self.asked_to: dict[PartitionKey, int] = {}
         self.deleted_to: dict[PartitionKey, int] = {}
+        self._looked_at: dict[tuple[Process, PartitionKey], None] = {}
+        self._forgetful: dict[tuple[Process, PartitionKey], None] = {}
+        self._may_be_back: dict[PartitionKey, None] = {}  # records that DeleteRecords deleted
 
     def say(self, invariant: str, text: str, node_id: int = NOWHERE) -> None:
         """Complain, unless records of the metadata were lost as the budget allows: nobody knows them then."""
@@ -249,6 +252,7 @@ class TierChecks:
         """A replica has changed; `seen` is what it was."""
         log, history = partition.log, self._ledger.of(key)
         history.is_tiered |= log.is_tiered
+        self._note_forgotten(process, key, partition)
         if self._dirty.partition(key) is None:
             return  # the topic is deleted, and everything in the tier, before this broker hears of it
         if not log.is_tiered or history.checked_to(log.epochs.latest_epoch) < log.log_end_offset:
@@ -272,6 +276,23 @@ class TierChecks:
                     f"{name(key)}: local records begin at {local}, and the tier does not have {gap}"
                 )
                 self.say("rel-T2", text, process.node_id)
+
+    def _note_forgotten(self, process: Process, key: PartitionKey, partition: Partition) -> None:
+        """As with Kafka, a log start is in a file some time after it moved.
+
+        A replica that dies before that comes back without it. If it then leads before it has heard of it
+        again, because all others are out of the ISR, deleted records are back.
+        """
+        entries, start = partition.log.epochs.entries(), partition.log.log_start_offset
+        start = max(start, entries[0][1]) if entries else start
+        spot = (process, key)
+        if start >= self.deleted_to.get(key, 0):
+            self._forgetful.pop(spot, None)
+        elif spot not in self._looked_at:
+            self._forgetful[spot] = None
+        self._looked_at[spot] = None
+        if partition.is_leader and spot in self._forgetful:
+            self._may_be_back[key] = None
 
     def _check_retention(
         self, process: Process, key: PartitionKey, partition: Partition, start: int
@@ -411,7 +432,8 @@ class TierChecks:
         # crash which of its records were deleted.
         batch = history.batch_at(start)
         end = start if batch is None else next(headers(batch)).next_offset
-        if max(start, end - 1) < self.deleted_to.get(key, 0) and not history.cuts:
+        is_excused = history.cuts or key in self._may_be_back
+        if max(start, end - 1) < self.deleted_to.get(key, 0) and not is_excused:
             text = (
                 f"{name(key)}: the log starts at {start}; deleted was up to {self.deleted_to[key]}"
             )
