@@ -99,7 +99,7 @@ class LargeFetch(OneFetch):
             raise
         if self._below:
             effects += self._stop_waiting_in_slices(now_ms)
-            return effects + (yield from self._read_remote_in_slices(now_ms))
+            return (yield from self._read_remote_in_slices(effects, now_ms))
         if self._waiter is None or self._is_enough():
             effects += self._stop_waiting_in_slices(now_ms)
             return effects + self._finish(now_ms)
@@ -155,8 +155,9 @@ class LargeFetch(OneFetch):
         for first in range(0, len(wanted), PARTITIONS_PER_SLICE):
             yield wanted[first : first + PARTITIONS_PER_SLICE]
 
-    def _read_remote_in_slices(self, now_ms: int) -> Slices:
-        effects = self._begin_remote(now_ms)
+    def _read_remote_in_slices(self, effects: Effects, now_ms: int) -> Slices:
+        """The first slice yields `effects`, too: the timer of sliced tasks may be among them."""
+        effects += self._begin_remote(now_ms)
         for first in range(0, len(self._below), _REMOTE_PER_SLICE):
             portion = self._below[first : first + _REMOTE_PER_SLICE]
             now_ms = yield effects + self._ask_remote(portion, now_ms)

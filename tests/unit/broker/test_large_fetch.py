@@ -13,6 +13,7 @@ from firnline.broker import fetch, large_fetch
 from firnline.broker.fetch import FetchAnswer, Fetching
 from firnline.broker.fetch_session import FetchSessions
 from firnline.broker.large_fetch import LargeFetch
+from tests.unit.broker.test_fetch import Consumer, remote, tiered, want
 from tests.unit.broker.test_resting import COUNT, FOLLOWERS, Leader
 
 Slices = Generator[Effects, int, Effects]
@@ -150,3 +151,49 @@ def test_a_follower_does_not_rest_in_a_partition_whose_files_failed_since_it_was
     leader.fetch(2, wait_ms=0)
     leader.finish()
     assert leader.reported == [(2, [(0, Code.KAFKA_STORAGE_ERROR, 0, 0)])]
+
+
+def test_reads_of_the_tier_that_end_at_once_hold_up_no_sliced_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Goal: what was read ahead is answered in the same turn, also in a quiet cluster. The timer of all
+    sliced tasks was kept back until the request that waited for it went on."""
+    for module in (fetch, large_fetch):
+        monkeypatch.setattr(module, "PARTITIONS_PER_SLICE", 1)
+    consumer = Consumer(*(tiered(index) for index in range(3)), tiered=True)
+    background = Background("requests", is_round_robin=True)
+    plain = consumer.fetching.fetch
+
+    def rest(slices: Slices) -> Generator[Effects, int, Effects]:
+        now_ms = yield []
+        while True:
+            try:
+                effects = slices.send(now_ms)
+            except StopIteration as done:
+                return list(done.value)
+            now_ms = yield effects
+
+    def run(slices: Slices, now_ms: int) -> Effects:
+        try:
+            effects = next(slices)
+        except StopIteration as done:
+            return list(done.value)
+        return effects + background.begin(rest(slices), now_ms)
+
+    def large(fetching: Fetching, ask: Any, context: Any, answer: Any) -> LargeFetch:
+        def in_slices(found: FetchAnswer) -> Slices:
+            yield []
+            return answer(found)  # type: ignore[no-any-return]
+
+        return LargeFetch(run, background.begin, in_slices, fetching, ask, context, answer)
+
+    def at_once(*asked: Any) -> Effects:
+        *_, then, now_ms = asked
+        effects: Effects = then(remote(10), now_ms)
+        return effects
+
+    consumer.fetching.fetch = lambda ask, answer, now_ms: plain(ask, answer, now_ms, large)  # type: ignore[method-assign]
+    consumer.fetching.remote_read = at_once  # type: ignore[assignment]
+    consumer.fetch(want(0), want(1), want(2), max_wait_ms=500, min_bytes=1)
+    consumer.world.pass_time(0)
+    assert consumer.answers == [[(0, 10), (1, 10), (2, 10)]]
