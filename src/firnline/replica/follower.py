@@ -35,6 +35,7 @@ from firnline.records.portions import portions
 from firnline.records.validate import check_fetched
 from firnline.replica.partition import Partition
 from firnline.replica.tier_start import (
+    NOTHING_LOCAL,
     Beginning,
     LeaderAnswers,
     LineageSearch,
@@ -165,11 +166,9 @@ class Fetcher:
     _paused             partitions in a backoff -> its end
     _unsent             partitions checked since the last Fetch: only these can differ from `_in_session`
     _in_session         what the leader's session has, so only differences are sent (KIP-227)
-    _is_fetching        a Fetch is under way, or its response is being applied: one at a time, so a response
-                        is compared with the positions of its own request
+    _is_fetching        one Fetch at a time is under way, or its response is being applied
     _without_lineage    partitions that have to take leader epochs from the tier before they are fetched
-    _truncations        queued truncations, oldest first, of partitions in stage TRUNCATING; one that is
-                        followed no more is skipped when its turn comes
+    _truncations        queued truncations, oldest first; of a partition that is followed no more none begins
     _truncating         truncations under way, at most TRUNCATIONS_AT_ONCE
     _not_before_ms      the end of the backoff of the whole session
     """
@@ -603,10 +602,14 @@ class Fetcher:
             why = "only the remote tier has the next records, and this node has no tier"
             return self._retry(found, Code.OFFSET_MOVED_TO_TIERED_STORAGE, now_ms, why=why)
         found.enter(_Stage.RESETTING)
+        return self._begin_above(found, self._tier, position, now_ms)
+
+    def _begin_above(
+        self, found: _Followed, tier: Tier, position: Position, now_ms: int
+    ) -> Effects:
         leader = LeaderAnswers(self._port, self.leader_id, position)
-        then = partial(self._beginning_found, position)
-        is_last = self._skips(found)
-        start = TierStart(found.partition, leader, self._tier, then, at_last_tiered=is_last)
+        then, is_last = partial(self._beginning_found, position), self._skips(found)
+        start = TierStart(found.partition, leader, tier, then, at_last_tiered=is_last)
         return start.begin(now_ms)
 
     def _skips(self, found: _Followed) -> bool:
@@ -642,24 +645,22 @@ class Fetcher:
     def _search_lineages(self, now_ms: int) -> Effects:
         effects: Effects = []
         while self._without_lineage:
-            found = self._without_lineage.popleft()
-            position = found.position()
-            if not found.partition.log.epochs.entries():
-                effects += self._to_the_tier(found, position, now_ms)  # there are no local records
-                continue
+            found, tier = self._without_lineage.popleft(), self._tier
+            assert tier is not None
             found.enter(_Stage.RESETTING)
-            leader = LeaderAnswers(self._port, self.leader_id, position)
-            then = partial(self._lineage_found, position)
-            assert self._tier is not None
-            effects += LineageSearch(found.partition, leader, self._tier, then).begin(now_ms)
+            leader = LeaderAnswers(self._port, self.leader_id, found.position())
+            then = partial(self._lineage_found, tier, found.position())
+            effects += LineageSearch(found.partition, leader, tier, then).begin(now_ms)
         return effects
 
     def _lineage_found(
-        self, position: Position, problem: KafkaError | None, now_ms: int
+        self, tier: Tier, position: Position, problem: KafkaError | None, now_ms: int
     ) -> Effects:
         found = self._resetting(position)
         if found is None:
             return []
+        if problem is NOTHING_LOCAL:
+            return self._begin_above(found, tier, position, now_ms)
         if problem is None:
             found.has_lineage = True
             return self._resume(found, now_ms)

@@ -27,6 +27,7 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.ids import NO_EPOCH
 from firnline.base.ports import Buffer
 from firnline.base.replicas import EARLIEST, EpochEnd, LeaderPort, Position
 from firnline.formats.leader_epoch_checkpoint import Epochs
@@ -232,6 +233,7 @@ class TierStart:
         return self._then(Beginning(offset, min(found, offset), state.lineage, producers), now_ms)
 
 
+NOTHING_LOCAL = KafkaError(Code.OFFSET_NOT_AVAILABLE, "there is no local record")
 _NOTHING_NEW = KafkaError(Code.OFFSET_NOT_AVAILABLE, "the tier has nothing that is not here")
 _NO_LINEAGE = KafkaError(Code.CORRUPT_MESSAGE, "the remote segment has no leader epochs")
 
@@ -261,7 +263,9 @@ def is_lineage_lost(log: Log) -> bool:
 class LineageSearch:
     """Takes lost leader epochs from the tier: one attempt. Calls `then` once, with the first error or None.
 
-    _begin  the first offset whose leader epoch is known, and that epoch
+    With NOTHING_LOCAL if the log has no local record, and begins above records that only the tier has.
+
+    _begin  the first offset whose leader epoch is known, and that epoch; without any the log end offset
     """
 
     def __init__(
@@ -271,7 +275,8 @@ class LineageSearch:
         self._leader = leader
         self._tier = tier
         self._then = then
-        self._epoch, self._begin = partition.log.epochs.entries()[0]
+        known = partition.log.epochs.entries() or ((NO_EPOCH, partition.log.log_end_offset),)
+        self._epoch, self._begin = known[0]
 
     def begin(self, now_ms: int) -> Effects:
         """Ask for the leader's log start offset: a crash may have taken ours back below deleted records."""
@@ -282,6 +287,8 @@ class LineageSearch:
             return self._then(found, now_ms)
         if found >= self._begin:
             return self._then(None, now_ms)
+        if self._epoch == NO_EPOCH:
+            return self._then(NOTHING_LOCAL, now_ms)
         if self._epoch == 0:
             return self._ask_tier(0, now_ms)
         return self._leader.epoch_end(self._epoch - 1, self._earlier_epoch_came, now_ms)

@@ -89,6 +89,20 @@ def test_epochs_of_another_history_are_not_taken(monkeypatch: pytest.MonkeyPatch
     assert len(leader.ask.positions) == 1
 
 
+@pytest.mark.parametrize("leader_begins", [90, 95])
+def test_without_any_record_it_follows_at_once_if_the_leader_begins_there_or_above(
+    monkeypatch: pytest.MonkeyPatch, leader_begins: int
+) -> None:
+    """After DeleteRecords and a crash the tier has nothing below either: who asks it is never in sync."""
+    p = replica()
+    p.log.truncate_fully(90, log_start_offset=0)
+    monkeypatch.setattr(type(p.log), "is_tiered", property(lambda _: True))
+    leader = Leader(p)
+    leader.offset(leader_begins)
+    assert leader.about == []
+    assert len(leader.ask.positions) == 1
+
+
 def test_without_any_epoch_it_begins_anew_above_the_tier(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no local records, so there is nothing to keep."""
     p = replica()
@@ -96,6 +110,7 @@ def test_without_any_epoch_it_begins_anew_above_the_tier(monkeypatch: pytest.Mon
     monkeypatch.setattr(type(p.log), "is_tiered", property(lambda _: True))
     leader = Leader(p)
     assert leader.asked == []
+    leader.offset(10)
     assert leader.report((3, 92)) == ("local start", None)
     assert leader.report((1, 90)) == ("epoch end", 2)
     assert leader.report(STATE) == ("tier", (3, 91))

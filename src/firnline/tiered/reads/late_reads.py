@@ -1,8 +1,8 @@
 """Offsets whose reads from the tier have taken longer than a Fetch waits. PURE.
 
-The first Fetch of such an offset gets no records and no error, as in Kafka; the read goes on, and the next Fetch
-joins it. If that waits in vain, too, the client gets an error: a store that hangs must not look like a partition
-without records. Source: T36, T59.
+The first Fetch of such an offset gets no records and no error, as in Kafka; the read goes on, and the next
+Fetch joins it. If that waits in vain, too, the client gets an error: a store that hangs must not look like a
+partition without records. Source: T36, T59.
 """
 
 from firnline.base.ids import TopicIdPartition
