@@ -264,6 +264,30 @@ class CloudStore:
         return RemoteStorageError(f"cannot {action} the tier", **where)
 
 
+# A setting with one of these at its end is a secret that the store compares.
+_COMPARED = ("secret_access_key", "account_key", "access_key", "master_key")
+
+
+def secret_in_use(uri: str, settings: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return (setting, value) of the secret that the store compares; None for a store that has none.
+
+    It is one of `settings`, or an environment variable that the client library reads: then its lower-case
+    name is the setting that overrides it.
+    """
+    scheme = SCHEMES.get(urlsplit(uri).scheme)
+    if scheme is None:
+        return None
+    variables = {
+        name.lower(): value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(scheme.variables)
+    }
+    for key, value in [*settings.items(), *variables.items()]:
+        if value and key.replace(".", "_").endswith(_COMPARED):
+            return key, value
+    return None
+
+
 def secrets_of(settings: Mapping[str, str]) -> list[str]:
     """Return the values of settings that no message may repeat."""
     return [
