@@ -1,6 +1,7 @@
 """Whose tier it is: bound at first use, asked at each start and by each leader."""
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from firnline.stores.directory import DirectoryStore
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import CLUSTER_KEY, RemoteStorageError
+from firnline.tiered.objects import storage as module
 from firnline.tiered.objects.binding import Binding, WrongTier, bind, binding_text, check_bound
 from firnline.tiered.objects.storage import CLUSTER_ID, URI, ObjectStorage
 from tests.worlds.tier import Cluster, Node
@@ -108,6 +110,28 @@ def test_a_store_that_does_not_answer_at_start_is_asked_by_the_first_leader(tmp_
     opened.configure({URI: str(tmp_path / "tier"), CLUSTER_ID: "ours"})
     assert isinstance(opened.store, DirectoryStore)
     check_bound(opened.store, "ours")
+
+
+def test_a_store_that_hangs_at_start_does_not_hold_up_the_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first answer came after 30 s, the deadline of a request; clients waited for that long."""
+
+    class Hanging(MemoryStore):
+        answers = threading.Event()
+
+        def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
+            assert self.answers.wait(60)
+            return super().get(key, position, size_bytes)
+
+    assert module.START_S <= 5
+    monkeypatch.setattr(module, "START_S", 0.1)
+    storage = ObjectStorage(Hanging())
+    storage.configure({CLUSTER_ID: "ours"})
+    assert "has not answered within 0.1 s" in str(storage.problem)
+    Hanging.answers.set()
+    storage.check_owner()
+    check_bound(storage.store, "ours")
 
 
 def test_a_store_that_lost_its_owner_is_written_to_no_more() -> None:

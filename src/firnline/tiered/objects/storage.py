@@ -14,7 +14,7 @@ from firnline.base.errors import ConfigError
 from firnline.base.units import KIB, MIB
 from firnline.stores.port import NewObject, ObjectStore, RemoteStorageError, StoreRefused
 from firnline.stores.registry import URI_FORMS, open_store, store_settings
-from firnline.stores.side_by_side import run_side_by_side
+from firnline.stores.side_by_side import run_side_by_side, run_within
 from firnline.tiered.objects.binding import Binding, bind, check_bound
 from firnline.tiered.objects.fingerprint import ObjectSum, decode_fingerprint
 from firnline.tiered.objects.layout import (
@@ -38,6 +38,8 @@ from firnline.tiered.spi import (
 
 # Below the size from which the C library maps each block anew (4 MiB): page faults took longer than the read.
 READ_BACK_BYTES = 4 * MIB - 64 * KIB
+# How long the start of a node waits for the store.
+START_S = 5.0
 URI = "uri"
 # Set for a node that has used the tier before: then the tier has to exist, and is not created.
 IN_USE = "tier.in.use"
@@ -71,7 +73,8 @@ class ObjectStorage:
     def configure(self, settings: Mapping[str, str]) -> None:
         """Open the store of `uri`, and check its cluster. Raises ConfigError, WrongTier.
 
-        If the store does not answer now, each leader checks its cluster before it writes.
+        If the store does not answer within START_S, each leader checks its cluster before it writes: clients
+        of the node need not wait for a store that hangs.
         """
         if self._store is None:
             uri = settings.get(URI)
@@ -85,7 +88,7 @@ class ObjectStorage:
         if cluster_id:
             self._binding = Binding(cluster_id, IN_USE in settings, settings.get(URI, ""))
             try:
-                self.check_owner()
+                run_within(START_S, self.check_owner)
             except RemoteStorageError as problem:
                 self.problem = problem
 
