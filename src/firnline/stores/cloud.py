@@ -88,6 +88,7 @@ class CloudStore:
 
     calls_at_once = 6
     is_distant = True
+    has_uploads = True
 
     def __init__(self, uri: str, settings: Mapping[str, str]) -> None:
         """Open the store of `s3://bucket/prefix`, `gs://...` or `az://container/prefix`.

@@ -13,7 +13,7 @@ from crc32c import crc32c
 from firnline.base.errors import ConfigError
 from firnline.base.units import KIB, MIB
 from firnline.stores.port import NewObject, ObjectStore, RemoteStorageError, StoreRefused
-from firnline.stores.registry import URI_FORMS, open_store, store_settings
+from firnline.stores.registry import URI_FORMS, enclosing, open_store, store_settings
 from firnline.stores.side_by_side import run_side_by_side, run_within
 from firnline.tiered.objects.binding import Binding, bind, check_bound
 from firnline.tiered.objects.fingerprint import ObjectSum, decode_fingerprint
@@ -86,7 +86,9 @@ class ObjectStorage:
             self._store = open_store(uri, store_settings(settings), is_new=IN_USE not in settings)
         cluster_id = settings.get(CLUSTER_ID)
         if cluster_id:
-            self._binding = Binding(cluster_id, IN_USE in settings, settings.get(URI, ""))
+            uri = settings.get(URI, "")
+            above = partial(_above, uri, store_settings(settings))
+            self._binding = Binding(cluster_id, IN_USE in settings, uri, above)
             try:
                 run_within(START_S, self.check_owner)
             except RemoteStorageError as problem:
@@ -170,6 +172,10 @@ class ObjectStorage:
         """Close the store."""
         if self._store is not None:
             self._store.close()
+
+
+def _above(uri: str, settings: Mapping[str, str]) -> list[tuple[str, ObjectStore]]:
+    return [(each, open_store(each, settings, is_writer=False)) for each in enclosing(uri)]
 
 
 def _check(store: ObjectStore, key: str, expected: ObjectSum) -> None:
