@@ -18,10 +18,9 @@ from firnline.base.units import HOUR_MS, SECOND_MS
 from firnline.log.log import Log
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.keeper import CatalogKeeper
-from firnline.tiered.copier import Copier, task_key
+from firnline.tiered.copier import Copier, Flush, Flushed, task_key, why_late
 from firnline.tiered.counters import Counters
 from firnline.tiered.expiry import Expiry
-from firnline.tiered.flushes import Flush, Flushed, why_late
 from firnline.tiered.hosted import Hosted, Services
 from firnline.tiered.local_audit import LocalAudit
 from firnline.tiered.metadata.log import TopicMetadataLog
