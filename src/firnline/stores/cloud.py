@@ -110,8 +110,8 @@ class CloudStore:
         given = {key.replace(".", "_"): value for key, value in settings.items()}
         self._secrets = secrets_of(given)
         self._part_bytes = _part_bytes(given.pop(PART_BYTES_KEY, None))
-        self._obstore, self._store = _opened(parts.scheme, bucket, prefix, given)
         self._uploads = None
+        self._obstore, self._store = _opened(parts.scheme, bucket, prefix, dict(given))
         if parts.scheme == "s3":
             self._uploads = Uploads.of(bucket, prefix, given)
 
