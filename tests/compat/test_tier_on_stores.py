@@ -43,6 +43,9 @@ def test_a_topic_lives_and_ends_on_a_store(
         line = refused("--port", "0", "--dir", tmp_path / "another", *options)
         assert "the tier belongs to another cluster" in line
         assert server.uri in line
+        within = ["--tier", f"{server.uri}/sub", *options_of(server.settings)]
+        line = refused("--port", "0", "--dir", tmp_path / "nested", *within)
+        assert f"the tier would lie within that of another cluster [tier={server.uri}/sub" in line
         assert findings(server) == []
         data = store.get(logs[-1])
         store.delete(logs[-1])
