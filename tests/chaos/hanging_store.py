@@ -23,6 +23,10 @@ class HangingStorage(ObjectStorage):
         self._orders = Path(settings["orders"])
         super().configure({key: value for key, value in settings.items() if key != "orders"})
 
+    def check_owner(self) -> None:
+        self._obey("owner")
+        super().check_owner()
+
     def _obey(self, call: str) -> None:
         if (self._orders / f"panic-{call}").exists():
             (self._orders / f"panicked-{call}").touch()

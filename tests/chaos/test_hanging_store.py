@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from firnline.client.admin import Admin, NotAllCopied
 from firnline.testing.plugin import Broker
-from tests.chaos.test_tier_errors import RECORDS, fill, numbers, write
+from tests.chaos.test_tier_errors import RECORDS, TOPIC, fill, numbers, write
 
 STOP_S = 5.0
 PLUGIN = "tests.chaos.hanging_store:HangingStorage"
@@ -98,6 +99,35 @@ def test_a_node_stops_in_time_where_only_the_end_of_the_store_hangs(node: Hangin
     fill(node.broker)
     node.order("hang-close")
     node.stop_in_time()
+
+
+def test_a_flush_is_answered_in_time_while_copies_hang(node: Hanging) -> None:
+    """`tier flush --timeout 3` took 34 s, and then said that the broker did not answer."""
+    node.order("hang-copy")
+    write(node.broker)
+    node.await_hung("copy")
+    with Admin(node.broker.bootstrap) as admin:
+        began_s = time.monotonic()
+        with pytest.raises(NotAllCopied) as caught:
+            admin.tier_flush(TOPIC, (), timeout_s=1)
+        assert time.monotonic() - began_s < 5
+        [row] = caught.value.rows
+        assert (row["log_end_offset"], row["highest_remote_offset"]) == (RECORDS, -1)
+        assert "a copy is in progress" in row["problem"]
+        node.countermand()
+        assert admin.tier_flush(TOPIC, (), timeout_s=60)[0]["highest_remote_offset"] == RECORDS - 1
+
+
+def test_a_node_starts_in_time_while_its_store_hangs(node: Hanging) -> None:
+    node.broker.stop()
+    node.order("hang-owner")
+    began_s = time.monotonic()
+    node.broker.start()
+    assert time.monotonic() - began_s < 15
+    node.await_hung("owner")
+    node.countermand()
+    fill(node.broker)
+    assert numbers(node.broker) == list(range(RECORDS))
 
 
 def test_a_store_that_panics_costs_no_thread(node: Hanging) -> None:

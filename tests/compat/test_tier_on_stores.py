@@ -1,10 +1,13 @@
 """Real nodes with a tier on a real store: S3, Azure Blob Storage, HDFS."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from firnline.cli.doctor import SOMETHING_IS_WRONG, command
 from firnline.client.admin import Admin
 from firnline.stores.port import CLUSTER_KEY
 from firnline.stores.registry import open_store
@@ -40,6 +43,14 @@ def test_a_topic_lives_and_ends_on_a_store(
         line = refused("--port", "0", "--dir", tmp_path / "another", *options)
         assert "the tier belongs to another cluster" in line
         assert server.uri in line
+        within = ["--tier", f"{server.uri}/sub", *options_of(server.settings)]
+        line = refused("--port", "0", "--dir", tmp_path / "nested", *within)
+        assert f"the tier would lie within that of another cluster [tier={server.uri}/sub" in line
+        assert findings(server) == []
+        data = store.get(logs[-1])
+        store.delete(logs[-1])
+        assert [each["kind"] for each in findings(server)] == ["object-missing"]
+        store.put(logs[-1], (data,), size_bytes=len(data))
         with Admin(broker.bootstrap) as admin:
             admin.delete_topic(TOPIC)
         eventually("the topic's objects are deleted", lambda: not kept(server), within_s=EMPTIED_S)
@@ -50,6 +61,15 @@ def test_a_topic_lives_and_ends_on_a_store(
         assert broker.stop() == 0
     said = broker.log_text()
     assert not any(secret in said + line for secret in (s3.SECRET, azurite.SECRET))
+
+
+def findings(server: Server) -> list[dict[str, str]]:
+    """What `firnline doctor` finds in the tier."""
+    words = ["--tier", server.uri, *options_of(server.settings), "--format", "json"]
+    done = CliRunner().invoke(command, words)
+    assert done.exit_code in (0, SOMETHING_IS_WRONG), done.output
+    found: list[dict[str, str]] = json.loads(done.output)["findings"]
+    return found
 
 
 def kept(server: Server) -> list[str]:

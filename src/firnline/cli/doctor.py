@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from firnline.base.errors import FirnlineError, KafkaError, StorageError
+from firnline.base.errors import ConfigError, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid, uuid_text
 from firnline.cli.leftovers import leftovers
 from firnline.cli.show import as_json, format_option, rows
+from firnline.cli.tier.store import named_store, tier_config
 from firnline.client.admin import EARLIEST_LOCAL, LATEST, WITHOUT_TIER, Admin
 from firnline.client.replica_diff import BatchSummary, Replica, batch_summaries, first_difference
 from firnline.formats import names
@@ -30,9 +31,8 @@ from firnline.log.checkpoint import (
     read_partition_metadata,
 )
 from firnline.runtime.disk import RealFs
-from firnline.stores.directory import DirectoryStore
-from firnline.stores.port import ObjectMissing, ObjectStore
-from firnline.stores.registry import path_of
+from firnline.stores.port import CLUSTER_KEY, ObjectMissing, ObjectStore
+from firnline.stores.registry import open_store
 from firnline.tiered.catalog.format import CatalogCorrupt, PartitionCatalog
 from firnline.tiered.metadata.log import UNREADABLE
 from firnline.tiered.objects.catalog_reader import list_topics, read_catalog
@@ -98,7 +98,13 @@ _REMEDIES = {
     "--bootstrap-server", "bootstrap", metavar="HOST:PORT,...",
     help="Ask these brokers. Default: 127.0.0.1:9092, unless --tier or --data-dir is given.",
 )  # fmt: skip
-@click.option("--tier", metavar="URI", help="Check this tier: a directory, or file:///path.")
+@click.option(
+    "--tier", metavar="URI",
+    help="Check this tier: a directory, or a store; its settings come from -X, --config or the environment.",
+)  # fmt: skip
+@click.option(
+    "-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set rsm.config.store.* for --tier."
+)
 @click.option(
     "--data-dir", "directories", multiple=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -120,6 +126,7 @@ _REMEDIES = {
 def command(
     bootstrap: str | None,
     tier: str | None,
+    overrides: tuple[str, ...],
     directories: tuple[Path, ...],
     properties: Path | None,
     clean: bool,
@@ -137,6 +144,8 @@ def command(
     starts: dict[tuple[str, int], Starts] = {}
     if clean and properties is None:
         raise click.UsageError("--clean removes what --config finds: name the server.properties")
+    if overrides and tier is None:
+        raise click.UsageError("-X names settings of a store: name the store with --tier")
     if bootstrap is None and tier is None and properties is None and not directories:
         bootstrap = "127.0.0.1:9092"
     if bootstrap is not None:
@@ -146,7 +155,7 @@ def command(
         _look_at_tier_metadata(status, topics, report)
         starts = _log_starts(status)
     if tier is not None:
-        _look_at_tier(_store(tier), topics, starts, report)
+        _look_at_tier(_store(tier, overrides, properties), topics, starts, report)
     if directories:
         _look_at_directories(directories, topics, report)
     if properties is not None:
@@ -286,9 +295,19 @@ def _log_starts(status: Status) -> dict[tuple[str, int], Starts]:
 # ---------------------------------------------------------------------------------------------- tier
 
 
-def _store(uri: str) -> ObjectStore:
-    root = path_of(uri) or uri
-    return DirectoryStore(root, is_writer=False)
+def _store(uri: str, overrides: tuple[str, ...], properties: Path | None) -> ObjectStore:
+    config = tier_config(overrides, properties)
+    uri, given = named_store(uri, config, usage="firnline doctor --tier URI")
+    store = open_store(uri, given, is_writer=False)
+    try:
+        store.get(CLUSTER_KEY)
+    except ObjectMissing:  # an earlier release wrote none; and a bucket has every prefix
+        if not list_topics(store):
+            raise ConfigError(
+                f"there is no tier at {uri}: it has neither {CLUSTER_KEY} nor a topic",
+                remedy="name the tier as rsm.config.uri of its brokers does",
+            ) from None
+    return store
 
 
 def _look_at_tier(

@@ -4,6 +4,7 @@ Each call takes and returns plain values. A refusal is a KafkaError whose text n
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -48,6 +49,21 @@ _DEFAULT_SOURCE = 5
 _SET, _DELETE = 0, 1
 # Errors of TierStatus from a broker without a tier, and from one that is not Firnline.
 WITHOUT_TIER = (Code.INVALID_CONFIG, Code.UNSUPPORTED_VERSION)
+
+
+# Errors of TierFlush about the topic as a whole, on whichever partition they are.
+_NOT_TO_FLUSH = (
+    *(Code.INVALID_CONFIG, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION),
+    Code.UNSUPPORTED_VERSION,
+)
+
+
+class NotAllCopied(KafkaError):
+    """Some partitions were not copied. The error is that of one of them; `rows` has the outcome of each."""
+
+    def __init__(self, problem: KafkaError, rows: list[dict[str, Any]]) -> None:
+        super().__init__(problem.code, problem.why)
+        self.rows = rows
 
 
 class TopicRow(NamedTuple):
@@ -389,32 +405,51 @@ class Admin:
         """Copy everything that is written to the tier; return one row per partition.
 
         partitions  only these; empty: all of the topic. KafkaError if no broker leads one of them.
+
+        All brokers are asked at the same time. NotAllCopied, which has the rows, if something was not copied
+        in time, or could not be.
         """
-        rows: list[dict[str, Any]] = []
         request = TierFlushRequest(
             topics=[TierFlushTopic(name=topic, partitions=partitions)],
             timeout_ms=int(timeout_s * 1000),
         )
-        for broker in self.brokers():
-            for each in broker.ask(request, timeout_s=timeout_s + self.timeout_s).topics:
-                for part in each.partitions:
-                    # -1 stands for the topic as a whole.
-                    about = f"topic {topic}" if part.partition < 0 else f"{topic}-{part.partition}"
-                    refuse(part.error_code, part.error_message, about)
-                    rows.append(
-                        {
-                            "topic": topic,
-                            "partition": part.partition,
-                            "log_end_offset": part.log_end_offset,
-                            "highest_remote_offset": part.highest_remote_offset,
-                        }
-                    )
+
+        def ask(broker: Connection) -> Any:
+            # The broker answers at the timeout, whatever its store does.
+            return broker.ask(request, timeout_s=timeout_s + self.timeout_s)
+
+        brokers = self.brokers()
+        with ThreadPoolExecutor(max(len(brokers), 1)) as pool:
+            answers = list(pool.map(ask, brokers))
+        rows: list[dict[str, Any]] = []
+        problems: list[KafkaError] = []
+        for part in (part for a in answers for each in a.topics for part in each.partitions):
+            # -1 stands for the topic as a whole.
+            about = f"topic {topic}" if part.partition < 0 else f"{topic}-{part.partition}"
+            try:
+                refuse(part.error_code, part.error_message, about)
+            except KafkaError as problem:
+                if part.partition < 0 or problem.code in _NOT_TO_FLUSH:
+                    raise
+                problems.append(problem)
+            rows.append(
+                {
+                    "topic": topic,
+                    "partition": part.partition,
+                    "log_end_offset": part.log_end_offset,
+                    "highest_remote_offset": part.highest_remote_offset,
+                    "problem": part.error_message if part.error_code else None,
+                }
+            )
+        rows.sort(key=lambda row: int(row["partition"]))
         missing = set(partitions) - {row["partition"] for row in rows}
         if missing:
             about = f"{topic}-{min(missing)}"
             said = "there is no such partition, or no broker leads it"
             refuse(Code.UNKNOWN_TOPIC_OR_PARTITION, said, about)
-        return sorted(rows, key=lambda row: int(row["partition"]))
+        if problems:
+            raise NotAllCopied(problems[0], rows)
+        return rows
 
     # ------------------------------------------------------------------------------- internal
 

@@ -20,7 +20,8 @@ types, defaults and ranges are those of Apache Kafka 4.3.1, except `firnline.*`.
 A broker reads a `.properties` file (`firnline server --config FILE`), then the environment
 (`{variable}` for `log.retention.ms`), then each `-X key=value`; the last wins. An unknown key is an
 error that names the nearest key. Keys with the prefixes of the two tier plug-ins
-(`rsm.config.` and `rlmm.config.` unless changed) are passed to the plug-in, without the prefix.
+(`rsm.config.` and `rlmm.config.` unless changed) are passed to the plug-in, without the prefix. The built-in
+store has `rsm.config.uri` and `rsm.config.store.*`, and refuses others.
 
 The store of a tier (`RemoteStorage` in `firnline.tiered.spi`) gets three more, which override yours:
 

@@ -17,15 +17,20 @@ from typing import Any, Protocol
 from firnline.base.errors import ConfigError, FirnlineError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.config.broker import BrokerConfig
+from firnline.config.parse import nearest
 from firnline.log.checkpoint import read_cluster_id
 from firnline.metadata.image import Endpoint
 from firnline.runtime.disk import RealFs
-from firnline.tiered.objects.storage import CLUSTER_ID, IN_USE, ObjectStorage
+from firnline.stores.registry import STORE_PREFIX
+from firnline.tiered.objects.storage import CLUSTER_ID, IN_USE, URI, ObjectStorage
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
 
 STORAGE_KEY = "remote.log.storage.manager.class.name"
 METADATA_KEY = "remote.log.metadata.manager.class.name"
 CLIENT_PREFIX = "remote.log.metadata.common.client."
+_BROKER_ID = "broker.id"
+# What the node adds to a store's settings.
+_OF_NODE = (_BROKER_ID, CLUSTER_ID, IN_USE)
 _JAVA_PACKAGES = ("org.", "com.", "io.", "net.")
 
 log = logging.getLogger("firnline")
@@ -57,22 +62,70 @@ def remote_storage(config: BrokerConfig) -> RemoteStorage | None:
     name = config.remote_log_storage_manager_class_name
     if not name:
         raise ConfigError(f"{STORAGE_KEY} must be set: tiering is on and needs a store")
-    class_path = config.remote_log_storage_manager_class_path
-    storage: RemoteStorage = _make(config, STORAGE_KEY, name, class_path, RemoteStorage)
-    settings = {
-        **config.with_prefix(config.remote_log_storage_manager_impl_prefix),
-        "broker.id": str(config.node_id),
-        CLUSTER_ID: read_cluster_id(RealFs(), config.metadata_directory),
-    }
-    if _has_used_a_tier(config):
-        settings[IN_USE] = "true"
-    _configure(config, STORAGE_KEY, name, storage, settings)
+    cluster_id = read_cluster_id(RealFs(), config.metadata_directory)
+    storage = _storage(config, name, cluster_id)
     if isinstance(storage, ObjectStorage) and storage.problem is not None:
         why = config.redact(str(storage.problem))
         log.warning(
             "the tier cannot be used now; the node starts without it and tries again: %s", why
         )
     return storage
+
+
+def own_storage(config: BrokerConfig) -> RemoteStorage | None:
+    """Return the configured store if its class is not the built-in one, for a check without a broker.
+
+    It is loaded and configured as by a broker. `cluster.id` is missing if the directory of the node is not
+    formatted: a made-up one could bind the store to a cluster that does not exist. Raises ConfigError.
+    """
+    name = config.remote_log_storage_manager_class_name
+    if not name:
+        return None
+    _extend_path(STORAGE_KEY, config.remote_log_storage_manager_class_path)
+    if _find(STORAGE_KEY, name) is ObjectStorage:
+        prefix = config.remote_log_storage_manager_impl_prefix
+        check_built_in(prefix, config.with_prefix(prefix))
+        return None
+    try:
+        cluster_id = read_cluster_id(RealFs(), config.metadata_directory)
+    except FirnlineError:
+        cluster_id = None
+    return _storage(config, name, cluster_id)
+
+
+def _storage(config: BrokerConfig, name: str, cluster_id: str | None) -> RemoteStorage:
+    """Make and configure the store. Raises ConfigError."""
+    class_path = config.remote_log_storage_manager_class_path
+    storage: RemoteStorage = _make(config, STORAGE_KEY, name, class_path, RemoteStorage)
+    prefix = config.remote_log_storage_manager_impl_prefix
+    settings = config.with_prefix(prefix)
+    if type(storage) is ObjectStorage:
+        check_built_in(prefix, settings)
+    settings[_BROKER_ID] = str(config.node_id)
+    if cluster_id is not None:
+        settings[CLUSTER_ID] = cluster_id
+    if _has_used_a_tier(config):
+        settings[IN_USE] = "true"
+    _configure(config, STORAGE_KEY, name, storage, settings)
+    return storage
+
+
+def check_built_in(prefix: str, settings: Mapping[str, str]) -> None:
+    """Refuse settings that the built-in store does not have. Raises ConfigError with the nearest one.
+
+    prefix    of the keys in the operator's file
+    settings  what was stated, without the prefix
+    """
+    known = (URI, *_OF_NODE)
+    for name in sorted(settings):
+        if name in known or name.startswith(STORE_PREFIX):
+            continue
+        close = nearest(name.partition(".")[0], (URI, STORE_PREFIX.rstrip(".")))
+        guess = "" if close is None else f": is it {prefix}{close}{'' if close == URI else '.*'}?"
+        raise ConfigError(
+            f"{prefix}{name} is not a setting of the built-in store{guess}",
+            remedy=f"it has {prefix}{URI}, and {prefix}{STORE_PREFIX}* for the client library of the store",
+        )
 
 
 def remote_metadata(config: BrokerConfig, endpoints: Sequence[Endpoint]) -> MetadataManager | None:
@@ -92,7 +145,7 @@ def remote_metadata(config: BrokerConfig, endpoints: Sequence[Endpoint]) -> Meta
             settings[CLIENT_PREFIX + "bootstrap.servers"] = f"{endpoint.host}:{endpoint.port}"
             settings[CLIENT_PREFIX + "security.protocol"] = "PLAINTEXT"
     settings |= config.with_prefix(config.remote_log_metadata_manager_impl_prefix)
-    settings["broker.id"] = str(config.node_id)
+    settings[_BROKER_ID] = str(config.node_id)
     settings["log.dir"] = config.directories[0]
     settings[CLUSTER_ID] = read_cluster_id(RealFs(), config.metadata_directory)
     _configure(config, METADATA_KEY, name, manager, settings)
@@ -114,6 +167,7 @@ def _extend_path(key: str, class_path: str | None) -> None:
         if not entry:
             continue
         if not os.path.exists(entry):
+            key = key.replace("class.name", "class.path")
             raise ConfigError(f"{key}: {entry} does not exist; name folders with Python modules")
         if entry not in sys.path:
             sys.path.append(entry)
@@ -121,7 +175,7 @@ def _extend_path(key: str, class_path: str | None) -> None:
 
 def _make(config: BrokerConfig, key: str, name: str, class_path: str | None, protocol: type) -> Any:
     """Make an object of the class, which has all methods of the protocol. Raises ConfigError."""
-    _extend_path(key.replace("class.name", "class.path"), class_path)
+    _extend_path(key, class_path)
     make = _find(key, name)
     try:
         made = make()

@@ -88,6 +88,7 @@ class CloudStore:
 
     calls_at_once = 6
     is_distant = True
+    has_uploads = True
 
     def __init__(self, uri: str, settings: Mapping[str, str]) -> None:
         """Open the store of `s3://bucket/prefix`, `gs://...` or `az://container/prefix`.
@@ -109,8 +110,8 @@ class CloudStore:
         given = {key.replace(".", "_"): value for key, value in settings.items()}
         self._secrets = secrets_of(given)
         self._part_bytes = _part_bytes(given.pop(PART_BYTES_KEY, None))
-        self._obstore, self._store = _opened(parts.scheme, bucket, prefix, given)
         self._uploads = None
+        self._obstore, self._store = _opened(parts.scheme, bucket, prefix, dict(given))
         if parts.scheme == "s3":
             self._uploads = Uploads.of(bucket, prefix, given)
 
@@ -262,6 +263,30 @@ class CloudStore:
                 **where,
             )
         return RemoteStorageError(f"cannot {action} the tier", **where)
+
+
+# A setting with one of these at its end is a secret that the store compares.
+_COMPARED = ("secret_access_key", "account_key", "access_key", "master_key")
+
+
+def secret_in_use(uri: str, settings: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return (setting, value) of the secret that the store compares; None for a store that has none.
+
+    It is one of `settings`, or an environment variable that the client library reads: then its lower-case
+    name is the setting that overrides it.
+    """
+    scheme = SCHEMES.get(urlsplit(uri).scheme)
+    if scheme is None:
+        return None
+    variables = {
+        name.lower(): value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(scheme.variables)
+    }
+    for key, value in [*settings.items(), *variables.items()]:
+        if value and key.replace(".", "_").endswith(_COMPARED):
+            return key, value
+    return None
 
 
 def secrets_of(settings: Mapping[str, str]) -> list[str]:

@@ -73,11 +73,11 @@ class StoreCheck:
             ("unfinished puts can be removed", self._unfinished),
         ]
         for name, check in checks:
-            outcome = _outcome(name, check)
+            outcome = outcome_of(name, check)
             yield outcome
             if outcome.problem is not None and check == self._visible:
                 break  # a store that is not there: to wait for each of the others says nothing new
-        yield _outcome("all that was put can be deleted", self._clean)
+        yield outcome_of("all that was put can be deleted", self._clean)
 
     def _key(self, name: str) -> str:
         return f"{self._folder}{name}"
@@ -89,8 +89,8 @@ class StoreCheck:
 
     def _visible(self) -> str | None:
         key = self._put("one/a", b"0123456789")
-        _expect(self._store.get(key), b"0123456789", "the object's bytes")
-        _expect(self._store.stat(key).size_bytes, 10, "its length")
+        expect(self._store.get(key), b"0123456789", "the object's bytes")
+        expect(self._store.stat(key).size_bytes, 10, "its length")
         listed = [info.key for info in self._store.list_prefix(self._key("one/"))]
         return None if listed == [key] else "listings are late; Firnline does not depend on them"
 
@@ -125,7 +125,7 @@ class StoreCheck:
         self._store.put_together(some("together", 1))
         for name in ("a", "b", "last"):
             found = self._store.get(self._key(f"together/{name}"))
-            _expect(found, name.encode(), "an object's bytes")
+            expect(found, name.encode(), "an object's bytes")
         try:
             self._store.put_together(some("apart", 2))
         except RemoteStorageError:
@@ -145,25 +145,25 @@ class StoreCheck:
             (3, 0, b""),
         ):
             found = self._store.get(key, position, size_bytes)
-            _expect(found, expected, f"{size_bytes} bytes from {position} of 10")
-        _expect(self._store.get(key, 7), b"789", "the rest from 7 of 10")
+            expect(found, expected, f"{size_bytes} bytes from {position} of 10")
+        expect(self._store.get(key, 7), b"789", "the rest from 7 of 10")
         return None
 
     def _empty(self) -> str | None:
         key = self._put("empty", b"")
-        _expect(self._store.get(key), b"", "an empty object")
-        _expect(self._store.stat(key).size_bytes, 0, "its length")
+        expect(self._store.get(key), b"", "an empty object")
+        expect(self._store.stat(key).size_bytes, 0, "its length")
         return None
 
     def _repeated(self) -> str | None:
         for data in (b"first", b"first", b"second time"):
             key = self._put("repeated", data)
-            _expect(self._store.get(key), data, "the bytes of the last put")
+            expect(self._store.get(key), data, "the bytes of the last put")
         return None
 
     def _missing(self) -> str | None:
         self._absent(self._key("missing/nothing"))
-        _expect(list(self._store.pages(self._key("missing/"))), [], "a folder without objects")
+        expect(list(self._store.pages(self._key("missing/"))), [], "a folder without objects")
         return None
 
     def _absent(self, key: str) -> None:
@@ -199,13 +199,13 @@ class StoreCheck:
             keys = list(pool.map(lambda name: self._put(name, name.encode()), names))
         took_s = time.monotonic() - began_s
         pages = list(self._store.pages(self._key("many/")))
-        _expect([info.key for page in pages for info in page], keys, "the keys of all pages")
+        expect([info.key for page in pages for info in page], keys, "the keys of all pages")
         if any(len(page) > PAGE_OBJECTS for page in pages):
             raise Broken(f"a page has more than {PAGE_OBJECTS} objects")
         after = [
             info.key for page in self._store.pages(self._key("many/"), keys[700]) for info in page
         ]
-        _expect(after, keys[701:], "the keys behind one of them")
+        expect(after, keys[701:], "the keys behind one of them")
         self._store.delete_many(keys)
         self._absent(keys[0])
         self._absent(keys[-1])
@@ -223,7 +223,7 @@ class StoreCheck:
         get_s = time.monotonic() - began_s
         if found != b"".join(pieces):
             raise Broken("the bytes that come back are not those that were put")
-        _expect(self._store.get(key, 8 * MIB - 3, 6), found[8 * MIB - 3 : 8 * MIB + 3], "a range")
+        expect(self._store.get(key, 8 * MIB - 3, 6), found[8 * MIB - 3 : 8 * MIB + 3], "a range")
         size = _LARGE_BYTES / 1e6
         return f"put {size / put_s:.0f} MB/s, get {size / get_s:.0f} MB/s"
 
@@ -239,7 +239,9 @@ class StoreCheck:
 
     def _credentials(self) -> str | None:
         if self._wrong is None:
-            return "not checked: the store has no secret among its settings"
+            return (
+                "not checked: no setting or environment variable has a secret that could be wrong"
+            )
         try:
             self._wrong().get(self._key("one/a"))
         except StoreRefused:
@@ -265,11 +267,12 @@ class StoreCheck:
     def _clean(self) -> str | None:
         for page in list(self._store.pages(self._folder)):
             self._store.delete_many([info.key for info in page])
-        _expect(self._store.list_prefix(self._folder), [], "a listing at the end")
+        expect(self._store.list_prefix(self._folder), [], "a listing at the end")
         return None
 
 
-def _outcome(name: str, check: Callable[[], str | None]) -> Outcome:
+def outcome_of(name: str, check: Callable[[], str | None]) -> Outcome:
+    """Run a check and return its outcome; the check returns its note, and raises what is wrong."""
     began_s = time.monotonic()
     problem, note = None, ""
     try:
@@ -281,7 +284,8 @@ def _outcome(name: str, check: Callable[[], str | None]) -> Outcome:
     return Outcome(name, round((time.monotonic() - began_s) * 1000), problem, note)
 
 
-def _expect(found: object, expected: object, what: str) -> None:
+def expect(found: object, expected: object, what: str) -> None:
+    """Raise Broken if the store returned something else."""
     if found != expected:
         raise Broken(f"{what}: {_short(found)}, expected {_short(expected)}")
 

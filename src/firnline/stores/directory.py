@@ -57,6 +57,7 @@ class DirectoryStore:
 
     calls_at_once = 1
     is_distant = False
+    has_uploads = False
 
     def __init__(self, root: str, *, is_writer: bool = True, is_new: bool = True) -> None:
         self.root = os.path.abspath(root)

@@ -46,6 +46,7 @@ class HdfsStore:
 
     calls_at_once = 6
     is_distant = True
+    has_uploads = False
 
     def __init__(self, uri: str, settings: Mapping[str, str]) -> None:
         """Open `hdfs://host:port/path`. `settings` are Hadoop's client settings. Raises ConfigError."""

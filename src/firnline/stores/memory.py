@@ -19,6 +19,7 @@ class MemoryStore:
 
     calls_at_once = 1
     is_distant = False
+    has_uploads = False
 
     def __init__(self, *, is_late: bool = False) -> None:
         self.objects: dict[str, bytes] = {}

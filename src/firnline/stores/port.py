@@ -74,10 +74,12 @@ class ObjectStore(Protocol):
 
     calls_at_once  how many calls for one segment to make at the same time; 1 where latency does not matter
     is_distant     whether a call takes so long that the tier reads ahead of consumers
+    has_uploads    whether what a put that never ended has left belongs to a key (an upload to S3)
     """
 
     calls_at_once: int
     is_distant: bool
+    has_uploads: bool
 
     def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
         """Store the concatenation of `chunks`, visible only when complete and durable.

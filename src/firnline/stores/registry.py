@@ -75,3 +75,16 @@ def path_of(uri: str) -> str | None:
             rest = "/" + path
         return str(Path(rest))
     return None if "://" in uri else str(Path(uri).expanduser())
+
+
+def enclosing(uri: str) -> list[str]:
+    """Return the URIs of the prefixes that `uri` is below, the nearest first; none for a directory."""
+    if path_of(uri) is not None:
+        return []
+    scheme, _, rest = uri.partition("://")
+    bucket, *pieces = (piece for piece in rest.split("/") if piece)
+    lowest = 1 if scheme == "hdfs" else 0  # the root of HDFS cannot be a tier
+    return [
+        f"{scheme}://{'/'.join((bucket, *pieces[:count]))}"
+        for count in range(len(pieces) - 1, lowest - 1, -1)
+    ]

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from firnline.stores.port import NewObject, ObjectStore
+from firnline.stores.port import NewObject, ObjectStore, RemoteStorageError
 
 
 def run_side_by_side(calls: Sequence[Callable[[], object]], at_once: int) -> None:
@@ -46,6 +46,28 @@ def run_side_by_side(calls: Sequence[Callable[[], object]], at_once: int) -> Non
         thread.join()
     if failures:
         raise failures[min(failures)]
+
+
+def run_within(limit_s: float, call: Callable[[], object]) -> None:
+    """Run the call in a thread of its own, and wait for at most so many seconds; raise what it raises.
+
+    Raises RemoteStorageError if it has not ended by then. It goes on, and nobody learns of its end.
+    """
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as problem:  # noqa: BLE001 - raised again below
+            failures.append(problem)
+
+    thread = threading.Thread(target=run, name="store", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if thread.is_alive():
+        raise RemoteStorageError(f"the store has not answered within {limit_s:g} s")
+    if failures:
+        raise failures[0]
 
 
 def put_last_alone(store: ObjectStore, objects: Sequence[NewObject]) -> None:

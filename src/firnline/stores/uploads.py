@@ -2,16 +2,19 @@
 
 obstore has no call for it, so that the requests are signed here (AWS Signature Version 4). It needs
 credentials that are settings or in the usual environment variables. With others, such as those of a role, a
-rule of the bucket has to do it (AbortIncompleteMultipartUpload).
+rule of the bucket has to do it (AbortIncompleteMultipartUpload). Proxy and certificates are those of obstore.
 """
 
 import hashlib
 import hmac
 import os
+import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
+from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 from xml.etree import ElementTree
@@ -34,9 +37,16 @@ class Uploads:
     """The unfinished uploads of a bucket, below a prefix."""
 
     def __init__(
-        self, address: str, prefix: str, *, region: str, credentials: tuple[str, str, str]
+        self,
+        address: str,
+        prefix: str,
+        *,
+        region: str,
+        credentials: tuple[str, str, str],
+        opener: urllib.request.OpenerDirector,
     ) -> None:
         self._address = address
+        self._opener = opener
         self._prefix = f"{prefix}/" if prefix else ""
         self._region = region
         self._access_key, self._secret, self._token = credentials
@@ -60,7 +70,8 @@ class Uploads:
         else:
             address = endpoint.rstrip("/") + ("" if is_virtual else f"/{bucket}")
         credentials = (access_key, secret, setting("session_token", "token"))
-        return cls(address, prefix, region=region, credentials=credentials)
+        opener = _opener(address, setting)
+        return cls(address, prefix, region=region, credentials=credentials, opener=opener)
 
     def abort(self, older_than_s: float, prefix: str = "") -> int:
         """Abort the uploads that began so long ago; return how many. Raises RemoteStorageError.
@@ -100,7 +111,7 @@ class Uploads:
         address = f"{url}?{urlencode(sorted(query.items()), quote_via=quote, safe='-_.~')}"
         request = urllib.request.Request(address, method=method, headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=_DEADLINE_S) as answer:
+            with self._opener.open(request, timeout=_DEADLINE_S) as answer:
                 return bytes(answer.read())
         except urllib.error.HTTPError as problem:
             if problem.code == 404 and method == "DELETE":
@@ -141,6 +152,40 @@ class Uploads:
             f" Signature={signature}"
         )
         return headers
+
+
+def _opener(address: str, setting: Callable[[str], str]) -> urllib.request.OpenerDirector:
+    """Return what sends requests through the proxy, and trusts the certificates, that obstore is given.
+
+    setting  returns a setting of the store, "" if it is not set. Without proxy_url the environment names the
+             proxy, as it does for obstore.
+    """
+    context = ssl.create_default_context()
+    for name in ("root_certificate", "proxy_ca_certificate"):
+        if setting(name):  # obstore has read it before: it is PEM
+            context.load_verify_locations(cadata=setting(name))
+    if setting("allow_invalid_certificates").lower() == "true":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=context)]
+    proxy = setting("proxy_url")
+    if proxy:
+        is_excluded = _is_excluded(urlsplit(address).hostname or "", setting("proxy_excludes"))
+        used = {} if is_excluded else {"http": proxy, "https": proxy}
+        handlers.append(urllib.request.ProxyHandler(used))
+    return urllib.request.build_opener(*handlers)
+
+
+def _is_excluded(host: str, excludes: str) -> bool:
+    """Whether a host is one of those that obstore reaches without the proxy: names, suffixes, networks."""
+    for each in (each.strip().lower() for each in excludes.split(",")):
+        name = each.lstrip(".")
+        if each and (each == "*" or host == name or host.endswith(f".{name}")):
+            return True
+        with suppress(ValueError):
+            if ip_address(host) in ip_network(each, strict=False):
+                return True
+    return False
 
 
 def _failed(kind: type[RemoteStorageError], why: str) -> RemoteStorageError:

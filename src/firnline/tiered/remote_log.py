@@ -18,7 +18,7 @@ from firnline.base.units import HOUR_MS, SECOND_MS
 from firnline.log.log import Log
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.keeper import CatalogKeeper
-from firnline.tiered.copier import Copier, task_key
+from firnline.tiered.copier import Copier, Flush, Flushed, task_key, why_late
 from firnline.tiered.counters import Counters
 from firnline.tiered.expiry import Expiry
 from firnline.tiered.hosted import Hosted, Services
@@ -43,8 +43,6 @@ FLUSH_WAIT_MS = 60 * SECOND_MS
 NEWS_WAIT_MS = 10 * SECOND_MS
 UNFINISHED_INTERVAL_MS = 24 * HOUR_MS
 
-Flushed = Callable[[dict[int, FirnlineError | None], int], Effects]
-
 
 class _NewsWaiter(NamedTuple):
     """A follower that retries when more metadata is applied; `then` is called if its wait ends without."""
@@ -66,8 +64,8 @@ class _Tasks:
         self.expiry_failures = 0
         # Whether the topic's configuration let this node copy when it was last looked at.
         self.could_copy = hosted.may_copy
-        # (offset that has to be in the tier, deadline, callback)
-        self.flushes: list[tuple[int, int, Callable[[FirnlineError | None, int], Effects]]] = []
+        # (offset that has to be in the tier, who waits for that)
+        self.flushes: list[tuple[int, Flush]] = []
 
 
 class RemoteLog:
@@ -128,6 +126,7 @@ class RemoteLog:
             lambda: (tasks.hosted for tasks in self._tasks.values()), self.services.sliced_tasks
         )
         self._is_started = False
+        self._flush_count = 0
         # Why unfinished uploads could not be aborted the last time: each reason is logged once.
         self._uploads_problem: str | None = None
         # Followers that wait until all metadata that is committed now is applied.
@@ -297,8 +296,8 @@ class RemoteLog:
         effects += tasks.copier.give_up(now_ms)
         self.services.metadata.unassign(where)
         effects += [CancelTimer(key=task_key(what, where)) for what in ("copy", "expire")]
-        for _, _, then in tasks.flushes:
-            effects += then(_NOT_HERE, now_ms)
+        for _, flush in tasks.flushes:
+            effects += flush.arrived(where.partition, _NOT_HERE, now_ms)
         return effects
 
     def on_topic_deleted(
@@ -418,56 +417,66 @@ class RemoteLog:
     # -------------------------------------------------------------------------------------- flush
 
     def flush(
-        self, topic_id: Uuid, then: Flushed, now_ms: int, *, partitions: Collection[int] = ()
+        self,
+        topic_id: Uuid,
+        then: Flushed,
+        now_ms: int,
+        *,
+        partitions: Collection[int] = (),
+        timeout_ms: int = FLUSH_WAIT_MS,
     ) -> Effects:
         """Roll and copy the led partitions of the topic; call back when tier and catalog have them.
 
         partitions  only these; empty: all of the topic
+        timeout_ms  then it calls back in any case; copies that have begun go on
 
-        `then` gets an outcome for each led partition: None, or an error. Waits up to a minute for records
-        that are not below the last stable offset yet.
+        `then` gets an outcome for each led partition: None, or an error.
         """
         led = [
             tasks
             for where, tasks in self._by_topic.get(topic_id, {}).items()
             if tasks.hosted.leads and (not partitions or where.partition in partitions)
         ]
-        outcomes: dict[int, FirnlineError | None] = {}
         if not led:
-            return then(outcomes, now_ms)
+            return then({}, now_ms)
+        self._flush_count += 1
+        flush = Flush(self._flush_count, [tasks.hosted.where.partition for tasks in led], then)
         effects: Effects = []
         for tasks in led:
             log = tasks.hosted.log
             log.roll(now_ms)
-            arrived = partial(
-                self._partition_flushed, tasks.hosted.where.partition, len(led), outcomes, then
-            )
-            tasks.flushes.append((log.log_end_offset - 1, now_ms + FLUSH_WAIT_MS, arrived))
+            tasks.flushes.append((log.log_end_offset - 1, flush))
             tasks.copy_failures = 0
         for tasks in led:
             effects += self._copy(tasks, now_ms)
-        return effects
+        late = partial(self._flush_is_late, topic_id, timeout_ms)
+        return effects + flush.deadline(now_ms + timeout_ms, late)
 
-    @staticmethod
-    def _partition_flushed(
-        partition: int,
-        expected: int,
-        outcomes: dict[int, FirnlineError | None],
-        then: Flushed,
-        error: FirnlineError | None,
-        now_ms: int,
-    ) -> Effects:
-        outcomes[partition] = error
-        return then(outcomes, now_ms) if len(outcomes) == expected else []
+    def _flush_is_late(self, topic_id: Uuid, timeout_ms: int, flush: Flush, now_ms: int) -> Effects:
+        errors: dict[int, FirnlineError] = dict.fromkeys(flush.waiting, _NOT_HERE)
+        for where, tasks in self._by_topic.get(topic_id, {}).items():
+            if where.partition not in flush.waiting:
+                continue
+            tasks.flushes = [(offset, each) for offset, each in tasks.flushes if each is not flush]
+            errors[where.partition] = why_late(
+                self.services,
+                tasks.hosted,
+                is_copying=tasks.copier.is_running,
+                timeout_ms=timeout_ms,
+                now_ms=now_ms,
+            )
+        return flush.end(errors, now_ms)
 
     def _answer_flushes(self, tasks: _Tasks, error: FirnlineError | None, now_ms: int) -> Effects:
-        """Answer waiting flushes: tier and catalog have the offset, or after an error or a timeout."""
+        """Answer waiting flushes: tier and catalog have the offset, or after an error."""
         if not tasks.flushes:
             return []
+        partition = tasks.hosted.where.partition
         covered = tasks.hosted.covered_offset(self.services.metadata)
         effects: Effects = []
         waiting, tasks.flushes = tasks.flushes, []
-        for offset, deadline_ms, then in waiting:
+        for offset, flush in waiting:
+            then = partial(flush.arrived, partition)
             if isinstance(covered, int) and covered >= min(
                 offset, tasks.hosted.log.log_end_offset - 1
             ):
@@ -476,10 +485,8 @@ class RemoteLog:
                 effects += then(error, now_ms)
             elif not tasks.hosted.may_copy:
                 effects += then(_NO_COPY, now_ms)
-            elif now_ms >= deadline_ms:
-                effects += then(_LATE, now_ms)
             else:
-                tasks.flushes.append((offset, deadline_ms, then))
+                tasks.flushes.append((offset, flush))
         return effects
 
     # --------------------------------------------------------------------------------- reads
@@ -599,7 +606,6 @@ def _is_loading(error: FirnlineError) -> bool:
 
 _NOT_HERE = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "this node does not serve the partition")
 _NO_COPY = KafkaError(Code.INVALID_REQUEST, "copying to the tier is disabled for the topic")
-_LATE = KafkaError(Code.REQUEST_TIMED_OUT, "not everything could be copied in time")
 
 
 def _nobody_else_leads(_where: TopicIdPartition, _problem: FirnlineError, _now_ms: int) -> Effects:

@@ -10,11 +10,12 @@ from typing import Any
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.base.ids import TopicIdPartition, Uuid
-from firnline.stores.port import RemoteStorageError
+from firnline.stores.port import ObjectMissing, RemoteStorageError
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import (
     DeleteState,
+    IndexKind,
     Look,
     Mark,
     PartitionDelete,
@@ -163,3 +164,51 @@ class Halfway(OwnMetadata):
 
     look = None  # type: ignore[assignment]
     close = None  # type: ignore[assignment]
+
+
+class InMemory:
+    """A store that is not built on ours: everything in a dictionary, until the process ends."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Uuid, str], bytes] = {}
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        if settings.get("fail") == "configure":
+            raise RuntimeError(f"cannot sign in with {settings['password']}")
+
+    def copy_segment(self, segment: RemoteSegment, data: SegmentData) -> bytes | None:
+        parts = {
+            "LOG": data.log,
+            "OFFSET": data.offset_index,
+            "TIMESTAMP": data.time_index,
+            "PRODUCER_SNAPSHOT": data.producer_snapshot,
+            "LEADER_EPOCH": data.leader_epochs,
+            "TRANSACTION": data.txn_index,
+        }
+        for name, source in parts.items():
+            if source is None:
+                continue
+            found = b"".join(bytes(chunk) for chunk in source.chunks())
+            if len(found) != source.size_bytes:
+                raise RemoteStorageError("length differs", part=name)
+            self._found[segment.segment_id, name] = found
+        return b"here"
+
+    def _part(self, segment: RemoteSegment, name: str) -> bytes:
+        found = self._found.get((segment.segment_id, name))
+        if found is None:
+            raise ObjectMissing("no such part", part=name)
+        return found
+
+    def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> bytes:
+        return self._part(segment, "LOG")[position : position + size_bytes]
+
+    def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes:
+        return self._part(segment, kind.name)
+
+    def delete_segment(self, segment: RemoteSegment) -> None:
+        for key in [key for key in self._found if key[0] == segment.segment_id]:
+            del self._found[key]
+
+    def close(self) -> None:
+        log.info("store closed")

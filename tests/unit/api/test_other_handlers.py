@@ -188,3 +188,26 @@ def test_a_topic_that_is_flushed_many_times_in_one_request_is_answered_once() ->
     assert isinstance(answer.message, TierFlushResponse)
     [topic] = answer.message.topics
     assert topic.partitions[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_flush_has_the_time_that_the_request_names_for_all_its_topics() -> None:
+    """The broker waited for its store instead, so the client thought that it was dead."""
+    asked: list[tuple[bytes, int]] = []
+
+    def flush(topic_id: bytes, then: Any, now_ms: int, *, partitions: Any, timeout_ms: int) -> Any:
+        asked.append((topic_id, timeout_ms))
+        return []
+
+    topics = {"a": SimpleNamespace(topic_id=b"a"), "b": SimpleNamespace(topic_id=b"b")}
+    node: Any = SimpleNamespace(
+        image=SimpleNamespace(topic=topics.get), tier=SimpleNamespace(flush=flush)
+    )
+    for timeout_ms in (3_000, -1):
+        request = TierFlushRequest(
+            topics=[TierFlushTopic(name=name) for name in topics], timeout_ms=timeout_ms
+        )
+        slices = k32002_tier_flush._flush(node, Context(32002, 0), request, 1_000)
+        next(slices)
+        with pytest.raises(StopIteration):
+            slices.send(1_500)
+    assert asked == [(b"a", 3_000), (b"b", 2_500), (b"a", 0), (b"b", 0)]

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.cli.main import cli
 from firnline.cli.show import bytes_of, rows
-from firnline.client.admin import Admin
+from firnline.client.admin import Admin, NotAllCopied
 from firnline.client.groups import describe_group
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartitionResponse,
@@ -539,13 +539,39 @@ def test_a_flush_of_a_partition_that_nobody_leads_is_an_error(broker: FakeBroker
     )
 
 
+def test_a_flush_that_is_not_done_in_time_prints_what_is_copied_and_why_the_rest_is_not(
+    broker: FakeBroker,
+) -> None:
+    done = TierFlushPartitionResult(partition=0, log_end_offset=10, highest_remote_offset=9)
+    late = TierFlushPartitionResult(
+        partition=1,
+        log_end_offset=20,
+        highest_remote_offset=4,
+        error_code=Code.REQUEST_TIMED_OUT,
+        error_message="the store hangs",
+    )
+    broker.answers[32002] = lambda _: TierFlushResponse(
+        topics=[TierFlushTopicResult(name="events", partitions=[late, done])]
+    )
+    found = run(broker, "tier", "flush", "events", "--timeout", "3")
+    assert found.exit_code == 3
+    assert "events-1: the store hangs" in found.output
+    assert [line.split() for line in found.output.splitlines()[1:3]] == [
+        ["events", "0", "10", "9"],
+        ["events", "1", "20", "4"],
+    ]
+    found = run(broker, "tier", "flush", "events", "--format", "json")
+    assert [row["problem"] for row in json.loads(found.output)] == [None, "the store hangs"]
+
+
 def test_a_tier_that_fails_is_an_error(broker: FakeBroker) -> None:
     result = TierFlushPartitionResult(error_code=Code.REQUEST_TIMED_OUT, error_message="slow")
     broker.answers[32002] = lambda _: TierFlushResponse(
         topics=[TierFlushTopicResult(name="events", partitions=[result])]
     )
-    problem = run(broker, "tier", "flush", "events").exception
-    assert str(problem) == "REQUEST_TIMED_OUT: events-0: slow"
+    with Admin(broker.address) as admin, pytest.raises(NotAllCopied) as caught:
+        admin.tier_flush("events", (), timeout_s=1)
+    assert str(caught.value) == "REQUEST_TIMED_OUT: events-0: slow"
     result.partition = -1
     problem = run(broker, "tier", "flush", "events").exception
     assert str(problem) == "REQUEST_TIMED_OUT: topic events: slow"

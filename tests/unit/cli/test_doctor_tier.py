@@ -5,9 +5,10 @@ import time
 from collections.abc import Callable
 
 import pytest
+from click.testing import CliRunner
 
 from firnline.base.effects import Effect, Submit
-from firnline.base.errors import Code
+from firnline.base.errors import Code, ConfigError
 from firnline.base.ids import uuid_text
 from firnline.cli import doctor
 from firnline.cli.doctor import (
@@ -25,7 +26,7 @@ from firnline.protocol.messages.k32001_tier_status import (
     TierStatusTopic,
 )
 from firnline.stores.memory import MemoryStore
-from firnline.stores.port import ObjectInfo
+from firnline.stores.port import CLUSTER_KEY, ObjectInfo, RemoteStorageError
 from firnline.tiered.catalog.format import decode_head, encode_head
 from firnline.tiered.metadata.log import UNREADABLE
 from firnline.tiered.objects.catalog_reader import list_topics
@@ -185,3 +186,40 @@ def test_a_broker_that_cannot_say_hides_nothing_of_what_others_say() -> None:
     assert found_at(without) == []
     assert found_at(without, reported) == [unreadable]
     assert found_at(failed, reported, without) == [("not-asked", "broker 0"), unreadable]
+
+
+# ------------------------------------------------------------------------------------- which store it is
+
+NOWHERE = ("-X", "rsm.config.store.endpoint=http://127.0.0.1:1", "-X", "rsm.config.store.region=x")
+
+
+def test_a_uri_names_a_store_and_no_path_of_this_machine() -> None:
+    """s3://... was looked for among the files: "no such tier directory [path=/work/s3:/...]"."""
+    more = ("-X", "rsm.config.store.access_key_id=me", "-X", "rsm.config.store.max_retries=0")
+    secret = ("-X", "rsm.config.store.secret_access_key=hunter2-hunter2")
+    done = CliRunner().invoke(doctor.command, ["--tier", "s3://b/tier", *NOWHERE, *more, *secret])
+    assert isinstance(done.exception, RemoteStorageError)
+    assert "cannot read from the tier [tier=s3://b/tier key=cluster.json" in str(done.exception)
+    assert "hunter2" not in str(done.exception)
+    done = CliRunner().invoke(doctor.command, ["--tier", "ftp://b/tier"])
+    assert "no store for ftp:// is built in" in str(done.exception)
+    assert CliRunner().invoke(doctor.command, [*NOWHERE]).exit_code == 2
+
+
+def test_a_prefix_without_a_tier_is_not_a_tier_where_nothing_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryStore()
+    monkeypatch.setattr(doctor, "open_store", lambda uri, settings, *, is_writer: store)
+    done = CliRunner().invoke(doctor.command, ["--tier", "s3://b/typo"])
+    assert isinstance(done.exception, ConfigError)
+    assert "there is no tier at s3://b/typo" in str(done.exception)
+    store.put(CLUSTER_KEY, (b"{}",), size_bytes=2)
+    assert CliRunner().invoke(doctor.command, ["--tier", "s3://b/typo"]).exit_code == 0
+    old, _ = busy()
+    assert CLUSTER_KEY not in old.objects
+    old.delete(next(key for key in old.objects if key.endswith(LOG)))
+    monkeypatch.setattr(doctor, "open_store", lambda uri, settings, *, is_writer: old)
+    done = CliRunner().invoke(doctor.command, ["--tier", "s3://b/old"])
+    assert done.exit_code == doctor.SOMETHING_IS_WRONG
+    assert "object-missing" in done.output

@@ -188,6 +188,7 @@ def test_a_listener_that_nobody_has_is_refused_by_name() -> None:
 
 STORAGE = "remote_log_storage_manager_class_name"
 METADATA = "remote_log_metadata_manager_class_name"
+BUILT_IN = "firnline.tiered.objects.storage.ObjectStorage"
 
 
 @pytest.mark.parametrize(
@@ -221,6 +222,14 @@ METADATA = "remote_log_metadata_manager_class_name"
             "it has no method configure, copy_segment, fetch_segment, fetch_index, delete_segment, close",
         ),
         (
+            {STORAGE: BUILT_IN, "rsm.config.uri": "/nowhere/tier", "rsm.config.urii": "x"},
+            "rsm.config.urii is not a setting of the built-in store: is it rsm.config.uri?",
+        ),
+        (
+            {STORAGE: BUILT_IN, "rsm.config.uri": "/nowhere/tier", "rsm.config.sotre.region": "x"},
+            "rsm.config.sotre.region is not a setting of the built-in store: is it rsm.config.store.*?",
+        ),
+        (
             store("Unmakeable"),
             "it cannot be made: ZeroDivisionError: no module of the driver",
         ),
@@ -238,12 +247,12 @@ METADATA = "remote_log_metadata_manager_class_name"
 def test_a_plug_in_that_cannot_work_is_refused_at_the_start(
     tmp_path: Path, stated: dict[str, str], says: str
 ) -> None:
-    if "rsm.config.uri" in stated:
+    if stated.get("rsm.config.uri") == "in tmp_path":
         stated = {**stated, "rsm.config.uri": str(tmp_path / "tier")}
     key = METADATA if METADATA in stated else STORAGE
     said = refusal(tmp_path, **stated)
     assert says in said
-    assert said.startswith(key.replace("_", ".").removesuffix(".name"))
+    assert said.startswith((key.replace("_", ".").removesuffix(".name"), "rsm.config."))
 
 
 class _Stub(RemoteStorage):
@@ -284,7 +293,7 @@ def test_a_store_that_refuses_the_node_at_the_start_is_in_the_log(
 
     monkeypatch.setattr(DirectoryStore, "get", refuse)
     stated = {
-        "remote_log_storage_manager_class_name": "firnline.tiered.objects.storage.ObjectStorage",
+        STORAGE: BUILT_IN,
         "rsm.config.uri": str(tmp_path / "tier"),
     }
     with caplog.at_level(logging.WARNING):

@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 
 from firnline.stores.memory import MemoryStore
-from firnline.stores.side_by_side import run_side_by_side
+from firnline.stores.port import RemoteStorageError
+from firnline.stores.side_by_side import run_side_by_side, run_within
 
 PATIENCE_S = 30.0
 
@@ -94,3 +95,13 @@ def test_what_is_no_exception_is_raised_too() -> None:
 
     with pytest.raises(Panic):
         run_side_by_side([lambda: None, panics, lambda: None], 3)
+
+
+def test_a_call_that_hangs_is_left_alone_and_one_that_fails_raises() -> None:
+    ends = threading.Event()
+    with pytest.raises(RemoteStorageError, match=r"not answered within 0\.05 s"):
+        run_within(0.05, lambda: ends.wait(PATIENCE_S))
+    ends.set()
+    run_within(PATIENCE_S, lambda: None)
+    with pytest.raises(ZeroDivisionError):
+        run_within(PATIENCE_S, lambda: 1 / 0)

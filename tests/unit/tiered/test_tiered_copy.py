@@ -9,8 +9,6 @@ from firnline.base.errors import CannotGoOn, KafkaError, StorageError
 from firnline.base.ids import uuid_text
 from firnline.formats import leader_epoch_checkpoint
 from firnline.log.recovery import open_log
-from firnline.records.build import NewRecord, build_batch
-from firnline.records.control import ControlType, encode_key
 from firnline.tiered import lineage
 from firnline.tiered.catalog.writer import CatalogWriter
 from firnline.tiered.objects.catalog_reader import read_catalog
@@ -441,78 +439,6 @@ def test_a_topic_that_is_not_tiered_is_left_alone() -> None:
         node.lead(0).pass_time(5000)
         assert node.storage.calls == []
     assert cluster.store.objects == {}
-
-
-def test_flush_rolls_copies_and_answers_when_the_catalog_says_so() -> None:
-    """At once, and not with the next of the tasks, which may run once in a minute."""
-    cluster = Cluster()
-    node = Node(cluster, task_interval_ms=30_000).start().lead(0)
-    node.pass_time(1000)
-    node.produce(0, "a", "b", roll=False)
-    answers: list[tuple[dict[int, object], list[tuple[int, int]]]] = []
-
-    def then(outcomes, now_ms):  # type: ignore[no-untyped-def]
-        answers.append((dict(outcomes), catalog_spans(cluster)))
-        return []
-
-    node.run(node.tier.flush(TOPIC_ID, then, cluster.now_ms))
-    node.pass_time(1000)
-    assert answers == [({0: None}, [(0, 1)])]
-
-
-def test_a_flush_that_fails_says_why() -> None:
-    cluster = Cluster()
-    node = Node(cluster).start().lead(0)
-    node.storage.fail("copy", StorageError("503"), times=100)
-    node.produce(0, "a", roll=False)
-    answers = []
-
-    def then(outcomes, now_ms):  # type: ignore[no-untyped-def]
-        answers.append(outcomes)
-        return []
-
-    node.run(node.tier.flush(TOPIC_ID, then, cluster.now_ms))
-    node.pass_time(5000)
-    assert len(answers) == 1
-    assert "503" in str(answers[0][0])
-
-
-def test_a_flush_does_not_wait_for_ever_for_an_open_transaction() -> None:
-    cluster = Cluster()
-    node = Node(cluster).start().lead(0)
-    node.produce(0, "open", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
-    answers = []
-
-    def then(outcomes, now_ms):  # type: ignore[no-untyped-def]
-        answers.append(outcomes)
-        return []
-
-    node.run(node.tier.flush(TOPIC_ID, then, cluster.now_ms))
-    node.pass_time(120_000)
-    assert len(answers) == 1
-    assert isinstance(answers[0][0], KafkaError)
-
-
-def test_a_flush_is_answered_soon_after_the_transaction_ended() -> None:
-    """And not with the next of the tasks, which may run once in a minute."""
-    cluster = Cluster()
-    node = Node(cluster, task_interval_ms=30_000).start().lead(0)
-    node.produce(0, "open", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
-    answers: list[dict[int, object]] = []
-    node.run(
-        node.tier.flush(TOPIC_ID, lambda found, now_ms: answers.append(found) or [], cluster.now_ms)  # type: ignore[arg-type]
-    )  # type: ignore[func-returns-value]
-    node.pass_time(1000)
-    assert answers == []
-    marker = NewRecord(encode_key(ControlType.COMMIT), bytes(6), cluster.now_ms)
-    kinds: Any = {"producer_id": 9, "producer_epoch": 0, "is_transactional": True}
-    node.log.append_as_leader(
-        build_batch([marker], is_control=True, **kinds),
-        leader_epoch=0, now_ms=cluster.now_ms, origin="coordinator",
-    )  # fmt: skip
-    node.log.advance_high_watermark(node.log.log_end_offset)
-    node.pass_time(1000)
-    assert answers == [{0: None}]
 
 
 def test_status_says_what_lies_where() -> None:

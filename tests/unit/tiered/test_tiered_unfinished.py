@@ -8,6 +8,7 @@ from firnline.stores.port import RemoteStorageError, StoreRefused
 from firnline.tiered.circuits import FAILURES_TO_OPEN
 from firnline.tiered.objects.layout import segment_stem
 from firnline.tiered.objects.storage import ObjectStorage
+from firnline.tiered.objects.unfinished import abort_unfinished
 from firnline.tiered.spi import SegmentState
 from tests.worlds.tier import Cluster, Node
 
@@ -105,3 +106,19 @@ def test_the_upload_of_a_copy_that_a_killed_broker_left_goes_with_its_objects(
     storage.delete_segment(copied)
     assert len(store.aborted) == 2, "a copy that was finished has no upload"
     assert len(store.objects) < before
+
+
+def test_uploads_below_the_prefix_that_are_not_of_the_tier_are_left_alone() -> None:
+    """A tier of another cluster below ours: its uploads of two days may still be wanted."""
+
+    class Uploads(MemoryStore):
+        has_uploads = True
+        asked = list[str]()
+
+        def abort_unfinished(self, older_than_s: float, prefix: str = "") -> int:
+            self.asked.append(prefix)
+            return 2
+
+    store = Uploads()
+    assert abort_unfinished(store) == 6
+    assert store.asked == ["data/", "catalog/", "names/"]

@@ -34,7 +34,7 @@ Outcomes = dict[int, FirnlineError | None]
 def handle(
     node: "BrokerNode", context: RequestContext, request: TierFlushRequest, now_ms: int
 ) -> Effects:
-    """Answer when each requested partition is in the tier and in the catalog, or has failed."""
+    """Answer when each requested partition is in the tier and in the catalog, or has failed, or in time."""
     if not request.topics:
         return [context.reply(TierFlushResponse())]
     return in_slices(node, context, _flush(node, context, request, now_ms), now_ms, to_the_end=True)
@@ -46,6 +46,7 @@ def _flush(
     results: dict[str, TierFlushTopicResult] = {}
     effects: Effects = []
     cost = 0
+    deadline_ms = now_ms + max(request.timeout_ms, 0)
     for asked in request.topics:
         if cost >= _COST_PER_SLICE:
             now_ms = yield effects
@@ -61,7 +62,10 @@ def _flush(
             continue
         then = partial(_flushed, node, tier, asked, topic.topic_id, done)
         partitions = frozenset(asked.partitions or ())
-        effects += tier.flush(topic.topic_id, then, now_ms, partitions=partitions)
+        left_ms = max(deadline_ms - now_ms, 0)
+        effects += tier.flush(
+            topic.topic_id, then, now_ms, partitions=partitions, timeout_ms=left_ms
+        )
         cost += _FLUSH_COST
     return effects
 

@@ -18,7 +18,7 @@ from firnline.cli.show import (
 from firnline.cli.tier.check import check
 from firnline.cli.tier.explain import explain
 from firnline.cli.tier.metadata import metadata
-from firnline.client.admin import Admin, BrokerTier
+from firnline.client.admin import Admin, BrokerTier, NotAllCopied
 
 # What a broker does not do while the circuit of an operation is open.
 _MEANING = {
@@ -118,10 +118,35 @@ def _problems(broker: BrokerTier) -> Iterator[str]:
 def flush(
     topic: str, partitions: tuple[int, ...], timeout_s: float, bootstrap: str, style: str
 ) -> None:
-    """Close the active segments of a topic and copy them to the remote tier now."""
-    with Admin(bootstrap) as admin:
-        found = admin.tier_flush(topic, partitions, timeout_s=timeout_s)
-    rows(found, style, empty="no partitions")
+    """Close the active segments of a topic and copy them to the remote tier now.
+
+    Exit code 3 if something was not copied in time, or could not be: below the table is why. A copy that has
+    begun goes on after the timeout.
+    """
+    problems: list[str] = []
+    try:
+        with Admin(bootstrap) as admin:
+            found = admin.tier_flush(topic, partitions, timeout_s=timeout_s)
+    except NotAllCopied as problem:
+        found = problem.rows
+        problems = [
+            f"{row['topic']}-{row['partition']}: {row['problem']}"
+            for row in found
+            if row["problem"]
+        ]
+    if style == "json":
+        as_json(found)
+    else:
+        rows([_without_problem(row) for row in found], style, empty="no partitions")
+        for line in problems:
+            click.echo(line)
+    if problems:
+        sys.exit(SOMETHING_IS_WRONG)
+
+
+def _without_problem(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row without its problem, which is too long for a table."""
+    return {name: value for name, value in row.items() if name != "problem"}
 
 
 command.add_command(check)

@@ -9,7 +9,7 @@ import click
 from firnline.base.errors import ConfigError, some_of
 from firnline.base.ids import uuid_text
 from firnline.cli.show import SOMETHING_IS_WRONG, as_json, facts, format_option
-from firnline.cli.tier.store import named_store, store_options
+from firnline.cli.tier.store import named_store, store_options, tier_config
 from firnline.stores.registry import open_store
 from firnline.tiered.catalog.format import PartitionCatalog
 from firnline.tiered.objects.catalog_reader import read_catalog, resolve_topic
@@ -32,7 +32,7 @@ def explain(
     """
     topic, partition, offset = _parsed(where)
     uri, settings = named_store(
-        uri, overrides, file, usage=f"firnline tier explain {where} --tier URI"
+        uri, tier_config(overrides, file), usage=f"firnline tier explain {where} --tier URI"
     )
     store = open_store(uri, settings, is_writer=False)
     known = resolve_topic(store, topic)

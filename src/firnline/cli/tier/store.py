@@ -1,22 +1,31 @@
 """The options that name the store of a tier, as a broker's settings do. WORLD."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from firnline.base.errors import ConfigError
-from firnline.config.load import read_overrides
-from firnline.config.properties import parse_properties
+from firnline.cli.server import read_file
+from firnline.config.broker import BrokerConfig, broker_keys
+from firnline.config.load import read_environment, read_overrides
+from firnline.config.parse import parse
 from firnline.config.providers import resolve
 from firnline.server.config_sources import SystemSources
+from firnline.server.plugins import STORAGE_KEY, check_built_in
 from firnline.stores.registry import store_settings
+from firnline.tiered.objects.storage import URI
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_PREFIX = "rsm.config."
-_URI = "uri"
+# What a broker's settings say about its store. The others need not be there, nor be right.
+_KEYS = (
+    *(STORAGE_KEY, "remote.log.storage.manager.class.path"),
+    *("remote.log.storage.manager.impl.prefix", "node.id", "log.dir", "log.dirs"),
+    "metadata.log.dir",
+)
 
 
 def store_options(function: F) -> F:
@@ -31,17 +40,39 @@ def store_options(function: F) -> F:
     return settings(file(function))
 
 
+def tier_config(overrides: tuple[str, ...], file: Path | None) -> BrokerConfig:
+    """Return what -X, the environment and a server.properties say about the store of a broker's tier.
+
+    All other settings have their defaults: neither does the file have to be complete. Raises ConfigError.
+    """
+    stated = {} if file is None else read_file(file)
+    stated |= read_environment(os.environ) | read_overrides(overrides)
+    resolved = resolve(stated, SystemSources())
+    values = dict(resolved.values)
+    if "broker.id" in values:
+        values.setdefault("node.id", values["broker.id"])
+    known = broker_keys()
+    fields = {
+        known[name].attribute: parse(known[name], values[name], is_hidden=name in resolved.texts)
+        for name in _KEYS
+        if name in values
+    }
+    return BrokerConfig(**fields, stated=values, resolved=resolved.texts)  # type: ignore[arg-type]
+
+
 def named_store(
-    uri: str | None, overrides: tuple[str, ...], file: Path | None, *, usage: str
-) -> tuple[str, dict[str, str]]:
+    uri: str | None, config: BrokerConfig, *, usage: str
+) -> tuple[str, Mapping[str, str]]:
     """Return the URI of the store and the settings of its client library.
 
-    usage  how the command names a store; part of the ConfigError if nothing does
+    config  what `tier_config` returned
+    usage   how the command names a store; part of the ConfigError if nothing does
     """
-    stated = parse_properties(file.read_text()) if file is not None else {}
-    stated = resolve(stated | read_overrides(overrides), SystemSources()).values
-    settings = {k.removeprefix(_PREFIX): v for k, v in stated.items() if k.startswith(_PREFIX)}
-    uri = uri or settings.get(_URI)
+    prefix = config.remote_log_storage_manager_impl_prefix
+    settings = config.with_prefix(prefix)
+    if config.remote_log_storage_manager_class_name is None:
+        check_built_in(prefix, settings)
+    uri = uri or settings.get(URI)
     if not uri:
-        raise ConfigError(f"name the store: {usage}, or --config with rsm.config.uri")
+        raise ConfigError(f"name the store: {usage}, or --config with {prefix}{URI}")
     return uri, store_settings(settings)

@@ -96,6 +96,7 @@ class BrokerStore:
 
     calls_at_once = 1
     is_distant = True
+    has_uploads = True
 
     def __init__(self, world: World, host: Host, shared: SharedStore) -> None:
         self._world, self._host, self._shared = world, host, shared

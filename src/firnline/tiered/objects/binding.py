@@ -6,10 +6,17 @@ docs/formats/tier.md.
 """
 
 import json
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from firnline.base.errors import StorageError
-from firnline.stores.port import CLUSTER_KEY, ObjectMissing, ObjectStore, RemoteStorageError
+from firnline.stores.port import (
+    CLUSTER_KEY,
+    ObjectMissing,
+    ObjectStore,
+    RemoteStorageError,
+    StoreRefused,
+)
 from firnline.tiered.objects.layout import CATALOG_FOLDER, DATA_FOLDER, NAMES_FOLDER
 
 VERSION = 1
@@ -24,11 +31,13 @@ class Binding(NamedTuple):
 
     is_in_use  this node has records of segments in its tier: so the tier is not empty
     uri        for messages to the operator
+    above      opens the prefixes that the tier is below, by URI
     """
 
     cluster_id: str
     is_in_use: bool
     uri: str
+    above: Callable[[], Sequence[tuple[str, ObjectStore]]] = tuple
 
 
 def binding_text(cluster_id: str) -> str:
@@ -51,8 +60,33 @@ def bind(store: ObjectStore, binding: Binding) -> None:
             remedy="mount it, or name the one that this cluster has used; or, to go on without that history,"
             f" put {CLUSTER_KEY} there with this line: {binding_text(binding.cluster_id)}",
         )
+    _refuse_nested(binding)
     data = binding_text(binding.cluster_id).encode() + b"\n"
     store.put(CLUSTER_KEY, (data,), size_bytes=len(data))
+
+
+def _refuse_nested(binding: Binding) -> None:
+    """Raise WrongTier if the tier lies below that of another cluster: whoever removes that removes both.
+
+    A prefix that these credentials may not read is not checked; nor is a tier below this one, which only a
+    listing of everything would find.
+    """
+    for uri, store in binding.above():
+        try:
+            owner = str(json.loads(store.get(CLUSTER_KEY))["clusterId"])
+        except (ObjectMissing, StoreRefused):
+            continue
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue  # an object of somebody else
+        if owner != binding.cluster_id:
+            raise WrongTier(
+                "the tier would lie within that of another cluster",
+                tier=binding.uri,
+                within=uri,
+                found=owner,
+                expected=binding.cluster_id,
+                remedy="give each cluster a prefix that is not below another one's",
+            )
 
 
 def check_bound(store: ObjectStore, cluster_id: str) -> None:

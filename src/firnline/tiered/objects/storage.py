@@ -13,8 +13,8 @@ from crc32c import crc32c
 from firnline.base.errors import ConfigError
 from firnline.base.units import KIB, MIB
 from firnline.stores.port import NewObject, ObjectStore, RemoteStorageError, StoreRefused
-from firnline.stores.registry import URI_FORMS, open_store, store_settings
-from firnline.stores.side_by_side import run_side_by_side
+from firnline.stores.registry import URI_FORMS, enclosing, open_store, store_settings
+from firnline.stores.side_by_side import run_side_by_side, run_within
 from firnline.tiered.objects.binding import Binding, bind, check_bound
 from firnline.tiered.objects.fingerprint import ObjectSum, decode_fingerprint
 from firnline.tiered.objects.layout import (
@@ -38,6 +38,8 @@ from firnline.tiered.spi import (
 
 # Below the size from which the C library maps each block anew (4 MiB): page faults took longer than the read.
 READ_BACK_BYTES = 4 * MIB - 64 * KIB
+# How long the start of a node waits for the store.
+START_S = 5.0
 URI = "uri"
 # Set for a node that has used the tier before: then the tier has to exist, and is not created.
 IN_USE = "tier.in.use"
@@ -71,7 +73,8 @@ class ObjectStorage:
     def configure(self, settings: Mapping[str, str]) -> None:
         """Open the store of `uri`, and check its cluster. Raises ConfigError, WrongTier.
 
-        If the store does not answer now, each leader checks its cluster before it writes.
+        If the store does not answer within START_S, each leader checks its cluster before it writes: clients
+        of the node need not wait for a store that hangs.
         """
         if self._store is None:
             uri = settings.get(URI)
@@ -83,9 +86,11 @@ class ObjectStorage:
             self._store = open_store(uri, store_settings(settings), is_new=IN_USE not in settings)
         cluster_id = settings.get(CLUSTER_ID)
         if cluster_id:
-            self._binding = Binding(cluster_id, IN_USE in settings, settings.get(URI, ""))
+            uri = settings.get(URI, "")
+            above = partial(_above, uri, store_settings(settings))
+            self._binding = Binding(cluster_id, IN_USE in settings, uri, above)
             try:
-                self.check_owner()
+                run_within(START_S, self.check_owner)
             except RemoteStorageError as problem:
                 self.problem = problem
 
@@ -167,6 +172,10 @@ class ObjectStorage:
         """Close the store."""
         if self._store is not None:
             self._store.close()
+
+
+def _above(uri: str, settings: Mapping[str, str]) -> list[tuple[str, ObjectStore]]:
+    return [(each, open_store(each, settings, is_writer=False)) for each in enclosing(uri)]
 
 
 def _check(store: ObjectStore, key: str, expected: ObjectSum) -> None:
