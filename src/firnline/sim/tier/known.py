@@ -134,8 +134,8 @@ class KnownToBrokers:
         log = here.log
         if data is None or isinstance(data, FileRecords):
             return  # of local files
-        first = parse_header(data).base_offset if len(data) >= HEADER_BYTES else log.log_end_offset
-        if first >= log.local_log_start_offset:
+        last = parse_header(data).last_offset if len(data) >= HEADER_BYTES else log.log_end_offset
+        if last >= log.local_log_start_offset:
             # Of local files only the batch that a read begins with is checked; readers check the others.
             data = _undamaged(data)
         for header in headers(data):
