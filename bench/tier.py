@@ -21,6 +21,7 @@ import shutil
 import statistics
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -291,12 +292,38 @@ def writer(side: Side, topic: str) -> Iterator[None]:
 
 @contextmanager
 def reader(side: Side, messages: int) -> Iterator[None]:
-    """Read the topic `cold` from the tier meanwhile, again and again."""
+    """Read the topic `cold` from the tier meanwhile, again and again; nothing of it outlives the block.
+
+    No shell repeats it: what a shell has started outlives it, and would read on beside the next measurement.
+    """
     program = str(c_program("load", "rdkafka"))
-    again = f"while :; do {program} consume {side.bootstrap} cold {PARTITIONS} {messages}; done"
-    with process(["sh", "-c", f"trap 'kill $!' TERM; {again}"], stdout=subprocess.DEVNULL):
+    command = [program, "consume", side.bootstrap, "cold", str(PARTITIONS), str(messages)]
+    lock, children, failures = threading.Lock(), list[subprocess.Popen[bytes]](), list[int]()
+    is_over = False
+
+    def again() -> None:
+        while True:
+            with lock:
+                if is_over or failures:
+                    return
+                child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+                children[:] = [child]
+            code = child.wait()
+            if code and not is_over:
+                failures.append(code)
+
+    thread = threading.Thread(target=again)
+    thread.start()
+    try:
         time.sleep(0.5)
         yield
+    finally:
+        with lock:
+            is_over = True
+            children[0].kill()
+        thread.join()
+    if failures:
+        raise SystemExit(f"the reader of the tier failed with {failures[0]}: nothing was beside")
 
 
 @contextmanager
@@ -343,6 +370,8 @@ def paced_rows(
         for name, opener in beside.items():
             with opener():
                 found[name].append(pace(side, "steady", acks))
+            times = {key: round(found[name][-1][f"{key}_us"]) for key in ("p50", "p95", "p99")}
+            print(f"{side.name}, acks={acks}, beside {name}: {times} us", flush=True)
     median = {
         name: {
             key: statistics.median(r[key] for r in results)

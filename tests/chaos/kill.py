@@ -3,6 +3,7 @@
 import random
 import statistics
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,12 +18,16 @@ OPTIONS = ("-X", "broker.session.timeout.ms=600000")
 
 @dataclass
 class Report:
-    """What a run of faults came to. Times in milliseconds."""
+    """What a run of faults came to. Times in milliseconds.
+
+    kinds  how many faults of each kind, where there are several
+    """
 
     faults: int = 0
     acked: int = 0
     violations: list[str] = field(default_factory=list)
     back_ms: list[float] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
         back = (
@@ -31,7 +36,9 @@ class Report:
             if self.back_ms
             else ""
         )
-        return f"{self.faults} faults, {self.acked} records acknowledged{back}"
+        kinds = ", ".join(f"{self.kinds[kind]} {kind}" for kind in sorted(self.kinds))
+        faults = f"{self.faults} faults ({kinds})" if kinds else f"{self.faults} faults"
+        return f"{faults}, {self.acked} records acknowledged{back}"
 
 
 def run_kills(directory: Path, cycles: int, seed: int) -> Report:

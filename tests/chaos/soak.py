@@ -5,8 +5,9 @@
                                [--mixed-brokers 100] [--migrations 10] [--minutes 60] [--piece 25]
 
 Each piece is a run of its own with a seed of its own, and one line in ledger/soak.jsonl: commit, form, seed,
-cycles, faults, records acknowledged, violations. A run begins where the ledger says this commit stands, so it
-may be stopped at any time and resumed. The exit code is 1 when a violation was ever found at this commit.
+cycles, faults, records acknowledged, violations, and the faults by kind where there are several. A run begins
+where the ledger says this commit stands, so it may be stopped at any time and resumed. The exit code is 1
+when a violation was ever found at this commit.
 """
 
 import argparse
@@ -148,6 +149,8 @@ def soak(
                 "acked": report.acked,
                 "violations": report.violations,
             }
+            if kinds := getattr(report, "kinds", None):
+                row["kinds"] = dict(kinds)
             append(ledger, row)
             print(f"{form} {done + cycles}/{goal}: {report}", flush=True)
             for violation in report.violations:

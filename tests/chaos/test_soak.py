@@ -3,6 +3,7 @@
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,26 @@ def test_a_run_goes_on_where_the_last_one_of_the_commit_stopped(tmp_path: Path) 
     run(ledger, 3, calls, [], at="another")
     assert calls[3:] == [(3, 1)]
     assert sum(row["faults"] for row in read_ledger(ledger, "abc")) == 2 * PIECE
+
+
+def test_faults_of_several_kinds_are_counted_apart(tmp_path: Path) -> None:
+    def mixed(directory: Path, cycles: int, seed: int) -> Report:
+        return Report(
+            faults=cycles, kinds=Counter({"of a broker": cycles - seed, "of the store": seed})
+        )
+
+    wanted, later = {"kill": PIECE + 5}, time.monotonic() + 60
+    ledger = tmp_path / "soak.jsonl"
+    soak(wanted, ledger=ledger, at="abc", until_s=later, forms={"kill": mixed})
+    run(ledger, PIECE + 6, [], [])
+    assert [row.get("kinds") for row in read_ledger(ledger, "abc")] == [
+        {"of a broker": PIECE - 1, "of the store": 1},
+        {"of a broker": 3, "of the store": 2},
+        None,
+    ]
+    assert "2 faults (2 of the store), 0 records" in str(
+        Report(2, kinds=Counter({"of the store": 2}))
+    )
 
 
 def test_a_violation_stays_known_until_the_commit_changes(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ CONFIG = {
 }
 PART_BYTES = str(5 * MIB)  # the least that S3 takes
 VALUE_BYTES = 2000
+# The kinds of kills in a report.
+OF_BROKER, OF_STORE = "of a broker", "of the store"
 # Copies that a dead broker has left are deleted after this time.
 CLEAN_S = 120.0
 
@@ -65,11 +67,13 @@ def run_tier_kills(directory: Path, cycles: int, seed: int) -> Report:
                 time.sleep(rng.uniform(0, 0.5))
                 if rng.randrange(3):
                     _kill_a_broker(cluster, work, rng, report)
+                    report.kinds[OF_BROKER] += 1
                     await_all_in_sync(admin)
                 else:
                     server.kill()
                     work.await_acks(1000)
                     server.start()
+                    report.kinds[OF_STORE] += 1
                 report.faults += 1
             work.await_acks(100)
             work.finish()

@@ -135,3 +135,21 @@ def test_a_store_that_refuses_every_request_says_why_and_loses_nothing(
     assert numbers(tiered.broker) == list(range(RECORDS)), "nothing is deleted locally"
     tiered.proxy.remove("refused")
     tiered.assert_complete()
+
+
+def test_credentials_that_expire_in_the_middle_of_a_copy_cost_no_record(tiered: Tiered) -> None:
+    """F37. The small objects of a segment are put, and its log is refused."""
+    expired = tiered.proxy.add(
+        "expired", Fault(method="PUT", key=".log", status=403, code="ExpiredToken")
+    )
+    write(tiered.broker)
+    eventually("it is met", lambda: expired.met >= 2, within_s=PATIENCE_S)
+    eventually(
+        "it is logged",
+        lambda: tiered.is_logged("refuses the credentials"),
+        within_s=PATIENCE_S,
+    )
+    assert tiered.logs() == []
+    assert numbers(tiered.broker) == list(range(RECORDS)), "nothing is deleted locally"
+    tiered.proxy.remove("expired")
+    tiered.assert_complete()

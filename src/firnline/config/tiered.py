@@ -170,7 +170,8 @@ class TierKeys:
     remote_log_storage_manager_class_name: str | None = key(
         "STRING",
         None,
-        "The store: module:Class of a RemoteStorage, or a built-in name.",
+        "The store: module.Class of a RemoteStorage (`firnline.tiered.spi`). The built-in one, which is for a"
+        " directory or an object store, is firnline.tiered.objects.storage.ObjectStorage.",
         valid="non-empty string",
         source="KIP-405 Configs",
     )

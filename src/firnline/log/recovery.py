@@ -286,6 +286,12 @@ class _Opening:
                 self.fs.remove(f"{self.path}/{names.stem(base)}{suffix}")
                 self.is_changed = True
                 yield None
+        # A snapshot goes after all other files of its segment: a crash may have left it alone.
+        first = min(bases, default=0)
+        for offset in [each for each in sorted(self.snapshots) if each < first]:
+            self.fs.remove(snapshot_path(self.path, offset))
+            del self.snapshots[offset]
+            yield None
         loaded = []
         for count, base in enumerate(sorted(bases), 1):
             is_last = count == len(bases)

@@ -1,12 +1,13 @@
 """Metrics of the tier. WORLD.
 
-Each of Kafka's names for what is copied, fetched and deleted has the value of the node, and that of each
-topic with the label `topic`. Kafka renamed some of KIP-405's own (KIP-930): both names are there. The cost of
-a scrape follows the number of partitions, and not that of their segments.
+Each of Kafka's names for what is copied, fetched and deleted, for what waits and for sizes has the value of
+the node, and that of each topic with the label `topic`. Kafka renamed some of KIP-405's own (KIP-930): both
+names are there. The cost of a scrape follows the number of partitions, and not that of their segments.
 Source: KIP-405 'Monitoring', KIP-930, KIP-956, KIP-963; spec T48, T50; docs/reference/metrics.md.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
 from typing import NamedTuple
 
 from prometheus_client.core import (
@@ -46,6 +47,18 @@ _COUNTERS: tuple[tuple[Counted, str, tuple[str, ...]], ...] = (
         "Those requests that failed.",
         ("buildremotelogauxstateerrors",),
     ),
+)
+# Gauges of partitions that have sums for topics and for the node, too, as Kafka has them; of leaders alone,
+# so that the sum over all brokers counts each partition once.
+_SUMMED = frozenset(
+    (
+        "copy_lag_segments",
+        "copy_lag_bytes",
+        "delete_lag_segments",
+        "delete_lag_bytes",
+        "remote_bytes",
+        "metadata_count",
+    )
 )
 # Gauges of a partition, and whether they are those of its leader alone.
 _GAUGES: tuple[tuple[str, str, str, bool], ...] = (
@@ -104,11 +117,14 @@ _GAUGES: tuple[tuple[str, str, str, bool], ...] = (
 class TierFacts(NamedTuple):
     """The tier of a node at one moment.
 
+    size_computation_ms  by topic: how long the last decisions about retention took, which need the size in
+                         the tier; of led partitions alone
     store_open_ms  by operation: for how long its circuit has been open; None for one that is closed
     overdue_bytes  by reason: local bytes beyond local.retention.* for two rounds of deletion (F33, F35)
     """
 
     partitions: list[Gauges]
+    size_computation_ms: Mapping[str, int]
     counters: Counters
     by_topic: Mapping[str, Counters]
     copy_throttle: Times
@@ -133,9 +149,15 @@ def look(runtime: Runtime, node: BrokerNode) -> Generator[None, None, TierFacts 
         partitions.append(row)
         if len(partitions) % PARTITIONS_PER_SLICE == 0:
             yield
+    took_ms: Counter[str] = Counter()
+    for number, (topic, decided_in_ms) in enumerate(tier.decision_times(), 1):
+        took_ms[topic] += decided_in_ms
+        if number % PARTITIONS_PER_SLICE == 0:
+            yield
     services = tier.services
     return TierFacts(
         partitions=partitions,
+        size_computation_ms=took_ms,
         counters=services.counters,
         by_topic=dict(services.counters.by_topic),
         copy_throttle=services.copy_throttle.look(now_ms),
@@ -156,8 +178,14 @@ def families(found: TierFacts) -> Iterator[Metric]:
         for name in names:
             yield _counter(_TOPICS + name, words, what, found)
     for name, field, words, is_leaders in _GAUGES:
-        rows = (row for row in found.partitions if row.is_leader or not is_leaders)
-        yield _by_partition(name, words, rows, field)
+        yield _gauge(name, words, field, found, is_leaders=is_leaders)
+    computation = GaugeMetricFamily(
+        _TOPICS + "remotelogsizecomputationtime",
+        "How long the last decisions about retention took, which need the size in the tier: ms.",
+        labels=["topic"],
+    )
+    _add_sums(computation, found.size_computation_ms)
+    yield computation
     lag = GaugeMetricFamily(
         "firnline_tier_copy_lag_seconds",
         "Since the newest record of the oldest segment that waits to be copied was written.",
@@ -196,11 +224,27 @@ def _counter(name: str, words: str, what: Counted, found: TierFacts) -> Metric:
     return family
 
 
-def _by_partition(name: str, words: str, rows: Iterable[Gauges], field: str) -> Metric:
+def _gauge(
+    name: str, words: str, field: str, found: TierFacts, *, is_leaders: bool
+) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, words, labels=["topic", "partition"])
-    for row in rows:
-        family.add_metric([row.topic, str(row.partition)], getattr(row, field))
+    sums: Counter[str] = Counter()
+    for row in found.partitions:
+        value = getattr(row, field)
+        if row.is_leader or not is_leaders:
+            family.add_metric([row.topic, str(row.partition)], value)
+        if row.is_leader:
+            sums[row.topic] += value
+    if field in _SUMMED:
+        _add_sums(family, sums)
     return family
+
+
+def _add_sums(family: GaugeMetricFamily, by_topic: Mapping[str, int]) -> None:
+    """Add the value of each topic of which this node leads partitions, and that of all of them."""
+    for topic, value in by_topic.items():
+        family.add_sample(family.name, {"topic": topic}, value)
+    family.add_sample(family.name, {}, sum(by_topic.values()))
 
 
 def _times(found: TierFacts) -> Iterator[Metric]:

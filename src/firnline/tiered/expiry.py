@@ -307,6 +307,9 @@ class Expiry:
         self._catalog = catalog
         self._retained = Retained(services.metadata, hosted.where, hosted.log)
         self.is_running = False
+        self.decided_in_ms = (
+            0  # how long the last decision took, with the turns of others between its steps
+        )
         # Changes by a broker whose clock is ahead, and when they were first seen here.
         self._first_seen_ms: dict[Change, int] = {}
         # The last time that the limits were applied. A run between two intervals only deletes segments below
@@ -357,12 +360,13 @@ class Expiry:
 
     def _decide(self, run: Run) -> coroutines.Steps[Decision | KafkaError | None]:
         """Decide, one step a turn; None if the role ends meanwhile, or tiering is turned on or off."""
-        steps = self._steps(run.now_ms)
+        steps, begun_ms = self._steps(run.now_ms), run.now_ms
         was_tiered = self._hosted.is_tiered
         while True:
             try:
                 next(steps)
             except StopIteration as end:
+                self.decided_in_ms = run.now_ms - begun_ms
                 decision: Decision | KafkaError = end.value
                 return decision
             yield from run.call(self._services.next_turn("Expiry._decide"))

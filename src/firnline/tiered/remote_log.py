@@ -588,6 +588,12 @@ class RemoteLog:
         """Iterate over the gauges of all partitions, which may leave the node meanwhile."""
         return (gauges(self.services, hosted, now_ms) for hosted in self._present(None))
 
+    def decision_times(self) -> Iterator[tuple[str, int]]:
+        """Iterate over led partitions: their topics, and how many ms the last decision about each took."""
+        for hosted in self._present(None):
+            if hosted.leads:
+                yield hosted.topic, self._tasks[hosted.where].expiry.decided_in_ms
+
     def _present(self, topic_id: Uuid | None) -> Iterator[Hosted]:
         """Iterate over the partitions. Some may leave the node meanwhile."""
         for where in list(self._tasks if topic_id is None else self._by_topic.get(topic_id, {})):

@@ -24,6 +24,7 @@ from firnline.replica.partition import Partition
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import RemoteStorageError
 from firnline.tiered.metadata.partitioner import metadata_partition_of
+from firnline.tiered.objects.layout import LEADER_EPOCHS, PRODUCER_SNAPSHOT
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import RemoteSegment, SegmentState
 from tests.worlds.cluster import Rig
@@ -320,6 +321,42 @@ def test_a_follower_tries_again_while_the_store_is_down_and_others_go_on() -> No
     world.until(lambda: victim in world.isr())
     assert len([line for line in member.warnings if "does not follow" in line]) == 1
     assert world.log(victim).log_end_offset == world.count
+
+
+@pytest.mark.parametrize("suffix", [LEADER_EPOCHS, PRODUCER_SNAPSHOT])
+@pytest.mark.parametrize("comes", ["the object", "another segment"])
+def test_a_follower_without_one_object_of_its_start_stays_out_and_the_leader_goes_on(
+    suffix: str, comes: str
+) -> None:
+    """F27, a missing object: guessed leader epochs or producers would diverge from the leader's.
+
+    It begins above the newest segment, so another one that is copied meanwhile helps as well.
+    """
+    world = World()
+    world.produce(8)
+    world.drained()
+    victim = world.followers[0]
+    world.wipe(victim)
+    world.until(lambda: victim not in world.isr())
+    objects = world.store.objects
+    lost = {key: objects.pop(key) for key in sorted(objects) if key.endswith(suffix)}
+    assert lost
+    world.restart(victim)
+    member = world.rig[victim]
+    world.until(lambda: any("does not follow" in line for line in member.warnings))
+    (line,) = [each for each in member.warnings if "does not follow" in each]
+    assert "an object of the tier is missing" in line
+    world.rig.pass_time(60_000)
+    assert world.log(victim).log_end_offset == 0
+    assert victim not in world.isr()
+    if comes == "the object":
+        objects.update(lost)
+        world.until(lambda: victim in world.isr())
+    world.produce(4)
+    world.until(lambda: victim in world.isr())
+    assert world.numbers(world.lead_again()) == list(range(12))
+    assert same_lineage(world.log(victim), world.led())
+    assert producers(world.log(victim)) == producers(world.led())
 
 
 def test_a_broker_that_lost_its_tier_refuses_to_start_and_the_log_stays_complete() -> None:

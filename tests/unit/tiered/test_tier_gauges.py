@@ -1,14 +1,20 @@
 """Gauges of tiered partitions: as exact as a walk over all segments, without one. T48, T50; KIP-963."""
 
 import random
+from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from firnline.log.log import Log
 from firnline.log.segments import Segments
-from firnline.tiered import status
+from firnline.runtime.threads.pools import PoolFacts
+from firnline.server import tier_metrics
+from firnline.server.tier_metrics import TierFacts
+from firnline.tiered import retained, status
+from firnline.tiered.coroutines import Run
 from firnline.tiered.counters import RecentTimes
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
@@ -30,6 +36,104 @@ def led(count: int, *, copied: int | None = None) -> Node:
 def gauges(node: Node) -> Gauges:
     (found,) = node.tier.gauges(node.now_ms)
     return found
+
+
+def facts(node: Node) -> TierFacts:
+    """What a scrape finds on the node."""
+    runtime: Any = SimpleNamespace(now_ms=lambda: node.now_ms, pool_facts=dict[str, PoolFacts])
+    waiting = SimpleNamespace(remote_expired=0)
+    broker: Any = SimpleNamespace(tier=node.tier, fetching=waiting, listing_offsets=waiting)
+    steps = tier_metrics.look(runtime, broker)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: TierFacts = end.value
+            return found
+
+
+def shown(found: TierFacts, name: str) -> dict[str, float]:
+    """The values of a metric, by topic and partition."""
+    (family,) = (
+        each
+        for each in tier_metrics.families(found)
+        if each.name == f"kafka_server_brokertopicmetrics_{name}"
+    )
+    return {
+        "/".join([s.labels[k] for k in ("topic", "partition") if k in s.labels]): s.value
+        for s in family.samples
+    }
+
+
+# Kafka's gauges of topics and of the node, and the fields that are summed up.
+SUMS = {
+    "remotecopylagsegments": "copy_lag_segments",
+    "remotecopylagbytes": "copy_lag_bytes",
+    "remotedeletelagsegments": "delete_lag_segments",
+    "remotedeletelagbytes": "delete_lag_bytes",
+    "remotelogsizebytes": "remote_bytes",
+    "remotelogmetadatacount": "metadata_count",
+}
+
+
+@pytest.mark.parametrize(("name", "field"), SUMS.items())
+def test_topics_and_the_node_have_the_sums_of_the_partitions_that_the_node_leads(
+    name: str, field: str
+) -> None:
+    """T50. What a follower has is in the sums of its leader, which a dashboard adds to these."""
+    found = facts(led(2))
+    (row,) = found.partitions
+    rows = [
+        row._replace(topic=topic, partition=partition, is_leader=leads, **{field: value})
+        for topic, partition, leads, value in (
+            ("a", 0, True, 1),
+            ("a", 1, True, 20),
+            ("a", 2, False, 300),
+            ("b", 0, True, 4000),
+            ("c", 0, False, 50_000),
+        )
+    ]
+    values = shown(found._replace(partitions=rows), name)
+    assert values.pop("a/2", 300) == 300  # sizes are known on followers, too
+    assert values.pop("c/0", 50_000) == 50_000
+    assert values == {"a/0": 1, "a/1": 20, "b/0": 4000, "a": 21, "b": 4000, "": 4021}
+
+
+def test_percentages_are_not_added_up() -> None:
+    assert set(shown(facts(led(2)), "retentionsizeinpercent")) == {"t/0"}
+
+
+def test_how_long_a_decision_about_the_size_took_is_shown_for_leaders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """T50: RemoteLogSizeComputationTime. The first decision takes in all segments, the next what is new."""
+    monkeypatch.setattr(retained, "PLACED_IN_STEP", 2)
+    node, name = led(9), "remotelogsizecomputationtime"
+    node.role(is_leader=False, epoch=1)
+    node.held = lambda effect: True  # no run of the node itself
+    node.lead(2)
+    assert shown(facts(node), name) == {"t": 0, "": 0}
+    expiry = node.tier._tasks[WHERE].expiry
+    turns = [_turns_of(expiry._decide, node.now_ms)]
+    assert shown(facts(node), name) == {"t": 7 * turns[0], "": 7 * turns[0]}
+    turns.append(_turns_of(expiry._decide, node.now_ms))
+    assert turns[0] > 3 > turns[1]
+    assert shown(facts(node), name) == {"t": 7 * turns[1], "": 7 * turns[1]}
+    node.role(is_leader=False, epoch=3)
+    assert shown(facts(node), name) == {"": 0}
+
+
+def _turns_of(decide: Any, now_ms: int) -> int:
+    """Decide, each turn 7 ms after the one before; return after how many."""
+    run = Run(now_ms, lambda _result, _now_ms: [])
+    steps, turns = decide(run), 0
+    with suppress(StopIteration):
+        next(steps)
+        while True:
+            run.now_ms += 7
+            turns += 1
+            steps.send(None)
+    return turns
 
 
 def test_what_waits_is_counted_as_the_status_counts_it_and_how_old_it_is() -> None:

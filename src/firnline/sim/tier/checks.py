@@ -104,8 +104,10 @@ class TierChecks:
     def _changed(self, key: PartitionKey, known: KnownSegment, before: SegmentState | None) -> None:
         if known.state == FINISHED:
             self._on_finished(key, known)
-        elif before == FINISHED and self.is_current(key, known):
-            self._on_given_up(key, known)
+        elif before == FINISHED:
+            self._check_epochs(key, known)
+            if self.is_current(key, known):
+                self._on_given_up(key, known)
 
     def _on_finished(self, key: PartitionKey, known: KnownSegment) -> None:
         """rel-T5: all objects are in the store, and the log is what was committed."""
@@ -150,11 +152,8 @@ class TierChecks:
 
     def _on_given_up(self, key: PartitionKey, known: KnownSegment) -> None:
         """rel-T1: a segment that is deleted has nothing that only the tier has, at or above the log start."""
-        state = self._dirty.partition(key)
-        if state is None or state.leader < 0:
-            return
-        leader = self._replicas.running(key, state.leader)
-        if leader is None or not leader.is_leader or self._ledger.of(key).cuts:
+        leader = self._leader(key)
+        if leader is None:
             return
         log_start = max(leader.log.log_start_offset, self._ledger.of(key).start_offset)
         start = max(known.segment.base_offset, log_start)
@@ -163,6 +162,38 @@ class TierChecks:
         if gap is not None:
             text = f"{name_of(known)} is deleted, and nothing else has {gap}; local is {end}"
             self.say("rel-T1", text, leader.leader_id)
+
+    def _leader(self, key: PartitionKey) -> Partition | None:
+        """Return the replica that leads now; None without one, or after records were lost."""
+        state = self._dirty.partition(key)
+        if state is None or state.leader < 0 or self._ledger.of(key).cuts:
+            return None
+        leader = self._replicas.running(key, state.leader)
+        return leader if leader is not None and leader.is_leader else None
+
+    def _check_epochs(self, key: PartitionKey, known: KnownSegment) -> None:
+        """rel-T14: a leader that lacks epochs of what the tier has deletes nothing, whatever its lineage.
+
+        Which segments are of another lineage, only all epochs above the log start can say.
+        """
+        leader = self._leader(key)
+        if leader is None or not leader.log.is_tiered:
+            return
+        log = leader.log
+        epochs = log.epochs.entries()
+        begin = epochs[0][1] if epochs else log.local_log_start_offset
+        start = max(log.log_start_offset, self._ledger.of(key).start_offset)
+        lacking = [
+            each
+            for each in self.recorded.by_partition.get(key, {}).values()
+            if (each is known or each.state == FINISHED)
+            and each.segment.base_offset < begin
+            and each.segment.end_offset >= start
+            and self.is_current(key, each)
+        ]
+        if begin > start and lacking:
+            text = f"{name_of(known)} is deleted, and the leader has no epochs below {begin}:"
+            self.say("rel-T14", f"{text} it lacks those of {name_of(lacking[0])}", leader.leader_id)
 
     def is_current(self, key: PartitionKey, known: KnownSegment) -> bool:
         """Whether a finished segment belongs to the committed lineage now.

@@ -20,6 +20,7 @@ REBUILD_READ_BYTES = 4 * MIB
 REBUILD_INTERVAL_BYTES = 4096
 
 INDEX_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+_TEMPORARY = ".tmp"
 
 
 class MustRebuild(DamagedObject):
@@ -60,6 +61,9 @@ def write_indexes(fs: Fs, path: str, files: IndexFiles) -> None:
     except StorageError:
         for suffix in INDEX_SUFFIXES:
             fs.remove(path + suffix)
+            fs.remove(
+                path + suffix + _TEMPORARY
+            )  # it would stay until the next start, counted by nobody
         raise
 
 
@@ -201,7 +205,7 @@ def _read(fs: Fs, path: str) -> bytes:
 
 def _write(fs: Fs, path: str, data: bytes) -> None:
     """Write a temporary file and rename it, without a sync: after a power cut the set fails its check."""
-    temporary = path + ".tmp"
+    temporary = path + _TEMPORARY
     fs.remove(temporary)
     file = fs.open(temporary, create=True)
     try:
