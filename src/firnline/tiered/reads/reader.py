@@ -9,6 +9,7 @@ only decides; workers move all bytes. Errors are values, one code for each cause
     no segment, or it expired      1 OFFSET_OUT_OF_RANGE
     metadata may lack segments    56 KAFKA_STORAGE_ERROR
     store fails after retries     56 KAFKA_STORAGE_ERROR
+    store hangs                   56 KAFKA_STORAGE_ERROR, to the second Fetch that waits (late_reads)
     object missing                -1 UNKNOWN_SERVER_ERROR
     damaged bytes                  2 CORRUPT_MESSAGE
     read pool full                78 OFFSET_NOT_AVAILABLE
@@ -20,9 +21,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from firnline.base.effects import Effects, SetTimer, Warn
+from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, FirnlineError, KafkaError, WorkTimedOut
-from firnline.base.ids import Uuid, uuid_text
+from firnline.base.ids import TopicIdPartition, Uuid, uuid_text
 from firnline.base.slices import Records
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.stores.port import ObjectMissing
@@ -34,6 +35,7 @@ from firnline.tiered.objects.batches import Batches, Misled, find_timestamp, rea
 from firnline.tiered.reads.aborted_search import AbortedSearch, OpenTransactions
 from firnline.tiered.reads.index_cache import FOLLOWERS, IndexCache
 from firnline.tiered.reads.indexes import SegmentIndexes
+from firnline.tiered.reads.late_reads import LateReads
 from firnline.tiered.reads.read_ahead import ReadAhead
 from firnline.tiered.reads.read_ends import ReadEnds
 from firnline.tiered.reads.shared_reads import RangeKey, SharedReads
@@ -72,6 +74,7 @@ class RemoteReader:
         self.indexes = indexes
         self.open_transactions = OpenTransactions(services)
         self.shared = SharedReads(services)
+        self.late = LateReads()
         self.ends = ReadEnds()
         self.ahead = ReadAhead(services, indexes, self.shared, self.ends, is_distant=is_distant)
         self._reads: dict[Read, _OneRead] = {}  # those that are not answered, by their callback
@@ -103,16 +106,41 @@ class RemoteReader:
             return then(RemoteLogReadResult(b"", [] if is_committed else None), now_ms)  # T38
         one = _OneRead(self, hosted, offset, max_bytes, isolation, partial(self._answer, then))
         self._reads[then] = one
-        return one.begin(now_ms)
+        self.late.begin(one.place, now_ms)
+        effects = one.begin(now_ms)
+        return [*effects, *self._limit(one, then, now_ms)] if then in self._reads else effects
+
+    def _limit(self, one: "_OneRead", then: Read, now_ms: int) -> Effects:
+        """Where a Fetch that is repeated would wait longer than its answer may take, answer it in time."""
+        wait_ms = self.services.settings.fetch_max_wait_ms
+        at_ms = self.late.error_at_ms(one.place, wait_ms)
+        if at_ms is None or not now_ms < at_ms < now_ms + wait_ms:
+            return []
+        one.timer = ("tier", "late read", self.serial())
+        return [SetTimer(key=one.timer, at_ms=at_ms, then=partial(self.stop_read, then))]
 
     def _answer(self, then: Read, result: RemoteLogReadResult | KafkaError, now_ms: int) -> Effects:
-        self._reads.pop(then, None)
-        return then(result, now_ms)
-
-    def stop_read(self, then: Read) -> Effects:
-        """The caller of the read with this callback does not wait any more; `then` is not called."""
         one = self._reads.pop(then, None)
-        return [] if one is None else one.stop()
+        if one is None:
+            return then(result, now_ms)
+        self.late.answered(one.place)
+        return [*one.cancel_timer(), *then(result, now_ms)]
+
+    def stop_read(self, then: Read, now_ms: int) -> Effects:
+        """The caller of the read with this callback does not wait any more.
+
+        `then` is called only if the read has outlived an earlier Fetch, too: with the error for that.
+        """
+        one = self._reads.pop(then, None)
+        if one is None:
+            return []
+        effects = [*one.cancel_timer(), *one.stop()]
+        late_ms = self.late.error_at_ms(one.place, self.services.settings.fetch_max_wait_ms)
+        self.late.left(one.place, now_ms)
+        if late_ms is None or now_ms < late_ms:
+            return effects
+        self.services.counters.add(one.topic, "fetch_errors")
+        return [*effects, *then(_TOO_LATE, now_ms)]
 
     def offset_for_timestamp(
         self, hosted: Hosted, timestamp_ms: int, then: TimestampCallback, now_ms: int
@@ -258,6 +286,19 @@ class _OneRead:
         self._upto_offset = offset
         self._key: RangeKey | None = None  # of the range that it waits for
         self._is_stopped = False
+        self.timer: tuple[str, str, int] | None = None  # ends it before its Fetch does
+
+    @property
+    def place(self) -> tuple[TopicIdPartition, int]:
+        """The partition and the offset that the Fetch asks for."""
+        return self._hosted.where, self._wanted
+
+    @property
+    def topic(self) -> str:
+        return self._hosted.topic
+
+    def cancel_timer(self) -> Effects:
+        return [] if self.timer is None else [CancelTimer(key=self.timer)]
 
     def begin(self, now_ms: int) -> Effects:
         """Find the segment with the offset in this log's lineage."""
@@ -494,4 +535,5 @@ class _TimeSearch:
 
 
 _UNEXPLAINED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the metadata of the tier may lack its segment")
+_TOO_LATE = KafkaError(Code.KAFKA_STORAGE_ERROR, "the store of the tier does not answer in time")
 _OUT_OF_RANGE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "the offset is not in the log")
