@@ -84,7 +84,7 @@ class UnansweredCall(NamedTuple):
     """A call of a broker's store that should have had its answer by now."""
 
     name: str
-    running_ms: int
+    unanswered_ms: int
 
 
 class BrokerTier(NamedTuple):

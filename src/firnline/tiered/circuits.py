@@ -433,11 +433,13 @@ class StoreCircuits:
     def ended(
         self, name: str, problem: Exception | None, now_ms: int, *, was_overdue: bool
     ) -> Effects:
-        """A call has ended."""
-        is_answered = not isinstance(problem, WorkTimedOut)
-        return self._unanswered.ended(
+        """A call has ended. The error of a client that has waited long enough is no answer of the store."""
+        is_answered = problem is None or isinstance(problem, _ANSWERS)
+        was_down = any(circuit.is_logged for circuit in self._circuits.values())
+        effects = self._unanswered.ended(
             name, now_ms, was_overdue=was_overdue, is_answered=is_answered
         )
+        return [] if was_down else effects  # the end of an outage is logged by its circuit
 
     def _probe(self, now_ms: int) -> Effects:
         if self._is_probing:

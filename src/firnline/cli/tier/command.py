@@ -103,11 +103,9 @@ def _problems(broker: BrokerTier) -> Iterator[str]:
             f" until the store answers: {circuit.problem}"
         )
     if broker.unanswered:
-        name, running_ms = broker.unanswered
-        yield (
-            f"broker {broker.address}: its store does not answer: {name} has been running for"
-            f" {duration_of(running_ms)}"
-        )
+        name, unanswered_ms = broker.unanswered
+        since = duration_of(unanswered_ms)
+        yield f"broker {broker.address}, for {since}: its store does not answer: {name}"
     failing: dict[str, list[Mapping[str, Any]]] = {}
     for row in broker.partitions:
         if row["problem"]:

@@ -1,8 +1,8 @@
 """Calls of a node's store that should have an answer, and have none. PURE.
 
 The first one is a line in the log, and so is the end: not those that come meanwhile, and not their retries. A
-call that was given up counts until one of the same name has an answer, until nobody has repeated it for
-FORGOTTEN_MS, or until the store turns out to have been down as a whole and to answer again.
+call that was given up, or has failed, counts until one of the same name has an answer, until nobody has
+repeated it for FORGOTTEN_MS, or until the store turns out to have been down as a whole and to answer again.
 """
 
 from firnline.base.effects import Effects, Note, Warn
@@ -17,7 +17,7 @@ class Unanswered:
 
     since_ms  when the first one began
     running   how many have no answer yet
-    ended_ms  when the last one was given up
+    ended_ms  when the last one was given up, or has failed
     """
 
     __slots__ = ("ended_ms", "name", "running", "since_ms")
@@ -55,7 +55,7 @@ class UnansweredCalls:
         return [Warn(line=call.text(now_ms))] if is_first else []
 
     def ended(self, name: str, now_ms: int, *, was_overdue: bool, is_answered: bool) -> Effects:
-        """A call has an answer, which may be an error; or it was given up."""
+        """A call has an answer; or it has failed, or was given up."""
         call = self._calls.get(name)
         if call is None:
             return []
