@@ -52,8 +52,8 @@ NOTICE_S = 60.0
 TIER_ANSWER_S = 1.5
 SLOWER_MOST = 1.2  # draining after the outage, compared with the same backlog alone
 # Each p99 is the median of so many rounds, with the store up and while it hangs. It may grow by half; and by
-# FLOOR_MS in any case: on a busy machine a single turn of the scheduler or of the disk takes some ms. Who waits
-# for the store waits for half a second at least.
+# FLOOR_MS in any case: on a busy machine one turn of the scheduler or of the disk takes some ms. Waiting for
+# the store takes half a second at least.
 TIMED_ROUNDS, P99_MOST, FLOOR_MS = 5, 1.5, 10.0
 # What had begun when the store went away, or began before that was noticed: ten copies of six objects, and
 # the client library tries each again; and their records. Besides, probes by minute.
@@ -92,9 +92,7 @@ class _Run:
         self.broker, self.proxy, self.server = broker, proxy, server
         self.outcome, self.rounds = outcome, rounds
         self.written = 0  # records of each partition
-        self.has_hung = (
-            False  # a reader of the tier has had an answer without records in this outage
-        )
+        self.may_be_empty = False  # the next answer to a reader of the tier
         host, _, port = broker.bootstrap.partition(":")
         self.connection = Connection(host, int(port), timeout_s=30)
 
