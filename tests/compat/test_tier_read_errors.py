@@ -6,6 +6,7 @@ consumers skip records, so it is the answer only if the record has expired.
 """
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +16,7 @@ from firnline.base.errors import Code
 from firnline.tiered.objects.layout import LOG, OFFSET_INDEX, TIME_INDEX
 from tests.compat.cold_topic import (
     KEEPER,
+    LATEST_S,
     LEADER,
     PATIENCE_S,
     PENDING_MAX,
@@ -121,19 +123,20 @@ def test_a_store_that_has_failed_several_times_is_not_asked_and_the_answer_comes
 
 
 @pytest.mark.parametrize("suffix", [LOG, OFFSET_INDEX])
-def test_a_store_that_hangs_is_an_error_when_asked_again_and_what_comes_late_is_read_by_the_next(
+def test_a_store_that_hangs_is_one_answer_without_records_and_then_a_storage_error(
     topic: ColdTopic, suffix: str
 ) -> None:
-    """The first answer is Kafka's, which has what there is after that wait."""
+    """The first answer is as Kafka's, which has what there is after that wait; Kafka's later ones, too."""
     segment = topic.take()
     fault = topic.proxy.add("fault", Fault(key=f"{segment.stem}{suffix}", hangs=True))
+    began = time.monotonic()
     answer = topic.ask(segment.base)
     assert (answer.code, answer.offsets) == (0, ())
     assert answer.took_s >= WAIT_S
+    expect(topic.ask(segment.base).code, Code.KAFKA_STORAGE_ERROR)
+    assert time.monotonic() - began <= LATEST_S + 0.5, "of a test: half a second for a busy machine"
     for _ in range(2):
-        answer = topic.ask(segment.base)
-        expect(answer.code, Code.KAFKA_STORAGE_ERROR)
-        assert answer.took_s < WAIT_S + 1
+        expect(topic.ask(segment.base).code, Code.KAFKA_STORAGE_ERROR)
     assert fault.met == 1, "a Fetch that is repeated joins the read that hangs"
     topic.proxy.remove("fault")
     topic.await_records(segment)
@@ -157,7 +160,7 @@ def test_a_read_that_takes_longer_than_any_may_is_a_storage_error_and_too_many_a
 
     eventually("too many threads hang", refuses, within_s=PATIENCE_S)
     late = Code.KAFKA_STORAGE_ERROR
-    assert codes == [0, late, Code.OFFSET_NOT_AVAILABLE]
+    assert codes == [0, late, 0, late, Code.OFFSET_NOT_AVAILABLE]
     topic.proxy.remove("fault")
     eventually(
         "the threads are back",

@@ -26,9 +26,10 @@ A test takes work out of that order by holding it back:
 The first four take all effects of a kind, `held` takes those that it says True for. The lists are the
 test's: it may look into them, take something out and `complete` it, say what came of it (`complete_with`),
 or forget it. Work for a pool that is held back runs, from the moment in which it came: time that passes
-ends it with WorkTimedOut, where it has a limit. With `held_work_runs` False it only waits for a thread. As in
-production, a Submit is ignored while there is work of its key, and CancelSubmit cancels it. With an `order`
-the work that is ready is done in an order that is drawn, to find what relies on another one.
+ends it with WorkTimedOut, where it has a limit, and calls its `slow`. With `held_work_runs` False it only
+waits for a thread. As in production, a Submit is ignored while there is work of its key, and CancelSubmit
+cancels it. With an `order` the work that is ready is done in an order that is drawn, to find what relies on
+another one.
 
 A world of one part of the source is a subclass: it makes the part, and overrides `on_...` for an effect that
 means something special there, or `result_of` for work that is to fail. An effect that is not one of
@@ -106,6 +107,7 @@ class World:
         self._limits: list[
             tuple[int, Submit]
         ] = []  # when work that is held back has taken too long
+        self._slow: list[tuple[int, Submit]] = []  # when its `slow` is called next
         self._is_running = False
 
     @property
@@ -150,6 +152,7 @@ class World:
             if effect.key is not None and self._keyed.pop((effect.pool, effect.key), None) is None:
                 return  # it was cancelled while it ran
             self._limits = [each for each in self._limits if each[1] is not effect]
+            self._slow = [each for each in self._slow if each[1] is not effect]
         assert isinstance(effect, Flush | Submit | Compact | Append | EnsureTopic | Send)
         self.run(self.call(effect.then, result))
 
@@ -216,6 +219,8 @@ class World:
         self.wait_or_do(effect, self.work if self.holds_work else None)
         if effect.run_timeout_ms and self.held_work_runs and self._is_held(effect):
             self._limits.append((self.now_ms + effect.run_timeout_ms, effect))
+            if effect.slow_ms:
+                self._slow.append((self.now_ms + effect.slow_ms, effect))
 
     def _is_held(self, effect: Effect) -> bool:
         return any(each is effect for each in (*self.work, *self.on_hold))
@@ -319,6 +324,8 @@ class World:
         end_ms = self.now_ms + duration_ms
         for _ in range(TIMERS_MAX):
             timer = self.next_timer()
+            if self._report_slow_work(end_ms if timer is None else min(end_ms, timer.at_ms)):
+                continue
             limit_ms, late = min(self._limits, key=lambda each: each[0], default=(end_ms + 1, None))
             if late is not None and limit_ms <= min(end_ms, timer.at_ms if timer else end_ms):
                 self.time_out(late, limit_ms)
@@ -329,6 +336,21 @@ class World:
         else:
             raise AssertionError("timers without end")
         self.now_ms = end_ms
+
+    def _report_slow_work(self, until_ms: int) -> bool:
+        """Call `slow` of the work that is held back for which it is due first, before its limit."""
+        due = [each for each in self._slow if each[0] <= until_ms and self._is_held(each[1])]
+        limits = [at_ms for at_ms, _ in self._limits]
+        first = min(due, key=lambda each: each[0], default=None)
+        if first is None or any(at_ms <= first[0] for at_ms in limits):
+            return False
+        at_ms, submit = first
+        assert submit.slow is not None
+        self._slow = [each for each in self._slow if each is not first]
+        self._slow.append((at_ms + submit.slow_ms, submit))
+        self.now_ms = max(self.now_ms, at_ms)
+        self.run(self.call(submit.slow))
+        return True
 
     def time_out(self, submit: Submit, at_ms: int) -> None:
         """The time of work that is held back is over at `at_ms`."""

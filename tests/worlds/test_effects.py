@@ -116,6 +116,28 @@ def test_time_ends_work_that_is_held_back_if_it_has_a_limit() -> None:
     assert [each.name for each in world.work] == ["not", "waits"]
 
 
+def test_work_that_is_held_back_is_slow_again_and_again_until_it_ends() -> None:
+    story, world = Story(), World()
+    world.holds_work = True
+    slow: list[int] = []
+
+    def is_slow(now_ms: int) -> Effects:
+        slow.append(now_ms)
+        return []
+
+    world.run(
+        [story.submit("a", run_timeout_ms=35, slow_ms=10, slow=is_slow), story.timer("t", 21)]
+    )
+    world.pass_time(25)
+    assert (slow, story.reported) == ([10, 20], [("t", 21)])
+    world.pass_time(100)
+    assert slow == [10, 20, 30]
+    world.run([story.submit("b", run_timeout_ms=35, slow_ms=10, slow=is_slow)])
+    world.work_once()
+    world.pass_time(100)
+    assert slow == [10, 20, 30]
+
+
 def test_work_of_a_key_is_there_once_and_can_be_cancelled() -> None:
     story, world = Story(), World()
     cancel, only_waiting = (

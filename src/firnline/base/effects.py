@@ -16,7 +16,7 @@ from firnline.base.ports import File
 
 Effects = list["Effect"]
 Pool = Literal[
-    "disk", "copy", "read", "ahead", "index", "expire", "names", "codec", "pages", "votes"
+    "disk", "copy", "read", "ahead", "index", "expire", "probe", "names", "codec", "pages", "votes"
 ]
 # How many files of one log directory are synced at the same time, by Flush effects and by the pool "disk".
 SYNC_THREADS = 8
@@ -54,6 +54,8 @@ class Submit(Generic[T]):
                       `work` returns later is ignored. Work that writes a local disk must have none
     queue_timeout_ms  how long `work` may wait for a thread; 0: for ever. After that it is not begun, and the
                       result is WorkTimedOut
+    slow_ms           each time `work` has run for so much longer, `slow(now_ms)` is called, maybe once more
+                      after the result; 0: never. The work must have a `run_timeout_ms`
     ended             after WorkTimedOut of work that had begun, called once it has ended all the same; maybe
                       never
     """
@@ -67,11 +69,16 @@ class Submit(Generic[T]):
     key: Hashable = None
     run_timeout_ms: int = 0
     queue_timeout_ms: int = 0
+    slow_ms: int = 0
+    slow: Callable[[int], Effects] | None = None
     ended: Callable[[int], Effects] | None = None
 
     def __post_init__(self) -> None:
         assert self.path or self.pool not in BY_DIRECTORY, (
             "work for a pool with threads for each log directory needs a path"
+        )
+        assert self.run_timeout_ms or not self.slow_ms, (
+            "work without a limit of time is not watched"
         )
 
 

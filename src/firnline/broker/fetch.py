@@ -4,10 +4,10 @@ The order of events is: find the fetch session, read local files, read the tier,
 Partitions are read in the order of the request, within its byte limit. The first batch is returned complete
 whatever its size (KIP-74).
 
-Offsets that only the tier has are read through a port, for all partitions of the request in parallel (better
-than T37). After `remote.fetch.max.wait.ms` the request is answered with what has arrived. A request with too
-few bytes becomes a delayed fetch in `replica/waiters`: an append, a high watermark, a change of the partition
-or a timer completes it. Then all partitions are read again.
+Offsets that only the tier has are read through a port, all partitions in parallel (better than T37). After
+`remote.fetch.max.wait.ms` the answer has what came, and errors of reads that earlier Fetches waited for, too.
+A request with too few bytes becomes a delayed fetch in `replica/waiters`: an append, a high watermark, a
+change of the partition or a timer completes it. Then all partitions are read again.
 
 A thread brings cold pages into memory first (decision 0029). If other partitions have records, the request is
 answered with those; else it waits for the disk. Source: spec C14, T35-T42.
@@ -449,10 +449,8 @@ class OneFetch:
         )
 
     def _read_remote(self, now_ms: int) -> Effects:
-        """Read all offsets that only the tier has. Reads that miss the deadline return no records (T36).
-
-        Nor do those for which there is no memory (decision 0026): the client asks for them again.
-        """
+        """Read all offsets that only the tier has. Those that come too late, or for which there is no memory
+        (decision 0026), have no records: the client asks again."""
         return self._begin_remote(now_ms) + self._ask_remote(self._below, now_ms)
 
     def _begin_remote(self, now_ms: int) -> Effects:
@@ -517,16 +515,18 @@ class OneFetch:
         if self._is_answered:
             return []
         self._fetching.remote_expired += 1
-        return self._finish(now_ms)
+        stopped = self._stop_remote(now_ms)  # reads that are late again answer with an error
+        return stopped if self._is_answered else stopped + self._finish(now_ms)
 
     def _stop_remote(self, now_ms: int) -> Effects:
         """Leave the reads of the tier that have not come."""
         asked, self._remote_asked = self._remote_asked, []
         if not self._remote_left:
             return []
-        self._reserved.release_all()
         stop = self._fetching.stop_remote_read
-        return [] if stop is None else [effect for then in asked for effect in stop(then, now_ms)]
+        left = [effect for then in asked for effect in stop(then, now_ms)] if stop else []
+        self._reserved.release_all()
+        return left
 
     def _after_remote(self, now_ms: int) -> Effects:
         """Answer; but if nothing came, wait as a local read would: clients must not spin (T38)."""

@@ -96,12 +96,20 @@ class OpenCircuit(NamedTuple):
     problem: str
 
 
+class UnansweredCall(NamedTuple):
+    """A call of a broker's store that should have had its answer by now."""
+
+    name: str
+    unanswered_ms: int
+
+
 class BrokerTier(NamedTuple):
     """What one broker says of its tier.
 
     partitions    a row for each tiered partition that it leads
     problem       what fails for all of them, or why the broker did not answer; None if nothing fails
     has_answered  it has a tier, and has said what is in it
+    unanswered    the call of its store that has had no answer for the longest time; None: all have in time
     """
 
     address: str
@@ -109,6 +117,7 @@ class BrokerTier(NamedTuple):
     problem: str | None
     circuits: list[OpenCircuit]
     has_answered: bool = True
+    unanswered: UnansweredCall | None = None
 
 
 class Admin:
@@ -397,7 +406,9 @@ class Admin:
                 named = {"topic": topic.name, "topic_id": uuid_text(topic.topic_id)}
                 rows.append(named | facts)
         circuits = [OpenCircuit(c.operation, c.open_ms, c.problem) for c in answer.circuits]
-        return BrokerTier(broker.address, rows, answer.problem, circuits)
+        name = answer.unanswered
+        unanswered = None if name is None else UnansweredCall(name, answer.unanswered_ms)
+        return BrokerTier(broker.address, rows, answer.problem, circuits, unanswered=unanswered)
 
     def tier_flush(
         self, topic: str, partitions: Sequence[int], *, timeout_s: float

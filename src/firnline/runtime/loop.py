@@ -59,6 +59,8 @@ log = logging.getLogger("firnline")
 _HOUSEKEEPING_S = 5.0
 # Threads for each log directory that read old segments into the page cache for consumers.
 _PAGE_READERS = 4
+# Threads for probes of a store. There is one probe at a time, but one that hangs keeps its thread for longer.
+_PROBERS = 8
 T = TypeVar("T")
 Results = TypeVarTuple("Results")
 # Encodes a response in slices: yields the number of bytes of each slice, and returns the frame.
@@ -96,7 +98,7 @@ class Runtime:
         self._doorbell = Doorbell(loop, self.resume)
         disks = Directories(directories)
         self._flushes = FlushGroups(loop, self._doorbell, self._flushed, disks)
-        threads = {**threads, "names": 1, "pages": _PAGE_READERS, "votes": 1}
+        threads = {**threads, "names": 1, "pages": _PAGE_READERS, "probe": _PROBERS, "votes": 1}
         threads.setdefault("codec", CODEC_THREADS)
         threads.setdefault("index", threads.get("read", 1))
         self._pools = Pools(threads, self._doorbell, disks, loop.call_later, queue_max)

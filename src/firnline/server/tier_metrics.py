@@ -120,6 +120,7 @@ class TierFacts(NamedTuple):
     size_computation_ms  by topic: how long the last decisions about retention took, which need the size in
                          the tier; of led partitions alone
     store_open_ms  by operation: for how long its circuit has been open; None for one that is closed
+    unanswered_ms  for how long a call of the store that should have had its answer has had none; 0: all have
     overdue_bytes  by reason: local bytes beyond local.retention.* for two rounds of deletion (F33, F35)
     """
 
@@ -131,6 +132,7 @@ class TierFacts(NamedTuple):
     fetch_throttle: Times
     fetch_times: Times
     store_open_ms: Mapping[str, int | None]
+    unanswered_ms: int
     pools: Mapping[str, PoolFacts]
     partitions_to_remove: int
     overdue_bytes: Mapping[str, int]
@@ -155,6 +157,7 @@ def look(runtime: Runtime, node: BrokerNode) -> Generator[None, None, TierFacts 
         if number % PARTITIONS_PER_SLICE == 0:
             yield
     services = tier.services
+    unanswered = services.circuits.unanswered(now_ms)
     return TierFacts(
         partitions=partitions,
         size_computation_ms=took_ms,
@@ -164,6 +167,7 @@ def look(runtime: Runtime, node: BrokerNode) -> Generator[None, None, TierFacts 
         fetch_throttle=services.fetch_throttle.look(now_ms),
         fetch_times=services.fetch_times.look(now_ms),
         store_open_ms=services.circuits.open_ms(now_ms),
+        unanswered_ms=0 if unanswered is None else now_ms - unanswered.since_ms,
         pools=runtime.pool_facts(),
         partitions_to_remove=tier.remover.backlog,
         overdue_bytes=tier.local_audit.overdue_bytes,
@@ -205,6 +209,11 @@ def families(found: TierFacts) -> Iterator[Metric]:
     yield from _times(found)
     yield from _backlogs(found)
     yield from _store(found.store_open_ms)
+    yield GaugeMetricFamily(
+        "firnline_tier_store_unanswered_seconds",
+        "For how long a call of the store that should have had its answer has had none.",
+        found.unanswered_ms / 1000,
+    )
     yield from _pools(found.pools)
 
 

@@ -327,6 +327,7 @@ class Process:
             result = problem
         delay_us = host.chance.spread(20, 20_000) + host.slow_work_us + host.device_us
         limit_us = host.clock.virtual_us(effect.run_timeout_ms)
+        self._report_slow_work(work, min(delay_us, limit_us))
         if effect.run_timeout_ms and limit_us < delay_us:
             what = f"late: {effect.name}"
             host.world.after(limit_us, self.step, what, self._deliver, work, _timed_out(effect))
@@ -334,6 +335,15 @@ class Process:
                 host.world.after(delay_us, self.step, f"ended: {effect.name}", effect.ended)
             return
         host.world.after(delay_us, self.step, f"done: {effect.name}", self._deliver, work, result)
+
+    def _report_slow_work(self, work: "_Work", ends_us: int) -> None:
+        """Call `slow` for each `slow_ms` that the work runs."""
+        effect, host = work.effect, self.host
+        if effect.slow is None or not effect.slow_ms:
+            return
+        each_us = host.clock.virtual_us(effect.slow_ms)
+        for after_us in range(each_us, ends_us, each_us):
+            host.world.after(after_us, self.step, f"slow: {effect.name}", effect.slow)
 
     def _deliver(self, work: "_Work", result: Any, now_ms: int) -> Effects:
         effect = work.effect

@@ -16,6 +16,11 @@ deleted where no catalog can be written. The first probe is sent at once, the ot
 time for all circuits. A probe that succeeds closes its circuit. A small object may fit into a full store, so
 it does not prove that segments do: one copy is let through at a time until one succeeds.
 
+A store that hangs shows itself by calls that have no answer for SLOW_MS. Then probes are sent though the
+circuits are closed, one after the other for what the call needs; one that fails opens its circuit. So a large
+copy may take its time while the store answers probes. A call that should have had its answer is logged, and
+is a problem for the operator (`unanswered`).
+
 A plug-in that is no object store cannot be probed, and its operations are independent: each circuit lets one
 operation through at a time. Source: docs/decisions/0037-circuit-breakers.md; F3, F14, F21.
 """
@@ -29,11 +34,17 @@ from firnline.base.errors import FirnlineError, WorkFailed, WorkTimedOut
 from firnline.base.units import MINUTE_MS, SECOND_MS
 from firnline.stores.port import ObjectMissing, ObjectStore, RemoteStorageError
 from firnline.tiered.objects.probe import Operation, probe
+from firnline.tiered.objects.unanswered import Unanswered, UnansweredCalls
 from firnline.tiered.settings import STORE_TIMEOUT_MS, store_timeout_ms
 from firnline.tiered.spi import CustomMetadataTooLarge, DamagedObject
 
 OPERATIONS: tuple[Operation, ...] = ("read", "write", "copy", "delete")
 FAILURES_TO_OPEN = 3
+# A call that has no answer for so long makes the circuits ask whether the store still answers. It is reported
+# if it moves few bytes; a larger one after the time that its bytes may take besides.
+SLOW_MS = 10 * SECOND_MS
+# A probe is one small request: a store that takes longer for it is of no use.
+PROBE_TIMEOUT_MS = 5 * SECOND_MS
 # One operation is let through; if nothing has come of it after this time, another one is.
 TRIAL_MS = 2 * STORE_TIMEOUT_MS
 # Each copy that fails leaves records, so the wait before the next one grows further than other waits.
@@ -53,9 +64,8 @@ _COUNTS: dict[Operation, tuple[Operation, ...]] = {
     "copy": ("write", "copy"),
     "delete": ("delete",),
 }
-# Operations with a probe, in the order in which they are probed; and the pool of each: one whose threads all
-# hang holds up the operations that need it, and no others.
-_PROBE_POOLS: dict[Operation, Pool] = {"read": "index", "write": "copy", "delete": "expire"}
+# Operations with a probe, in the order in which they are probed.
+_PROBED: tuple[Operation, ...] = ("read", "write", "delete")
 _ALONE: dict[Operation, tuple[Operation, ...]] = {each: (each,) for each in OPERATIONS}
 
 _WORK: dict[Operation, str] = {
@@ -140,6 +150,47 @@ class _Circuit:
         )
 
 
+class _Watched:
+    """Work for the store while it runs. `more_ms`: how long it may take besides SLOW_MS."""
+
+    __slots__ = (
+        "_circuits",
+        "_is_ended",
+        "_is_overdue",
+        "_more_ms",
+        "_name",
+        "_operation",
+        "_ran_ms",
+    )
+
+    def __init__(
+        self, circuits: "StoreCircuits", operation: Operation, name: str, more_ms: int
+    ) -> None:
+        self._circuits = circuits
+        self._operation: Operation = operation
+        self._name = name
+        self._more_ms = more_ms
+        self._ran_ms = 0
+        self._is_overdue = self._is_ended = False
+
+    def slow(self, now_ms: int) -> Effects:
+        """It has run for another SLOW_MS."""
+        if self._is_ended:
+            return []
+        self._ran_ms += SLOW_MS
+        effects = self._circuits.suspect(self._operation, now_ms)
+        if self._is_overdue or self._ran_ms < SLOW_MS + self._more_ms:
+            return effects
+        self._is_overdue = True
+        began_ms = now_ms - self._ran_ms
+        return [*self._circuits.overdue(self._name, began_ms, now_ms), *effects]
+
+    def ended(self, problem: Exception | None, now_ms: int) -> Effects:
+        """It has a result; or it was given up."""
+        self._is_ended = True
+        return self._circuits.ended(self._name, problem, now_ms, was_overdue=self._is_overdue)
+
+
 class StoreCircuits:
     """The circuits of a node's store, on its event loop.
 
@@ -160,12 +211,15 @@ class StoreCircuits:
         self._needs = _ALONE if store is None else _NEEDS
         self._counts = _ALONE if store is None else _COUNTS
         self._circuits = {
-            each: _Circuit(each, has_probe=store is not None and each in _PROBE_POOLS)
+            each: _Circuit(each, has_probe=store is not None and each in _PROBED)
             for each in OPERATIONS
         }
         # A probe runs, or its timer is set; and the number of probes in a row that failed.
         self._is_probing = False
         self._failed_probes = 0
+        # Operations whose circuits are closed, and that have to be probed because a call is slow.
+        self._suspects: list[Operation] = []
+        self._unanswered = UnansweredCalls()
         self._is_over = False
         # A probe has failed, or an operation that was let through, since all circuits were closed. A store
         # whose first probe succeeds was never down: operations failed for reasons of their own.
@@ -190,6 +244,10 @@ class StoreCircuits:
             for c in self._circuits.values()
             if c.opened_ms is not None
         ]
+
+    def unanswered(self, now_ms: int) -> Unanswered | None:
+        """Return the call that should have had its answer for the longest time, or None."""
+        return self._unanswered.first(now_ms)
 
     def open_ms(self, now_ms: int) -> dict[str, int | None]:
         """Return how long each circuit has been open; None for one that is closed."""
@@ -261,13 +319,19 @@ class StoreCircuits:
             return then(refused, now_ms)
         assert isinstance(permit, Permit)
 
+        # The time that the bytes and requests of the work may take, besides that of a small call.
+        watched = _Watched(
+            self, permit.operation, name, max(run_timeout_ms - store_timeout_ms(), 0)
+        )
+
         def came(result: T | Exception, at_ms: int) -> Effects:
             # Only Submit knows whether work that timed out has waited for a thread, or for the store.
             has_waited = queue_timeout_ms > 0 and isinstance(result, WorkTimedOut)
             problem = result if isinstance(result, Exception) else None
             if not isinstance(result, Exception) and failure_of is not None:
                 problem = failure_of(result)
-            effects = [] if has_waited else self._note(permit, problem, at_ms)
+            effects = watched.ended(problem, at_ms)
+            effects += [] if has_waited else self._note(permit, problem, at_ms)
             return [*effects, *then(result, at_ms)]
 
         return [
@@ -280,6 +344,8 @@ class StoreCircuits:
                 key=key,
                 run_timeout_ms=run_timeout_ms,
                 queue_timeout_ms=queue_timeout_ms,
+                slow_ms=SLOW_MS,
+                slow=watched.slow,
                 ended=ended,
             )
         ]
@@ -327,6 +393,7 @@ class StoreCircuits:
         effects: Effects = []
         if self._was_down and not self.is_any_open:
             self._was_down = False
+            self._unanswered.store_answers()
             effects = self.on_answering(now_ms)
         if was_logged:
             seconds = (now_ms - opened_ms) // SECOND_MS
@@ -351,6 +418,29 @@ class StoreCircuits:
 
     # ------------------------------------------------------------------------------------- probes
 
+    def suspect(self, operation: Operation, now_ms: int) -> Effects:
+        """A call has no answer for a long time: ask the store whether it answers at all."""
+        needed = [each for each in self._needs[operation] if self._circuits[each].has_probe]
+        if self.is_any_open or self._suspects or not needed:
+            return []
+        self._suspects = needed
+        return self._probe(now_ms)
+
+    def overdue(self, name: str, began_ms: int, now_ms: int) -> Effects:
+        """A call should have had its answer by now."""
+        return self._unanswered.overdue(name, began_ms, now_ms)
+
+    def ended(
+        self, name: str, problem: Exception | None, now_ms: int, *, was_overdue: bool
+    ) -> Effects:
+        """A call has ended. The error of a client that has waited long enough is no answer of the store."""
+        is_answered = problem is None or isinstance(problem, _ANSWERS)
+        was_down = any(circuit.is_logged for circuit in self._circuits.values())
+        effects = self._unanswered.ended(
+            name, now_ms, was_overdue=was_overdue, is_answered=is_answered
+        )
+        return [] if was_down else effects  # the end of an outage is logged by its circuit
+
     def _probe(self, now_ms: int) -> Effects:
         if self._is_probing:
             return []
@@ -358,7 +448,11 @@ class StoreCircuits:
         return self._send_probe(now_ms)
 
     def _send_probe(self, now_ms: int) -> Effects:
-        due = tuple(each for each in _PROBE_POOLS if self._circuits[each].is_open)
+        due = tuple(each for each in _PROBED if self._circuits[each].is_open)
+        if due:
+            self._suspects = []
+        elif self._suspects:
+            due = (self._suspects.pop(0),)
         if self._is_over or not due:
             self._is_probing = False
             return []
@@ -366,10 +460,10 @@ class StoreCircuits:
         return [
             Submit(
                 name="probe the store of the tier",
-                pool=_PROBE_POOLS[due[0]],
+                pool="probe",
                 work=partial(probe, self._store, self._check_owner, due),
                 then=partial(self._probed, due),
-                run_timeout_ms=store_timeout_ms(),
+                run_timeout_ms=PROBE_TIMEOUT_MS,
             )
         ]
 
@@ -382,14 +476,21 @@ class StoreCircuits:
         succeeded, problem = (0, result) if isinstance(result, Exception) else result
         effects: Effects = []
         for name in due[:succeeded]:
-            effects += self._close(self._circuits[name], now_ms)
+            if self._circuits[name].is_open:
+                effects += self._close(self._circuits[name], now_ms)
         copying = self._circuits["copy"]
         if "write" in due[:succeeded] and copying.is_open and copying.relapses <= 1:
             # Copies failed as other writes did. The first one that fails now opens it again, for longer.
             effects += self._close(copying, now_ms)
         if problem is not None:
+            failed = self._circuits[due[succeeded]]
+            if not failed.is_open:  # it was sent because of a call that is slow
+                if not is_failure_of_store(problem):
+                    self._suspects = []
+                    return [*effects, *self._send_probe(now_ms)]
+                effects += self.open(failed.operation, problem, now_ms)
             self._failed_probes += 1
-            effects += self._log(self._circuits[due[succeeded]], problem)
+            effects += self._log(failed, problem)
             at_ms = now_ms + self._backoff_ms(self._failed_probes, None)
             return [*effects, SetTimer(key=_TIMER, at_ms=at_ms, then=self._send_probe)]
         self._failed_probes = 0

@@ -520,7 +520,7 @@ class RemoteLog:
         )
 
     def stop_read(self, then: Read, now_ms: int) -> Effects:
-        """The caller of `read` with this callback does not wait any more; `then` is not called."""
+        """See `RemoteReader.stop_read`."""
         return self.reader.stop_read(then, now_ms)
 
     def offset_for_timestamp(

@@ -34,6 +34,9 @@ class Tier:
         self.waiting: list[Callable[[RemoteLogReadResult | KafkaError, int], Effects]] = []
         self.stopped: list[Callable[[RemoteLogReadResult | KafkaError, int], Effects]] = []
         self.full = False
+        self.late: tuple[
+            int, ...
+        ] = ()  # partitions whose reads an earlier Fetch has waited for, too
 
     def read(
         self,
@@ -56,7 +59,10 @@ class Tier:
         self, then: Callable[[RemoteLogReadResult | KafkaError, int], Effects], now_ms: int
     ) -> Effects:
         self.stopped.append(then)
-        return []
+        partition = (
+            self.asked[self.waiting.index(then)][0].partition if then in self.waiting else -1
+        )
+        return then(KafkaError(Code.KAFKA_STORAGE_ERROR), now_ms) if partition in self.late else []
 
 
 class Consumer:
@@ -457,6 +463,32 @@ def test_a_fetch_leaves_the_reads_of_the_tier_that_it_does_not_wait_for_any_more
     assert consumer.answers == [[(0, 10), (1, 0)]]
     assert slow in consumer.tier.stopped
     assert consumer.fetching.remote_expired == 1
+
+
+@pytest.mark.parametrize("late", [(0,), (1,), (0, 1)])
+def test_a_read_that_outlives_another_fetch_is_an_error_and_the_others_are_answered_as_ever(
+    late: tuple[int, ...],
+) -> None:
+    held = Bounded(room=3 * MIB)
+    consumer = Consumer(tiered(0), tiered(1), filled(2), tiered=True)
+    consumer.tier.late = late
+    consumer.fetch(want(0), want(1), want(2), min_bytes=1, held=held)
+    consumer.world.pass_time(REMOTE_WAIT_MS)
+    rows = [(each, Code.KAFKA_STORAGE_ERROR if each in late else 0) for each in (0, 1)]
+    assert consumer.answers == [[*rows, (2, ONE)]]
+    assert held.room == 3 * MIB, "what was reserved is released once"
+    assert consumer.world.timers == {}
+    consumer.remote(remote(10))
+    assert len(consumer.answers) == 1
+
+
+def test_who_has_gone_is_told_nothing_of_a_late_read() -> None:
+    consumer = Consumer(tiered(0), tiered=True)
+    consumer.tier.late = (0,)
+    gone: list[Any] = []
+    consumer.fetch(want(0), when_gone=gone.append)
+    consumer.world.run(gone[0](consumer.world.now_ms))
+    assert (consumer.answers, consumer.world.timers) == ([], {})
 
 
 def test_a_fetch_that_was_answered_in_time_has_nothing_to_leave() -> None:

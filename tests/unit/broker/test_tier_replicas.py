@@ -451,12 +451,15 @@ def test_the_status_says_which_operations_the_store_fails_and_since_when() -> No
     assert node.tier is not None
     problem = RemoteStorageError("503 SlowDown", key="k")
     node.tier.services.circuits.open("copy", problem, world.rig.now_ms)
+    node.tier.services.circuits.overdue("a read", world.rig.now_ms - 10_000, world.rig.now_ms)
     world.rig.pass_time(5_000)
     answer = world.rig.ask(world.leader, TierStatusRequest(topics=None), 0)  # type: ignore[arg-type]
     (circuit,) = answer.circuits
     assert circuit.operation == "copy"
     assert circuit.open_ms >= 5_000
     assert "503 SlowDown" in circuit.problem
+    assert answer.unanswered == "a read"
+    assert answer.unanswered_ms >= 15_000
     (row,) = answer.topics[0].partitions
     assert (row.waiting_ms, row.problem_ms) == (-1, -1), "nothing waits"
 

@@ -388,7 +388,9 @@ def test_tier_status_is_one_row_per_partition(broker: FakeBroker) -> None:
     found = json_of(broker, "tier", "status", "events")
     (row,) = found["partitions"]
     assert (row["topic"], row["remote_segments"], row["remote_bytes"]) == ("events", 2, 3400)
-    assert found["brokers"] == [{"broker": broker.address, "problem": None, "open_circuits": []}]
+    assert found["brokers"] == [
+        {"broker": broker.address, "problem": None, "open_circuits": [], "unanswered": None}
+    ]
     shown = run(broker, "tier", "status", "events")
     assert (shown.exit_code, len(shown.stdout.splitlines())) == (0, 2)
     assert "3.4 kB in 2" in shown.stdout
@@ -431,6 +433,25 @@ def test_tier_status_says_what_is_stuck_why_and_for_how_long(broker: FakeBroker)
     assert found["brokers"][0]["open_circuits"] == [
         {"operation": "delete", "open_ms": 65_000, "problem": "503 SlowDown"}
     ]
+
+
+def test_tier_status_says_which_call_a_store_does_not_answer_and_for_how_long(
+    broker: FakeBroker,
+) -> None:
+    """It is a problem before a circuit opens: a partition is still called `copying`."""
+    part = TierStatusPartition(state="copying")
+    broker.answers[32001] = lambda _: TierStatusResponse(
+        topics=[TierStatusTopic(name="events", topic_id=ID, partitions=[part])],
+        unanswered="read at 7",
+        unanswered_ms=12_000,
+    )
+    shown = run(broker, "tier", "status")
+    assert shown.exit_code == 3
+    assert shown.stdout.splitlines()[-1] == (
+        f"broker {broker.address}, for 12 s: its store does not answer: read at 7"
+    )
+    found = json.loads(run(broker, "tier", "status", "--format", "json").stdout)
+    assert found["brokers"][0]["unanswered"] == {"name": "read at 7", "unanswered_ms": 12_000}
 
 
 def test_an_outage_of_the_store_is_one_line_and_not_one_per_partition(broker: FakeBroker) -> None:

@@ -99,6 +99,45 @@ def overdue(pool: Pool) -> None:
     pool.abandon_overdue(time.monotonic() + PATIENCE_S)
 
 
+def test_work_that_takes_long_is_slow_once_for_each_time_and_what_waits_is_not(
+    pool: Pool, bell: Bell, store: Store
+) -> None:
+    answers, slow = Answers(), Answers()
+
+    def is_slow(now_ms: int) -> Effects:
+        slow.append(now_ms)
+        return []
+
+    for _ in range(THREADS + 1):
+        pool.add(answers.submit(store.hang, run_timeout_ms=60_000, slow_ms=1_000, slow=is_slow))
+    store.await_begun(THREADS)
+    began_s = time.monotonic()
+    for later_s in (0.5, 1.5, 1.7, 3.5):
+        pool.abandon_overdue(began_s + later_s)
+    bell.deliver(2 * THREADS)
+    assert len(slow) == 2 * THREADS, "after one second, and after three; not the one that waits"
+    store.answers.set()
+    bell.deliver(THREADS + 1)
+    assert answers == ["late"] * (THREADS + 1)
+    pool.abandon_overdue(began_s + 30)
+    assert bell.rings.empty()
+
+
+def test_probes_that_hang_are_not_logged_by_their_pool(
+    bell: Bell, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The circuits log what they show, once."""
+    doorbell: Any = bell
+    for name, lines in (("probe", 0), ("read", 1)):
+        made = Pool(name, THREADS, doorbell)
+        made.add(Answers().submit(store.hang, run_timeout_ms=1))
+        store.await_begun(1)
+        caplog.clear()
+        overdue(made)
+        assert len([row for row in caplog.records if row.levelname == "WARNING"]) == lines
+        made.close(time.monotonic() + 0.1)
+
+
 @pytest.mark.parametrize("kind", [PanicException, SystemExit, KeyboardInterrupt, GeneratorExit])
 def test_work_may_raise_what_is_no_exception(
     pool: Pool, bell: Bell, kind: type[BaseException]

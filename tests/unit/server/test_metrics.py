@@ -208,12 +208,14 @@ def test_a_store_of_the_tier_that_fails_is_reported() -> None:
     assert harness.node.tier is not None
     circuits = harness.node.tier.services.circuits
     circuits.open("write", RemoteStorageError("503"), harness.now_ms - 7000)
+    circuits.overdue("read at 7", harness.now_ms - 12_000, harness.now_ms)
     with shown(harness) as exporter:
         found = scrape(exporter)
     assert found["firnline_tier_store_open", "write"] == 1
     assert found["firnline_tier_store_open_seconds", "write"] == 7
     assert found["firnline_tier_store_open", "read"] == 0
     assert found["firnline_tier_store_open_seconds", "read"] == 0
+    assert found["firnline_tier_store_unanswered_seconds", ""] == 12
 
 
 def test_more_partitions_than_anybody_checks_are_only_counted(

@@ -55,6 +55,25 @@ def test_work_that_takes_longer_than_its_limit_times_out_once_and_ends_later() -
     assert len(ended) == 1
 
 
+def test_work_is_slow_each_time_it_has_run_for_so_much_longer() -> None:
+    threads = Threads()
+    slow: list[int] = []
+
+    def is_slow(now_ms: int) -> Effects:
+        slow.append(now_ms)
+        return []
+
+    watched = {"run_timeout_ms": 3_500, "slow_ms": 1_000, "slow": is_slow}
+    threads.run(threads.submit("quick", **watched), for_us=5 * SECOND)
+    assert slow == []
+    threads.host.slow_work_us = 60 * SECOND
+    threads.run(threads.submit("slow", **watched), for_us=2 * SECOND + SECOND // 2)
+    assert len(slow) == 2
+    threads.rig.run(10 * SECOND)
+    assert len(slow) == 3
+    assert [kind for _, kind in threads.told] == [type(None), WorkTimedOut]
+
+
 def test_work_that_waits_longer_than_it_may_is_not_begun() -> None:
     threads = Threads()
     for number in range(20):  # each waits for 0.2 ms to 20 ms

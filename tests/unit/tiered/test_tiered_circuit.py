@@ -409,7 +409,7 @@ def test_a_store_that_hangs_gets_one_probe_at_a_time(cluster: Cluster, store: Do
     node.held = lambda effect: isinstance(effect, Submit) and effect.run_timeout_ms > 0
     node.produce(0, "c", "d")
     node.pass_time(HOUR_MS)
-    assert is_open(node)["write"]
+    assert is_open(node)["read"]
     assert records(cluster) - before <= RECORDS_MAX
     assert len(node.on_hold) <= 1
     hung = node.trace.count("probe the store of the tier")

@@ -96,39 +96,6 @@ def test_a_get_that_nobody_waits_for_any_more_still_brings_the_next_fetch_on(nod
     assert gets(node) == 2, "it is kept for a while only"
 
 
-def test_whoever_asks_again_while_the_store_hangs_gets_an_error_and_what_comes_late_after_all(
-    node: Node,
-) -> None:
-    """T59: within remote.fetch.max.wait.ms and a second. A store that hangs must not look like no records."""
-    wait_ms = node.tier.services.settings.fetch_max_wait_ms
-    first = Fetch(node)
-    node.pass_time(wait_ms)
-    first.give_up()
-    assert first.answers == []
-    for _ in range(3):
-        again = Fetch(node)
-        node.pass_time(999)
-        [error] = again.answers
-        assert error.code == Code.KAFKA_STORAGE_ERROR
-        assert wait_ms >= 1000
-    last = Fetch(node)
-    node.pass_time(500)
-    node.complete(node.on_hold.pop())
-    assert last.records
-    node.pass_time(1000)
-    assert len(last.answers) == 1
-    assert gets(node) == 1
-
-
-def test_a_client_that_hangs_up_early_makes_no_read_late(node: Node) -> None:
-    one = Fetch(node)
-    node.pass_time(100)
-    one.give_up()
-    other = Fetch(node)
-    node.pass_time(node.tier.services.settings.fetch_max_wait_ms)
-    assert other.answers == []
-
-
 def test_a_read_that_waits_for_a_thread_is_not_done_for_nobody(node: Node) -> None:
     node.held_work_runs = False
     one, two = Fetch(node), Fetch(node)

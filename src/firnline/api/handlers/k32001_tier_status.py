@@ -82,6 +82,7 @@ def _answer(
 
 def _of_broker(tier: RemoteLog, redact: Callable[[str], str], now_ms: int) -> TierStatusResponse:
     """Return what concerns all partitions of the broker."""
+    unanswered = tier.services.circuits.unanswered(now_ms)
     return TierStatusResponse(
         problem=None if tier.problem is None else redact(tier.problem),
         circuits=[
@@ -92,6 +93,8 @@ def _of_broker(tier: RemoteLog, redact: Callable[[str], str], now_ms: int) -> Ti
             )
             for each in tier.services.circuits.problems()
         ],
+        unanswered=None if unanswered is None else unanswered.name,
+        unanswered_ms=0 if unanswered is None else max(now_ms - unanswered.since_ms, 0),
     )
 
 

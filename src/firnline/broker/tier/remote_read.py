@@ -9,7 +9,8 @@ from firnline.base.ids import TopicPartition, Uuid
 from firnline.tiered.reads.reader import RemoteLogReadResult
 
 RemoteReadCallback = Callable[[RemoteLogReadResult | KafkaError, int], Effects]
-# Called with the callback of a read that is not waited for any more, and `now_ms`.
+# Called with the callback of a read that is not waited for any more, and `now_ms`. Calls it with an error, at
+# once, if the read has outlived an earlier Fetch, too: one answer without records for it is enough.
 StopRemoteRead = Callable[[RemoteReadCallback, int], Effects]
 
 

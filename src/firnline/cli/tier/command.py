@@ -42,8 +42,9 @@ def status(topic: str | None, bootstrap: str, style: str) -> None:
 
     The tier has the offsets from the log start to the highest remote one, the broker's disk those from the
     local log start on. Waiting: closed segments that are not in the tier yet. Behind: the age of the newest
-    record in the oldest of them. Below the table: each partition that fails, why and for how long, and each
-    broker that does not use its store until that answers. Exit code 3 if anything fails.
+    record in the oldest of them. Below the table: each partition that fails, why and for how long; each
+    broker that does not use its store until that answers; each call that a store does not answer. Exit code 3
+    if anything fails.
     """
     with Admin(bootstrap) as admin:
         brokers = admin.tier_status([topic] if topic else None)
@@ -58,13 +59,20 @@ def status(topic: str | None, bootstrap: str, style: str) -> None:
             click.echo()
         for line in problems:
             click.echo(line)
-    if any(row["problem"] for row in found) or any(b.problem or b.circuits for b in brokers):
+    if any(row["problem"] for row in found) or any(
+        b.problem or b.circuits or b.unanswered for b in brokers
+    ):
         sys.exit(SOMETHING_IS_WRONG)
 
 
 def _for_programs(broker: BrokerTier) -> dict[str, Any]:
     circuits = [circuit._asdict() for circuit in broker.circuits]
-    return {"broker": broker.address, "problem": broker.problem, "open_circuits": circuits}
+    return {
+        "broker": broker.address,
+        "problem": broker.problem,
+        "open_circuits": circuits,
+        "unanswered": None if broker.unanswered is None else broker.unanswered._asdict(),
+    }
 
 
 def _for_people(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,6 +102,10 @@ def _problems(broker: BrokerTier) -> Iterator[str]:
             f"broker {broker.address} does not {_MEANING[circuit.operation]}, for {since} now,"
             f" until the store answers: {circuit.problem}"
         )
+    if broker.unanswered:
+        name, unanswered_ms = broker.unanswered
+        since = duration_of(unanswered_ms)
+        yield f"broker {broker.address}, for {since}: its store does not answer: {name}"
     failing: dict[str, list[Mapping[str, Any]]] = {}
     for row in broker.partitions:
         if row["problem"]:

@@ -75,3 +75,12 @@ class TierStatusResponse(Message, key=32001, valid="0", flexible="0+"):
         default=None,
     )
     circuits = f([TierStatusCircuit], "0+", "Operations that the store fails.")
+    unanswered = f(
+        "string",
+        "0+",
+        "The call of the store that should have had its answer for the longest time; null: there is none.",
+        tag=0,
+        nullable="0+",
+        default=None,
+    )
+    unanswered_ms = f("int64", "0+", "For how long it has had none.", tag=1)

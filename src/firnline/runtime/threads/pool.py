@@ -26,7 +26,7 @@ log = logging.getLogger("firnline")
 # How many threads a pool may abandon, for each thread that it has.
 ABANDONED_PER_THREAD = 2
 # The results of these pools are for the event loop only: once that has ended, nobody needs them.
-_FOR_THE_LOOP = frozenset(("read", "ahead", "index", "names", "codec", "pages"))
+_FOR_THE_LOOP = frozenset(("read", "ahead", "index", "probe", "names", "codec", "pages"))
 # How long the end of the process waits for the threads of those: at its highest level a codec may take
 # minutes.
 _LEAVE_S = 1.0
@@ -67,15 +67,27 @@ class _Job:
 
 
 class _Worker:
-    """One thread. `job` is what it runs, since `began_s`; the pool's lock guards all fields."""
+    """One thread. `job` is what it runs, since `began_s`; the pool's lock guards all fields.
 
-    __slots__ = ("began_s", "is_abandoned", "job", "thread")
+    slow_count  how many times it has been told of the job that it is slow
+    """
+
+    __slots__ = ("began_s", "is_abandoned", "job", "slow_count", "thread")
 
     def __init__(self) -> None:
         self.thread: threading.Thread
         self.job: _Job | None = None
         self.began_s = 0.0
+        self.slow_count = 0
         self.is_abandoned = False
+
+    def is_slow(self, submit: Submit[Any], now_s: float) -> bool:
+        """Whether `slow` is due; once for each `slow_ms`."""
+        if not submit.slow_ms:
+            return False
+        count = int((now_s - self.began_s) * 1000) // submit.slow_ms
+        is_due, self.slow_count = count > self.slow_count, count
+        return is_due
 
 
 class Pool:
@@ -170,8 +182,12 @@ class Pool:
             del self._by_key[key]
 
     def abandon_overdue(self, now_s: float) -> None:
-        """Abandon the threads whose work has exceeded its time. The cost follows the number of threads."""
+        """Abandon the threads whose work has exceeded its time, and tell whose work is slow.
+
+        The cost follows the number of threads.
+        """
         overdue: list[tuple[_Worker, _Job]] = []
+        slow: list[_Job] = []
         with self._lock:
             for worker in self._workers:
                 job = worker.job
@@ -180,13 +196,19 @@ class Pool:
                     worker.is_abandoned = True
                     self._unfinished -= 1
                     overdue.append((worker, job))
+                elif job is not None and worker.is_slow(job.submit, now_s):
+                    slow.append(job)
+        for job in slow:
+            self._doorbell.ring(_slow, job.submit)
         for worker, job in overdue:
             self._workers.remove(worker)
             self._abandoned.append(worker)
             problem = WorkTimedOut(
                 "work did not end in time", work=job.submit.name, limit_ms=job.submit.run_timeout_ms
             )
-            log.warning("pool %s: %s; its thread is left", self._name, problem)
+            # A store that hangs is probed again and again; its circuits log that, once.
+            level = logging.DEBUG if self._name == "probe" else logging.WARNING
+            log.log(level, "pool %s: %s; its thread is left", self._name, problem)
             self._give(job, problem)
         if not overdue:
             return
@@ -260,6 +282,7 @@ class Pool:
             self._waiting_count -= 1
             worker.job = job = waiting.popleft()
             worker.began_s = time.monotonic()
+            worker.slow_count = 0
             return job
 
     def _finish(self, worker: _Worker) -> bool:
@@ -313,6 +336,10 @@ class Pool:
         """Drop the waiting work."""
         with self._lock:
             self._forget_waiting()
+
+
+def _slow(submit: Submit[Any], now_ms: int) -> Effects:
+    return [] if submit.slow is None else submit.slow(now_ms)
 
 
 def _refusal(why: str, submit: Submit[Any]) -> KafkaError:

@@ -24,6 +24,7 @@ POOL_QUEUE_MAX = {
     "ahead": 100,  # the tier begins no more than there are threads
     "index": 10_000,
     "expire": 10_000,
+    "probe": 10,  # one is under way at a time; a pool of its own, so that work that hangs delays no probe
     "names": 1_000,
     "codec": 20_000,  # one for each connection
     "pages": 10_000,

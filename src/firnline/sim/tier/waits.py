@@ -30,6 +30,8 @@ _SHORT: tuple[tuple[Any, str, Any], ...] = (
     (settings, "tier_settings", _short),
     (adapter, "tier_settings", _short),
     (circuits, "STORE_TIMEOUT_MS", _CALL_MS),
+    (circuits, "SLOW_MS", _CALL_MS // 5),
+    (circuits, "PROBE_TIMEOUT_MS", _CALL_MS // 5),
     (circuits, "TRIAL_MS", 2 * _CALL_MS),
     (circuits, "COPY_WAIT_MAX_MS", 10 * _CALL_MS),
 )

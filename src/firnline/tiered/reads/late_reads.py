@@ -1,47 +1,65 @@
-"""Offsets whose reads from the tier have taken longer than a Fetch waits. PURE.
+"""Since when Fetches wait for one offset of the tier, one after the other. PURE.
 
-The first Fetch of such an offset gets no records and no error, as in Kafka; the read goes on, and the next
-Fetch joins it. If that waits in vain, too, the client gets an error: a store that hangs must not look like a
-partition without records. Source: T36, T59.
+A Fetch waits for `remote.fetch.max.wait.ms`. A client that was answered without records repeats it, and each
+of them joins the same read. The first one may be answered empty: the store is slow, and the read goes on. A
+later one must not be, or a consumer of a store that hangs never learns of it. Source: T36, T59.
 """
 
-from firnline.base.ids import TopicIdPartition
-from firnline.base.units import MINUTE_MS, SECOND_MS
+from collections.abc import Hashable
 
-# How many offsets are remembered, and for how long after the last Fetch.
-REMEMBERED = 10_000
-REMEMBERED_MS = MINUTE_MS
-# The longest wait of a Fetch for an offset that another one has waited for: the error comes within
-# remote.fetch.max.wait.ms and this time.
-_AGAIN_MS = SECOND_MS
-# The error comes before the Fetch gives up.
-_BEFORE_MS = 1
+from firnline.base.units import SECOND_MS
+
+# A Fetch that comes so long after the one before is no repetition of it. Clients wait for less than that
+# before they repeat a Fetch, also one that was an error: the longest default is a second.
+REPEATED_MS = 10 * SECOND_MS
+# A consumer is told of a store that hangs within the wait of a Fetch and so much.
+MARGIN_MS = SECOND_MS
+
+
+class _Wait:
+    """Fetches of one offset without an answer: since when, how many wait, and when the last one left."""
+
+    __slots__ = ("began_ms", "count", "left_ms")
+
+    def __init__(self, began_ms: int) -> None:
+        self.began_ms = self.left_ms = began_ms
+        self.count = 0
 
 
 class LateReads:
-    """The offsets of a node that fetches have waited for in vain."""
+    """The offsets of a node that Fetches wait for, or have lately waited for in vain."""
 
     def __init__(self) -> None:
-        self._late: dict[
-            tuple[TopicIdPartition, int], int
-        ] = {}  # oldest first: time of the last Fetch
+        self._waits: dict[Hashable, _Wait] = {}  # the one that a Fetch has left last comes last
 
-    def note(self, where: TopicIdPartition, offset: int, now_ms: int) -> None:
-        """A Fetch has waited for it in vain."""
-        self._late.pop((where, offset), None)
-        self._late[(where, offset)] = now_ms
-        if len(self._late) > REMEMBERED:
-            del self._late[next(iter(self._late))]
+    def begin(self, place: Hashable, now_ms: int) -> None:
+        """A Fetch begins to wait for an offset."""
+        while self._waits:
+            old = next(iter(self._waits))
+            if self._waits[old].count or now_ms - self._waits[old].left_ms <= REPEATED_MS:
+                break
+            del self._waits[old]
+        known = self._waits.get(place)
+        if known is None or (not known.count and now_ms - known.left_ms > REPEATED_MS):
+            known = self._waits[place] = _Wait(now_ms)
+        known.count += 1
 
-    def forget(self, where: TopicIdPartition, offset: int) -> None:
-        """It was read."""
-        self._late.pop((where, offset), None)
+    def answered(self, place: Hashable) -> None:
+        """The tier has answered, or has failed: who asks now begins anew."""
+        self._waits.pop(place, None)
 
-    def limit_ms(
-        self, where: TopicIdPartition, offset: int, max_wait_ms: int, now_ms: int
-    ) -> int | None:
-        """Return how long a Fetch of it may wait before it gets an error; None: it may wait to its end."""
-        last_ms = self._late.get((where, offset))
-        if last_ms is None or now_ms - last_ms > REMEMBERED_MS:
-            return None
-        return max(0, min(max_wait_ms, _AGAIN_MS) - _BEFORE_MS)
+    def left(self, place: Hashable, now_ms: int) -> None:
+        """A Fetch does not wait any more."""
+        wait = self._waits.pop(place, None)
+        if wait is not None:
+            wait.count, wait.left_ms = max(wait.count - 1, 0), now_ms
+            self._waits[place] = wait
+
+    def error_at_ms(self, place: Hashable, wait_ms: int) -> int | None:
+        """Return from when on a Fetch of the offset is answered with an error; None: nobody waits for it.
+
+        After twice the wait of a Fetch: so the first one that asks is answered empty, and the second one with
+        the error. After that wait and MARGIN_MS at the latest: with a long wait twice would be too much.
+        """
+        wait = self._waits.get(place)
+        return None if wait is None else wait.began_ms + min(2 * wait_ms, wait_ms + MARGIN_MS)

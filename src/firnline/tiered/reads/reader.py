@@ -9,7 +9,7 @@ only decides; workers move all bytes. Errors are values, one code for each cause
     no segment, or it expired      1 OFFSET_OUT_OF_RANGE
     metadata may lack segments    56 KAFKA_STORAGE_ERROR
     store fails after retries     56 KAFKA_STORAGE_ERROR
-    two fetches waited in vain    56 KAFKA_STORAGE_ERROR
+    store hangs                   56 KAFKA_STORAGE_ERROR, to the second Fetch that waits (late_reads)
     object missing                -1 UNKNOWN_SERVER_ERROR
     damaged bytes                  2 CORRUPT_MESSAGE
     read pool full                78 OFFSET_NOT_AVAILABLE
@@ -17,13 +17,13 @@ only decides; workers move all bytes. Errors are values, one code for each cause
 Source: spec 3.14-3.16, T35-T41, T58; F14-F17.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, FirnlineError, KafkaError, WorkTimedOut
-from firnline.base.ids import Uuid, uuid_text
+from firnline.base.ids import TopicIdPartition, Uuid, uuid_text
 from firnline.base.slices import Records
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.stores.port import ObjectMissing
@@ -74,9 +74,9 @@ class RemoteReader:
         self.indexes = indexes
         self.open_transactions = OpenTransactions(services)
         self.shared = SharedReads(services)
+        self.late = LateReads()
         self.ends = ReadEnds()
         self.ahead = ReadAhead(services, indexes, self.shared, self.ends, is_distant=is_distant)
-        self.late = LateReads()
         self._reads: dict[Read, _OneRead] = {}  # those that are not answered, by their callback
         self._serial = 0
         self._warned: dict[Uuid, None] = {}  # damaged segments that are logged already
@@ -105,43 +105,42 @@ class RemoteReader:
             is_committed = isolation == READ_COMMITTED
             return then(RemoteLogReadResult(b"", [] if is_committed else None), now_ms)  # T38
         one = _OneRead(self, hosted, offset, max_bytes, isolation, partial(self._answer, then))
-        one.began_ms = now_ms
         self._reads[then] = one
+        self.late.begin(one.place, now_ms)
         effects = one.begin(now_ms)
-        if then not in self._reads:
-            return effects
-        limit_ms = self.late.limit_ms(*one.place, services.settings.fetch_max_wait_ms, now_ms)
-        if limit_ms is None:
-            return effects
-        one.timer = ("tier", "late", self.serial())
-        timer = SetTimer(key=one.timer, at_ms=now_ms + limit_ms, then=partial(self._late, then))
-        return [*effects, timer]
+        return [*effects, *self._limit(one, then, now_ms)] if then in self._reads else effects
+
+    def _limit(self, one: "_OneRead", then: Read, now_ms: int) -> Effects:
+        """Where a Fetch that is repeated would wait longer than its answer may take, answer it in time."""
+        wait_ms = self.services.settings.fetch_max_wait_ms
+        at_ms = self.late.error_at_ms(one.place, wait_ms)
+        if at_ms is None or not now_ms < at_ms < now_ms + wait_ms:
+            return []
+        one.timer = ("tier", "late read", self.serial())
+        return [SetTimer(key=one.timer, at_ms=at_ms, then=partial(self.stop_read, then))]
 
     def _answer(self, then: Read, result: RemoteLogReadResult | KafkaError, now_ms: int) -> Effects:
         one = self._reads.pop(then, None)
-        if one is not None and isinstance(result, RemoteLogReadResult):
-            self.late.forget(*one.place)
-        cancel = [] if one is None or one.timer is None else [CancelTimer(key=one.timer)]
-        return [*cancel, *then(result, now_ms)]
-
-    def _late(self, then: Read, now_ms: int) -> Effects:
-        """This Fetch waits in vain, too: the store may hang."""
-        one = self._reads.get(then)
         if one is None:
-            return []
-        one.timer = None
-        self.late.note(*one.place, now_ms)
-        return [*one.stop(), *one.fail(_NOT_IN_TIME, now_ms)]
+            return then(result, now_ms)
+        self.late.answered(one.place)
+        return [*one.cancel_timer(), *then(result, now_ms)]
 
     def stop_read(self, then: Read, now_ms: int) -> Effects:
-        """The caller of the read with this callback does not wait any more; `then` is not called."""
+        """The caller of the read with this callback does not wait any more.
+
+        `then` is called only if the read has outlived an earlier Fetch, too: with the error for that.
+        """
         one = self._reads.pop(then, None)
         if one is None:
             return []
-        if now_ms - one.began_ms >= self.services.settings.fetch_max_wait_ms:
-            self.late.note(*one.place, now_ms)
-        cancel = [] if one.timer is None else [CancelTimer(key=one.timer)]
-        return [*cancel, *one.stop()]
+        effects = [*one.cancel_timer(), *one.stop()]
+        late_ms = self.late.error_at_ms(one.place, self.services.settings.fetch_max_wait_ms)
+        self.late.left(one.place, now_ms)
+        if late_ms is None or now_ms < late_ms:
+            return effects
+        self.services.counters.add(one.topic, "fetch_errors")
+        return [*effects, *then(_TOO_LATE, now_ms)]
 
     def offset_for_timestamp(
         self, hosted: Hosted, timestamp_ms: int, then: TimestampCallback, now_ms: int
@@ -287,9 +286,19 @@ class _OneRead:
         self._upto_offset = offset
         self._key: RangeKey | None = None  # of the range that it waits for
         self._is_stopped = False
-        self.place = (hosted.where, offset)
-        self.began_ms = 0
-        self.timer: Hashable = None  # of the error that it gets if it takes too long
+        self.timer: tuple[str, str, int] | None = None  # ends it before its Fetch does
+
+    @property
+    def place(self) -> tuple[TopicIdPartition, int]:
+        """The partition and the offset that the Fetch asks for."""
+        return self._hosted.where, self._wanted
+
+    @property
+    def topic(self) -> str:
+        return self._hosted.topic
+
+    def cancel_timer(self) -> Effects:
+        return [] if self.timer is None else [CancelTimer(key=self.timer)]
 
     def begin(self, now_ms: int) -> Effects:
         """Find the segment with the offset in this log's lineage."""
@@ -298,23 +307,23 @@ class _OneRead:
             return []
         self._attempts.begin(now_ms)
         if not log.log_start_offset <= self._offset < log.log_end_offset:
-            return self.fail(_OUT_OF_RANGE, now_ms)
+            return self._fail(_OUT_OF_RANGE, now_ms)
         epoch = log.epochs.epoch_at(self._offset)
         if epoch is None:
             is_lost = hosted.lineage_problem(self._services.metadata) is not None
-            return self.fail(_UNEXPLAINED if is_lost else _OUT_OF_RANGE, now_ms)
+            return self._fail(_UNEXPLAINED if is_lost else _OUT_OF_RANGE, now_ms)
         segment = self._services.metadata.lookup(hosted.where, epoch=epoch, offset=self._offset)
         if isinstance(segment, KafkaError):
-            return self.fail(segment, now_ms)
+            return self._fail(segment, now_ms)
         if segment is None:
             if self._offset > self._wanted:
                 return self._answer(b"", self._offset, now_ms)
             is_gone = hosted.is_gone(self._offset, self._services.metadata)
-            return self.fail(_OUT_OF_RANGE if is_gone else _UNEXPLAINED, now_ms)
+            return self._fail(_OUT_OF_RANGE if is_gone else _UNEXPLAINED, now_ms)
         self._segment = segment
         self._upto_offset = shared_end(segment, log.epochs.entries(), self._offset)
         if self._upto_offset <= self._offset:
-            return self.fail(_OUT_OF_RANGE, now_ms)
+            return self._fail(_OUT_OF_RANGE, now_ms)
         key = self._key = RangeKey(segment.segment_id, self._offset, self._upto_offset)
         ahead = self._reader.ahead
         batches = ahead.take(segment.topic, key, self._max_bytes)
@@ -384,10 +393,9 @@ class _OneRead:
         again = self._attempts.again(segment, error, self.begin, now_ms)
         if again is not None:
             return again
-        return [*self._reader.warn(segment, error), *self.fail(code_of(error), now_ms)]
+        return [*self._reader.warn(segment, error), *self._fail(code_of(error), now_ms)]
 
-    def fail(self, error: KafkaError, now_ms: int) -> Effects:
-        """Answer with an error."""
+    def _fail(self, error: KafkaError, now_ms: int) -> Effects:
         if error.code != Code.OFFSET_OUT_OF_RANGE:
             self._services.counters.add(self._hosted.topic, "fetch_errors")
         return self._then(error, now_ms)
@@ -417,7 +425,7 @@ class _OneRead:
         if self._is_stopped:
             return []
         if isinstance(result, FirnlineError):
-            return self.fail(code_of(result), now_ms)
+            return self._fail(code_of(result), now_ms)
         return self._then(RemoteLogReadResult(data, result), now_ms)
 
 
@@ -527,7 +535,5 @@ class _TimeSearch:
 
 
 _UNEXPLAINED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the metadata of the tier may lack its segment")
+_TOO_LATE = KafkaError(Code.KAFKA_STORAGE_ERROR, "the store of the tier does not answer in time")
 _OUT_OF_RANGE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "the offset is not in the log")
-_NOT_IN_TIME = KafkaError(
-    Code.KAFKA_STORAGE_ERROR, "the store of the tier has not answered in time"
-)
