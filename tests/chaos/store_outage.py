@@ -4,12 +4,14 @@
 
 A proxy stands between the broker and an S3 server. The store hangs for a third of the time, then answers 503,
 then refuses connections, while producers close segments and consumers ask for records that only the tier has.
+Those get a retriable error, and a store that hangs makes neither produce nor reads of local records slower.
 What that costs must follow the segments that are due, and not the time; afterwards everything is copied as
 fast as the same backlog without an outage, each record is there once, and no object is left over. A run is
 one line in ledger/soak.jsonl. Source: F3, F14, F21; T59.
 """
 
 import argparse
+import statistics
 import sys
 import tempfile
 import time
@@ -20,6 +22,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from firnline.base.errors import Code
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.client.admin import Admin
 from firnline.client.connection import Connection
@@ -48,6 +51,10 @@ NOTICE_S = 60.0
 # Of remote.fetch.max.wait.ms of `firnline dev`, and one second.
 TIER_ANSWER_S = 1.5
 SLOWER_MOST = 1.2  # draining after the outage, compared with the same backlog alone
+# Each p99 is the median of so many rounds, with the store up and while it hangs. It may grow by half; and by
+# FLOOR_MS in any case: on a busy machine one turn of the scheduler or of the disk takes some ms. Waiting for
+# the store takes half a second at least.
+TIMED_ROUNDS, P99_MOST, FLOOR_MS = 5, 1.5, 10.0
 # What had begun when the store went away, or began before that was noticed: ten copies of six objects, and
 # the client library tries each again; and their records. Besides, probes by minute.
 REQUESTS_BEGUN, RECORDS_BEGUN, PROBES_A_MINUTE = 300, 60, 10
@@ -55,7 +62,7 @@ REQUESTS_BEGUN, RECORDS_BEGUN, PROBES_A_MINUTE = 300, 60, 10
 
 @dataclass
 class Outage:
-    """What a run came to. The times of produce are those of the store up, and gone."""
+    """What a run came to. `up`: the store works; `hung`: it hangs; `tail`: reads of local records."""
 
     partitions: int
     minutes: float
@@ -66,8 +73,12 @@ class Outage:
     drain_s: float = 0.0
     noticed_s: float = 0.0
     up_p99_ms: float = 0.0
+    hung_p99_ms: float = 0.0
+    up_tail_p99_ms: float = 0.0
+    hung_tail_p99_ms: float = 0.0
     gone_p99_ms: float = 0.0
     tier_answers: int = 0
+    empty_answers: int = 0
     slowest_tier_answer_s: float = 0.0
     violations: list[str] = field(default_factory=list)
 
@@ -81,6 +92,7 @@ class _Run:
         self.broker, self.proxy, self.server = broker, proxy, server
         self.outcome, self.rounds = outcome, rounds
         self.written = 0  # records of each partition
+        self.may_be_empty = False  # the next answer to a reader of the tier
         host, _, port = broker.bootstrap.partition(":")
         self.connection = Connection(host, int(port), timeout_s=30)
 
@@ -92,7 +104,8 @@ class _Run:
                 TOPIC, partitions=out.partitions, replication_factor=1, configs=TIERED_TOPIC
             )
         self.write_round()  # the metadata, and all that is made once
-        out.up_p99_ms = p99(self.write_round())
+        self.read_tails()
+        out.up_p99_ms, out.up_tail_p99_ms = self.timed_rounds()
         self.drain()
         out.alone_s = self.backlog_alone()
         eventually("the first segments are in the tier alone", self._is_remote_only, within_s=60)
@@ -125,10 +138,41 @@ class _Run:
         self.written += 1
         return took
 
+    def read_tails(self) -> list[float]:
+        """Read the newest record of each partition; return how long each read took, in ms."""
+        took: list[float] = []
+        for partition in range(self.outcome.partitions):
+            began = time.perf_counter()
+            row = self._fetch(partition, self.written - 1)
+            took.append((time.perf_counter() - began) * 1000)
+            assert row.error_code == 0, f"a local record was refused with {row.error_code}"
+            assert row.records, "a local record was not there"
+        return took
+
+    def timed_rounds(self) -> tuple[float, float]:
+        """Write and read rounds; return the p99 of produce and of reads, in ms: the median of the rounds."""
+        writes: list[float] = []
+        reads: list[float] = []
+        for _ in range(TIMED_ROUNDS):
+            writes.append(p99(self.write_round()))
+            reads.append(p99(self.read_tails()))
+        return statistics.median(writes), statistics.median(reads)
+
+    def _fetch(self, partition: int, offset: int) -> Any:
+        wanted = FetchPartition(
+            partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20
+        )
+        request = FetchRequest(
+            topics=[FetchTopic(topic=TOPIC, partitions=[wanted])],
+            max_bytes=1 << 20,
+            max_wait_ms=100,
+        )
+        return self.connection.ask(request, version=12).responses[0].partitions[0]
+
     def backlog_alone(self) -> float:
         """Write the backlog while copies are refused for a moment; return how long it takes to copy it."""
         self.proxy.add("alone", Fault(status=503))
-        for _ in range(self.rounds):
+        for _ in range(self.rounds + TIMED_ROUNDS):
             self.write_round()
         self.proxy.remove("alone")
         return self.drain()
@@ -177,6 +221,9 @@ class _Run:
         began = time.monotonic()
         for number, (begin, end) in enumerate(ways):
             begin()
+            self.may_be_empty = number == 0
+            if number == 0:
+                self.hang()
             until = began + (number + 1) * part_s
             for _ in range(-(-rounds_left // (len(ways) - number))):
                 took += self.write_round()
@@ -195,28 +242,40 @@ class _Run:
             self.complain(f"{out.requests} requests came to a store that is gone; {most:.0f} may")
         if out.metadata_records > RECORDS_BEGUN:
             self.complain(f"{out.metadata_records} records about a store that is gone")
-        expected = self.rounds * out.partitions
+        expected = (self.rounds + TIMED_ROUNDS) * out.partitions
         if out.segments < expected:
             self.complain(f"{out.segments} segments wait, and {expected} were closed")
 
+    def hang(self) -> None:
+        """The store has begun to hang: whoever does not need it does not wait for it."""
+        out = self.outcome
+        out.hung_p99_ms, out.hung_tail_p99_ms = self.timed_rounds()
+        for what, up_ms, hung_ms in (
+            ("produce", out.up_p99_ms, out.hung_p99_ms),
+            ("tail reads", out.up_tail_p99_ms, out.hung_tail_p99_ms),
+        ):
+            print(f"p99 of {what}: {up_ms:.1f} ms with the store up, {hung_ms:.1f} ms hanging")
+            if hung_ms > max(P99_MOST * up_ms, up_ms + FLOOR_MS):
+                self.complain(f"p99 of {what}: {hung_ms:.1f} ms, and {up_ms:.1f} with the store up")
+
     def read_of_the_tier(self) -> None:
-        """Ask for the first record of a partition: the answer is a retriable error, and comes soon."""
-        wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-        request = FetchRequest(
-            topics=[FetchTopic(topic=TOPIC, partitions=[wanted])],
-            max_bytes=1 << 20,
-            max_wait_ms=100,
-        )
+        """Ask for the first record of a partition: the answer is a retriable error, and comes soon.
+
+        Of a store that hangs the first answer may be without records, and no other one (T59).
+        """
         began = time.monotonic()
-        row = self.connection.ask(request, version=12).responses[0].partitions[0]
+        row = self._fetch(0, 0)
         took_s = time.monotonic() - began
         out = self.outcome
         out.tier_answers += 1
         out.slowest_tier_answer_s = max(out.slowest_tier_answer_s, took_s)
         if took_s > TIER_ANSWER_S:
             self.complain(f"a reader of the tier waited for {took_s:.1f} s")
-        if row.error_code == 1:  # OFFSET_OUT_OF_RANGE makes consumers skip records
-            self.complain("a reader of the tier was told that its offset is gone")
+        if row.error_code == 0 and not row.records and self.may_be_empty:
+            self.may_be_empty = False
+            out.empty_answers += 1
+        elif row.error_code != Code.KAFKA_STORAGE_ERROR:  # 1 would make consumers skip records
+            self.complain(f"a reader of the tier was answered with {Code(row.error_code).name}")
 
     def metadata_records(self) -> int:
         """How many records the metadata topic has."""

@@ -17,4 +17,5 @@ def test_an_outage_costs_what_was_due_and_everything_is_caught_up_with(
         print(f"\n{outcome}")
     assert outcome.violations == []
     assert outcome.segments >= 60
+    assert outcome.empty_answers <= 1
     assert outcome.tier_answers >= 3
