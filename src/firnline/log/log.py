@@ -432,8 +432,6 @@ class Log:
         self.local_log_start_offset = max(self.local_log_start_offset, offset)
         self.high_watermark = max(self.high_watermark, offset)
         self.epochs.truncate_from_start(offset)
-        if self.is_tiered:
-            self.epochs.keep_start()  # log start offsets are written each minute only
         return True
 
     def set_highest_remote(self, offset: int) -> None:
