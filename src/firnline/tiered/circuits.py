@@ -29,7 +29,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from firnline.base.effects import Effects, Note, Pool, SetTimer, Submit, Warn
+from firnline.base.effects import CancelTimer, Effects, Note, Pool, SetTimer, Submit, Warn
 from firnline.base.errors import FirnlineError, WorkFailed, WorkTimedOut
 from firnline.base.units import MINUTE_MS, SECOND_MS
 from firnline.stores.port import ObjectMissing, ObjectStore, RemoteStorageError
@@ -191,6 +191,22 @@ class _Watched:
         return self._circuits.ended(self._name, problem, now_ms, was_overdue=self._is_overdue)
 
 
+class _Probe:
+    """A probe, whose result is kept for the case that nobody waits for it any more."""
+
+    __slots__ = ("_work", "has_succeeded")
+
+    def __init__(self, work: Callable[[], tuple[int, Exception | None]]) -> None:
+        self._work = work
+        self.has_succeeded = False
+
+    def run(self) -> tuple[int, Exception | None]:
+        """Send it. Runs on a thread; the loop looks at `has_succeeded` when that has ended."""
+        result = self._work()
+        self.has_succeeded = result[1] is None
+        return result
+
+
 class StoreCircuits:
     """The circuits of a node's store, on its event loop.
 
@@ -214,8 +230,8 @@ class StoreCircuits:
             each: _Circuit(each, has_probe=store is not None and each in _PROBED)
             for each in OPERATIONS
         }
-        # A probe runs, or its timer is set; and the number of probes in a row that failed.
-        self._is_probing = False
+        # A probe runs, or its timer is set; the timer is set; and the number of probes in a row that failed.
+        self._is_probing = self._is_waiting = False
         self._failed_probes = 0
         # Operations whose circuits are closed, and that have to be probed because a call is slow.
         self._suspects: list[Operation] = []
@@ -232,6 +248,11 @@ class StoreCircuits:
     def is_any_open(self) -> bool:
         """Whether the store fails for some operation."""
         return any(circuit.is_open for circuit in self._circuits.values())
+
+    @property
+    def _is_logged(self) -> bool:
+        """Whether an outage is in the log, and its end is not."""
+        return any(circuit.is_logged for circuit in self._circuits.values())
 
     def is_open(self, operation: Operation) -> bool:
         """Whether the circuit is open; also while it lets an operation through."""
@@ -421,25 +442,25 @@ class StoreCircuits:
     def suspect(self, operation: Operation, now_ms: int) -> Effects:
         """A call has no answer for a long time: ask the store whether it answers at all."""
         needed = [each for each in self._needs[operation] if self._circuits[each].has_probe]
-        if self.is_any_open or self._suspects or not needed:
+        if not needed:
             return []
-        self._suspects = needed
+        self._suspects = [each for each in _PROBED if each in needed or each in self._suspects]
         return self._probe(now_ms)
 
     def overdue(self, name: str, began_ms: int, now_ms: int) -> Effects:
         """A call should have had its answer by now."""
-        return self._unanswered.overdue(name, began_ms, now_ms)
+        effects = self._unanswered.overdue(name, began_ms, now_ms)
+        return [] if self._is_logged else effects  # a circuit has logged why
 
     def ended(
         self, name: str, problem: Exception | None, now_ms: int, *, was_overdue: bool
     ) -> Effects:
         """A call has ended. The error of a client that has waited long enough is no answer of the store."""
         is_answered = problem is None or isinstance(problem, _ANSWERS)
-        was_down = any(circuit.is_logged for circuit in self._circuits.values())
         effects = self._unanswered.ended(
             name, now_ms, was_overdue=was_overdue, is_answered=is_answered
         )
-        return [] if was_down else effects  # the end of an outage is logged by its circuit
+        return [] if self._is_logged else effects  # a circuit will log its end
 
     def _probe(self, now_ms: int) -> Effects:
         if self._is_probing:
@@ -457,15 +478,24 @@ class StoreCircuits:
             self._is_probing = False
             return []
         assert self._store is not None
+        self._is_waiting = False
+        sent = _Probe(partial(probe, self._store, self._check_owner, due))
         return [
             Submit(
                 name="probe the store of the tier",
                 pool="probe",
-                work=partial(probe, self._store, self._check_owner, due),
+                work=sent.run,
                 then=partial(self._probed, due),
                 run_timeout_ms=PROBE_TIMEOUT_MS,
+                ended=partial(self._probe_ended, sent),
             )
         ]
+
+    def _probe_ended(self, sent: "_Probe", now_ms: int) -> Effects:
+        """A probe that was given up has ended. If it has succeeded the store may be back: do not wait."""
+        if not sent.has_succeeded or not self._is_waiting:
+            return []
+        return [CancelTimer(key=_TIMER), *self._send_probe(now_ms)]
 
     def _probed(
         self,
@@ -492,6 +522,7 @@ class StoreCircuits:
             self._failed_probes += 1
             effects += self._log(failed, problem)
             at_ms = now_ms + self._backoff_ms(self._failed_probes, None)
+            self._is_waiting = True
             return [*effects, SetTimer(key=_TIMER, at_ms=at_ms, then=self._send_probe)]
         self._failed_probes = 0
         return [*effects, *self._send_probe(now_ms)]

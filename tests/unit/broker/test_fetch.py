@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Appended, Effects
+from firnline.base.effects import Appended, Effects, Note
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ids import ZERO_UUID, TopicPartition
 from firnline.base.units import MIB
@@ -480,6 +480,17 @@ def test_a_read_that_outlives_another_fetch_is_an_error_and_the_others_are_answe
     assert consumer.world.timers == {}
     consumer.remote(remote(10))
     assert len(consumer.answers) == 1
+
+
+def test_the_error_of_a_late_read_is_sent() -> None:
+    """What its last partition brings is the answer itself."""
+    consumer = Consumer(tiered(0), tiered=True)
+    consumer.tier.late = (0,)
+    ask = FetchAsk([want(0)], max_bytes=MIB)
+    sent: Effects = [Note(line="sent")]
+    consumer.world.run(consumer.fetching.fetch(ask, lambda answer: sent, 0))
+    consumer.world.pass_time(REMOTE_WAIT_MS)
+    assert consumer.world.notes == ["sent"]
 
 
 def test_who_has_gone_is_told_nothing_of_a_late_read() -> None:

@@ -123,6 +123,27 @@ def test_work_that_takes_long_is_slow_once_for_each_time_and_what_waits_is_not(
     assert bell.rings.empty()
 
 
+def test_the_next_work_of_a_thread_is_slow_by_its_own_time(bell: Bell, store: Store) -> None:
+    doorbell: Any = bell
+    answers, slow = Answers(), Answers()
+
+    def is_slow(now_ms: int) -> Effects:
+        slow.append(now_ms)
+        return []
+
+    made = Pool("read", 1, doorbell)
+    for count in (1, 2):
+        store.answers.clear()
+        made.add(answers.submit(store.hang, run_timeout_ms=60_000, slow_ms=1_000, slow=is_slow))
+        store.await_begun(1)
+        made.abandon_overdue(time.monotonic() + 1.5)
+        bell.deliver()
+        assert len(slow) == count
+        store.answers.set()
+        bell.deliver()
+    made.close(time.monotonic() + 1)
+
+
 def test_probes_that_hang_are_not_logged_by_their_pool(
     bell: Bell, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,7 +9,7 @@ from firnline.base.errors import Code, KafkaError, WorkTimedOut
 from firnline.base.units import MIB, MINUTE_MS, SECOND_MS
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import ObjectMissing, RemoteStorageError
-from firnline.tiered.circuits import PROBE_TIMEOUT_MS, SLOW_MS, StoreCircuits
+from firnline.tiered.circuits import FAILURES_TO_OPEN, PROBE_TIMEOUT_MS, SLOW_MS, StoreCircuits
 from firnline.tiered.objects.probe import Operation
 from firnline.tiered.objects.unanswered import FORGOTTEN_MS
 from firnline.tiered.settings import store_timeout_ms
@@ -134,6 +134,41 @@ def test_a_call_that_is_answered_while_a_circuit_is_open_is_no_second_end_of_the
     assert len(world.notes) == 1
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_probe_that_is_answered_late_is_a_reason_to_probe_at_once(answers: bool) -> None:
+    """A process that goes on answers what it has not read yet. The client gives up: no reason."""
+    world = Hanging()
+    world.probe_hangs = True
+    call = world.begin()
+    world.pass_time(SLOW_MS)
+    (probe,) = (each for each in world.on_hold if each.name == PROBE)  # type: ignore[union-attr]
+    world.pass_time(PROBE_TIMEOUT_MS + 10_000)
+    assert world.open == ["read"]
+    world.end(call, RemoteStorageError("the client has waited for 30 s"))
+    world.probe_hangs = False
+    if answers:
+        assert isinstance(probe, Submit)
+        probe.work()
+    assert probe.ended is not None  # type: ignore[union-attr]
+    world.run(probe.ended(world.now_ms))  # type: ignore[union-attr]
+    assert world.open == ([] if answers else ["read"])
+    assert len(world.probes) == (2 if answers else 1)
+    world.pass_time(MINUTE_MS)
+    assert (world.open, len(world.probes)) == ([], 2), "there is no other timer"
+    world.run(probe.ended(world.now_ms))  # type: ignore[union-attr]
+    assert len(world.probes) == 2, "nothing waits"
+
+
+def test_a_call_that_is_overdue_in_an_outage_that_is_logged_is_no_other_line() -> None:
+    world = Hanging()
+    world.probe_hangs = True
+    world.begin("copy t-0 at 0", "copy", run_timeout_ms=store_timeout_ms(MIB))
+    world.pass_time(2 * SLOW_MS)
+    (line,) = world.warnings
+    assert "fails (read)" in line
+    assert world.unanswered == ("copy t-0 at 0", 0)
+
+
 def test_a_large_copy_may_take_its_time_while_the_store_answers_probes() -> None:
     """At a megabyte a second: 120 s, and the ten seconds of any call."""
     world = Hanging()
@@ -221,6 +256,42 @@ def test_of_several_calls_the_longest_is_shown_and_the_last_one_that_ends_is_log
     assert world.notes == []
     world.end(third)
     assert (len(world.warnings), len(world.notes), world.unanswered) == (1, 1, None)
+
+
+def test_a_hang_is_noticed_in_a_store_that_is_too_full_for_copies() -> None:
+    """Their circuit is open, and no probe closes it."""
+    world = Hanging()
+    world.run(world.circuits.open("copy", RemoteStorageError("the store is full"), 0))
+    world.probe_hangs = True
+    world.begin()
+    world.pass_time(SLOW_MS + PROBE_TIMEOUT_MS)
+    assert world.open == ["read", "copy"]
+
+
+def test_a_slow_read_does_not_keep_writes_from_being_probed() -> None:
+    world = Hanging(PutsHang())
+    world.probe_hangs = True
+    world.begin("a copy", "copy")
+    world.begin("a read")
+    world.pass_time(SLOW_MS)
+    (probe,) = (each for each in world.on_hold if each.name == PROBE)  # type: ignore[union-attr]
+    world.probe_hangs = False
+    assert isinstance(probe, Submit)
+    world.end(probe, (1, None))
+    assert world.open == ["write"]
+
+
+def test_a_probe_says_nothing_of_operations_that_fail() -> None:
+    """An object cannot be read, three times in a row, while another call is slow."""
+    world = Hanging()
+    world.begin("slow")
+    for number in range(FAILURES_TO_OPEN):
+        world.pass_time(6_000)
+        assert world.open == []
+        world.probe_hangs = number + 1 == FAILURES_TO_OPEN
+        world.end(world.begin("fails"), RemoteStorageError("500"))
+    assert len(world.probes) == 2, "of the slow call, and of the circuit that is open now"
+    assert world.open == ["read"]
 
 
 def test_slow_calls_share_their_probes() -> None:

@@ -135,3 +135,16 @@ def test_what_nobody_waits_for_any_more_is_forgotten() -> None:
     assert 50 <= len(late._waits) <= 52
     late.begin("more", 2 * REPEATED_MS)
     assert [*late._waits] == ["stays", "another", "more"], "whoever waits is remembered"
+
+
+def test_a_wait_that_is_over_is_not_gone_on_with_while_another_one_lasts() -> None:
+    late = LateReads()
+    late.begin("lasts", 0)
+    late.begin("ends", 0)
+    late.left("ends", 10)
+    late.begin("ends", 10 + REPEATED_MS)
+    assert late.error_at_ms("ends", WAIT_MS) == 2 * WAIT_MS, "a repetition"
+    late.left("ends", 10 + REPEATED_MS)
+    now_ms = 11 + 2 * REPEATED_MS
+    late.begin("ends", now_ms)
+    assert late.error_at_ms("ends", WAIT_MS) == now_ms + 2 * WAIT_MS
