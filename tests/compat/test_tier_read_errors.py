@@ -160,7 +160,12 @@ def test_a_read_that_takes_longer_than_any_may_is_a_storage_error_and_too_many_a
 
     eventually("too many threads hang", refuses, within_s=PATIENCE_S)
     late = Code.KAFKA_STORAGE_ERROR
-    assert codes == [0, late, 0, late, Code.OFFSET_NOT_AVAILABLE]
+    # The second read may begin with an answer without records, or be a storage error from its start on: that
+    # depends on whether a Fetch waits in the moment in which the first one ends.
+    assert codes in (
+        [0, late, Code.OFFSET_NOT_AVAILABLE],
+        [0, late, 0, late, Code.OFFSET_NOT_AVAILABLE],
+    )
     topic.proxy.remove("fault")
     eventually(
         "the threads are back",
