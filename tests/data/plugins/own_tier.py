@@ -207,7 +207,7 @@ class InMemory:
         return self._part(segment, kind.name)
 
     def delete_segment(self, segment: RemoteSegment) -> None:
-        for key in [key for key in self._found if key[0] == segment.segment_id]:
+        for key in [key for key in list(self._found) if key[0] == segment.segment_id]:
             del self._found[key]
 
     def close(self) -> None:
