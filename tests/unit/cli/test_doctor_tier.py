@@ -194,7 +194,7 @@ NOWHERE = ("-X", "rsm.config.store.endpoint=http://127.0.0.1:1", "-X", "rsm.conf
 
 
 def test_a_uri_names_a_store_and_no_path_of_this_machine() -> None:
-    """s3://... was looked for among the files: "no such tier directory [path=/work/s3:/...]"."""
+    """s3://... was looked for among the files: "no such tier directory [path=/home/me/s3:/...]"."""
     more = ("-X", "rsm.config.store.access_key_id=me", "-X", "rsm.config.store.max_retries=0")
     secret = ("-X", "rsm.config.store.secret_access_key=hunter2-hunter2")
     done = CliRunner().invoke(doctor.command, ["--tier", "s3://b/tier", *NOWHERE, *more, *secret])
