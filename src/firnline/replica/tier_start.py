@@ -23,7 +23,7 @@ Source: KIP-405 'Follower fetch protocol'; KIP-1023; T30-T34, T51.
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError, StorageError
@@ -123,7 +123,52 @@ class Beginning(NamedTuple):
 BeginningCallback = Callable[[Beginning | KafkaError, int], Effects]
 
 
-class TierStart:
+class _Attempt:
+    """Asks the tier for the state at the record right below an offset that the leader has.
+
+    _above_offset  that offset
+    _then          gets the result, or the first error, once
+    """
+
+    _then: Callable[[Any, int], Effects]
+
+    def __init__(self, partition: Partition, leader: LeaderAnswers, tier: Tier) -> None:
+        self._partition = partition
+        self._leader = leader
+        self._tier = tier
+        self._above_offset = 0
+
+    def _ask_below(self, epoch: int, now_ms: int) -> Effects:
+        """`epoch` begins at the offset, or before: the record below may be of an earlier one."""
+        if epoch <= 0:
+            return self._ask_tier(max(epoch, 0), now_ms)
+        then = partial(self._earlier_epoch_came, epoch)
+        return self._leader.epoch_end(epoch - 1, then, now_ms)
+
+    def _earlier_epoch_came(self, epoch: int, found: EpochEnd | KafkaError, now_ms: int) -> Effects:
+        """Find the epoch of the record right below: the earlier one if it ends at the offset.
+
+        The leader may name an older epoch than the one asked for, if epochs have no records (T32).
+        """
+        if isinstance(found, KafkaError):
+            return self._then(found, now_ms)
+        earlier, end_offset = found
+        return self._ask_tier(earlier if end_offset >= self._above_offset else epoch, now_ms)
+
+    def _ask_tier(self, epoch: int, now_ms: int) -> Effects:
+        return self._tier(
+            self._partition,
+            epoch=epoch,
+            offset=self._above_offset - 1,
+            then=self._state_came,
+            now_ms=now_ms,
+        )
+
+    def _state_came(self, state: TierState | KafkaError, now_ms: int) -> Effects:
+        raise AssertionError("a subclass implements this")
+
+
+class TierStart(_Attempt):
     """One attempt. `then` gets the beginning, or the first error, once.
 
     at_last_tiered  begin after the last offset in the tier, not above the leader's local log start
@@ -138,13 +183,9 @@ class TierStart:
         *,
         at_last_tiered: bool = False,
     ) -> None:
-        self._partition = partition
-        self._leader = leader
-        self._tier = tier
+        super().__init__(partition, leader, tier)
         self._then = then
         self._at_last_tiered = at_last_tiered
-        # The leader has the record before this offset in the tier, in its present history.
-        self._above_offset = 0
 
     def begin(self, now_ms: int) -> Effects:
         """Ask for the leader's local log start offset, or for the last offset in the tier."""
@@ -165,29 +206,7 @@ class TierStart:
         if isinstance(found, KafkaError):
             return self._then(found, now_ms)
         epoch, self._above_offset = found
-        if epoch <= 0:
-            return self._ask_tier(max(epoch, 0), now_ms)
-        then = partial(self._earlier_epoch_came, epoch)
-        return self._leader.epoch_end(epoch - 1, then, now_ms)
-
-    def _earlier_epoch_came(self, epoch: int, found: EpochEnd | KafkaError, now_ms: int) -> Effects:
-        """Find the epoch of the record before the local log start: the earlier one if it ends there.
-
-        The leader may name an older epoch than the one asked for, if epochs have no records (T32).
-        """
-        if isinstance(found, KafkaError):
-            return self._then(found, now_ms)
-        earlier, end_offset = found
-        return self._ask_tier(earlier if end_offset >= self._above_offset else epoch, now_ms)
-
-    def _ask_tier(self, epoch: int, now_ms: int) -> Effects:
-        return self._tier(
-            self._partition,
-            epoch=epoch,
-            offset=self._above_offset - 1,
-            then=self._state_came,
-            now_ms=now_ms,
-        )
+        return self._ask_below(epoch, now_ms)
 
     def _state_came(self, state: TierState | KafkaError, now_ms: int) -> Effects:
         if isinstance(state, KafkaError):
@@ -260,23 +279,21 @@ def is_lineage_lost(log: Log) -> bool:
     return log.is_tiered and begin > log.log_start_offset
 
 
-class LineageSearch:
+class LineageSearch(_Attempt):
     """Takes lost leader epochs from the tier: one attempt. Calls `then` once, with the first error or None.
 
     With NOTHING_LOCAL if the log has no local record, and begins above records that only the tier has.
 
-    _begin  the first offset whose leader epoch is known, and that epoch; without any the log end offset
+    _epoch  the first leader epoch that is known; it begins at `_above_offset`. Without any it is the log end
     """
 
     def __init__(
         self, partition: Partition, leader: LeaderAnswers, tier: Tier, then: SearchCallback
     ) -> None:
-        self._partition = partition
-        self._leader = leader
-        self._tier = tier
+        super().__init__(partition, leader, tier)
         self._then = then
         known = partition.log.epochs.entries() or ((NO_EPOCH, partition.log.log_end_offset),)
-        self._epoch, self._begin = known[0]
+        self._epoch, self._above_offset = known[0]
 
     def begin(self, now_ms: int) -> Effects:
         """Ask for the leader's log start offset: a crash may have taken ours back below deleted records."""
@@ -285,29 +302,11 @@ class LineageSearch:
     def _log_start_came(self, found: int | KafkaError, now_ms: int) -> Effects:
         if isinstance(found, KafkaError):
             return self._then(found, now_ms)
-        if found >= self._begin:
+        if found >= self._above_offset:
             return self._then(None, now_ms)
         if self._epoch == NO_EPOCH:
             return self._then(NOTHING_LOCAL, now_ms)
-        if self._epoch == 0:
-            return self._ask_tier(0, now_ms)
-        return self._leader.epoch_end(self._epoch - 1, self._earlier_epoch_came, now_ms)
-
-    def _earlier_epoch_came(self, found: EpochEnd | KafkaError, now_ms: int) -> Effects:
-        """Find the leader epoch of the record right below: the earlier one if it reaches there (T32)."""
-        if isinstance(found, KafkaError):
-            return self._then(found, now_ms)
-        earlier, end_offset = found
-        return self._ask_tier(earlier if end_offset >= self._begin else self._epoch, now_ms)
-
-    def _ask_tier(self, epoch: int, now_ms: int) -> Effects:
-        return self._tier(
-            self._partition,
-            epoch=epoch,
-            offset=self._begin - 1,
-            then=self._state_came,
-            now_ms=now_ms,
-        )
+        return self._ask_below(self._epoch, now_ms)
 
     def _state_came(self, state: TierState | KafkaError, now_ms: int) -> Effects:
         if isinstance(state, KafkaError):
@@ -315,8 +314,8 @@ class LineageSearch:
             is_missing = state.code == Code.OFFSET_OUT_OF_RANGE
             return self._then(None if is_missing else state, now_ms)
         log = self._partition.log
-        is_same = log.epochs.entries()[:1] == ((self._epoch, self._begin),)
-        earlier = tuple(row for row in state.lineage if row[1] < self._begin)
+        is_same = log.epochs.entries()[:1] == ((self._epoch, self._above_offset),)
+        earlier = tuple(row for row in state.lineage if row[1] < self._above_offset)
         # With higher epochs there, the leader has another history, and a Fetch tells where to truncate.
         if is_same and earlier and earlier[-1][0] <= self._epoch:
             log.epochs.complete(earlier)

@@ -6,7 +6,7 @@ folder of their own, and are deleted at the end.
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from typing import NamedTuple
@@ -28,6 +28,8 @@ _LARGE_BYTES = 20 * MIB  # three parts
 _THREADS = 8
 # Amazon refuses requests of a clock that differs by 15 minutes.
 _SKEW_MAX_S = 300
+# What a check is about; and the check, which returns its note.
+Check = tuple[str, Callable[[], str | None]]
 
 
 class Outcome(NamedTuple):
@@ -56,7 +58,7 @@ class StoreCheck:
 
     def run(self) -> Iterator[Outcome]:
         """Yield an outcome for each check, and clean up. If the first fails, skip the others."""
-        checks: list[tuple[str, Callable[[], str | None]]] = [
+        checks: list[Check] = [
             ("a put is visible at once, complete", self._visible),
             ("a put that fails leaves nothing", self._failed_put),
             ("objects that are put together", self._together),
@@ -72,12 +74,7 @@ class StoreCheck:
             ("the store's clock", self._clock),
             ("unfinished puts can be removed", self._unfinished),
         ]
-        for name, check in checks:
-            outcome = outcome_of(name, check)
-            yield outcome
-            if outcome.problem is not None and check == self._visible:
-                break  # a store that is not there: to wait for each of the others says nothing new
-        yield outcome_of("all that was put can be deleted", self._clean)
+        yield from outcomes(checks, ("all that was put can be deleted", self._clean))
 
     def _key(self, name: str) -> str:
         return f"{self._folder}{name}"
@@ -271,7 +268,17 @@ class StoreCheck:
         return None
 
 
-def outcome_of(name: str, check: Callable[[], str | None]) -> Outcome:
+def outcomes(checks: Sequence[Check], clean_up: Check) -> Iterator[Outcome]:
+    """Run the checks, and clean up. If the first fails the store is not there: skip the others."""
+    for number, each in enumerate(checks):
+        outcome = _outcome_of(*each)
+        yield outcome
+        if outcome.problem is not None and number == 0:
+            break
+    yield _outcome_of(*clean_up)
+
+
+def _outcome_of(name: str, check: Callable[[], str | None]) -> Outcome:
     """Run a check and return its outcome; the check returns its note, and raises what is wrong."""
     began_s = time.monotonic()
     problem, note = None, ""

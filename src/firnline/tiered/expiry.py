@@ -119,9 +119,9 @@ def decide(
         else:
             # And segments of an unclean election below all known epochs (3.7-6). If the lineage lacks records
             # there, which only the tier can have, its first epoch is wrong, and they are not of another one.
-            below = retained.below.rows
+            below, upto = retained.below.rows, tier.deletes_below()
             if not serves_all:
-                below = [each for each in below if each.end_offset < tier.deletes_below()]
+                below = [each for each in below if each.end_offset < upto]
             due = [*begun, *retained.own.rows[: walk.at], *below]
             is_uncertain = walk.is_uncertain or len(below) < len(retained.below.rows)
             return Decision(due, max(walk.log_start_offset, log.log_start_offset), is_uncertain)
@@ -240,11 +240,8 @@ class _Walk:
 
         Another leader has rolled at other offsets. If they counted as left, too much would go (rel-T15).
         """
-        rows, keys, size_bytes = (
-            self._retained.own.rows,
-            self._retained.own.keys,
-            segment.size_bytes,
-        )
+        rows, keys = self._retained.own.rows, self._retained.own.keys
+        size_bytes = segment.size_bytes
         for at in range(self.at + 1, len(rows)):
             if rows[at].base_offset > segment.end_offset:
                 break
@@ -307,9 +304,8 @@ class Expiry:
         self._catalog = catalog
         self._retained = Retained(services.metadata, hosted.where, hosted.log)
         self.is_running = False
-        self.decided_in_ms = (
-            0  # how long the last decision took, with the turns of others between its steps
-        )
+        # How long the last decision took, with the turns of others between its steps.
+        self.decided_in_ms = 0
         # Changes by a broker whose clock is ahead, and when they were first seen here.
         self._first_seen_ms: dict[Change, int] = {}
         # The last time that the limits were applied. A run between two intervals only deletes segments below

@@ -10,6 +10,7 @@ import pytest
 
 from firnline.base.errors import Code, StorageError
 from firnline.base.ids import TopicIdPartition
+from firnline.tiered.objects.layout import parse_head
 from tests.worlds.tier import (
     WHERE,
     Cluster,
@@ -150,6 +151,20 @@ def test_a_wrong_digit_in_the_file_of_log_start_offsets_deletes_nothing_in_the_t
     again = Node(cluster, 1, fs=node.crash(), rng=node.rng)
     again.log.advance_log_start(6)  # as what is read at its start
     again.log.advance_high_watermark(again.log.log_end_offset)
+    _nothing_goes(node, again.start().lead(4))
+
+
+def test_a_log_start_in_a_file_decides_nothing_where_no_catalog_can_be_read() -> None:
+    """Damage of the catalogs does not make the file more trustworthy."""
+    cluster = Cluster()
+    node = led_in_four_epochs(cluster)
+    heads = [key for key in cluster.store.objects if parse_head(key) is not None]
+    for key in heads:
+        cluster.store.objects[key] = b"{}"
+    again = Node(cluster, 1, fs=node.crash(), rng=node.rng)
+    again.log.advance_log_start(6)
+    again.log.advance_high_watermark(again.log.log_end_offset)
+    assert heads
     _nothing_goes(node, again.start().lead(4))
 
 

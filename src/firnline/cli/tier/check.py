@@ -27,10 +27,11 @@ from firnline.tiered.spi import RemoteStorage
 def check(uri: str | None, overrides: tuple[str, ...], file: Path | None, style: str) -> None:
     """Check that a store does what a tier needs: a directory, or a store that the tier can use.
 
-    It puts about 1,100 objects of 21 MiB in all below a folder of its own, and deletes them again. If the
-    settings name a class of your own (remote.log.storage.manager.class.name), it is loaded and configured as
-    by a broker, and copies, reads and deletes about 120 segments of a topic of its own. The exit status is 3
-    if the store does not do what it must.
+    It puts about 1,100 objects of 21 MiB in all below a folder of its own, and deletes them again. In a
+    directory the file .firnline-tier, which marks it as a tier, stays, and there and in HDFS an empty folder.
+    If the settings name a class of your own (remote.log.storage.manager.class.name), it is loaded and
+    configured as by a broker, and copies, reads and deletes about 120 segments of a topic of its own. The
+    exit status is 3 if the store does not do what it must.
     """
     config = tier_config(overrides, file)
     storage = own_storage(config)

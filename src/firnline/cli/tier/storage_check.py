@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from firnline.base.ports import Buffer
 from firnline.base.units import MIB
 from firnline.formats import leader_epoch_checkpoint
-from firnline.stores.conformance import Broken, Outcome, expect, outcome_of
+from firnline.stores.conformance import Broken, Check, Outcome, expect, outcomes
 from firnline.stores.port import ObjectMissing
 from firnline.tiered.spi import (
     DeletesSegments,
@@ -73,7 +73,7 @@ class StorageCheck:
 
     def run(self) -> Iterator[Outcome]:
         """Yield an outcome for each check, and clean up. If the first fails, skip the others."""
-        checks: list[tuple[str, Callable[[], str | None]]] = [
+        checks: list[Check] = [
             ("a copied segment can be read, complete", self._readable),
             ("ranges end where the log ends", self._ranges),
             ("each index comes back", self._indexes),
@@ -89,14 +89,9 @@ class StorageCheck:
         ]
         if isinstance(self._storage, DeletesSegments):
             checks.append(("several segments deleted together", self._together))
-        for name, check in checks:
-            outcome = outcome_of(name, check)
-            yield outcome
-            if outcome.problem is not None and check == self._readable:
-                break  # a store that is not there: to wait for each of the others says nothing new
-        yield outcome_of("all that was copied can be deleted", self._clean)
+        yield from outcomes(checks, ("all that was copied can be deleted", self._clean))
 
-    # ------------------------------------------------------------------------------------ helpers
+    # ------------------------------------------------------------------------- the steps of a check
 
     def _named(self, content: _Segment, base_offset: int = 0) -> RemoteSegment:
         """Return the metadata of a segment that is not copied yet."""

@@ -39,8 +39,10 @@ class Row(Protocol):
 
 
 class Before(NamedTuple):
-    """What a new leader finds: keys of all catalog objects; of the newest readable version the segments, and
-    its log start offset, None if there is none.
+    """What a new leader finds: keys of all catalog objects, and the newest readable version.
+
+    segments          those of that version
+    log_start_offset  its log start offset; 0 if no version can be read, None if there never was one
     """
 
     listed: tuple[str, ...]

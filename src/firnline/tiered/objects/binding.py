@@ -78,6 +78,8 @@ def _refuse_nested(binding: Binding) -> None:
             continue
         except (ValueError, KeyError, TypeError, RecursionError):
             continue  # an object of somebody else
+        finally:
+            store.close()
         if owner != binding.cluster_id:
             raise WrongTier(
                 "the tier would lie within that of another cluster",

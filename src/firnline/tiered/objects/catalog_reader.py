@@ -182,14 +182,15 @@ def _by_id(names: Sequence[TopicName]) -> dict[Uuid, CatalogTopic]:
 def read_before(
     store: ObjectStore, topic_id: Uuid, partition: int, listed: Collection[str]
 ) -> Before:
-    """Return what the newest readable version has; nothing if there is none."""
-    for name in list_heads(listed):
+    """Return what the newest readable version has; no segments, and log start 0, if none can be read."""
+    heads = list_heads(listed)
+    for name in heads:
         try:
             found = read_version(store, topic_id, partition, name)
         except (CatalogCorrupt, ObjectMissing):
             continue
         return Before(tuple(listed), found.segments, found.log_start_offset)
-    return Before(tuple(listed))
+    return Before(tuple(listed), log_start_offset=0 if heads else None)
 
 
 def still_there(

@@ -61,9 +61,8 @@ def write_indexes(fs: Fs, path: str, files: IndexFiles) -> None:
     except StorageError:
         for suffix in INDEX_SUFFIXES:
             fs.remove(path + suffix)
-            fs.remove(
-                path + suffix + _TEMPORARY
-            )  # it would stay until the next start, counted by nobody
+            # It would stay until the next start, counted by nobody.
+            fs.remove(path + suffix + _TEMPORARY)
         raise
 
 
