@@ -55,9 +55,9 @@ SLOWER_MOST = 1.2  # draining after the outage, compared with the same backlog a
 # FLOOR_MS in any case: on a busy machine one turn of the scheduler or of the disk takes some ms. Waiting for
 # the store takes half a second at least.
 TIMED_ROUNDS, P99_MOST, FLOOR_MS = 5, 1.5, 10.0
-# What had begun when the store went away, or began before that was noticed: ten copies of six objects, and
-# the client library tries each again; and their records. Besides, probes by minute.
-REQUESTS_BEGUN, RECORDS_BEGUN, PROBES_A_MINUTE = 300, 60, 10
+# What had begun when the store went away, or began before that was noticed: twenty copies of six objects (two
+# copies for each thread); and two records of each. Besides, probes by minute.
+REQUESTS_BEGUN, RECORDS_BEGUN, PROBES_A_MINUTE = 120, 40, 10
 
 
 @dataclass

@@ -34,6 +34,8 @@ _log.addHandler(logging.NullHandler())
 _log.propagate = False
 # librdkafka tells of each broken connection; breaking them is the point.
 SILENT = {"logger": _log}
+# What the answers to requests say while another broker becomes the leader.
+_MOVED = {Code.NOT_LEADER_OR_FOLLOWER, Code.LEADER_NOT_AVAILABLE, Code.FENCED_LEADER_EPOCH}
 # partition -> [(offset, number)], in the order it was told or read
 Positions = dict[int, list[tuple[int, int]]]
 
@@ -294,9 +296,7 @@ def read_from(
         found: Positions = {partition: [] for partition in range(partitions)}
         bounds = {}
         for partition in found:
-            bounds[partition] = consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=PATIENCE_S
-            )
+            bounds[partition] = _offsets_of(consumer, TopicPartition(topic, partition))
         behind = {p for p, (_, end) in bounds.items() if end > after.get(p, 0)}
         consumer.assign(
             [TopicPartition(topic, p, after.get(p, OFFSET_BEGINNING)) for p in sorted(behind)]
@@ -318,6 +318,20 @@ def read_from(
         return found, bounds
     finally:
         consumer.close()
+
+
+def _offsets_of(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """Return the first offset of a partition and its high watermark; again if its leader has just changed."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            bounds: tuple[int, int] = consumer.get_watermark_offsets(place, timeout=PATIENCE_S)
+        except KafkaException as problem:
+            if problem.args[0].code() not in _MOVED or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return bounds
 
 
 def violations(acked: Positions, found: Positions, sent: dict[int, int] | None = None) -> list[str]:

@@ -204,6 +204,15 @@ TIER = (
         tests=(_CIRCUIT + "test_a_store_whose_reads_fail_gets_no_copies",),
     ),
     Mutant(
+        "F3: a copy has a slot before it is announced",
+        "tiered.coroutines:Slots.acquire",
+        "if self._free:",
+        "if True:",
+        tests=(
+            _CIRCUIT + "test_a_store_that_hangs_gets_a_few_copies_and_not_one_of_each_partition",
+        ),
+    ),
+    Mutant(
         "F8: what began before a circuit opened says nothing of the store",
         "tiered.circuits:StoreCircuits._note",
         "circuit.openings != openings",

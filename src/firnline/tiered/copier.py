@@ -119,11 +119,6 @@ class Copier:
             due = self._next_due()
             if not isinstance(due, ClosedSegment):
                 return due
-            throttle_ms = services.copy_rate.throttle_ms(run.now_ms)
-            if throttle_ms:
-                services.copy_throttle.note(throttle_ms, run.now_ms)
-                yield from run.call(self._wait_for_quota)
-                continue
             error = yield from self._copy(run, due)
         return error
 
@@ -220,6 +215,27 @@ class Copier:
             damaged, damage, again_ms = self._damaged
             if damaged == local and run.now_ms < again_ms:
                 return damage
+        refused = services.circuits.refusal("copy", run.now_ms)
+        if refused is not None:
+            return refused
+        yield from run.call(services.copy_slots.acquire)
+        stored = yield from self._store(run, local)
+        run.emit(services.copy_slots.release(run.now_ms))
+        if not isinstance(stored, RemoteSegment):
+            return stored
+        return (yield from self._publish_finished(run, stored))
+
+    def _store(self, run: Run, local: ClosedSegment) -> Steps[RemoteSegment | FirnlineError | None]:
+        """Do all of a copy but its end: return the segment that the store has now.
+
+        Or the error that ends the run, or None if there is nothing to copy any more.
+        """
+        hosted, services = self._hosted, self._services
+        while throttle_ms := services.copy_rate.throttle_ms(run.now_ms):
+            services.copy_throttle.note(throttle_ms, run.now_ms)
+            yield from run.call(self._wait_for_quota)
+        if not hosted.leads or self._next_due() != local:
+            return None
         permit = services.circuits.admit("copy", run.now_ms)
         if isinstance(permit, StoreUnavailable):
             return permit
@@ -253,7 +269,7 @@ class Copier:
             return problem
         assert not isinstance(result, Exception)
         services.counters.add(segment.topic, "copy_bytes", segment.size_bytes)
-        return (yield from self._publish_finished(run, segment._replace(custom_metadata=result)))
+        return segment._replace(custom_metadata=result)
 
     def _verify(self, run: Run, local: ClosedSegment, epochs: Epochs) -> Steps[Verified]:
         """Check every batch before anything is published or put.

@@ -8,10 +8,12 @@ long task stand below one another, a loop is a loop, and the end of the function
 timers or the metadata log. While it waits, only the operation has a reference to it.
 """
 
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from firnline.base.background import Background, SlicedTask
 from firnline.base.effects import Effects
 
 Result = TypeVar("Result")
@@ -118,3 +120,38 @@ def together(operations: Sequence[Begin[Result]]) -> Begin[list[Result]]:
         return effects
 
     return begin
+
+
+class Slots:
+    """How many runs may be in one part of a coroutine. The others wait before it, first come, first served.
+
+    count         how many may be in it
+    sliced_tasks  lets each run that has waited go on in a turn of its own: many may end at once
+    """
+
+    def __init__(self, count: int, sliced_tasks: Background) -> None:
+        assert count > 0
+        self._free = count
+        self._sliced_tasks = sliced_tasks
+        self._waiting: deque[Callable[[None, int], Effects]] = deque()
+
+    def acquire(self, then: Callable[[None, int], Effects], now_ms: int) -> Effects:
+        """Call `then` as soon as a slot is free. Who was called has to release it, once."""
+        if self._free:
+            self._free -= 1
+            return then(None, now_ms)
+        self._waiting.append(then)
+        return []
+
+    def release(self, now_ms: int) -> Effects:
+        """Give a slot back: whoever has waited longest has it now."""
+        if not self._waiting:
+            self._free += 1
+            return []
+        then = self._waiting.popleft()
+
+        def rest() -> SlicedTask:
+            at_ms = yield []
+            return then(None, at_ms)
+
+        return self._sliced_tasks.begin(rest(), now_ms)

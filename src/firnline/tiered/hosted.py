@@ -29,7 +29,7 @@ from firnline.tiered.circuits import (
     StoreUnavailable,
     is_failure_of_store,
 )
-from firnline.tiered.coroutines import Begin
+from firnline.tiered.coroutines import Begin, Slots
 from firnline.tiered.counters import NodeCounters, RecentTimes
 from firnline.tiered.lineage import Lineage, highest_remote, ranges, segment_epochs
 from firnline.tiered.settings import TierSettings
@@ -56,6 +56,10 @@ _FAILS: dict[Task, str] = {
 # The intervals at which a leader may hand over because of the same damaged segment, and the number it keeps.
 HAND_OVER_AGAIN_MIN_MS, HAND_OVER_AGAIN_MAX_MS = 10 * MINUTE_MS, 24 * HOUR_MS
 HANDED_OVER_KEPT = 1000
+# Copies in progress for each thread that copies: while one is announced another one uses the thread. If all
+# due partitions announced theirs at once, a store that hangs would get every one of them, and the metadata
+# would have the records of each.
+SLOTS_A_THREAD = 2
 
 
 # Segments around one offset that may overlap: one for each change of the leader.
@@ -183,10 +187,13 @@ class Services:
     fetch_rate: ByteRate = field(init=False)
     # All work for the store goes through them.
     circuits: StoreCircuits = field(init=False)
+    # A copy has a slot before it is announced (F3).
+    copy_slots: Slots = field(init=False)
 
     def __post_init__(self) -> None:
         s = self.settings
         self.circuits = StoreCircuits(self.catalog, self.check_owner, self.backoff_ms)
+        self.copy_slots = Slots(SLOTS_A_THREAD * s.copier_threads, self.sliced_tasks)
         self.copy_rate = ByteRate(
             s.copy_bytes_per_second, s.copy_quota_windows, s.copy_quota_window_ms
         )

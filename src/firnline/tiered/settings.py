@@ -43,6 +43,7 @@ class TierSettings:
     fetch_quota_windows: int = 11
     fetch_quota_window_ms: int = 1000
     fetch_max_wait_ms: int = 500
+    copier_threads: int = 10
     reader_threads: int = 10
     # Memory for what is read ahead of consumers from a distant store; 0: nothing is.
     read_ahead_bytes: int = 64 * MIB
@@ -123,6 +124,7 @@ def tier_settings(config: BrokerConfig) -> TierSettings:
         fetch_quota_windows=config.remote_log_manager_fetch_quota_window_num,
         fetch_quota_window_ms=1000 * config.remote_log_manager_fetch_quota_window_size_seconds,
         fetch_max_wait_ms=config.remote_fetch_max_wait_ms,
+        copier_threads=config.remote_log_manager_copier_thread_pool_size,
         reader_threads=config.remote_log_reader_threads,
         read_ahead_bytes=config.firnline_remote_read_ahead_max_bytes,
         list_offsets_timeout_ms=config.remote_list_offsets_request_timeout_ms,
