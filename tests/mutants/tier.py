@@ -206,7 +206,7 @@ TIER = (
     Mutant(
         "F3: a copy has a slot before it is announced",
         "tiered.coroutines:Slots.acquire",
-        "if self._free:",
+        "if self.free:",
         "if True:",
         tests=(
             _CIRCUIT + "test_a_store_that_hangs_gets_a_few_copies_and_not_one_of_each_partition",

@@ -119,6 +119,11 @@ class Copier:
             due = self._next_due()
             if not isinstance(due, ClosedSegment):
                 return due
+            throttle_ms = services.copy_rate.throttle_ms(run.now_ms)
+            if throttle_ms:
+                services.copy_throttle.note(throttle_ms, run.now_ms)
+                yield from run.call(self._wait_for_quota)
+                continue
             error = yield from self._copy(run, due)
         return error
 
@@ -218,6 +223,7 @@ class Copier:
         refused = services.circuits.refusal("copy", run.now_ms)
         if refused is not None:
             return refused
+        services.copy_rate.note(local.size_bytes, run.now_ms)
         yield from run.call(services.copy_slots.acquire)
         stored = yield from self._store(run, local)
         run.emit(services.copy_slots.release(run.now_ms))
@@ -231,15 +237,11 @@ class Copier:
         Or the error that ends the run, or None if there is nothing to copy any more.
         """
         hosted, services = self._hosted, self._services
-        while throttle_ms := services.copy_rate.throttle_ms(run.now_ms):
-            services.copy_throttle.note(throttle_ms, run.now_ms)
-            yield from run.call(self._wait_for_quota)
         if not hosted.leads or self._next_due() != local:
             return None
         permit = services.circuits.admit("copy", run.now_ms)
         if isinstance(permit, StoreUnavailable):
             return permit
-        services.copy_rate.note(local.size_bytes, run.now_ms)
         epochs = self._epochs_of(local)
         data = yield from self._verify(run, local, epochs)
         if not isinstance(data, SegmentData):

@@ -125,20 +125,20 @@ def together(operations: Sequence[Begin[Result]]) -> Begin[list[Result]]:
 class Slots:
     """How many runs may be in one part of a coroutine. The others wait before it, first come, first served.
 
-    count         how many may be in it
+    count         how many may be in it; `free`: how many more may be in it now
     sliced_tasks  lets each run that has waited go on in a turn of its own: many may end at once
     """
 
     def __init__(self, count: int, sliced_tasks: Background) -> None:
         assert count > 0
-        self._free = count
+        self.free = count
         self._sliced_tasks = sliced_tasks
         self._waiting: deque[Callable[[None, int], Effects]] = deque()
 
     def acquire(self, then: Callable[[None, int], Effects], now_ms: int) -> Effects:
         """Call `then` as soon as a slot is free. Who was called has to release it, once."""
-        if self._free:
-            self._free -= 1
+        if self.free:
+            self.free -= 1
             return then(None, now_ms)
         self._waiting.append(then)
         return []
@@ -146,7 +146,7 @@ class Slots:
     def release(self, now_ms: int) -> Effects:
         """Give a slot back: whoever has waited longest has it now."""
         if not self._waiting:
-            self._free += 1
+            self.free += 1
             return []
         then = self._waiting.popleft()
 

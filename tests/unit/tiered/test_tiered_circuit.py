@@ -471,6 +471,31 @@ def test_copies_that_waited_are_refused_when_the_store_turns_out_to_be_down(
     assert node.waiting() == 0
 
 
+@pytest.mark.parametrize(("count", "copied_per_s"), [(1, 2), (8, 100)])
+def test_leaderships_that_end_while_their_copies_wait_leave_the_slots_to_others(
+    cluster: Cluster, count: int, copied_per_s: int
+) -> None:
+    """Whatever a copy waits for, a leader that ends meanwhile must not keep its slot: nobody could copy then."""
+    quota = {"copy_bytes_per_second": copied_per_s, "copy_quota_windows": 20}
+    node = Many(cluster, count, copier_threads=1, **quota)
+    node.start()
+    node.lead_all()
+    node.produce_all("a")
+    for epoch in range(1, 6):
+        node.held = partial(due, ("check ", "copy ")[epoch % 2])
+        for _ in node.each():
+            node.produce(epoch - 1, "b")
+        node.pass_time(2_000)
+        for _ in node.each():
+            node.role(is_leader=False, epoch=epoch)
+            node.lead(epoch)
+        node.release()
+        node.pass_time(1_000)
+    node.pass_time(5 * MINUTE_MS)
+    assert node.waiting() == 0
+    assert node.tier.services.copy_slots.free == SLOTS_A_THREAD
+
+
 # --------------------------------------------------------------------------------- roles, and the end
 
 
