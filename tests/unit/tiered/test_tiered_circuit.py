@@ -475,7 +475,7 @@ def test_copies_that_waited_are_refused_when_the_store_turns_out_to_be_down(
 def test_leaderships_that_end_while_their_copies_wait_leave_the_slots_to_others(
     cluster: Cluster, count: int, copied_per_s: int
 ) -> None:
-    """Whatever a copy waits for, a leader that ends meanwhile must not keep its slot: nobody could copy then."""
+    """A leader that ends while its copy waits must not keep the slot: nobody could copy in the end."""
     quota = {"copy_bytes_per_second": copied_per_s, "copy_quota_windows": 20}
     node = Many(cluster, count, copier_threads=1, **quota)
     node.start()
