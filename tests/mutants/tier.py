@@ -281,7 +281,7 @@ TIER = (
     ),
     Mutant(
         "F3: no copy is announced once the store is down",
-        "tiered.copier:Copier._copy",
+        "tiered.copier:Copier._store",
         "refused is not None",
         "False",
         tests=(

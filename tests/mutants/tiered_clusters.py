@@ -18,7 +18,7 @@ TIERED_CLUSTERS = (
     ),
     Mutant(
         "rel-T4, in a cluster: a copy is announced before its objects are put",
-        "tiered.copier:Copier._copy",
+        "tiered.copier:Copier._store",
         "error: KafkaError | None = yield from run.call(partial(services.metadata.add, segment))",
         "error = None",
         seeds=SEEDS,
