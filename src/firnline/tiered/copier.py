@@ -8,9 +8,10 @@ Theory of operation. For each segment the task
 4. publishes COPY_FINISHED, after the store has all of them (rel-T5). From then on the tier serves the
    segment, and the local one may be deleted.
 
-Every attempt has a segment id of its own (rel-T12). The objects of a failed attempt are deleted at once, or
-later by `expiry`. Nothing at or above the last stable offset is copied (X30). After a loss of the leadership
-the task ends with the present segment (T8). Source: spec 3.4; F1-F10, F25, F30.
+Steps 1 to 3 need one of the node's copy slots, for which other due partitions wait. Every attempt has a
+segment id of its own (rel-T12). The objects of a failed attempt are deleted at once, or later by `expiry`.
+Nothing at or above the last stable offset is copied (X30). After a loss of the leadership the task ends with
+the present segment (T8). Source: spec 3.4; F1-F10, F25, F30.
 """
 
 from bisect import bisect_left
