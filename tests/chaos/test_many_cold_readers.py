@@ -43,6 +43,9 @@ BESIDES_BYTES = 32 * MIB
 # The median, compared with no reader of old records; the slowest hundredth, compared with few of them: with
 # any the processors of a small machine are all busy, and what is slowest follows that.
 SLOWER_MOST, SLOWEST_MOST = 5, 10
+# Whatever the ratio, this is still no wait for the store: a busy machine lets a process wait for its turn.
+STORE_MS = 50
+BUSY_MS = STORE_MS / 4
 WHO_DO_NOT_READ = 80
 
 
@@ -50,7 +53,9 @@ WHO_DO_NOT_READ = 80
 def cold(
     tmp_path_factory: pytest.TempPathFactory, start_store: Callable[[str], Server]
 ) -> Iterator[Cold]:
-    with cold_broker(tmp_path_factory.mktemp("cold"), start_store("s3"), latency_ms=50) as found:
+    with cold_broker(
+        tmp_path_factory.mktemp("cold"), start_store("s3"), latency_ms=STORE_MS
+    ) as found:
         yield found
 
 
@@ -93,8 +98,8 @@ def test_a_hundred_readers_of_old_records_cost_bounded_memory_and_do_not_slow_th
         print(f"memory, MiB more than {base_bytes // MIB}: {in_mib(grown)}, may be {may_be}")
     assert max(grown[MANY]) < most_bytes(FETCH_BYTES)
     assert codes["OFFSET_NOT_AVAILABLE"] > 0, "no more reads waited than may"
-    assert medians[MANY] < SLOWER_MOST * medians[0]
-    assert p99s[MANY] < SLOWEST_MOST * p99s[FEW]
+    assert medians[MANY] < max(SLOWER_MOST * medians[0], BUSY_MS)
+    assert p99s[MANY] < max(SLOWEST_MOST * p99s[FEW], STORE_MS)
 
 
 def tail_times(cold: Cold, tail: Connection) -> list[float]:
