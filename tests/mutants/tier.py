@@ -12,6 +12,7 @@ _GUARD = "tests/unit/tiered/test_tiered_guard.py::"
 _LATE = "tests/unit/tiered/test_tiered_unconfirmed.py::"
 _CIRCUIT = "tests/unit/tiered/test_tiered_circuit.py::"
 _CIRCUITS = "tests/unit/tiered/test_store_circuits.py::"
+_SLOTS = "tests/unit/tiered/test_tiered_copy_slots.py::"
 _ABANDONED = "tests/unit/tiered/test_tiered_abandoned.py::"
 _REMOVAL = "tests/unit/tiered/test_segment_removal.py::"
 _CLOSEST = "tests/unit/broker/test_closest_replica.py::"
@@ -208,9 +209,7 @@ TIER = (
         "tiered.coroutines:Slots.acquire",
         "if self.free:",
         "if True:",
-        tests=(
-            _CIRCUIT + "test_a_store_that_hangs_gets_a_few_copies_and_not_one_of_each_partition",
-        ),
+        tests=(_SLOTS + "test_a_store_that_hangs_gets_a_few_copies_and_not_one_of_each_partition",),
     ),
     Mutant(
         "F8: what began before a circuit opened says nothing of the store",
