@@ -56,8 +56,8 @@ SLOWER_MOST = 1.2  # draining after the outage, compared with the same backlog a
 # the store takes half a second at least.
 TIMED_ROUNDS, P99_MOST, FLOOR_MS = 5, 1.5, 10.0
 # What had begun when the store went away, or began before that was noticed: twenty copies of six objects (two
-# copies for each thread), and the client library tries each once more; and two records of each. Besides, probes
-# by minute.
+# copies for each thread), and the client library tries each once more; two records of each. And probes by
+# minute.
 REQUESTS_BEGUN, RECORDS_BEGUN, PROBES_A_MINUTE = 240, 40, 10
 
 
