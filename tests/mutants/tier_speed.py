@@ -50,6 +50,16 @@ TIER_SPEED = (
         tests=(_TOGETHER + "test_a_disk_that_is_full_while_the_kernel_copies_says_so",),
     ),
     Mutant(
+        "a large object is synced in pieces",
+        "stores.directory:_copy_in_kernel",
+        "os.fdatasync(target)",
+        "pass",
+        tests=(
+            _TOGETHER + "test_a_large_object_is_synced_in_pieces_so_that_other_syncs_do_not_wait"
+            "_for_all_of_it[True]",
+        ),
+    ),
+    Mutant(
         "no change of the configuration but that of copies begins a copy",
         "tiered.remote_log:RemoteLog._configured",
         "and not could_copy",

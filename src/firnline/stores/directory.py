@@ -17,6 +17,7 @@ from functools import partial
 from itertools import count
 
 from firnline.base.ports import Buffer, File
+from firnline.base.units import MIB
 from firnline.stores.folders import SymbolicLink, open_file, opened, walk
 from firnline.stores.port import (
     CLUSTER_KEY,
@@ -42,6 +43,9 @@ _ONE_FILE_SYSTEM = (
 _DEAD_S = 3600.0
 # How many files of one segment are written at the same time.
 _WRITTEN_AT_ONCE = 6
+# Of a large file so many bytes are synced at a time. Other syncs of the file system, as those of the log,
+# wait for what is not written yet of any file (docs/decisions/0043-syncs-in-pieces.md).
+SYNCED_BYTES = MIB
 # Copies within the kernel, where the system has them, and why it refuses one between two files.
 _copy_file_range = getattr(os, "copy_file_range", None)
 _NOT_IN_KERNEL = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
@@ -393,8 +397,7 @@ def _write_temporary(
             if open_file is not None and size_bytes:
                 written = _copy_in_kernel(open_file, file, size_bytes)
             if not written:
-                for chunk in chunks:
-                    written += _write(file, chunk)
+                written = _write_all(file, chunks)
             if size_bytes is not None and written != size_bytes:
                 raise RemoteStorageError(
                     "the object has another length than announced",
@@ -422,10 +425,12 @@ def _copy_in_kernel(open_file: Callable[[], File], target: int, size_bytes: int)
     try:
         fd = source.fileno()
         while fd >= 0 and copied < size_bytes:
-            done = _copy_file_range(fd, target, size_bytes - copied, offset_src=copied)
+            piece_bytes = min(size_bytes - copied, SYNCED_BYTES)
+            done = _copy_file_range(fd, target, piece_bytes, offset_src=copied)
             if not done:
                 break  # the file is shorter
             copied += done
+            os.fdatasync(target)
     except OSError as problem:
         if copied or problem.errno not in _NOT_IN_KERNEL:
             raise
@@ -462,6 +467,16 @@ def _remove_left(temporary: str | None, putting: int) -> None:
     if temporary is not None:
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=putting)
+
+
+def _write_all(file: int, chunks: Iterable[Buffer]) -> int:
+    written = synced = 0
+    for chunk in chunks:
+        written += _write(file, chunk)
+        if written - synced >= SYNCED_BYTES:
+            os.fdatasync(file)
+            synced = written
+    return written
 
 
 def _write(file: int, chunk: Buffer) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from firnline.base.ports import Buffer, File
 from firnline.runtime.disk import RealFs
-from firnline.stores.directory import PUTTING, DirectoryStore
+from firnline.stores.directory import PUTTING, SYNCED_BYTES, DirectoryStore
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import NewObject, RemoteStorageError
 from firnline.stores.side_by_side import put_last_alone
@@ -220,6 +220,28 @@ def test_the_kernel_copies_a_local_file(store: DirectoryStore, tmp_path: Path) -
     open_file().append(b"more")
     store.put_together((NewObject("t/log", never(), len(data) - 9, open_file),))
     assert store.get("t/log") == data[:-9], "no more than was announced"
+
+
+@pytest.mark.parametrize("is_in_kernel", [True, False])
+def test_a_large_object_is_synced_in_pieces_so_that_other_syncs_do_not_wait_for_all_of_it(
+    store: DirectoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_in_kernel: bool
+) -> None:
+    sizes: list[int] = []
+    sync = os.fdatasync
+
+    def noting(file: int) -> None:
+        sizes.append(os.fstat(file).st_size)
+        sync(file)
+
+    monkeypatch.setattr("firnline.stores.directory.os.fdatasync", noting)
+    data = bytes(3 * SYNCED_BYTES + 5)
+    pieces = [data[at : at + SYNCED_BYTES] for at in range(0, len(data), SYNCED_BYTES)]
+    source = real_file(tmp_path, data) if is_in_kernel else None
+    store.put_together((NewObject("t/log", iter(pieces), len(data), source),))
+    assert store.get("t/log") == data
+    steps = [size - before for before, size in zip([0, *sizes], sizes, strict=False)]
+    assert len(sizes) >= 3
+    assert max(steps) <= SYNCED_BYTES
 
 
 def test_a_local_file_that_is_shorter_than_announced_is_not_stored(
