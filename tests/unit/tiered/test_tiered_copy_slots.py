@@ -19,20 +19,9 @@ from tests.unit.tiered.test_tiered_circuit import (
 from tests.worlds.tier import Cluster
 
 
-@pytest.fixture
-def store() -> DownStore:
-    return DownStore()
-
-
-@pytest.fixture
-def cluster(store: DownStore) -> Cluster:
-    return Cluster(store=store)
-
-
-def test_a_store_that_hangs_gets_a_few_copies_and_not_one_of_each_partition(
-    cluster: Cluster, store: DownStore
-) -> None:
+def test_a_store_that_hangs_gets_a_few_copies_and_not_one_of_each_partition() -> None:
     """What is announced waits for a thread, and then for the store: the others wait before that."""
+    cluster = Cluster()
     count, threads = 100, 3
     node = Many(cluster, count, copier_threads=threads)
     node.start()
@@ -54,9 +43,9 @@ def test_a_store_that_hangs_gets_a_few_copies_and_not_one_of_each_partition(
     assert Counter(cluster.known().values()) == {SegmentState.COPY_FINISHED: 2 * count}
 
 
-def test_copies_that_waited_are_refused_when_the_store_turns_out_to_be_down(
-    cluster: Cluster, store: DownStore
-) -> None:
+def test_copies_that_waited_are_refused_when_the_store_turns_out_to_be_down() -> None:
+    store = DownStore()
+    cluster = Cluster(store=store)
     node = Many(cluster, 100, copier_threads=1)
     node.start()
     node.lead_all()
@@ -77,11 +66,11 @@ def test_copies_that_waited_are_refused_when_the_store_turns_out_to_be_down(
 
 @pytest.mark.parametrize(("count", "copied_per_s"), [(1, 2), (8, 100)])
 def test_leaderships_that_end_while_their_copies_wait_leave_the_slots_to_others(
-    cluster: Cluster, count: int, copied_per_s: int
+    count: int, copied_per_s: int
 ) -> None:
     """A leader that ends while its copy waits must not keep the slot: nobody could copy in the end."""
     quota = {"copy_bytes_per_second": copied_per_s, "copy_quota_windows": 20}
-    node = Many(cluster, count, copier_threads=1, **quota)
+    node = Many(Cluster(), count, copier_threads=1, **quota)
     node.start()
     node.lead_all()
     node.produce_all("a")
