@@ -73,6 +73,7 @@ class Frames(NamedTuple):
 def find_frames(data: Buffer, *, source: str = "segment", position: int = 0) -> Frames:
     """Return the complete batches of `data`, as in a Fetch response: a partial one at the end is skipped.
 
+    Of that one the magic is checked: after a wrong length it is no batch at all.
     position  where `data` begins in its segment, in bytes; for errors.
     Raises CorruptSegment for an impossible length and for batches of magic 0 and 1.
     """
@@ -100,6 +101,8 @@ def find_frames(data: Buffer, *, source: str = "segment", position: int = 0) -> 
     other = np.flatnonzero(frames.heads["magic"] != 2)
     if other.size:
         _refuse_other_magic(data, int(frames.begins[other[0]]), source, position)
+    if end - at >= HEADER_BYTES:
+        _refuse_other_magic(data, at, source, position)
     return frames
 
 

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from firnline.base.errors import FirnlineError, KafkaError
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.protocol.primitives import varint
-from firnline.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, parse_header
+from firnline.records.batch import (
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_POSITION,
+    parse_header,
+)
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
 from firnline.spark import decode, decode_python, starts
@@ -156,6 +162,17 @@ def test_a_flipped_byte_under_a_right_crc_is_an_error_in_both_or_in_none(
     assert (found is None) == (expected is None)
     if found is not None:
         assert found.equals(expected)
+
+
+def test_what_a_wrong_length_leaves_at_the_end_is_refused_by_both() -> None:
+    """A batch whose length became too short leaves bytes behind it that look like half a batch."""
+    good = batch_of_body(good_record(), records=1)
+    half = bytearray(batch_of_body(good_record() * 9, records=9)[:-1])
+    assert outcome(table, good + bytes(half), ALL) is not None
+    half[MAGIC_POSITION] = 1
+    for data in (good + bytes(half), bytes(half)):
+        assert outcome(table, data, ALL) is None
+        assert outcome(twin_table, data, ALL) is None
 
 
 @settings(max_examples=200, deadline=None)
