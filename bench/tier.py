@@ -38,7 +38,7 @@ from confluent_kafka.admin import (
 )
 
 from bench.kafka import PARTITIONS, SIZE_BYTES, Result, Side, compare
-from bench.measure import broker, c_program, process, report
+from bench.measure import broker, c_program, free_port, process, report, wait_for_port
 from firnline.base.units import MIB
 from firnline.broker.list_offsets import EARLIEST_LOCAL
 from firnline.client.admin import Admin
@@ -52,7 +52,6 @@ from tests.chaos.tiered_replicas import tiered_settings
 from tests.peers import kafka, s3
 from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, Cluster, Node
 from tests.peers.servers import options_of
-from tests.peers.store_proxy import StoreProxy
 from tests.peers.topics import await_partitions, is_complete
 
 LATENCY_MS = 20
@@ -88,18 +87,33 @@ def on_directory(*options: str) -> Iterator[Side]:
 
 @contextmanager
 def on_s3(*options: str, latency_ms: int = 0) -> Iterator[Side]:
-    """Run a node whose tier is an S3 server, each of whose answers comes that much later."""
+    """Run a node whose tier is an S3 server, each of whose answers comes that much later.
+
+    A store is on other machines. So this one keeps its objects in memory, and it and the network before it
+    run only when nobody else wants the core.
+    """
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=memory)))
         server = stack.enter_context(s3.start(directory))
-        settings = server.settings
+        give_way(server.processes[0].pid)
+        settings = dict(server.settings)
         if latency_ms:
-            proxy = stack.enter_context(StoreProxy(server, latency_ms=latency_ms))
-            settings = proxy.settings
+            port, (_, _, behind) = free_port(), settings["endpoint"].rpartition(":")
+            command = [str(c_program("delay")), str(port), behind, str(latency_ms)]
+            give_way(stack.enter_context(process(command)).pid)
+            wait_for_port(port)
+            settings["endpoint"] = f"http://127.0.0.1:{port}"
         node, port = stack.enter_context(
             broker("--tier", server.uri, *options_of(settings), *QUICK, *options)
         )
         yield Side(f"S3 +{latency_ms} ms" if latency_ms else "S3", f"127.0.0.1:{port}", node.pid)
+
+
+def give_way(pid: int) -> None:
+    """Let a process run only while a core is idle."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        os.sched_setscheduler(int(thread), os.SCHED_IDLE, os.sched_param(0))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from firnline.base.ports import Buffer
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import IndexKind, RemoteSegment, SegmentData
 
@@ -40,7 +41,7 @@ class HangingStorage(ObjectStorage):
         self._obey("copy")
         return super().copy_segment(segment, data)
 
-    def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> bytes:
+    def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> Buffer:
         self._obey("fetch")
         return super().fetch_segment(segment, position, size_bytes)
 

@@ -40,6 +40,11 @@ class Process:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "it never ran"
+        return self._process.pid
+
     def start(self) -> None:
         assert not self.is_running, "it runs"
         self.began_s = time.monotonic()

@@ -136,19 +136,30 @@ class CloudStore:
 
     def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
         """See `ObjectStore`."""
-        if size_bytes == 0:
+        if size_bytes is not None:
+            return bytes(self.view(key, position, size_bytes))
+        options = {"range": {"offset": position}} if position else None
+        with self._calls("read from", key), self._ends():
+            return bytes(self._obstore.get(self._store, key, options=options).bytes())
+        return b""
+
+    def view(self, key: str, position: int, size_bytes: int) -> Buffer:
+        """See `Views`."""
+        if not size_bytes:
             return b""
-        with self._calls("read from", key):
-            try:
-                if size_bytes is not None:
-                    return bytes(
-                        self._obstore.get_range(self._store, key, start=position, length=size_bytes)
-                    )
-                options = {"range": {"offset": position}} if position else None
-                return bytes(self._obstore.get(self._store, key, options=options).bytes())
-            except self._obstore.exceptions.GenericError as problem:
-                if _is_behind_the_end(str(problem)):
-                    return b""
+        with self._calls("read from", key), self._ends():
+            return memoryview(
+                self._obstore.get_range(self._store, key, start=position, length=size_bytes)
+            )
+        return b""
+
+    @contextmanager
+    def _ends(self) -> Iterator[None]:
+        """End the block without an error if the range begins at the end of the object or behind it."""
+        try:
+            yield
+        except self._obstore.exceptions.GenericError as problem:
+            if not _is_behind_the_end(str(problem)):
                 raise
 
     def stat(self, key: str) -> ObjectStat:

@@ -20,6 +20,7 @@ from firnline.stores.port import (
     ObjectStore,
     RemoteStorageError,
     StoreRefused,
+    view,
 )
 
 # More than one page of a listing, and more than one request deletes.
@@ -143,6 +144,8 @@ class StoreCheck:
         ):
             found = self._store.get(key, position, size_bytes)
             expect(found, expected, f"{size_bytes} bytes from {position} of 10")
+            seen = bytes(view(self._store, key, position, size_bytes))
+            expect(seen, expected, f"{size_bytes} bytes from {position} of 10, in place")
         expect(self._store.get(key, 7), b"789", "the rest from 7 of 10")
         return None
 

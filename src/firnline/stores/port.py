@@ -4,7 +4,7 @@ Its methods block, and are called only from worker threads. Source: spec 3.9; ec
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from firnline.base.errors import StorageError
 from firnline.base.ports import Buffer, File
@@ -136,6 +136,25 @@ class ObjectStore(Protocol):
     def close(self) -> None:
         """Close connections."""
         ...
+
+
+@runtime_checkable
+class Views(Protocol):
+    """What an ObjectStore may have besides: it gives the bytes where its client library has them."""
+
+    def view(self, key: str, position: int, size_bytes: int) -> Buffer:
+        """Return what `get` does, without a copy. The bytes stay as long as what is returned."""
+        ...
+
+
+def view(store: ObjectStore, key: str, position: int, size_bytes: int) -> Buffer:
+    """Return a range of an object, without a copy if the store can.
+
+    A copy of some MiB holds the interpreter lock for milliseconds, and the event loop waits for it.
+    """
+    if isinstance(store, Views):
+        return store.view(key, position, size_bytes)
+    return store.get(key, position, size_bytes)
 
 
 def in_pages(found: Sequence[ObjectInfo], after: str) -> Iterator[list[ObjectInfo]]:

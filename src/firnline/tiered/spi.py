@@ -169,7 +169,7 @@ class RemoteStorage(Protocol):
         """
         ...
 
-    def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> bytes:
+    def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> Buffer:
         """Return bytes of the log; a range beyond its end is clamped (spec T58)."""
         ...
 

@@ -188,7 +188,7 @@ class WatchedStorage(ObjectStorage):
         super().__init__(store)
         self._node_id, self._shared = node_id, shared
 
-    def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> bytes:
+    def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> Buffer:
         self._watch(segment)
         return super().fetch_segment(segment, position, size_bytes)
 

@@ -6,6 +6,7 @@ Source: spec 3.14-3.16, T39, T58; rel-T20.
 from typing import NamedTuple
 
 from firnline.base.ids import NO_OFFSET
+from firnline.base.ports import Buffer
 from firnline.base.units import KIB
 from firnline.records.batch import (
     HEADER_BYTES,
@@ -55,7 +56,7 @@ class _Window:
         self._segment = segment
         self._search_start = start
         self._fetch_bytes = fetch_bytes
-        self._data = b""
+        self._data: Buffer = b""
         self._start = 0
         known = decode_fingerprint(segment.custom_metadata)
         self.may_have_gaps = known is None or known.may_have_gaps
@@ -138,7 +139,7 @@ class _Window:
         return first_at_time(self._data, self._inside(header), time_ms, start_offset)
 
     def cut(self, position: int, end: int) -> bytes:
-        return self._data[position - self._start : end - self._start]
+        return bytes(self._data[position - self._start : end - self._start])
 
     def _has(self, position: int, size_bytes: int) -> bool:
         return self._start <= position and position + size_bytes <= self._start + len(self._data)

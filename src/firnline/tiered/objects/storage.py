@@ -11,8 +11,9 @@ from functools import partial
 from crc32c import crc32c
 
 from firnline.base.errors import ConfigError
+from firnline.base.ports import Buffer
 from firnline.base.units import KIB, MIB
-from firnline.stores.port import NewObject, ObjectStore, RemoteStorageError, StoreRefused
+from firnline.stores.port import NewObject, ObjectStore, RemoteStorageError, StoreRefused, view
 from firnline.stores.registry import URI_FORMS, enclosing, open_store, store_settings
 from firnline.stores.side_by_side import run_side_by_side, run_within
 from firnline.tiered.objects.binding import Binding, bind, check_bound
@@ -137,12 +138,12 @@ class ObjectStorage:
         run_side_by_side([partial(_check, self.store, stem + each, s) for each, s in sums], at_once)
         return data.fingerprint
 
-    def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> bytes:
+    def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> Buffer:
         """See `RemoteStorage`. Ranges are clamped to the end, because stores refuse others (T58)."""
         size_bytes = min(size_bytes, segment.size_bytes - position)
         if size_bytes <= 0:
             return b""
-        return self.store.get(stem_of(segment) + LOG, position, size_bytes)
+        return view(self.store, stem_of(segment) + LOG, position, size_bytes)
 
     def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes:
         """See `RemoteStorage`."""
@@ -201,7 +202,7 @@ def stored_sum(store: ObjectStore, key: str, size_bytes: int) -> ObjectSum:
     while size < size_bytes:
         left = size_bytes - size
         asked = left + 1 if left <= READ_BACK_BYTES else READ_BACK_BYTES
-        part = store.get(key, size, asked)
+        part = view(store, key, size, asked)
         got = len(part)
         size, crc = size + got, crc32c(part, crc)
         del part  # otherwise the next one needs memory of its own
