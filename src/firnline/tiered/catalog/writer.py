@@ -7,11 +7,11 @@ leader cannot delete anything of its successor. Source: spec T62.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, islice
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from firnline.base.ids import Uuid
+from firnline.base.units import MIB
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.tiered.catalog.format import (
     CatalogHead,
@@ -19,6 +19,7 @@ from firnline.tiered.catalog.format import (
     PartRef,
     encode_head,
     encode_part,
+    reference,
 )
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import (
@@ -40,8 +41,10 @@ from firnline.tiered.spi import RemoteSegment
 # Rows in a head, and references for each level: both bound the bytes that one new segment puts.
 TAIL_ROWS = 32
 FAN_OUT = 32
-# Rows of one part when a new leader writes the whole history.
+# Rows of one part when the whole history is written, and the bytes after which it ends all the same: a row of
+# a segment of 2 GiB has 255 splits. So a part stays far below OBJECT_BYTES_MAX.
 BULK_ROWS = 1024
+BULK_BYTES = 4 * MIB
 # Deleted segments whose rows are still in parts; with more, the whole history is written again.
 REMOVED_MAX = 256
 # A superseded object stays until there are this many newer heads, for readers with a stale listing.
@@ -148,7 +151,7 @@ class CatalogWriter:
             log_end_offset=state.log_end_offset,
             epochs=state.epochs,
             parts=tuple(ref for level in tree.levels for ref in level),
-            removed=tuple(segment_id for segment_id, _ in tree.removed),
+            removed=tree.removed,
             tail=tree.tail,
         )
         key = head_key(self.topic_id, self.partition, name)
@@ -257,7 +260,7 @@ class _Plan:
     ) -> tuple[tuple[CatalogSegment, ...], tuple[tuple[PartRef, ...], ...]]:
         """Move full tails and full levels into parts; the rest stays in the head."""
         while len(tail) > TAIL_ROWS:
-            size = BULK_ROWS if len(tail) > BULK_ROWS else TAIL_ROWS
+            size = _bulk_rows(tail) if len(tail) > BULK_ROWS else TAIL_ROWS
             self._append(levels, 0, self._part(tail[:size], 0))
             del tail[:size]
         level = 0
@@ -281,8 +284,19 @@ class _Plan:
         key = part_key(self.topic_id, self.partition, self.name, len(self.puts))
         data = encode_part(self.topic_id, self.partition, rows, level)
         self.puts.append((key, data))
-        end_offset = max(row.end_offset for row in rows)
-        return PartRef(key, level, len(rows), end_offset, len(data), crc32c(data))
+        return reference(key, level, rows, data)
+
+
+def _bulk_rows(rows: Sequence[CatalogSegment]) -> int:
+    """Return how many of the first rows fill a part of a history."""
+    sizes = accumulate(_bytes_max(row) for row in islice(rows, BULK_ROWS))
+    return max(sum(1 for size in sizes if size <= BULK_BYTES), TAIL_ROWS)
+
+
+def _bytes_max(row: CatalogSegment) -> int:
+    """Return at least the encoded size of a row: its numbers have up to 19 digits."""
+    custom = len(row.custom_metadata or b"")
+    return 1024 + 64 * len(row.splits) + 34 * len(row.epochs) + 2 * custom
 
 
 def _row_of(segment: RemoteSegment) -> CatalogSegment:

@@ -8,7 +8,7 @@ from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.guard import Before
 from firnline.tiered.catalog.writer import CatalogState, CatalogUpdate, CatalogWriter
 from firnline.tiered.objects.catalog_reader import read_before
-from firnline.tiered.objects.layout import catalog_folder
+from firnline.tiered.objects.layout import catalog_folder, parts_folder
 from firnline.tiered.objects.names import register_name
 
 
@@ -59,5 +59,6 @@ def begin_catalog(
     if check_owner is not None:
         check_owner()
     register_name(store, topic=topic, topic_id=topic_id, now_ms=now_ms)
-    keys = [info.key for info in store.list_prefix(catalog_folder(topic_id, partition))]
+    folders = catalog_folder(topic_id, partition), parts_folder(topic_id, partition)
+    keys = [info.key for folder in folders for info in store.list_prefix(folder)]
     return read_before(store, topic_id, partition, keys)
