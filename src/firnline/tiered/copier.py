@@ -54,7 +54,7 @@ LOOK_AGAIN_MS = 10 * MINUTE_MS
 
 Outcome = Steps[FirnlineError | None]
 Flushed = Callable[[dict[int, FirnlineError | None], int], Effects]
-Verified = SegmentData | FirnlineError | None
+Verified = VerifiedSegment | FirnlineError | None
 
 
 class Copier:
@@ -244,9 +244,10 @@ class Copier:
         if isinstance(permit, StoreUnavailable):
             return permit
         epochs = self._epochs_of(local)
-        data = yield from self._verify(run, local, epochs)
-        if not isinstance(data, SegmentData):
-            return data
+        verified = yield from self._verify(run, local, epochs)
+        if not isinstance(verified, VerifiedSegment):
+            return verified
+        data = verified.data
         refused = services.circuits.void(permit)
         if refused is not None:
             return refused
@@ -272,6 +273,7 @@ class Copier:
             return problem
         assert not isinstance(result, Exception)
         services.counters.add(segment.topic, "copy_bytes", segment.size_bytes)
+        self._catalog.note_details(segment.segment_id, verified.details)
         return segment._replace(custom_metadata=result)
 
     def _verify(self, run: Run, local: ClosedSegment, epochs: Epochs) -> Steps[Verified]:
@@ -307,7 +309,7 @@ class Copier:
             files = ", ".join(result.rebuilt)
             line = f"{local.stem_path}: {files} damaged here, rebuilt for the tier"
             run.emit([Warn(line=line)])
-        return result.data
+        return result
 
     def _to_copy(self, local: ClosedSegment, epochs: Epochs) -> ToCopy:
         log = self._hosted.log

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ from firnline.tiered.catalog.writer import (
     CatalogWriter,
 )
 from firnline.tiered.objects import catalog_reader
-from firnline.tiered.objects.catalog_changes import apply_update, begin_catalog
+from firnline.tiered.objects.catalog_changes import apply_update, begin_catalog, write_version
 from firnline.tiered.objects.catalog_reader import (
     READS_MAX,
     list_heads_of_topic,
@@ -40,6 +41,7 @@ from firnline.tiered.objects.catalog_reader import (
     list_topics,
     read_catalog,
     read_head,
+    read_part,
     read_rows,
     resolve_topic,
 )
@@ -91,9 +93,11 @@ def writer(epoch: int = 0, listed: tuple[str, ...] = ()) -> CatalogWriter:
 
 def write(store: MemoryStore, by: CatalogWriter, what: CatalogState, now_ms: int = 0) -> int:
     """Write one cut; return the bytes put."""
-    update = by.prepare(what, now_ms)
-    apply_update(store, update)
-    by.committed(update)
+    update, problem, deleted = write_version(store, by, what, now_ms)
+    if problem is not None:
+        by.failed(update)
+        raise problem
+    by.committed(update, deleted)
     return sum(len(data) for _, data in update.puts)
 
 
@@ -285,13 +289,12 @@ def test_the_same_leader_epoch_again_continues_above_what_is_listed() -> None:
 
 def test_a_failed_attempt_does_not_reuse_its_names() -> None:
     store, by = MemoryStore(), writer()
-    first = by.prepare(state(*range(50)), 7)
+    first = by.prepare(state(*range(50)), 7, partial(read_part, store))
     by.failed(first)
-    second = by.prepare(state(*range(51)), 7)
+    second = by.prepare(state(*range(51)), 7, partial(read_part, store))
     assert not {key for key, _ in first.puts} & {key for key, _ in second.puts}
-    apply_update(store, second)
-    by.committed(second)
-    apply_update(store, first)  # the first one arrives after all
+    by.committed(second, apply_update(store, by, second))
+    apply_update(store, by, first)  # the first one arrives after all
     assert numbers_read(store) == list(range(51))
 
 

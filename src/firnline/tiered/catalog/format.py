@@ -92,6 +92,11 @@ class CatalogSegment(NamedTuple):
         return self.stem + suffix
 
 
+def details_in(row: CatalogSegment) -> Details:
+    """Return the details in a row."""
+    return Details(row.min_timestamp_ms, row.splits)
+
+
 class PartRef(NamedTuple):
     """A reference to an immutable part. `level` 0: rows are segments; above: refs to level - 1.
 

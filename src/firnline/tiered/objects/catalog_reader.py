@@ -220,15 +220,32 @@ def _by_id(names: Sequence[TopicName]) -> dict[Uuid, CatalogTopic]:
 def read_before(
     store: ObjectStore, topic_id: Uuid, partition: int, listed: Collection[str]
 ) -> Before:
-    """Return what the newest readable version has; no segments, and log start 0, if none can be read."""
+    """Return the newest readable version, of version 2 without its parts.
+
+    Log start 0 and no segments if none can be read. The first head of a leader counts only while the one
+    that it follows is there: else parts of it may be gone, and are read now.
+    """
     heads = list_heads(listed)
     for name in heads:
         try:
-            found = read_version(store, topic_id, partition, name)
+            head = read_head(store, topic_id, partition, name)
+            if head.version > 1 and _is_certain(store, head):
+                return Before(tuple(listed), head, (), head.log_start_offset, True)
+            found = read_rows(store, head)
         except (CatalogCorrupt, ObjectMissing):
             continue
-        return Before(tuple(listed), found.segments, found.log_start_offset)
+        return Before(tuple(listed), None, found.segments, found.log_start_offset, True)
     return Before(tuple(listed), log_start_offset=0 if heads else None)
+
+
+def _is_certain(store: ObjectStore, head: CatalogHead) -> bool:
+    if head.follows is None:
+        return True
+    try:
+        store.get(head_key(head.topic_id, head.partition, head.follows), 0, 1)
+    except ObjectMissing:
+        return False
+    return True
 
 
 def still_there(
