@@ -28,6 +28,7 @@ from firnline.tiered.catalog.format import (
 )
 from firnline.tiered.catalog.writer import ReadPart, Taken, rows_below
 from firnline.tiered.hosted import Hosted
+from firnline.tiered.objects.layout import parts_folder
 from firnline.tiered.spi import Everything, RemoteLogMetadata, RemoteSegment, SegmentState
 
 _REMEDY = (
@@ -166,6 +167,7 @@ class _ComparedHead:
     ) -> None:
         self._head, self._finished, self._read = head, finished, read
         self._start = log_start_offset
+        self._folder = parts_folder(head.topic_id, head.partition)
         self._by_base = sorted(finished.values(), key=lambda s: s.base_offset)
         self._bases = [segment.base_offset for segment in self._by_base]
         self._removed = {segment_id for segment_id, _ in head.removed}
@@ -187,6 +189,9 @@ class _ComparedHead:
         """Compare the segments of a part, and of all parts below it."""
         if ref.end_offset < self._head.log_start_offset or self.is_damaged:
             return  # hidden, and its objects may be deleted
+        if not ref.key.startswith(self._folder):
+            self.is_damaged = True  # no reader would follow this reference
+            return
         low, high = (
             bisect_left(self._bases, ref.start_offset),
             bisect_right(self._bases, ref.end_offset),

@@ -142,7 +142,7 @@ class CatalogKeeper:
         assert self._writer is not None
         assert store is not None
         where = self._hosted.where
-        read = partial(read_part_once, store, where.topic_id, where.partition, self._parts)
+        read = partial(read_part_once, store, self._parts)
         work = partial(
             compare,
             before,

@@ -169,7 +169,6 @@ class CatalogWriter:
         # the newest counts as the one before the first, so that there are never more than HEADS_KEPT.
         old = [head_key(topic_id, partition, n) for n in heads if n.leader_epoch <= leader_epoch]
         self._garbage = {key: -age for age, key in enumerate(old)}
-        self._inherited = frozenset(old)
         self._has_swept = False
         # Until the first head is in the store: the head whose parts were taken over, and what was read.
         self._follows: HeadName | None = None
@@ -237,8 +236,7 @@ class CatalogWriter:
 
     def _may_sweep(self) -> bool:
         """Whether only heads of this leader are left: then no other one refers to parts that they lack."""
-        is_alone = not any(key in self._inherited for key in self._garbage)
-        return is_alone and self._heads_written >= HEADS_KEPT and not self._has_swept
+        return self._heads_written >= HEADS_KEPT and not self._has_swept
 
     def committed(self, update: CatalogUpdate, deleted: Collection[str]) -> None:
         """The head is in the store; later updates build on it.
@@ -256,7 +254,8 @@ class CatalogWriter:
             self._garbage.pop(key, None)
         self._garbage |= dict.fromkeys(update.superseded, number)
         self._garbage[update.puts[-1][0]] = number
-        self._has_swept |= update.sweep is not None
+        # Without its deletes of heads a sweep was not tried.
+        self._has_swept |= update.sweep is not None and set(update.old_heads) <= set(deleted)
         self._follows, self._taken_details, self._distrusts_parts = None, {}, False
 
     def failed(self, update: CatalogUpdate) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from firnline.base.errors import StorageError
 from firnline.base.ids import Uuid
 from firnline.stores.port import ObjectMissing, ObjectStore
-from firnline.tiered.catalog.format import CatalogCorrupt, CatalogSegment, PartRef
+from firnline.tiered.catalog.format import CatalogSegment, PartRef
 from firnline.tiered.catalog.guard import Before
 from firnline.tiered.catalog.writer import CatalogState, CatalogUpdate, CatalogWriter
 from firnline.tiered.objects.catalog_reader import READS_MAX, list_heads, read_before, read_part
@@ -37,7 +37,7 @@ def write_version(
 
     It may write the whole history, which may take long: so it runs in a worker.
     """
-    read = partial(read_part_once, store, writer.topic_id, writer.partition, {})
+    read = partial(read_part_once, store, {})
     update = writer.prepare(state, now_ms, read)
     try:
         deleted = apply_update(store, writer, update)
@@ -117,14 +117,12 @@ def _unused_parts(
 
 
 def read_part_once(
-    store: ObjectStore, topic_id: Uuid, partition: int, known: PartsRead, ref: PartRef
+    store: ObjectStore, known: PartsRead, ref: PartRef
 ) -> tuple[list[CatalogSegment], list[PartRef]]:
     """Return the content of a part, from `known` if it was read before.
 
-    Raises ObjectMissing, and CatalogCorrupt, also for a part that is not this partition's.
+    Raises ObjectMissing, CatalogCorrupt.
     """
-    if not ref.key.startswith(parts_folder(topic_id, partition)):
-        raise CatalogCorrupt("a catalog refers to a part of another one", key=ref.key)
     if ref.key not in known:
         known[ref.key] = read_part(store, ref)
     return known[ref.key]
