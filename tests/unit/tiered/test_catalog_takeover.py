@@ -14,10 +14,13 @@ from firnline.tiered.catalog import writer as writer_module
 from firnline.tiered.catalog.format import (
     OBJECT_BYTES_MAX,
     SPLIT_BYTES,
+    CatalogCorrupt,
+    CatalogHead,
     CatalogSegment,
     Details,
     Split,
     decode_head,
+    encode_head,
     encode_part,
 )
 from firnline.tiered.catalog.guard import Before, Compared, compare
@@ -27,14 +30,16 @@ from firnline.tiered.objects.catalog_changes import (
     begin_catalog,
     read_part_once,
 )
-from firnline.tiered.objects.catalog_reader import list_heads, read_catalog
+from firnline.tiered.objects.catalog_reader import list_heads, list_partitions, read_catalog
 from firnline.tiered.objects.layout import (
     CATALOG_FOLDER,
     PARTS_FOLDER,
     head_key,
     heads_folder,
+    old_parts_folder,
     parts_folder,
 )
+from firnline.tiered.objects.names import remove_catalog
 from firnline.tiered.spi import Everything
 from tests.unit.tiered.test_tiered_catalog import (
     TOPIC,
@@ -44,6 +49,7 @@ from tests.unit.tiered.test_tiered_catalog import (
     write,
     writer,
 )
+from tests.worlds.old_catalog import put_old_catalog
 
 
 class CountingStore(MemoryStore):
@@ -424,7 +430,7 @@ def test_a_crafted_head_has_a_leader_read_and_delete_nothing_of_another_topic() 
     head = decode_head(store.objects[key], key)
     strange = head.parts[0]._replace(key=f"data/{uuid_text(TOPIC)}/0/{1:010d}-{1:019d}-000.jsonl")
     store.put(strange.key, (b"x",), size_bytes=1)
-    data = writer_module.encode_head(head._replace(parts=(strange, *head.parts[1:])))
+    data = encode_head(head._replace(parts=(strange, *head.parts[1:])))
     store.put(key, (data,), size_bytes=len(data))
     by, _ = begin(store, 6, range(100))
     write(store, by, state(*range(100)), now_ms=6)
@@ -433,3 +439,84 @@ def test_a_crafted_head_has_a_leader_read_and_delete_nothing_of_another_topic() 
     for now_ms in range(7, 13):
         write(store, by, state(*range(40, 100), log_start=400), now_ms=now_ms)
     assert strange.key in store.objects
+
+
+@pytest.mark.usefixtures("small")
+def test_the_sweep_of_a_deposed_leader_spares_parts_whose_head_is_to_come() -> None:
+    store = MemoryStore()
+    old = writer(5)
+    for now_ms in range(HEADS_KEPT):
+        write(store, old, state(*range(20)), now_ms=now_ms)
+    new, _ = begin(store, 6, range(20))
+    read = partial(read_part_once, store, {})
+    update = new.prepare(state(*range(40)), 5, read)
+    *parts, head = update.puts
+    for key, data in parts:
+        store.put(key, (data,), size_bytes=len(data))
+    for now_ms in range(10, 13):
+        write(store, old, state(*range(20)), now_ms=now_ms)
+    store.put(head[0], (head[1],), size_bytes=len(head[1]))
+    assert parts
+    assert numbers_read(store) == list(range(40))
+
+
+# ------------------------------------------------------------------------------------------ version 1
+
+
+def an_old_catalog(count: int) -> tuple[MemoryStore, str]:
+    store = MemoryStore()
+    write(store, writer(5), state(*range(count)), now_ms=7)
+    found = read_catalog(store, TOPIC, 0)
+    assert found is not None
+    head = CatalogHead(*found[:12], parts=(), removed=(), tail=())
+    store = MemoryStore()
+    return store, put_old_catalog(store, head, found.segments)
+
+
+def test_a_catalog_of_version_1_is_read_and_written_as_version_2_with_the_next_head() -> None:
+    store, key = an_old_catalog(100)
+    assert len(store.list_prefix(old_parts_folder(TOPIC, 0))) == 3
+    assert numbers_read(store) == list(range(100))
+    assert list_partitions(store, TOPIC) == (0,)
+    by, found = begin(store, 6, range(100))
+    assert found.missing == []
+    write(store, by, state(*range(100)), now_ms=8)
+    newest = list_heads(store.objects)[0]
+    head = decode_head(store.objects[head_key(TOPIC, 0, newest)], "")
+    assert (head.version, head.follows) == (2, None)
+    assert all(ref.key.startswith(PARTS_FOLDER) for ref in head.parts)
+    assert numbers_read(store) == list(range(100))
+    for now_ms in range(9, 13):
+        write(store, by, state(*range(100)), now_ms=now_ms)
+    assert key not in store.objects
+    assert store.list_prefix(old_parts_folder(TOPIC, 0)) == []
+
+
+def test_what_only_a_catalog_of_version_1_has_is_missed() -> None:
+    store, _ = an_old_catalog(100)
+    _, found = begin(store, 6, [n for n in range(100) if n not in (3, 99)])
+    assert [row.base_offset for row in found.missing] == [30, 990]
+
+
+def test_a_head_refers_to_parts_where_those_of_its_version_are() -> None:
+    store, key = an_old_catalog(100)
+    head = decode_head(store.objects[key], key)
+    ref = head.parts[0]._replace(segments=32, start_offset=0)
+    data = encode_head(head._replace(parts=(ref,)))
+    store.put(key, (data,), size_bytes=len(data))
+    with pytest.raises(CatalogCorrupt, match="another's"):
+        read_catalog(store, TOPIC, 0)
+
+
+def test_a_topic_that_is_removed_while_its_catalog_is_upgraded_leaves_nothing() -> None:
+    """Parts and heads of both versions; the leader that had not heard of it puts one more."""
+    store, _ = an_old_catalog(100)
+    by, _ = begin(store, 6, range(100))
+    write(store, by, state(*range(100)), now_ms=8)
+    remove_catalog(store, topic="t", topic_id=TOPIC, partition=0)
+    assert store.objects == {}
+    update = by.prepare(state(*range(140)), 9, partial(read_part_once, store, {}))
+    for key, data in update.puts:
+        store.put(key, (data,), size_bytes=len(data))
+    remove_catalog(store, topic="t", topic_id=TOPIC, partition=0)
+    assert store.objects == {}
