@@ -405,8 +405,8 @@ def test_a_fingerprint_fits_into_custom_metadata() -> None:
 
 def test_a_row_names_batches_at_which_a_reader_may_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is the first at or after a further 8 MiB; what is before it is as old as the split says."""
-    monkeypatch.setattr(verified, "SPLIT_BYTES", 300)
-    monkeypatch.setattr(verified, "CHUNK_BYTES", 128)
+    monkeypatch.setattr(verified, "SPLIT_BYTES", 600)
+    monkeypatch.setattr(verified, "CHUNK_BYTES", 400)
     node = Node(Cluster()).start().lead(0)
     times = [50, 90, 40, 95, 60, 120, 10]
     for number in range(40):
@@ -417,12 +417,12 @@ def test_a_row_names_batches_at_which_a_reader_may_begin(monkeypatch: pytest.Mon
     (row,) = rows(node.cluster)
     heads = list(headers(node.cluster.store.objects[row.key()]))
     expected = []
-    mark = 300
+    mark = 600
     for number, head in enumerate(heads):
         if head.position >= mark:
             newest = max(h.max_timestamp for h in heads[:number])
             expected.append((head.base_offset, head.position, newest))
-            mark = (head.position // 300 + 1) * 300
+            mark = (head.position // 600 + 1) * 600
     assert list(row.splits) == expected
     assert len(expected) > 5
     assert row.min_timestamp_ms == min(h.max_timestamp for h in heads)
