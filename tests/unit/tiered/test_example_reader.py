@@ -148,9 +148,7 @@ def test_it_lists_again_where_a_head_is_gone_and_says_it_if_that_does_not_help(
 
 
 @pytest.mark.parametrize("place", ["heads", "parts"])
-def test_it_refuses_a_flipped_bit(
-    example: ModuleType, tmp_path: Path, place: str
-) -> None:
+def test_it_refuses_a_flipped_bit(example: ModuleType, tmp_path: Path, place: str) -> None:
     store = a_tier()
     put_in(store, tmp_path)
     where = tmp_path / ("parts" if place == "parts" else "catalog") / uuid_text(TOPIC) / "0"

@@ -340,7 +340,7 @@ class CatalogKeeper:
         self._before, self._all_finished, self._mark = None, None, mark
         self._parts = {}
         self._gone.clear()
-        for segment_id in self._writer.known.keys() & self._details.keys():
+        for segment_id in [each for each in self._details if each in self._writer.known]:
             del self._details[segment_id]
         self._written = signature
         self.is_begun = True
