@@ -33,6 +33,7 @@ from firnline.tiered.circuits import Permit, StoreUnavailable
 from firnline.tiered.coroutines import Begin, Run, Steps
 from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
 from firnline.tiered.lineage import first_served, segment_epochs
+from firnline.tiered.lineage_repair import LineageRepair
 from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.objects.copies import copy_segment
 from firnline.tiered.objects.verified import ToCopy, VerifiedSegment, read_verified
@@ -66,8 +67,10 @@ class Copier:
         hosted: Hosted,
         catalog: CatalogKeeper,
         unconfirmed: UnconfirmedCopies,
+        repair: LineageRepair,
     ) -> None:
         self._services = services
+        self._repair = repair
         self._unconfirmed = unconfirmed
         self._hosted = hosted
         self._catalog = catalog
@@ -107,7 +110,7 @@ class Copier:
             return None
         if not services.metadata.is_ready(hosted.where):
             return KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata")
-        withheld = services.withheld(hosted.where) or hosted.lineage_problem(services.metadata)
+        withheld = services.withheld(hosted.where) or (yield from self._repair.run(run))
         if withheld is not None:
             return withheld
         if services.catalog is None and not self._has_adopted:

@@ -76,6 +76,12 @@ def _list_heads(store: ObjectStore, topic_id: Uuid, partition: int) -> list[Head
     return list_heads(info.key for info in store.list_prefix(heads_folder(topic_id, partition)))
 
 
+def newest_head(store: ObjectStore, topic_id: Uuid, partition: int) -> CatalogHead | None:
+    """Return the newest head without its parts; None if there is none. Raises as `read_head`."""
+    heads = _list_heads(store, topic_id, partition)
+    return read_head(store, topic_id, partition, heads[0]) if heads else None
+
+
 def list_heads(keys: Iterable[str]) -> list[HeadName]:
     """Return the names of the heads among `keys`, the newest first."""
     return sorted((name for name in map(parse_head, keys) if name is not None), reverse=True)
