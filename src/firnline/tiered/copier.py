@@ -29,11 +29,11 @@ from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.log.segments import ClosedSegment
 from firnline.tiered import coroutines
 from firnline.tiered.catalog.keeper import CatalogKeeper
+from firnline.tiered.catalog.lineage_repair import LineageRepair
 from firnline.tiered.circuits import Permit, StoreUnavailable
 from firnline.tiered.coroutines import Begin, Run, Steps
 from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
 from firnline.tiered.lineage import first_served, segment_epochs
-from firnline.tiered.lineage_repair import LineageRepair
 from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.objects.copies import copy_segment
 from firnline.tiered.objects.verified import ToCopy, VerifiedSegment, read_verified

@@ -23,10 +23,10 @@ from firnline.base.ids import Uuid
 from firnline.log.log import Log
 from firnline.tiered import coroutines
 from firnline.tiered.catalog.keeper import CatalogKeeper
+from firnline.tiered.catalog.lineage_repair import LineageRepair
 from firnline.tiered.coroutines import Run
 from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
 from firnline.tiered.lineage import shared_end
-from firnline.tiered.lineage_repair import LineageRepair
 from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.retained import Retained, RetainedKey, is_copy
 from firnline.tiered.segment_removal import CHECKED_IN_STEP, SegmentRemoval

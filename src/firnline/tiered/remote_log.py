@@ -18,11 +18,11 @@ from firnline.base.units import HOUR_MS, SECOND_MS
 from firnline.log.log import Log
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.keeper import CatalogKeeper
+from firnline.tiered.catalog.lineage_repair import LineageRepair
 from firnline.tiered.copier import Copier, Flush, Flushed, task_key, why_late
 from firnline.tiered.counters import Counters
 from firnline.tiered.expiry import Expiry
 from firnline.tiered.hosted import Hosted, Services
-from firnline.tiered.lineage_repair import LineageRepair
 from firnline.tiered.local_audit import LocalAudit
 from firnline.tiered.metadata.log import TopicMetadataLog
 from firnline.tiered.metadata.topic_reader import MetadataTopicReader
