@@ -771,9 +771,10 @@ static PyObject *serve_syncs(PyObject *module, PyObject *const *args, Py_ssize_t
 
 /* The slots of records.walk.Slot, and what records.walk.Problem says. */
 enum { POSITION, NEXT_OFFSET, BASE_OFFSET, END_OFFSET, HEADS_CRC, FIRST_CRC, MAX_TIMESTAMP, GAPS, ABORTS,
-       OFFSET_ENTRY, TIME_ENTRY, WRONG_INDEX, PROBLEM, SLOTS };
+       OFFSET_ENTRY, TIME_ENTRY, WRONG_INDEX, PROBLEM, MIN_TIMESTAMP, UNTIMED, SLOTS };
 enum { NOT_A_BATCH = 1, WRONG_CRC, OVERLAP, BEYOND_END, OTHER_EPOCH, WRONG_COUNT };
 #define CONTROL_MASK 0x20
+#define LOG_APPEND_TIME_MASK 0x08
 #define LOG_OVERHEAD_BYTES 12
 
 struct walk { Py_buffer data, epochs, offsets, times, state; };
@@ -811,6 +812,24 @@ static int may_abort(const uint8_t *at, Py_ssize_t size) {
     return length >= 4 && be16(key + 2) == 0;
 }
 
+/* Note the least timestamp of a batch's records. The header states only the first and the greatest one. */
+static void note_least_time(int64_t *s, const uint8_t *at, Py_ssize_t size) {
+    int64_t first = (int64_t)be64(at + 27), least = (int64_t)be64(at + 35);
+    int is_for_all = be16(at + 21) & LOG_APPEND_TIME_MASK;
+    struct reader r = {at + HEADER_BYTES, at + size, !is_for_all && be16(at + 21) & 7};
+    for (int32_t left = is_for_all ? 0 : (int32_t)be32(at + 57); left && !r.failed; left--) {
+        int32_t length = varint32(&r);
+        const uint8_t *body = take(&r, length);
+        struct reader one = {body, body ? body + length : body, r.failed};
+        take(&one, 1);
+        int64_t time, delta = varint(&one, 10);
+        r.failed = one.failed || __builtin_add_overflow(first, delta, &time);
+        if (!r.failed && time < least) least = time;
+    }
+    if (r.failed) s[UNTIMED]++;
+    else if (least < s[MIN_TIMESTAMP]) s[MIN_TIMESTAMP] = least;
+}
+
 /* Pass one whole batch of `size` bytes; the problem, or 0. */
 static int pass_batch(struct walk *w, int64_t *s, const uint8_t *at, Py_ssize_t size, Py_ssize_t *run) {
     const int64_t *epochs = w->epochs.buf;
@@ -823,6 +842,7 @@ static int pass_batch(struct walk *w, int64_t *s, const uint8_t *at, Py_ssize_t 
     if (*run >= 0 && (int32_t)be32(at + 12) != epochs[2 * *run]) return OTHER_EPOCH;
     if (count < 0 || count - 1 > delta) return WRONG_COUNT;
     note_batch(w, s, base, base + delta, be64(at + 35));
+    if (count) note_least_time(s, at, size);
     s[GAPS] += base != s[NEXT_OFFSET] || count <= delta;
     if (be16(at + 21) & CONTROL_MASK) s[ABORTS] += may_abort(at, size);
     if (!s[POSITION]) s[FIRST_CRC] = be32(at + 17);

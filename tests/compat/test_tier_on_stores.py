@@ -75,5 +75,5 @@ def findings(server: Server) -> list[dict[str, str]]:
 def kept(server: Server) -> list[str]:
     """What is in the tier but for the object that names its cluster."""
     store = open_store(server.uri, server.settings)
-    folders = ("data/", "catalog/", "names/")
+    folders = ("data/", "catalog/", "parts/", "names/")
     return [info.key for folder in folders for info in store.list_prefix(folder)]

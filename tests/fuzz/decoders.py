@@ -444,10 +444,26 @@ def _catalog_seeds() -> list[bytes]:
         (".log",),
         b"m",
         fingerprint.Fingerprint(False, 1, 2, sums),
+        3,
+        (catalog.Split(4, 50, 4), catalog.Split(6, 70, 5)),
     )
-    ref = catalog.PartRef("catalog/p", 1, 3, 9, 100, 7)
+    ref = catalog.PartRef("parts/p", 1, 3, 9, 100, 7, 0, 1, 2, 96, 5)
     head = catalog.CatalogHead(
-        "t", bytes(16), 0, 1, 2, 1, 3, 0, 4, 0, 9, ((0, 0), (1, 5)), (ref,), (bytes(16),), (row,)
+        "t",
+        bytes(16),
+        0,
+        1,
+        2,
+        1,
+        3,
+        0,
+        4,
+        0,
+        9,
+        ((0, 0), (1, 5)),
+        (ref,),
+        ((bytes(16), 9),),
+        (row,),
     )
     lines = catalog.encode_head(head).splitlines(keepends=True)
     return [

@@ -9,6 +9,7 @@ _READ = "tests/unit/tiered/test_tiered_read.py::"
 _LINEAGE = "tests/unit/tiered/test_tiered_lost_lineage.py::"
 _COPY = "tests/unit/tiered/test_tiered_copy.py::"
 _GUARD = "tests/unit/tiered/test_tiered_guard.py::"
+_TAKEOVER = "tests/unit/tiered/test_catalog_takeover.py::"
 _LATE = "tests/unit/tiered/test_tiered_unconfirmed.py::"
 _CIRCUIT = "tests/unit/tiered/test_tiered_circuit.py::"
 _CIRCUITS = "tests/unit/tiered/test_store_circuits.py::"
@@ -129,6 +130,42 @@ TIER = (
         "if result.missing:",
         "if False:",
         tests=(_GUARD + "test_metadata_that_was_lost_costs_neither_the_catalog_nor_the_history",),
+    ),
+    Mutant(
+        "T62: a deposed leader deletes no part that its successor took over",
+        "tiered.objects.catalog_changes:_delete_old",
+        "name.leader_epoch > epoch",
+        "False",
+        tests=(_TAKEOVER + "test_a_deposed_leader_deletes_no_part_that_its_successor_took_over",),
+    ),
+    Mutant(
+        "T62: a successor looks again for the head that it took over",
+        "tiered.objects.catalog_changes:apply_update",
+        "not _exists(store, key)",
+        "False",
+        tests=(
+            _TAKEOVER
+            + "test_a_successor_whose_predecessor_deletes_meanwhile_counts_on_nothing_of_it",
+        ),
+    ),
+    Mutant(
+        "T62: a first head is believed only while its predecessor's is there",
+        "tiered.objects.catalog_reader:read_before",
+        "_is_certain(store, head)",
+        "True",
+        tests=(
+            _TAKEOVER
+            + "test_a_first_head_whose_leader_died_before_it_looked_again_is_not_believed",
+        ),
+    ),
+    Mutant(
+        "T62: a part that is not read has the segments that the metadata has",
+        "tiered.catalog.guard:_ComparedHead._agrees",
+        "digest_of(ids) == ref.digest",
+        "True",
+        tests=(
+            _TAKEOVER + "test_segments_of_the_same_number_and_offsets_are_not_taken_for_the_others",
+        ),
     ),
     Mutant(
         "T62: nobody expires on metadata that explains less",

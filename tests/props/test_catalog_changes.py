@@ -1,5 +1,6 @@
 """A catalog written from what changed is, byte for byte, the one that a look at everything gives."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -18,12 +19,15 @@ from firnline.tiered.circuits import StoreCircuits
 from firnline.tiered.metadata import cache as cache_module
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.objects.catalog_changes import apply_update
+from firnline.tiered.objects.catalog_reader import read_part
+from firnline.tiered.objects.layout import CATALOG_FOLDER, PARTS_FOLDER
 from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
 from tests.worlds.effects import World
 
 TOPIC = bytes(15) + b"\x07"
 WHERE = TopicIdPartition(TOPIC, 0)
 EPOCHS = ((0, 0),)
+FOLDERS = (CATALOG_FOLDER, PARTS_FOLDER)
 
 
 class Metadata:
@@ -146,7 +150,7 @@ class Leadership(World):
         state = work.args[2]
         finished = {s.segment_id: s for s in self.metadata.cache.finished()}
         complete: CatalogState = state._replace(segments=finished)
-        self.update = self.everything.prepare(complete, work.args[3])
+        self.update = self.everything.prepare(complete, work.args[3], partial(read_part, self.twin))
 
     def do_work(self, fails: bool) -> None:
         """Do what waits for a worker; a write that fails has put nothing."""
@@ -162,11 +166,11 @@ class Leadership(World):
         else:
             result = effect.work()
             if is_write:
-                apply_update(self.twin, self.update)
-                self.everything.committed(self.update)
+                deleted = apply_update(self.twin, self.everything, self.update)
+                self.everything.committed(self.update, deleted)
         self.complete_with(effect, result)
         if is_write and not fails:
-            ours = {k: bytes(v) for k, v in self.store.objects.items() if k.startswith("catalog/")}
+            ours = {k: bytes(v) for k, v in self.store.objects.items() if k.startswith(FOLDERS)}
             assert ours == {k: bytes(v) for k, v in self.twin.objects.items()}
         self._follow()
 

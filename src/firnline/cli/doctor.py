@@ -35,7 +35,7 @@ from firnline.stores.port import CLUSTER_KEY, ObjectMissing, ObjectStore
 from firnline.stores.registry import open_store
 from firnline.tiered.catalog.format import CatalogCorrupt, PartitionCatalog
 from firnline.tiered.metadata.log import UNREADABLE
-from firnline.tiered.objects.catalog_reader import list_topics, read_catalog
+from firnline.tiered.objects.catalog_reader import list_heads_of_topic, list_topics, read_catalog
 from firnline.tiered.objects.layout import LOG, segment_folder
 
 SOMETHING_IS_WRONG = 3
@@ -319,11 +319,11 @@ def _look_at_tier(
     for topic in list_topics(store):
         if topic.is_deleted or (topics and topic.topic not in topics):
             continue
-        for partition in topic.partitions:
+        for partition, head in list_heads_of_topic(store, topic.topic_id).items():
             report.looked["partitions in the tier"] += 1
             where = f"{topic.topic}-{partition}"
             try:
-                catalog = read_catalog(store, topic.topic_id, partition)
+                catalog = read_catalog(store, topic.topic_id, partition, head)
             except (CatalogCorrupt, ObjectMissing) as problem:
                 report.add("catalog-damaged", where, str(problem))
                 continue

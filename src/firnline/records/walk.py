@@ -13,6 +13,7 @@ from crc32c import crc32c
 
 from firnline.base.native import native
 from firnline.base.ports import Buffer
+from firnline.base.units import INT64_MAX
 from firnline.formats import offset_index, time_index
 from firnline.records.batch import (
     CONTROL_MASK,
@@ -66,7 +67,9 @@ class Slot:
     TIME_ENTRY = 10
     WRONG_INDEX = 11  # 1: the offset index differs from the batches, 2: the time index differs
     PROBLEM = 12
-    COUNT = 13
+    MIN_TIMESTAMP = 13  # of all records so far whose timestamps are known
+    UNTIMED = 14  # batches whose least timestamp is not known: they would have to be decompressed
+    COUNT = 15
 
 
 class BatchWalk:
@@ -89,6 +92,7 @@ class BatchWalk:
         self.state[Slot.NEXT_OFFSET] = self.state[Slot.BASE_OFFSET] = base_offset
         self.state[Slot.END_OFFSET] = end_offset
         self.state[Slot.MAX_TIMESTAMP] = -1
+        self.state[Slot.MIN_TIMESTAMP] = INT64_MAX
         self._epochs = array("q", [number for entry in epochs for number in entry])
         self._offsets = offsets[
             : len(offsets) // offset_index.ENTRY_BYTES * offset_index.ENTRY_BYTES
@@ -113,6 +117,12 @@ class BatchWalk:
         """Whether offsets are missing so far."""
         state = self.state
         return bool(state[Slot.GAPS]) or state[Slot.NEXT_OFFSET] <= state[Slot.END_OFFSET]
+
+    @property
+    def min_timestamp_ms(self) -> int | None:
+        """The least timestamp of all records so far; None if it is not known, or there are no records."""
+        least = self.state[Slot.MIN_TIMESTAMP]
+        return None if self.state[Slot.UNTIMED] or least == INT64_MAX else least
 
     @property
     def offset_index_fits(self) -> bool:
@@ -171,6 +181,8 @@ def walk_batches_python(
                 state[Slot.PROBLEM] = problem
                 return
             _note(state, head.base_offset, last, head.max_timestamp, offsets, times)
+            if head.record_count:
+                _note_least_time(state, view, head)
             if (
                 head.base_offset != state[Slot.NEXT_OFFSET]
                 or head.record_count <= last - head.base_offset
@@ -244,6 +256,37 @@ def _note(
             state[Slot.WRONG_INDEX] |= 2
         state[Slot.TIME_ENTRY] += 1
         at += time_index.ENTRY_BYTES
+
+
+def _note_least_time(state: "array[int]", data: memoryview, head: BatchHeader) -> None:
+    """Note the least timestamp of a batch's records: its header states only the first and the greatest."""
+    least = head.max_timestamp
+    if not head.is_log_append_time:
+        try:
+            if head.codec:
+                raise ValueError("compressed")
+            with data[head.position + HEADER_BYTES : head.position + head.size_bytes] as body:
+                least = min(least, _least_time(body, head))
+        except (IndexError, ValueError):
+            state[Slot.UNTIMED] += 1
+            return
+    state[Slot.MIN_TIMESTAMP] = min(state[Slot.MIN_TIMESTAMP], least)
+
+
+def _least_time(body: memoryview, head: BatchHeader) -> int:
+    """Return the least timestamp of the records; IndexError or ValueError where one is cut off."""
+    at, deltas = 0, []
+    for _ in range(head.record_count):
+        length, at = _varint(body, at, 5)
+        if not 0 <= length <= len(body) - at:
+            raise ValueError("a record is cut off")
+        with body[at : at + length] as record:
+            deltas.append(_varint(record, 1, 10)[0])
+        at += length
+    least = head.base_timestamp + min(deltas)
+    if least < -INT64_MAX - 1 or head.base_timestamp + max(deltas) > INT64_MAX:
+        raise ValueError("a timestamp beyond 64 bits")
+    return least
 
 
 _walk = getattr(native, "walk_batches", walk_batches_python)

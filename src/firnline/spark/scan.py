@@ -33,7 +33,12 @@ from firnline.spark.timestamps import first_offset_at
 from firnline.spark.transactions import aborted_in, stable_end
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.format import CatalogSegment, CatalogTopic, PartitionCatalog
-from firnline.tiered.objects.catalog_reader import list_topics, read_catalog, resolve_topic
+from firnline.tiered.objects.catalog_reader import (
+    list_partitions,
+    list_topics,
+    read_catalog,
+    resolve_topic,
+)
 from firnline.tiered.objects.layout import OFFSET_INDEX
 
 _SPLIT_BYTES_MIN = 64 * KIB
@@ -85,13 +90,14 @@ def choose_partitions(store: ObjectStore, options: Options) -> list[tuple[Catalo
         topic = resolve_topic(store, name)
         if topic is None or topic.is_deleted:
             raise _no_such_topic(store, options, name, was_deleted=topic is not None)
-        missing = sorted(set(partitions or ()) - set(topic.partitions))
+        there = list_partitions(store, topic.topic_id)
+        missing = sorted(set(partitions or ()) - set(there))
         if missing:
             raise ConfigError(
                 "no such partition in the tier", topic=name, partition=missing[0],
-                there=list(topic.partitions),
+                there=list(there),
             )  # fmt: skip
-        chosen += [(topic, p) for p in (topic.partitions if partitions is None else partitions)]
+        chosen += [(topic, p) for p in (there if partitions is None else partitions)]
     return chosen
 
 

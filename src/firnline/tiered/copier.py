@@ -29,6 +29,7 @@ from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.log.segments import ClosedSegment
 from firnline.tiered import coroutines
 from firnline.tiered.catalog.keeper import CatalogKeeper
+from firnline.tiered.catalog.lineage_repair import LineageRepair
 from firnline.tiered.circuits import Permit, StoreUnavailable
 from firnline.tiered.coroutines import Begin, Run, Steps
 from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
@@ -54,7 +55,7 @@ LOOK_AGAIN_MS = 10 * MINUTE_MS
 
 Outcome = Steps[FirnlineError | None]
 Flushed = Callable[[dict[int, FirnlineError | None], int], Effects]
-Verified = SegmentData | FirnlineError | None
+Verified = VerifiedSegment | FirnlineError | None
 
 
 class Copier:
@@ -66,8 +67,10 @@ class Copier:
         hosted: Hosted,
         catalog: CatalogKeeper,
         unconfirmed: UnconfirmedCopies,
+        repair: LineageRepair,
     ) -> None:
         self._services = services
+        self._repair = repair
         self._unconfirmed = unconfirmed
         self._hosted = hosted
         self._catalog = catalog
@@ -107,7 +110,7 @@ class Copier:
             return None
         if not services.metadata.is_ready(hosted.where):
             return KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata")
-        withheld = services.withheld(hosted.where) or hosted.lineage_problem(services.metadata)
+        withheld = services.withheld(hosted.where) or (yield from self._repair.run(run))
         if withheld is not None:
             return withheld
         if services.catalog is None and not self._has_adopted:
@@ -244,9 +247,10 @@ class Copier:
         if isinstance(permit, StoreUnavailable):
             return permit
         epochs = self._epochs_of(local)
-        data = yield from self._verify(run, local, epochs)
-        if not isinstance(data, SegmentData):
-            return data
+        verified = yield from self._verify(run, local, epochs)
+        if not isinstance(verified, VerifiedSegment):
+            return verified
+        data = verified.data
         refused = services.circuits.void(permit)
         if refused is not None:
             return refused
@@ -272,6 +276,7 @@ class Copier:
             return problem
         assert not isinstance(result, Exception)
         services.counters.add(segment.topic, "copy_bytes", segment.size_bytes)
+        self._catalog.note_details(segment.segment_id, verified.details)
         return segment._replace(custom_metadata=result)
 
     def _verify(self, run: Run, local: ClosedSegment, epochs: Epochs) -> Steps[Verified]:
@@ -307,7 +312,7 @@ class Copier:
             files = ", ".join(result.rebuilt)
             line = f"{local.stem_path}: {files} damaged here, rebuilt for the tier"
             run.emit([Warn(line=line)])
-        return result.data
+        return result
 
     def _to_copy(self, local: ClosedSegment, epochs: Epochs) -> ToCopy:
         log = self._hosted.log

@@ -23,6 +23,7 @@ from firnline.base.ids import Uuid
 from firnline.log.log import Log
 from firnline.tiered import coroutines
 from firnline.tiered.catalog.keeper import CatalogKeeper
+from firnline.tiered.catalog.lineage_repair import LineageRepair
 from firnline.tiered.coroutines import Run
 from firnline.tiered.hosted import Hosted, Services, TaskCallback, closed_from
 from firnline.tiered.lineage import shared_end
@@ -298,10 +299,13 @@ class _Walk:
 class Expiry:
     """Deletes the due segments of one led partition. `run` calls back once; there is one run at a time."""
 
-    def __init__(self, services: Services, hosted: Hosted, catalog: CatalogKeeper) -> None:
+    def __init__(
+        self, services: Services, hosted: Hosted, catalog: CatalogKeeper, repair: LineageRepair
+    ) -> None:
         self._services = services
         self._hosted = hosted
         self._catalog = catalog
+        self._repair = repair
         self._retained = Retained(services.metadata, hosted.where, hosted.log)
         self.is_running = False
         # How long the last decision took, with the turns of others between its steps.
@@ -320,6 +324,7 @@ class Expiry:
 
     def _expire(self, run: Run) -> Outcome:
         while self._is_ours():
+            yield from self._repair.run(run)
             refused = self._refusal() or (yield from self._compare(run))
             if refused is not None:
                 return refused

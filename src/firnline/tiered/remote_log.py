@@ -18,6 +18,7 @@ from firnline.base.units import HOUR_MS, SECOND_MS
 from firnline.log.log import Log
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.keeper import CatalogKeeper
+from firnline.tiered.catalog.lineage_repair import LineageRepair
 from firnline.tiered.copier import Copier, Flush, Flushed, task_key, why_late
 from firnline.tiered.counters import Counters
 from firnline.tiered.expiry import Expiry
@@ -58,8 +59,9 @@ class _Tasks:
         self.hosted = hosted
         self.catalog = CatalogKeeper(services, hosted)
         hosted.explains_all = self.catalog.explains_all
-        self.copier = Copier(services, hosted, self.catalog, unconfirmed)
-        self.expiry = Expiry(services, hosted, self.catalog)
+        repair = LineageRepair(services, hosted)
+        self.copier = Copier(services, hosted, self.catalog, unconfirmed, repair)
+        self.expiry = Expiry(services, hosted, self.catalog, repair)
         self.copy_failures = 0
         self.expiry_failures = 0
         # Whether the topic's configuration let this node copy when it was last looked at.

@@ -12,8 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firnline.records import walk
-from firnline.records.batch import HEADER_BYTES, headers, set_offset_and_epoch
+from firnline.records.batch import (
+    HEADER_BYTES,
+    headers,
+    set_log_append_time,
+    set_offset_and_epoch,
+)
 from firnline.records.build import NewRecord, build_batch
+from firnline.records.compression import LZ4, NONE
 from firnline.records.walk import BatchWalk, Problem, Slot, walk_batches_python
 from tests.unit.native.compiled import native, needs_native
 
@@ -178,6 +184,71 @@ def test_both_walks_check_a_control_batch_alike_whatever_is_in_it() -> None:
             states.append(list(one.state))
         assert states[0] == states[1]
         assert states[0][Slot.POSITION] == len(data)
+
+
+@pytest.mark.parametrize(
+    ("times", "kind", "least"),
+    [
+        ((7,), {}, 7),
+        ((9, 9, 3, 8), {}, 3),
+        ((-5, 4), {}, -5),
+        ((9, 3), {"codec": LZ4}, None),
+        ((9, 3), {"codec": LZ4, "now_ms": 20}, 20),
+        ((9, 3), {"now_ms": 20}, 20),
+    ],
+)
+def test_the_least_timestamp_is_one_of_a_record_or_is_not_known(
+    walked: Callable[..., BatchWalk], times: tuple[int, ...], kind: dict[str, Any], least: object
+) -> None:
+    """A planner skips a segment whose least timestamp is above what it looks for: it must be no guess."""
+    rows = [NewRecord(None, b"v", time_ms) for time_ms in times]
+    codec = kind.get("codec", NONE)
+    data = build_batch(rows, base_offset=100, leader_epoch=2, codec=codec)
+    if "now_ms" in kind:
+        set_log_append_time(data, next(headers(data)), kind["now_ms"])
+    one = walked(bytes(data) + batch(104, 2, epoch=4, time_ms=1000))
+    assert one.problem == Problem.NONE
+    assert one.min_timestamp_ms == least
+    assert walked(b"").min_timestamp_ms is None
+
+
+def test_a_batch_without_records_has_no_least_timestamp(walked: Callable[..., BatchWalk]) -> None:
+    """Compaction leaves such a batch, and its header keeps the times of the records that went."""
+    data = bytearray(batch(100, 1, epoch=2, time_ms=-900))
+    del data[HEADER_BYTES:]
+    struct.pack_into(">i", data, 8, HEADER_BYTES - 12)
+    struct.pack_into(">i", data, 57, 0)
+    struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+    one = walked(bytes(data) + batch(104, 2, epoch=4))
+    assert one.problem == Problem.NONE
+    assert one.min_timestamp_ms == 104
+
+
+@needs_native
+def test_both_walks_find_the_same_least_timestamp_whatever_is_in_a_batch() -> None:
+    """Method: five thousand batches with some bytes changed behind the CRC, and the CRC right."""
+    chance = Random(8)
+    known = 0
+    for _ in range(5000):
+        rows = [
+            NewRecord(None, chance.randbytes(chance.randint(0, 9)), chance.choice((0, 5, 2**62)))
+            for _ in range(chance.randint(1, 4))
+        ]
+        data = build_batch(rows, base_offset=100, leader_epoch=2)
+        for _ in range(chance.randint(0, 3)):
+            data[chance.choice((*range(27, 43), *range(HEADER_BYTES, len(data))))] ^= (
+                1 << chance.randrange(8)
+            )
+        struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+        states = []
+        for run in (walk_batches_python, native.walk_batches):
+            one = BatchWalk(100, 108, EPOCHS)
+            run(bytes(data), array("q", [2, 100]), b"", b"", one.state)
+            states.append(list(one.state))
+        assert states[0] == states[1]
+        assert states[0][Slot.POSITION] == len(data)
+        known += not states[0][Slot.UNTIMED]
+    assert 500 < known < 4900
 
 
 @needs_native

@@ -7,7 +7,7 @@ from firnline.base.errors import StorageError
 from firnline.tiered.catalog.writer import HEADS_KEPT
 from firnline.tiered.metadata.partitioner import metadata_partition_of
 from firnline.tiered.objects.catalog_reader import read_catalog
-from firnline.tiered.objects.layout import heads_folder
+from firnline.tiered.objects.layout import CATALOG_FOLDER, PARTS_FOLDER, heads_folder
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.remote_log import RemoteLog
 from firnline.tiered.settings import TierSettings
@@ -164,3 +164,58 @@ def test_catalogs_lie_in_the_store_that_the_segments_are_in() -> None:
         log_dir=None,
     )
     assert tier.services.catalog is cluster.store
+
+
+def test_a_predecessor_that_deletes_what_was_taken_over_costs_a_history_and_no_catalog() -> None:
+    """Its head is deleted while the first head of its successor is put: that one is written anew."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    for number in range(40):
+        node.produce(0, str(number))
+    node.pass_time(5000)
+    spans = catalog_spans(cluster)
+    assert len(spans) == 40
+    fresh = Node(cluster, fs=node.crash(), config=node.config, rng=node.rng).start()
+    fresh.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("write cat")
+    fresh.lead(1)
+    fresh.pass_time(1000)
+    assert fresh.on_hold
+    for key in [k for k in cluster.store.objects if k.startswith((CATALOG_FOLDER, PARTS_FOLDER))]:
+        cluster.store.delete(key)
+    fresh.release()
+    assert "another leader of the partition" in str(fresh.tier.status()[0].problem)
+    fresh.pass_time(10_000)
+    assert fresh.tier.status()[0].problem is None
+    assert catalog_spans(cluster)[:40] == spans
+    catalog = read_catalog(cluster.store, TOPIC_ID, 0)
+    assert catalog is not None
+    assert catalog.leader_epoch == 1
+
+
+def test_a_failover_reads_no_part_of_a_catalog_that_agrees() -> None:
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    for number in range(80):
+        node.produce(0, str(number))
+    node.pass_time(10_000)
+    before = read_catalog(cluster.store, TOPIC_ID, 0)
+    parts = [k for k in cluster.store.objects if k.startswith(PARTS_FOLDER)]
+    assert before is not None
+    assert parts
+    asked: list[str] = []
+    get = cluster.store.get
+
+    def noting(key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
+        asked.append(key)
+        return get(key, position, size_bytes)
+
+    cluster.store.get = noting  # type: ignore[method-assign]
+    fresh = Node(cluster, fs=node.crash(), config=node.config, rng=node.rng).start().lead(1)
+    fresh.pass_time(2000)
+    cluster.store.get = get  # type: ignore[method-assign]
+    assert [key for key in asked if key.startswith(PARTS_FOLDER)] == []
+    assert [k for k in cluster.store.objects if k.startswith(PARTS_FOLDER)] == parts
+    after = read_catalog(cluster.store, TOPIC_ID, 0)
+    assert after is not None
+    assert (after.leader_epoch, after.segments) == (1, before.segments)
+    assert all(row.min_timestamp_ms is not None for row in after.segments)

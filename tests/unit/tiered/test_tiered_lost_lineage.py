@@ -10,6 +10,9 @@ import pytest
 
 from firnline.base.errors import Code, StorageError
 from firnline.base.ids import TopicIdPartition
+from firnline.formats.leader_epoch_checkpoint import Epochs
+from firnline.stores.port import ObjectInfo, RemoteStorageError
+from firnline.tiered.catalog.format import decode_head, encode_head
 from firnline.tiered.objects.layout import parse_head
 from tests.worlds.tier import (
     WHERE,
@@ -42,6 +45,17 @@ def led_in_four_epochs(cluster: Cluster) -> Node:
     return node
 
 
+def damage_catalogs(cluster: Cluster) -> None:
+    heads = [key for key in cluster.store.objects if parse_head(key) is not None]
+    assert heads
+    for key in heads:
+        cluster.store.objects[key] = b"{}"
+
+
+def fails(_prefix: str) -> list[ObjectInfo]:
+    raise RemoteStorageError("503")
+
+
 def restarted(node: Node, epoch: int = 4) -> Node:
     again = Node(node.cluster, 1, fs=node.crash(), rng=node.rng)
     again.log.advance_high_watermark(again.log.log_end_offset)
@@ -56,6 +70,7 @@ def test_a_lost_file_of_leader_epochs_deletes_nothing_in_the_tier(
     node = led_in_four_epochs(cluster)
     before = dict(cluster.store.objects)
     lose(node)
+    damage_catalogs(cluster)
     again = restarted(node)
     again.produce(4, "new")
     again.pass_time(300_000)
@@ -69,6 +84,88 @@ def test_a_lost_file_of_leader_epochs_deletes_nothing_in_the_tier(
     (row,) = again.tier.status()
     assert "leader epochs of this replica begin above records that only the tier has" in str(row)
     assert any("leader-epoch-checkpoint" in line for line in again.warnings)
+
+
+@pytest.mark.parametrize("lose", [_damaged, _removed])
+def test_lost_leader_epochs_are_taken_from_the_catalog(lose: Callable[[Node], None]) -> None:
+    """Without another replica nobody else has them, and an operator would have to bring a backup."""
+    cluster = Cluster()
+    node = led_in_four_epochs(cluster)
+    lose(node)
+    again = restarted(node)
+    assert again.log.epochs.entries() == ((4, 8),)
+    again.produce(4, "new")
+    again.pass_time(300_000)
+    assert again.log.epochs.entries() == ((0, 0), (1, 2), (2, 4), (3, 6), (4, 8))
+    for offset in range(8):
+        assert again.read(offset).records, offset
+    assert [s.base_offset for s in again.segments()] == [0, 2, 4, 6, 8]
+    (row,) = again.tier.status()
+    assert row.problem is None
+    assert any("taken from the catalog in the tier: the leader epochs" in n for n in again.notes)
+    again.log.sync_now()
+    assert restarted(again, epoch=5).log.epochs.entries()[:4] == ((0, 0), (1, 2), (2, 4), (3, 6))
+
+
+def test_a_log_start_that_a_crash_took_back_is_taken_from_the_catalog() -> None:
+    """Segments below it could not be deleted yet: leader epochs looked lost, and consumers waited."""
+    cluster = Cluster()
+    node = led_in_four_epochs(cluster)
+    node.storage.fail("delete", StorageError("503"), times=10_000)
+    node.log.advance_log_start(8)
+    node.pass_time(60_000)
+    node.log.epochs.replace_file(node.log.epochs.entries())
+    assert len(node.segments()) == 4
+    again = restarted(node)
+    assert (again.log.log_start_offset, again.log.epochs.entries()) == (0, ((4, 8),))
+    again.produce(4, "new")
+    again.pass_time(60_000)
+    assert again.log.log_start_offset == 8
+    assert [s.base_offset for s in again.segments()] == [8]
+    (row,) = again.tier.status()
+    assert row.problem is None
+
+
+@pytest.mark.parametrize(
+    ("log_end_offset", "epochs"),
+    [
+        (10, ((0, 0), (1, 2), (2, 4), (3, 6))),  # more than this log had, in another epoch
+        (7, ((0, 0), (1, 2), (2, 4), (3, 6))),  # what came between is not known
+        (8, ((1, 2), (2, 4), (3, 6))),  # it does not reach down to the log start
+    ],
+)
+def test_leader_epochs_of_a_catalog_that_may_be_of_another_lineage_are_not_taken(
+    log_end_offset: int, epochs: Epochs
+) -> None:
+    cluster = Cluster()
+    node = led_in_four_epochs(cluster)
+    _removed(node)
+    key = max(key for key in cluster.store.objects if parse_head(key) is not None)
+    head = decode_head(cluster.store.objects[key], key)
+    assert (head.log_end_offset, head.epochs) == (8, ((0, 0), (1, 2), (2, 4), (3, 6)))
+    changed = head._replace(log_end_offset=log_end_offset, epochs=epochs)
+    cluster.store.objects[key] = encode_head(changed)
+    again = restarted(node)
+    again.produce(4, "new")
+    again.pass_time(300_000)
+    assert again.log.epochs.entries()[0] == (4, 8)
+    assert again.read(0).code == Code.KAFKA_STORAGE_ERROR
+    assert len(again.segments()) == 4
+
+
+def test_lost_leader_epochs_are_taken_once_the_store_answers() -> None:
+    cluster = Cluster()
+    node = led_in_four_epochs(cluster)
+    _removed(node)
+    heads = {k: v for k, v in cluster.store.objects.items() if k.startswith("catalog/")}
+    again = restarted(node)
+    listing, cluster.store.list_prefix = cluster.store.list_prefix, fails  # type: ignore[method-assign]
+    again.pass_time(60_000)
+    assert again.read(0).code == Code.KAFKA_STORAGE_ERROR
+    cluster.store.list_prefix = listing  # type: ignore[method-assign]
+    again.pass_time(300_000)
+    assert heads
+    assert again.read(0).records
 
 
 def test_a_log_start_that_a_crash_took_back_is_found_in_the_leader_epochs() -> None:
@@ -158,13 +255,10 @@ def test_a_log_start_in_a_file_decides_nothing_where_no_catalog_can_be_read() ->
     """Damage of the catalogs does not make the file more trustworthy."""
     cluster = Cluster()
     node = led_in_four_epochs(cluster)
-    heads = [key for key in cluster.store.objects if parse_head(key) is not None]
-    for key in heads:
-        cluster.store.objects[key] = b"{}"
+    damage_catalogs(cluster)
     again = Node(cluster, 1, fs=node.crash(), rng=node.rng)
     again.log.advance_log_start(6)
     again.log.advance_high_watermark(again.log.log_end_offset)
-    assert heads
     _nothing_goes(node, again.start().lead(4))
 
 
@@ -238,6 +332,7 @@ def test_a_lost_lineage_is_found_by_a_look_at_few_segments_and_remembered(
     cluster = Cluster()
     node = led_in_four_epochs(cluster)
     _removed(node)
+    damage_catalogs(cluster)
     again = restarted(node)
     again.pass_time(1000)
     looks: list[int] = []

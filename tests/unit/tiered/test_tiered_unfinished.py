@@ -120,5 +120,5 @@ def test_uploads_below_the_prefix_that_are_not_of_the_tier_are_left_alone() -> N
             return 2
 
     store = Uploads()
-    assert abort_unfinished(store) == 6
-    assert store.asked == ["data/", "catalog/", "names/"]
+    assert abort_unfinished(store) == 8
+    assert store.asked == ["data/", "catalog/", "parts/", "names/"]

@@ -15,14 +15,15 @@ from firnline.records.control import ControlType, encode_key
 from firnline.server.allocator import OWN_PAGES_FROM_BYTES
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import RemoteStorageError
-from firnline.tiered.catalog.format import CatalogSegment
-from firnline.tiered.objects import storage
+from firnline.tiered.catalog import keeper
+from firnline.tiered.catalog.format import CatalogSegment, Details
+from firnline.tiered.objects import storage, verified
 from firnline.tiered.objects.catalog_reader import read_catalog
 from firnline.tiered.objects.fingerprint import ObjectSum, decode_fingerprint, encode_fingerprint
 from firnline.tiered.objects.layout import LOG, OFFSET_INDEX, SUFFIXES, TIME_INDEX, TXN_INDEX
 from firnline.tiered.objects.verified import ToCopy, VerifiedSegment, read_verified
 from firnline.tiered.spi import DamagedSegment
-from tests.worlds.tier import TOPIC_ID, TP, Cluster, Node
+from tests.worlds.tier import TOPIC_ID, TP, WHERE, Cluster, Node
 
 LIMIT_BYTES = 128  # remote.log.metadata.custom.metadata.max.bytes, as Kafka has it
 
@@ -400,3 +401,45 @@ def test_a_fingerprint_fits_into_custom_metadata() -> None:
     assert decode_fingerprint(data) == known
     for other in (None, b"", b"plug-in", data + b"x", data[:-1], b"FX" + data[2:]):
         assert decode_fingerprint(other) is None
+
+
+def test_a_row_names_batches_at_which_a_reader_may_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is the first at or after a further 8 MiB; what is before it is as old as the split says."""
+    monkeypatch.setattr(verified, "SPLIT_BYTES", 600)
+    monkeypatch.setattr(verified, "CHUNK_BYTES", 400)
+    node = Node(Cluster()).start().lead(0)
+    times = [50, 90, 40, 95, 60, 120, 10]
+    for number in range(40):
+        size = 700 if number % 11 == 5 else number % 90
+        record = NewRecord(None, b"v" * size, times[number % 7] + number)
+        node.append(0, record, roll=number == 39)
+    node.pass_time(1000)
+    (row,) = rows(node.cluster)
+    heads = list(headers(node.cluster.store.objects[row.key()]))
+    expected = []
+    mark = 600
+    for number, head in enumerate(heads):
+        if head.position >= mark:
+            newest = max(h.max_timestamp for h in heads[:number])
+            expected.append((head.base_offset, head.position, newest))
+            mark = (head.position // 600 + 1) * 600
+    assert list(row.splits) == expected
+    assert len(expected) > 5
+    assert row.min_timestamp_ms == min(h.max_timestamp for h in heads)
+
+
+def test_segments_smaller_than_a_split_have_none() -> None:
+    node = three_segments()
+    node.pass_time(1000)
+    assert [row.splits for row in rows(node.cluster)] == [()] * 3
+    assert all(row.min_timestamp_ms is not None for row in rows(node.cluster))
+
+
+def test_what_is_kept_for_rows_that_cannot_be_written_is_bounded() -> None:
+    node = three_segments()
+    catalog = node.tier._tasks[WHERE].catalog
+    for number in range(keeper.DETAILS_MAX + 10):
+        catalog.note_details(number.to_bytes(16, "big"), Details())
+    assert len(catalog._details) == keeper.DETAILS_MAX
+    node.pass_time(2000)
+    assert not {row.segment_id for row in rows(node.cluster)} & catalog._details.keys()

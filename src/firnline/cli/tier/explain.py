@@ -12,7 +12,7 @@ from firnline.cli.show import SOMETHING_IS_WRONG, as_json, facts, format_option
 from firnline.cli.tier.store import named_store, store_options, tier_config
 from firnline.stores.registry import open_store
 from firnline.tiered.catalog.format import PartitionCatalog
-from firnline.tiered.objects.catalog_reader import read_catalog, resolve_topic
+from firnline.tiered.objects.catalog_reader import list_partitions, read_catalog, resolve_topic
 from firnline.tiered.objects.explain import Explained
 from firnline.tiered.objects.explain import explain as explain_offset
 
@@ -40,7 +40,8 @@ def explain(
         raise ConfigError(f"{uri} has no topic {topic}")
     catalog = read_catalog(store, known.topic_id, partition)
     if catalog is None:
-        there = some_of([str(number) for number in known.partitions]) or "none"
+        partitions = list_partitions(store, known.topic_id)
+        there = some_of([str(number) for number in partitions]) or "none"
         raise ConfigError(f"{uri} has nothing of {topic}-{partition}; it has partitions {there}")
     found = explain_offset(store, catalog, offset)
     content = _content(catalog, found, offset)

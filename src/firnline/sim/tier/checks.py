@@ -37,6 +37,7 @@ from firnline.tiered.objects.layout import (
     LEADER_EPOCHS,
     LOG,
     OFFSET_INDEX,
+    PARTS_FOLDER,
     PRODUCER_SNAPSHOT,
     TIME_INDEX,
     TXN_INDEX,
@@ -407,7 +408,7 @@ class TierChecks:
                 known = self.recorded.by_id.get(segment_id)
                 if (known is None or known.state != FINISHED) and key not in self._store.kept:
                     return f"{key} is left, and its segment is {known and known.state.name}"
-            elif key.startswith(CATALOG_FOLDER) and key not in self._store.kept:
+            elif key.startswith((CATALOG_FOLDER, PARTS_FOLDER)) and key not in self._store.kept:
                 folder = key.split("/")
                 where = (uuid_from_text(folder[1]), int(folder[2]))
                 # Without any record about the partition no broker knows of it after a restart.

@@ -1,1 +1,1 @@
-"""The catalog of a tiered partition: its format, its writer, and what compares it with the metadata."""
+"""The catalog of a tiered partition: its format and writer, its comparison with the metadata, and repairs."""

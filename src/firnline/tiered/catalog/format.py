@@ -4,11 +4,14 @@
 next to the segments. A catalog version is a *head* object and the immutable *parts* that it refers to. Heads
 are ordered by (leader epoch, sequence), and a reader takes the highest that a listing shows: so a stale
 listing gives an older version, and the heads of a former leader sort lower. `objects/catalog_reader.py` reads
-catalogs, `catalog/writer.py` writes them. Format, byte for byte: docs/formats/catalog.md.
+catalogs, `catalog/writer.py` writes them. Version 2 is written, versions 1 and 2 are read. Format, byte for
+byte: docs/formats/catalog.md.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from crc32c import crc32c
@@ -23,12 +26,15 @@ from firnline.tiered.objects.layout import (
     HeadName,
 )
 
-VERSION = 1
+VERSION = 2
+# A row names the first batch at or after each further so many bytes of its log object.
+SPLIT_BYTES = 8 * MIB
 # With 32 references each, that is more segments than there are offsets.
 LEVELS_MAX = 12
 # Rows of one partition, about a kilobyte of memory each: 4 PiB in segments of a gibibyte.
 ROWS_MAX = 4_000_000
-# The maximum size of an object: a part has at most 1,024 rows, a head 32 and all leader epochs.
+# The maximum size of an object: the writer ends a part at 1,024 rows or 4 MiB; a head has 32 rows, 256
+# removed segments and all leader epochs.
 OBJECT_BYTES_MAX = 16 * MIB
 LINES_MAX = 10_000
 
@@ -37,8 +43,36 @@ class CatalogCorrupt(StorageError):
     """A catalog object does not match its footer or its reference: nothing of it is used (rel-T20)."""
 
 
+class Split(NamedTuple):
+    """A batch of a log object at which a reader may begin.
+
+    offset            its base offset
+    position          of its first byte in the log object
+    max_timestamp_ms  the largest timestamp of all records before it in the segment, -1 if none has one: who
+                      looks for later records may begin here
+    """
+
+    offset: int
+    position: int
+    max_timestamp_ms: int
+
+
+class Details(NamedTuple):
+    """What a row says of a segment's inside. Only the walk before the copy learns it.
+
+    min_timestamp_ms  at most the timestamp of each record; None: unknown
+    splits            the first batch at or after each further `SPLIT_BYTES`
+    """
+
+    min_timestamp_ms: int | None = None
+    splits: tuple[Split, ...] = ()
+
+
 class CatalogSegment(NamedTuple):
-    """One finished remote segment. Offsets are inclusive; `size_bytes` is the size of its log object."""
+    """One finished remote segment. Offsets are inclusive; `size_bytes` is the size of its log object.
+
+    `min_timestamp_ms` and `splits` are those of `Details`: None and () in rows for which they were lost.
+    """
 
     segment_id: Uuid
     base_offset: int
@@ -50,14 +84,29 @@ class CatalogSegment(NamedTuple):
     suffixes: tuple[str, ...]
     custom_metadata: bytes | None = None
     fingerprint: Fingerprint | None = None  # None: written by a version without fingerprints
+    min_timestamp_ms: int | None = None
+    splits: tuple[Split, ...] = ()
 
     def key(self, suffix: str = LOG) -> str:
         """Return the key of one of its objects; `suffix` is one of `objects.layout`."""
         return self.stem + suffix
 
 
+def details_in(row: CatalogSegment) -> Details:
+    """Return the details in a row."""
+    return Details(row.min_timestamp_ms, row.splits)
+
+
 class PartRef(NamedTuple):
-    """A reference to an immutable part. `level` 0: rows are segments; above: refs to level - 1."""
+    """A reference to an immutable part. `level` 0: rows are segments; above: refs to level - 1.
+
+    rows              lines of the part itself
+    start_offset      the lowest and highest offset of its segments, inclusive; `end_offset` likewise
+    min_timestamp_ms  at most the timestamp of each record in its segments, `max_timestamp_ms` at least; None:
+                      unknown
+    segments          the number of segments in the part and all parts below it, and `digest_of` them. None:
+                      written by version 1, which also says 0 for `start_offset`
+    """
 
     key: str
     level: int
@@ -65,10 +114,70 @@ class PartRef(NamedTuple):
     end_offset: int
     size_bytes: int
     crc: int
+    start_offset: int = 0
+    min_timestamp_ms: int | None = None
+    max_timestamp_ms: int | None = None
+    segments: int | None = None
+    digest: int | None = None
+
+
+_DIGEST_MASK = (1 << 64) - 1
+
+
+def digest_of(segment_ids: Iterable[Uuid]) -> int:
+    """Return the digest of a set of segments, in any order: the sum, modulo 2**64, of the first 8 bytes of
+    the SHA-256 of each id, big endian. The digest of two sets together is the sum of theirs.
+    """
+    total = 0
+    for segment_id in segment_ids:
+        total += int.from_bytes(sha256(segment_id).digest()[:8], "big")
+    return total & _DIGEST_MASK
+
+
+def reference(
+    key: str, level: int, rows: Sequence[CatalogSegment] | Sequence[PartRef], data: bytes
+) -> PartRef:
+    """Return the reference to the part with `rows`, whose encoded bytes are `data`."""
+    return PartRef(key, level, len(rows), size_bytes=len(data), crc=crc32c(data), **_bounds(rows))
+
+
+def _bounds(rows: Sequence[CatalogSegment] | Sequence[PartRef]) -> dict[str, Any]:
+    """Return the fields of a reference that follow from the rows of its part."""
+    below = [_row_bounds(row) if isinstance(row, CatalogSegment) else row for row in rows]
+    return {
+        "start_offset": min((ref.start_offset for ref in below), default=0),
+        "end_offset": max((ref.end_offset for ref in below), default=NO_OFFSET),
+        "min_timestamp_ms": _if_all_known(min, [ref.min_timestamp_ms for ref in below]),
+        "max_timestamp_ms": _if_all_known(max, [ref.max_timestamp_ms for ref in below]),
+        "segments": sum(ref.segments or 0 for ref in below),
+        "digest": sum(ref.digest or 0 for ref in below) & _DIGEST_MASK,
+    }
+
+
+def _row_bounds(row: CatalogSegment) -> PartRef:
+    """Return what a reference to this row alone would say."""
+    return PartRef(
+        "", 0, 1, row.end_offset, 0, 0,
+        start_offset=row.base_offset,
+        min_timestamp_ms=row.min_timestamp_ms,
+        max_timestamp_ms=row.max_timestamp_ms if row.max_timestamp_ms >= 0 else None,
+        segments=1,
+        digest=digest_of((row.segment_id,)),
+    )  # fmt: skip
+
+
+def _if_all_known(choose: Callable[[list[int]], int], times: list[int | None]) -> int | None:
+    known = [time for time in times if time is not None]
+    return choose(known) if known and len(known) == len(times) else None
 
 
 class CatalogHead(NamedTuple):
-    """One catalog version of a partition, without the rows in parts."""
+    """One catalog version of a partition, without the rows in parts.
+
+    removed  segments whose rows in parts do not count any more, with their end offsets (0 in version 1)
+    follows  the head of a former leader whose parts the first head of a leader took over; None in others
+    version  of the format in which it was written
+    """
 
     topic: str
     topic_id: Uuid
@@ -83,8 +192,10 @@ class CatalogHead(NamedTuple):
     log_end_offset: int
     epochs: Epochs
     parts: tuple[PartRef, ...]
-    removed: tuple[Uuid, ...]
+    removed: tuple[tuple[Uuid, int], ...]
     tail: tuple[CatalogSegment, ...]
+    follows: HeadName | None = None
+    version: int = VERSION
 
     @property
     def order(self) -> HeadName:
@@ -126,18 +237,17 @@ class PartitionCatalog(NamedTuple):
 
 
 class CatalogTopic(NamedTuple):
-    """One topic id that has, or had, objects in the tier."""
+    """One topic id that has, or had, objects in the tier. Its partitions are listed apart, by its id."""
 
     topic_id: Uuid
     topic: str
-    partitions: tuple[int, ...]
     registered_ms: int
     is_deleted: bool
 
 
 def encode_head(head: CatalogHead) -> bytes:
     """Encode a head; every line is one JSON value and ends with a newline."""
-    first = {
+    first: dict[str, object] = {
         "firnline": "catalog",
         "version": VERSION,
         "kind": "head",
@@ -154,8 +264,10 @@ def encode_head(head: CatalogHead) -> bytes:
         "logEndOffset": head.log_end_offset,
         "leaderEpochs": [list(entry) for entry in head.epochs],
         "parts": [_ref_json(ref) for ref in head.parts],
-        "removed": [uuid_text(segment_id) for segment_id in head.removed],
+        "removed": [[uuid_text(segment_id), end] for segment_id, end in head.removed],
     }
+    if head.follows is not None:
+        first["follows"] = list(head.follows)
     return _seal([first, *(_row_json(row) for row in head.tail)])
 
 
@@ -183,18 +295,20 @@ def decode_part(data: bytes, ref: PartRef) -> tuple[list[CatalogSegment], list[P
     first, *lines = _lines(data, key, "part")
     if first.get("level") != ref.level or len(lines) != ref.rows:
         raise CatalogCorrupt("a catalog part is another one than its reference says", key=key)
-    if ref.level == 0:
-        return [_row(line, key) for line in lines], []
-    below = [_ref(line, key) for line in lines]
+    rows = [_row(line, key) for line in lines] if ref.level == 0 else []
+    below = [_ref(line, key, first["version"]) for line in lines] if ref.level else []
     if any(each.level != ref.level - 1 for each in below):
         raise CatalogCorrupt("a catalog part refers to another level", key=key)
-    return [], below
+    if ref.segments is not None and ref != ref._replace(**_bounds(rows or below)):
+        raise CatalogCorrupt("a catalog part is another one than its reference says", key=key)
+    return rows, below
 
 
 def decode_head(data: bytes, key: str) -> CatalogHead:
     """Decode a head; CatalogCorrupt for other bytes. `key` is only for the message."""
     lines = _lines(data, key, "head")
     first = lines[0]
+    version = first["version"]
     try:
         return CatalogHead(
             topic=_text(first["topic"]),
@@ -209,9 +323,11 @@ def decode_head(data: bytes, key: str) -> CatalogHead:
             log_start_offset=_int(first["logStartOffset"]),
             log_end_offset=_int(first["logEndOffset"]),
             epochs=_epochs(first["leaderEpochs"]),
-            parts=tuple(_ref(part, key) for part in first["parts"]),
-            removed=tuple(uuid_from_text(text) for text in first["removed"]),
+            parts=tuple(_ref(part, key, version) for part in first["parts"]),
+            removed=tuple(_removed(each, version) for each in first["removed"]),
             tail=tuple(_row(line, key) for line in lines[1:]),
+            follows=_follows(first.get("follows")),
+            version=version,
         )
     except _BAD_FIELDS as problem:
         raise CatalogCorrupt("a catalog head lacks a field", key=key, problem=problem) from None
@@ -246,7 +362,7 @@ def _lines(data: bytes, key: str, kind: str) -> list[dict[str, Any]]:
         first = lines[0]
         if first["firnline"] != "catalog" or first["kind"] != kind:
             raise CatalogCorrupt(f"not a catalog {kind}", key=key)
-        if first["version"] > VERSION:
+        if not isinstance(first["version"], int) or first["version"] > VERSION:
             raise CatalogCorrupt(
                 "this catalog was written by a newer Firnline: update the reader",
                 key=key,
@@ -271,6 +387,10 @@ def _row_json(row: CatalogSegment) -> dict[str, object]:
     }
     if row.custom_metadata is not None:
         out["custom"] = row.custom_metadata.hex()
+    if row.min_timestamp_ms is not None:
+        out["minTimestampMs"] = row.min_timestamp_ms
+    if row.splits:
+        out["splits"] = [list(split) for split in row.splits]
     known = row.fingerprint
     if known is not None:
         out["mayHaveGaps"] = known.may_have_gaps
@@ -293,14 +413,26 @@ def _row(line: dict[str, Any], key: str) -> CatalogSegment:
             suffixes=tuple(_text(suffix) for suffix in line["objects"]),
             custom_metadata=None if custom is None else bytes.fromhex(custom),
             fingerprint=_fingerprint(line),
+            min_timestamp_ms=_optional_int(line.get("minTimestampMs")),
+            splits=tuple(Split(*map(_int, each)) for each in line.get("splits", ())),
         )
     except _BAD_FIELDS as problem:
         raise CatalogCorrupt("a catalog row lacks a field", key=key, problem=problem) from None
-    if not (0 <= row.base_offset <= row.end_offset and row.size_bytes >= 0):
+    if not (0 <= row.base_offset <= row.end_offset and row.size_bytes >= 0 and _are_inside(row)):
         raise CatalogCorrupt(
             "a catalog row is of no segment", key=key, base=row.base_offset, end=row.end_offset
         )
     return row
+
+
+def _are_inside(row: CatalogSegment) -> bool:
+    """Whether the splits are batches of the segment, in order, behind its first one."""
+    return all(
+        before.offset < split.offset <= row.end_offset
+        and before.position < split.position < row.size_bytes
+        and before.max_timestamp_ms <= split.max_timestamp_ms
+        for before, split in pairwise((Split(row.base_offset, 0, -1), *row.splits))
+    )
 
 
 def _fingerprint(line: dict[str, Any]) -> Fingerprint | None:
@@ -318,17 +450,26 @@ def _fingerprint(line: dict[str, Any]) -> Fingerprint | None:
 
 
 def _ref_json(ref: PartRef) -> dict[str, object]:
-    return {
+    out: dict[str, object] = {
         "key": ref.key,
         "level": ref.level,
         "rows": ref.rows,
+        "segments": ref.segments,
+        "start": ref.start_offset,
         "end": ref.end_offset,
+    }
+    if ref.min_timestamp_ms is not None:
+        out["minTimestampMs"] = ref.min_timestamp_ms
+    if ref.max_timestamp_ms is not None:
+        out["maxTimestampMs"] = ref.max_timestamp_ms
+    return out | {
+        "digest": f"{ref.digest or 0:016x}",
         "bytes": ref.size_bytes,
         "crc32c": ref.crc,
     }
 
 
-def _ref(line: dict[str, Any], key: str) -> PartRef:
+def _ref(line: dict[str, Any], key: str, version: int) -> PartRef:
     try:
         ref = PartRef(
             key=_text(line["key"]),
@@ -338,6 +479,14 @@ def _ref(line: dict[str, Any], key: str) -> PartRef:
             size_bytes=_int(line["bytes"]),
             crc=_int(line["crc32c"]),
         )
+        if version > 1:
+            ref = ref._replace(
+                start_offset=_int(line["start"]),
+                min_timestamp_ms=_optional_int(line.get("minTimestampMs")),
+                max_timestamp_ms=_optional_int(line.get("maxTimestampMs")),
+                segments=_int(line["segments"]),
+                digest=_digest(line["digest"]),
+            )
     except _BAD_FIELDS as problem:
         raise CatalogCorrupt("a part reference lacks a field", key=key, problem=problem) from None
     if not (0 <= ref.level <= LEVELS_MAX and 0 <= ref.size_bytes <= OBJECT_BYTES_MAX):
@@ -345,6 +494,23 @@ def _ref(line: dict[str, Any], key: str) -> PartRef:
             "a part reference is of no catalog", key=key, level=ref.level, bytes=ref.size_bytes
         )
     return ref
+
+
+def _removed(value: Any, version: int) -> tuple[Uuid, int]:
+    if version == 1:
+        return uuid_from_text(value), 0
+    segment_id, end_offset = value
+    return uuid_from_text(segment_id), _int(end_offset)
+
+
+def _follows(value: Any) -> HeadName | None:
+    return None if value is None else HeadName(*map(_int, value))
+
+
+def _digest(value: Any) -> int:
+    if not isinstance(value, str) or len(value) != 16:
+        raise ValueError("a digest is 16 hexadecimal digits")
+    return int.from_bytes(bytes.fromhex(value), "big")
 
 
 def _epochs(value: Any) -> Epochs:
@@ -357,6 +523,10 @@ def _int(value: Any) -> int:
     if not -INT64_MAX <= number <= INT64_MAX:
         raise ValueError("a number beyond 64 bits")
     return number
+
+
+def _optional_int(value: Any) -> int | None:
+    return None if value is None else _int(value)
 
 
 def _text(value: Any) -> str:

@@ -7,6 +7,7 @@ from operator import itemgetter
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import FirnlineError, KafkaError, StorageError, WorkTimedOut
 from firnline.base.ids import Uuid
+from firnline.tiered.catalog.format import Details
 from firnline.tiered.catalog.guard import (
     Before,
     Compared,
@@ -19,7 +20,13 @@ from firnline.tiered.catalog.guard import (
 )
 from firnline.tiered.catalog.writer import CatalogState, CatalogUpdate, CatalogWriter, Changed
 from firnline.tiered.hosted import Hosted, Services, TaskCallback
-from firnline.tiered.objects.catalog_changes import begin_catalog, write_version
+from firnline.tiered.objects.catalog_changes import (
+    PartsRead,
+    PredecessorGone,
+    begin_catalog,
+    read_part_once,
+    write_version,
+)
 from firnline.tiered.objects.catalog_reader import still_there
 from firnline.tiered.settings import store_timeout_ms
 from firnline.tiered.spi import Look, Mark, RemoteSegment, as_error
@@ -27,6 +34,11 @@ from firnline.tiered.spi import Look, Mark, RemoteSegment, as_error
 # Segments that one step compares, and segments that are searched in the store at a time.
 COMPARED_IN_STEP = 1000
 LOOKED_FOR_MAX = 5000
+# Copied segments whose rows wait for a head. Beyond them, while no head can be written, the oldest rows will
+# have no splits.
+DETAILS_MAX = 256
+
+Written = tuple[CatalogUpdate, Exception | None, frozenset[str]]
 
 
 class CatalogKeeper:
@@ -48,7 +60,11 @@ class CatalogKeeper:
         # After a full comparison: the finished segments at the mark, until a head has them.
         self._all_finished: dict[Uuid, RemoteSegment] | None = None
         # The catalog at the start of the leader epoch; None once a head of this leader has at least that.
-        self._before: Sequence[Row] | None = None
+        self._before: Before | None = None
+        # Parts of it that were read, by key: it may be compared more than once.
+        self._parts: PartsRead = {}
+        # Of copied segments, until a head has their rows.
+        self._details: dict[Uuid, Details] = {}
         # Those of them that are not in the store any more.
         self._gone: dict[Uuid, None] = {}
         # A write has timed out, and a thread is still at it: no other begins before that one has ended.
@@ -72,6 +88,13 @@ class CatalogKeeper:
             return then(None, now_ms)
         self._waiting.append(then)
         return [] if self._is_writing else self._write(now_ms)
+
+    def note_details(self, segment_id: Uuid, details: Details) -> None:
+        """Keep what the catalog says of a segment besides its metadata, until a head has its row."""
+        if self._services.catalog is not None:
+            self._details[segment_id] = details
+            while len(self._details) > DETAILS_MAX:
+                del self._details[next(iter(self._details))]
 
     def _write(self, now_ms: int) -> Effects:
         store, hosted = self._services.catalog, self._hosted
@@ -110,28 +133,51 @@ class CatalogKeeper:
         return self._look_for(missing, now_ms) if missing else self._put(look, now_ms)
 
     def _compare_all(self, look: Look, now_ms: int) -> Effects:
-        """Compare the earlier catalog with all present segments; in a worker if there are many."""
-        assert look.everything is not None
+        """Compare the earlier catalog with all present segments; in a worker if that takes long.
+
+        Parts of it are read that differ from the metadata.
+        """
+        everything, before, store = look.everything, self._before, self._services.catalog
+        assert everything is not None
         assert self._writer is not None
-        before = (self._before or (), self._writer.known.values())
+        assert store is not None
+        where = self._hosted.where
+        read = partial(read_part_once, store, self._parts)
         work = partial(
             compare,
             before,
-            look.everything,
+            self._writer.known.values() if before is None else (),
+            everything,
             log_start_offset=self._hosted.log.log_start_offset,
             gone=tuple(self._gone),
+            read=read,
         )
-        if sum(map(len, before)) + len(look.everything.segments) <= COMPARED_IN_STEP:
+        name = f"compare catalog of {self._hosted.topic}-{where.partition}"
+        then = partial(self._compared, look.mark)
+        if before is not None and before.head is not None and before.head.parts:
+            return self._services.circuits.submit(
+                "read",
+                now_ms,
+                name=name,
+                pool="copy",
+                work=work,
+                then=then,
+                run_timeout_ms=store_timeout_ms(calls=LOOKED_FOR_MAX),
+            )
+        earlier = self._writer.known if before is None else before.segments
+        if len(earlier) + len(everything.segments) <= COMPARED_IN_STEP:
             return self._compared(look.mark, work(), now_ms)
-        name = f"compare catalog of {self._hosted.topic}-{self._hosted.where.partition}"
-        return [Submit(name=name, pool="copy", work=work, then=partial(self._compared, look.mark))]
+        return [Submit(name=name, pool="copy", work=work, then=then)]
 
     def _compared(self, mark: Mark, result: Compared | Exception, now_ms: int) -> Effects:
+        assert self._writer is not None
         if isinstance(result, Exception):
             return self._answer(as_error(result), now_ms)
         if result.missing:
             return self._look_for(result.missing[:LOOKED_FOR_MAX], now_ms)
         self._mark, self._all_finished = mark, result.finished
+        if result.taken is not None:
+            self._writer.take(result.taken)
         return self._write(now_ms)
 
     def _missing(self, look: Look) -> list[Row]:
@@ -233,6 +279,7 @@ class CatalogKeeper:
         """A write that had timed out has ended. What it has written is unknown: begin anew."""
         self._is_hanging = False
         self._writer = self._mark = self._all_finished = self._written = None
+        self._parts = {}
         return []
 
     def _begun(self, result: Before | Exception, now_ms: int) -> Effects:
@@ -246,7 +293,7 @@ class CatalogKeeper:
             broker_id=self._services.settings.node_id,
             listed=result.listed,
         )
-        self._before = result.segments
+        self._before, self._parts = result, {}
         self._hosted.on_earlier_catalog(result.log_start_offset)
         return self._write(now_ms)
 
@@ -265,6 +312,7 @@ class CatalogKeeper:
             segments=changed if self._all_finished is None else self._all_finished,
             metadata_partition=partition,
             metadata_offset=offset,
+            details=dict(self._details),
         )
 
     def _applied(
@@ -272,7 +320,7 @@ class CatalogKeeper:
         signature: object,
         mark: Mark,
         waiting: list[TaskCallback],
-        result: tuple[CatalogUpdate, Exception | None] | Exception,
+        result: Written | Exception,
         now_ms: int,
     ) -> Effects:
         assert self._writer is not None
@@ -281,14 +329,19 @@ class CatalogKeeper:
         if isinstance(result, Exception):  # it has not begun, or has not ended
             self._waiting = waiting + self._waiting
             return self._answer(as_error(result), now_ms)
-        update, problem = result
+        update, problem, deleted = result
         if problem is not None:
             self._writer.failed(update)
+            if isinstance(problem, PredecessorGone):
+                self._writer.distrust_parts()
             self._waiting = waiting + self._waiting
             return self._answer(as_error(problem), now_ms)
-        self._writer.committed(update)
+        self._writer.committed(update, deleted)
         self._before, self._all_finished, self._mark = None, None, mark
+        self._parts = {}
         self._gone.clear()
+        for segment_id in [each for each in self._details if each in self._writer.known]:
+            del self._details[segment_id]
         self._written = signature
         self.is_begun = True
         effects = self._hosted.note_outcome("catalog", None, now_ms)

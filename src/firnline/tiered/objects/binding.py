@@ -17,7 +17,7 @@ from firnline.stores.port import (
     RemoteStorageError,
     StoreRefused,
 )
-from firnline.tiered.objects.layout import CATALOG_FOLDER, DATA_FOLDER, NAMES_FOLDER
+from firnline.tiered.objects.layout import FOLDERS
 
 VERSION = 1
 
@@ -131,6 +131,4 @@ def _is_ours(store: ObjectStore, cluster_id: str, uri: str = "") -> bool:
 
 def is_empty(store: ObjectStore) -> bool:
     """Whether the store has no objects of any topic."""
-    return not any(
-        store.list_prefix(folder) for folder in (NAMES_FOLDER, CATALOG_FOLDER, DATA_FOLDER)
-    )
+    return not any(map(store.list_prefix, FOLDERS))

@@ -3,7 +3,7 @@
 Readers without a broker use this, too. Source: spec T62; docs/formats/catalog.md.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 
 from firnline.base.ids import Uuid
@@ -22,7 +22,6 @@ from firnline.tiered.catalog.format import (
 )
 from firnline.tiered.catalog.guard import Before, Row
 from firnline.tiered.objects.layout import (
-    CATALOG_FOLDER,
     LOG,
     NAMES_FOLDER,
     HeadName,
@@ -30,6 +29,7 @@ from firnline.tiered.objects.layout import (
     head_key,
     heads_folder,
     names_folder,
+    old_parts_folder,
     parse_catalog_partition,
     parse_head,
     parse_name,
@@ -38,26 +38,48 @@ from firnline.tiered.objects.layout import (
     topic_catalog_folder,
 )
 
+# How often a reader lists a partition whose head or part is gone: a leader keeps three heads, and writes one
+# with each segment.
+READS_MAX = 4
 # The number of lost segments that are searched in the store, and counted.
 NAMED_MAX = 100
 
 
-def read_catalog(store: ObjectStore, topic_id: Uuid, partition: int) -> PartitionCatalog | None:
+def read_catalog(
+    store: ObjectStore, topic_id: Uuid, partition: int, head: HeadName | None = None
+) -> PartitionCatalog | None:
     """Return the newest version that a listing shows; None if there is none.
 
-    An object that is deleted between the listing and the read implies a newer head: the listing is repeated
-    once. Raises ObjectMissing if that fails, too, and CatalogCorrupt.
+    An object that is deleted between the listing and the read implies a newer head: then the partition is
+    listed again, a few times. Raises ObjectMissing if that fails, too, and CatalogCorrupt.
+
+    head  the newest one in a listing that the caller has (`list_heads_of_topic`); it is tried first
     """
-    try:
-        return _read_newest(store, topic_id, partition)
-    except ObjectMissing:
-        return _read_newest(store, topic_id, partition)
+    for attempt in range(READS_MAX):
+        if head is None:
+            heads = _list_heads(store, topic_id, partition)
+            if not heads and not attempt:
+                return None
+            head = heads[0] if heads else None
+        if head is not None:
+            try:
+                return read_version(store, topic_id, partition, head)
+            except ObjectMissing:
+                head = None
+    raise ObjectMissing(
+        "the objects of a catalog are gone, and no listing shows a newer one",
+        folder=heads_folder(topic_id, partition),
+    )
 
 
-def _read_newest(store: ObjectStore, topic_id: Uuid, partition: int) -> PartitionCatalog | None:
-    listed = store.list_prefix(heads_folder(topic_id, partition))
-    names = list_heads([info.key for info in listed])
-    return read_version(store, topic_id, partition, names[0]) if names else None
+def _list_heads(store: ObjectStore, topic_id: Uuid, partition: int) -> list[HeadName]:
+    return list_heads(info.key for info in store.list_prefix(heads_folder(topic_id, partition)))
+
+
+def newest_head(store: ObjectStore, topic_id: Uuid, partition: int) -> CatalogHead | None:
+    """Return the newest head without its parts; None if there is none. Raises as `read_head`."""
+    heads = _list_heads(store, topic_id, partition)
+    return read_head(store, topic_id, partition, heads[0]) if heads else None
 
 
 def list_heads(keys: Iterable[str]) -> list[HeadName]:
@@ -69,17 +91,37 @@ def read_version(
     store: ObjectStore, topic_id: Uuid, partition: int, name: HeadName
 ) -> PartitionCatalog:
     """Return the version of the head `name`. Raises ObjectMissing, CatalogCorrupt."""
+    return read_rows(store, read_head(store, topic_id, partition, name))
+
+
+def read_head(store: ObjectStore, topic_id: Uuid, partition: int, name: HeadName) -> CatalogHead:
+    """Return the head `name`, without its parts. Raises ObjectMissing, CatalogCorrupt."""
     key = head_key(topic_id, partition, name)
     head = decode_head(_get(store, key), key)
     if (head.topic_id, head.partition, *head.order) != (topic_id, partition, *name):
         raise CatalogCorrupt("a catalog head is another one than its name says", key=key)
-    rows = _Parts(store, head).rows()
-    removed = frozenset(head.removed)
+    return head
+
+
+def read_rows(
+    store: ObjectStore, head: CatalogHead, wants: Callable[[PartRef], bool] = lambda ref: True
+) -> PartitionCatalog:
+    """Return the version of a head, with the rows of its parts. Raises ObjectMissing, CatalogCorrupt.
+
+    wants  whether to read a part and those below it: one that cannot have what is asked for costs no request
+    """
+    rows = _Parts(store, head, wants).rows()
+    removed = {segment_id for segment_id, _ in head.removed}
     segments = sorted(
         (r for r in rows if r.end_offset >= head.log_start_offset and r.segment_id not in removed),
         key=lambda row: (row.base_offset, row.end_offset, row.segment_id),
     )
     return PartitionCatalog(*head[:12], tuple(segments))
+
+
+def read_part(store: ObjectStore, ref: PartRef) -> tuple[list[CatalogSegment], list[PartRef]]:
+    """Return the rows of a part, or its references. Raises ObjectMissing, CatalogCorrupt."""
+    return decode_part(store.get(ref.key, 0, ref.size_bytes + 1), ref)
 
 
 def _get(store: ObjectStore, key: str) -> bytes:
@@ -93,10 +135,14 @@ def _get(store: ObjectStore, key: str) -> bytes:
 class _Parts:
     """Reads the rows of one version. No object is read twice, whatever the references are."""
 
-    def __init__(self, store: ObjectStore, head: CatalogHead) -> None:
+    def __init__(
+        self, store: ObjectStore, head: CatalogHead, wants: Callable[[PartRef], bool]
+    ) -> None:
         self._store = store
         self._head = head
-        self._folder = parts_folder(head.topic_id, head.partition)
+        self._wants = wants
+        folder_of = parts_folder if head.version > 1 else old_parts_folder
+        self._folder = folder_of(head.topic_id, head.partition)
         self._keys: set[str] = set()
         self._rows = list(head.tail)
 
@@ -107,13 +153,13 @@ class _Parts:
 
     def _read(self, ref: PartRef) -> None:
         """Add the rows below `ref`; parts that end below the log start are not read."""
-        if ref.end_offset < self._head.log_start_offset:
+        if ref.end_offset < self._head.log_start_offset or not self._wants(ref):
             return
         key = ref.key
         if key in self._keys or not key.startswith(self._folder):
             raise CatalogCorrupt("a catalog refers to a part twice, or to another's", key=key)
         self._keys.add(key)
-        rows, refs = decode_part(self._store.get(key, 0, ref.size_bytes + 1), ref)
+        rows, refs = read_part(self._store, ref)
         self._rows += rows
         if len(self._rows) > ROWS_MAX:
             raise CatalogCorrupt("a catalog has too many rows", key=key, limit=ROWS_MAX)
@@ -122,24 +168,12 @@ class _Parts:
 
 
 def list_topics(store: ObjectStore) -> list[CatalogTopic]:
-    """Return all topic ids in the tier, with deleted ones marked, by name and age."""
-    partitions: dict[Uuid, dict[int, str]] = {}
-    for info in store.list_prefix(CATALOG_FOLDER):
-        where = parse_catalog_partition(info.key)
-        if where is not None:
-            partitions.setdefault(where[0], {})[where[1]] = info.key
+    """Return all topic ids in the tier, with deleted ones marked, by name and age.
+
+    One listing of the name register. Partitions are listed by topic: `list_heads_of_topic`.
+    """
     names = [n for n in (parse_name(i.key) for i in store.list_prefix(NAMES_FOLDER)) if n]
-    topics = _by_id(names)
-    for topic_id, found in partitions.items():
-        known = topics.get(topic_id)
-        if known is None:  # the listing of names is stale: the head has the name, too
-            key = found[min(found)]
-            head = decode_head(_get(store, key), key)
-            if head.topic_id != topic_id:
-                raise CatalogCorrupt("a catalog head is another topic's", key=key)
-            known = CatalogTopic(topic_id, head.topic, (), head.written_ms, False)
-        topics[topic_id] = known._replace(partitions=tuple(sorted(found)))
-    return sorted(topics.values(), key=lambda t: (t.topic, t.registered_ms, t.topic_id))
+    return sorted(_by_id(names).values(), key=lambda t: (t.topic, t.registered_ms, t.topic_id))
 
 
 def resolve_topic(store: ObjectStore, topic: str) -> CatalogTopic | None:
@@ -151,15 +185,26 @@ def resolve_topic(store: ObjectStore, topic: str) -> CatalogTopic | None:
     topics = _by_id([n for n in (parse_name(i.key) for i in listed) if n is not None])
     if not topics:
         return None
-    newest = max(topics.values(), key=lambda t: (not t.is_deleted, t.registered_ms, t.topic_id))
-    return newest._replace(partitions=list_partitions(store, newest.topic_id))
+    return max(topics.values(), key=lambda t: (not t.is_deleted, t.registered_ms, t.topic_id))
+
+
+def list_heads_of_topic(store: ObjectStore, topic_id: Uuid) -> dict[int, HeadName]:
+    """Return the newest head of each partition of a topic that has a catalog, by partition: one listing.
+
+    A leader keeps at most three heads, so 1,000 partitions are three pages of 1,000 keys. Partitions with a
+    catalog of version 1 have their parts in the same listing.
+    """
+    newest: dict[int, HeadName] = {}
+    for info in store.list_prefix(topic_catalog_folder(topic_id)):
+        where, name = parse_catalog_partition(info.key), parse_head(info.key)
+        if where is not None and name is not None:
+            newest[where[1]] = max(name, newest.get(where[1], name))
+    return dict(sorted(newest.items()))
 
 
 def list_partitions(store: ObjectStore, topic_id: Uuid) -> tuple[int, ...]:
     """Return the partitions of a topic that have a catalog, ascending."""
-    infos = store.list_prefix(topic_catalog_folder(topic_id))
-    found = {w[1] for w in (parse_catalog_partition(i.key) for i in infos) if w is not None}
-    return tuple(sorted(found))
+    return tuple(list_heads_of_topic(store, topic_id))
 
 
 def _by_id(names: Sequence[TopicName]) -> dict[Uuid, CatalogTopic]:
@@ -170,7 +215,6 @@ def _by_id(names: Sequence[TopicName]) -> dict[Uuid, CatalogTopic]:
         topics[name.topic_id] = CatalogTopic(
             topic_id=name.topic_id,
             topic=name.topic,
-            partitions=(),
             registered_ms=min(name.registered_ms, known.registered_ms)
             if known
             else name.registered_ms,
@@ -182,15 +226,32 @@ def _by_id(names: Sequence[TopicName]) -> dict[Uuid, CatalogTopic]:
 def read_before(
     store: ObjectStore, topic_id: Uuid, partition: int, listed: Collection[str]
 ) -> Before:
-    """Return what the newest readable version has; no segments, and log start 0, if none can be read."""
+    """Return the newest readable version, of version 2 without its parts.
+
+    Log start 0 and no segments if none can be read. The first head of a leader counts only while the one
+    that it follows is there: else parts of it may be gone, and are read now.
+    """
     heads = list_heads(listed)
     for name in heads:
         try:
-            found = read_version(store, topic_id, partition, name)
+            head = read_head(store, topic_id, partition, name)
+            if head.version > 1 and _is_certain(store, head):
+                return Before(tuple(listed), head, (), head.log_start_offset, True)
+            found = read_rows(store, head)
         except (CatalogCorrupt, ObjectMissing):
             continue
-        return Before(tuple(listed), found.segments, found.log_start_offset)
+        return Before(tuple(listed), None, found.segments, found.log_start_offset, True)
     return Before(tuple(listed), log_start_offset=0 if heads else None)
+
+
+def _is_certain(store: ObjectStore, head: CatalogHead) -> bool:
+    if head.follows is None:
+        return True
+    try:
+        store.get(head_key(head.topic_id, head.partition, head.follows), 0, 1)
+    except ObjectMissing:
+        return False
+    return True
 
 
 def still_there(

@@ -2,7 +2,7 @@
 
     data/<topic id>/<partition>/<base offset, 20 digits>-<segment id><suffix>
     catalog/<topic id>/<partition>/heads/<leader epoch, 10>-<sequence, 19>.jsonl
-    catalog/<topic id>/<partition>/parts/<leader epoch, 10>-<sequence, 19>-<number, 3>.jsonl
+    parts/<topic id>/<partition>/<leader epoch, 10>-<sequence, 19>-<number, 3>.jsonl
     names/<topic name>/<registered ms, 19>-<topic id>.live | .deleted
     cluster.json
 
@@ -26,7 +26,10 @@ SUFFIXES = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX, PRODUCER_SNAPSHOT, LEADER_EPOCH
 
 NAMES_FOLDER = "names/"
 CATALOG_FOLDER = "catalog/"
+PARTS_FOLDER = "parts/"
 DATA_FOLDER = "data/"
+# All folders with objects of topics.
+FOLDERS = (DATA_FOLDER, CATALOG_FOLDER, PARTS_FOLDER, NAMES_FOLDER)
 
 
 class HeadName(NamedTuple):
@@ -56,13 +59,18 @@ def segment_stem(topic_id: Uuid, partition: int, *, base_offset: int, segment_id
 
 
 def catalog_folder(topic_id: Uuid, partition: int) -> str:
-    """Return the folder of a partition's catalog."""
+    """Return the folder of a partition's heads, and of the parts of version 1."""
     return f"{CATALOG_FOLDER}{uuid_text(topic_id)}/{partition}/"
 
 
 def topic_catalog_folder(topic_id: Uuid) -> str:
-    """Return the folder of the catalogs of all partitions of a topic."""
+    """Return the folder of the heads of all partitions of a topic."""
     return f"{CATALOG_FOLDER}{uuid_text(topic_id)}/"
+
+
+def topic_parts_folder(topic_id: Uuid) -> str:
+    """Return the folder of the parts of all partitions of a topic."""
+    return f"{PARTS_FOLDER}{uuid_text(topic_id)}/"
 
 
 def heads_folder(topic_id: Uuid, partition: int) -> str:
@@ -71,7 +79,12 @@ def heads_folder(topic_id: Uuid, partition: int) -> str:
 
 
 def parts_folder(topic_id: Uuid, partition: int) -> str:
-    """Return the folder of the parts to which heads refer."""
+    """Return the folder of the parts to which heads of version 2 refer."""
+    return f"{topic_parts_folder(topic_id)}{partition}/"
+
+
+def old_parts_folder(topic_id: Uuid, partition: int) -> str:
+    """Return the folder of the parts to which heads of version 1 refer."""
     return f"{catalog_folder(topic_id, partition)}parts/"
 
 

@@ -13,8 +13,10 @@ from firnline.tiered.objects.layout import (
     name_key,
     names_folder,
     parse_name,
+    parts_folder,
     segment_folder,
     topic_catalog_folder,
+    topic_parts_folder,
 )
 from firnline.tiered.spi import PartitionDelete
 
@@ -32,9 +34,13 @@ def mark_deleted(store: ObjectStore, *, topic: str, topic_id: Uuid, now_ms: int)
 
 
 def remove_catalog(store: ObjectStore, *, topic: str, topic_id: Uuid, partition: int) -> None:
-    """Delete the partition's catalog; with the topic's last one, its entries of the name register, too."""
+    """Delete the partition's catalog; with the topic's last one, its entries of the name register, too.
+
+    The heads first: without them no reader looks for the parts.
+    """
     _empty(store, catalog_folder(topic_id, partition))
-    if store.list_prefix(topic_catalog_folder(topic_id)):
+    _empty(store, parts_folder(topic_id, partition))
+    if any(map(store.list_prefix, (topic_catalog_folder(topic_id), topic_parts_folder(topic_id)))):
         return
     for info in store.list_prefix(names_folder(topic)):
         name = parse_name(info.key)

@@ -1,11 +1,10 @@
 """Aborts uploads of killed brokers. STORE. Source: docs/formats/tier.md."""
 
 from firnline.stores.port import ObjectStore, StoreRefused
-from firnline.tiered.objects.layout import CATALOG_FOLDER, DATA_FOLDER, NAMES_FOLDER
+from firnline.tiered.objects.layout import FOLDERS
 
 # Longer than any copy may take (34 minutes for 2 GiB), and than clocks of brokers and store may differ.
 UNFINISHED_HOURS = 24
-_FOLDERS = (DATA_FOLDER, CATALOG_FOLDER, NAMES_FOLDER)
 
 
 def abort_unfinished(store: ObjectStore) -> int | str:
@@ -16,7 +15,7 @@ def abort_unfinished(store: ObjectStore) -> int | str:
     A refusal is no failure of the store: credentials that may write need not be allowed to list uploads.
     Raises RemoteStorageError from a store that fails.
     """
-    folders = _FOLDERS if store.has_uploads else ("",)
+    folders = FOLDERS if store.has_uploads else ("",)
     try:
         return sum(store.abort_unfinished(UNFINISHED_HOURS * 3600, each) for each in folders)
     except StoreRefused as problem:

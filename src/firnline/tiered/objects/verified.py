@@ -26,9 +26,10 @@ from firnline.log.checkpoint import read_file
 from firnline.log.indexes import OffsetIndex, TimeIndex
 from firnline.log.producer_state import ProducerStates, read_marker, snapshot_offsets, snapshot_path
 from firnline.log.segments import ClosedSegment
-from firnline.records.batch import parse_header
+from firnline.records.batch import HEADER_BYTES, parse_header
 from firnline.records.file_scan import FoundBatch, good_batches
 from firnline.records.walk import WHY, BatchWalk, Slot
+from firnline.tiered.catalog.format import SPLIT_BYTES, Details, Split
 from firnline.tiered.objects import layout
 from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum, encode_fingerprint
 from firnline.tiered.spi import DamagedSegment, SegmentData, Source, bytes_source
@@ -56,10 +57,14 @@ class ToCopy(NamedTuple):
 
 
 class VerifiedSegment(NamedTuple):
-    """The bytes to copy and their fingerprint; `rebuilt` names the files that were damaged."""
+    """The bytes to copy and their fingerprint; `rebuilt` names the files that were damaged.
+
+    details  for the catalog, whose rows have more than the metadata of the tier
+    """
 
     data: SegmentData
     rebuilt: tuple[str, ...]
+    details: Details
 
 
 def read_verified(fs: Fs, due: ToCopy) -> VerifiedSegment:
@@ -70,7 +75,7 @@ def read_verified(fs: Fs, due: ToCopy) -> VerifiedSegment:
     segment = due.segment
     found = {suffix: _read_file(fs, segment.stem_path + suffix) for suffix in _INDEXES}
     rebuilt = []
-    walk, log_crc = _walk(fs, due, found[layout.OFFSET_INDEX], found[layout.TIME_INDEX])
+    walk, log_crc, splits = _walk(fs, due, found[layout.OFFSET_INDEX], found[layout.TIME_INDEX])
     if not (walk.offset_index_fits and walk.time_index_fits):
         rebuilt += [layout.OFFSET_INDEX, layout.TIME_INDEX]
         built = _build_indexes(fs, due)
@@ -110,6 +115,7 @@ def read_verified(fs: Fs, due: ToCopy) -> VerifiedSegment:
             fingerprint=encode_fingerprint(known),
         ),
         tuple(rebuilt),
+        Details(walk.min_timestamp_ms, splits),
     )
 
 
@@ -120,18 +126,28 @@ def _read_file(fs: Fs, path: str) -> bytes:
     return read_file(fs, path) or b""
 
 
-def _walk(fs: Fs, due: ToCopy, offsets: bytes, times: bytes) -> tuple[BatchWalk, int]:
-    """Walk over every batch; return the walk, and the CRC of the file."""
+def _walk(
+    fs: Fs, due: ToCopy, offsets: bytes, times: bytes
+) -> tuple[BatchWalk, int, tuple[Split, ...]]:
+    """Walk over every batch; return the walk, the CRC of the file, and the splits.
+
+    The walk stops between two batches at each place where a split may be: pieces end there.
+    """
     segment = due.segment
     walk = BatchWalk(
         segment.base_offset, segment.end_offset, due.epochs, offsets=offsets, times=times
     )
-    crc = 0
+    crc, splits, next_split = 0, list[Split](), SPLIT_BYTES
     file = fs.open(segment.stem_path + layout.LOG)
     try:
         while walk.position < segment.size_bytes:
             left = segment.size_bytes - walk.position
-            data = file.read(walk.position, min(CHUNK_BYTES, left))
+            to_split = max(next_split - walk.position, HEADER_BYTES)
+            data = file.read(walk.position, min(CHUNK_BYTES, left, to_split))
+            if walk.position >= next_split:
+                base_offset = parse_header(data).base_offset if len(data) >= HEADER_BYTES else -1
+                splits.append(Split(base_offset, walk.position, walk.state[Slot.MAX_TIMESTAMP]))
+                next_split = (walk.position // SPLIT_BYTES + 1) * SPLIT_BYTES
             passed = walk.feed(data)
             if not passed and not walk.problem:
                 data = file.read(walk.position, min(_size_of_first(data), left))
@@ -146,12 +162,12 @@ def _walk(fs: Fs, due: ToCopy, offsets: bytes, times: bytes) -> tuple[BatchWalk,
         raise _damaged(
             due, "records are missing, and the log was never compacted", segment.base_offset
         )
-    return walk, crc
+    return walk, crc, tuple(splits)
 
 
 def _size_of_first(data: Buffer) -> int:
-    """Return the size of a batch that is larger than a chunk; `data` is its start."""
-    return parse_header(data).size_bytes if len(data) >= CHUNK_BYTES else len(data)
+    """Return the size of a batch that is larger than its piece; `data` is its start."""
+    return parse_header(data).size_bytes if len(data) >= HEADER_BYTES else len(data)
 
 
 def _damaged(due: ToCopy, why: str, offset: int, /, **facts: object) -> DamagedSegment:
