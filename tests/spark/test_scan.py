@@ -228,7 +228,9 @@ def test_read_committed_leaves_out_what_was_aborted_or_is_still_open() -> None:
     """Goal: nothing of an aborted transaction, even when its marker lies in a later segment, and
     nothing after the start of one whose outcome the tier does not know yet."""
     partition = WrittenPartition(MemoryStore(), "t")
-    partition.segment([transaction(0, 1), transaction(5, 2), marker(10, 2, commit=True)])
+    partition.segment(
+        [transaction(0, 1), transaction(5, 2), marker(10, 2, commit=True)], open_at=[0]
+    )
     partition.segment(
         [marker(11, 1, commit=False), transaction(12, 1), marker(17, 1, commit=True),
          batch(18, 2), transaction(20, 3), batch(25, 2)],

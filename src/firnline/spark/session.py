@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 import firnline
 from firnline.base.errors import ConfigError
+from firnline.spark.pushdown import SWITCH, tell_once
 
 JAVA_MIN = 17
 
@@ -49,11 +50,13 @@ def session(
     """Return the active Spark session, or start a local one with `cores` threads (all by default).
 
     `spark.read.format("firnline")` works in it. `confs` are Spark's own keys and override ours. With
-    `is_brief` the JVM optimises less: a quarter less CPU for work of seconds. Raises ConfigError if there is
-    no Java.
+    `is_brief` the JVM optimises less: a quarter less CPU for work of seconds. A session started here hands
+    filters to the reader; of another one the log tells once if it does not. Raises ConfigError if there is no
+    Java.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
+        tell_once(active.conf.get(SWITCH, "false"))
         return active
     os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -99,6 +102,7 @@ def _local_confs(cores: int | None, is_brief: bool) -> dict[str, str]:
         ),
         "spark.sql.shuffle.partitions": str(cores or os.cpu_count() or 1),
         "spark.sql.session.timeZone": "UTC",
+        SWITCH: "true",
     }
 
 

@@ -7,11 +7,11 @@ Uses only the public Data Source API, no jar. Brokers are not asked: they may al
 """
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -25,8 +25,10 @@ from pyspark.sql.types import (
 )
 
 from firnline.base.errors import ConfigError
+from firnline.spark.filters import Filters
 from firnline.spark.options import Options, parse_options
 from firnline.spark.plan import Task
+from firnline.spark.pushdown import filters_of, is_pushing, setting_of_planner, tell_once
 from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.scan import plan_scan
 from firnline.spark.schema import ALL_COLUMNS, COLUMNS
@@ -69,7 +71,10 @@ class FirnlineSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Create the reader; `schema` is ours, or the user's choice of its columns."""
-        return FirnlineReader(parse_options(self.options), columns_of(schema))
+        kind = FilteringReader if is_pushing() else FirnlineReader
+        if kind is FirnlineReader:
+            tell_once(setting_of_planner())
+        return kind(parse_options(self.options), columns_of(schema))
 
     def streamReader(self, schema: StructType) -> Any:
         raise ConfigError("firnline has no streaming read yet; use spark.read")
@@ -80,6 +85,7 @@ class FirnlineReader(DataSourceReader):
 
     def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
         self.options = options
+        self.filters = Filters()
         self.how = ReadSettings(
             columns=columns,
             chunk_bytes=options.chunk_bytes,
@@ -93,7 +99,7 @@ class FirnlineReader(DataSourceReader):
         """Return one partition per byte range; Spark requires a list."""
         store = open_store(self.options.tier_uri, self.options.store_settings, is_writer=False)
         try:
-            return [TaskPartition(task) for task in plan_scan(store, self.options)]
+            return [TaskPartition(task) for task in plan_scan(store, self.options, self.filters)]
         finally:
             store.close()
 
@@ -107,6 +113,15 @@ class FirnlineReader(DataSourceReader):
             yield from read_task(store, partition.task, self.how)
         finally:
             store.close()
+
+
+class FilteringReader(FirnlineReader):
+    """A reader for sessions in which Spark hands over its filters."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Plan only what can have rows that pass. Spark applies all filters again."""
+        self.filters = filters_of(filters)
+        return filters
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
