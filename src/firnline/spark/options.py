@@ -35,6 +35,7 @@ KNOWN = (
     "failOnDataLoss",
     "minPartitions",
     "maxTasks",
+    "pushdown",
     "kafka.isolation.level",
     "splitBytes",
     "chunkBytes",
@@ -52,7 +53,6 @@ _NOT_YET = {
     "minoffsetspertrigger": "streaming reads are not supported yet",
     "maxtriggerdelay": "streaming reads are not supported yet",
     "readfrom": "only the tier can be read so far",
-    "pushdown": "set spark.sql.python.filterPushdown.enabled of the session instead",
 }
 
 
@@ -82,6 +82,7 @@ class Options(NamedTuple):
     fail_on_data_loss: bool = True
     min_partitions: int | None = None  # None: twice the cores of the driver
     max_tasks: int = 20_000
+    takes_filters: bool = False
     read_committed: bool = False
     split_bytes: int = 64 * MIB
     chunk_bytes: int = CHUNK_BYTES
@@ -123,6 +124,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         fail_on_data_loss=_flag(options, "failOnDataLoss", True),
         min_partitions=_size(options, "minPartitions", 1) if "minpartitions" in options else None,
         max_tasks=_size(options, "maxTasks", 20_000),
+        takes_filters=_flag(options, "pushdown", False),
         read_committed=_one_of(
             options, "kafka.isolation.level", ("read_uncommitted", "read_committed")
         )

@@ -11,21 +11,31 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.sql import datasource
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
 
 from firnline.spark.filters import Filters
 
 SWITCH = "spark.sql.python.filterPushdown.enabled"
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
-_OPERATORS = {
-    datasource.EqualTo: "=",
-    datasource.EqualNullSafe: "=",
-    datasource.LessThan: "<",
-    datasource.LessThanOrEqual: "<=",
-    datasource.GreaterThan: ">",
-    datasource.GreaterThanOrEqual: ">=",
-    datasource.In: "in",
-    datasource.StringStartsWith: "starts",
+_OPERATORS: dict[type, str] = {
+    EqualTo: "=",
+    EqualNullSafe: "=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    In: "in",
+    StringStartsWith: "starts",
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -38,7 +48,7 @@ def is_pushing() -> bool:
     return _PUSHING in sys.modules or (main is not None and main.name == _PUSHING)
 
 
-def filters_of(given: Iterable[datasource.Filter]) -> Filters:
+def filters_of(given: Iterable[Filter]) -> Filters:
     """Return what Spark's filters say together. Those of another kind, column or type say nothing."""
     found = Filters()
     for one in given:
@@ -84,19 +94,14 @@ def _micros(value: object) -> int | None:
 _told: set[str] = set()
 
 
-def tell_once(setting: object) -> None:
-    """Tell the user of a session that is not ours, once, if Spark keeps its filters to itself.
+def tell_once(setting: bool | None) -> None:
+    """Tell the user of a session that is not ours, once, that Spark keeps its filters to itself.
 
-    setting  what the session says of `SWITCH`
+    setting  what the session says of `SWITCH`; None: unknown
     """
-    if SWITCH not in _told and str(setting).lower() == "false":
+    if SWITCH not in _told and setting is False:
         _told.add(SWITCH)
-        _log.warning(
-            "Spark reads all rows and filters then, because %s is off in this session: turn it on with"
-            " spark.conf.set(%r, True), and filters on offset, timestamp, partition and topic read less",
-            SWITCH,
-            SWITCH,
-        )
+        _log.warning("pushdown=true has no effect: turn on %s in this session", SWITCH)
 
 
 def setting_of_planner() -> bool | None:

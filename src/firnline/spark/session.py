@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 import firnline
 from firnline.base.errors import ConfigError
-from firnline.spark.pushdown import SWITCH, tell_once
+from firnline.spark.pushdown import SWITCH
 
 JAVA_MIN = 17
 
@@ -51,12 +51,10 @@ def session(
 
     `spark.read.format("firnline")` works in it. `confs` are Spark's own keys and override ours. With
     `is_brief` the JVM optimises less: a quarter less CPU for work of seconds. A session started here hands
-    filters to the reader; of another one the log tells once if it does not. Raises ConfigError if there is no
-    Java.
+    filters to readers that take them. Raises ConfigError if there is no Java.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
-        tell_once(active.conf.get(SWITCH, "false"))
         return active
     os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -71,10 +71,12 @@ class FirnlineSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Create the reader; `schema` is ours, or the user's choice of its columns."""
-        kind = FilteringReader if is_pushing() else FirnlineReader
-        if kind is FirnlineReader:
+        options, columns = parse_options(self.options), columns_of(schema)
+        if options.takes_filters and is_pushing():
+            return FilteringReader(options, columns)
+        if options.takes_filters:
             tell_once(setting_of_planner())
-        return kind(parse_options(self.options), columns_of(schema))
+        return FirnlineReader(options, columns)
 
     def streamReader(self, schema: StructType) -> Any:
         raise ConfigError("firnline has no streaming read yet; use spark.read")
@@ -116,7 +118,11 @@ class FirnlineReader(DataSourceReader):
 
 
 class FilteringReader(FirnlineReader):
-    """A reader for sessions in which Spark hands over its filters."""
+    """A reader that takes Spark's filters, if the user asks for it with `pushdown`.
+
+    Spark keeps the plan that follows from the filters of one query for all later queries of the same `load()`,
+    also for two halves of one query, which then lack rows (seen with 4.3.0: `PythonDataSourceV2.readInfo`).
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Plan only what can have rows that pass. Spark applies all filters again."""
