@@ -120,8 +120,9 @@ class FirnlineReader(DataSourceReader):
 class FilteringReader(FirnlineReader):
     """A reader that takes Spark's filters, if the user asks for it with `pushdown`.
 
-    Spark keeps the plan that follows from the filters of one query for all later queries of the same `load()`,
-    also for two halves of one query, which then lack rows (seen with 4.3.0: `PythonDataSourceV2.readInfo`).
+    Spark keeps the plan that follows from the filters of one query for all later queries of the same
+    `load()`, also for two halves of one query, which then lack rows (seen with 4.3.0:
+    `PythonDataSourceV2.readInfo`).
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
