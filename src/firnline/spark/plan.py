@@ -275,15 +275,20 @@ def _is_small(one: Range, split_bytes: int) -> bool:
 
 def _is_in(one: Range, offsets: Spans, times_ms: Spans) -> bool:
     """Whether each record of the range is in both sets, so that nothing can be left out."""
-    whole = (one.start_offset, one.end_offset)
-    if offsets != EVERYTHING and within(offsets, *whole) != (whole,):
+    if not _covers(offsets, one.start_offset, one.end_offset):
         return False
     if times_ms == EVERYTHING:
         return True
     oldest, newest = one.segment.min_timestamp_ms, one.segment.newest_ms
     if oldest is None or newest is None or oldest > newest:
         return False
-    return within(times_ms, oldest, newest + 1) == ((oldest, newest + 1),)
+    return _covers(times_ms, oldest, newest + 1)
+
+
+def _covers(spans: Spans, start: int, end: int) -> bool:
+    if len(spans) == 1:
+        return spans[0][0] <= start and end <= spans[0][1]
+    return within(spans, start, end) == ((start, end),)
 
 
 def _is_indivisible(segment: Segment) -> bool:

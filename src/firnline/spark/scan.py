@@ -238,17 +238,19 @@ class _Scan:
     def _pieces(self, shares: Sequence[Share], split_bytes: int) -> Iterator[list[Piece]]:
         """Return the pieces of each share; indexes are loaded side by side, and not kept."""
 
-        def cut(work: tuple[Share, Range]) -> list[Piece]:
-            share, one = work
-            with _located(share.topic, share.partition):
-                return pieces_of(
-                    one,
-                    split_bytes=split_bytes,
-                    load_index=self.load_index,
-                    confirms=self.confirms,
-                    offsets=share.offsets,
-                    times_ms=self.filters.times_ms,
-                )
+        def cut(share: Share, one: Range) -> list[Piece]:
+            return pieces_of(
+                one,
+                split_bytes=split_bytes,
+                load_index=self.load_index,
+                confirms=self.confirms,
+                offsets=share.offsets,
+                times_ms=self.filters.times_ms,
+            )
+
+        def cut_by_index(work: tuple[Share, Range]) -> list[Piece]:
+            with _located(work[0].topic, work[0].partition):
+                return cut(*work)
 
         waiting = [
             (share, one)
@@ -256,12 +258,12 @@ class _Scan:
             for one in share.ranges
             if needs_index(one, split_bytes=split_bytes)
         ]
-        indexed = iter(self.calls.each(cut, waiting))
+        indexed = iter(self.calls.each(cut_by_index, waiting))
         for share in shares:
             found: list[Piece] = []
             for one in share.ranges:
                 by_index = needs_index(one, split_bytes=split_bytes)
-                found += next(indexed) if by_index else cut((share, one))
+                found += next(indexed) if by_index else cut(share, one)
             yield found
 
     def load_index(self, segment: Segment) -> OffsetIndex | None:
