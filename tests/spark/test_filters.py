@@ -20,6 +20,7 @@ from firnline.spark.plan import Task
 from firnline.spark.read import DataLoss, ReadSettings, read_task
 from firnline.spark.scan import plan_scan
 from firnline.stores.memory import MemoryStore
+from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog import format as catalog_format
 from firnline.tiered.objects import layout
 from firnline.tiered.objects.layout import LOG, OFFSET_INDEX, TIME_INDEX
@@ -30,7 +31,7 @@ COLUMNS = ("topic", "partition", "offset", "timestamp")
 HOW = ReadSettings(COLUMNS)
 
 
-def rows_of(store: MemoryStore, tasks: list[Task]) -> list[Row]:
+def rows_of(store: ObjectStore, tasks: list[Task]) -> list[Row]:
     return [
         (r["topic"], r["partition"], r["offset"], round(r["timestamp"].timestamp() * 1000))
         for task in tasks
@@ -56,7 +57,7 @@ class Query:
     tests: list[tuple[int, str, list[Any]]] = field(default_factory=list)
 
     def add(self, column: str, operator: str, values: list[Any]) -> None:
-        narrow = {
+        narrow: Callable[[str, list[Any]], Filters] = {
             "offset": self.filters.and_offset, "partition": self.filters.and_partition,
             "timestamp": self.filters.and_time, "topic": self.filters.and_topic,
         }[column]  # fmt: skip
@@ -231,7 +232,7 @@ def long_partition(store: MemoryStore, *, split_bytes: int = 500) -> WrittenPart
     return partition
 
 
-def plan(store: MemoryStore, filters: Filters = Filters(), **options: Any) -> list[Task]:  # noqa: B008
+def plan(store: ObjectStore, filters: Filters = Filters(), **options: Any) -> list[Task]:  # noqa: B008
     return plan_scan(store, Options("", ("t",), **options), filters)
 
 
