@@ -18,7 +18,7 @@ from firnline.base.units import KIB, MIB
 from firnline.records.compression import LZ4, NONE, ZSTD
 from firnline.records.walk import BatchWalk, Slot
 from firnline.spark.integrity import Continuity
-from firnline.spark.plan import Piece, Task, segment_of
+from firnline.spark.planning.plan import Piece, Task, segment_of
 from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.schema import COLUMNS
 from firnline.stores.memory import MemoryStore

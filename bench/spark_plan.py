@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from firnline.base.units import GIB, HOUR_MS, MIB
-from firnline.spark.filters import Filters
 from firnline.spark.options import Options
-from firnline.spark.plan import Task
-from firnline.spark.scan import plan_scan
+from firnline.spark.planning.filters import Filters
+from firnline.spark.planning.plan import Task
+from firnline.spark.planning.scan import plan_scan
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import PAGE_OBJECTS, ObjectInfo
 from firnline.tiered.catalog.format import (

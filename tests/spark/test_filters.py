@@ -14,11 +14,19 @@ from hypothesis import strategies as st
 
 from firnline.base.units import INT64_MAX
 from firnline.records.build import NewRecord, build_batch
-from firnline.spark.filters import EVERYTHING, Filters, overlap, spans_of, touches, within, without
 from firnline.spark.options import ByTimestamp, Options
-from firnline.spark.plan import Task
+from firnline.spark.planning.filters import (
+    EVERYTHING,
+    Filters,
+    overlap,
+    spans_of,
+    touches,
+    within,
+    without,
+)
+from firnline.spark.planning.plan import Task
+from firnline.spark.planning.scan import plan_scan
 from firnline.spark.read import DataLoss, ReadSettings, read_task
-from firnline.spark.scan import plan_scan
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog import format as catalog_format

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.spark.options import Options
-from firnline.spark.plan import (
+from firnline.spark.planning.plan import (
     Gap,
     OffsetIndex,
     Piece,
@@ -22,8 +22,8 @@ from firnline.spark.plan import (
     pieces_of,
     segment_of,
 )
+from firnline.spark.planning.scan import plan_scan
 from firnline.spark.read import ReadSettings, read_task
-from firnline.spark.scan import plan_scan
 from firnline.stores.memory import MemoryStore
 from firnline.tiered.lineage import epoch_at, segment_epochs
 from firnline.tiered.objects.catalog_reader import read_catalog

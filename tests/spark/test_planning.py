@@ -12,13 +12,13 @@ import pytest
 from bench.spark_plan import OFFSETS_PER_SEGMENT, tier
 from firnline.base.units import GIB, MIB
 from firnline.formats.transaction_index import AbortedTxn
-from firnline.spark.filters import Filters
 from firnline.spark.options import ByTimestamp, Options, parse_options
-from firnline.spark.plan import Task
+from firnline.spark.planning.filters import Filters
+from firnline.spark.planning.plan import Task
+from firnline.spark.planning.scan import plan_scan
+from firnline.spark.planning.transactions import AbortedByOffset
 from firnline.spark.read import ReadSettings, read_task
-from firnline.spark.scan import plan_scan
 from firnline.spark.schema import CorruptSegment
-from firnline.spark.transactions import AbortedByOffset
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import ObjectMissing, ObjectStore, RemoteStorageError
 from firnline.tiered.catalog.format import Split

@@ -11,8 +11,8 @@ from firnline.records.batch import CRC_START, HEADER_BYTES, headers, set_offset_
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import LZ4, ZSTD
 from firnline.spark.options import parse_options
+from firnline.spark.planning.scan import plan_scan
 from firnline.spark.read import DataLoss, ReadSettings, read_task
-from firnline.spark.scan import plan_scan
 from firnline.spark.schema import CorruptSegment
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import ObjectStore

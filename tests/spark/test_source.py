@@ -298,14 +298,14 @@ def test_two_filters_of_one_load_do_not_mix(spark: SparkSession, tier: Path) -> 
     assert frame.count() == 5001
 
 
-def test_whoever_asks_for_filters_in_vain_is_told_once(
+def test_whoever_asks_for_filters_in_vain_is_logged_once(
     tier: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Spark's planner names the switch in a variable of its own; without it nothing is said."""
     from firnline.spark import pushdown
     from firnline.spark.source import FilteringReader
 
-    monkeypatch.setattr(pushdown, "_told", set())
+    monkeypatch.setattr(pushdown, "_logged", set())
     monkeypatch.delitem(sys.modules, pushdown._PUSHING, raising=False)
 
     def plans(made: FirnlineSource, enable_pushdown: object) -> object:

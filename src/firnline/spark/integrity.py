@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from firnline.records.walk import HEADS_BYTES
 from firnline.spark.frames import Frames, Ints, Mask
-from firnline.spark.plan import Piece, Segment
+from firnline.spark.planning.plan import Piece, Segment
 from firnline.spark.schema import CorruptSegment
 from firnline.stores.port import ObjectMissing, ObjectStore
 

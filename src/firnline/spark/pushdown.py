@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from firnline.spark.filters import Filters
+from firnline.spark.planning.filters import Filters
 
 SWITCH = "spark.sql.python.filterPushdown.enabled"
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -91,16 +91,16 @@ def _micros(value: object) -> int | None:
     return (value - _EPOCH) // _MICROSECOND
 
 
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
-def tell_once(setting: bool | None) -> None:
+def log_once(setting: bool | None) -> None:
     """Tell the user of a session that is not ours, once, that Spark keeps its filters to itself.
 
     setting  what the session says of `SWITCH`; None: unknown
     """
-    if SWITCH not in _told and setting is False:
-        _told.add(SWITCH)
+    if SWITCH not in _logged and setting is False:
+        _logged.add(SWITCH)
         _log.warning("pushdown=true has no effect: turn on %s in this session", SWITCH)
 
 

@@ -14,10 +14,10 @@ from firnline.base.errors import StorageError
 from firnline.base.units import MIB
 from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, OFFSET_AND_LENGTH, parse_header
 from firnline.spark import decode, decode_python
-from firnline.spark.catalogs import has_segment
 from firnline.spark.frames import Frames, check_crcs, find_frames
 from firnline.spark.integrity import Continuity
-from firnline.spark.plan import Piece, Task
+from firnline.spark.planning.catalogs import has_segment
+from firnline.spark.planning.plan import Piece, Task
 from firnline.spark.schema import CHUNK_BYTES, CorruptSegment, Wanted
 from firnline.stores.port import ObjectMissing, ObjectStore
 

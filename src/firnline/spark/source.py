@@ -25,12 +25,12 @@ from pyspark.sql.types import (
 )
 
 from firnline.base.errors import ConfigError
-from firnline.spark.filters import Filters
 from firnline.spark.options import Options, parse_options
-from firnline.spark.plan import Task
-from firnline.spark.pushdown import filters_of, is_pushing, setting_of_planner, tell_once
+from firnline.spark.planning.filters import Filters
+from firnline.spark.planning.plan import Task
+from firnline.spark.planning.scan import plan_scan
+from firnline.spark.pushdown import filters_of, is_pushing, log_once, setting_of_planner
 from firnline.spark.read import ReadSettings, read_task
-from firnline.spark.scan import plan_scan
 from firnline.spark.schema import ALL_COLUMNS, COLUMNS
 from firnline.stores.registry import open_store
 
@@ -75,7 +75,7 @@ class FirnlineSource(DataSource):
         if options.takes_filters and is_pushing():
             return FilteringReader(options, columns)
         if options.takes_filters:
-            tell_once(setting_of_planner())
+            log_once(setting_of_planner())
         return FirnlineReader(options, columns)
 
     def streamReader(self, schema: StructType) -> Any:

@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeVar
 
 from firnline.base.ids import Uuid
 from firnline.base.units import INT64_MAX
-from firnline.spark.calls import Calls
-from firnline.spark.plan import Gap, Range, Segment, lineage_ranges, segment_of
+from firnline.spark.planning.calls import Calls
+from firnline.spark.planning.plan import Gap, Range, Segment, lineage_ranges, segment_of
 from firnline.stores.port import ObjectMissing, ObjectStore
 from firnline.tiered.catalog.format import (
     ROWS_MAX,

@@ -19,8 +19,8 @@ from firnline.base.units import INT64_MAX, ceil_div
 from firnline.formats import offset_index
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.transaction_index import AbortedTxn
-from firnline.spark.filters import EVERYTHING, Spans, within
 from firnline.spark.frames import Ints, Mask
+from firnline.spark.planning.filters import EVERYTHING, Spans, within
 from firnline.tiered.catalog.format import SPLIT_BYTES, CatalogCorrupt, CatalogSegment
 from firnline.tiered.lineage import plan_ranges
 from firnline.tiered.objects.fingerprint import (

@@ -15,9 +15,9 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import Uuid
 from firnline.formats.producer_snapshot import decode_snapshot
 from firnline.formats.transaction_index import ENTRY_BYTES, AbortedTxn, decode_strict
-from firnline.spark.calls import Calls
 from firnline.spark.integrity import load_needed
-from firnline.spark.plan import Range, Segment
+from firnline.spark.planning.calls import Calls
+from firnline.spark.planning.plan import Range, Segment
 from firnline.spark.schema import CorruptSegment
 from firnline.stores.port import ObjectStore
 from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT, TXN_INDEX

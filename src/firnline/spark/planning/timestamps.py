@@ -15,7 +15,15 @@ from firnline.formats import time_index
 from firnline.spark.decode import decode_frames
 from firnline.spark.frames import Frames, check_crcs
 from firnline.spark.integrity import Continuity, load_optional
-from firnline.spark.plan import Confirm, Load, OffsetIndex, Piece, Range, Segment, chunks_of
+from firnline.spark.planning.plan import (
+    Confirm,
+    Load,
+    OffsetIndex,
+    Piece,
+    Range,
+    Segment,
+    chunks_of,
+)
 from firnline.spark.read import Window, check_identity, windows
 from firnline.spark.schema import TIMESTAMP_MS_MAX, Wanted
 from firnline.stores.port import ObjectStore

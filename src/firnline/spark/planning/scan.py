@@ -18,12 +18,20 @@ from firnline.base.ids import Uuid
 from firnline.base.units import INT64_MAX, KIB
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.batch import HEADER_BYTES, parse_header
-from firnline.spark.calls import Calls
-from firnline.spark.catalogs import PartitionRows, Place, with_newest
-from firnline.spark.filters import EVERYTHING, Filters, Spans, overlap, touches, within, without
 from firnline.spark.integrity import load_optional
 from firnline.spark.options import EARLIEST, LATEST, ByTimestamp, OffsetSpec, OffsetSpecs, Options
-from firnline.spark.plan import (
+from firnline.spark.planning.calls import Calls
+from firnline.spark.planning.catalogs import PartitionRows, Place, with_newest
+from firnline.spark.planning.filters import (
+    EVERYTHING,
+    Filters,
+    Spans,
+    overlap,
+    touches,
+    within,
+    without,
+)
+from firnline.spark.planning.plan import (
     TASK_BYTES_MIN,
     Gap,
     OffsetIndex,
@@ -38,10 +46,10 @@ from firnline.spark.plan import (
     pieces_of,
     task_bytes,
 )
+from firnline.spark.planning.timestamps import first_offset_at
+from firnline.spark.planning.transactions import AbortedByOffset, Producers, aborted_in
 from firnline.spark.read import DataLoss, located
 from firnline.spark.schema import CorruptSegment
-from firnline.spark.timestamps import first_offset_at
-from firnline.spark.transactions import AbortedByOffset, Producers, aborted_in
 from firnline.stores.port import ObjectMissing, ObjectStore
 from firnline.tiered.catalog.format import CatalogHead, CatalogTopic, PartRef
 from firnline.tiered.objects.catalog_reader import (
