@@ -306,6 +306,27 @@ def test_batches_without_the_times_are_left_out_of_a_segment_too() -> None:
     assert {o for _, _, o, _ in rows_of(store, [task])} >= set(range(90, 100))
 
 
+def test_a_segment_whose_latest_time_is_unknown_is_read_for_every_time() -> None:
+    """A broker says -1 where it has not looked, or where no record has a time."""
+    partition = WrittenPartition(MemoryStore(), "t")
+    partition.segment([batch(o, 1) for o in range(20)], split_bytes=300)
+    partition.segments[0] = partition.segments[0]._replace(max_timestamp_ms=-1)
+    partition.publish()
+    for operator, time_ms in ((">=", T0 + 15_000), ("=", T0 + 19_000)):
+        found = rows_of(
+            partition.store, plan(partition.store, Filters().and_time(operator, [time_ms * 1000]))
+        )
+        assert {o for _, _, o, at in found if at == time_ms} == {(time_ms - T0) // 1000}
+
+
+def test_a_partition_without_segments_is_planned_as_empty() -> None:
+    partition = WrittenPartition(MemoryStore(), "t")
+    partition.publish()
+    for filters in (Filters(), Filters().and_offset("<", [5]), Filters().and_time(">", [0])):
+        for options in ({}, {"read_committed": True}, {"ending": ByTimestamp(T0)}):
+            assert plan(partition.store, filters, **options) == []
+
+
 def test_rows_of_version_1_are_planned_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their references say neither where they begin nor when."""
     store = Counting()
