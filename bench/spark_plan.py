@@ -143,6 +143,7 @@ class Figures(NamedTuple):
     """What one plan cost; `pickled_bytes` is of all its tasks."""
 
     seconds: float
+    cpu_s: float
     requests: int
     peak_bytes: int
     tasks: int
@@ -152,9 +153,10 @@ class Figures(NamedTuple):
 def measure(store: DistantStore, plan: Callable[[], list[Task]], wait_s: float) -> Figures:
     """Time the plan with slow requests, then measure its memory with fast ones."""
     store.requests, store.wait_s = 0, wait_s
-    began = time.perf_counter()
+    began, began_cpu = time.perf_counter(), time.process_time()
     tasks = plan()
-    took, requests, store.wait_s = time.perf_counter() - began, store.requests, 0.0
+    took, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
+    requests, store.wait_s = store.requests, 0.0
     count, pickled = len(tasks), sum(len(pickle.dumps(task)) for task in tasks)
     del tasks
     tracemalloc.start()
@@ -162,7 +164,7 @@ def measure(store: DistantStore, plan: Callable[[], list[Task]], wait_s: float) 
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     del kept
-    return Figures(took, requests, peak, count, pickled)
+    return Figures(took, cpu_s, requests, peak, count, pickled)
 
 
 def naive_requests(store: DistantStore) -> int:
@@ -175,9 +177,10 @@ def naive_requests(store: DistantStore) -> int:
 
 def _print(question: str, figures: Figures, naive: int) -> None:
     print(
-        f"{question:50} {figures.seconds:6.2f} s {figures.requests:6} requests"
+        f"{question:50} {figures.seconds:6.2f} s ({figures.cpu_s:.2f} of CPU) {figures.requests:6} requests"
         f" {figures.peak_bytes / MIB:6.0f} MB {figures.tasks:6} tasks"
-        f" {figures.pickled_bytes / MIB:5.1f} MB pickled   naive {naive} requests, {naive * REQUEST_S:.0f} s"
+        f" {figures.pickled_bytes / MIB:5.1f} MB pickled   naive {naive} requests, {naive * REQUEST_S:.0f} s",
+        flush=True,
     )
 
 

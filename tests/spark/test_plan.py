@@ -238,6 +238,9 @@ def test_a_tier_of_many_leaders_reads_as_the_log_of_the_last_one(seed: int) -> N
         tuple((e, max(o, log_start)) for e, o in history),
         log_start=log_start,
         log_end=len(log),
+        rows_per_part=rnd.choice((0, 1, 2)),
+        refs_per_part=rnd.choice((0, 2)),
+        tail=rnd.randint(0, 1),
     )
     start = rnd.randint(log_start, len(log))
     end = rnd.randint(start, len(log))

@@ -225,6 +225,20 @@ def check_wrong_split(store: ObjectStore, wrong: Split, offset: int) -> None:
     assert found == list(range(offset + 2, 300))
 
 
+def test_a_split_inside_a_batch_is_an_error_for_the_bytes_before_it_too() -> None:
+    partition = split_partition()
+    row = partition.segments[0]
+    offset = row.splits[2].offset - 1
+    wrong = row.splits[2]._replace(offset=offset)
+    partition.segments[0] = row._replace(splits=(*row.splits[:2], wrong, *row.splits[3:]))
+    partition.publish()
+    tasks = plan(partition.store, split_bytes=1, ending={"t": {0: offset}})
+    with pytest.raises(
+        CorruptSegment, match=f"a split names the wrong batch.*split_offset={offset}"
+    ):
+        offsets(partition.store, tasks)
+
+
 def test_splits_are_used_only_where_nothing_may_be_missing_between_two_batches() -> None:
     partition = WrittenPartition(MemoryStore(), "t")
     partition.segment([batch(o, 1) for o in range(0, 100, 3)], split_bytes=300)
