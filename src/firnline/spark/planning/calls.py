@@ -50,7 +50,7 @@ class Calls:
     def each_partition(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Return the results in the order of `items`, or raise the first failure in that order.
 
-        After a failure what has not begun is left out.
+        After a failure, leaving the context drops what has not begun.
         """
         return _map(self._outer, function, items)
 
@@ -66,8 +66,4 @@ def _map(
     if pool is None or len(items) < 2:
         return [function(item) for item in items]
     futures = [pool.submit(function, item) for item in items]
-    try:
-        return [future.result() for future in futures]
-    finally:
-        for future in futures:
-            future.cancel()
+    return [future.result() for future in futures]
