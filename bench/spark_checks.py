@@ -18,7 +18,7 @@ from firnline.base.units import KIB, MIB
 from firnline.records.compression import LZ4, NONE, ZSTD
 from firnline.records.walk import BatchWalk, Slot
 from firnline.spark.integrity import Continuity
-from firnline.spark.plan import Piece, Task
+from firnline.spark.planning.plan import Piece, Task, segment_of
 from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.schema import COLUMNS
 from firnline.stores.memory import MemoryStore
@@ -39,7 +39,7 @@ def tier(shape: Shape) -> tuple[MemoryStore, Task]:
     )
     store = MemoryStore()
     store.put(row.key(), (data,), size_bytes=len(data))
-    return store, Task("t", bytes(16), 0, (Piece(row, 0, len(data), 0, records),))
+    return store, Task("t", bytes(16), 0, (Piece(segment_of(row), 0, len(data), 0, records),))
 
 
 @contextmanager

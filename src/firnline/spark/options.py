@@ -34,6 +34,8 @@ KNOWN = (
     "includeHeaders",
     "failOnDataLoss",
     "minPartitions",
+    "maxTasks",
+    "pushdown",
     "kafka.isolation.level",
     "splitBytes",
     "chunkBytes",
@@ -51,7 +53,6 @@ _NOT_YET = {
     "minoffsetspertrigger": "streaming reads are not supported yet",
     "maxtriggerdelay": "streaming reads are not supported yet",
     "readfrom": "only the tier can be read so far",
-    "pushdown": "Spark applies filters after the read; limit the read by offsets or timestamps",
 }
 
 
@@ -79,7 +80,9 @@ class Options(NamedTuple):
     latest_if_no_such_time: bool = False
     include_headers: bool = False
     fail_on_data_loss: bool = True
-    min_partitions: int = 1
+    min_partitions: int | None = None  # None: twice the cores of the driver
+    max_tasks: int = 20_000
+    takes_filters: bool = False
     read_committed: bool = False
     split_bytes: int = 64 * MIB
     chunk_bytes: int = CHUNK_BYTES
@@ -119,7 +122,9 @@ def parse_options(given: Mapping[str, str]) -> Options:
         == "latest",
         include_headers=_flag(options, "includeHeaders", False),
         fail_on_data_loss=_flag(options, "failOnDataLoss", True),
-        min_partitions=_size(options, "minPartitions", 1),
+        min_partitions=_size(options, "minPartitions", 1) if "minpartitions" in options else None,
+        max_tasks=_size(options, "maxTasks", 20_000),
+        takes_filters=_flag(options, "pushdown", False),
         read_committed=_one_of(
             options, "kafka.isolation.level", ("read_uncommitted", "read_committed")
         )

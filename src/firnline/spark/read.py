@@ -11,16 +11,15 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from firnline.base.errors import StorageError
-from firnline.base.ids import Uuid
 from firnline.base.units import MIB
 from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, OFFSET_AND_LENGTH, parse_header
 from firnline.spark import decode, decode_python
 from firnline.spark.frames import Frames, check_crcs, find_frames
 from firnline.spark.integrity import Continuity
-from firnline.spark.plan import Piece, Task
+from firnline.spark.planning.catalogs import has_segment
+from firnline.spark.planning.plan import Piece, Task
 from firnline.spark.schema import CHUNK_BYTES, CorruptSegment, Wanted
 from firnline.stores.port import ObjectMissing, ObjectStore
-from firnline.tiered.objects.catalog_reader import read_catalog
 
 _log = logging.getLogger(__name__)
 
@@ -182,7 +181,7 @@ def _look_again(
     delivered: int,
     problem: ObjectMissing,
 ) -> Iterator[pa.RecordBatch]:
-    if _is_in_catalog(store, task, piece.segment.segment_id):
+    if has_segment(store, task.topic_id, task.partition, piece.segment):
         try:
             for number, batch in enumerate(_read_piece(store, task, piece, how)):
                 if number >= delivered:
@@ -205,8 +204,3 @@ def _look_again(
             segment=piece.key,
         ) from problem
     _log.warning("skipped a segment that was removed from the tier: %s", piece.key)
-
-
-def _is_in_catalog(store: ObjectStore, task: Task, segment_id: Uuid) -> bool:
-    catalog = read_catalog(store, task.topic_id, task.partition)
-    return catalog is not None and any(s.segment_id == segment_id for s in catalog.segments)

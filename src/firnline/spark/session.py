@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 import firnline
 from firnline.base.errors import ConfigError
+from firnline.spark.pushdown import SWITCH
 
 JAVA_MIN = 17
 
@@ -49,8 +50,8 @@ def session(
     """Return the active Spark session, or start a local one with `cores` threads (all by default).
 
     `spark.read.format("firnline")` works in it. `confs` are Spark's own keys and override ours. With
-    `is_brief` the JVM optimises less: a quarter less CPU for work of seconds. Raises ConfigError if there is
-    no Java.
+    `is_brief` the JVM optimises less: a quarter less CPU for work of seconds. A session started here hands
+    filters to readers that take them. Raises ConfigError if there is no Java.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -99,6 +100,7 @@ def _local_confs(cores: int | None, is_brief: bool) -> dict[str, str]:
         ),
         "spark.sql.shuffle.partitions": str(cores or os.cpu_count() or 1),
         "spark.sql.session.timeZone": "UTC",
+        SWITCH: "true",
     }
 
 

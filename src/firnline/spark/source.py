@@ -7,11 +7,11 @@ Uses only the public Data Source API, no jar. Brokers are not asked: they may al
 """
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -26,9 +26,11 @@ from pyspark.sql.types import (
 
 from firnline.base.errors import ConfigError
 from firnline.spark.options import Options, parse_options
-from firnline.spark.plan import Task
+from firnline.spark.planning.filters import Filters
+from firnline.spark.planning.plan import Task
+from firnline.spark.planning.scan import plan_scan
+from firnline.spark.pushdown import filters_of, is_pushing, log_once, setting_of_planner
 from firnline.spark.read import ReadSettings, read_task
-from firnline.spark.scan import plan_scan
 from firnline.spark.schema import ALL_COLUMNS, COLUMNS
 from firnline.stores.registry import open_store
 
@@ -69,7 +71,12 @@ class FirnlineSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Create the reader; `schema` is ours, or the user's choice of its columns."""
-        return FirnlineReader(parse_options(self.options), columns_of(schema))
+        options, columns = parse_options(self.options), columns_of(schema)
+        if options.takes_filters and is_pushing():
+            return FilteringReader(options, columns)
+        if options.takes_filters:
+            log_once(setting_of_planner())
+        return FirnlineReader(options, columns)
 
     def streamReader(self, schema: StructType) -> Any:
         raise ConfigError("firnline has no streaming read yet; use spark.read")
@@ -80,6 +87,7 @@ class FirnlineReader(DataSourceReader):
 
     def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
         self.options = options
+        self.filters = Filters()
         self.how = ReadSettings(
             columns=columns,
             chunk_bytes=options.chunk_bytes,
@@ -93,7 +101,7 @@ class FirnlineReader(DataSourceReader):
         """Return one partition per byte range; Spark requires a list."""
         store = open_store(self.options.tier_uri, self.options.store_settings, is_writer=False)
         try:
-            return [TaskPartition(task) for task in plan_scan(store, self.options)]
+            return [TaskPartition(task) for task in plan_scan(store, self.options, self.filters)]
         finally:
             store.close()
 
@@ -107,6 +115,20 @@ class FirnlineReader(DataSourceReader):
             yield from read_task(store, partition.task, self.how)
         finally:
             store.close()
+
+
+class FilteringReader(FirnlineReader):
+    """A reader that takes Spark's filters, if the user asks for it with `pushdown`.
+
+    Spark keeps the plan that follows from the filters of one query for all later queries of the same
+    `load()`, also for two halves of one query, which then lack rows (seen with 4.3.0:
+    `PythonDataSourceV2.readInfo`).
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Plan only what can have rows that pass. Spark applies all filters again."""
+        self.filters = filters_of(filters)
+        return filters
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ Like ListOffsets by timestamp: the first record, in offset order, whose timestam
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,15 +15,24 @@ from firnline.formats import time_index
 from firnline.spark.decode import decode_frames
 from firnline.spark.frames import Frames, check_crcs
 from firnline.spark.integrity import Continuity, load_optional
-from firnline.spark.plan import OffsetIndex, Piece, Range
+from firnline.spark.planning.plan import (
+    Confirm,
+    Load,
+    OffsetIndex,
+    Piece,
+    Range,
+    Segment,
+    chunks_of,
+)
 from firnline.spark.read import Window, check_identity, windows
 from firnline.spark.schema import TIMESTAMP_MS_MAX, Wanted
 from firnline.stores.port import ObjectStore
-from firnline.tiered.catalog.format import CatalogSegment
+from firnline.tiered.catalog.format import SPLIT_BYTES
 from firnline.tiered.objects.layout import LOG, TIME_INDEX
 
 TIME_ENTRY = np.dtype(list(time_index.FIELDS))
 _WINDOW_BYTES = MIB
+_CHUNK_BYTES_MAX = 2 * SPLIT_BYTES
 _log = logging.getLogger(__name__)
 
 
@@ -32,8 +41,8 @@ def first_offset_at(
     ranges: Sequence[Range],
     timestamp_ms: int,
     *,
-    load_index: Callable[[CatalogSegment], OffsetIndex | None],
-    confirms: Callable[[CatalogSegment, OffsetIndex, Sequence[int]], bool],
+    load_index: Load,
+    confirms: Confirm,
 ) -> int | None:
     """Return the offset of the first record of `ranges` at or after `timestamp_ms`, or None.
 
@@ -49,15 +58,20 @@ def first_offset_at(
 
 
 class _Start(NamedTuple):
-    """Where a search begins: at the index entry `first_ends`, -1 for the segment's beginning.
+    """Where a search begins: at an index entry or a split, else at the segment's beginning.
 
-    The batch that holds `offset` has the greatest timestamp so far, which is `timestamp_ms`.
+    first_ends, first_offset  as in `Piece`
+    offset                    the batch that holds it has the greatest timestamp so far, `timestamp_ms`; -1:
+                              no time index was used
+    window_bytes              how much is read at once
     """
 
     position: int = 0
     first_ends: int = NO_OFFSET
+    first_offset: int = NO_OFFSET
     offset: int = NO_OFFSET
     timestamp_ms: int = -1
+    window_bytes: int = _WINDOW_BYTES
 
 
 class _WrongIndexEntry(Exception):
@@ -68,12 +82,15 @@ def _first_in_range(
     store: ObjectStore,
     one: Range,
     timestamp_ms: int,
-    load_index: Callable[[CatalogSegment], OffsetIndex | None],
-    confirms: Callable[[CatalogSegment, OffsetIndex, Sequence[int]], bool],
+    load_index: Load,
+    confirms: Confirm,
 ) -> int | None:
     start = _Start()
     known = one.segment.fingerprint
-    if known is None or not known.may_have_gaps:
+    may_begin_inside = known is None or not known.may_have_gaps
+    if may_begin_inside and one.segment.splits:
+        start = _start_at_split(one, timestamp_ms)
+    elif may_begin_inside:
         index = load_index(one.segment)
         if index is not None:
             start = _start_before(store, one.segment, timestamp_ms, index, confirms)
@@ -96,11 +113,16 @@ def _search(store: ObjectStore, one: Range, timestamp_ms: int, start: _Start) ->
         verify_crc=False,
         source=key,
     )
-    piece = Piece(segment, start.position, size, one.start_offset, one.end_offset, start.first_ends)
+    piece = Piece(
+        segment, start.position, size, one.start_offset, one.end_offset, start.first_ends,
+        first_offset=start.first_offset,
+    )  # fmt: skip
     check_identity(store, piece)
     continuity = Continuity(piece)
     found: int | None = None
-    for window in windows(store, key, begin=start.position, end=size, window_bytes=_WINDOW_BYTES):
+    for window in windows(
+        store, key, begin=start.position, end=size, window_bytes=start.window_bytes
+    ):
         continuity.note(window.frames)
         check_crcs(window.data, window.frames, wanted)
         _check_time(window.frames, start)
@@ -108,7 +130,8 @@ def _search(store: ObjectStore, one: Range, timestamp_ms: int, start: _Start) ->
             found = _first_in_window(window, wanted, timestamp_ms)
             if found is not None and found <= start.offset:
                 raise _WrongIndexEntry
-        if found is not None and not continuity.needs_all:
+        is_past = window.frames.heads["base_offset"][-1] >= one.end_offset
+        if (found is not None or is_past) and not continuity.needs_all:
             return found
     continuity.finish()
     return found
@@ -138,12 +161,29 @@ def _first_in_window(window: Window, wanted: Wanted, timestamp_ms: int) -> int |
     return None
 
 
+def _start_at_split(one: Range, timestamp_ms: int) -> _Start:
+    """Return the last split before which no record of the range is as late as the timestamp.
+
+    The first such record is probably before the next split, so as much is read at once.
+    """
+    chunks = chunks_of(one.segment)
+    by_time = int(np.searchsorted(chunks.newest_ms, timestamp_ms, side="left"))
+    by_offset = int(np.searchsorted(chunks.offsets, one.start_offset, side="right")) - 1
+    number = min(max(by_time, by_offset), len(chunks.newest_ms) - 1)
+    position, end = int(chunks.positions[number]), int(chunks.positions[number + 1])
+    return _Start(
+        position,
+        first_offset=int(chunks.offsets[number]) if number else NO_OFFSET,
+        window_bytes=min(end - position, _CHUNK_BYTES_MAX),
+    )
+
+
 def _start_before(
     store: ObjectStore,
-    segment: CatalogSegment,
+    segment: Segment,
     timestamp_ms: int,
     index: OffsetIndex,
-    confirms: Callable[[CatalogSegment, OffsetIndex, Sequence[int]], bool],
+    confirms: Confirm,
 ) -> _Start:
     """Return a start before which every record is older than the timestamp, by the segment's indexes."""
     data = load_optional(store, segment, TIME_INDEX)
@@ -171,4 +211,4 @@ def _start_before(
     if not confirms(segment, index, [entry]):
         return _Start()
     place, ends = int(index.positions[entry]), int(index.last_offsets[entry])
-    return _Start(place, ends, offset, int(times[before]))
+    return _Start(place, ends, offset=offset, timestamp_ms=int(times[before]))
