@@ -48,7 +48,7 @@ TIERED_CLUSTERS = (
         "rel-T5, in a cluster: every batch is checked before its segment is copied",
         "tiered.objects.verified:_walk",
         "raise _damaged(due, why, walk.state[Slot.NEXT_OFFSET], position=walk.position)",
-        "return walk, crc32c(file.read(0, segment.size_bytes))",
+        "return walk, crc32c(file.read(0, segment.size_bytes)), ()",
         seeds=SEEDS,
         seconds=40,
         profile="tiered-rot",
