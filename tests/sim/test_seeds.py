@@ -19,7 +19,7 @@ from firnline.sim.tier.kinds import CLUSTER, TIERED_CLUSTER, cluster_kind
 
 ROOT = Path(__file__).parents[2]
 # The soak runs both for as long as one likes (`make soak`); these are what each change is asked.
-FRESH_S = 60.0
+FRESH_S = 30.0
 CLUSTERS_S = 25.0
 TIERED_S = 25.0
 CLUSTERS_FROM = 500_000
