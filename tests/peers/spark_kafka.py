@@ -2,8 +2,8 @@
 
     python -m tests.peers.spark_kafka fetch        bring the jars (once, 13 MB); prints where they are
 
-From tests: `fetch()` returns the folder; `jars()` what Spark's setting `spark.jars` takes. PySpark does not ship
-the connector. Needs Maven, and Java for Spark itself; without them `PeerMissing` says so.
+From tests: `fetch()` returns the folder; `jars()` what Spark's setting `spark.jars` takes. PySpark does not
+ship the connector. Needs Maven; without it `PeerMissing` says so.
 """
 
 import argparse

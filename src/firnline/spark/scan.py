@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
-from firnline.base.units import KIB, ceil_div
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.batch import HEADER_BYTES, parse_header
+from firnline.spark.division import divide
 from firnline.spark.integrity import load_optional
 from firnline.spark.options import EARLIEST, LATEST, ByTimestamp, OffsetSpec, OffsetSpecs, Options
 from firnline.spark.plan import (
@@ -36,7 +36,6 @@ from firnline.tiered.catalog.format import CatalogSegment, CatalogTopic, Partiti
 from firnline.tiered.objects.catalog_reader import list_topics, read_catalog, resolve_topic
 from firnline.tiered.objects.layout import OFFSET_INDEX
 
-_SPLIT_BYTES_MIN = 64 * KIB
 _log = logging.getLogger(__name__)
 
 
@@ -54,27 +53,44 @@ def plan_scan(store: ObjectStore, options: Options) -> list[Task]:
     Raises ConfigError for impossible topics, partitions and offsets, DataLoss for offsets that are gone or
     not in the tier yet.
     """
+    for note in options.notes:
+        _log.warning("%s", note)
     scan = _Scan(store, options)
-    shares = scan.shares()
-    total = sum(p.size_bytes for _, ps in scan.pieces(shares, options.split_bytes) for p in ps)
-    share_bytes = ceil_div(max(total, 1), options.min_partitions)
-    split_bytes = min(options.split_bytes, max(_SPLIT_BYTES_MIN, share_bytes))
+    split_bytes = options.split_bytes
     return [
         Task(s.catalog.topic, s.catalog.topic_id, s.catalog.partition, packed, s.aborted)
-        for s, pieces in scan.pieces(shares, split_bytes)
-        for packed in pack(pieces, split_bytes=split_bytes)
+        for s in divide_shares(scan.shares(), options)
+        for packed in pack(scan.pieces(s), split_bytes=split_bytes)
     ]
+
+
+def divide_shares(shares: Sequence[PartitionRange], options: Options) -> list[PartitionRange]:
+    """Divide shares by offsets, as `minPartitions` and `maxRecordsPerPartition` want it."""
+    spans = [(share.ranges[0].start_offset, share.ranges[-1].end_offset) for share in shares]
+    divided = divide(
+        [end - start for start, end in spans],
+        parts_min=options.min_partitions,
+        records_max=options.max_records_per_partition,
+    )
+    found = []
+    for share, (at, _), sizes in zip(shares, spans, divided, strict=True):
+        for size in sizes:
+            ranges = clip(share.ranges, start_offset=at, end_offset=at + size)
+            at += size
+            found.append(share._replace(ranges=tuple(r for r in ranges if isinstance(r, Range))))
+    return [share for share in found if share.ranges]
 
 
 def choose_partitions(store: ObjectStore, options: Options) -> list[tuple[CatalogTopic, int]]:
     """Return the partitions that `subscribe`, `subscribePattern` or `assign` select, in order.
 
-    Raises ConfigError with the existing names if one does not exist.
+    A pattern matches anywhere in a name, as in the official source. `assign` may name partitions that are not
+    in the tier. Raises ConfigError with the existing names if a topic does not exist.
     """
     if options.pattern is not None:
         names = sorted({t.topic for t in _live_topics(store, options)})
         wanted: Mapping[str, tuple[int, ...] | None] = {
-            n: None for n in names if re.fullmatch(options.pattern, n)
+            n: None for n in names if re.search(options.pattern, n)
         }
     elif options.assigned is not None:
         wanted = options.assigned
@@ -85,12 +101,6 @@ def choose_partitions(store: ObjectStore, options: Options) -> list[tuple[Catalo
         topic = resolve_topic(store, name)
         if topic is None or topic.is_deleted:
             raise _no_such_topic(store, options, name, was_deleted=topic is not None)
-        missing = sorted(set(partitions or ()) - set(topic.partitions))
-        if missing:
-            raise ConfigError(
-                "no such partition in the tier", topic=name, partition=missing[0],
-                there=list(topic.partitions),
-            )  # fmt: skip
         chosen += [(topic, p) for p in (topic.partitions if partitions is None else partitions)]
     return chosen
 
@@ -127,34 +137,68 @@ class _Scan:
     def shares(self) -> list[PartitionRange]:
         """Return what is to be read, by partition; leaves out partitions without a range."""
         chosen = choose_partitions(self.store, self.options)
-        for places, name in ((self.options.starting, "starting"), (self.options.ending, "ending")):
-            _check_complete(places, name, chosen)
+        named = self._named(chosen)
+        topics = {topic.topic: topic for topic, _ in chosen}
+        chosen += [
+            (topics[name], p) for name, p in sorted(named - {(t.topic, p) for t, p in chosen})
+        ]
         shares = []
         for topic, partition in chosen:
-            catalog = read_catalog(self.store, topic.topic_id, partition)
+            catalog = self._catalog(topic, partition, is_named=(topic.topic, partition) in named)
             share = None if catalog is None else self._share(catalog)
             if share is not None:
                 shares.append(share)
         return shares
 
-    def pieces(
-        self, shares: Sequence[PartitionRange], split_bytes: int
-    ) -> list[tuple[PartitionRange, list[Piece]]]:
-        return [
-            (
-                share,
-                [
-                    piece
-                    for one in share.ranges
-                    for piece in pieces_of(
-                        one,
-                        split_bytes=split_bytes,
-                        load_index=self.load_index,
-                        confirms=self.confirms,
-                    )
-                ],
+    def _named(self, chosen: Sequence[tuple[CatalogTopic, int]]) -> set[tuple[str, int]]:
+        """Return the partitions that offsets or timestamps of the options name."""
+        is_assigned = self.options.assigned is not None
+        ends = {"starting": self.options.starting, "ending": self.options.ending}
+        named = [
+            _check_complete(places, name, chosen, is_assigned=is_assigned)
+            for name, places in ends.items()
+            if isinstance(places, Mapping)
+        ]
+        if len(named) == 2 and named[0] != named[1]:
+            raise ConfigError(
+                "starting and ending offsets must name the same partitions",
+                only_one_names=sorted(named[0] ^ named[1]),
             )
-            for share in shares
+        return named[0] if named else set()
+
+    def _catalog(
+        self, topic: CatalogTopic, partition: int, *, is_named: bool
+    ) -> PartitionCatalog | None:
+        """Return the catalog of a partition; if the tier has none, an empty one for offsets that name it.
+
+        Then offset 0 is its beginning and its end, and any other one is not in the tier.
+        """
+        catalog = None
+        if partition in topic.partitions:
+            catalog = read_catalog(self.store, topic.topic_id, partition)
+        if catalog is None:
+            _log.warning(
+                "nothing of this partition is in the tier: topic=%s partition=%d",
+                topic.topic,
+                partition,
+            )
+        if catalog is None and is_named:
+            return PartitionCatalog(
+                topic.topic, topic.topic_id, partition, 0, 0, 0, 0, 0, 0, 0, 0, (), ()
+            )
+        return catalog
+
+    def pieces(self, share: PartitionRange) -> list[Piece]:
+        """Return the byte ranges of a share, cut at about `splitBytes`."""
+        return [
+            piece
+            for one in share.ranges
+            for piece in pieces_of(
+                one,
+                split_bytes=self.options.split_bytes,
+                load_index=self.load_index,
+                confirms=self.confirms,
+            )
         ]
 
     def load_index(self, segment: CatalogSegment) -> OffsetIndex | None:
@@ -298,16 +342,28 @@ def _located(catalog: PartitionCatalog) -> Iterator[None]:
 
 
 def _check_complete(
-    places: OffsetSpecs, name: str, chosen: Sequence[tuple[CatalogTopic, int]]
-) -> None:
-    """Offsets by partition must name each partition that is read, and no other."""
-    if not isinstance(places, Mapping):
-        return
+    places: Mapping[str, Mapping[int, OffsetSpec]],
+    name: str,
+    chosen: Sequence[tuple[CatalogTopic, int]],
+    *,
+    is_assigned: bool,
+) -> set[tuple[str, int]]:
+    """Return the partitions that offsets name: each one that is read, and no other.
+
+    The tier does not know how many partitions a topic has. So those of a subscribed topic that are not in the
+    tier may be named too.
+    """
     named = {(topic, p) for topic, partitions in places.items() for p in partitions}
-    wanted = {(topic.topic, p) for topic, p in chosen}
-    if named != wanted:
+    there = {(topic.topic, p) for topic, p in chosen if p in topic.partitions}
+    if is_assigned:
+        foreign = named - {(topic.topic, p) for topic, p in chosen}
+    else:
+        subscribed = {topic.topic for topic, _ in chosen}
+        foreign = {each for each in named if each[0] not in subscribed}
+    if there - named or foreign:
         raise ConfigError(
             f"{name}Offsets must name every partition that is read, and no other",
-            missing=sorted(wanted - named),
-            unknown=sorted(named - wanted),
+            missing=sorted(there - named),
+            unknown=sorted(foreign),
         )
+    return named
