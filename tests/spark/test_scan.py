@@ -307,6 +307,48 @@ def test_read_committed_leaves_out_what_was_aborted_or_is_still_open() -> None:
         offsets(partition.store, committed | {"endingOffsets": '{"t": {"0": 21}}'})
 
 
+def states(store: ObjectStore, **options: str) -> list[tuple[int, str | None]]:
+    """Return offset and transaction state of every row."""
+    parsed = parse_options({"tier.uri": "m", "subscribe": "t", **options})
+    columns = ("offset", "transaction")
+    how = ReadSettings(columns, keeps_aborted=not parsed.read_committed)
+    return [
+        (row["offset"], row["transaction"])
+        for task in plan_scan(store, parsed, columns)
+        for found in read_task(store, task, how)
+        for row in found.to_pylist()
+    ]
+
+
+def test_the_state_of_each_transaction_is_told_where_the_tier_knows_it() -> None:
+    """Fears "committed" for a record whose abort lies in a later segment, or is not in the tier yet."""
+    partition = WrittenPartition(MemoryStore(), "t")
+    partition.segment([transaction(0, 1), transaction(5, 2), marker(10, 2, commit=True)])
+    partition.segment(
+        [marker(11, 1, commit=False), transaction(12, 1), marker(17, 1, commit=True),
+         batch(18, 2), transaction(20, 0), batch(25, 2)],
+        aborted=[(1, 0, 11)], open_at=[20],
+    )  # fmt: skip
+    partition.publish()
+    expected = {
+        "aborted": range(5), "committed": [*range(5, 10), *range(12, 17)], "open": range(20, 25),
+        None: [18, 19, 25, 26],
+    }  # fmt: skip
+    found = states(partition.store)
+    for state, offsets_ in expected.items():
+        assert [offset for offset, each in found if each == state] == list(offsets_), state
+    first = {"endingOffsets": '{"t": {"0": 8}}'}
+    assert [each for _, each in states(partition.store, **first)] == ["aborted"] * 5 + [
+        "committed"
+    ] * 3
+    committed = states(partition.store, **{"kafka.isolation.level": "read_committed"})
+    assert {each for _, each in committed} == {"committed", None}
+    partition.publish(log_end=22, sequence=2)  # the last segment is not read to its end
+    assert dict(states(partition.store)) == dict.fromkeys(range(5), "aborted") | dict.fromkeys(
+        range(5, 10), "committed"
+    ) | dict.fromkeys([*range(12, 17), 20, 21], "open") | {18: None, 19: None}
+
+
 def test_an_abort_that_only_a_deposed_leader_knows_takes_nothing_away() -> None:
     """The old leader's segment aborts at 15; the next one took over at 10 and committed at 11."""
     partition = WrittenPartition(MemoryStore(), "t")

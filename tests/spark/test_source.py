@@ -16,14 +16,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from firnline.base.errors import ConfigError
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
-from firnline.spark.schema import ALL_COLUMNS, COLUMNS, arrow_schema
+from firnline.spark.schema import ALL_COLUMNS, COLUMNS, OFFICIAL_COLUMNS, arrow_schema
 from firnline.spark.session import java_home
-from firnline.spark.source import FirnlineSource, columns_of
+from firnline.spark.source import _TYPES, FirnlineSource, columns_of
 from firnline.stores.directory import DirectoryStore
 
 OFFICIAL = (
@@ -72,7 +72,7 @@ def test_the_schema_is_the_official_one_and_arrow_agrees_with_spark(tier: Path) 
     assert everything.simpleString() == OFFICIAL[:-1] + (
         ",headers:array<struct<key:string,value:binary>>>"
     )
-    assert to_arrow_schema(everything, timezone="UTC").equals(arrow_schema(ALL_COLUMNS))
+    assert to_arrow_schema(everything, timezone="UTC").equals(arrow_schema(OFFICIAL_COLUMNS))
 
 
 def test_reader_and_partitions_survive_pickling_and_read_what_was_planned(tier: Path) -> None:
@@ -91,6 +91,20 @@ def test_nothing_to_read_is_an_empty_partition_not_an_error(tier: Path) -> None:
     reader = made.reader(made.schema())
     assert reader.partitions() == []
     assert list(reader.read(InputPartition(None))) == []
+
+
+def test_extra_columns_come_only_if_a_schema_names_them(tier: Path) -> None:
+    extra = StructType([StructField(name, _TYPES[name]) for name in ALL_COLUMNS])
+    assert to_arrow_schema(extra, timezone="UTC").equals(arrow_schema(ALL_COLUMNS))
+    ours = set(ALL_COLUMNS) - set(OFFICIAL_COLUMNS)
+    assert not ours & set(source(tier, includeHeaders="true").schema().fieldNames())
+    reader = source(tier).reader(extra)
+    (partition, *_) = reader.partitions()
+    row = next(iter(reader.read(partition))).slice(0, 1).to_pylist()[0]
+    segments = {path.stem for path in tier.glob("data/*/0/*.log")}
+    assert any(stem.endswith(row["segmentId"]) for stem in segments)
+    expected = {"leaderEpoch": 1, "readFrom": "tier", "producerId": None, "transaction": None}
+    assert {name: row[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(

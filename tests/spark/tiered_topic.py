@@ -14,10 +14,9 @@ from firnline.protocol.messages.k00_produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from firnline.protocol.primitives import varint
 from firnline.testing.plugin import Broker
 from tests.peers.nodes import eventually
-from tests.raw_batches import raw_batch
+from tests.raw_batches import SHOWN_BY_JAVA, raw_batch, record_with_header_keys
 from tests.spark.written_tier import T0
 
 TOPIC = "both-ways"
@@ -33,24 +32,6 @@ _CONFIGS = {
     "local.retention.bytes": "1",
     "retention.ms": "-1",
 }
-# Header keys that are not UTF-8. Clients cannot send them, so they are written as bytes. Each group is one
-# question of how many replacement characters Java shows: surrogates, cut sequences, overlong ones, bad leads.
-MALFORMED = (
-    *(b"\xed\xa0\x80", b"a\xed\xa0\x80z", b"\xed\xa0", b"\xed\xa0A", b"\xed\xa0\x80\xed\xb0\x80", b"\xed"),
-    *(b"\xe2\x82", b"\xe2\x82A", b"\xe2A", b"\xf0\x9f\x98", b"\xf0\x9f\x98A", b"\xf0\x9fA", b"\xc3"),
-    *(b"\xe0\x80\x80", b"\xe0\x80", b"\xe0\xa0A", b"\xf0\x80\x80\x80", b"\xf4\x90\x80\x80", b"\xc0\x80"),
-    *(b"\x80", b"\xbf\xbf", b"\xf5\x80\x80\x80", b"\xf8\x88\x80\x80\x80", b"\xfe\xff", b"\xf0\xed\xa0\x80"),
-    *(b"\xe2\xed\xbf\xbf", b"\xed\x9f\xbf\xed\xa0\xbf\xbf", "ä€😀".encode(), b"\xf1\xed\xa0", b""),
-)  # fmt: skip
-
-
-def record_with_header_keys(keys: tuple[bytes, ...], value: bytes) -> bytes:
-    """Encode the body of a batch with one record whose headers have these keys, as bytes."""
-    one = b"\0" + varint(0) + varint(0) + varint(-1) + varint(len(value)) + value
-    one += varint(len(keys))
-    for key in keys:
-        one += varint(len(key)) + key + varint(-1)
-    return varint(len(one)) + one
 
 
 @contextmanager
@@ -94,7 +75,7 @@ def _produce(bootstrap: str) -> None:
 
 def _produce_malformed(bootstrap: str) -> None:
     host, _, port = bootstrap.rpartition(":")
-    records = bytes(raw_batch(record_with_header_keys(MALFORMED, b"malformed")))
+    records = bytes(raw_batch(record_with_header_keys(tuple(SHOWN_BY_JAVA), b"malformed")))
     data = [PartitionProduceData(index=WRITTEN[0], records=records)]
     request = ProduceRequest(
         acks=-1, timeout_ms=10_000, topic_data=[TopicProduceData(name=TOPIC, partition_data=data)]

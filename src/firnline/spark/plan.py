@@ -15,6 +15,7 @@ from firnline.base.ids import NO_OFFSET, Uuid
 from firnline.formats import offset_index
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.spark.frames import Ints
+from firnline.spark.schema import OpenTxn
 from firnline.tiered.catalog.format import CatalogSegment, PartitionCatalog
 from firnline.tiered.lineage import plan_ranges
 from firnline.tiered.objects.layout import LOG
@@ -69,6 +70,7 @@ class Task(NamedTuple):
     partition: int
     pieces: tuple[Piece, ...]
     aborted: tuple[AbortedTxn, ...] = ()
+    unfinished: tuple[OpenTxn, ...] = ()
 
 
 class OffsetIndex(NamedTuple):

@@ -28,9 +28,9 @@ from firnline.spark.plan import (
     pieces_of,
 )
 from firnline.spark.read import DataLoss, located
-from firnline.spark.schema import CorruptSegment
+from firnline.spark.schema import COLUMNS, CorruptSegment, OpenTxn
 from firnline.spark.timestamps import first_offset_at
-from firnline.spark.transactions import aborted_in, stable_end
+from firnline.spark.transactions import aborted_in, stable_end, unfinished_in
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.format import CatalogSegment, CatalogTopic, PartitionCatalog
 from firnline.tiered.objects.catalog_reader import list_topics, read_catalog, resolve_topic
@@ -45,20 +45,30 @@ class PartitionRange(NamedTuple):
     catalog: PartitionCatalog
     ranges: tuple[Range, ...]
     aborted: tuple[AbortedTxn, ...]
+    unfinished: tuple[OpenTxn, ...] = ()
 
 
-def plan_scan(store: ObjectStore, options: Options) -> list[Task]:
-    """Return the tasks of one batch read; empty if there is nothing to read.
+def plan_scan(
+    store: ObjectStore, options: Options, columns: tuple[str, ...] = COLUMNS
+) -> list[Task]:
+    """Return the tasks of one batch read of `columns`; empty if there is nothing to read.
 
     Raises ConfigError for impossible topics, partitions and offsets, DataLoss for offsets that are gone or
     not in the tier yet.
     """
     for note in options.notes:
         _log.warning("%s", note)
-    scan = _Scan(store, options)
+    scan = _Scan(store, options, needs_states="transaction" in columns)
     split_bytes = options.split_bytes
     return [
-        Task(s.catalog.topic, s.catalog.topic_id, s.catalog.partition, packed, s.aborted)
+        Task(
+            s.catalog.topic,
+            s.catalog.topic_id,
+            s.catalog.partition,
+            packed,
+            s.aborted,
+            s.unfinished,
+        )
         for s in divide_shares(scan.shares(), options)
         for packed in pack(scan.pieces(s), split_bytes=split_bytes)
     ]
@@ -128,10 +138,13 @@ def _no_such_topic(
 
 
 class _Scan:
-    """One planning run; caches the indexes it has loaded."""
+    """One planning run; caches the indexes it has loaded.
 
-    def __init__(self, store: ObjectStore, options: Options) -> None:
-        self.store, self.options = store, options
+    needs_states  whether the reader tells what became of transactions
+    """
+
+    def __init__(self, store: ObjectStore, options: Options, *, needs_states: bool) -> None:
+        self.store, self.options, self.needs_states = store, options, needs_states
         self._indexes: dict[bytes, OffsetIndex | None] = {}
 
     def shares(self) -> list[PartitionRange]:
@@ -260,11 +273,14 @@ class _Scan:
                 ranges.append(one)
         if not ranges:
             return None
-        if self.options.read_committed:
-            after = [r for r in there if r.end_offset > ranges[0].start_offset]
-            with _located(catalog):
+        unfinished: tuple[OpenTxn, ...] = ()
+        with _located(catalog):
+            if self.options.read_committed or self.needs_states:
+                after = [r for r in there if r.end_offset > ranges[0].start_offset]
                 aborted = aborted_in(self.store, after)
-        return PartitionRange(catalog, tuple(ranges), aborted)
+            if self.needs_states:
+                unfinished = unfinished_in(self.store, there)
+        return PartitionRange(catalog, tuple(ranges), aborted, unfinished)
 
     def _resolve(
         self,

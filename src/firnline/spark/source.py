@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     LongType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -29,7 +30,7 @@ from firnline.spark.options import Options, parse_options
 from firnline.spark.plan import Task
 from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.scan import plan_scan
-from firnline.spark.schema import ALL_COLUMNS, COLUMNS
+from firnline.spark.schema import ALL_COLUMNS, COLUMNS, OFFICIAL_COLUMNS
 from firnline.stores.registry import open_store
 
 _TYPES: dict[str, DataType] = {
@@ -43,6 +44,13 @@ _TYPES: dict[str, DataType] = {
     "headers": ArrayType(
         StructType([StructField("key", StringType()), StructField("value", BinaryType())])
     ),
+    "leaderEpoch": IntegerType(),
+    "producerId": LongType(),
+    "producerEpoch": ShortType(),
+    "sequence": IntegerType(),
+    "segmentId": StringType(),
+    "readFrom": StringType(),
+    "transaction": StringType(),
 }
 assert tuple(_TYPES) == ALL_COLUMNS
 
@@ -64,7 +72,7 @@ class FirnlineSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of Spark's own Kafka source; `headers` only if requested."""
-        names = ALL_COLUMNS if parse_options(self.options).include_headers else COLUMNS
+        names = OFFICIAL_COLUMNS if parse_options(self.options).include_headers else COLUMNS
         return StructType([StructField(name, _TYPES[name]) for name in names])
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -87,13 +95,15 @@ class FirnlineReader(DataSourceReader):
             verify_crc=options.verify_crc,
             fail_on_data_loss=options.fail_on_data_loss,
             decoder=options.decoder,
+            keeps_aborted=not options.read_committed,
         )
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return one partition per byte range; Spark requires a list."""
         store = open_store(self.options.tier_uri, self.options.store_settings, is_writer=False)
         try:
-            return [TaskPartition(task) for task in plan_scan(store, self.options)]
+            tasks = plan_scan(store, self.options, self.how.columns)
+            return [TaskPartition(task) for task in tasks]
         finally:
             store.close()
 

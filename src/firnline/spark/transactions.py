@@ -13,7 +13,7 @@ from firnline.formats.producer_snapshot import decode_snapshot
 from firnline.formats.transaction_index import ENTRY_BYTES, AbortedTxn, decode_strict
 from firnline.spark.integrity import load_needed
 from firnline.spark.plan import Range
-from firnline.spark.schema import CorruptSegment
+from firnline.spark.schema import CorruptSegment, OpenTxn
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.format import CatalogSegment
 from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT, TXN_INDEX
@@ -57,20 +57,36 @@ def stable_end(store: ObjectStore, ranges: Sequence[Range]) -> int:
     """
     for one in reversed(ranges):
         if one.end_offset == one.segment.end_offset + 1:
-            return min([one.end_offset, *_open_transactions(store, one.segment)])
+            begun = (txn.first_offset for txn in _open_transactions(store, one.segment))
+            return min([one.end_offset, *begun])
     return ranges[0].start_offset
 
 
-def _open_transactions(store: ObjectStore, segment: CatalogSegment) -> list[int]:
-    """Return the first offsets of the transactions that are open at the end of a segment."""
+def unfinished_in(store: ObjectStore, ranges: Sequence[Range]) -> tuple[OpenTxn, ...]:
+    """Return the transactions of `ranges` whose outcome the tier does not have; `ranges` is not empty.
+
+    After the last segment that is read to its end nothing is known: there it is the one of any producer.
+    """
+    for number, one in reversed(list(enumerate(ranges, 1))):
+        if one.end_offset == one.segment.end_offset + 1:
+            found = _open_transactions(store, one.segment)
+            rest = [OpenTxn(one.end_offset)] if number < len(ranges) else []
+            return (*found, *rest)
+    return (OpenTxn(ranges[0].start_offset),)
+
+
+def _open_transactions(store: ObjectStore, segment: CatalogSegment) -> list[OpenTxn]:
+    """Return the transactions that are open at the end of a segment."""
     key = segment.key(PRODUCER_SNAPSHOT)
     data = load_needed(store, segment, PRODUCER_SNAPSHOT)
     try:
         producers = decode_snapshot(data, path=key)
     except StorageError as problem:
         raise CorruptSegment(problem.why, object=key, offset=segment.base_offset) from None
-    begun = [p.txn_first_offset for p in producers if p.txn_first_offset >= 0]
-    if any(first > segment.end_offset for first in begun):
+    begun = [
+        OpenTxn(p.txn_first_offset, p.producer_id) for p in producers if p.txn_first_offset >= 0
+    ]
+    if any(txn.first_offset > segment.end_offset for txn in begun):
         raise CorruptSegment(
             "not the segment's producer snapshot", object=key, offset=segment.base_offset
         )
