@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="NOT RUN: PySpark is not installed")
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -23,7 +23,7 @@ from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.spark.schema import ALL_COLUMNS, COLUMNS, OFFICIAL_COLUMNS, arrow_schema
 from firnline.spark.session import java_home
-from firnline.spark.source import _TYPES, FirnlineSource, columns_of
+from firnline.spark.source import _TYPES, FirnlineSource, columns_of, kept_options
 from firnline.stores.directory import DirectoryStore
 
 OFFICIAL = (
@@ -61,8 +61,6 @@ def tier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def source(tier: Path, **options: str) -> FirnlineSource:
-    from pyspark.sql.datasource import CaseInsensitiveDict
-
     return FirnlineSource(CaseInsensitiveDict({"tier.uri": str(tier), "subscribe": "t"} | options))
 
 
@@ -157,6 +155,46 @@ def test_projection_headers_and_empty_topics_in_spark(spark: SparkSession, tier:
     assert [(h.key, h.value) for h in first.headers] == [("trace", b"\x01"), ("none", None)]
     assert second.headers is None
     assert load(spark, tier, subscribe="void").count() == 0
+
+
+@pytest.mark.spark
+def test_tables_and_views_of_sql_keep_their_options(spark: SparkSession, tier: Path) -> None:
+    """Fears a table whose options Spark keeps and does not give to the reader, as 4.3 does."""
+    options = f"OPTIONS (`tier.uri` '{tier}', subscribe 't', includeHeaders 'true')"
+    spark.sql(
+        f"CREATE TEMPORARY VIEW some (offset BIGINT, readFrom STRING) USING firnline {options}"
+    )
+    first = spark.sql("SELECT max(offset), min(readFrom) FROM some").first()
+    assert first is not None
+    assert tuple(first) == (3999, "tier")
+    folder = tier.parent / "warehouse"
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS tiers LOCATION '{folder.as_uri()}'")
+    try:
+        spark.sql(f"CREATE TABLE tiers.every USING firnline {options}")
+        spark.sql("CREATE VIEW tiers.seen AS SELECT offset, headers FROM tiers.every")
+        assert spark.sql("SELECT offset, headers FROM tiers.seen").count() == 5001
+        one = "SELECT * FROM tiers.every WITH (assign = '{}') WHERE offset = 9"
+        with pytest.raises(Exception, match="exactly one of subscribe"):
+            spark.sql(one.format('{"t": [1]}')).collect()
+        with pytest.raises(Exception, match="did you mean subscribe"):
+            spark.sql(f"CREATE TABLE tiers.wrong USING firnline {options.replace('be', 'b')}")
+        spark.sql(f"CREATE TABLE tiers.few (offset BIGINT) USING firnline {options}")
+        with pytest.raises(Exception, match="create it without columns"):
+            spark.sql("SELECT * FROM tiers.few").collect()
+    finally:
+        spark.sql("DROP DATABASE tiers CASCADE")
+        spark.catalog.dropTempView("some")
+
+
+def test_the_options_of_a_table_are_in_its_schema_and_nothing_else_is(tier: Path) -> None:
+    given = {"provider": "firnline", "owner": "o", "p": "q", "option.subscribe": "t", "subscribe": "t",
+             "option.tier.uri": str(tier)}  # fmt: skip
+    schema = FirnlineSource(CaseInsensitiveDict(given)).schema()
+    assert kept_options(schema) == {"subscribe": "t", "tier.uri": str(tier)}
+    assert kept_options(source(tier).schema()) == {}
+    assert len(FirnlineSource(CaseInsensitiveDict({})).reader(schema).partitions()) > 0
+    with pytest.raises(ConfigError, match="unknown option provider"):
+        source(tier, provider="other").schema()
 
 
 @pytest.mark.spark

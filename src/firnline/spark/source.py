@@ -7,7 +7,8 @@ Uses only the public Data Source API, no jar. Brokers are not asked: they may al
 """
 
 import gc
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -53,6 +54,10 @@ _TYPES: dict[str, DataType] = {
     "transaction": StringType(),
 }
 assert tuple(_TYPES) == ALL_COLUMNS
+# Spark 4.3 keeps the options of a table, but does not give them to the reader of a Python data source. It
+# does give the schema, so the options are kept in the metadata of the first column.
+_METADATA = "firnline.options"
+_TABLE_OPTION = "option."
 
 
 class TaskPartition(InputPartition):
@@ -72,12 +77,23 @@ class FirnlineSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of Spark's own Kafka source; `headers` only if requested."""
-        names = OFFICIAL_COLUMNS if parse_options(self.options).include_headers else COLUMNS
-        return StructType([StructField(name, _TYPES[name]) for name in names])
+        of_table = table_options(self.options)
+        options = self.options if of_table is None else of_table
+        names = OFFICIAL_COLUMNS if parse_options(options).include_headers else COLUMNS
+        first, *others = (StructField(name, _TYPES[name]) for name in names)
+        if of_table is not None:
+            first.metadata = {_METADATA: json.dumps(of_table)}
+        return StructType([first, *others])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Create the reader; `schema` is ours, or the user's choice of its columns."""
-        return FirnlineReader(parse_options(self.options), columns_of(schema))
+        options = kept_options(schema) | dict(self.options)
+        if not options:
+            raise ConfigError(
+                "Spark gives a table that was created with a list of columns none of its options: create it"
+                " without columns, or as a temporary view, or read it WITH (option = 'value')"
+            )
+        return FirnlineReader(parse_options(options), columns_of(schema))
 
     def streamReader(self, schema: StructType) -> Any:
         raise ConfigError("firnline has no streaming read yet; use spark.read")
@@ -117,6 +133,26 @@ class FirnlineReader(DataSourceReader):
             yield from read_task(store, partition.task, self.how)
         finally:
             store.close()
+
+
+def table_options(given: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the OPTIONS of a `CREATE TABLE` that asks for the schema; None for any other request.
+
+    Then Spark gives all properties of the table, and each option a second time with a prefix.
+    """
+    if given.get("provider") != FirnlineSource.name():
+        return None
+    return {
+        name.removeprefix(_TABLE_OPTION): value
+        for name, value in given.items()
+        if name.startswith(_TABLE_OPTION)
+    }
+
+
+def kept_options(schema: StructType) -> dict[str, str]:
+    """Return the options of the table to which a schema belongs; empty for a schema of no table."""
+    kept = [field.metadata[_METADATA] for field in schema.fields if _METADATA in field.metadata]
+    return dict(json.loads(kept[0])) if kept else {}
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
