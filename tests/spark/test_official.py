@@ -18,7 +18,7 @@ pytest.importorskip("confluent_kafka", reason="NOT RUN: confluent-kafka is not i
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from firnline.spark.kafka_options import is_known
+from firnline.spark.options.kafka import is_known
 from firnline.stores.directory import DirectoryStore
 from firnline.tiered.objects.layout import (
     LOG,

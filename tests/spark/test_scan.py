@@ -10,7 +10,7 @@ from firnline.base.errors import ConfigError, StorageError
 from firnline.records.batch import CRC_START, HEADER_BYTES, headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import LZ4, ZSTD
-from firnline.spark.options import parse_options
+from firnline.spark.options.parse import parse_options
 from firnline.spark.plan import Task
 from firnline.spark.read import DataLoss, ReadSettings, read_task
 from firnline.spark.scan import plan_scan

@@ -23,9 +23,9 @@ def divide(
     if len(parts) >= parts_min:
         return divided
     total = sum(parts)
-    # What stays whole does not count for the shares of the others.
-    whole = [part for part in parts if _share(part, total, parts_min) == 1]
-    rest, rest_parts = total - sum(whole), max(parts_min - len(whole), 1)
+    # What stays undivided does not count for the shares of the others.
+    small = [part for part in parts if _share(part, total, parts_min) == 1]
+    rest, rest_parts = total - sum(small), max(parts_min - len(small), 1)
     return [
         [
             piece

@@ -14,7 +14,14 @@ from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.batch import HEADER_BYTES, parse_header
 from firnline.spark.division import divide
 from firnline.spark.integrity import load_optional
-from firnline.spark.options import EARLIEST, LATEST, ByTimestamp, OffsetSpec, OffsetSpecs, Options
+from firnline.spark.options.parse import (
+    EARLIEST,
+    LATEST,
+    ByTimestamp,
+    OffsetSpec,
+    OffsetSpecs,
+    Options,
+)
 from firnline.spark.plan import (
     Gap,
     OffsetIndex,

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from firnline.base.errors import ConfigError
-from firnline.spark.options import Options, parse_options
+from firnline.spark.options.parse import Options, parse_options
 from firnline.spark.plan import Task
 from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.scan import plan_scan

@@ -3,7 +3,7 @@
 import pytest
 
 from firnline.base.errors import ConfigError
-from firnline.spark.options import EARLIEST, LATEST, ByTimestamp, Options, parse_options
+from firnline.spark.options.parse import EARLIEST, LATEST, ByTimestamp, Options, parse_options
 
 GOOD = {"tier.uri": "/t", "subscribe": "flights"}
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from firnline.base.errors import ConfigError
 from firnline.base.units import GIB, INT32_MAX, INT64_MAX, KIB, MIB
-from firnline.spark.kafka_options import (
+from firnline.spark.options.kafka import (
     ACTING,
     CHECK_CRCS,
     ISOLATION_LEVEL,
@@ -175,13 +175,13 @@ def _without_effect(options: Mapping[str, str]) -> list[str]:
         "fetchOffset.retryIntervalMs",
         "kafkaConsumer.pollTimeoutMs",
     ):
-        _whole(options.get(name.lower(), "0"), name)
+        _number(options.get(name.lower(), "0"), name)
     least, most = (options.get(f"{n}offsetspertrigger") for n in ("min", "max"))
     # As there, neither is read if only one is given.
     if (
         least is not None
         and most is not None
-        and _whole(least, _STREAMING[1]) > _whole(most, _STREAMING[0])
+        and _number(least, _STREAMING[1]) > _number(most, _STREAMING[0])
     ):
         raise ConfigError(
             "minOffsetsPerTrigger is higher than maxOffsetsPerTrigger", least=least, most=most
@@ -306,7 +306,7 @@ def _integer(text: str, name: str) -> int:
     return int(text)
 
 
-def _whole(text: str, name: str) -> int:
+def _number(text: str, name: str) -> int:
     if not re.fullmatch(r"[+-]?\d{1,19}", text):
         raise ConfigError(f"{name} must be a whole number", given=text)
     return int(text)
@@ -316,7 +316,7 @@ def _count(options: Mapping[str, str], name: str, *, most: int = INT64_MAX) -> i
     text = options.get(name.lower())
     if text is None:
         return None
-    value = _whole(text, name)
+    value = _number(text, name)
     if not 0 < value <= most:
         raise ConfigError(f"{name} must be a whole number from 1 to {most}", given=text)
     return value
