@@ -16,7 +16,7 @@ from firnline.base.units import KIB, MIB
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import LZ4, NAMES, NONE, ZSTD
 from firnline.spark import decode, decode_python
-from firnline.spark.schema import ALL_COLUMNS, COLUMNS, Wanted
+from firnline.spark.schema import COLUMNS, OFFICIAL_COLUMNS, Wanted
 
 WORDS = [b"delayed", b"boarding", b"departed", b"cancelled", b"gate", b"crew", b"weather", b"taxi"]
 
@@ -70,7 +70,7 @@ def main() -> None:
             for batch_bytes in (16 * KIB, MIB):
                 shape = Shape(value_bytes, batch_bytes, codec)
                 data, records = segment(shape, total_bytes=8 * MIB)
-                for columns in (COLUMNS, ALL_COLUMNS):
+                for columns in (COLUMNS, OFFICIAL_COLUMNS):
                     wanted = Wanted("t", 0, columns)
                     fast = nanoseconds_per_record(
                         lambda w=wanted, d=data: list(decode.decode(d, w)), records, repeats=7

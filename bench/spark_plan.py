@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from firnline.base.units import GIB, HOUR_MS, MIB
-from firnline.spark.options import Options
+from firnline.spark.options.parse import Options
 from firnline.spark.planning.filters import Filters
 from firnline.spark.planning.plan import Task
 from firnline.spark.planning.scan import plan_scan

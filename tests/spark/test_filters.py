@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from firnline.base.units import INT64_MAX
 from firnline.records.build import NewRecord, build_batch
-from firnline.spark.options import ByTimestamp, Options
+from firnline.spark.options.parse import ByTimestamp, Options
 from firnline.spark.planning.filters import (
     EVERYTHING,
     Filters,
@@ -172,7 +172,8 @@ def test_a_filtered_read_has_the_rows_of_a_complete_one_that_pass(seed: int) -> 
         store,
         query.filters,
         split_bytes=rnd.choice((1, 300, 1 << 20)),
-        min_partitions=rnd.choice((None, 1, 9)),
+        min_partitions=rnd.choice((None, None, 1, 9)),
+        max_records_per_partition=rnd.choice((None, None, 1, 13)),
         max_tasks=rnd.choice((1, 20_000)),
         **loose,
     )

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firnline.formats.leader_epoch_checkpoint import Epochs
-from firnline.spark.options import Options
+from firnline.spark.options.parse import Options
 from firnline.spark.planning.plan import (
     Gap,
     OffsetIndex,

@@ -12,7 +12,7 @@ import pytest
 from bench.spark_plan import OFFSETS_PER_SEGMENT, tier
 from firnline.base.units import GIB, MIB
 from firnline.formats.transaction_index import AbortedTxn
-from firnline.spark.options import ByTimestamp, Options, parse_options
+from firnline.spark.options.parse import ByTimestamp, Options, parse_options
 from firnline.spark.planning.filters import Filters
 from firnline.spark.planning.plan import Task
 from firnline.spark.planning.scan import plan_scan
@@ -21,7 +21,7 @@ from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.schema import CorruptSegment
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import ObjectMissing, ObjectStore, RemoteStorageError
-from firnline.tiered.catalog.format import Split
+from firnline.tiered.catalog.format import SPLIT_BYTES, Split
 from firnline.tiered.objects.layout import (
     OFFSET_INDEX,
     PRODUCER_SNAPSHOT,
@@ -47,8 +47,8 @@ def offsets(store: ObjectStore, tasks: list[Task]) -> list[int]:
 def test_sizes_grow_where_there_would_be_too_many_tasks() -> None:
     store = tier(1, 300, 64 * MIB)
     for most in (1, 7, 50, 299):
-        assert most // 2 <= len(plan(store, max_tasks=most, min_partitions=1)) <= most + 1
-    assert len(plan(store, max_tasks=20_000, min_partitions=1)) == 300
+        assert most // 2 <= len(plan(store, max_tasks=most)) <= most + 1
+    assert len(plan(store, max_tasks=20_000)) == 300
     assert parse_options({"tier.uri": "m", "subscribe": "t", "maxTasks": "9"}).max_tasks == 9
 
 
@@ -63,7 +63,7 @@ def test_one_partition_keeps_all_cores_busy(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_splits_cut_a_segment_into_ranges_that_follow_one_another() -> None:
     store = tier(1, 1, GIB)
-    tasks = plan(store, min_partitions=10)
+    tasks = plan(store, split_bytes=100 * MIB)
     assert len(tasks) >= 10
     pieces = [piece for task in tasks for piece in task.pieces]
     assert (pieces[0].begin_position, pieces[-1].end_position) == (0, GIB)
@@ -71,6 +71,45 @@ def test_splits_cut_a_segment_into_ranges_that_follow_one_another() -> None:
     for before, after in pairwise(pieces):
         assert before.end_position == after.begin_position
         assert before.end_offset == before.next_offset == after.start_offset == after.first_offset
+
+
+@pytest.mark.parametrize(
+    ("options", "offsets_of_tasks"),
+    [
+        ({"min_partitions": 3}, [6666, 6667, 6667]),
+        ({"min_partitions": 1}, [20_000]),
+        ({"max_records_per_partition": 7000}, [6666, 6667, 6667]),
+        ({"max_records_per_partition": 7000, "min_partitions": 5}, [3333] * 2 + [3333, 3334] * 2),
+    ],
+)
+def test_offsets_are_divided_where_the_user_asks_for_it_and_bytes_only_by_split_bytes(
+    options: dict[str, int], offsets_of_tasks: list[int]
+) -> None:
+    """`maxTasks` and the cores count for nothing then."""
+    store = tier(1, 2, 64 * MIB)
+    tasks = plan(store, split_bytes=GIB, max_tasks=1, **options)
+    spans = [(t.pieces[0].start_offset, t.pieces[-1].end_offset) for t in tasks]
+    assert [end - start for start, end in spans] == offsets_of_tasks
+    for before, after in pairwise([piece for task in tasks for piece in task.pieces]):
+        assert before.end_offset == after.start_offset
+    # A part reads only the bytes between the nearest splits.
+    for task in tasks[: len(tasks) if len(tasks) > 1 else 0]:
+        share = sum(p.end_offset - p.start_offset for p in task.pieces) * 128 * MIB // 20_000
+        assert sum(piece.size_bytes for piece in task.pieces) <= share + 2 * SPLIT_BYTES + 1000
+    assert len(plan(store, split_bytes=10 * MIB, max_tasks=1, **options)) >= 9
+
+
+def test_an_index_is_read_once_for_all_parts_of_its_segment() -> None:
+    store = Counting()
+    partition = WrittenPartition(store, "t")
+    partition.segment(batches(0, 300))
+    partition.segment(batches(300, 600))
+    partition.publish()
+    store.asked.clear()
+    tasks = plan(store, max_records_per_partition=7)
+    assert len(tasks) == 86
+    assert len([key for key in store.asked if key.endswith(OFFSET_INDEX)]) == 2
+    assert offsets(store, tasks) == list(range(600))
 
 
 def test_large_segments_need_neither_their_indexes_nor_much_memory() -> None:

@@ -10,7 +10,8 @@ from firnline.base.errors import ConfigError, StorageError
 from firnline.records.batch import CRC_START, HEADER_BYTES, headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import LZ4, ZSTD
-from firnline.spark.options import parse_options
+from firnline.spark.options.parse import parse_options
+from firnline.spark.planning.plan import Task
 from firnline.spark.planning.scan import plan_scan
 from firnline.spark.read import DataLoss, ReadSettings, read_task
 from firnline.spark.schema import CorruptSegment
@@ -78,29 +79,89 @@ def test_everything_is_read_once_however_it_is_cut(tier: MemoryStore, more: dict
     assert read(tier, **more) == ALL_T
 
 
-def test_min_partitions_makes_more_tasks(tier: MemoryStore) -> None:
-    for count in (1, 3):
-        given = {"tier.uri": "m", "subscribe": "t", "minPartitions": str(count), "splitBytes": "1m"}
-        assert len(plan_scan(tier, parse_options(given))) == 2
-    big = WrittenPartition(MemoryStore(), "t")
-    big.segment(batches(0, 20_000))
-    big.publish()
-    given = {"tier.uri": "m", "subscribe": "t", "minPartitions": "4"}
-    assert len(plan_scan(big.store, parse_options(given))) >= 4
+def tasks(store: ObjectStore, **options: str) -> list[Task]:
+    return plan_scan(store, parse_options({"tier.uri": "m", "subscribe": "t", **options}))
+
+
+@pytest.mark.parametrize(
+    ("options", "offsets_of_tasks"),
+    [
+        ({"minPartitions": "2"}, [300, 10]),
+        ({"minPartitions": "3"}, [150, 150, 10]),
+        ({"maxRecordsPerPartition": "140"}, [100, 100, 100, 10]),
+        ({"maxRecordsPerPartition": "140", "minPartitions": "4"}, [100, 100, 100, 10]),
+        ({"maxRecordsPerPartition": "140", "minPartitions": "7"}, [50] * 6 + [10]),
+    ],
+)
+def test_tasks_are_divided_by_offsets_however_few_bytes_there_are(
+    tier: MemoryStore, options: dict[str, str], offsets_of_tasks: list[int]
+) -> None:
+    """Fears a job whose tasks each call a slow service, and that gets one task for a small topic."""
+    found = tasks(tier, **options)
+    spans = [(t.pieces[0].start_offset, t.pieces[-1].end_offset) for t in found]
+    assert [end - start for start, end in spans] == offsets_of_tasks
+    assert read(tier, **options) == ALL_T
 
 
 def test_topics_are_chosen_by_name_pattern_or_partition(tier: MemoryStore) -> None:
     assert {t for t, _, _ in read(tier, subscribe="t, u")} == {"t", "u"}
     assert {t for t, _, _ in read(tier, subscribePattern="[a-u]")} == {"t", "u"}
     assert read(tier, subscribePattern="x.*") == []
+    assert read(tier, subscribePattern="^$|u") == [("u", 0, o) for o in range(3)]
     assert read(tier, assign='{"t": [1]}') == ALL_T[300:]
 
 
 def test_a_missing_topic_is_named_beside_those_that_are_there(tier: MemoryStore) -> None:
     with pytest.raises(ConfigError, match=r"no such topic.*topic=flights.*there=\['t', 'u'\]"):
         read(tier, subscribe="flights")
-    with pytest.raises(ConfigError, match=r"no such partition.*partition=7 there=\[0, 1\]"):
-        read(tier, assign='{"t": [0, 7]}')
+
+
+def test_a_pattern_matches_anywhere_in_a_name() -> None:
+    """Fears a job that reads topics of Kafka by a part of their names, and here none."""
+    store = MemoryStore()
+    for number, topic in enumerate(("flights-eu", "flights-us", "trains"), 1):
+        written = WrittenPartition(store, topic, number=number)
+        written.segment([batch(0, 1)])
+        written.publish()
+    assert [t for t, _, _ in read(store, subscribePattern="ights-")] == ["flights-eu", "flights-us"]
+
+
+def test_a_partition_that_is_not_in_the_tier_counts_as_empty_if_it_is_named(
+    tier: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fears a job that names all partitions of a topic, one of which nobody has written to yet."""
+    assert read(tier, assign='{"t": [1, 7]}') == ALL_T[300:]
+    assert "nothing of this partition is in the tier: topic=t partition=7" in caplog.text
+    for value in (-2, 0):
+        given = f'{{"t": {{"0": 290, "1": 9, "7": {value}}}}}'
+        assert read(tier, startingOffsets=given) == [*ALL_T[290:300], ALL_T[309]]
+    beyond = {"startingOffsets": '{"t": {"0": 299, "1": 9, "7": 23}}'}
+    with pytest.raises(DataLoss, match=r"not in the tier, or not yet.*partition=7 offset=23"):
+        read(tier, **beyond)
+    assert read(tier, **beyond, failOnDataLoss="false") == [ALL_T[299], ALL_T[309]]
+    with pytest.raises(DataLoss, match=r"not in the tier, or not yet.*partition=7 offset=5"):
+        read(tier, endingOffsets='{"t": {"0": 1, "1": 1, "7": 5}}')
+    by_time = f'{{"t": {{"0": {T0}, "1": {T0}, "7": {T0}}}}}'
+    with pytest.raises(ConfigError, match=r"no record is at or after.*partition=7"):
+        read(tier, startingOffsetsByTimestamp=by_time)
+    with pytest.raises(ConfigError, match=r"no other.*unknown=\[\('t', 7\)\]"):
+        read(tier, assign='{"t": [0, 1]}', startingOffsets='{"t": {"0": 0, "1": 0, "7": 0}}')
+
+
+def test_both_ends_must_name_the_same_partitions(tier: MemoryStore) -> None:
+    with pytest.raises(ConfigError, match=r"the same partitions.*only_one_names=\[\('t', 7\)\]"):
+        read(
+            tier, startingOffsets='{"t": {"0": 0, "1": 0, "7": 0}}',
+            endingOffsets='{"t": {"0": -1, "1": -1}}',
+        )  # fmt: skip
+
+
+def test_what_has_no_effect_is_said_when_the_read_is_planned(
+    tier: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    tasks(tier, **{"kafka.bootstrap.servers": "b:9092", "maxOffsetsPerTrigger": "9"})
+    assert "kafka.bootstrap.servers is not used: only the tier is read" in caplog.text
+    assert "maxOffsetsPerTrigger has no effect in a batch read" in caplog.text
 
 
 def test_an_empty_place_is_not_taken_for_an_empty_topic() -> None:
@@ -246,6 +307,49 @@ def test_read_committed_leaves_out_what_was_aborted_or_is_still_open() -> None:
     assert offsets(partition.store) == everything
     with pytest.raises(DataLoss, match="not in the tier, or not yet"):
         offsets(partition.store, committed | {"endingOffsets": '{"t": {"0": 21}}'})
+
+
+def states(store: ObjectStore, **options: str) -> list[tuple[int, str | None]]:
+    """Return offset and transaction state of every row."""
+    parsed = parse_options({"tier.uri": "m", "subscribe": "t", **options})
+    columns = ("offset", "transaction")
+    how = ReadSettings(columns, keeps_aborted=not parsed.read_committed)
+    return [
+        (row["offset"], row["transaction"])
+        for task in plan_scan(store, parsed, columns=columns)
+        for found in read_task(store, task, how)
+        for row in found.to_pylist()
+    ]
+
+
+def test_the_state_of_each_transaction_is_told_where_the_tier_knows_it() -> None:
+    """Fears "committed" for a record whose abort lies in a later segment, or is not in the tier yet."""
+    partition = WrittenPartition(MemoryStore(), "t")
+    first = [transaction(0, 1), transaction(5, 2), marker(10, 2, commit=True)]
+    partition.segment(first, open_at=[0])
+    partition.segment(
+        [marker(11, 1, commit=False), transaction(12, 1), marker(17, 1, commit=True),
+         batch(18, 2), transaction(20, 0), batch(25, 2)],
+        aborted=[(1, 0, 11)], open_at=[20],
+    )  # fmt: skip
+    partition.publish()
+    expected = {
+        "aborted": range(5), "committed": [*range(5, 10), *range(12, 17)], "open": range(20, 25),
+        None: [18, 19, 25, 26],
+    }  # fmt: skip
+    found = states(partition.store)
+    for state, offsets_ in expected.items():
+        assert [offset for offset, each in found if each == state] == list(offsets_), state
+    below = {"endingOffsets": '{"t": {"0": 8}}'}
+    assert [each for _, each in states(partition.store, **below)] == ["aborted"] * 5 + [
+        "committed"
+    ] * 3
+    committed = states(partition.store, **{"kafka.isolation.level": "read_committed"})
+    assert {each for _, each in committed} == {"committed", None}
+    partition.publish(log_end=22, sequence=2)  # the last segment is not read to its end
+    assert dict(states(partition.store)) == dict.fromkeys(range(5), "aborted") | dict.fromkeys(
+        range(5, 10), "committed"
+    ) | dict.fromkeys([*range(12, 17), 20, 21], "open") | {18: None, 19: None}
 
 
 def test_an_abort_that_only_a_deposed_leader_knows_takes_nothing_away() -> None:

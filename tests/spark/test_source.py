@@ -14,16 +14,16 @@ pytest.importorskip("pyspark", reason="NOT RUN: PySpark is not installed")
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from firnline.base.errors import ConfigError
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
-from firnline.spark.schema import ALL_COLUMNS, COLUMNS, arrow_schema
+from firnline.spark.schema import ALL_COLUMNS, COLUMNS, OFFICIAL_COLUMNS, arrow_schema
 from firnline.spark.session import java_home
-from firnline.spark.source import FirnlineSource, columns_of
+from firnline.spark.source import _TYPES, FirnlineSource, columns_of, kept_options
 from firnline.stores.directory import DirectoryStore
 
 OFFICIAL = (
@@ -61,8 +61,6 @@ def tier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def source(tier: Path, **options: str) -> FirnlineSource:
-    from pyspark.sql.datasource import CaseInsensitiveDict
-
     return FirnlineSource(CaseInsensitiveDict({"tier.uri": str(tier), "subscribe": "t"} | options))
 
 
@@ -72,7 +70,7 @@ def test_the_schema_is_the_official_one_and_arrow_agrees_with_spark(tier: Path) 
     assert everything.simpleString() == OFFICIAL[:-1] + (
         ",headers:array<struct<key:string,value:binary>>>"
     )
-    assert to_arrow_schema(everything, timezone="UTC").equals(arrow_schema(ALL_COLUMNS))
+    assert to_arrow_schema(everything, timezone="UTC").equals(arrow_schema(OFFICIAL_COLUMNS))
 
 
 def test_reader_and_partitions_survive_pickling_and_read_what_was_planned(tier: Path) -> None:
@@ -91,6 +89,20 @@ def test_nothing_to_read_is_an_empty_partition_not_an_error(tier: Path) -> None:
     reader = made.reader(made.schema())
     assert reader.partitions() == []
     assert list(reader.read(InputPartition(None))) == []
+
+
+def test_extra_columns_come_only_if_a_schema_names_them(tier: Path) -> None:
+    extra = StructType([StructField(name, _TYPES[name]) for name in ALL_COLUMNS])
+    assert to_arrow_schema(extra, timezone="UTC").equals(arrow_schema(ALL_COLUMNS))
+    ours = set(ALL_COLUMNS) - set(OFFICIAL_COLUMNS)
+    assert not ours & set(source(tier, includeHeaders="true").schema().fieldNames())
+    reader = source(tier).reader(extra)
+    (partition, *_) = reader.partitions()
+    row = next(iter(reader.read(partition))).slice(0, 1).to_pylist()[0]
+    segments = {path.stem for path in tier.glob("data/*/0/*.log")}
+    assert any(stem.endswith(row["segmentId"]) for stem in segments)
+    expected = {"leaderEpoch": 1, "readFrom": "tier", "producerId": None, "transaction": None}
+    assert {name: row[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -143,6 +155,46 @@ def test_projection_headers_and_empty_topics_in_spark(spark: SparkSession, tier:
     assert [(h.key, h.value) for h in first.headers] == [("trace", b"\x01"), ("none", None)]
     assert second.headers is None
     assert load(spark, tier, subscribe="void").count() == 0
+
+
+@pytest.mark.spark
+def test_tables_and_views_of_sql_keep_their_options(spark: SparkSession, tier: Path) -> None:
+    """Fears a table whose options Spark keeps and does not give to the reader, as 4.3 does."""
+    options = f"OPTIONS (`tier.uri` '{tier}', subscribe 't', includeHeaders 'true')"
+    spark.sql(
+        f"CREATE TEMPORARY VIEW some (offset BIGINT, readFrom STRING) USING firnline {options}"
+    )
+    first = spark.sql("SELECT max(offset), min(readFrom) FROM some").first()
+    assert first is not None
+    assert tuple(first) == (3999, "tier")
+    folder = tier.parent / "warehouse"
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS tiers LOCATION '{folder.as_uri()}'")
+    try:
+        spark.sql(f"CREATE TABLE tiers.every USING firnline {options}")
+        spark.sql("CREATE VIEW tiers.seen AS SELECT offset, headers FROM tiers.every")
+        assert spark.sql("SELECT offset, headers FROM tiers.seen").count() == 5001
+        one = "SELECT * FROM tiers.every WITH (assign = '{}') WHERE offset = 9"
+        with pytest.raises(Exception, match="exactly one of subscribe"):
+            spark.sql(one.format('{"t": [1]}')).collect()
+        with pytest.raises(Exception, match="did you mean subscribe"):
+            spark.sql(f"CREATE TABLE tiers.wrong USING firnline {options.replace('be', 'b')}")
+        spark.sql(f"CREATE TABLE tiers.few (offset BIGINT) USING firnline {options}")
+        with pytest.raises(Exception, match="create it without columns"):
+            spark.sql("SELECT * FROM tiers.few").collect()
+    finally:
+        spark.sql("DROP DATABASE tiers CASCADE")
+        spark.catalog.dropTempView("some")
+
+
+def test_the_options_of_a_table_are_in_its_schema_and_nothing_else_is(tier: Path) -> None:
+    given = {"provider": "firnline", "owner": "o", "p": "q", "option.subscribe": "t", "subscribe": "t",
+             "option.tier.uri": str(tier)}  # fmt: skip
+    schema = FirnlineSource(CaseInsensitiveDict(given)).schema()
+    assert kept_options(schema) == {"subscribe": "t", "tier.uri": str(tier)}
+    assert kept_options(source(tier).schema()) == {}
+    assert len(FirnlineSource(CaseInsensitiveDict({})).reader(schema).partitions()) > 0
+    with pytest.raises(ConfigError, match="unknown option provider"):
+        source(tier, provider="other").schema()
 
 
 @pytest.mark.spark

@@ -12,7 +12,7 @@ from firnline.base.errors import FirnlineError, KafkaError
 from firnline.records.batch import headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
-from firnline.spark.options import Options, parse_options
+from firnline.spark.options.parse import Options, parse_options
 from firnline.spark.planning.scan import plan_scan
 from firnline.spark.read import ReadSettings, read_task
 from firnline.tiered.catalog import writer

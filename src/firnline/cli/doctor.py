@@ -5,6 +5,7 @@ the tier: does each catalog match the objects in the store, and does the log beg
 directories: stray partitions, and replicas that differ. Source: rel-R9, spec T10, T62.
 """
 
+import os
 import sys
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ from firnline.base.errors import ConfigError, FirnlineError, KafkaError, Storage
 from firnline.base.ids import TopicPartition, Uuid, uuid_text
 from firnline.cli.leftovers import leftovers
 from firnline.cli.show import as_json, format_option, rows
+from firnline.cli.tier.spark_python import VARIABLES, wrong_pythons
 from firnline.cli.tier.store import named_store, tier_config
 from firnline.client.admin import EARLIEST_LOCAL, LATEST, WITHOUT_TIER, Admin
 from firnline.client.replica_diff import BatchSummary, Replica, batch_summaries, first_difference
@@ -68,8 +70,8 @@ class _Report:
         self.findings: list[Finding] = []
         self.looked: Counter[str] = Counter()
 
-    def add(self, kind: str, where: str, what: str) -> None:
-        self.findings.append(Finding(kind, where, what, _REMEDIES[kind]))
+    def add(self, kind: str, where: str, what: str, remedy: str | None = None) -> None:
+        self.findings.append(Finding(kind, where, what, remedy or _REMEDIES[kind]))
 
 
 _REMEDIES = {
@@ -122,6 +124,10 @@ _REMEDIES = {
     "--newest", type=click.IntRange(0), default=_NEWEST, show_default=True,
     help="How many offsets of each replica are compared over the brokers; 0 for all.",
 )  # fmt: skip
+@click.option(
+    "--spark", is_flag=True,
+    help="Check only the Python of PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON, and ask no broker.",
+)  # fmt: skip
 @format_option
 def command(
     bootstrap: str | None,
@@ -132,21 +138,28 @@ def command(
     clean: bool,
     topics: tuple[str, ...],
     newest: int,
+    spark: bool,
     style: str,
 ) -> None:
     """Look for old damage: replicas that differ, stray partitions, catalogs that miss segments.
 
     Changes nothing without --clean. For scripts: the exit code is 0 when nothing was found, or all of it was
     removed; 3 when something was found; and 1 when no broker answered. Replicas of compacted topics are
-    compacted independently, and not compared.
+    compacted independently, and not compared. The Python that PYSPARK_PYTHON names is always checked.
     """
     report = _Report()
+    for wrong in wrong_pythons():
+        report.add("spark-python", wrong.variable, wrong.what, wrong.remedy)
+    if spark:
+        report.looked["Pythons that the environment names for Spark"] += len(
+            [name for name in VARIABLES if os.environ.get(name)]
+        )
     starts: dict[tuple[str, int], Starts] = {}
     if clean and properties is None:
         raise click.UsageError("--clean removes what --config finds: name the server.properties")
     if overrides and tier is None:
         raise click.UsageError("-X names settings of a store: name the store with --tier")
-    if bootstrap is None and tier is None and properties is None and not directories:
+    if bootstrap is None and tier is None and properties is None and not directories and not spark:
         bootstrap = "127.0.0.1:9092"
     if bootstrap is not None:
         with Admin(bootstrap) as admin:

@@ -14,12 +14,13 @@ from firnline.base.units import INT64_MAX
 from firnline.protocol.primitives import read_varint, varint
 from firnline.records.batch import HEADER_BYTES, BatchHeader
 from firnline.records.compression import decompress
+from firnline.records.java_text import java_text
 
 Header = tuple[str, bytes | None]
 
 
 class Record(NamedTuple):
-    """One record. `offset` and `timestamp_ms` are absolute."""
+    """One record. `offset` and `timestamp_ms` are absolute. Header keys are text as Java shows it."""
 
     offset: int
     timestamp_ms: int
@@ -50,7 +51,7 @@ def records(
             position = after
         if position != end:
             raise ProtocolError("bytes after the last record", left=end - position)
-    except (IndexError, UnicodeDecodeError, ProtocolError) as problem:
+    except (IndexError, ProtocolError) as problem:
         raise KafkaError(
             Code.CORRUPT_MESSAGE, "undecodable record", offset=header.base_offset, problem=problem
         ) from None
@@ -100,7 +101,7 @@ def _record(body: bytes, position: int, end: int, header: BatchHeader) -> Record
         content, position = _bytes(body, position, end)
         if name is None:
             raise ProtocolError("null header key")
-        pairs.append((name.decode(), content))
+        pairs.append((java_text(name), content))
     if position != end:
         raise ProtocolError("the record's size differs from its length field", left=end - position)
     timestamp = (

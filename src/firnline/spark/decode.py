@@ -13,14 +13,28 @@ import pyarrow as pa
 
 from firnline.base.errors import FirnlineError
 from firnline.base.ports import Buffer
+from firnline.base.units import INT32_MAX
 from firnline.records.batch import COMPRESSION_MASK, HEADER_BYTES, TIMESTAMP_TYPE_MASK
+from firnline.records.java_text import java_text
 from firnline.spark import decode_python
 from firnline.spark.bodies import open_body
-from firnline.spark.frames import Bytes, Frames, Ints, Mask, check_crcs, find_frames, select_frames
+from firnline.spark.frames import (
+    Bytes,
+    Frames,
+    Ints,
+    Mask,
+    check_crcs,
+    find_frames,
+    select_frames,
+    transaction_states,
+)
 from firnline.spark.schema import (
     CREATE_TIME,
     LOG_APPEND_TIME,
+    OFFICIAL_COLUMNS,
+    TIER,
     TIMESTAMP_MS_MAX,
+    TRANSACTION_STATES,
     CorruptSegment,
     Wanted,
     arrow_schema,
@@ -42,8 +56,12 @@ class _Group(NamedTuple):
 
 
 class _Fields(NamedTuple):
-    """Positions of the fields of each record in the group's body; length -1 is null."""
+    """Positions of the fields of each record in the group's body; length -1 is null.
 
+    batch  the number of the record's batch in the group.
+    """
+
+    batch: Ints
     offset: Ints
     timestamp_ms: Ints
     timestamp_type: Ints
@@ -55,6 +73,7 @@ class _Fields(NamedTuple):
 
     def only(self, mask: Mask) -> "_Fields":
         return _Fields(
+            batch=self.batch[mask],
             offset=self.offset[mask],
             timestamp_ms=self.timestamp_ms[mask],
             timestamp_type=self.timestamp_type[mask],
@@ -177,7 +196,7 @@ def _decode_group(group: _Group, wanted: Wanted) -> pa.RecordBatch | None:
         fields = fields.only(inside)
     if not len(fields.offset):
         return None
-    arrays = [_column(name, body, fields, wanted) for name in wanted.columns]
+    arrays = [_column(name, body, fields, group.frames, wanted) for name in wanted.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(wanted.columns))
 
 
@@ -213,6 +232,7 @@ def _read_fields(body: Bytes, group: _Group, counts: Ints, columns: tuple[str, .
     if (at > ends).any():
         raise Corrupt("a field that exceeds the record")
     return _Fields(
+        batch=_batch_numbers(counts, len(at), columns),
         offset=np.repeat(heads.column("base_offset"), counts) + offset_delta,
         timestamp_ms=timestamps,
         timestamp_type=np.repeat(
@@ -226,6 +246,13 @@ def _read_fields(body: Bytes, group: _Group, counts: Ints, columns: tuple[str, .
     )
 
 
+def _batch_numbers(counts: Ints, total: int, columns: tuple[str, ...]) -> Ints:
+    """Number the batch of each record, if a column of batches is wanted."""
+    if set(columns) <= set(OFFICIAL_COLUMNS):
+        return np.zeros(total, dtype=np.int64)
+    return np.repeat(np.arange(len(counts)), counts)
+
+
 def _read_span(body: Bytes, at: Ints, ends: Ints) -> tuple[_Spans, Ints]:
     """Read a length and skip so many bytes; the check comes before the step."""
     length, begin = read_int32s(body, at)
@@ -237,7 +264,7 @@ def _read_span(body: Bytes, at: Ints, ends: Ints) -> tuple[_Spans, Ints]:
     return _Spans(begin, after, null), after
 
 
-def _column(name: str, body: Bytes, fields: _Fields, wanted: Wanted) -> pa.Array:
+def _column(name: str, body: Bytes, fields: _Fields, frames: Frames, wanted: Wanted) -> pa.Array:
     count = len(fields.offset)
     match name:
         case "key":
@@ -254,9 +281,36 @@ def _column(name: str, body: Bytes, fields: _Fields, wanted: Wanted) -> pa.Array
             return pa.array(fields.timestamp_ms * 1000).view(pa.timestamp("us", tz="UTC"))
         case "timestampType":
             return pa.array(fields.timestamp_type.astype(np.int32))
-        case _:
-            assert name == "headers", name
+        case "headers":
             return _headers(body, fields)
+        case "segmentId":
+            return pa.repeat(pa.scalar(wanted.segment_id, pa.string()), count)
+        case "readFrom":
+            return pa.repeat(pa.scalar(TIER, pa.string()), count)
+        case _:
+            return _batch_column(name, fields, frames, wanted)
+
+
+def _batch_column(name: str, fields: _Fields, frames: Frames, wanted: Wanted) -> pa.Array:
+    """Build a column from the headers of the batches."""
+    at = fields.batch
+    if name == "transaction":
+        states, is_none = transaction_states(frames, wanted)
+        return pa.array(TRANSACTION_STATES).take(pa.array(states[at], mask=is_none[at]))
+    kind = arrow_schema((name,)).field(0).type
+    if name == "leaderEpoch":
+        values = frames.column("leader_epoch")[at]
+        return pa.array(values, kind, mask=values < 0)
+    producer = frames.column("producer_id")[at]
+    if name == "producerId":
+        return pa.array(producer, kind, mask=producer < 0)
+    if name == "producerEpoch":
+        return pa.array(frames.column("producer_epoch")[at], kind, mask=producer < 0)
+    assert name == "sequence", name
+    first = frames.column("base_sequence")[at]
+    # After the greatest one, sequences begin at 0 again.
+    values = (first + fields.offset - frames.column("base_offset")[at]) & INT32_MAX
+    return pa.array(values, kind, mask=(producer < 0) | (first < 0))
 
 
 def _gather(body: Bytes, spans: _Spans) -> pa.Array:
@@ -283,7 +337,7 @@ def _headers(body: Bytes, fields: _Fields) -> pa.Array:
     np.cumsum(counts, out=offsets[1:])
     keys, values = _read_headers(body, fields, total=int(offsets[-1]))
     if len(keys.begin):
-        names = _gather(body, keys).cast(pa.string())  # raises for text that is not UTF-8
+        names = _texts(_gather(body, keys))
         contents = _gather(body, values)
     else:
         names, contents = pa.array([], pa.string()), pa.array([], pa.binary())
@@ -294,6 +348,14 @@ def _headers(body: Bytes, fields: _Fields) -> pa.Array:
         type=arrow_schema(("headers",)).field(0).type,
         mask=pa.array(counts == 0),
     )
+
+
+def _texts(keys: pa.Array) -> pa.Array:
+    """Return header keys as text; one that is not UTF-8 as Java shows it."""
+    try:
+        return keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([java_text(key) for key in keys.to_pylist()], pa.string())
 
 
 def _read_headers(body: Bytes, fields: _Fields, *, total: int) -> tuple[_Spans, _Spans]:

@@ -10,11 +10,16 @@ import pyarrow as pa
 
 from firnline.base.errors import KafkaError
 from firnline.base.ports import Buffer
+from firnline.base.units import INT32_MAX
 from firnline.records.batch import BatchHeader, crc_is_right, headers
 from firnline.records.record import Record, records
 from firnline.spark.schema import (
+    ABORTED,
+    COMMITTED,
     CREATE_TIME,
     LOG_APPEND_TIME,
+    OPEN,
+    TIER,
     TIMESTAMP_MS_MAX,
     CorruptSegment,
     Wanted,
@@ -54,14 +59,24 @@ def _is_wanted(header: BatchHeader, wanted: Wanted) -> bool:
         return False
     if header.is_control:
         return False
-    return not (
-        header.is_transactional
-        and any(
-            one.producer_id == header.producer_id
-            and one.first_offset <= header.base_offset <= one.last_offset
-            for one in wanted.aborted
-        )
-    )
+    return wanted.keeps_aborted or transaction_state(header, wanted) != ABORTED
+
+
+def transaction_state(header: BatchHeader, wanted: Wanted) -> str | None:
+    """Return what became of the transaction of a batch; None if it is in none."""
+    if not header.is_transactional:
+        return None
+    for one in wanted.aborted:
+        is_in = one.first_offset <= header.base_offset <= one.last_offset
+        if is_in and one.producer_id == header.producer_id:
+            return ABORTED
+    for other in wanted.unfinished:
+        if other.first_offset <= header.base_offset and other.producer_id in (
+            None,
+            header.producer_id,
+        ):
+            return OPEN
+    return COMMITTED
 
 
 def _batch_rows(data: Buffer, header: BatchHeader, wanted: Wanted) -> Iterator[Row]:
@@ -110,9 +125,32 @@ def _value(name: str, record: Record, header: BatchHeader, micros: int, wanted: 
             return micros
         case "timestampType":
             return LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME
-        case _:
-            assert name == "headers", name
+        case "headers":
             return [{"key": k, "value": v} for k, v in record.headers] or None
+        case _:
+            return _extra_value(name, record, header, wanted)
+
+
+def _extra_value(name: str, record: Record, header: BatchHeader, wanted: Wanted) -> Any:
+    match name:
+        case "leaderEpoch":
+            return None if header.leader_epoch < 0 else header.leader_epoch
+        case "producerId":
+            return None if header.producer_id < 0 else header.producer_id
+        case "producerEpoch":
+            return None if header.producer_id < 0 else header.producer_epoch
+        case "sequence":
+            if header.producer_id < 0 or header.base_sequence < 0:
+                return None
+            # After the greatest one, sequences begin at 0 again.
+            return (header.base_sequence + record.offset - header.base_offset) & INT32_MAX
+        case "segmentId":
+            return wanted.segment_id
+        case "readFrom":
+            return TIER
+        case _:
+            assert name == "transaction", name
+            return transaction_state(header, wanted)
 
 
 def _array(field: pa.Field, values: tuple[Any, ...]) -> pa.Array:

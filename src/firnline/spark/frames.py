@@ -22,7 +22,14 @@ from firnline.records.batch import (
     MAGIC_POSITION,
     TRANSACTIONAL_MASK,
 )
-from firnline.spark.schema import CorruptSegment, Wanted
+from firnline.spark.schema import (
+    ABORTED,
+    COMMITTED,
+    OPEN,
+    TRANSACTION_STATES,
+    CorruptSegment,
+    Wanted,
+)
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -116,7 +123,7 @@ def select_frames(frames: Frames, wanted: Wanted) -> Frames:
     attributes = frames.column("attributes")
     keep = (last >= wanted.start_offset) & (base < wanted.end_offset)
     keep &= (attributes & CONTROL_MASK) == 0
-    if wanted.aborted and (attributes & TRANSACTIONAL_MASK).any():
+    if wanted.aborted and not wanted.keeps_aborted and (attributes & TRANSACTIONAL_MASK).any():
         keep &= ~_is_aborted(base, frames.column("producer_id"), attributes, aborted=wanted.aborted)
     chosen = frames if keep.all() else frames.only(keep)
     _check_heads(chosen, wanted)
@@ -138,6 +145,23 @@ def check_crcs(data: Buffer, frames: Frames, wanted: Wanted) -> None:
                     partition=wanted.partition,
                     offset=int(frames.heads["base_offset"][i]),
                 )
+
+
+def transaction_states(frames: Frames, wanted: Wanted) -> tuple[Ints, Mask]:
+    """Return for each batch the place of its state in `TRANSACTION_STATES`, and whether it is in none."""
+    base, producer = frames.column("base_offset"), frames.column("producer_id")
+    attributes = frames.column("attributes")
+    unfinished = np.zeros(len(base), dtype=np.bool_)
+    for one in wanted.unfinished:
+        is_its = True if one.producer_id is None else producer == one.producer_id
+        unfinished |= (base >= one.first_offset) & is_its
+    aborted = _is_aborted(base, producer, attributes, aborted=wanted.aborted)
+    states = np.where(
+        aborted,
+        TRANSACTION_STATES.index(ABORTED),
+        np.where(unfinished, TRANSACTION_STATES.index(OPEN), TRANSACTION_STATES.index(COMMITTED)),
+    )
+    return states.astype(np.int64), (attributes & TRANSACTIONAL_MASK) == 0
 
 
 def _is_aborted(

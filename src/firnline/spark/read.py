@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from firnline.base.errors import StorageError
+from firnline.base.ids import uuid_text
 from firnline.base.units import MIB
 from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, OFFSET_AND_LENGTH, parse_header
 from firnline.spark import decode, decode_python
@@ -29,7 +30,7 @@ class DataLoss(StorageError):
 
 
 class ReadSettings(NamedTuple):
-    """How a reader reads every task."""
+    """How a reader reads every task. `keeps_aborted`: also records of aborted transactions."""
 
     columns: tuple[str, ...]
     chunk_bytes: int = CHUNK_BYTES
@@ -37,6 +38,7 @@ class ReadSettings(NamedTuple):
     verify_crc: bool = True
     fail_on_data_loss: bool = True
     decoder: str = "auto"
+    keeps_aborted: bool = False
 
 
 class Window(NamedTuple):
@@ -127,6 +129,9 @@ def _read_checked(
         verify_crc=False,  # done for every batch, below
         chunk_bytes=how.chunk_bytes,
         source=piece.key,
+        segment_id=uuid_text(piece.segment.segment_id),
+        unfinished=task.unfinished,
+        keeps_aborted=how.keeps_aborted,
     )
     check_identity(store, piece)
     continuity = Continuity(piece)

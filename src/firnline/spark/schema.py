@@ -1,7 +1,7 @@
 """The columns of a reader, and which part of a log to decode. SPARK, without Spark.
 
-Names and types are those of Spark's own Kafka source, so that a job changes only its format name.
-Source: spark section 4 'Schema'.
+Names and types are those of Spark's own Kafka source, so that a job changes only its format name. Further
+columns come only if a schema names them. Source: spark section 4 'Schema'.
 """
 
 from typing import NamedTuple
@@ -23,8 +23,21 @@ ARROW_TYPES: dict[str, pa.DataType] = {
     "timestampType": pa.int32(),
     "headers": pa.list_(pa.field("element", HEADER_TYPE)),
 }
+OFFICIAL_COLUMNS = tuple(ARROW_TYPES)
+COLUMNS = OFFICIAL_COLUMNS[:-1]
+ARROW_TYPES |= {
+    "leaderEpoch": pa.int32(),
+    "producerId": pa.int64(),
+    "producerEpoch": pa.int16(),
+    "sequence": pa.int32(),
+    "segmentId": pa.string(),
+    "readFrom": pa.string(),
+    "transaction": pa.string(),
+}
 ALL_COLUMNS = tuple(ARROW_TYPES)
-COLUMNS = ALL_COLUMNS[:-1]
+# Values of `transaction`; null for a record that is in none.
+COMMITTED, ABORTED, OPEN = TRANSACTION_STATES = ("committed", "aborted", "open")
+TIER = "tier"  # the value of `readFrom`
 
 CREATE_TIME = 0
 LOG_APPEND_TIME = 1
@@ -37,11 +50,21 @@ class CorruptSegment(StorageError):
     """Bytes of a segment are not what their producer or broker wrote; says where."""
 
 
+class OpenTxn(NamedTuple):
+    """A transaction whose outcome is not in the tier: its first offset and its producer, None for any."""
+
+    first_offset: int
+    producer_id: int | None = None
+
+
 class Wanted(NamedTuple):
     """What to decode of the batches of one partition. `end_offset` is exclusive.
 
-    chunk_bytes  decompressed bytes after which a RecordBatch is closed.
-    source       the name of the segment, for errors.
+    aborted       aborted transactions; their records are left out unless `keeps_aborted`.
+    unfinished    transactions without an outcome, for the column `transaction`.
+    chunk_bytes   decompressed bytes after which a RecordBatch is closed.
+    source        the name of the segment, for errors.
+    segment_id    the id of the segment as text.
     """
 
     topic: str
@@ -53,6 +76,9 @@ class Wanted(NamedTuple):
     verify_crc: bool = True
     chunk_bytes: int = CHUNK_BYTES
     source: str = "segment"
+    segment_id: str = ""
+    unfinished: tuple[OpenTxn, ...] = ()
+    keeps_aborted: bool = False
 
 
 def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:

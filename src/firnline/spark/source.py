@@ -7,7 +7,8 @@ Uses only the public Data Source API, no jar. Brokers are not asked: they may al
 """
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     LongType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -25,13 +27,13 @@ from pyspark.sql.types import (
 )
 
 from firnline.base.errors import ConfigError
-from firnline.spark.options import Options, parse_options
+from firnline.spark.options.parse import Options, parse_options
 from firnline.spark.planning.filters import Filters
 from firnline.spark.planning.plan import Task
 from firnline.spark.planning.scan import plan_scan
 from firnline.spark.pushdown import filters_of, is_pushing, log_once, setting_of_planner
 from firnline.spark.read import ReadSettings, read_task
-from firnline.spark.schema import ALL_COLUMNS, COLUMNS
+from firnline.spark.schema import ALL_COLUMNS, COLUMNS, OFFICIAL_COLUMNS
 from firnline.stores.registry import open_store
 
 _TYPES: dict[str, DataType] = {
@@ -45,8 +47,19 @@ _TYPES: dict[str, DataType] = {
     "headers": ArrayType(
         StructType([StructField("key", StringType()), StructField("value", BinaryType())])
     ),
+    "leaderEpoch": IntegerType(),
+    "producerId": LongType(),
+    "producerEpoch": ShortType(),
+    "sequence": IntegerType(),
+    "segmentId": StringType(),
+    "readFrom": StringType(),
+    "transaction": StringType(),
 }
 assert tuple(_TYPES) == ALL_COLUMNS
+# Spark 4.3 keeps the options of a table, but does not give them to the reader of a Python data source. It
+# does give the schema, so the options are kept in the metadata of the first column.
+_METADATA = "firnline.options"
+_TABLE_OPTION = "option."
 
 
 class TaskPartition(InputPartition):
@@ -66,12 +79,23 @@ class FirnlineSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of Spark's own Kafka source; `headers` only if requested."""
-        names = ALL_COLUMNS if parse_options(self.options).include_headers else COLUMNS
-        return StructType([StructField(name, _TYPES[name]) for name in names])
+        of_table = table_options(self.options)
+        options = self.options if of_table is None else of_table
+        names = OFFICIAL_COLUMNS if parse_options(options).include_headers else COLUMNS
+        first, *others = (StructField(name, _TYPES[name]) for name in names)
+        if of_table is not None:
+            first.metadata = {_METADATA: json.dumps(of_table)}
+        return StructType([first, *others])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Create the reader; `schema` is ours, or the user's choice of its columns."""
-        options, columns = parse_options(self.options), columns_of(schema)
+        given = kept_options(schema) | dict(self.options)
+        if not given:
+            raise ConfigError(
+                "Spark gives a table that was created with a list of columns none of its options: create it"
+                " without columns, or as a temporary view, or read it WITH (option = 'value')"
+            )
+        options, columns = parse_options(given), columns_of(schema)
         if options.takes_filters and is_pushing():
             return FilteringReader(options, columns)
         if options.takes_filters:
@@ -95,13 +119,15 @@ class FirnlineReader(DataSourceReader):
             verify_crc=options.verify_crc,
             fail_on_data_loss=options.fail_on_data_loss,
             decoder=options.decoder,
+            keeps_aborted=not options.read_committed,
         )
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return one partition per byte range; Spark requires a list."""
         store = open_store(self.options.tier_uri, self.options.store_settings, is_writer=False)
         try:
-            return [TaskPartition(task) for task in plan_scan(store, self.options, self.filters)]
+            tasks = plan_scan(store, self.options, self.filters, columns=self.how.columns)
+            return [TaskPartition(task) for task in tasks]
         finally:
             store.close()
 
@@ -129,6 +155,26 @@ class FilteringReader(FirnlineReader):
         """Plan only what can have rows that pass. Spark applies all filters again."""
         self.filters = filters_of(filters)
         return filters
+
+
+def table_options(given: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the OPTIONS of a `CREATE TABLE` that asks for the schema; None for any other request.
+
+    Then Spark gives all properties of the table, and each option a second time with a prefix.
+    """
+    if given.get("provider") != FirnlineSource.name():
+        return None
+    return {
+        name.removeprefix(_TABLE_OPTION): value
+        for name, value in given.items()
+        if name.startswith(_TABLE_OPTION)
+    }
+
+
+def kept_options(schema: StructType) -> dict[str, str]:
+    """Return the options of the table to which a schema belongs; empty for a schema of no table."""
+    kept = [field.metadata[_METADATA] for field in schema.fields if _METADATA in field.metadata]
+    return dict(json.loads(kept[0])) if kept else {}
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:

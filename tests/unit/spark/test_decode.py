@@ -24,8 +24,15 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
 from firnline.spark import decode, decode_python, starts
 from firnline.spark.bodies import open_body
-from firnline.spark.schema import ALL_COLUMNS, COLUMNS, CorruptSegment, Wanted, arrow_schema
-from tests.raw_batches import raw_batch
+from firnline.spark.schema import (
+    ALL_COLUMNS,
+    COLUMNS,
+    CorruptSegment,
+    OpenTxn,
+    Wanted,
+    arrow_schema,
+)
+from tests.raw_batches import SHOWN_BY_JAVA, raw_batch, record_with_header_keys
 
 pytestmark = pytest.mark.slow
 
@@ -87,9 +94,11 @@ def segments(draw: st.DrawFn) -> bytes:
         out += build_batch(
             rows,
             base_offset=offset,
-            leader_epoch=draw(st.integers(0, 3)),
+            leader_epoch=draw(st.integers(-1, 3)),
             codec=draw(st.sampled_from(CODECS)),
             producer_id=draw(st.integers(-1, 2)),
+            producer_epoch=draw(st.integers(-1, 3)),
+            base_sequence=draw(st.integers(-1, 3) | st.integers(2**31 - 5, 2**31 - 1)),
             is_transactional=draw(st.booleans()),
             is_control=draw(st.sampled_from((False, False, False, True))),
             is_log_append_time=draw(st.booleans()),
@@ -110,6 +119,8 @@ def segments(draw: st.DrawFn) -> bytes:
     aborted=st.lists(
         st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 40)), max_size=2
     ),
+    unfinished=st.lists(st.tuples(st.integers(0, 40), st.none() | st.integers(0, 2)), max_size=2),
+    keeps_aborted=st.booleans(),
 )
 def test_both_decoders_give_the_same_table(
     data: bytes,
@@ -118,6 +129,8 @@ def test_both_decoders_give_the_same_table(
     lanes: int,
     cut: tuple[int, int],
     aborted: list[tuple[int, int, int]],
+    unfinished: list[tuple[int, int | None]],
+    keeps_aborted: bool,
 ) -> None:
     """Goal: numpy sees what the plain decoder sees. Method: random segments, both walks, all columns."""
     base = parse_header(data).base_offset
@@ -126,6 +139,9 @@ def test_both_decoders_give_the_same_table(
         start_offset=base + cut[0] - 5,
         end_offset=base + cut[0] + cut[1],
         aborted=tuple(AbortedTxn(p, base + a, base + b) for p, a, b in aborted),
+        unfinished=tuple(OpenTxn(base + first, producer) for first, producer in unfinished),
+        keeps_aborted=keeps_aborted,
+        segment_id="an-id",
         chunk_bytes=chunk_bytes,
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
@@ -205,7 +221,6 @@ BROKEN_BODIES = {
     "header count past the record": varint(7) + b"\0\0\0" + b"\x01\x01" + varint(60) + b"\0" * 1,
     "negative header count": varint(6) + b"\0\0\0" + b"\x01\x01" + varint(-1),
     "header without a key": varint(8) + b"\0\0\0" + b"\x01\x01" + varint(1) + b"\x01\x01",
-    "header key that is not UTF-8": varint(9) + b"\0\0\0\x01\x01" + varint(1) + b"\x02\xff\x01",
     "record shorter than its length": varint(9) + b"\0\0\0\x01\x01\0" + b"\0" * 3,
     "bytes after the last record": good_record() + b"\0" * 9,
     "an offset beyond the batch": varint(6) + b"\0\0" + varint(9) + b"\x01\x01\0",
@@ -252,6 +267,52 @@ def test_fewer_columns_never_read_outside_a_record(body: bytes, columns: tuple[s
 def test_a_key_alone_is_held_against_its_record(name: str) -> None:
     with pytest.raises(CorruptSegment, match="offset=100"):
         table(batch_of_body(BROKEN_BODIES[name], records=1), Wanted("t", 0, ("key",)))
+
+
+EXTRA = ("leaderEpoch", "producerId", "producerEpoch", "sequence", "segmentId", "readFrom")
+
+
+def test_extra_columns_are_those_of_the_batch_and_null_where_it_has_none() -> None:
+    """Fears -1 for "none", which an aggregate would take for a number, and a sequence that overflows."""
+    rows = [NewRecord(None, b"v", 5)] * 3
+    plain = build_batch(rows[:1], base_offset=10)
+    numbered = build_batch(
+        rows, base_offset=20, leader_epoch=7, producer_id=4, producer_epoch=2,
+        base_sequence=2**31 - 2,
+    )  # fmt: skip
+    wanted = Wanted("t", 0, EXTRA, start_offset=10, segment_id="s")
+    found = [tuple(row.values()) for row in both(bytes(plain + numbered), wanted).to_pylist()]
+    assert found == [
+        (None, None, None, None, "s", "tier"),
+        (7, 4, 2, 2**31 - 2, "s", "tier"),
+        (7, 4, 2, 2**31 - 1, "s", "tier"),
+        (7, 4, 2, 0, "s", "tier"),
+    ]
+
+
+def test_the_state_of_a_transaction_is_told_and_aborted_records_are_kept_on_request() -> None:
+    kinds = {1: True, 2: True, 3: True, 4: False}
+    data = b"".join(
+        build_batch([NewRecord(None, b"v", 5)], base_offset=o, producer_id=o, is_transactional=kind)
+        for o, kind in kinds.items()
+    )
+    wanted = Wanted(
+        "t", 0, ("offset", "transaction"), aborted=(AbortedTxn(2, 0, 5),),
+        unfinished=(OpenTxn(3, 3), OpenTxn(4, 1)), keeps_aborted=True,
+    )  # fmt: skip
+    states = ["committed", "aborted", "open", None]
+    assert both(data, wanted)["transaction"].to_pylist() == states
+    assert both(data, wanted._replace(keeps_aborted=False))["offset"].to_pylist() == [1, 3, 4]
+    unknown = wanted._replace(unfinished=(OpenTxn(3),))
+    assert both(data, unknown)["transaction"].to_pylist() == states
+
+
+def test_header_keys_that_are_not_utf8_are_shown_as_java_shows_them() -> None:
+    """Each expected text is what `new String(bytes, UTF_8)` gave on Java 17."""
+    data = bytes(raw_batch(record_with_header_keys(tuple(SHOWN_BY_JAVA), b"v")))
+    for wanted in (ALL, ALL._replace(columns=("headers",))):
+        (headers,) = both(data, wanted)["headers"].to_pylist()
+        assert [h["key"] for h in headers] == list(SHOWN_BY_JAVA.values())
 
 
 def test_a_batch_that_claims_two_billion_records_costs_no_memory() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from firnline.base.errors import ConfigError
-from firnline.spark.options import EARLIEST, LATEST, ByTimestamp, Options, parse_options
+from firnline.spark.options.parse import EARLIEST, LATEST, ByTimestamp, Options, parse_options
 
 GOOD = {"tier.uri": "/t", "subscribe": "flights"}
 
@@ -25,9 +25,15 @@ def test_names_are_read_in_any_case_and_defaults_are_the_official_source_s() -> 
         ("startingOffset", "did you mean startingOffsets?"),
         ("verifyCRCs", "did you mean verifyCrc?"),
         ("zzz", "known are tier.uri, subscribe"),
-        ("kafka.bootstrap.servers", "reads only the tier"),
-        ("kafka.group.id", "only kafka.isolation.level"),
-        ("maxOffsetsPerTrigger", "streaming"),
+        ("maxRecordPerPartition", "did you mean maxRecordsPerPartition?"),
+        ("kafka.isolation.levl", "did you mean kafka.isolation.level?"),
+        ("kafka.check.crc", "did you mean kafka.check.crcs?"),
+        ("kafka.auto.offset.reset", "startingOffsets or startingTimestamp"),
+        ("kafka.key.deserializer", "cast or decode the column"),
+        ("kafka.value.deserializer", "cast or decode the column"),
+        ("kafka.enable.auto.commit", "commits no offsets"),
+        ("kafka.interceptor.classes", "change what is read"),
+        ("kafka.", "known are"),
     ],
 )
 def test_an_option_that_would_be_ignored_is_refused_with_what_helps(name: str, hint: str) -> None:
@@ -44,7 +50,7 @@ def test_an_option_that_would_be_ignored_is_refused_with_what_helps(name: str, h
         ({"tier.uri": "/t"}, "exactly one of subscribe"),
         ({**GOOD, "assign": "{}"}, "exactly one of subscribe"),
         ({"tier.uri": "/t", "subscribe": " , "}, "is empty"),
-        ({"tier.uri": "/t", "subscribePattern": "("}, "not a regular expression"),
+        ({"tier.uri": "/t", "subscribePattern": "("}, "not a regular expression that"),
         ({"tier.uri": "/t", "assign": "[1]"}, "assign is not like"),
         ({"tier.uri": "/t", "assign": '{"a": ["0"]}'}, "assign is not like"),
         ({"tier.uri": "/t", "assign": '{"a": [true]}'}, "assign is not like"),
@@ -62,7 +68,22 @@ def test_an_option_that_would_be_ignored_is_refused_with_what_helps(name: str, h
         ({**GOOD, "splitBytes": "0"}, "splitBytes must be a number"),
         ({**GOOD, "chunkBytes": "2g"}, "chunkBytes must be a number"),
         ({**GOOD, "kafka.isolation.level": "serializable"}, "one of read_uncommitted"),
+        ({**GOOD, "kafka.isolation.level": "READ_COMMITTED"}, "one of read_uncommitted"),
         ({**GOOD, "decoder": "c"}, "decoder must be one of"),
+        ({**GOOD, "minPartitions": "64m"}, "minPartitions must be a whole number"),
+        ({**GOOD, "minPartitions": "0"}, "minPartitions must be a whole number from 1"),
+        ({**GOOD, "minPartitions": "2147483648"}, "minPartitions must be a whole number from 1"),
+        ({**GOOD, "maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition must be a whole"),
+        ({**GOOD, "fetchOffset.numRetries": "x"}, "fetchOffset.numRetries must be a whole"),
+        ({**GOOD, "fetchOffset.retryIntervalMs": "1s"}, "retryIntervalMs must be a whole"),
+        ({**GOOD, "kafkaConsumer.pollTimeoutMs": ""}, "pollTimeoutMs must be a whole"),
+        ({**GOOD, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "is higher than"),
+        ({**GOOD, "minOffsetsPerTrigger": "x", "maxOffsetsPerTrigger": "5"}, "must be a whole"),
+        ({**GOOD, "startingOffsets": '{"flights": {"0": "3"}}'}, "startingOffsets is not like"),
+        ({**GOOD, "startingOffsets": '{"flights": {"0": 3.5}}'}, "startingOffsets is not like"),
+        ({"tier.uri": "/t", "subscribePattern": " "}, "subscribePattern is empty"),
+        ({"tier.uri": "/t", "subscribePattern": "[a-z&&[^b]]"}, "reads as Java does"),
+        ({"tier.uri": "/t", "subscribePattern": r"\p{Alpha}"}, "reads as Java does"),
     ],
 )  # fmt: skip
 def test_a_value_that_cannot_be_is_refused_by_name(given: dict[str, str], why: str) -> None:
@@ -95,6 +116,35 @@ def test_offsets_and_sizes_are_read() -> None:
         1 << 20,
     )
     assert options.read_committed
+
+
+def test_a_job_of_the_official_source_keeps_its_options() -> None:
+    """Fears a job that changes the name of its format, and is refused for an option that does no harm."""
+    options = parsed(
+        kafka__bootstrap__servers="b:9092", kafka__group__id="g", groupIdPrefix="p",
+        kafka__security__protocol="SASL_SSL", kafka__sasl__jaas__config="secret",
+        kafka__ssl__truststore__location="/x", kafka__max__poll__records="500",
+        fetchOffset__numRetries="5", fetchOffset__retryIntervalMs="10",
+        kafkaConsumer__pollTimeoutMs="120000", maxOffsetsPerTrigger="some", maxTriggerDelay="15m",
+        kafka__schema__registry__url="http://x",
+        startingOffsets='{"flights": {"0": 7.0}}', maxRecordsPerPartition="1000",
+    )  # fmt: skip
+    assert options.starting == {"flights": {0: 7}}
+    assert options.max_records_per_partition == 1000
+    assert options.notes == (
+        "option kafka.schema.registry.url is no setting of a Kafka consumer; it has no effect",
+        "kafka.bootstrap.servers is not used: only the tier is read, without what brokers have not"
+        " copied yet",
+        "maxOffsetsPerTrigger has no effect in a batch read",
+        "maxTriggerDelay has no effect in a batch read",
+    )
+    assert "secret" not in str(options)
+
+
+def test_check_crcs_of_the_consumer_is_our_verify_crc_unless_that_is_given() -> None:
+    assert not parsed(kafka__check__crcs="false").verify_crc
+    assert parsed(kafka__check__crcs="false", verifyCrc="true").verify_crc
+    assert parsed(kafka__check__crcs="true").verify_crc
 
 
 def test_settings_of_the_store_are_passed_on_without_their_prefix() -> None:

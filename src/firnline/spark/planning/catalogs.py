@@ -35,11 +35,11 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """A partition of a topic, and its newest head in a listing."""
+    """A partition of a topic, and its newest head in a listing; None: nothing of it is in the tier."""
 
     topic: CatalogTopic
     partition: int
-    head: HeadName
+    head: HeadName | None
 
 
 def newest_head(store: ObjectStore, topic_id: Uuid, partition: int) -> HeadName:
@@ -49,6 +49,13 @@ def newest_head(store: ObjectStore, topic_id: Uuid, partition: int) -> HeadName:
     if not heads:
         raise ObjectMissing("no listing shows a catalog any more", folder=folder)
     return heads[0]
+
+
+def head_of_nothing(topic: CatalogTopic, partition: int) -> CatalogHead:
+    """Return the head of a partition of which nothing is in the tier: offset 0 is its begin and its end."""
+    return CatalogHead(
+        topic.topic, topic.topic_id, partition, 0, 0, 0, 0, 0, 0, 0, 0, (), (), (), ()
+    )
 
 
 # Decoding holds the interpreter anyway. One part at a time: a decoded one takes many times its bytes.

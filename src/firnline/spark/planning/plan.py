@@ -21,6 +21,7 @@ from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.spark.frames import Ints, Mask
 from firnline.spark.planning.filters import EVERYTHING, Spans, within
+from firnline.spark.schema import OpenTxn
 from firnline.tiered.catalog.format import SPLIT_BYTES, CatalogCorrupt, CatalogSegment
 from firnline.tiered.lineage import plan_ranges
 from firnline.tiered.objects.fingerprint import (
@@ -146,6 +147,7 @@ class Task(NamedTuple):
     partition: int
     pieces: tuple[Piece, ...]
     aborted: tuple[AbortedTxn, ...] = ()
+    unfinished: tuple[OpenTxn, ...] = ()
 
 
 class OffsetIndex(NamedTuple):
@@ -420,13 +422,11 @@ def pack(pieces: Sequence[Piece], *, split_bytes: int) -> list[tuple[Piece, ...]
     return packed
 
 
-def task_bytes(
-    total_bytes: int, *, split_bytes: int, max_tasks: int, min_tasks: int, least_bytes: int
-) -> int:
+def task_bytes(total_bytes: int, *, split_bytes: int, max_tasks: int, min_tasks: int) -> int:
     """Return how many bytes of segments a task should have.
 
-    `split_bytes`, but more if there would be more than `max_tasks`, and less for at least `min_tasks`, down
-    to `least_bytes`. `pack` makes tasks of three quarters to one and a half times that size.
+    `split_bytes`, but less for at least `min_tasks`, down to `TASK_BYTES_MIN`, and more if there would be
+    more than `max_tasks`. `pack` makes tasks of three quarters to one and a half times that size.
     """
-    most = max(split_bytes, ceil_div(4 * total_bytes, 3 * max_tasks))
-    return min(most, max(least_bytes, 2 * total_bytes // (3 * min_tasks), 1))
+    wanted = min(split_bytes, max(TASK_BYTES_MIN, 2 * total_bytes // (3 * min_tasks)))
+    return max(wanted, ceil_div(4 * total_bytes, 3 * max_tasks))

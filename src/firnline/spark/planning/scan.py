@@ -10,18 +10,30 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
+from itertools import chain, groupby
 from threading import Semaphore
-from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
-from firnline.base.ids import Uuid
-from firnline.base.units import INT64_MAX, KIB
+from firnline.base.units import INT64_MAX
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.batch import HEADER_BYTES, parse_header
 from firnline.spark.integrity import load_optional
-from firnline.spark.options import EARLIEST, LATEST, ByTimestamp, OffsetSpec, OffsetSpecs, Options
+from firnline.spark.options.parse import (
+    EARLIEST,
+    LATEST,
+    ByTimestamp,
+    OffsetSpec,
+    OffsetSpecs,
+    Options,
+)
 from firnline.spark.planning.calls import Calls
-from firnline.spark.planning.catalogs import PartitionRows, Place, with_newest
+from firnline.spark.planning.catalogs import (
+    PartitionRows,
+    Place,
+    head_of_nothing,
+    with_newest,
+)
 from firnline.spark.planning.filters import (
     EVERYTHING,
     Filters,
@@ -32,8 +44,8 @@ from firnline.spark.planning.filters import (
     without,
 )
 from firnline.spark.planning.plan import (
-    TASK_BYTES_MIN,
     Gap,
+    Load,
     OffsetIndex,
     Piece,
     Range,
@@ -46,10 +58,11 @@ from firnline.spark.planning.plan import (
     pieces_of,
     task_bytes,
 )
+from firnline.spark.planning.shares import Share, divide_shares
 from firnline.spark.planning.timestamps import first_offset_at
 from firnline.spark.planning.transactions import AbortedByOffset, Producers, aborted_in
 from firnline.spark.read import DataLoss, located
-from firnline.spark.schema import CorruptSegment
+from firnline.spark.schema import COLUMNS, CorruptSegment, OpenTxn
 from firnline.stores.port import ObjectMissing, ObjectStore
 from firnline.tiered.catalog.format import CatalogHead, CatalogTopic, PartRef
 from firnline.tiered.objects.catalog_reader import (
@@ -60,28 +73,19 @@ from firnline.tiered.objects.catalog_reader import (
 )
 from firnline.tiered.objects.layout import OFFSET_INDEX, PRODUCER_SNAPSHOT, HeadName
 
-_SPLIT_BYTES_MIN = 64 * KIB
 # Searches for a timestamp that hold a chunk of a segment in memory at the same time.
 _SEARCHES_AT_ONCE = 16
 _log = logging.getLogger(__name__)
 
 
-class Share(NamedTuple):
-    """The part of one partition that is to be read.
-
-    offsets  the offsets that are wanted of `ranges`; batches without any of them can be left out
-    """
-
-    topic: str
-    topic_id: Uuid
-    partition: int
-    ranges: tuple[Range, ...]
-    offsets: Spans
-    aborted: tuple[AbortedTxn, ...]
-
-
-def plan_scan(store: ObjectStore, options: Options, filters: Filters = Filters()) -> list[Task]:  # noqa: B008
-    """Return the tasks of one batch read; empty if there is nothing to read.
+def plan_scan(
+    store: ObjectStore,
+    options: Options,
+    filters: Filters = Filters(),  # noqa: B008
+    *,
+    columns: tuple[str, ...] = COLUMNS,
+) -> list[Task]:
+    """Return the tasks of one batch read of `columns`; empty if there is nothing to read.
 
     filters  rows that none of them takes may be left out
 
@@ -89,9 +93,11 @@ def plan_scan(store: ObjectStore, options: Options, filters: Filters = Filters()
     not in the tier yet, CatalogCorrupt and CorruptSegment for what is damaged. If several partitions have an
     error, it is that of the first. Errors of the store pass through.
     """
+    for note in options.notes:
+        _log.warning("%s", note)
     with Calls(store) as calls, _no_collection():
         chosen = choose_partitions(store, options, filters, calls)
-        scan = _Scan(store, options, filters, calls)
+        scan = _Scan(store, options, filters, calls, needs_states="transaction" in columns)
         shares = [s for s in calls.each_partition(scan.share, chosen) if s is not None]
         return scan.tasks(shares)
 
@@ -116,33 +122,37 @@ def choose_partitions(
 ) -> list[Place]:
     """Return the partitions that `subscribe`, `subscribePattern` or `assign` select and the filters take.
 
-    In the order of the options. Raises ConfigError with the existing names if one does not exist, or if
-    offsets by partition do not name exactly those of the topics that the filters take.
+    In the order of the options; those of which nothing is in the tier only if offsets name them. Raises
+    ConfigError with the existing names if a topic does not exist, or if offsets by partition do not name
+    exactly the partitions of the topics that the filters take.
     """
     topics = _choose_topics(store, options, calls)
-    taken = [topic for topic in topics if filters.takes_topic(topic.topic)]
-    heads_of = calls.each(lambda t: list_heads_of_topic(store, t.topic_id), taken)
+    taken = {topic.topic: topic for topic in topics if filters.takes_topic(topic.topic)}
+    found = calls.each(lambda t: list_heads_of_topic(store, t.topic_id), taken.values())
     chosen = []
-    for topic, heads in zip(taken, heads_of, strict=True):
+    for topic, heads in zip(taken.values(), found, strict=True):
         wanted = heads if options.assigned is None else options.assigned[topic.topic]
-        missing = sorted(set(wanted) - set(heads))
-        if missing:
-            raise ConfigError(
-                "no such partition in the tier", topic=topic.topic, partition=missing[0],
-                there=list(heads),
-            )  # fmt: skip
-        chosen += [Place(topic, p, heads[p]) for p in wanted]
-    others = {topic.topic for topic in topics} - {topic.topic for topic in taken}
-    for places, name in ((options.starting, "starting"), (options.ending, "ending")):
-        _check_complete(places, name, chosen, others)
-    return [place for place in chosen if filters.takes_partition(place.partition)]
+        chosen += [Place(topic, p, heads.get(p)) for p in wanted]
+    others = {topic.topic for topic in topics} - set(taken)
+    named = _named_partitions(options, chosen, set(taken), others)
+    more = named - {(place.topic.topic, place.partition) for place in chosen}
+    chosen += [Place(taken[name], partition, None) for name, partition in sorted(more)]
+    places = [place for place in chosen if filters.takes_partition(place.partition)]
+    for place in places:
+        if place.head is None:
+            _log.warning(
+                "nothing of this partition is in the tier: topic=%s partition=%d",
+                place.topic.topic,
+                place.partition,
+            )
+    return [p for p in places if p.head is not None or (p.topic.topic, p.partition) in named]
 
 
 def _choose_topics(store: ObjectStore, options: Options, calls: Calls) -> list[CatalogTopic]:
     if options.pattern is not None:
         pattern = re.compile(options.pattern)
         live = sorted(
-            (t for t in _live_topics(store, options) if pattern.fullmatch(t.topic)),
+            (t for t in _live_topics(store, options) if pattern.search(t.topic)),
             key=lambda t: (t.topic, t.registered_ms, t.topic_id),
         )
         return list({t.topic: t for t in live}.values())
@@ -176,40 +186,68 @@ def _no_such_topic(
     )
 
 
-def _check_complete(
-    places: OffsetSpecs, name: str, chosen: Sequence[Place], others: set[str]
-) -> None:
-    """Offsets by partition must name each partition that is read, and no other.
+def _named_partitions(
+    options: Options, chosen: Sequence[Place], taken: set[str], others: set[str]
+) -> set[tuple[str, int]]:
+    """Return the partitions of taken topics that offsets or timestamps of the options name.
 
     others  topics that a filter leaves out, whose partitions are not known
     """
-    if not isinstance(places, Mapping):
-        return
-    named = {(topic, p) for topic, ps in places.items() if topic not in others for p in ps}
-    wanted = {(place.topic.topic, place.partition) for place in chosen}
-    if named != wanted:
-        raise ConfigError(
-            f"{name}Offsets must name every partition that is read, and no other",
-            missing=sorted(wanted - named),
-            unknown=sorted(named - wanted),
+    ends = {"starting": options.starting, "ending": options.ending}
+    named = []
+    for name, places in ends.items():
+        if not isinstance(places, Mapping):
+            continue
+        named.append(
+            {(topic, p) for topic, ps in places.items() if topic not in others for p in ps}
         )
+        there = {(each.topic.topic, each.partition) for each in chosen if each.head is not None}
+        if options.assigned is None:
+            # The tier does not know how many partitions a topic has.
+            foreign = {each for each in named[-1] if each[0] not in taken}
+        else:
+            foreign = named[-1] - {(each.topic.topic, each.partition) for each in chosen}
+        if there - named[-1] or foreign:
+            raise ConfigError(
+                f"{name}Offsets must name every partition that is read, and no other",
+                missing=sorted(there - named[-1]),
+                unknown=sorted(foreign),
+            )
+    if len(named) == 2 and named[0] != named[1]:
+        raise ConfigError(
+            "starting and ending offsets must name the same partitions",
+            only_one_names=sorted(named[0] ^ named[1]),
+        )
+    return named[0] if named else set()
 
 
 # ------------------------------------------------------------------------------------ tasks
 
 
 class _Scan:
-    """One planning run. Its methods may be called from several threads."""
+    """One planning run. Its methods may be called from several threads.
+
+    needs_states  whether the reader tells what became of transactions
+    """
 
     def __init__(
-        self, store: ObjectStore, options: Options, filters: Filters, calls: Calls
+        self,
+        store: ObjectStore,
+        options: Options,
+        filters: Filters,
+        calls: Calls,
+        *,
+        needs_states: bool,
     ) -> None:
         self.store, self.options, self.filters, self.calls = store, options, filters, calls
+        self.needs_states = needs_states
         self._searches = Semaphore(_SEARCHES_AT_ONCE)
 
     def share(self, place: Place) -> Share | None:
         """Return what is to be read of a partition; None if nothing is."""
         topic_id, partition = place.topic.topic_id, place.partition
+        if place.head is None:
+            return _Partition(self, head_of_nothing(place.topic, partition)).share()
 
         def use(name: HeadName) -> Share | None:
             head = read_head(self.store, topic_id, partition, name)
@@ -219,10 +257,20 @@ class _Scan:
         return with_newest(self.store, topic_id, partition, place.head, use)
 
     def tasks(self, shares: Sequence[Share]) -> list[Task]:
-        """Divide all that is to be read."""
+        """Divide all that is to be read: offsets if the user asks for that, and then bytes."""
+        size = self._task_bytes(shares)
+        parts = divide_shares(shares, self.options)
+        return [
+            part.task(packed)
+            for part, pieces in zip(parts, self._pieces(parts, size), strict=True)
+            for packed in pack(pieces, split_bytes=size)
+        ]
+
+    def _task_bytes(self, shares: Sequence[Share]) -> int:
         options = self.options
-        cores = os.cpu_count() or 1
-        size = task_bytes(
+        if options.divides_offsets:
+            return options.split_bytes
+        return task_bytes(
             sum(
                 bytes_of(one, offsets=share.offsets, times_ms=self.filters.times_ms)
                 for share in shares
@@ -230,48 +278,41 @@ class _Scan:
             ),
             split_bytes=options.split_bytes,
             max_tasks=options.max_tasks,
-            min_tasks=options.min_partitions or 2 * cores,
-            least_bytes=_SPLIT_BYTES_MIN if options.min_partitions else TASK_BYTES_MIN,
+            min_tasks=2 * (os.cpu_count() or 1),
         )
-        found = []
-        for share, pieces in zip(shares, self._pieces(shares, size), strict=True):
-            aborted = AbortedByOffset(share.aborted)
-            for packed in pack(pieces, split_bytes=size):
-                overlapping = aborted.within(packed[0].start_offset, packed[-1].end_offset)
-                found.append(
-                    Task(share.topic, share.topic_id, share.partition, packed, overlapping)
-                )
-        return found
 
     def _pieces(self, shares: Sequence[Share], split_bytes: int) -> Iterator[list[Piece]]:
         """Return the pieces of each share; indexes are loaded side by side, and not kept."""
 
-        def cut(share: Share, one: Range) -> list[Piece]:
+        def cut(share: Share, one: Range, load_index: Load) -> list[Piece]:
             return pieces_of(
                 one,
                 split_bytes=split_bytes,
-                load_index=self.load_index,
+                load_index=load_index,
                 confirms=self.confirms,
                 offsets=share.offsets,
                 times_ms=self.filters.times_ms,
             )
 
-        def cut_by_index(work: tuple[Share, Range]) -> list[Piece]:
-            with _located(work[0].topic, work[0].partition):
-                return cut(*work)
+        def cut_by_index(parts: list[tuple[Share, Range]]) -> list[list[Piece]]:
+            load_once = cache(self.load_index)
+            with _located(parts[0][0].topic, parts[0][0].partition):
+                return [cut(share, one, load_once) for share, one in parts]
 
-        waiting = [
+        waiting = (
             (share, one)
             for share in shares
             for one in share.ranges
             if needs_index(one, split_bytes=split_bytes)
-        ]
-        indexed = iter(self.calls.each(cut_by_index, waiting))
+        )
+        # Neighbours may be parts of the same segment.
+        by_segment = [list(parts) for _, parts in groupby(waiting, lambda p: p[1].segment.stem)]
+        indexed = chain.from_iterable(self.calls.each(cut_by_index, by_segment))
         for share in shares:
             found: list[Piece] = []
             for one in share.ranges:
                 by_index = needs_index(one, split_bytes=split_bytes)
-                found += next(indexed) if by_index else cut(share, one)
+                found += next(indexed) if by_index else cut(share, one, self.load_index)
             yield found
 
     def load_index(self, segment: Segment) -> OffsetIndex | None:
@@ -346,8 +387,17 @@ class _Partition:
         ranges = self._ranges(offsets)
         if not ranges:
             return None
-        aborted = self._aborted(ranges) if self.options.read_committed else ()
-        return Share(head.topic, head.topic_id, head.partition, tuple(ranges), offsets, aborted)
+        needs_states = self.scan.needs_states
+        needs_aborted = needs_states or self.options.read_committed
+        return Share(
+            head.topic,
+            head.topic_id,
+            head.partition,
+            tuple(ranges),
+            offsets,
+            AbortedByOffset(self._aborted(ranges) if needs_aborted else ()),
+            self._unfinished() if needs_states else (),
+        )
 
     def _end(self) -> int:
         """Return the end of what can be read of the tier, exclusive."""
@@ -471,9 +521,20 @@ class _Partition:
         if PRODUCER_SNAPSHOT not in segment.suffixes:
             return False
         try:
-            return all(first >= end_offset for first in self.producers.open_at_end(segment))
+            begun = self.producers.open_at_end(segment)
         except (CorruptSegment, ObjectMissing):
             return False
+        return all(txn.first_offset >= end_offset for txn in begun)
+
+    def _unfinished(self) -> tuple[OpenTxn, ...]:
+        """Return the transactions of the partition whose outcome is not in the tier."""
+        first = self.head.log_start_offset
+        for ranges in self.rows.from_the_top():
+            found = self.producers.unfinished(ranges)
+            if found is not None:
+                return found
+            first = ranges[0].start_offset if ranges else first
+        return (OpenTxn(first),)
 
     def _lose(self, why: str, **facts: int) -> None:
         problem = DataLoss(

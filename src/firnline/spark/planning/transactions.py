@@ -18,7 +18,7 @@ from firnline.formats.transaction_index import ENTRY_BYTES, AbortedTxn, decode_s
 from firnline.spark.integrity import load_needed
 from firnline.spark.planning.calls import Calls
 from firnline.spark.planning.plan import Range, Segment
-from firnline.spark.schema import CorruptSegment
+from firnline.spark.schema import CorruptSegment, OpenTxn
 from firnline.stores.port import ObjectStore
 from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT, TXN_INDEX
 
@@ -76,10 +76,10 @@ class Producers:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._open: dict[Uuid, list[int]] = {}
+        self._open: dict[Uuid, list[OpenTxn]] = {}
 
-    def open_at_end(self, segment: Segment) -> list[int]:
-        """Return the first offsets of the transactions that are open at the end of a segment."""
+    def open_at_end(self, segment: Segment) -> list[OpenTxn]:
+        """Return the transactions that are open at the end of a segment."""
         if segment.segment_id not in self._open:
             self._open[segment.segment_id] = _open_transactions(self._store, segment)
         return self._open[segment.segment_id]
@@ -91,20 +91,36 @@ class Producers:
         """
         for one in reversed(ranges):
             if one.end_offset == one.segment.end_offset + 1:
-                return min([one.end_offset, *self.open_at_end(one.segment)])
+                begun = (txn.first_offset for txn in self.open_at_end(one.segment))
+                return min([one.end_offset, *begun])
+        return None
+
+    def unfinished(self, ranges: Sequence[Range]) -> tuple[OpenTxn, ...] | None:
+        """Return the transactions whose outcome the tier does not have, by first offset.
+
+        `ranges` ends with the last of the lineage. After the last segment that is read to its end nothing is
+        known: there it is the one of any producer. None if no segment is read to its end.
+        """
+        for number, one in reversed(list(enumerate(ranges, 1))):
+            if one.end_offset == one.segment.end_offset + 1:
+                rest = [OpenTxn(one.end_offset)] if number < len(ranges) else []
+                found = [*self.open_at_end(one.segment), *rest]
+                return tuple(sorted(found, key=attrgetter("first_offset")))
         return None
 
 
-def _open_transactions(store: ObjectStore, segment: Segment) -> list[int]:
-    """Return the first offsets of the transactions that are open at the end of a segment."""
+def _open_transactions(store: ObjectStore, segment: Segment) -> list[OpenTxn]:
+    """Return the transactions that are open at the end of a segment."""
     key = segment.key(PRODUCER_SNAPSHOT)
     data = load_needed(store, segment, PRODUCER_SNAPSHOT)
     try:
         producers = decode_snapshot(data, path=key)
     except StorageError as problem:
         raise CorruptSegment(problem.why, object=key, offset=segment.base_offset) from None
-    begun = [p.txn_first_offset for p in producers if p.txn_first_offset >= 0]
-    if any(first > segment.end_offset for first in begun):
+    begun = [
+        OpenTxn(p.txn_first_offset, p.producer_id) for p in producers if p.txn_first_offset >= 0
+    ]
+    if any(txn.first_offset > segment.end_offset for txn in begun):
         raise CorruptSegment(
             "not the segment's producer snapshot", object=key, offset=segment.base_offset
         )

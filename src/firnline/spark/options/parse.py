@@ -1,21 +1,31 @@
 """Options of the Spark source, one declaration each; names are those of Spark's own Kafka source. PURE.
 
-An unknown option is refused with the nearest name. An option of the official source that this one does not
-support yet is refused by name, never ignored. Source: spark section 4 'Options'.
+An unknown option is refused with the nearest name. An option of the official source that has no effect on a
+read of the tier is checked like there, and passes. Source: spark section 4 'Options'; Spark's guide
+'Structured Streaming + Kafka Integration'.
 """
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from firnline.base.errors import ConfigError
-from firnline.base.units import GIB, INT64_MAX, KIB, MIB
+from firnline.base.units import GIB, INT32_MAX, INT64_MAX, KIB, MIB
+from firnline.spark.options.kafka import (
+    ACTING,
+    CHECK_CRCS,
+    ISOLATION_LEVEL,
+    PREFIX,
+    check_kafka_options,
+)
 from firnline.spark.schema import CHUNK_BYTES
 from firnline.stores.registry import URI_FORMS
 
 EARLIEST, LATEST = -2, -1
+TASKS_MAX = 20_000
 
 _SIZES = {"": 1, "b": 1, "k": KIB, "m": MIB, "g": GIB}
 # Names as in the documentation; Spark passes them in lower case.
@@ -34,9 +44,17 @@ KNOWN = (
     "includeHeaders",
     "failOnDataLoss",
     "minPartitions",
+    "maxRecordsPerPartition",
     "maxTasks",
     "pushdown",
-    "kafka.isolation.level",
+    "groupIdPrefix",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "kafkaConsumer.pollTimeoutMs",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    *ACTING,
     "splitBytes",
     "chunkBytes",
     "windowBytes",
@@ -45,13 +63,9 @@ KNOWN = (
 )
 # Before each setting of a store's client library, as `rsm.config.store.` is for a broker.
 STORE_PREFIX = "tier.store."
+# The official source ignores them in a batch read, and says so.
+_STREAMING = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _NOT_YET = {
-    "kafka.bootstrap.servers": "this source reads only the tier, without what brokers have not"
-    " copied yet. Leave the option out",
-    "maxrecordsperpartition": "use splitBytes or minPartitions",
-    "maxoffsetspertrigger": "streaming reads are not supported yet",
-    "minoffsetspertrigger": "streaming reads are not supported yet",
-    "maxtriggerdelay": "streaming reads are not supported yet",
     "readfrom": "only the tier can be read so far",
 }
 
@@ -69,7 +83,13 @@ OffsetSpecs = (
 
 
 class Options(NamedTuple):
-    """The options of one `spark.read.format("firnline")`. Sizes in bytes."""
+    """The options of one `spark.read.format("firnline")`. Sizes in bytes.
+
+    min_partitions, max_records_per_partition
+               if one is given, offsets are divided as in the official source, else bytes
+    max_tasks  of a division of bytes
+    notes      what the user is to be told about options that have no effect
+    """
 
     tier_uri: str
     topics: tuple[str, ...] = ()
@@ -80,8 +100,9 @@ class Options(NamedTuple):
     latest_if_no_such_time: bool = False
     include_headers: bool = False
     fail_on_data_loss: bool = True
-    min_partitions: int | None = None  # None: twice the cores of the driver
-    max_tasks: int = 20_000
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    max_tasks: int = TASKS_MAX
     takes_filters: bool = False
     read_committed: bool = False
     split_bytes: int = 64 * MIB
@@ -90,6 +111,12 @@ class Options(NamedTuple):
     verify_crc: bool = True
     decoder: str = "auto"
     store_settings: Mapping[str, str] = {}
+    notes: tuple[str, ...] = ()
+
+    @property
+    def divides_offsets(self) -> bool:
+        """Whether offsets are divided among tasks, as by the official source, and not bytes."""
+        return self.min_partitions is not None or self.max_records_per_partition is not None
 
 
 def parse_options(given: Mapping[str, str]) -> Options:
@@ -97,9 +124,51 @@ def parse_options(given: Mapping[str, str]) -> Options:
     options = {name.lower(): value for name, value in given.items()}
     for name in given:
         _refuse_unknown(name)
+    notes = check_kafka_options([name for name in options if name.startswith(PREFIX)])
+    notes += _without_effect(options)
     uri = options.get("tier.uri", "").strip()
     if not uri:
-        raise ConfigError(f"tier.uri is missing: give {URI_FORMS}")
+        raise ConfigError(f"tier.uri is missing, and brokers are not asked: give {URI_FORMS}")
+    topics, pattern, assigned = _strategy(options)
+    return Options(
+        tier_uri=uri,
+        topics=topics,
+        pattern=pattern,
+        assigned=assigned,
+        starting=_places(options, "starting"),
+        ending=_places(options, "ending"),
+        latest_if_no_such_time=_one_of(
+            options, "startingOffsetsByTimestampStrategy", ("error", "latest")
+        )
+        == "latest",
+        include_headers=_flag(options, "includeHeaders", False),
+        fail_on_data_loss=_flag(options, "failOnDataLoss", True),
+        min_partitions=_count(options, "minPartitions", most=INT32_MAX),
+        max_records_per_partition=_count(options, "maxRecordsPerPartition"),
+        max_tasks=_count(options, "maxTasks") or TASKS_MAX,
+        takes_filters=_flag(options, "pushdown", False),
+        read_committed=_one_of(
+            options, ISOLATION_LEVEL, ("read_uncommitted", "read_committed"), is_exact=True
+        )
+        == "read_committed",
+        split_bytes=_size(options, "splitBytes", 64 * MIB),
+        chunk_bytes=_size(options, "chunkBytes", CHUNK_BYTES, most=GIB),
+        window_bytes=_size(options, "windowBytes", 4 * MIB, most=GIB),
+        verify_crc=_flag(options, "verifyCrc", _flag(options, CHECK_CRCS, True)),
+        decoder=_one_of(options, "decoder", ("auto", "numpy", "python")),
+        store_settings={
+            name.removeprefix(STORE_PREFIX): value
+            for name, value in options.items()
+            if name.startswith(STORE_PREFIX)
+        },
+        notes=tuple(notes),
+    )
+
+
+def _strategy(
+    options: Mapping[str, str],
+) -> tuple[tuple[str, ...], str | None, Mapping[str, tuple[int, ...]] | None]:
+    """Return the topics, the pattern and the partitions, of which one is given."""
     chosen = [n for n in ("subscribe", "subscribePattern", "assign") if n.lower() in options]
     if len(chosen) != 1:
         raise ConfigError(
@@ -109,37 +178,31 @@ def parse_options(given: Mapping[str, str]) -> Options:
     topics = tuple(t.strip() for t in options.get("subscribe", "").split(",") if t.strip())
     if chosen == ["subscribe"] and not topics:
         raise ConfigError("subscribe is empty")
-    return Options(
-        tier_uri=uri,
-        topics=topics,
-        pattern=_pattern(options.get("subscribepattern")),
-        assigned=_assigned(options.get("assign")),
-        starting=_places(options, "starting"),
-        ending=_places(options, "ending"),
-        latest_if_no_such_time=_one_of(
-            options, "startingOffsetsByTimestampStrategy", ("error", "latest")
+    pattern = _pattern(options.get("subscribepattern"))
+    return topics, pattern, _assigned(options.get("assign"))
+
+
+def _without_effect(options: Mapping[str, str]) -> list[str]:
+    """Check the options that a read of the tier has no use for as the official source does; return notes."""
+    for name in (
+        "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs",
+        "kafkaConsumer.pollTimeoutMs",
+    ):
+        _number(options.get(name.lower(), "0"), name)
+    least, most = (options.get(f"{n}offsetspertrigger") for n in ("min", "max"))
+    # As there, neither is read if only one is given.
+    if (
+        least is not None
+        and most is not None
+        and _number(least, _STREAMING[1]) > _number(most, _STREAMING[0])
+    ):
+        raise ConfigError(
+            "minOffsetsPerTrigger is higher than maxOffsetsPerTrigger", least=least, most=most
         )
-        == "latest",
-        include_headers=_flag(options, "includeHeaders", False),
-        fail_on_data_loss=_flag(options, "failOnDataLoss", True),
-        min_partitions=_size(options, "minPartitions", 1) if "minpartitions" in options else None,
-        max_tasks=_size(options, "maxTasks", 20_000),
-        takes_filters=_flag(options, "pushdown", False),
-        read_committed=_one_of(
-            options, "kafka.isolation.level", ("read_uncommitted", "read_committed")
-        )
-        == "read_committed",
-        split_bytes=_size(options, "splitBytes", 64 * MIB),
-        chunk_bytes=_size(options, "chunkBytes", CHUNK_BYTES, most=GIB),
-        window_bytes=_size(options, "windowBytes", 4 * MIB, most=GIB),
-        verify_crc=_flag(options, "verifyCrc", True),
-        decoder=_one_of(options, "decoder", ("auto", "numpy", "python")),
-        store_settings={
-            name.removeprefix(STORE_PREFIX): value
-            for name, value in options.items()
-            if name.startswith(STORE_PREFIX)
-        },
-    )
+    return [
+        f"{name} has no effect in a batch read" for name in _STREAMING if name.lower() in options
+    ]
 
 
 def _refuse_unknown(name: str) -> None:
@@ -149,24 +212,30 @@ def _refuse_unknown(name: str) -> None:
         return
     if lower in _NOT_YET:
         raise ConfigError(f"option {name} is not supported: {_NOT_YET[lower]}")
-    if lower.startswith("kafka."):
-        raise ConfigError(
-            f"option {name} configures a Kafka client, and this source uses none;"
-            " of the kafka.* options only kafka.isolation.level is supported"
-        )
+    if lower.startswith(PREFIX) and lower != PREFIX:
+        return
     near = get_close_matches(lower, known, n=1, cutoff=0.6)
     hint = f"; did you mean {known[near[0]]}?" if near else f"; known are {', '.join(KNOWN)}"
     raise ConfigError(f"unknown option {name}{hint}")
 
 
 def _pattern(text: str | None) -> str | None:
-    if text is not None:
-        try:
+    """Check a pattern. What Java and Python read differently is refused, not guessed."""
+    if text is None:
+        return None
+    text = text.strip()
+    if not text:
+        raise ConfigError("subscribePattern is empty")
+    try:
+        with warnings.catch_warnings():
+            # Python warns of set operations such as [a&&b], which it does not have and Java has.
+            warnings.simplefilter("error", FutureWarning)
             re.compile(text)
-        except re.error as problem:
-            raise ConfigError(
-                "subscribePattern is not a regular expression", problem=problem
-            ) from None
+    except (re.error, FutureWarning) as problem:
+        raise ConfigError(
+            "subscribePattern is not a regular expression that Python reads as Java does",
+            problem=problem,
+        ) from None
     return text
 
 
@@ -204,7 +273,9 @@ def _by_partition(text: str, name: str, *, is_time: bool) -> Mapping[str, Mappin
     for topic, partitions in _json(text, name, example).items():
         if not isinstance(partitions, dict):
             raise ConfigError(f"{name} is not like {example}", given=text)
-        for partition, value in partitions.items():
+        for partition, given in partitions.items():
+            # The official source takes 23.0 as well, which pandas writes for a column with gaps.
+            value = int(given) if type(given) is float and given.is_integer() else given
             if type(value) is not int or not partition.isdecimal():
                 raise ConfigError(f"{name} is not like {example}", given=text)
             refused = LATEST if name.startswith("starting") else EARLIEST
@@ -232,8 +303,12 @@ def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     return text == "true"
 
 
-def _one_of(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
-    text = options.get(name.lower(), allowed[0]).strip().lower()
+def _one_of(
+    options: Mapping[str, str], name: str, allowed: tuple[str, ...], *, is_exact: bool = False
+) -> str:
+    text = options.get(name.lower(), allowed[0]).strip()
+    if not is_exact:
+        text = text.lower()
     if text not in allowed:
         raise ConfigError(f"{name} must be one of {', '.join(allowed)}", given=text)
     return text
@@ -243,6 +318,22 @@ def _integer(text: str, name: str) -> int:
     if not re.fullmatch(r"\d{1,19}", text.strip()) or int(text) > INT64_MAX:
         raise ConfigError(f"{name} must be a whole number of milliseconds since 1970", given=text)
     return int(text)
+
+
+def _number(text: str, name: str) -> int:
+    if not re.fullmatch(r"[+-]?\d{1,19}", text):
+        raise ConfigError(f"{name} must be a whole number", given=text)
+    return int(text)
+
+
+def _count(options: Mapping[str, str], name: str, *, most: int = INT64_MAX) -> int | None:
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    value = _number(text, name)
+    if not 0 < value <= most:
+        raise ConfigError(f"{name} must be a whole number from 1 to {most}", given=text)
+    return value
 
 
 def _size(options: Mapping[str, str], name: str, default: int, *, most: int = INT64_MAX) -> int:

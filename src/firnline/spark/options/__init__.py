@@ -1,0 +1,1 @@
+"""What a user asks the Spark source for: its options, checked. PURE."""

@@ -1,0 +1,78 @@
+"""The options `kafka.*`: which act, which pass without effect, which are refused. PURE.
+
+The official source hands them to its consumers. This one has none while it reads the tier alone. Source:
+Spark's guide 'Kafka Specific Configurations'; Kafka's ConsumerConfig.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from firnline.base.errors import ConfigError
+
+PREFIX = "kafka."
+ISOLATION_LEVEL = "kafka.isolation.level"
+CHECK_CRCS = "kafka.check.crcs"
+BOOTSTRAP = "kafka.bootstrap.servers"
+
+# Those that decide which rows are read.
+ACTING = (ISOLATION_LEVEL, CHECK_CRCS)
+# The official source refuses them too.
+_REFUSED = {
+    "auto.offset.reset": "where to begin is said by startingOffsets or startingTimestamp",
+    "key.deserializer": "keys are read as bytes; cast or decode the column",
+    "value.deserializer": "values are read as bytes; cast or decode the column",
+    "enable.auto.commit": "the source commits no offsets",
+    "interceptor.classes": "an interceptor could change what is read",
+}
+# How the settings of a Kafka consumer begin. Each of them passes: it says how to reach brokers, to
+# authenticate, to fetch or to belong to a group.
+_CONSUMER = (
+    *(
+        "allow.auto.create.",
+        "auto.commit.",
+        "auto.include.",
+        "bootstrap.servers",
+        "client.",
+        "config.",
+    ),
+    *("connections.", "default.api.", "enable.metrics.", "exclude.internal.", "fetch.", "group."),
+    *(
+        "heartbeat.",
+        "internal.",
+        "max.",
+        "metadata.",
+        "metric",
+        "partition.assignment.",
+        "receive.",
+    ),
+    *("reconnect.", "request.", "retry.", "sasl.", "security.", "send.", "session.", "share."),
+    *("socket.", "ssl."),
+)
+
+
+def is_known(setting: str) -> bool:
+    """Whether a consumer of Kafka has this setting; without the prefix, in lower case."""
+    return PREFIX + setting in ACTING or setting in _REFUSED or setting.startswith(_CONSUMER)
+
+
+def check_kafka_options(names: Iterable[str]) -> list[str]:
+    """Return what the user is to be told about options `kafka.*`, given in lower case.
+
+    Raises ConfigError for one that is refused, and for one that resembles an option that acts.
+    """
+    notes = []
+    for name in names:
+        setting = name.removeprefix(PREFIX)
+        if setting in _REFUSED:
+            raise ConfigError(f"option {name} is not supported: {_REFUSED[setting]}")
+        if is_known(setting):
+            continue
+        near = get_close_matches(name, ACTING, n=1, cutoff=0.85)
+        if near:
+            raise ConfigError(f"unknown option {name}; did you mean {near[0]}?")
+        notes.append(f"option {name} is no setting of a Kafka consumer; it has no effect")
+    if BOOTSTRAP in names:
+        notes.append(
+            f"{BOOTSTRAP} is not used: only the tier is read, without what brokers have not copied yet"
+        )
+    return notes

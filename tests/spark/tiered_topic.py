@@ -1,0 +1,85 @@
+"""A topic that clients wrote to our broker, which copied to its tier: for both sources. WORLD."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from firnline.base.errors import Code
+from firnline.client.admin import Admin
+from firnline.client.connection import Connection
+from firnline.protocol.messages.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from firnline.testing.plugin import Broker
+from tests.peers.nodes import eventually
+from tests.raw_batches import SHOWN_BY_JAVA, raw_batch, record_with_header_keys
+from tests.spark.written_tier import T0
+
+TOPIC = "both-ways"
+PARTITIONS = 3
+# The last one stays empty, so no catalog of the tier names it.
+WRITTEN = (0, 1)
+RECORDS = 300
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_LOOK = "firnline.local.retention.check.interval.ms"
+_CONFIGS = {
+    "remote.storage.enable": "true",
+    "internal.segment.bytes": "4096",
+    "local.retention.bytes": "1",
+    "retention.ms": "-1",
+}
+
+
+@contextmanager
+def tiered_topic(directory: Path) -> Iterator[tuple[Broker, Path]]:
+    """Yield a running broker with the topic, and the tier that has all of it. Old local files are gone."""
+    tier = directory / "tier"
+    tier.mkdir(parents=True)
+    broker = Broker(directory / "data", tier=tier, options=("-X", f"{_LOOK}=100"))
+    broker.start()
+    try:
+        with Admin(broker.bootstrap) as admin:
+            admin.create_topic(TOPIC, partitions=PARTITIONS, configs=_CONFIGS)
+            _produce(broker.bootstrap)
+            _produce_malformed(broker.bootstrap)
+            admin.tier_flush(TOPIC, [], timeout_s=60)
+        first = broker.directory / f"{TOPIC}-0" / f"{0:020d}.log"
+        eventually("old segments leave the broker", lambda: not first.exists())
+        yield broker, tier
+    finally:
+        broker.stop()
+
+
+def _produce(bootstrap: str) -> None:
+    """Every codec, headers, nulls; timestamps ascend by a second."""
+    number = 0
+    for codec in CODECS:
+        producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec,
+                             "enable.idempotence": codec == "lz4"})  # fmt: skip
+        for i in range(RECORDS // len(CODECS)):
+            number += 1
+            producer.produce(
+                TOPIC,
+                key=None if i % 7 == 0 else f"key-{number}",
+                value=None if i % 11 == 0 else f"{codec}-{i}-" + "x" * (i * 13 % 200),
+                partition=WRITTEN[i % 2],
+                timestamp=T0 + number * 1000,
+                headers=[("codec", codec.encode()), ("none", None)] if i % 3 == 0 else None,
+            )
+        producer.flush()
+
+
+def _produce_malformed(bootstrap: str) -> None:
+    host, _, port = bootstrap.rpartition(":")
+    records = bytes(raw_batch(record_with_header_keys(tuple(SHOWN_BY_JAVA), b"malformed")))
+    data = [PartitionProduceData(index=WRITTEN[0], records=records)]
+    request = ProduceRequest(
+        acks=-1, timeout_ms=10_000, topic_data=[TopicProduceData(name=TOPIC, partition_data=data)]
+    )
+    with Connection(host, int(port), timeout_s=30) as connection:
+        row = connection.ask(request, version=9).responses[0].partition_responses[0]
+    assert row.error_code == Code.NONE, row
