@@ -124,7 +124,7 @@ class World:
         others = {_shape(key): data for key, data in twin.cluster.store.objects.items()}
         self.twins = {key: others[_shape(key)] for key in self.objects if _shape(key) in others}
         assert any(self.twins[k] != v and k.endswith(LOG) for k, v in self.objects.items())
-        assert any("/parts/" in key for key in self.objects)
+        assert any(key.startswith("parts/") for key in self.objects)
         self.end = self.node.log.local_log_start_offset
         self.batches = self._read_batches()
         self.scans: list[tuple[str, Callable[[], Any]]] = [
