@@ -2,15 +2,20 @@
 
 from collections.abc import Mapping
 from itertools import chain
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from firnline.base.errors import ConfigError, StorageError
+from firnline.base.units import INT64_MAX
 from firnline.records.batch import CRC_START, HEADER_BYTES, headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import LZ4, ZSTD
 from firnline.spark.options.parse import parse_options
+from firnline.spark.planning.filters import Filters
 from firnline.spark.planning.plan import Task
 from firnline.spark.planning.scan import plan_scan
 from firnline.spark.read import DataLoss, ReadSettings, read_task
@@ -146,6 +151,22 @@ def test_a_partition_that_is_not_in_the_tier_counts_as_empty_if_it_is_named(
         read(tier, startingOffsetsByTimestamp=by_time)
     with pytest.raises(ConfigError, match=r"no other.*unknown=\[\('t', 7\)\]"):
         read(tier, assign='{"t": [0, 1]}', startingOffsets='{"t": {"0": 0, "1": 0, "7": 0}}')
+
+
+def test_filters_do_not_read_what_is_not_in_the_tier_nor_complain_of_it(
+    tier: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    beyond = {"tier.uri": "m", "subscribe": "t,u"}
+    beyond["startingOffsets"] = '{"t": {"0": 299, "1": 9, "7": 23}, "u": {"0": 0, "9": 5}}'
+    only = Filters().and_topic("=", ["t"]).and_partition("in", [0, 8])
+    (task,) = plan_scan(tier, parse_options(beyond), only)
+    assert (task.partition, task.pieces[0].start_offset) == (0, 299)
+    assert "nothing of this partition" not in caplog.text
+    with pytest.raises(DataLoss, match="partition=7 offset=23"):
+        plan_scan(tier, parse_options(beyond), Filters().and_partition("in", [0, 7]))
+    missing = beyond | {"startingOffsets": '{"t": {"0": 299}, "u": {"0": 0}}'}
+    with pytest.raises(ConfigError, match=r"must name every.*missing=\[\('t', 1\)\]"):
+        plan_scan(tier, parse_options(missing), only)
 
 
 def test_both_ends_must_name_the_same_partitions(tier: MemoryStore) -> None:
@@ -309,14 +330,19 @@ def test_read_committed_leaves_out_what_was_aborted_or_is_still_open() -> None:
         offsets(partition.store, committed | {"endingOffsets": '{"t": {"0": 21}}'})
 
 
-def states(store: ObjectStore, **options: str) -> list[tuple[int, str | None]]:
+def states(
+    store: ObjectStore,
+    filters: Filters = Filters(),  # noqa: B008
+    /,
+    **options: str,
+) -> list[tuple[int, str | None]]:
     """Return offset and transaction state of every row."""
     parsed = parse_options({"tier.uri": "m", "subscribe": "t", **options})
     columns = ("offset", "transaction")
-    how = ReadSettings(columns, keeps_aborted=not parsed.read_committed)
+    how = ReadSettings(columns, keeps_aborted=not parsed.read_committed, decoder=parsed.decoder)
     return [
         (row["offset"], row["transaction"])
-        for task in plan_scan(store, parsed, columns=columns)
+        for task in plan_scan(store, parsed, filters, columns=columns)
         for found in read_task(store, task, how)
         for row in found.to_pylist()
     ]
@@ -350,6 +376,65 @@ def test_the_state_of_each_transaction_is_told_where_the_tier_knows_it() -> None
     assert dict(states(partition.store)) == dict.fromkeys(range(5), "aborted") | dict.fromkeys(
         range(5, 10), "committed"
     ) | dict.fromkeys([*range(12, 17), 20, 21], "open") | {18: None, 19: None}
+
+
+def write_transactions(partition: WrittenPartition, rnd: Random) -> dict[int, str | None]:
+    """Write segments with transactions of three producers; return the state of each record."""
+    begun: dict[int, int] = {}
+    mine: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    known: dict[int, str | None] = {}
+    at = 0
+    for _ in range(rnd.randint(1, 6)):
+        parts, aborted = [], []
+        for _ in range(rnd.randint(1, 8)):
+            producer = rnd.randint(0, 2)
+            if producer in begun and rnd.random() < 0.5:
+                first, commit = begun.pop(producer), rnd.random() < 0.5
+                parts.append(marker(at, producer, commit=commit))
+                aborted += [] if commit else [(producer, first, at)]
+                known |= dict.fromkeys(mine[producer], "committed" if commit else "aborted")
+                mine[producer] = []
+                at += 1
+            elif rnd.random() < 0.2:
+                parts.append(batch(at, 2))
+                known |= dict.fromkeys(range(at, at + 2))
+                at += 2
+            else:
+                parts.append(transaction(at, producer))
+                begun.setdefault(producer, at)
+                mine[producer] += range(at, at + 5)
+                at += 5
+        open_at = [begun.get(producer, -1) for producer in range(3)]
+        partition.segment(
+            parts, aborted=aborted, open_at=open_at, split_bytes=rnd.choice((0, 1, 300))
+        )
+    partition.publish(rows_per_part=rnd.choice((0, 1, 2)), tail=rnd.randint(0, 2))
+    return known | dict.fromkeys(chain.from_iterable(mine.values()), "open")
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 10**9))
+def test_each_task_tells_the_state_that_the_complete_log_has(seed: int) -> None:
+    """Goal: a task has all transactions of its offsets, however the read is divided, filtered or cut.
+    Method: random transactions of three producers over several segments; against the log itself."""
+    rnd = Random(seed)
+    partition = WrittenPartition(MemoryStore(), "t")
+    expected = write_transactions(partition, rnd)
+    low, high = sorted(rnd.randint(0, max(expected, default=0)) for _ in range(2))
+    filters = rnd.choice((Filters(), Filters().and_offset(">=", [low]).and_offset("<", [high])))
+    options: dict[str, str] = {"splitBytes": rnd.choice(("1", "300", "1m"))}
+    options |= rnd.choice(({}, {"minPartitions": "5"}, {"maxRecordsPerPartition": "3"}))
+    options |= rnd.choice(({}, {"startingOffsets": f'{{"t": {{"0": {low}}}}}'}))
+    options |= rnd.choice(({}, {"decoder": "python"}))
+    found = states(partition.store, filters, **options)
+    assert [o for o, _ in found] == sorted({o for o, _ in found})
+    assert {o for o in expected if low <= o < high} <= {o for o, _ in found}
+    assert all(expected[o] == state for o, state in found)
+    options |= {"kafka.isolation.level": "read_committed", "failOnDataLoss": "false"}
+    stable = min((o for o, state in expected.items() if state == "open"), default=INT64_MAX)
+    assert states(partition.store, filters, **options) == [
+        (o, state) for o, state in found if state != "aborted" and o < stable
+    ]
 
 
 def test_an_abort_that_only_a_deposed_leader_knows_takes_nothing_away() -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="NOT RUN: PySpark is not installed")
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
+from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, InputPartition, LessThan
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -178,6 +178,14 @@ def test_tables_and_views_of_sql_keep_their_options(spark: SparkSession, tier: P
             spark.sql(one.format('{"t": [1]}')).collect()
         with pytest.raises(Exception, match="did you mean subscribe"):
             spark.sql(f"CREATE TABLE tiers.wrong USING firnline {options.replace('be', 'b')}")
+        with pytest.raises(Exception, match="pushdown cannot be an option of a table"):
+            spark.sql(f"CREATE TABLE tiers.pushing USING firnline {options[:-1]}, pushdown 'true')")
+        pushing = spark.sql(
+            "SELECT * FROM tiers.every WITH (pushdown = 'true', splitBytes = '50k')"
+            " WHERE partition = 1 AND offset < 7"
+        )
+        assert (pushing.rdd.getNumPartitions(), pushing.count()) == (1, 7)
+        assert spark.sql("SELECT * FROM tiers.every").count() == 5001
         spark.sql(f"CREATE TABLE tiers.few (offset BIGINT) USING firnline {options}")
         with pytest.raises(Exception, match="create it without columns"):
             spark.sql("SELECT * FROM tiers.few").collect()
@@ -195,6 +203,34 @@ def test_the_options_of_a_table_are_in_its_schema_and_nothing_else_is(tier: Path
     assert len(FirnlineSource(CaseInsensitiveDict({})).reader(schema).partitions()) > 0
     with pytest.raises(ConfigError, match="unknown option provider"):
         source(tier, provider="other").schema()
+
+
+def test_filters_reach_the_plan_of_a_table_and_of_chosen_columns(
+    tier: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fears a reader of filters that lacks the options of its table, or the columns of its schema."""
+    from firnline.spark import pushdown
+    from firnline.spark.source import FilteringReader
+
+    monkeypatch.setitem(sys.modules, pushdown._PUSHING, sys)
+    given = {"provider": "firnline", "option.subscribe": "t", "option.tier.uri": str(tier),
+             "option.kafka.isolation.level": "read_committed"}  # fmt: skip
+    schema = FirnlineSource(CaseInsensitiveDict(given)).schema()
+    made = FirnlineSource(CaseInsensitiveDict({"pushdown": "true"})).reader(schema)
+    assert isinstance(made, FilteringReader)
+    assert made.options.read_committed
+    assert made.how.columns == COLUMNS
+    columns = StructType([StructField(name, _TYPES[name]) for name in ("offset", "transaction")])
+    made = source(tier, pushdown="true").reader(columns)
+    assert isinstance(made, FilteringReader)
+    filters = [
+        EqualTo(("transaction",), "open"),
+        EqualTo(("partition",), 1),
+        LessThan(("offset",), 7),
+    ]
+    assert list(made.pushFilters(filters)) == filters
+    rows = [r for p in made.partitions() for b in made.read(p) for r in b.to_pylist()]
+    assert rows[:7] == [{"offset": o, "transaction": None} for o in range(7)]
 
 
 @pytest.mark.spark

@@ -80,8 +80,13 @@ class FirnlineSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns of Spark's own Kafka source; `headers` only if requested."""
         of_table = table_options(self.options)
-        options = self.options if of_table is None else of_table
-        names = OFFICIAL_COLUMNS if parse_options(options).include_headers else COLUMNS
+        options = parse_options(self.options if of_table is None else of_table)
+        if of_table is not None and options.takes_filters:
+            raise ConfigError(
+                "pushdown cannot be an option of a table: Spark would use the filter of one place in a query"
+                " for all places that name the table. Read it WITH (pushdown = 'true')"
+            )
+        names = OFFICIAL_COLUMNS if options.include_headers else COLUMNS
         first, *others = (StructField(name, _TYPES[name]) for name in names)
         if of_table is not None:
             first.metadata = {_METADATA: json.dumps(of_table)}
