@@ -346,7 +346,7 @@ def test_a_part_that_stays_away_is_an_error() -> None:
 
 def test_the_failure_of_the_first_partition_is_the_one_that_is_told() -> None:
     """And what has not begun is left out. Method: two of many heads fail, the second at once."""
-    store = tier(1000, 1, MIB)
+    store = tier(3000, 1, MIB)
     keys = sorted((k for k in store.objects if "/heads/" in k), key=lambda k: int(k.split("/")[2]))
     get = store.get
 
@@ -363,7 +363,7 @@ def test_the_failure_of_the_first_partition_is_the_one_that_is_told() -> None:
     store.requests = 0
     with pytest.raises(RemoteStorageError, match=keys[300]):
         plan(store)
-    assert store.requests < 1000
+    assert store.requests < 2000  # on a busy machine the failing thread may be late
 
 
 def test_filters_by_partition_leave_out_the_requests_of_others() -> None:

@@ -43,6 +43,8 @@ class KnownToBrokers:
         # By process: the last applied offset of each metadata partition when it was last checked.
         self._applied: dict[Process, dict[int, int]] = {}
         self._found: list[_Found] = []  # in this step
+        # Where local records began when a Fetch came: it may be answered after they are deleted.
+        self._asked: dict[Call, dict[TopicIdPartition, int]] = {}
 
     def started(self, process: Process, node: Any) -> None:
         """A process begins: be told what its broker finds in the metadata."""
@@ -62,8 +64,10 @@ class KnownToBrokers:
         metadata.lookup = watched
 
     def ended(self, process: Process) -> None:
-        """A process is gone."""
+        """A process is gone, and with it all its requests."""
         self._applied.pop(process, None)
+        for call in [call for call in self._asked if call.of.server is process]:
+            del self._asked[call]
 
     def stepped(self, process: Process) -> None:
         """A process took a step; all that is committed by now is in the records."""
@@ -114,28 +118,39 @@ class KnownToBrokers:
     # ------------------------------------------------------------------------- what is served
 
     def received(self, process: Process, call: Call) -> None:
-        """A request arrives: nothing to do."""
+        """A Fetch arrives: note where the local records begin."""
+        request: Any = call.request
+        if type(request) is not FetchRequest or call.port != BROKER_PORT:
+            return
+        hosted = process.machine.broker.hosted
+        self._asked[call] = {
+            TopicIdPartition(*key): each.log.local_log_start_offset
+            for key, each in hosted.by_id.items()
+            if each.is_leader and each.log.is_tiered
+        }
 
     def answered(self, process: Process, call: Call, response: Message) -> None:
         """rel-T9: what a leader serves from the tier has the leader epochs that its log has there."""
-        answer: Any = response
-        is_fetch = type(call.request) is FetchRequest and call.port == BROKER_PORT
-        if not is_fetch or answer.error_code:
+        local, answer = self._asked.pop(call, None), response
+        if local is None or answer.error_code:  # type: ignore[attr-defined]
             return
         hosted = process.machine.broker.hosted
-        for topic in answer.responses:
+        for topic in answer.responses:  # type: ignore[attr-defined]
             for row in topic.partitions:
                 here = hosted.by_id.get((topic.topic_id, row.partition_index))
                 here = here or hosted.by_name.get((topic.topic, row.partition_index))
                 if here is not None and here.is_leader and here.log.is_tiered:
-                    self._check_served(process.node_id, here, row.records)
+                    key = TopicIdPartition(here.topic_id, row.partition_index)
+                    local_from = local.get(key, 0)
+                    self._check_served(process.node_id, here, row.records, local_from)
 
-    def _check_served(self, node_id: int, here: Partition, data: Any) -> None:
+    def _check_served(self, node_id: int, here: Partition, data: Any, local_from: int) -> None:
+        """`local_from`: where local records began when the Fetch came."""
         log = here.log
         if data is None or isinstance(data, FileRecords):
             return  # of local files
         last = parse_header(data).last_offset if len(data) >= HEADER_BYTES else log.log_end_offset
-        if last >= log.local_log_start_offset:
+        if last >= local_from:
             # Of local files only the batch that a read begins with is checked; readers check the others.
             data = _undamaged(data)
         for header in headers(data):
