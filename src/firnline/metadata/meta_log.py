@@ -291,7 +291,11 @@ class MetaLog:
             if began_at > 0 or log.log_start_offset > 0:
                 log.advance_log_start(min(later))
         elif began_at > 0:
+            # The snapshot at the new start is damaged, and what was below it is still here.
             self._find_lineage()
+            below = [end for end in ends if end >= log.log_start_offset > 0]
+            if below:
+                log.advance_log_start(min(below))
 
     def _find_lineage(self) -> None:
         """The whole log is used again from its first record: read the epochs from its batches."""
