@@ -324,8 +324,11 @@ class Expiry:
 
     def _expire(self, run: Run) -> Outcome:
         while self._is_ours():
-            yield from self._repair.run(run)
-            refused = self._refusal() or (yield from self._compare(run))
+            refused = (
+                self._withheld()
+                or (yield from self._repair.run(run))
+                or (yield from self._compare(run))
+            )
             if refused is not None:
                 return refused
             decision = yield from self._decide(run)
@@ -338,13 +341,16 @@ class Expiry:
     def _is_ours(self) -> bool:
         return self._hosted.leads and (self._hosted.is_tiered or self._hosted.is_emptied)
 
-    def _refusal(self) -> FirnlineError | None:
-        """Return why nothing can be decided now, or None."""
+    def _withheld(self) -> FirnlineError | None:
+        """Return why the metadata says nothing now, or None."""
         where = self._hosted.where
         if not self._services.metadata.is_ready(where):
             return _LOADING
-        metadata = self._services.metadata
-        return self._services.withheld(where) or self._hosted.lineage_problem(metadata)
+        return self._services.withheld(where)
+
+    def _refusal(self) -> FirnlineError | None:
+        """Return why nothing can be decided now, or None."""
+        return self._withheld() or self._hosted.lineage_problem(self._services.metadata)
 
     def _may_act(self) -> bool:
         """Whether everything is as it was before the decision, which may have taken many turns."""

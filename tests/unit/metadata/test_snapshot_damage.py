@@ -162,6 +162,27 @@ def test_a_log_that_began_at_a_damaged_snapshot_begins_at_the_next_one() -> None
         log.close()
 
 
+def test_a_log_whose_newest_snapshot_is_damaged_begins_where_an_older_one_ends() -> None:
+    """rel-Q8, where a power cut took back that the older one was removed: its records are still there."""
+    fs = a_disk()
+    log = opened(fs, config=ONE_SEGMENT)
+    install(log, OffsetAndEpoch(20, 1))
+    extend(log, *[1] * 10)
+    commit(log)
+    older, newer = OffsetAndEpoch(24, 1), OffsetAndEpoch(28, 1)
+    freeze(log, older)
+    freeze(log, newer)
+    retire(log, 28)
+    log.close()
+    fs.rename(f"{DIR}/{snapshot_name(older)}.deleted", f"{DIR}/{snapshot_name(older)}")
+    flip(fs, newer)
+    for _ in range(2):
+        log = opened(fs, config=ONE_SEGMENT)
+        assert (log.start_offset, log.end_offset, ids(log)) == (24, 30, [older])
+        check(log, fs)
+        log.close()
+
+
 def test_a_damaged_older_snapshot_is_no_hindrance() -> None:
     """Not at the start, and not later, when its age is asked for."""
     fs = a_disk()

@@ -27,27 +27,11 @@ _REFUSED = {
 # How the settings of a Kafka consumer begin. Each of them passes: it says how to reach brokers, to
 # authenticate, to fetch or to belong to a group.
 _CONSUMER = (
-    *(
-        "allow.auto.create.",
-        "auto.commit.",
-        "auto.include.",
-        "bootstrap.servers",
-        "client.",
-        "config.",
-    ),
-    *("connections.", "default.api.", "enable.metrics.", "exclude.internal.", "fetch.", "group."),
-    *(
-        "heartbeat.",
-        "internal.",
-        "max.",
-        "metadata.",
-        "metric",
-        "partition.assignment.",
-        "receive.",
-    ),
-    *("reconnect.", "request.", "retry.", "sasl.", "security.", "send.", "session.", "share."),
-    *("socket.", "ssl."),
-)
+    "allow.auto.create.", "auto.commit.", "auto.include.", "bootstrap.servers", "client.", "config.",
+    "connections.", "default.api.", "enable.metrics.", "exclude.internal.", "fetch.", "group.", "heartbeat.",
+    "internal.", "max.", "metadata.", "metric", "partition.assignment.", "receive.", "reconnect.", "request.",
+    "retry.", "sasl.", "security.", "send.", "session.", "share.", "socket.", "ssl.",
+)  # fmt: skip
 
 
 def is_known(setting: str) -> bool:

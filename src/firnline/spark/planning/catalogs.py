@@ -14,7 +14,7 @@ from firnline.base.ids import Uuid
 from firnline.base.units import INT64_MAX
 from firnline.spark.planning.calls import Calls
 from firnline.spark.planning.plan import Gap, Range, Segment, lineage_ranges, segment_of
-from firnline.stores.port import ObjectMissing, ObjectStore
+from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.format import (
     ROWS_MAX,
     CatalogCorrupt,
@@ -23,10 +23,9 @@ from firnline.tiered.catalog.format import (
     PartRef,
     decode_part,
 )
-from firnline.tiered.objects.catalog_reader import READS_MAX, list_heads, read_head
+from firnline.tiered.objects.catalog_reader import read_head, with_newest
 from firnline.tiered.objects.layout import (
     HeadName,
-    heads_folder,
     old_parts_folder,
     parts_folder,
 )
@@ -42,19 +41,24 @@ class Place(NamedTuple):
     head: HeadName | None
 
 
-def newest_head(store: ObjectStore, topic_id: Uuid, partition: int) -> HeadName:
-    """List the heads of one partition; ObjectMissing if there is none."""
-    folder = heads_folder(topic_id, partition)
-    heads = list_heads(info.key for info in store.list_prefix(folder))
-    if not heads:
-        raise ObjectMissing("no listing shows a catalog any more", folder=folder)
-    return heads[0]
-
-
 def head_of_nothing(topic: CatalogTopic, partition: int) -> CatalogHead:
     """Return the head of a partition of which nothing is in the tier: offset 0 is its begin and its end."""
     return CatalogHead(
-        topic.topic, topic.topic_id, partition, 0, 0, 0, 0, 0, 0, 0, 0, (), (), (), ()
+        topic=topic.topic,
+        topic_id=topic.topic_id,
+        partition=partition,
+        leader_epoch=0,
+        sequence=0,
+        broker_id=0,
+        written_ms=0,
+        metadata_partition=0,
+        metadata_offset=0,
+        log_start_offset=0,
+        log_end_offset=0,
+        epochs=(),
+        parts=(),
+        removed=(),
+        tail=(),
     )
 
 
@@ -158,34 +162,10 @@ class PartitionRows:
         self._unread += [ref for ref in refs if ref.end_offset >= start]
 
 
-def with_newest(
-    store: ObjectStore,
-    topic_id: Uuid,
-    partition: int,
-    head: HeadName | None,
-    use: Callable[[HeadName], T],
-) -> T:
-    """Return `use` of the newest head of a partition; `head` is the newest in a listing that the caller has.
-
-    An object that is gone implies a newer head. Then the partition is listed again, a few times. Raises
-    ObjectMissing if that fails, too.
-    """
-    for attempt in range(READS_MAX):
-        try:
-            return use(newest_head(store, topic_id, partition) if head is None else head)
-        except ObjectMissing:
-            if attempt + 1 == READS_MAX:
-                raise
-            head = None
-    raise AssertionError("unreachable")
-
-
 def has_segment(store: ObjectStore, topic_id: Uuid, partition: int, wanted: Segment) -> bool:
     """Whether the newest catalog still names a segment; reads only the parts that can."""
-    if not store.list_prefix(heads_folder(topic_id, partition)):
-        return False
 
-    def look(name: HeadName) -> bool:
+    def look(topic_id: Uuid, partition: int, name: HeadName) -> bool:
         with Calls(store) as calls:
             rows = PartitionRows(store, read_head(store, topic_id, partition, name), calls)
             rows.read(
@@ -195,4 +175,4 @@ def has_segment(store: ObjectStore, topic_id: Uuid, partition: int, wanted: Segm
             )
             return any(s.segment_id == wanted.segment_id for s in rows.segments)
 
-    return with_newest(store, topic_id, partition, None, look)
+    return bool(with_newest(store, topic_id, partition, None, look))

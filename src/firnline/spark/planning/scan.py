@@ -15,6 +15,7 @@ from itertools import chain, groupby
 from threading import Semaphore
 
 from firnline.base.errors import ConfigError
+from firnline.base.ids import Uuid
 from firnline.base.units import INT64_MAX
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.batch import HEADER_BYTES, parse_header
@@ -32,7 +33,6 @@ from firnline.spark.planning.catalogs import (
     PartitionRows,
     Place,
     head_of_nothing,
-    with_newest,
 )
 from firnline.spark.planning.filters import (
     EVERYTHING,
@@ -70,6 +70,7 @@ from firnline.tiered.objects.catalog_reader import (
     list_topics,
     read_head,
     resolve_topic,
+    with_newest,
 )
 from firnline.tiered.objects.layout import OFFSET_INDEX, PRODUCER_SNAPSHOT, HeadName
 
@@ -245,16 +246,15 @@ class _Scan:
 
     def share(self, place: Place) -> Share | None:
         """Return what is to be read of a partition; None if nothing is."""
-        topic_id, partition = place.topic.topic_id, place.partition
         if place.head is None:
-            return _Partition(self, head_of_nothing(place.topic, partition)).share()
+            return _Partition(self, head_of_nothing(place.topic, place.partition)).share()
 
-        def use(name: HeadName) -> Share | None:
+        def use(topic_id: Uuid, partition: int, name: HeadName) -> Share | None:
             head = read_head(self.store, topic_id, partition, name)
             with _located(head.topic, partition):
                 return _Partition(self, head).share()
 
-        return with_newest(self.store, topic_id, partition, place.head, use)
+        return with_newest(self.store, place.topic.topic_id, place.partition, place.head, use)
 
     def tasks(self, shares: Sequence[Share]) -> list[Task]:
         """Divide all that is to be read: offsets if the user asks for that, and then bytes."""

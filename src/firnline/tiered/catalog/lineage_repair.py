@@ -16,9 +16,7 @@ from collections.abc import Callable
 from functools import partial
 
 from firnline.base.effects import Effects, Note
-from firnline.base.ids import Uuid
-from firnline.stores.port import ObjectMissing, ObjectStore
-from firnline.tiered.catalog.format import CatalogCorrupt, CatalogHead
+from firnline.tiered.catalog.format import CatalogHead
 from firnline.tiered.coroutines import Run, Steps
 from firnline.tiered.hosted import Hosted, LineageLost, Services
 from firnline.tiered.lineage import epoch_at
@@ -32,7 +30,7 @@ class LineageRepair:
     def __init__(self, services: Services, hosted: Hosted) -> None:
         self._services = services
         self._hosted = hosted
-        # No newer catalog appears while this node leads and has no leader epochs.
+        # While this node leads and has no leader epochs, it writes no newer one than was read.
         self._has_read = False
 
     def run(self, run: Run) -> Steps[LineageLost | None]:
@@ -43,7 +41,7 @@ class LineageRepair:
             return problem
         found = yield from run.call(self._read)
         if isinstance(found, Exception):
-            return problem  # the next run tries again
+            return problem  # the next run tries again: a former leader may still write
         self._has_read = True
         if found is not None and hosted.leads and hosted.lineage_problem(services.metadata):
             run.emit(self._take(found))
@@ -60,7 +58,7 @@ class LineageRepair:
             now_ms,
             name=f"read catalog of {hosted.topic}-{where.partition}",
             pool="copy",
-            work=partial(_read_newest, store, where.topic_id, where.partition),
+            work=partial(newest_head, store, where.topic_id, where.partition),
             then=then,
             run_timeout_ms=store_timeout_ms(),
         )
@@ -89,10 +87,3 @@ class LineageRepair:
             return epoch_at(head.epochs, begin) == ours
         is_present = ours is None or ours == self._hosted.leader_epoch
         return head.log_end_offset == begin and is_present
-
-
-def _read_newest(store: ObjectStore, topic_id: Uuid, partition: int) -> CatalogHead | None:
-    try:
-        return newest_head(store, topic_id, partition)
-    except (CatalogCorrupt, ObjectMissing):
-        return None

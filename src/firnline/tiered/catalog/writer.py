@@ -102,7 +102,7 @@ class Taken(NamedTuple):
     tail     its rows whose segments are still there
     levels   its parts, by level
     removed  segments whose rows in these parts do not count any more, with their end offsets
-    known    the present segments that have a row in the tail or in a part
+    known    the present segments that have a row in the tail or in a part; the writer keeps this dict
     details  of segments whose rows are written again
     """
 
@@ -110,7 +110,7 @@ class Taken(NamedTuple):
     tail: tuple[CatalogSegment, ...] = ()
     levels: tuple[tuple[PartRef, ...], ...] = ()
     removed: tuple[tuple[Uuid, int], ...] = ()
-    known: Mapping[Uuid, RemoteSegment] = {}
+    known: dict[Uuid, RemoteSegment] | None = None
     details: Mapping[Uuid, Details] = {}
 
 
@@ -178,7 +178,7 @@ class CatalogWriter:
     def take(self, taken: Taken) -> None:
         """Begin with what the predecessor has written."""
         self._tree = _Tree(taken.tail, taken.levels, taken.removed)
-        self.known = dict(taken.known)
+        self.known = {} if taken.known is None else taken.known  # a copy would hold up the loop
         self._follows, self._taken_details = taken.follows, taken.details
 
     def distrust_parts(self) -> None:

@@ -13,7 +13,12 @@ from firnline.stores.port import ObjectMissing, ObjectStore
 from firnline.tiered.catalog.format import CatalogSegment, PartRef
 from firnline.tiered.catalog.guard import Before
 from firnline.tiered.catalog.writer import CatalogState, CatalogUpdate, CatalogWriter
-from firnline.tiered.objects.catalog_reader import READS_MAX, list_heads, read_before, read_part
+from firnline.tiered.objects.catalog_reader import (
+    READS_MAX,
+    heads_of_partition,
+    read_before,
+    read_part,
+)
 from firnline.tiered.objects.layout import (
     head_key,
     heads_folder,
@@ -79,7 +84,7 @@ def _delete_old(
     if not update.old_parts and update.sweep is None:
         return
     epoch = update.name.leader_epoch
-    heads = list_heads(info.key for info in store.list_prefix(heads_folder(topic_id, partition)))
+    heads = heads_of_partition(store, topic_id, partition)
     if any(name.leader_epoch > epoch for name in heads):
         return
     if update.old_parts:

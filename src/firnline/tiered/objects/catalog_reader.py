@@ -4,7 +4,9 @@ Readers without a broker use this, too. Source: spec T62; docs/formats/catalog.m
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 from firnline.base.ids import Uuid
 from firnline.stores.port import ObjectMissing, ObjectStore
@@ -38,6 +40,7 @@ from firnline.tiered.objects.layout import (
     topic_catalog_folder,
 )
 
+T = TypeVar("T")
 # How often a reader lists a partition whose head or part is gone: a leader keeps three heads, and writes one
 # with each segment.
 READS_MAX = 4
@@ -50,36 +53,54 @@ def read_catalog(
 ) -> PartitionCatalog | None:
     """Return the newest version that a listing shows; None if there is none.
 
-    An object that is deleted between the listing and the read implies a newer head: then the partition is
-    listed again, a few times. Raises ObjectMissing if that fails, too, and CatalogCorrupt.
-
     head  the newest one in a listing that the caller has (`list_heads_of_topic`); it is tried first
+
+    Raises ObjectMissing as `with_newest`, and CatalogCorrupt.
     """
+    return with_newest(store, topic_id, partition, head, partial(read_version, store))
+
+
+def newest_head(store: ObjectStore, topic_id: Uuid, partition: int) -> CatalogHead | None:
+    """As `read_catalog`, without the parts."""
+    return with_newest(store, topic_id, partition, None, partial(read_head, store))
+
+
+def with_newest(
+    store: ObjectStore,
+    topic_id: Uuid,
+    partition: int,
+    head: HeadName | None,
+    read: Callable[[Uuid, int, HeadName], T],
+) -> T | None:
+    """Return what `read` makes of the newest head of a partition; None if a first listing shows none.
+
+    An object that is deleted between the listing and the read implies a newer head: then the partition is
+    listed again, a few times. Raises ObjectMissing if that fails, too.
+
+    head  the newest one in a listing that the caller has; it is tried first
+    """
+    gone: ObjectMissing | None = None
     for attempt in range(READS_MAX):
-        if head is None:
-            heads = _list_heads(store, topic_id, partition)
+        if attempt or head is None:
+            heads = heads_of_partition(store, topic_id, partition)
             if not heads and not attempt:
                 return None
             head = heads[0] if heads else None
         if head is not None:
             try:
-                return read_version(store, topic_id, partition, head)
-            except ObjectMissing:
-                head = None
+                return read(topic_id, partition, head)
+            except ObjectMissing as problem:
+                gone = problem
     raise ObjectMissing(
-        "the objects of a catalog are gone, and no listing shows a newer one",
+        "objects of a catalog are gone, and no listing shows a newer one",
         folder=heads_folder(topic_id, partition),
+        **{} if gone is None else gone.facts,
     )
 
 
-def _list_heads(store: ObjectStore, topic_id: Uuid, partition: int) -> list[HeadName]:
+def heads_of_partition(store: ObjectStore, topic_id: Uuid, partition: int) -> list[HeadName]:
+    """List the heads of a partition, the newest first."""
     return list_heads(info.key for info in store.list_prefix(heads_folder(topic_id, partition)))
-
-
-def newest_head(store: ObjectStore, topic_id: Uuid, partition: int) -> CatalogHead | None:
-    """Return the newest head without its parts; None if there is none. Raises as `read_head`."""
-    heads = _list_heads(store, topic_id, partition)
-    return read_head(store, topic_id, partition, heads[0]) if heads else None
 
 
 def list_heads(keys: Iterable[str]) -> list[HeadName]:
