@@ -213,7 +213,7 @@ def segment_end(segment_id: bytes) -> int:
     return int.from_bytes(segment_id, "big") * 10 + 9
 
 
-WHATS = ["add", "add", "bulk", "drop", "drop many", "start", "land", "list"]
+WHATS = ["add", "add", "bulk", "drop", "drop many", "start", "land", "list", "race", "race"]
 # "all" ends a version, "some" stops anywhere within one.
 FATES = ["all"] * 6 + ["some"] * 3 + ["fail", "late", "late", "kill"]
 MOVES = st.lists(
@@ -234,7 +234,7 @@ def small() -> Any:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(moves=MOVES, late=st.booleans())
 def test_any_order_of_writers_gives_a_cut(moves: list[tuple[int, str, int]], late: bool) -> None:
     """Whatever is read is exactly one cut that some leader wrote, and the highest one listed.
@@ -281,6 +281,9 @@ def _play(
             under_way.pop(number % len(under_way))()
         elif what == "list":
             store.show()
+        elif what == "race":
+            older, newer = leaders[min(who, 1)], leaders[min(who, 1) + 1]
+            next_number = _race(leaders, older, newer, number, next_number, now_ms, check)
         elif what in ("all", "some"):
             for _ in range(100 if what == "all" else number):
                 leader.step("go", now_ms)
@@ -290,6 +293,49 @@ def _play(
         elif what in FATES:
             leader.step(what, now_ms)
         check()
+
+
+def _race(
+    leaders: list[Leader],
+    older: Leader,
+    newer: Leader,
+    calls: int,
+    next_number: int,
+    now_ms: int,
+    check: Callable[[], None],
+) -> int:
+    """A leader takes over; after so many of its calls the older one writes and deletes; then it goes on.
+
+    Returns the number of the next segment.
+    """
+
+    def grow(count: int) -> None:
+        nonlocal next_number
+        for each in leaders:
+            each.numbers |= dict.fromkeys(range(next_number, next_number + count))
+        next_number += count
+
+    def write(leader: Leader, most: int = 100) -> None:
+        for _ in range(most):
+            leader.step("go", now_ms)
+            check()
+            if not leader.is_writing:
+                return
+
+    grow(9)
+    write(older)
+    write(newer, calls)
+    for _ in range(6):
+        for one in list(older.numbers)[-6:-1]:
+            for each in leaders:
+                each.numbers.pop(one, None)
+                each.dropped[one] = None
+        grow(7)
+        write(older)
+    for _ in range(3):
+        write(newer)
+        grow(1)
+    return next_number
 
 
 def _check(store: MemoryStore, cuts: dict[HeadName, tuple[int, ...]]) -> None:

@@ -58,14 +58,12 @@ class Before(NamedTuple):
     head              its head, if its parts are not read yet
     segments          otherwise those of that version
     log_start_offset  its log start offset; 0 if no version can be read, None if there never was one
-    is_read           whether a version could be read
     """
 
     listed: tuple[str, ...]
     head: CatalogHead | None = None
     segments: tuple[CatalogSegment, ...] = ()
     log_start_offset: int | None = None
-    is_read: bool = False
 
 
 def unexplained(

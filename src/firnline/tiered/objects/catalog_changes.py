@@ -157,9 +157,9 @@ def begin_catalog(
     if check_owner is not None:
         check_owner()
     register_name(store, topic=topic, topic_id=topic_id, now_ms=now_ms)
-    for _ in range(READS_MAX):
+    for attempt in range(READS_MAX):
         keys = [info.key for info in store.list_prefix(heads_folder(topic_id, partition))]
-        before = read_before(store, topic_id, partition, keys)
-        if before.is_read or not keys:
-            break  # else the heads are gone, because a former leader still writes; or they are damaged
-    return before
+        with suppress(ObjectMissing):  # a former leader still writes: list again
+            is_last = attempt + 1 == READS_MAX
+            return read_before(store, topic_id, partition, keys, accepts_older=is_last)
+    raise AssertionError("the last attempt accepts what there is")

@@ -245,23 +245,36 @@ def _by_id(names: Sequence[TopicName]) -> dict[Uuid, CatalogTopic]:
 
 
 def read_before(
-    store: ObjectStore, topic_id: Uuid, partition: int, listed: Collection[str]
+    store: ObjectStore,
+    topic_id: Uuid,
+    partition: int,
+    listed: Collection[str],
+    *,
+    accepts_older: bool,
 ) -> Before:
-    """Return the newest readable version, of version 2 without its parts.
+    """Return the newest readable version; without its parts if a new leader may take them over.
 
-    Log start 0 and no segments if none can be read. The first head of a leader counts only while the one
-    that it follows is there: else parts of it may be gone, and are read now.
+    It may only if that is the newest head of all: parts of an older one may be deleted, and it may be of a
+    leader that was deposed long ago. The first head of a leader counts only while the one that it follows is
+    there: else parts of it may be gone, and are read now. Log start 0 and no segments if none can be read.
+
+    accepts_older  False: raise ObjectMissing if the newest head is gone, which implies a newer one
     """
     heads = list_heads(listed)
     for name in heads:
+        is_newest = name == heads[0]
         try:
             head = read_head(store, topic_id, partition, name)
-            if head.version > 1 and _is_certain(store, head):
-                return Before(tuple(listed), head, (), head.log_start_offset, True)
+            if is_newest and head.version > 1 and _is_certain(store, head):
+                return Before(tuple(listed), head, (), head.log_start_offset)
             found = read_rows(store, head)
-        except (CatalogCorrupt, ObjectMissing):
+        except CatalogCorrupt:
             continue
-        return Before(tuple(listed), None, found.segments, found.log_start_offset, True)
+        except ObjectMissing:
+            if is_newest and not accepts_older:
+                raise
+            continue
+        return Before(tuple(listed), None, found.segments, found.log_start_offset)
     return Before(tuple(listed), log_start_offset=0 if heads else None)
 
 
