@@ -234,7 +234,7 @@ def small() -> Any:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(moves=MOVES, late=st.booleans())
 def test_any_order_of_writers_gives_a_cut(moves: list[tuple[int, str, int]], late: bool) -> None:
     """Whatever is read is exactly one cut that some leader wrote, and the highest one listed.

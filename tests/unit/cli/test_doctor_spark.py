@@ -42,6 +42,21 @@ def test_a_python_without_firnline_is_named_with_the_command_that_mends_it(
     assert (code, found["kind"]) == (3, "spark-python")
 
 
+def test_a_pyspark_that_is_too_old_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 4.0 Spark says the same as without Firnline."""
+    old = tmp_path / "lib" / "pyspark"
+    (old / "sql" / "worker").mkdir(parents=True)
+    for folder in (old, old / "sql", old / "sql" / "worker"):
+        (folder / "__init__.py").touch()
+    python = fake_python(tmp_path / "python", f'PYTHONPATH={old.parent} exec {sys.executable} "$@"')
+    monkeypatch.setenv("PYSPARK_PYTHON", python)
+    code, (found,) = findings("--spark")
+    assert code == 3
+    assert f"{python} cannot import pyspark>=4.1" in found["what"]
+
+
 def test_a_python_that_does_not_run_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

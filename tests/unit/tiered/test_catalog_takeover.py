@@ -9,7 +9,7 @@ import pytest
 
 from firnline.base.ids import uuid_text
 from firnline.stores.memory import MemoryStore
-from firnline.stores.port import ObjectMissing, RemoteStorageError
+from firnline.stores.port import ObjectInfo, ObjectMissing, RemoteStorageError
 from firnline.tiered.catalog import writer as writer_module
 from firnline.tiered.catalog.format import (
     OBJECT_BYTES_MAX,
@@ -49,37 +49,8 @@ from tests.unit.tiered.test_tiered_catalog import (
     write,
     writer,
 )
+from tests.worlds.counting_store import CountingStore
 from tests.worlds.old_catalog import put_old_catalog
-
-
-class CountingStore(MemoryStore):
-    """Counts requests, and bytes put; `before` is called with each of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[tuple[str, str]] = []
-        self.put_bytes = 0
-        self.before: Any = lambda call, key: None
-
-    def put(self, key: str, chunks: Any, *, size_bytes: int) -> None:
-        self.before("put", key)
-        self.asked.append(("put", key))
-        self.put_bytes += size_bytes
-        super().put(key, chunks, size_bytes=size_bytes)
-
-    def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
-        self.before("get", key)
-        self.asked.append(("get", key))
-        return super().get(key, position, size_bytes)
-
-    def list_prefix(self, prefix: str) -> list[Any]:
-        self.before("list", prefix)
-        self.asked.append(("list", prefix))
-        return super().list_prefix(prefix)
-
-    def delete(self, key: str) -> None:
-        self.before("delete", key)
-        super().delete(key)
 
 
 def begin(
@@ -323,6 +294,59 @@ def test_a_first_head_whose_leader_died_before_it_looked_again_is_not_believed()
     third, found = begin(store, 7, range(40))
     assert found.missing == []
     write(store, third, state(*range(40)), now_ms=30)
+    assert numbers_read(store) == list(range(40))
+
+
+@pytest.mark.usefixtures("small")
+def test_parts_of_a_leader_that_was_deposed_long_ago_are_not_taken_over() -> None:
+    """Its last head is left. The newer ones of a listing are gone, because their leader still writes."""
+    store = CountingStore()
+    deposed = writer(5)
+    write(store, deposed, state(*range(40)))
+    present, _ = begin(store, 6, range(40))
+    write(store, present, state(*range(40)), now_ms=2)
+    write(store, deposed, state(*range(40)), now_ms=3)
+    listed = store.list_prefix(heads_folder(TOPIC, 0))
+    for now_ms in range(4, 12):
+        write(store, present, state(*range(20, 40)), now_ms=now_ms)
+
+    assert [name.leader_epoch for name in list_heads(store.objects)] == [6, 6, 6, 5]
+    before = begin_from(store, listed)
+    assert before.head is not None
+    assert before.head.leader_epoch == 6
+    third, found = begun(store, 7, before, range(20, 40), range(20))
+    assert found.missing == []
+    write(store, third, state(*range(20, 40)), now_ms=30)
+    assert numbers_read(store) == list(range(20, 40))
+
+
+def begin_from(store: MemoryStore, listed: Sequence[ObjectInfo]) -> Before:
+    """Begin with an old listing of the heads; later ones are as the store is."""
+    listings = [list(listed)]
+
+    def list_prefix(prefix: str) -> list[ObjectInfo]:
+        is_old = listings and prefix == heads_folder(TOPIC, 0)
+        return listings.pop() if is_old else MemoryStore.list_prefix(store, prefix)
+
+    with mock.patch.object(store, "list_prefix", list_prefix):
+        return begin_catalog(store, topic="t", topic_id=TOPIC, partition=0, now_ms=7)
+
+
+@pytest.mark.usefixtures("small")
+def test_behind_a_damaged_head_parts_are_read_and_not_taken_over() -> None:
+    """Those of an older head may be deleted at any time: its leader counts on the damaged one."""
+    store = MemoryStore()
+    old = writer(5)
+    for now_ms in (1, 2):
+        write(store, old, state(*range(40)), now_ms=now_ms)
+    newest = list_heads(store.objects)[0]
+    store.objects[head_key(TOPIC, 0, newest)] = b"{}"
+    new, found = begin(store, 6, range(40))
+    assert found.taken is not None
+    assert found.taken.levels == ()
+    write(store, new, state(*range(40)), now_ms=3)
+    for key in keys_of(store, 5):
+        del store.objects[key]
     assert numbers_read(store) == list(range(40))
 
 

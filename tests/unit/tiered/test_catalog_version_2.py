@@ -28,6 +28,7 @@ from tests.unit.tiered.test_tiered_catalog import (
     write,
     writer,
 )
+from tests.worlds.counting_store import CountingStore
 
 
 def test_a_row_says_what_a_planner_needs_and_reads_no_index_for() -> None:
@@ -109,36 +110,34 @@ def test_a_digest_is_sixteen_digits(digest: object) -> None:
 
 
 def test_a_planner_reads_no_part_that_it_does_not_want() -> None:
-    store, by = MemoryStore(), writer()
+    store, by = CountingStore(), writer()
     write(store, by, state(*range(TAIL_ROWS * 5)))
     name = list_heads_of_topic(store, TOPIC)[0]
     head = read_head(store, TOPIC, 0, name)
     assert len(head.parts) > 3
-    asked: list[str] = []
-    get = store.get
-    store.get = lambda key, *place: asked.append(key) or get(key, *place)  # type: ignore
+    store.asked.clear()
     found = read_rows(store, head, lambda ref: ref.start_offset <= 400 <= ref.end_offset)
-    assert len(asked) == 1
+    assert len(store.asked) == 1
     assert any(s.base_offset == 400 for s in found.segments)
 
 
 def test_one_listing_finds_the_newest_heads_of_all_partitions() -> None:
-    store = MemoryStore()
+    store = CountingStore()
     for partition in (0, 2, 10):
         by = CatalogWriter(topic_id=TOPIC, partition=partition, leader_epoch=4, broker_id=1)
         for now_ms in (1, 2, 3):
             write(store, by, state(*range(100)), now_ms=now_ms)
-    listed: list[str] = []
-    list_prefix = store.list_prefix
-    store.list_prefix = lambda prefix: listed.append(prefix) or list_prefix(prefix)  # type: ignore
+    store.asked.clear()
     heads = list_heads_of_topic(store, TOPIC)
     assert heads == dict.fromkeys((0, 2, 10), HeadName(4, 3))
     assert list(heads) == [0, 2, 10]
-    assert listed == [f"catalog/{uuid_text(TOPIC)}/"]
-    assert all("/heads/" in info.key for info in list_prefix(listed[0])), "parts are elsewhere"
+    folder = f"catalog/{uuid_text(TOPIC)}/"
+    assert store.asked == [("list", folder)]
     for partition, head in heads.items():
         assert read_catalog(store, TOPIC, partition, head) is not None
-    assert len(listed) == 1, "a head that is known is not listed again"
+    calls = [call for call, _ in store.asked]
+    assert calls.count("list") == 1, "a head that is known is not listed again"
+    assert all("/heads/" in info.key for info in store.list_prefix(folder)), "parts are elsewhere"
 
 
 def test_a_head_of_an_old_listing_is_looked_for_again() -> None:
@@ -154,13 +153,11 @@ def test_a_head_of_an_old_listing_is_looked_for_again() -> None:
 
 def test_a_reader_lists_a_partition_a_few_times_and_then_says_what_is_gone() -> None:
     """The topic may have been deleted: that is no empty table either."""
-    store, by = MemoryStore(), writer()
+    store, by = CountingStore(), writer()
     write(store, by, state(1))
     (head,) = list_heads_of_topic(store, TOPIC).values()
     store.objects.clear()
-    listed: list[str] = []
-    list_prefix = store.list_prefix
-    store.list_prefix = lambda prefix: listed.append(prefix) or list_prefix(prefix)  # type: ignore
+    store.asked.clear()
     with pytest.raises(ObjectMissing, match="no listing shows a newer one"):
         read_catalog(store, TOPIC, 0, head)
-    assert len(listed) == READS_MAX - 1
+    assert [call for call, _ in store.asked].count("list") == READS_MAX - 1

@@ -12,9 +12,14 @@ from typing import NamedTuple
 VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _NEEDED = ("pyspark", "pyarrow", "firnline")
 _START_S = 60
+# PySpark 4.0 has no filters of data sources, so the source cannot be loaded there.
+_NEWER = "pyspark>=4.1"
 _PROBE = f"""
-import importlib.util
-print(*[name for name in {_NEEDED} if importlib.util.find_spec(name) is None])
+from importlib.util import find_spec
+missing = [name for name in {_NEEDED} if find_spec(name) is None]
+if "pyspark" not in missing and find_spec("pyspark.sql.worker.data_source_pushdown_filters") is None:
+    missing.append("{_NEWER}")
+print(*missing)
 """
 
 
