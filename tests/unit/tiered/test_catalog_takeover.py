@@ -261,15 +261,21 @@ def test_a_deposed_leader_deletes_no_part_that_its_successor_took_over() -> None
     assert numbers_read(store) == list(range(40))
 
 
-@pytest.mark.usefixtures("small")
-def test_a_successor_whose_predecessor_deletes_meanwhile_counts_on_nothing_of_it() -> None:
-    """The other order: heads and parts are deleted between its look and its put."""
+def begun_while_the_old_one_writes() -> tuple[MemoryStore, CatalogWriter]:
+    """A leader has looked at what to take over, and its predecessor has deleted that since."""
     store = MemoryStore()
     old = writer(5)
     write(store, old, state(*range(40)))
     new, _ = begin(store, 6, range(40))
     for now_ms in range(3, 12):
         write(store, old, state(*range(20, 40)), now_ms=now_ms)
+    return store, new
+
+
+@pytest.mark.usefixtures("small")
+def test_a_successor_whose_predecessor_deletes_meanwhile_counts_on_nothing_of_it() -> None:
+    """The other order: heads and parts are deleted between its look and its put."""
+    store, new = begun_while_the_old_one_writes()
     with pytest.raises(PredecessorGone):
         write(store, new, state(*range(40)), now_ms=20)
     new.distrust_parts()
@@ -280,12 +286,7 @@ def test_a_successor_whose_predecessor_deletes_meanwhile_counts_on_nothing_of_it
 @pytest.mark.usefixtures("small")
 def test_a_first_head_whose_leader_died_before_it_looked_again_is_not_believed() -> None:
     """Its parts were deleted while its put hung; the next leader must not take them over."""
-    store = MemoryStore()
-    old = writer(5)
-    write(store, old, state(*range(40)))
-    new, _ = begin(store, 6, range(40))
-    for now_ms in range(3, 12):
-        write(store, old, state(*range(20, 40)), now_ms=now_ms)
+    store, new = begun_while_the_old_one_writes()
     read = partial(read_part_once, store, {})
     for key, data in new.prepare(state(*range(40)), 20, read).puts:
         store.put(key, (data,), size_bytes=len(data))  # and then it was killed
@@ -309,7 +310,6 @@ def test_parts_of_a_leader_that_was_deposed_long_ago_are_not_taken_over() -> Non
     listed = store.list_prefix(heads_folder(TOPIC, 0))
     for now_ms in range(4, 12):
         write(store, present, state(*range(20, 40)), now_ms=now_ms)
-
     assert [name.leader_epoch for name in list_heads(store.objects)] == [6, 6, 6, 5]
     before = begin_from(store, listed)
     assert before.head is not None
