@@ -404,7 +404,7 @@ def _catalog(data: bytes) -> None:
     if not data.endswith(b"\n"):
         data += b"\n"
     data += b'{"lines":%d,"crc32c":%d}\n' % (data.count(b"\n"), crc32c(data))
-    _each([lambda: catalog._lines(data, "k", "part")])
+    _each([lambda: list(catalog._lines(data, "k", "part"))])
     catalog.decode_head(data, "k")
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from firnline.base.ids import Uuid
 from firnline.base.units import INT64_MAX
 from firnline.spark.planning.calls import Calls
-from firnline.spark.planning.plan import Gap, Range, Segment, lineage_ranges, segment_of
+from firnline.spark.planning.plan import Gap, Range, Segment, lineage_ranges, segment_in, segment_of
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.format import (
     ROWS_MAX,
@@ -21,7 +21,7 @@ from firnline.tiered.catalog.format import (
     CatalogHead,
     CatalogTopic,
     PartRef,
-    decode_part,
+    decode_part_as,
 )
 from firnline.tiered.objects.catalog_reader import read_head, with_newest
 from firnline.tiered.objects.layout import (
@@ -149,8 +149,7 @@ class PartitionRows:
     def _read_part(self, ref: PartRef) -> tuple[list[Segment], list[PartRef]]:
         data = self._store.get(ref.key, 0, ref.size_bytes + 1)
         with _decoding:
-            rows, below = decode_part(data, ref)
-            return [segment_of(row) for row in rows], below
+            return decode_part_as(segment_in, data, ref)
 
     def _take(self, rows: Iterable[Segment], refs: Iterable[PartRef]) -> None:
         start = self.head.log_start_offset

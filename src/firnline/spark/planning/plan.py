@@ -8,7 +8,7 @@ in Raft). Source: KIP-405; spec 3.5, T62; spark section 4 'Partition planning'.
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import pairwise
 from struct import error as StructError
 from typing import NamedTuple, TypeVar
 
@@ -22,12 +22,18 @@ from firnline.formats.transaction_index import AbortedTxn
 from firnline.spark.frames import Ints, Mask
 from firnline.spark.planning.filters import EVERYTHING, Spans, within
 from firnline.spark.schema import OpenTxn
-from firnline.tiered.catalog.format import SPLIT_BYTES, CatalogCorrupt, CatalogSegment
+from firnline.tiered.catalog.format import (
+    SPLIT_BYTES,
+    CatalogCorrupt,
+    CatalogSegment,
+    RowFields,
+    fields_of,
+)
 from firnline.tiered.lineage import plan_ranges
 from firnline.tiered.objects.fingerprint import (
     Fingerprint,
     decode_fingerprint,
-    encode_fingerprint,
+    pack_fingerprint,
 )
 from firnline.tiered.objects.layout import LOG
 
@@ -71,20 +77,27 @@ class Segment(NamedTuple):
 
 
 def segment_of(row: CatalogSegment) -> Segment:
-    """Return what a plan needs of a row. Raises CatalogCorrupt for checksums that cannot be.
+    """Return what a plan needs of a row. Raises CatalogCorrupt as `segment_in`."""
+    return segment_in(fields_of(row))
+
+
+def segment_in(row: RowFields) -> Segment:
+    """As `segment_of`, without a `CatalogSegment` in between, which takes as long.
+
+    Raises CatalogCorrupt for checksums that cannot be.
 
     Splits are of use only where nothing may be missing between two batches: the reader checks them by that.
     """
     known = row.fingerprint
     try:
-        copied = None if known is None else encode_fingerprint(known)
+        copied = None if known is None else pack_fingerprint(*known)
     except StructError as problem:
         raise CatalogCorrupt("a checksum out of range", segment=row.stem, problem=problem) from None
     splits = row.splits if known is not None and not known.may_have_gaps else ()
     return Segment(
         row.segment_id, row.base_offset, row.end_offset, row.size_bytes, _shared(row.epochs),
-        row.stem, _shared(row.suffixes), copied, row.min_timestamp_ms, row.max_timestamp_ms,
-        array("q", chain.from_iterable(splits)).tobytes() if splits else b"",
+        row.stem, row.suffixes, copied, row.min_timestamp_ms, row.max_timestamp_ms,
+        array("q", splits).tobytes() if splits else b"",
     )  # fmt: skip
 
 

@@ -14,6 +14,9 @@ bytes:
 Format of the catalog's fields: docs/formats/catalog.md.
 """
 
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
 from struct import Struct
 from typing import NamedTuple
 
@@ -70,12 +73,34 @@ class Fingerprint(NamedTuple):
 
 
 def encode_fingerprint(known: Fingerprint) -> bytes:
-    """Return the custom metadata of a fingerprint."""
-    sums = dict(known.sums)
-    there = sum(1 << i for i, suffix in enumerate(SUFFIXES) if suffix in sums)
-    flags = _HAS_GAPS if known.may_have_gaps else 0
-    head = _HEAD.pack(_MARK, _VERSION, flags, known.first_crc, known.heads_crc, there)
-    return head + b"".join(_SUM.pack(*sums[suffix]) for suffix in SUFFIXES if suffix in sums)
+    """Return the custom metadata of a fingerprint. Raises struct.error for numbers beyond 32 bits."""
+    suffixes = tuple([suffix for suffix, _ in known.sums])
+    sums = list(chain.from_iterable([entry for _, entry in known.sums]))
+    return pack_fingerprint(known.may_have_gaps, known.first_crc, known.heads_crc, suffixes, sums)
+
+
+def pack_fingerprint(
+    may_have_gaps: bool,
+    first_crc: int,
+    heads_crc: int,
+    suffixes: tuple[str, ...],
+    sums: Sequence[int],
+) -> bytes:
+    """As `encode_fingerprint`; `sums` has length and CRC in turn, for one suffix after the other."""
+    there, order, layout = _layout(suffixes)
+    numbers = [sums[i] for i in order]
+    flags = _HAS_GAPS if may_have_gaps else 0
+    return layout.pack(_MARK, _VERSION, flags, first_crc, heads_crc, there, *numbers)
+
+
+@lru_cache(maxsize=256)
+def _layout(suffixes: tuple[str, ...]) -> tuple[int, tuple[int, ...], Struct]:
+    """Return the bits of the objects, where each number of the metadata is in the sums, and their layout."""
+    places = {suffix: i for i, suffix in enumerate(suffixes)}
+    there = [suffix for suffix in SUFFIXES if suffix in places]
+    bits = sum(1 << SUFFIXES.index(suffix) for suffix in there)
+    order = tuple(2 * places[suffix] + i for suffix in there for i in (0, 1))
+    return bits, order, Struct(_HEAD.format + "II" * len(there))
 
 
 def decode_fingerprint(data: bytes | None) -> Fingerprint | None:
