@@ -84,6 +84,36 @@ def test_reader_and_partitions_survive_pickling_and_read_what_was_planned(tier: 
     assert found.num_rows == 4000 + 1001
 
 
+@pytest.mark.parametrize(
+    ("more", "tasks"),
+    [
+        ({}, 5),  # 30 pieces of a bit more than 1 MiB each, for two cores
+        ({"splitBytes": "3m"}, 15),
+        ({"splitBytes": "1m"}, 30),
+        ({"maxTasks": "2"}, 2),
+        ({"minPartitions": "1"}, 30),
+        ({"maxRecordsPerPartition": "1000"}, 30),
+    ],
+)
+def test_small_partitions_share_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, str], tasks: int
+) -> None:
+    """But not where the user says how many there are."""
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    store = DirectoryStore(str(tmp_path))
+    for number in range(30):
+        written = WrittenPartition(store, "t", number)
+        written.segment(batches(0, 10 + number))
+        written.publish()
+    made = source(tmp_path, **more)
+    reader = made.reader(made.schema())
+    partitions = pickle.loads(pickle.dumps(reader.partitions()))  # noqa: S301 - our own bytes
+    assert len(partitions) == tasks
+    found = pa.Table.from_batches([b for p in partitions for b in reader.read(p)]).to_pylist()
+    expected = [(number, offset) for number in range(30) for offset in range(10 + number)]
+    assert [(row["partition"], row["offset"]) for row in found] == expected
+
+
 def test_nothing_to_read_is_an_empty_partition_not_an_error(tier: Path) -> None:
     made = source(tier, subscribe="void")
     reader = made.reader(made.schema())

@@ -29,8 +29,9 @@ from pyspark.sql.types import (
 from firnline.base.errors import ConfigError
 from firnline.spark.options.parse import Options, parse_options
 from firnline.spark.planning.filters import Filters
+from firnline.spark.planning.packing import pack_tasks
 from firnline.spark.planning.plan import Task
-from firnline.spark.planning.scan import plan_scan
+from firnline.spark.planning.scan import plan_scan, tasks_for_cores
 from firnline.spark.pushdown import filters_of, is_pushing, log_once, setting_of_planner
 from firnline.spark.read import ReadSettings, read_task
 from firnline.spark.schema import ALL_COLUMNS, COLUMNS, OFFICIAL_COLUMNS
@@ -63,11 +64,11 @@ _TABLE_OPTION = "option."
 
 
 class TaskPartition(InputPartition):
-    """One Spark partition."""
+    """One Spark partition: tasks that are read one after the other."""
 
-    def __init__(self, task: Task) -> None:
-        super().__init__(task)
-        self.task = task
+    def __init__(self, tasks: tuple[Task, ...]) -> None:
+        super().__init__(tasks)
+        self.tasks = tasks
 
 
 class FirnlineSource(DataSource):
@@ -128,13 +129,24 @@ class FirnlineReader(DataSourceReader):
         )
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return one partition per byte range; Spark requires a list."""
+        """Return one partition per byte range, or for several small ones; Spark requires a list."""
         store = open_store(self.options.tier_uri, self.options.store_settings, is_writer=False)
         try:
             tasks = plan_scan(store, self.options, self.filters, columns=self.how.columns)
-            return [TaskPartition(task) for task in tasks]
+            return [TaskPartition(packed) for packed in self._packed(tasks)]
         finally:
             store.close()
+
+    def _packed(self, tasks: list[Task]) -> list[tuple[Task, ...]]:
+        options = self.options
+        if options.divides_offsets:  # the user says how many there are
+            return [(task,) for task in tasks]
+        return pack_tasks(
+            tasks,
+            split_bytes=options.split_bytes,
+            max_tasks=options.max_tasks,
+            enough=tasks_for_cores(),
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield RecordBatches. Spark passes None if there is nothing to read."""
@@ -143,7 +155,8 @@ class FirnlineReader(DataSourceReader):
         _freeze_once()
         store = open_store(self.options.tier_uri, self.options.store_settings, is_writer=False)
         try:
-            yield from read_task(store, partition.task, self.how)
+            for task in partition.tasks:
+                yield from read_task(store, task, self.how)
         finally:
             store.close()
 

@@ -103,6 +103,11 @@ def plan_scan(
         return scan.tasks(shares)
 
 
+def tasks_for_cores() -> int:
+    """Return how many tasks keep the driver's cores busy."""
+    return 2 * (os.cpu_count() or 1)
+
+
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """Keep the garbage collector from traversing a plan that grows: that is a third of the time."""
@@ -278,7 +283,7 @@ class _Scan:
             ),
             split_bytes=options.split_bytes,
             max_tasks=options.max_tasks,
-            min_tasks=2 * (os.cpu_count() or 1),
+            min_tasks=tasks_for_cores(),
         )
 
     def _pieces(self, shares: Sequence[Share], split_bytes: int) -> Iterator[list[Piece]]:
