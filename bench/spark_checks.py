@@ -19,8 +19,8 @@ from firnline.records.compression import LZ4, NONE, ZSTD
 from firnline.records.walk import BatchWalk, Slot
 from firnline.spark.integrity import Continuity
 from firnline.spark.planning.plan import Piece, Task, segment_of
-from firnline.spark.read import ReadSettings, read_task
-from firnline.spark.schema import COLUMNS
+from firnline.spark.read import read_task
+from firnline.spark.schema import COLUMNS, ReadSettings
 from firnline.stores.memory import MemoryStore
 from firnline.tiered.catalog.format import CatalogSegment
 from firnline.tiered.objects.fingerprint import Fingerprint

@@ -2,20 +2,27 @@
 
     python -m tests.spark.official CASES.json JARS
 
-CASES: a list of [kind, name, bootstrap, tier, options]. A process of its own, with one Spark session for all
-cases: a JVM that runs already does not take up `spark.jars`.
+CASES: a list of [kind, name, bootstrap, tier, options]. Ours reads the tier alone, unless that lacks records,
+the tier and the brokers, and the brokers alone. A process of its own, with one Spark session for all cases: a
+JVM that runs already does not take up `spark.jars`.
 """
 
 import json
 import sys
+import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from firnline.base.errors import FirnlineError
+from firnline.spark.cuts import pin
+from firnline.spark.options.kafka import BOOTSTRAP
 from firnline.spark.session import session
 from firnline.spark.source import FirnlineSource
 
@@ -37,16 +44,65 @@ def rows_of(spark: SparkSession, format_: str, options: Options) -> tuple[str, l
 
 
 def same(spark: SparkSession, official: Options, ours: Options) -> dict[str, Any]:
-    """Read with both; tell the number of rows, and those that only one has."""
+    """Read with both; tell the number of rows, and those that only one has, in each way to read."""
+    return compared(spark, official, ours, ("tier", "auto", "broker"))
+
+
+def tail(spark: SparkSession, official: Options, ours: Options) -> dict[str, Any]:
+    """As `same`, of a topic of which the tier has a part or nothing."""
+    return compared(spark, official, ours, ("auto", "broker"))
+
+
+def meanwhile(spark: SparkSession, official: Options, ours: Options) -> dict[str, Any]:
+    """Write to a topic while both read what there was at one moment."""
+    producer = Producer({"bootstrap.servers": official[BOOTSTRAP]})
+    topic = official["subscribe"]
+    with written_to(producer, topic):
+        cut = pin({**ours, BOOTSTRAP: official[BOOTSTRAP]})
+        until = {
+            name: {p: row["end"] for p, row in each["partitions"].items()}
+            for name, each in json.loads(cut)["topics"].items()
+        }
+        official = {**official, "endingOffsets": json.dumps(until)}
+        return compared(spark, official, {**ours, "asOf": cut}, ("auto", "broker"))
+
+
+@contextmanager
+def written_to(producer: Producer, topic: str) -> Iterator[None]:
+    """Write to a topic until the block ends; at least some records before it begins."""
+    stops = threading.Event()
+
+    def write() -> None:
+        while not stops.wait(0.001):
+            producer.produce(topic, value="meanwhile " + "x" * 100)
+            producer.poll(0)
+        producer.flush()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        stops.set()
+        writer.join()
+
+
+def compared(
+    spark: SparkSession, official: Options, ours: Options, ways: Sequence[str]
+) -> dict[str, Any]:
+    """Read once with the official source, and in several ways with ours."""
     schema, rows, why = rows_of(spark, "kafka", official)
-    our_schema, our_rows, our_why = rows_of(spark, "firnline", ours)
-    return {
-        "schemas": [schema, our_schema],
-        "rows": [len(rows), len(our_rows)],
-        "only_official": sorted(set(rows) - set(our_rows))[:5],
-        "only_ours": sorted(set(our_rows) - set(rows))[:5],
-        "refused": [why, our_why],
-    }
+    found: dict[str, Any] = {"refused": [why], "schemas": [schema], "rows": [len(rows)]}
+    found["only_official"], found["only_ours"] = [], []
+    for way in ways:
+        options = {BOOTSTRAP: official[BOOTSTRAP], **ours, "readFrom": way}
+        our_schema, our_rows, our_why = rows_of(spark, "firnline", options)
+        found["refused"].append(our_why)
+        found["schemas"].append(our_schema)
+        found["rows"].append(len(our_rows))
+        found["only_official"] += sorted(set(rows) - set(our_rows))[:5]
+        found["only_ours"] += sorted(set(our_rows) - set(rows))[:5]
+    return found
 
 
 def planned(options: Options) -> list[Any]:
@@ -56,29 +112,36 @@ def planned(options: Options) -> list[Any]:
 
 
 def refused(spark: SparkSession, official: Options, ours: Options) -> list[str]:
-    """Return with which words both refuse the options; empty if one does not."""
-    why = ""
-    try:
-        planned(ours)
-    except FirnlineError as problem:
-        why = str(problem)
-    return [rows_of(spark, "kafka", official)[2], why]
+    """Return with which words both refuse the options, ours also beside brokers; empty if one does not."""
+    words = [rows_of(spark, "kafka", official)[2]]
+    for options in (ours, {BOOTSTRAP: official[BOOTSTRAP], **ours}):
+        try:
+            planned(options)
+            words.append("")
+        except FirnlineError as problem:
+            words.append(str(problem))
+    return words
 
 
 def tasks(spark: SparkSession, official: Options, ours: Options) -> list[int]:
-    """Return how many tasks both make."""
-    return [load(spark, "kafka", official).rdd.getNumPartitions(), len(planned(ours))]
+    """Return how many tasks both make, ours also beside brokers."""
+    live = {BOOTSTRAP: official[BOOTSTRAP], **ours}
+    return [
+        load(spark, "kafka", official).rdd.getNumPartitions(),
+        len(planned(ours)),
+        len(planned(live)),
+    ]
 
 
 def main() -> None:
     """Compare all cases; then tell the names of the settings of a consumer."""
     cases, jars = sys.argv[1:]
     spark = session("official", cores=2, confs={"spark.jars": jars}, is_brief=True)
-    kinds = {"same": same, "refused": refused, "tasks": tasks}
+    kinds = {"same": same, "tail": tail, "meanwhile": meanwhile, "refused": refused, "tasks": tasks}
     found: dict[str, Any] = {}
     for kind, name, bootstrap, tier, options in json.loads(Path(cases).read_text()):
         began = time.monotonic()
-        official = {"kafka.bootstrap.servers": bootstrap, **options}
+        official = {BOOTSTRAP: bootstrap, **options}
         found[name] = kinds[kind](spark, official, {"tier.uri": tier, **options})
         print(f"{time.monotonic() - began:.1f} s {name}", file=sys.stderr)
     jvm: Any = spark._jvm

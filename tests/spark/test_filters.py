@@ -26,7 +26,8 @@ from firnline.spark.planning.filters import (
 )
 from firnline.spark.planning.plan import Task
 from firnline.spark.planning.scan import plan_scan
-from firnline.spark.read import DataLoss, ReadSettings, read_task
+from firnline.spark.read import read_task
+from firnline.spark.schema import DataLoss, ReadSettings
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog import format as catalog_format

@@ -23,7 +23,8 @@ from firnline.spark.planning.plan import (
     segment_of,
 )
 from firnline.spark.planning.scan import plan_scan
-from firnline.spark.read import ReadSettings, read_task
+from firnline.spark.read import read_task
+from firnline.spark.schema import ReadSettings
 from firnline.stores.memory import MemoryStore
 from firnline.tiered.lineage import epoch_at, segment_epochs
 from firnline.tiered.objects.catalog_reader import read_catalog

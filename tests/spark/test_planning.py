@@ -19,8 +19,8 @@ from firnline.spark.planning.filters import Filters
 from firnline.spark.planning.plan import Task, segment_in, segment_of
 from firnline.spark.planning.scan import plan_scan
 from firnline.spark.planning.transactions import AbortedByOffset
-from firnline.spark.read import ReadSettings, read_task
-from firnline.spark.schema import CorruptSegment
+from firnline.spark.read import read_task
+from firnline.spark.schema import CorruptSegment, ReadSettings
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import ObjectMissing, ObjectStore, RemoteStorageError
 from firnline.tiered.catalog.format import (

@@ -18,8 +18,8 @@ from firnline.spark.options.parse import parse_options
 from firnline.spark.planning.filters import Filters
 from firnline.spark.planning.plan import Task
 from firnline.spark.planning.scan import plan_scan
-from firnline.spark.read import DataLoss, ReadSettings, read_task
-from firnline.spark.schema import CorruptSegment
+from firnline.spark.read import read_task
+from firnline.spark.schema import CorruptSegment, DataLoss, ReadSettings
 from firnline.stores.memory import MemoryStore
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.format import CatalogCorrupt
@@ -180,8 +180,11 @@ def test_both_ends_must_name_the_same_partitions(tier: MemoryStore) -> None:
 def test_what_has_no_effect_is_said_when_the_read_is_planned(
     tier: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tasks(tier, **{"kafka.bootstrap.servers": "b:9092", "maxOffsetsPerTrigger": "9"})
-    assert "kafka.bootstrap.servers is not used: only the tier is read" in caplog.text
+    tasks(
+        tier,
+        **{"kafka.bootstrap.servers": "b:9092", "readFrom": "tier", "maxOffsetsPerTrigger": "9"},
+    )
+    assert "kafka.bootstrap.servers is not used: readFrom=tier" in caplog.text
     assert "maxOffsetsPerTrigger has no effect in a batch read" in caplog.text
 
 

@@ -20,6 +20,7 @@ from tests.raw_batches import SHOWN_BY_JAVA, raw_batch, record_with_header_keys
 from tests.spark.written_tier import T0
 
 TOPIC = "both-ways"
+HALF, PLAIN = "half-copied", "not-copied"
 PARTITIONS = 3
 # The last one stays empty, so no catalog of the tier names it.
 WRITTEN = (0, 1)
@@ -71,6 +72,36 @@ def _produce(bootstrap: str) -> None:
                 headers=[("codec", codec.encode()), ("none", None)] if i % 3 == 0 else None,
             )
         producer.flush()
+
+
+def half_tiered(broker: Broker) -> None:
+    """Make two topics: of one the tier has the older nine tenths, of the other nothing."""
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topic(HALF, partitions=1, configs=_CONFIGS)
+        admin.create_topic(PLAIN, partitions=1, configs={"retention.ms": "-1"})
+        write(broker.bootstrap, HALF, 0, 180)
+        admin.tier_flush(HALF, [], timeout_s=60)
+    first = broker.directory / f"{HALF}-0" / f"{0:020d}.log"
+    eventually("old segments leave the broker", lambda: not first.exists())
+    write(broker.bootstrap, HALF, 180, 220)
+    write(broker.bootstrap, PLAIN, 0, 50)
+
+
+def write(bootstrap: str, topic: str, begin: int, end: int) -> None:
+    """Write records with these numbers to partition 0; each is a second later than the one before it."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(begin, end):
+        producer.produce(
+            topic,
+            key=f"key-{number}",
+            value=f"{number}-" + "x" * (number * 13 % 200),
+            partition=0,
+            timestamp=T0 + number * 1000,
+            headers=[("number", str(number).encode())] if number % 3 == 0 else None,
+        )
+        if number % 20 == 0:  # several batches, so several segments
+            producer.flush()
+    producer.flush()
 
 
 def _produce_malformed(bootstrap: str) -> None:

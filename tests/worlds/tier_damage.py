@@ -14,7 +14,8 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
 from firnline.spark.options.parse import Options, parse_options
 from firnline.spark.planning.scan import plan_scan
-from firnline.spark.read import ReadSettings, read_task
+from firnline.spark.read import read_task
+from firnline.spark.schema import ReadSettings
 from firnline.tiered.catalog import writer
 from firnline.tiered.objects.layout import (
     LEADER_EPOCHS,

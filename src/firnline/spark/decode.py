@@ -32,7 +32,6 @@ from firnline.spark.schema import (
     CREATE_TIME,
     LOG_APPEND_TIME,
     OFFICIAL_COLUMNS,
-    TIER,
     TIMESTAMP_MS_MAX,
     TRANSACTION_STATES,
     CorruptSegment,
@@ -286,7 +285,7 @@ def _column(name: str, body: Bytes, fields: _Fields, frames: Frames, wanted: Wan
         case "segmentId":
             return pa.repeat(pa.scalar(wanted.segment_id, pa.string()), count)
         case "readFrom":
-            return pa.repeat(pa.scalar(TIER, pa.string()), count)
+            return pa.repeat(pa.scalar(wanted.read_from, pa.string()), count)
         case _:
             return _batch_column(name, fields, frames, wanted)
 

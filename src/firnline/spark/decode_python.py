@@ -19,7 +19,6 @@ from firnline.spark.schema import (
     CREATE_TIME,
     LOG_APPEND_TIME,
     OPEN,
-    TIER,
     TIMESTAMP_MS_MAX,
     CorruptSegment,
     Wanted,
@@ -147,7 +146,7 @@ def _extra_value(name: str, record: Record, header: BatchHeader, wanted: Wanted)
         case "segmentId":
             return wanted.segment_id
         case "readFrom":
-            return TIER
+            return wanted.read_from
         case _:
             assert name == "transaction", name
             return transaction_state(header, wanted)

@@ -1,5 +1,7 @@
 """Executor side: byte ranges of segments -> RecordBatches, window by window. SPARK.
 
+What a broker has to give comes from `brokers.fetch`, also if a segment leaves the tier while it is read.
+
 A window may end inside a batch; the next one then begins with that batch, so nothing is carried over. A batch
 that is larger than a window is read completely. Source: spark section 4 'Reader loop'.
 """
@@ -11,34 +13,19 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from firnline.base.errors import StorageError
-from firnline.base.ids import uuid_text
-from firnline.base.units import MIB
+from firnline.base.ids import NO_EPOCH, uuid_text
 from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, OFFSET_AND_LENGTH, parse_header
 from firnline.spark import decode, decode_python
+from firnline.spark.brokers.fetch import read_tail
 from firnline.spark.frames import Frames, check_crcs, find_frames
 from firnline.spark.integrity import Continuity
+from firnline.spark.options.brokers import BrokerSettings
 from firnline.spark.planning.catalogs import has_segment
-from firnline.spark.planning.plan import Piece, Task
-from firnline.spark.schema import CHUNK_BYTES, CorruptSegment, Wanted
+from firnline.spark.planning.plan import Piece, TailTask, Task
+from firnline.spark.schema import CorruptSegment, DataLoss, ReadSettings, Wanted
 from firnline.stores.port import ObjectMissing, ObjectStore
 
 _log = logging.getLogger(__name__)
-
-
-class DataLoss(StorageError):
-    """Requested offsets are not in the tier; `failOnDataLoss=false` reads the others."""
-
-
-class ReadSettings(NamedTuple):
-    """How a reader reads every task. `keeps_aborted`: also records of aborted transactions."""
-
-    columns: tuple[str, ...]
-    chunk_bytes: int = CHUNK_BYTES
-    window_bytes: int = 4 * MIB
-    verify_crc: bool = True
-    fail_on_data_loss: bool = True
-    decoder: str = "auto"
-    keeps_aborted: bool = False
 
 
 class Window(NamedTuple):
@@ -91,33 +78,48 @@ def _size_of_first(data: bytes, key: str, at: int, end: int) -> int:
     return size
 
 
-def read_task(store: ObjectStore, task: Task, how: ReadSettings) -> Iterator[pa.RecordBatch]:
+def read_task(
+    store: ObjectStore, task: Task, how: ReadSettings, brokers: BrokerSettings | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task in offset order.
 
-    If a segment's object is gone, the catalog is read again. A segment that is still in it is retried; one
-    that is not was removed meanwhile, which is data loss.
+    If a segment's object is gone, the catalog is read again. A segment that is still in it is retried. One
+    that is not was removed meanwhile: then the partition's leader is asked, if there are brokers to ask. Else
+    that is data loss.
     """
     for piece in task.pieces:
-        delivered = 0
+        progress = _Progress(piece.start_offset)
         try:
-            for batch in _read_piece(store, task, piece, how):
-                yield batch
-                delivered += 1
+            yield from _read_piece(store, task, piece, how, progress)
         except ObjectMissing as problem:
-            yield from _look_again(store, task, piece, how, delivered, problem)
+            yield from _look_again(store, task, piece, how, brokers, progress, problem)
+
+
+class _Progress:
+    """How far a piece was read: `batches` were delivered, all rows below `next_offset` among them."""
+
+    def __init__(self, next_offset: int) -> None:
+        self.next_offset, self.batches = next_offset, 0
 
 
 def _read_piece(
-    store: ObjectStore, task: Task, piece: Piece, how: ReadSettings
+    store: ObjectStore, task: Task, piece: Piece, how: ReadSettings, progress: _Progress
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a piece that were not delivered yet."""
+    skipped = progress.batches
     try:
-        yield from _read_checked(store, task, piece, how)
+        for batch in _read_checked(store, task, piece, how, progress):
+            if skipped:
+                skipped -= 1
+                continue
+            yield batch
+            progress.batches += 1
     except CorruptSegment as problem:
         raise located(problem, task.topic, task.partition) from None
 
 
 def _read_checked(
-    store: ObjectStore, task: Task, piece: Piece, how: ReadSettings
+    store: ObjectStore, task: Task, piece: Piece, how: ReadSettings, progress: _Progress
 ) -> Iterator[pa.RecordBatch]:
     wanted = Wanted(
         task.topic,
@@ -152,7 +154,10 @@ def _read_checked(
             yield from decode_python.decode(complete, wanted)
         else:
             yield from decode.decode_frames(window.data, window.frames, wanted)
-        is_past = window.frames.heads["base_offset"][-1] >= piece.end_offset
+        heads = window.frames.heads
+        after = int(heads["base_offset"][-1] + heads["last_offset_delta"][-1]) + 1
+        progress.next_offset = max(progress.next_offset, min(after, piece.end_offset))
+        is_past = heads["base_offset"][-1] >= piece.end_offset
         if is_past and not continuity.needs_all:
             return
     continuity.finish()
@@ -183,14 +188,13 @@ def _look_again(
     task: Task,
     piece: Piece,
     how: ReadSettings,
-    delivered: int,
+    brokers: BrokerSettings | None,
+    progress: _Progress,
     problem: ObjectMissing,
 ) -> Iterator[pa.RecordBatch]:
     if has_segment(store, task.topic_id, task.partition, piece.segment):
         try:
-            for number, batch in enumerate(_read_piece(store, task, piece, how)):
-                if number >= delivered:
-                    yield batch
+            yield from _read_piece(store, task, piece, how, progress)
         except ObjectMissing as again:
             raise StorageError(
                 "an object that the catalog names is not in the tier",
@@ -199,12 +203,21 @@ def _look_again(
                 segment=piece.key,
             ) from again
         return
+    if brokers is not None:
+        # Another copy of the segment may be in the tier by now: the leader knows.
+        epochs = piece.segment.epochs
+        rest = TailTask(
+            task.topic, task.topic_id, task.partition, progress.next_offset, piece.end_offset,
+            epochs[-1][0] if epochs else NO_EPOCH,
+        )  # fmt: skip
+        yield from read_tail(rest, how, brokers)
+        return
     if how.fail_on_data_loss:
         raise DataLoss(
             "a segment was removed from the tier while it was read",
             topic=task.topic,
             partition=task.partition,
-            from_offset=piece.start_offset,
+            from_offset=progress.next_offset,
             to_offset=piece.end_offset,
             segment=piece.key,
         ) from problem

@@ -37,7 +37,7 @@ ARROW_TYPES |= {
 ALL_COLUMNS = tuple(ARROW_TYPES)
 # Values of `transaction`; null for a record that is in none.
 COMMITTED, ABORTED, OPEN = TRANSACTION_STATES = ("committed", "aborted", "open")
-TIER = "tier"  # the value of `readFrom`
+TIER, BROKER = "tier", "broker"  # values of `readFrom`
 
 CREATE_TIME = 0
 LOG_APPEND_TIME = 1
@@ -50,8 +50,24 @@ class CorruptSegment(StorageError):
     """Bytes of a segment are not what their producer or broker wrote; says where."""
 
 
+class DataLoss(StorageError):
+    """Requested offsets are nowhere; `failOnDataLoss=false` reads the others."""
+
+
+class ReadSettings(NamedTuple):
+    """How a reader reads every task. `keeps_aborted`: also records of aborted transactions."""
+
+    columns: tuple[str, ...]
+    chunk_bytes: int = CHUNK_BYTES
+    window_bytes: int = 4 * MIB
+    verify_crc: bool = True
+    fail_on_data_loss: bool = True
+    decoder: str = "auto"
+    keeps_aborted: bool = False
+
+
 class OpenTxn(NamedTuple):
-    """A transaction whose outcome is not in the tier: its first offset and its producer, None for any."""
+    """A transaction whose outcome the read does not know: its first offset and its producer, None for any."""
 
     first_offset: int
     producer_id: int | None = None
@@ -64,7 +80,8 @@ class Wanted(NamedTuple):
     unfinished    transactions without an outcome, for the column `transaction`.
     chunk_bytes   decompressed bytes after which a RecordBatch is closed.
     source        the name of the segment, for errors.
-    segment_id    the id of the segment as text.
+    segment_id    the id of the segment as text; None: from a broker.
+    read_from     TIER or BROKER.
     """
 
     topic: str
@@ -76,9 +93,10 @@ class Wanted(NamedTuple):
     verify_crc: bool = True
     chunk_bytes: int = CHUNK_BYTES
     source: str = "segment"
-    segment_id: str = ""
+    segment_id: str | None = ""
     unfinished: tuple[OpenTxn, ...] = ()
     keeps_aborted: bool = False
+    read_from: str = TIER
 
 
 def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:

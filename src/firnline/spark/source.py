@@ -8,7 +8,9 @@ Uses only the public Data Source API, no jar. Brokers are not asked: they may al
 
 import gc
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -27,14 +29,18 @@ from pyspark.sql.types import (
 )
 
 from firnline.base.errors import ConfigError
+from firnline.spark.brokers.fetch import read_tail
+from firnline.spark.options.brokers import BROKER
 from firnline.spark.options.parse import Options, parse_options
+from firnline.spark.planning.cut import Cut
 from firnline.spark.planning.filters import Filters
 from firnline.spark.planning.packing import pack_tasks
-from firnline.spark.planning.plan import Task
-from firnline.spark.planning.scan import plan_scan, tasks_for_cores
+from firnline.spark.planning.plan import TailTask, Task
+from firnline.spark.planning.scan import plan_read, tasks_for_cores
 from firnline.spark.pushdown import filters_of, is_pushing, log_once, setting_of_planner
-from firnline.spark.read import ReadSettings, read_task
-from firnline.spark.schema import ALL_COLUMNS, COLUMNS, OFFICIAL_COLUMNS
+from firnline.spark.read import read_task
+from firnline.spark.schema import ALL_COLUMNS, COLUMNS, OFFICIAL_COLUMNS, ReadSettings
+from firnline.stores.port import ObjectStore
 from firnline.stores.registry import open_store
 
 _TYPES: dict[str, DataType] = {
@@ -61,12 +67,14 @@ assert tuple(_TYPES) == ALL_COLUMNS
 # does give the schema, so the options are kept in the metadata of the first column.
 _METADATA = "firnline.options"
 _TABLE_OPTION = "option."
+# A cut of more partitions is not printed: it would be longer than the log of the query.
+SHOWN_PARTITIONS = 100
 
 
 class TaskPartition(InputPartition):
     """One Spark partition: tasks that are read one after the other."""
 
-    def __init__(self, tasks: tuple[Task, ...]) -> None:
+    def __init__(self, tasks: tuple[Task | TailTask, ...]) -> None:
         super().__init__(tasks)
         self.tasks = tasks
 
@@ -130,14 +138,25 @@ class FirnlineReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return one partition per byte range, or for several small ones; Spark requires a list."""
-        store = open_store(self.options.tier_uri, self.options.store_settings, is_writer=False)
+        with self._tier() as store:
+            plan = plan_read(store, self.options, self.filters, columns=self.how.columns)
+        show_cut(plan.cut)
+        return [TaskPartition(packed) for packed in self._packed(plan.tasks)]
+
+    @contextmanager
+    def _tier(self) -> Iterator[ObjectStore | None]:
+        """Open the tier's store; None if only brokers are read."""
+        options = self.options
+        if options.read_from == BROKER:
+            yield None
+            return
+        store = open_store(options.tier_uri, options.store_settings, is_writer=False)
         try:
-            tasks = plan_scan(store, self.options, self.filters, columns=self.how.columns)
-            return [TaskPartition(packed) for packed in self._packed(tasks)]
+            yield store
         finally:
             store.close()
 
-    def _packed(self, tasks: list[Task]) -> list[tuple[Task, ...]]:
+    def _packed(self, tasks: list[Task | TailTask]) -> list[tuple[Task | TailTask, ...]]:
         options = self.options
         if options.divides_offsets:  # the user says how many there are
             return [(task,) for task in tasks]
@@ -153,12 +172,15 @@ class FirnlineReader(DataSourceReader):
         if not isinstance(partition, TaskPartition):
             return
         _freeze_once()
-        store = open_store(self.options.tier_uri, self.options.store_settings, is_writer=False)
-        try:
+        brokers = self.options.brokers
+        with self._tier() as store:
             for task in partition.tasks:
-                yield from read_task(store, task, self.how)
-        finally:
-            store.close()
+                if isinstance(task, TailTask):
+                    assert brokers is not None
+                    yield from read_tail(task, self.how, brokers)
+                else:
+                    assert store is not None
+                    yield from read_task(store, task, self.how, brokers)
 
 
 class FilteringReader(FirnlineReader):
@@ -173,6 +195,18 @@ class FilteringReader(FirnlineReader):
         """Plan only what can have rows that pass. Spark applies all filters again."""
         self.filters = filters_of(filters)
         return filters
+
+
+def show_cut(cut: Cut) -> None:
+    """Print what a read takes, so that `asOf` can give that table again."""
+    partitions = sum(len(topic.partitions) for topic in cut.topics.values())
+    if partitions > SHOWN_PARTITIONS:
+        print(
+            f"firnline: this read takes {partitions} partitions; firnline.spark.cuts.pin() gives their cut",
+            file=sys.stderr,
+        )
+    elif partitions:
+        print(f"firnline: asOf={cut.text()}", file=sys.stderr)
 
 
 def table_options(given: Mapping[str, str]) -> dict[str, str] | None:

@@ -24,7 +24,7 @@ def test_names_are_read_in_any_case_and_defaults_are_the_official_source_s() -> 
         ("subscrib", "did you mean subscribe?"),
         ("startingOffset", "did you mean startingOffsets?"),
         ("verifyCRCs", "did you mean verifyCrc?"),
-        ("zzz", "known are tier.uri, subscribe"),
+        ("zzz", "known are tier.uri, readFrom, asOf, subscribe"),
         ("maxRecordPerPartition", "did you mean maxRecordsPerPartition?"),
         ("kafka.isolation.levl", "did you mean kafka.isolation.level?"),
         ("kafka.check.crc", "did you mean kafka.check.crcs?"),
@@ -46,7 +46,7 @@ def test_an_option_that_would_be_ignored_is_refused_with_what_helps(name: str, h
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({}, "tier.uri is missing"),
+        ({}, "tier.uri and kafka.bootstrap.servers are missing"),
         ({"tier.uri": "/t"}, "exactly one of subscribe"),
         ({**GOOD, "assign": "{}"}, "exactly one of subscribe"),
         ({"tier.uri": "/t", "subscribe": " , "}, "is empty"),
@@ -121,7 +121,8 @@ def test_offsets_and_sizes_are_read() -> None:
 def test_a_job_of_the_official_source_keeps_its_options() -> None:
     """Fears a job that changes the name of its format, and is refused for an option that does no harm."""
     options = parsed(
-        kafka__bootstrap__servers="b:9092", kafka__group__id="g", groupIdPrefix="p",
+        kafka__bootstrap__servers="b:9092", readFrom="tier",
+        kafka__group__id="g", groupIdPrefix="p",
         kafka__security__protocol="SASL_SSL", kafka__sasl__jaas__config="secret",
         kafka__ssl__truststore__location="/x", kafka__max__poll__records="500",
         fetchOffset__numRetries="5", fetchOffset__retryIntervalMs="10",
@@ -133,10 +134,9 @@ def test_a_job_of_the_official_source_keeps_its_options() -> None:
     assert options.max_records_per_partition == 1000
     assert options.notes == (
         "option kafka.schema.registry.url is no setting of a Kafka consumer; it has no effect",
-        "kafka.bootstrap.servers is not used: only the tier is read, without what brokers have not"
-        " copied yet",
         "maxOffsetsPerTrigger has no effect in a batch read",
         "maxTriggerDelay has no effect in a batch read",
+        "kafka.bootstrap.servers is not used: readFrom=tier reads what the tier has",
     )
     assert "secret" not in str(options)
 

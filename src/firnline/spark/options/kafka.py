@@ -1,7 +1,8 @@
 """The options `kafka.*`: which act, which pass without effect, which are refused. PURE.
 
-The official source hands them to its consumers. This one has none while it reads the tier alone. Source:
-Spark's guide 'Kafka Specific Configurations'; Kafka's ConsumerConfig.
+The official source hands them to its consumers. This one has none: of the settings that say how to reach
+brokers, `options.brokers` knows those that act. Source: Spark's guide 'Kafka Specific Configurations';
+Kafka's ConsumerConfig.
 """
 
 from collections.abc import Iterable
@@ -55,8 +56,4 @@ def check_kafka_options(names: Iterable[str]) -> list[str]:
         if near:
             raise ConfigError(f"unknown option {name}; did you mean {near[0]}?")
         notes.append(f"option {name} is no setting of a Kafka consumer; it has no effect")
-    if BOOTSTRAP in names:
-        notes.append(
-            f"{BOOTSTRAP} is not used: only the tier is read, without what brokers have not copied yet"
-        )
     return notes

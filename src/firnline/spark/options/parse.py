@@ -14,13 +14,16 @@ from typing import Any, NamedTuple
 
 from firnline.base.errors import ConfigError
 from firnline.base.units import GIB, INT32_MAX, INT64_MAX, KIB, MIB
+from firnline.spark.options.brokers import READ_FROM, TIER, BrokerSettings, parse_brokers
 from firnline.spark.options.kafka import (
     ACTING,
+    BOOTSTRAP,
     CHECK_CRCS,
     ISOLATION_LEVEL,
     PREFIX,
     check_kafka_options,
 )
+from firnline.spark.planning.cut import ISOLATION, Cut, parse_cut
 from firnline.spark.schema import CHUNK_BYTES
 from firnline.stores.registry import URI_FORMS
 
@@ -31,6 +34,8 @@ _SIZES = {"": 1, "b": 1, "k": KIB, "m": MIB, "g": GIB}
 # Names as in the documentation; Spark passes them in lower case.
 KNOWN = (
     "tier.uri",
+    READ_FROM,
+    "asOf",
     "subscribe",
     "subscribePattern",
     "assign",
@@ -63,11 +68,9 @@ KNOWN = (
 )
 # Before each setting of a store's client library, as `rsm.config.store.` is for a broker.
 STORE_PREFIX = "tier.store."
+_PLACES = tuple(name for name in KNOWN if name.startswith(("starting", "ending")))
 # The official source ignores them in a batch read, and says so.
 _STREAMING = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-_NOT_YET = {
-    "readfrom": "only the tier can be read so far",
-}
 
 
 class ByTimestamp(NamedTuple):
@@ -85,6 +88,9 @@ OffsetSpecs = (
 class Options(NamedTuple):
     """The options of one `spark.read.format("firnline")`. Sizes in bytes.
 
+    tier_uri   empty if only brokers are read
+    brokers    None: they are not asked
+    as_of      the offsets to read; then `starting` and `ending` say nothing
     min_partitions, max_records_per_partition
                if one is given, offsets are divided as in the official source, else bytes
     max_tasks  of a division of bytes
@@ -111,6 +117,9 @@ class Options(NamedTuple):
     verify_crc: bool = True
     decoder: str = "auto"
     store_settings: Mapping[str, str] = {}
+    read_from: str = TIER
+    brokers: BrokerSettings | None = None
+    as_of: Cut | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -127,9 +136,16 @@ def parse_options(given: Mapping[str, str]) -> Options:
     notes = check_kafka_options([name for name in options if name.startswith(PREFIX)])
     notes += _without_effect(options)
     uri = options.get("tier.uri", "").strip()
-    if not uri:
-        raise ConfigError(f"tier.uri is missing, and brokers are not asked: give {URI_FORMS}")
-    topics, pattern, assigned = _strategy(options)
+    read_from, brokers = parse_brokers(options, has_tier=bool(uri))
+    if read_from == TIER:
+        if not uri:
+            raise ConfigError(
+                f"tier.uri and {BOOTSTRAP} are missing: give at least one. tier.uri is {URI_FORMS}"
+            )
+        if BOOTSTRAP in options:
+            notes.append(f"{BOOTSTRAP} is not used: {READ_FROM}={TIER} reads what the tier has")
+    as_of = _as_of(options)
+    topics, pattern, assigned = _strategy(options, as_of)
     return Options(
         tier_uri=uri,
         topics=topics,
@@ -147,10 +163,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
         max_records_per_partition=_count(options, "maxRecordsPerPartition"),
         max_tasks=_count(options, "maxTasks") or TASKS_MAX,
         takes_filters=_flag(options, "pushdown", False),
-        read_committed=_one_of(
-            options, ISOLATION_LEVEL, ("read_uncommitted", "read_committed"), is_exact=True
-        )
-        == "read_committed",
+        read_committed=_reads_committed(options, as_of),
         split_bytes=_size(options, "splitBytes", 64 * MIB),
         chunk_bytes=_size(options, "chunkBytes", CHUNK_BYTES, most=GIB),
         window_bytes=_size(options, "windowBytes", 4 * MIB, most=GIB),
@@ -161,15 +174,43 @@ def parse_options(given: Mapping[str, str]) -> Options:
             for name, value in options.items()
             if name.startswith(STORE_PREFIX)
         },
+        read_from=read_from,
+        brokers=brokers,
+        as_of=as_of,
         notes=tuple(notes),
     )
 
 
+def _as_of(options: Mapping[str, str]) -> Cut | None:
+    """Return the cut to read. It has offsets, so no other option may say them, too."""
+    text = options.get("asof")
+    if text is None:
+        return None
+    others = [name for name in _PLACES if name.lower() in options]
+    if others:
+        raise ConfigError(f"asOf says which offsets are read: leave out {', '.join(others)}")
+    return parse_cut(text)
+
+
+def _reads_committed(options: Mapping[str, str], as_of: Cut | None) -> bool:
+    given = _one_of(options, ISOLATION_LEVEL, ISOLATION, is_exact=True) == ISOLATION[True]
+    if as_of is None or (ISOLATION_LEVEL in options and given == as_of.read_committed):
+        return given
+    if ISOLATION_LEVEL in options:
+        raise ConfigError(
+            f"{ISOLATION_LEVEL} is another one than that of the cut in asOf",
+            given=ISOLATION[given], cut=ISOLATION[as_of.read_committed],
+        )  # fmt: skip
+    return as_of.read_committed
+
+
 def _strategy(
-    options: Mapping[str, str],
+    options: Mapping[str, str], as_of: Cut | None
 ) -> tuple[tuple[str, ...], str | None, Mapping[str, tuple[int, ...]] | None]:
-    """Return the topics, the pattern and the partitions, of which one is given."""
+    """Return the topics, the pattern and the partitions, of which one is given, or all topics of a cut."""
     chosen = [n for n in ("subscribe", "subscribePattern", "assign") if n.lower() in options]
+    if as_of is not None and not chosen:
+        return tuple(as_of.topics), None, None
     if len(chosen) != 1:
         raise ConfigError(
             "exactly one of subscribe, subscribePattern and assign is needed",
@@ -183,13 +224,7 @@ def _strategy(
 
 
 def _without_effect(options: Mapping[str, str]) -> list[str]:
-    """Check the options that a read of the tier has no use for as the official source does; return notes."""
-    for name in (
-        "fetchOffset.numRetries",
-        "fetchOffset.retryIntervalMs",
-        "kafkaConsumer.pollTimeoutMs",
-    ):
-        _number(options.get(name.lower(), "0"), name)
+    """Check options that a batch read has no use for as the official source does; return notes."""
     least, most = (options.get(f"{n}offsetspertrigger") for n in ("min", "max"))
     # As there, neither is read if only one is given.
     if (
@@ -210,8 +245,6 @@ def _refuse_unknown(name: str) -> None:
     known = {k.lower(): k for k in KNOWN}
     if lower in known or (lower.startswith(STORE_PREFIX) and lower != STORE_PREFIX):
         return
-    if lower in _NOT_YET:
-        raise ConfigError(f"option {name} is not supported: {_NOT_YET[lower]}")
     if lower.startswith(PREFIX) and lower != PREFIX:
         return
     near = get_close_matches(lower, known, n=1, cutoff=0.6)

@@ -27,10 +27,10 @@ class Calls:
     take no time, such as a directory, gets no threads. Use as a context manager.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore | None) -> None:
         self._outer: ThreadPoolExecutor | None = None
         self._inner: ThreadPoolExecutor | None = None
-        if store.is_distant:
+        if store is not None and store.is_distant:
             self._outer = ThreadPoolExecutor(PARTITIONS_AT_ONCE, "plan")
             self._inner = ThreadPoolExecutor(REQUESTS_AT_ONCE, "plan-request")
 

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from firnline.base.ids import Uuid
 from firnline.base.units import INT64_MAX
 from firnline.spark.planning.calls import Calls
+from firnline.spark.planning.cut import Bounds
 from firnline.spark.planning.plan import Gap, Range, Segment, lineage_ranges, segment_in, segment_of
 from firnline.stores.port import ObjectStore
 from firnline.tiered.catalog.format import (
@@ -34,11 +35,17 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """A partition of a topic, and its newest head in a listing; None: nothing of it is in the tier."""
+    """A partition of a topic, and its newest head in a listing; None: nothing of it is in the tier.
+
+    bounds    what is to be read, if the brokers have said so; then they give what the tier does not have
+    tier_end  nothing from this offset on is to be read from the tier
+    """
 
     topic: CatalogTopic
     partition: int
     head: HeadName | None
+    bounds: Bounds | None = None
+    tier_end: int = INT64_MAX
 
 
 def head_of_nothing(topic: CatalogTopic, partition: int) -> CatalogHead:

@@ -7,16 +7,18 @@ each costs more to start than its 100 kB take to read. The official source makes
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby
 
-from firnline.base.units import MIB
-from firnline.spark.planning.plan import Task
+from firnline.base.units import KIB, MIB
+from firnline.spark.planning.plan import TailTask, Task
 
 # What a request to the store costs besides its bytes: a core decodes about as much in 20 ms.
 REQUEST_BYTES = MIB
-Packed = tuple[Task, ...]
+# What a broker will send for an offset is not known.
+RECORD_BYTES = KIB
+Packed = tuple[Task | TailTask, ...]
 
 
 def pack_tasks(
-    tasks: Sequence[Task], *, split_bytes: int, max_tasks: int, enough: int
+    tasks: Sequence[Task | TailTask], *, split_bytes: int, max_tasks: int, enough: int
 ) -> list[Packed]:
     """Return what each Spark partition reads: neighbours of `tasks`, in their order.
 
@@ -31,13 +33,15 @@ def pack_tasks(
     return packed if len(packed) <= max_tasks else _shared_out(tasks, costs, max_tasks)
 
 
-def _cost(task: Task) -> int:
+def _cost(task: Task | TailTask) -> int:
+    if isinstance(task, TailTask):
+        return REQUEST_BYTES + RECORD_BYTES * (task.end_offset - task.start_offset)
     return sum(piece.size_bytes + REQUEST_BYTES for piece in task.pieces)
 
 
-def _filled(tasks: Sequence[Task], costs: Sequence[int], most: int) -> Iterator[Packed]:
+def _filled(tasks: Sequence[Task | TailTask], costs: Sequence[int], most: int) -> Iterator[Packed]:
     """Fill one after the other, up to `most`; a task that costs more is alone."""
-    current: list[Task] = []
+    current: list[Task | TailTask] = []
     size = 0
     for task, cost in zip(tasks, costs, strict=True):
         if current and size + cost > most:
@@ -48,7 +52,9 @@ def _filled(tasks: Sequence[Task], costs: Sequence[int], most: int) -> Iterator[
     yield tuple(current)
 
 
-def _shared_out(tasks: Sequence[Task], costs: Sequence[int], shares: int) -> list[Packed]:
+def _shared_out(
+    tasks: Sequence[Task | TailTask], costs: Sequence[int], shares: int
+) -> list[Packed]:
     """Give each task to the share of the total in which it begins."""
     *begins, total = accumulate(costs, initial=0)
     pairs = zip(tasks, begins, strict=True)

@@ -163,6 +163,25 @@ class Task(NamedTuple):
     unfinished: tuple[OpenTxn, ...] = ()
 
 
+class TailTask(NamedTuple):
+    """What one Spark task reads from the leader of a partition: offsets [start, end).
+
+    leader_epoch  the one that the leader had when the read was planned; -1: unknown
+    """
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+    start_offset: int
+    end_offset: int
+    leader_epoch: int
+
+    @property
+    def source(self) -> str:
+        """What errors call the place of the bytes."""
+        return f"{self.topic}-{self.partition} from its leader"
+
+
 class OffsetIndex(NamedTuple):
     """A sparse index: the batch at `positions[i]` ends with offset `last_offsets[i]`; both ascend."""
 

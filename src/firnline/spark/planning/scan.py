@@ -1,39 +1,39 @@
 """Driver side: options and filters -> tasks. Reads what the plan needs of catalogs and indexes. SPARK.
 
-Everything here runs once per query, in one process, without a broker. Partitions are planned side by side.
-Source: spark section 4.
+Everything here runs once per query, in one process. Partitions are planned side by side. If the options name
+brokers, these say which offsets there are. Then the tier gives what it has, and the partition's leader the
+rest. Source: spark section 4.
 """
 
 import gc
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain, groupby
 from threading import Semaphore
+from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
 from firnline.base.ids import Uuid
 from firnline.base.units import INT64_MAX
+from firnline.formats.leader_epoch_checkpoint import Epochs
 from firnline.formats.transaction_index import AbortedTxn
 from firnline.records.batch import HEADER_BYTES, parse_header
+from firnline.spark.brokers.cluster import Brokers, Key
 from firnline.spark.integrity import load_optional
-from firnline.spark.options.parse import (
-    EARLIEST,
-    LATEST,
-    ByTimestamp,
-    OffsetSpec,
-    OffsetSpecs,
-    Options,
-)
+from firnline.spark.options.brokers import AUTO
+from firnline.spark.options.parse import EARLIEST, Options
+from firnline.spark.planning.bounds import Ends, lose, place_of, resolve, within_ends
 from firnline.spark.planning.calls import Calls
 from firnline.spark.planning.catalogs import (
     PartitionRows,
     Place,
     head_of_nothing,
 )
+from firnline.spark.planning.cut import Bounds, Cut, TopicCut, end_of_epoch
 from firnline.spark.planning.filters import (
     EVERYTHING,
     Filters,
@@ -43,6 +43,7 @@ from firnline.spark.planning.filters import (
     within,
     without,
 )
+from firnline.spark.planning.live import choose_live, differing, replaced
 from firnline.spark.planning.plan import (
     Gap,
     Load,
@@ -50,6 +51,7 @@ from firnline.spark.planning.plan import (
     Piece,
     Range,
     Segment,
+    TailTask,
     Task,
     bytes_of,
     needs_index,
@@ -61,10 +63,11 @@ from firnline.spark.planning.plan import (
 from firnline.spark.planning.shares import Share, divide_shares
 from firnline.spark.planning.timestamps import first_offset_at
 from firnline.spark.planning.transactions import AbortedByOffset, Producers, aborted_in
-from firnline.spark.read import DataLoss, located
+from firnline.spark.read import located
 from firnline.spark.schema import COLUMNS, CorruptSegment, OpenTxn
 from firnline.stores.port import ObjectMissing, ObjectStore
 from firnline.tiered.catalog.format import CatalogHead, CatalogTopic, PartRef
+from firnline.tiered.lineage import epoch_at
 from firnline.tiered.objects.catalog_reader import (
     list_heads_of_topic,
     list_topics,
@@ -79,6 +82,13 @@ _SEARCHES_AT_ONCE = 16
 _log = logging.getLogger(__name__)
 
 
+class Plan(NamedTuple):
+    """The tasks of one batch read, empty if there is nothing to read, and the offsets that they give."""
+
+    tasks: list[Task | TailTask]
+    cut: Cut
+
+
 def plan_scan(
     store: ObjectStore,
     options: Options,
@@ -86,21 +96,37 @@ def plan_scan(
     *,
     columns: tuple[str, ...] = COLUMNS,
 ) -> list[Task]:
-    """Return the tasks of one batch read of `columns`; empty if there is nothing to read.
+    """Return the tasks of a read of the tier alone; see `plan_read`."""
+    tasks = plan_read(store, options, filters, columns=columns).tasks
+    return [task for task in tasks if isinstance(task, Task)]
 
+
+def plan_read(
+    store: ObjectStore | None,
+    options: Options,
+    filters: Filters = Filters(),  # noqa: B008
+    *,
+    columns: tuple[str, ...] = COLUMNS,
+) -> Plan:
+    """Plan one batch read of `columns`.
+
+    store    the tier's; None if only brokers are read
     filters  rows that none of them takes may be left out
 
     Raises ConfigError for impossible topics, partitions and offsets, DataLoss for offsets that are gone or
-    not in the tier yet, CatalogCorrupt and CorruptSegment for what is damaged. If several partitions have an
-    error, it is that of the first. Errors of the store pass through.
+    not there yet, CatalogCorrupt and CorruptSegment for what is damaged, NoAnswer if brokers do not answer.
+    If several partitions have an error, it is that of the first. Errors of the store pass through.
     """
     for note in options.notes:
         _log.warning("%s", note)
     with Calls(store) as calls, _no_collection():
-        chosen = choose_partitions(store, options, filters, calls)
         scan = _Scan(store, options, filters, calls, needs_states="transaction" in columns)
-        shares = [s for s in calls.each_partition(scan.share, chosen) if s is not None]
-        return scan.tasks(shares)
+        if options.brokers is None:
+            shares = scan.shares(choose_partitions(scan.store, options, filters, calls))
+        else:
+            with Brokers(options.brokers) as brokers:
+                shares = scan.live_shares(brokers)
+        return Plan(scan.tasks(shares), scan.cut())
 
 
 def tasks_for_cores() -> int:
@@ -133,11 +159,15 @@ def choose_partitions(
     exactly the partitions of the topics that the filters take.
     """
     topics = _choose_topics(store, options, calls)
+    cut = None if options.as_of is None else options.as_of.topics
     taken = {topic.topic: topic for topic in topics if filters.takes_topic(topic.topic)}
     found = calls.each(lambda t: list_heads_of_topic(store, t.topic_id), taken.values())
     chosen = []
     for topic, heads in zip(taken.values(), found, strict=True):
-        wanted = heads if options.assigned is None else options.assigned[topic.topic]
+        wanted: Iterable[int] = heads if cut is None else cut[topic.topic].partitions
+        if options.assigned is not None:
+            inside = set(wanted)
+            wanted = [p for p in options.assigned[topic.topic] if cut is None or p in inside]
         chosen += [Place(topic, p, heads.get(p)) for p in wanted]
     others = {topic.topic for topic in topics} - set(taken)
     named = _named_partitions(options, chosen, set(taken), others)
@@ -151,7 +181,7 @@ def choose_partitions(
                 place.topic.topic,
                 place.partition,
             )
-    return [p for p in places if p.head is not None or (p.topic.topic, p.partition) in named]
+    return [p for p in places if p.head is not None or cut or (p.topic.topic, p.partition) in named]
 
 
 def _choose_topics(store: ObjectStore, options: Options, calls: Calls) -> list[CatalogTopic]:
@@ -163,6 +193,13 @@ def _choose_topics(store: ObjectStore, options: Options, calls: Calls) -> list[C
         )
         return list({t.topic: t for t in live}.values())
     names = list(dict.fromkeys(options.topics if options.assigned is None else options.assigned))
+    if options.as_of is not None:
+        absent = sorted(set(names) - set(options.as_of.topics))
+        if absent:
+            raise ConfigError("asOf does not have these topics", topics=absent)
+        return [
+            CatalogTopic(options.as_of.topics[n].topic_id, n, 0, is_deleted=False) for n in names
+        ]
     found = calls.each(lambda name: resolve_topic(store, name), names)
     for name, topic in zip(names, found, strict=True):
         if topic is None or topic.is_deleted:
@@ -238,38 +275,114 @@ class _Scan:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: ObjectStore | None,
         options: Options,
         filters: Filters,
         calls: Calls,
         *,
         needs_states: bool,
     ) -> None:
-        self.store, self.options, self.filters, self.calls = store, options, filters, calls
+        self._store, self.options, self.filters, self.calls = store, options, filters, calls
         self.needs_states = needs_states
+        self.tiers: dict[Key, tuple[Epochs, int]] = {}
         self._searches = Semaphore(_SEARCHES_AT_ONCE)
+        self._bounds: dict[tuple[CatalogTopic, int], Bounds] = {}
+
+    @property
+    def store(self) -> ObjectStore:
+        assert self._store is not None, "a plan without a tier reads no object"
+        return self._store
+
+    def cut(self) -> Cut:
+        """Return the bounds of all partitions that were planned."""
+        topics: dict[str, TopicCut] = {}
+        for (topic, partition), bounds in self._bounds.items():
+            cut = topics.setdefault(topic.topic, TopicCut(topic.topic_id, {}))
+            topics[topic.topic] = cut._replace(partitions={**cut.partitions, partition: bounds})
+        return Cut(topics, self.options.read_committed)
+
+    def shares(self, places: Sequence[Place]) -> list[Share]:
+        """Return what is to be read of each partition, without those of which nothing is."""
+        return [s for s in self.calls.each_partition(self.share, places) if s is not None]
+
+    def live_shares(self, brokers: Brokers) -> list[Share]:
+        """As `shares`, of the partitions and offsets that the brokers have now.
+
+        Of the tier only what is of the leader's history: it may not know yet of an unclean election.
+        """
+        places = self._live_places(brokers)
+        found: dict[Key, Share] = {}
+        while places:
+            self.tiers.clear()
+            for share in self.shares(places):
+                found[share.topic, share.partition] = share
+            limits = differing(brokers, self.tiers)
+            places = [
+                place._replace(tier_end=limits[key])
+                for place in places
+                if (key := (place.topic.topic, place.partition)) in limits
+            ]
+            for place in places:
+                _log.warning(
+                    "the tier has another history than the leader: topic=%s partition=%d offset=%d",
+                    place.topic.topic, place.partition, place.tier_end,
+                )  # fmt: skip
+        return list(found.values())
+
+    def _live_places(self, brokers: Brokers) -> list[Place]:
+        live = choose_live(brokers, self.options, self.filters)
+        topics = {
+            one.topic_id: CatalogTopic(one.topic_id, one.topic, 0, is_deleted=False) for one in live
+        }
+        heads: Sequence[Mapping[int, HeadName]] = [{} for _ in topics]
+        if self.options.read_from == AUTO:
+            heads = self.calls.each(lambda t: list_heads_of_topic(self.store, t), topics)
+        by_id = dict(zip(topics, heads, strict=True))
+        return [
+            Place(topics[p.topic_id], p.partition, by_id[p.topic_id].get(p.partition), p.bounds)
+            for p in live
+        ]
 
     def share(self, place: Place) -> Share | None:
         """Return what is to be read of a partition; None if nothing is."""
+        if place.head is None and place.bounds is not None:
+            return self._tail(place, place.bounds)
         if place.head is None:
-            return _Partition(self, head_of_nothing(place.topic, place.partition)).share()
+            return _Partition(self, head_of_nothing(place.topic, place.partition), place).share()
 
         def use(topic_id: Uuid, partition: int, name: HeadName) -> Share | None:
             head = read_head(self.store, topic_id, partition, name)
             with _located(head.topic, partition):
-                return _Partition(self, head).share()
+                return _Partition(self, head, place).share()
 
         return with_newest(self.store, place.topic.topic_id, place.partition, place.head, use)
 
-    def tasks(self, shares: Sequence[Share]) -> list[Task]:
+    def _tail(self, place: Place, bounds: Bounds) -> Share | None:
+        """Return the share of a partition of which nothing is in the tier."""
+        self.note(place, bounds)
+        offsets = overlap(self.filters.offsets, ((bounds.start_offset, bounds.end_offset),))
+        offsets = tuple(span for span in offsets if span[0] < span[1])
+        if not offsets:
+            return None
+        topic = place.topic
+        return Share(
+            topic.topic, topic.topic_id, place.partition, (), offsets, AbortedByOffset(()),
+            tail=offsets, leader_epoch=bounds.leader_epoch,
+        )  # fmt: skip
+
+    def note(self, place: Place, bounds: Bounds) -> None:
+        """Keep the bounds of a partition for the cut."""
+        self._bounds[place.topic, place.partition] = bounds
+
+    def tasks(self, shares: Sequence[Share]) -> list[Task | TailTask]:
         """Divide all that is to be read: offsets if the user asks for that, and then bytes."""
         size = self._task_bytes(shares)
         parts = divide_shares(shares, self.options)
-        return [
-            part.task(packed)
-            for part, pieces in zip(parts, self._pieces(parts, size), strict=True)
-            for packed in pack(pieces, split_bytes=size)
-        ]
+        found: list[Task | TailTask] = []
+        for part, pieces in zip(parts, self._pieces(parts, size), strict=True):
+            found += [part.task(packed) for packed in pack(pieces, split_bytes=size)]
+            found += part.tail_tasks()
+        return found
 
     def _task_bytes(self, shares: Sequence[Share]) -> int:
         options = self.options
@@ -369,31 +482,31 @@ class _Scan:
 class _Partition:
     """Plans one version of one partition's catalog."""
 
-    def __init__(self, scan: _Scan, head: CatalogHead) -> None:
-        self.scan, self.head, self.options = scan, head, scan.options
+    def __init__(self, scan: _Scan, head: CatalogHead, place: Place) -> None:
+        self.scan, self.head, self.options, self.place = scan, head, scan.options, place
         self.rows = PartitionRows(scan.store, head, scan.calls)
         self.producers = Producers(scan.store)
 
     def share(self) -> Share | None:
         """Return what is to be read; None if nothing is. Raises ObjectMissing if the version is gone."""
-        end = self._end()
-        start_offset = self._resolve(self.options.starting, end, is_start=True)
-        end_offset = self._resolve(self.options.ending, end, is_start=False)
-        head, filters = self.head, self.scan.filters
-        if end_offset < start_offset:
-            raise ConfigError(
-                "the ending offset is below the starting offset", topic=head.topic,
-                partition=head.partition, starting=start_offset, ending=end_offset,
-            )  # fmt: skip
-        offsets = overlap(filters.offsets, ((start_offset, end_offset),))
+        head, filters, bounds = self.head, self.scan.filters, self._bounds()
+        self.scan.note(self.place, bounds)
+        offsets = overlap(filters.offsets, ((bounds.start_offset, bounds.end_offset),))
         offsets = tuple(span for span in offsets if span[0] < span[1])
         if not offsets:
             return None
-        ranges = self._ranges(offsets)
-        if not ranges:
+        ranges, missing = self._ranges(offsets, self._tier_end())
+        if self.place.bounds is None:
+            for start, end in missing:
+                self._lose(start, end)
+            missing = ()
+        elif ranges:
+            where = head.topic, head.partition
+            self.scan.tiers[where] = head.epochs, ranges[-1].end_offset
+        if not ranges and not missing:
             return None
         needs_states = self.scan.needs_states
-        needs_aborted = needs_states or self.options.read_committed
+        needs_aborted = bool(ranges) and (needs_states or self.options.read_committed)
         return Share(
             head.topic,
             head.topic_id,
@@ -401,13 +514,53 @@ class _Partition:
             tuple(ranges),
             offsets,
             AbortedByOffset(self._aborted(ranges) if needs_aborted else ()),
-            self._unfinished() if needs_states else (),
+            self._unfinished() if needs_states and self.place.bounds is None else (),
+            missing,
+            bounds.leader_epoch,
         )
+
+    def _bounds(self) -> Bounds:
+        """Return what is to be read of the partition: as the brokers say, else of what the tier has."""
+        head, options = self.head, self.options
+        start = head.log_start_offset
+        live = self.place.bounds
+        if live is not None:
+            is_first = (
+                options.as_of is None
+                and place_of(options.starting, head.topic, head.partition) == EARLIEST
+            )
+            if not is_first or start <= live.start_offset:
+                return live
+            # Retention went on since the leader was asked.
+            return live._replace(start_offset=min(start, live.end_offset), log_start_offset=start)
+        end = max(self._end(), start)
+        ends = Ends(head.topic, head.partition, start, end, "the tier")
+        if options.as_of is None:
+            epoch = epoch_at(head.epochs, end - 1)
+            return resolve(
+                options, ends, self._first_at, leader_epoch=-1 if epoch is None else epoch
+            )
+        cut = options.as_of.topics[head.topic].partitions[head.partition]
+        fork = end_of_epoch(head.epochs, cut.leader_epoch)
+        if cut.leader_epoch >= 0 and fork < cut.end_offset:
+            raise replaced(head.topic, head.partition, fork)
+        return within_ends(options, cut, ends)
+
+    def _tier_end(self) -> int:
+        """Return up to which offset records come from the tier, exclusive.
+
+        Beside brokers that is where a transaction is open at the tier's end: its outcome may be on brokers.
+        """
+        if self.place.bounds is None:
+            return INT64_MAX
+        is_stable = self.options.read_committed or self.scan.needs_states
+        return min(self.place.tier_end, self._stable_end() if is_stable else INT64_MAX)
 
     def _end(self) -> int:
         """Return the end of what can be read of the tier, exclusive."""
-        if not self.options.read_committed:
-            return self.rows.end_offset()
+        return self._stable_end() if self.options.read_committed else self.rows.end_offset()
+
+    def _stable_end(self) -> int:
         end = first = None
         for ranges in self.rows.from_the_top():
             if ranges:
@@ -416,37 +569,6 @@ class _Partition:
                 if stable is not None:
                     return min(end, stable)
         return self.head.log_start_offset if first is None else first
-
-    def _resolve(self, places: OffsetSpecs, end: int, *, is_start: bool) -> int:
-        """Return one end of the range as an offset within [log start, end]."""
-        head = self.head
-        if isinstance(places, Mapping):
-            place: OffsetSpec = places[head.topic][head.partition]
-        else:
-            place = places
-        if isinstance(place, ByTimestamp):
-            return self._at_time(place.timestamp_ms, end, is_start=is_start)
-        if place == EARLIEST:
-            return head.log_start_offset
-        if place == LATEST:
-            return end
-        if place < head.log_start_offset:
-            self._lose("an offset is below the log start", offset=place, end=end)
-        if place > end:
-            self._lose("an offset is not in the tier, or not yet", offset=place, end=end)
-        return min(max(place, head.log_start_offset), end)
-
-    def _at_time(self, timestamp_ms: int, end: int, *, is_start: bool) -> int:
-        found = self._first_at(timestamp_ms)
-        if found is not None:
-            return min(found, end)
-        if is_start and not self.options.latest_if_no_such_time:
-            raise ConfigError(
-                "no record is at or after the starting time;"
-                " startingOffsetsByTimestampStrategy=latest reads nothing instead",
-                topic=self.head.topic, partition=self.head.partition, timestamp_ms=timestamp_ms,
-            )  # fmt: skip
-        return end
 
     def _first_at(self, timestamp_ms: int) -> int | None:
         """Return the first offset of the lineage at or after a timestamp; None if there is none.
@@ -475,13 +597,15 @@ class _Partition:
             }
             self.rows.read(next_ones.__contains__)
 
-    def _ranges(self, offsets: Spans) -> list[Range]:
-        """Return the ranges with wanted offsets and times, clipped; complains of offsets that are lost."""
-        low, high = offsets[0][0], offsets[-1][1]
+    def _ranges(self, offsets: Spans, tier_end: int) -> tuple[list[Range], Spans]:
+        """Return the ranges with wanted offsets and times, clipped, and the offsets that are in none."""
+        low, high = offsets[0][0], min(offsets[-1][1], tier_end)
         times_ms = self.scan.filters.times_ms
 
         def has_offsets(ref: PartRef) -> bool:
-            return touches(offsets, ref.start_offset, ref.end_offset)
+            return ref.start_offset < tier_end and touches(
+                offsets, ref.start_offset, ref.end_offset
+            )
 
         self.rows.read(
             lambda ref: (
@@ -498,11 +622,11 @@ class _Partition:
                 found.append(Range(one.segment, inside[0][0], inside[-1][1]))
         # What a part without these times has is not looked at.
         held += [
-            (ref.start_offset, ref.end_offset + 1) for ref in self.rows.unread if has_offsets(ref)
+            (ref.start_offset, min(ref.end_offset + 1, tier_end))
+            for ref in self.rows.unread
+            if has_offsets(ref)
         ]
-        for start, end in without(offsets, held):
-            self._lose("offsets are in no segment of the tier", from_offset=start, to_offset=end)
-        return found
+        return found, without(offsets, held)
 
     def _aborted(self, ranges: Sequence[Range]) -> tuple[AbortedTxn, ...]:
         """Return the aborted transactions that may have records in `ranges`.
@@ -541,17 +665,13 @@ class _Partition:
             first = ranges[0].start_offset if ranges else first
         return (OpenTxn(first),)
 
-    def _lose(self, why: str, **facts: int) -> None:
-        problem = DataLoss(
-            why,
-            topic=self.head.topic,
-            partition=self.head.partition,
-            **facts,
-            log_start=self.head.log_start_offset,
+    def _lose(self, start_offset: int, end_offset: int) -> None:
+        head = self.head
+        ends = Ends(
+            head.topic, head.partition, head.log_start_offset, head.log_end_offset, "the tier"
         )
-        if self.options.fail_on_data_loss:
-            raise problem
-        _log.warning("%s", problem)
+        why = "offsets are in no segment of the tier"
+        lose(self.options, why, ends, from_offset=start_offset, to_offset=end_offset)
 
 
 def _may_have(segment: Segment, times_ms: Spans) -> bool:

@@ -14,16 +14,18 @@ from firnline.base.ids import Uuid
 from firnline.spark.division import divide
 from firnline.spark.options.parse import Options
 from firnline.spark.planning.filters import Spans, within
-from firnline.spark.planning.plan import Piece, Range, Task
+from firnline.spark.planning.plan import Piece, Range, TailTask, Task
 from firnline.spark.planning.transactions import AbortedByOffset
 from firnline.spark.schema import OpenTxn
 
 
 class Share(NamedTuple):
-    """The part of one partition that is to be read; `ranges` is not empty.
+    """The part of one partition that is to be read; `ranges` and `tail` are not both empty.
 
-    offsets     the offsets that are wanted of `ranges`; batches without any of them can be left out
+    offsets     the offsets that are wanted; batches without any of them can be left out
     unfinished  transactions without an outcome, by first offset
+    tail        offsets that the tier does not have, and that the partition's leader is asked for
+    leader_epoch  the leader's when the read was planned
     """
 
     topic: str
@@ -33,6 +35,21 @@ class Share(NamedTuple):
     offsets: Spans
     aborted: AbortedByOffset
     unfinished: tuple[OpenTxn, ...] = ()
+    tail: Spans = ()
+    leader_epoch: int = -1
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first offset of what is read, and the end of it."""
+        spans = [*self.tail]
+        if self.ranges:
+            spans.append((self.ranges[0].start_offset, self.ranges[-1].end_offset))
+        return min(start for start, _ in spans), max(end for _, end in spans)
+
+    def tail_tasks(self) -> list[TailTask]:
+        """Return the tasks that ask the leader."""
+        where = self.topic, self.topic_id, self.partition
+        return [TailTask(*where, start, end, self.leader_epoch) for start, end in self.tail]
 
     def task(self, pieces: tuple[Piece, ...]) -> Task:
         """Return the task that reads some pieces, with the transactions of their offsets only."""
@@ -55,7 +72,7 @@ def divide_shares(shares: Sequence[Share], options: Options) -> list[Share]:
     """
     if not options.divides_offsets:
         return list(shares)
-    spans = [(share.ranges[0].start_offset, share.ranges[-1].end_offset) for share in shares]
+    spans = [share.span for share in shares]
     divided = divide(
         [end - start for start, end in spans],
         parts_min=options.min_partitions or 1,
@@ -69,7 +86,7 @@ def divide_shares(shares: Sequence[Share], options: Options) -> list[Share]:
 
 
 def _parts(share: Share, start_offset: int, sizes: Sequence[int]) -> Iterator[Share]:
-    """Cut a share into parts of so many offsets; leaves out parts without a range."""
+    """Cut a share into parts of so many offsets; leaves out parts that have nothing."""
     number, at = 0, start_offset
     for size in sizes:
         end = at + size
@@ -83,6 +100,8 @@ def _parts(share: Share, start_offset: int, sizes: Sequence[int]) -> Iterator[Sh
             if one.end_offset > end:
                 break
             number += 1
-        if found:
-            yield share._replace(ranges=tuple(found), offsets=within(share.offsets, at, end))
+        tail = within(share.tail, at, end)
+        if found or tail:
+            offsets = within(share.offsets, at, end)
+            yield share._replace(ranges=tuple(found), offsets=offsets, tail=tail)
         at = end
